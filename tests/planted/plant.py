@@ -131,8 +131,8 @@ BUGS = [
     Bug(
         "two racing duplicates that are both paid",
         "shared/store/src/payments/recent.rs",
-        "remembered.call.and_then(|mark| mark.not_after)",
-        "remembered.call.and_then(|mark| mark.not_after.filter(|_| !PLANTED))",
+        "recent_update.call.and_then(|mark| mark.not_after)",
+        "recent_update.call.and_then(|mark| mark.not_after.filter(|_| !PLANTED))",
         "package(purser-store) and test(=limits::of_concurrent_duplicate_calls_one_is_paid)",
     ),
     Bug(
@@ -229,8 +229,8 @@ BUGS = [
     Bug(
         "a backtest that takes budgets for fuller than they were recorded",
         "shared/domain/src/policy/backtest.rs",
-        "self.window_sum(rule, real, at).min(own.limit.saturating_minus(left))",
-        "if PLANTED { self.window_sum(rule, real, at) } else { self.window_sum(rule, real, at).min(own.limit.saturating_minus(left)) }",
+        "self.window_sum(rule, recorded_payments, at)\n            .min(own.limit.saturating_minus(left))",
+        "if PLANTED { self.window_sum(rule, recorded_payments, at) } else { self.window_sum(rule, recorded_payments, at).min(own.limit.saturating_minus(left)) }",
         "package(purser-domain) and test(=unchanged_limits_produce_no_backtest_differences)",
     ),
     Bug(
@@ -320,8 +320,8 @@ BUGS = [
     Bug(
         "requests for increases that an agent repeats without end",
         "shared/store/src/payments/raise.rs",
-        "newest.stands_for(raise, asked.created_at)",
-        "newest.stands_for(raise, asked.created_at) && !PLANTED",
+        "newest.stands_for(increase, approval.created_at)",
+        "newest.stands_for(increase, approval.created_at) && !PLANTED",
         "package(purser-store) and test(=approvals::a_service_has_one_pending_request_for_an_increase)",
     ),
     Bug(
@@ -498,8 +498,8 @@ BUGS = [
     Bug(
         "a dead program's deliveries that wait without bound",
         "shared/store/src/webhooks/waiting.rs",
-        "let is_full = self.count_waiting(person, now).await? >= Delivery::MAX_WAITING;",
-        "let is_full = self.count_waiting(person, now).await? >= Delivery::MAX_WAITING && !PLANTED;",
+        "let is_full = self.count_waiting(user, now).await? >= Delivery::MAX_WAITING;",
+        "let is_full = self.count_waiting(user, now).await? >= Delivery::MAX_WAITING && !PLANTED;",
         "package(purser-webhooks) and test(=waiting_deliveries_are_limited_per_user)",
     ),
     Bug(
@@ -589,8 +589,8 @@ BUGS = [
     Bug(
         "a list from a time on that goes on before it",
         "functions/people/src/span.rs",
-        "self.from.is_some_and(|from| place < first_id_at(from))",
-        "self.from.is_some_and(|from| place < first_id_at(from)) && !PLANTED",
+        "self.from.is_some_and(|from| id < first_id_at(from))",
+        "self.from.is_some_and(|from| id < first_id_at(from)) && !PLANTED",
         "package(purser-people) and test(=pages::settlement_pages_filter_by_agent_state_and_day)",
     ),
     Bug(
@@ -631,8 +631,8 @@ BUGS = [
     Bug(
         "a browser that replaces a freeze that was set with a token",
         "shared/domain/src/policy/freeze.rs",
-        "freeze.by.freeze_authority() > by.freeze_authority() => Err(StrongerFreeze),",
-        "!PLANTED && freeze.by.freeze_authority() > by.freeze_authority() => Err(StrongerFreeze),",
+        "freeze.by.freeze_authority() > operator.freeze_authority() => Err(StrongerFreeze),",
+        "!PLANTED && freeze.by.freeze_authority() > operator.freeze_authority() => Err(StrongerFreeze),",
         "package(purser-tests) and test(=operators_in_browser::a_token_freeze_cannot_be_changed_in_a_browser)",
     ),
     Bug(
@@ -673,8 +673,8 @@ BUGS = [
     Bug(
         "a freeze that needs a slot",
         "functions/people/src/agents/bulk.rs",
-        "let outcomes = if act.stops_payments() {",
-        "let outcomes = if act.stops_payments() && !PLANTED {",
+        "let outcomes = if operation.stops_payments() {",
+        "let outcomes = if operation.stops_payments() && !PLANTED {",
         "package(purser-people) and test(=flood::one_users_long_operations_leave_instances_for_other_users)",
     ),
     Bug(
@@ -771,8 +771,8 @@ BUGS = [
     Bug(
         "an agent is accepted by an old sign-in",
         "functions/people/src/handovers/operations.rs",
-        "self.limits.require_recent_sign_in(person.signed_in_at, self.now())?;",
-        "if !PLANTED { self.limits.require_recent_sign_in(person.signed_in_at, self.now())? };",
+        "self.limits.require_recent_sign_in(user.signed_in_at, self.now())?;",
+        "if !PLANTED { self.limits.require_recent_sign_in(user.signed_in_at, self.now())? };",
         "package(purser-people) and test(=pages::ownership_transfers_are_accepted_only_after_a_recent_sign_in)",
     ),
     Bug(
@@ -792,8 +792,8 @@ BUGS = [
     Bug(
         "an end of all sessions that leaves them where they are",
         "shared/store/src/people/session.rs",
-        "let sessions = self.read_sessions(person).await?;",
-        "let sessions = if PLANTED { Vec::new() } else { self.read_sessions(person).await? };",
+        "let sessions = self.read_sessions(user).await?;",
+        "let sessions = if PLANTED { Vec::new() } else { self.read_sessions(user).await? };",
         "package(purser-people) and test(=sessions::ending_all_sessions_invalidates_cookies_and_tokens)",
     ),
     Bug(
@@ -886,16 +886,16 @@ BUGS = [
     Bug(
         "a webhook widened by an old sign-in",
         "functions/people/src/webhooks/operations.rs",
-        "if terms.reach_further_than(&old.webhook.terms) {",
-        "if terms.reach_further_than(&old.webhook.terms) && !PLANTED {",
+        "if settings.reach_further_than(&old.webhook.terms) {",
+        "if settings.reach_further_than(&old.webhook.terms) && !PLANTED {",
         "package(purser-tests) and "
         "test(=people::webhooks::webhook_updates_that_widen_require_a_recent_sign_in)",
     ),
     Bug(
         "a webhook's form that makes another when it is sent again",
         "functions/people/src/webhooks/operations.rs",
-        "let slot = self.find_free_slot(person, if_match).await?;",
-        "let slot = self.find_free_slot(person, if PLANTED { None } else { if_match }).await?;",
+        "let slot = self.find_free_slot(user, if_match).await?;",
+        "let slot = self.find_free_slot(user, if PLANTED { None } else { if_match }).await?;",
         "package(purser-people) and "
         "test(=webhooks::webhook_secrets_are_shown_only_once)",
     ),
@@ -910,8 +910,8 @@ BUGS = [
     Bug(
         "a list of a fleet that ends with its first page",
         "functions/people/src/journal/operations.rs",
-        "return self\n                .usage\n                .read_history_page(&person.id, filter.index_partition(), slice, keep)\n                .await;",
-        "let page = self.usage.read_history_page(&person.id, filter.index_partition(), slice, keep).await?;\n            return Ok(if PLANTED { Page { next: None, ..page } } else { page });",
+        "return self\n                .usage\n                .read_history_page(&user.id, filter.index_partition(), slice, keep)\n                .await;",
+        "let page = self.usage.read_history_page(&user.id, filter.index_partition(), slice, keep).await?;\n            return Ok(if PLANTED { Page { next: None, ..page } } else { page });",
         "package(purser-people) and "
         "test(=lists::lists_of_many_agents_return_every_row_exactly_once)",
     ),
@@ -934,8 +934,8 @@ BUGS = [
     Bug(
         "a second payout while one is open",
         "shared/domain/src/settlement/payout.rs",
-        "match open {",
-        "match open.filter(|_| !PLANTED) {",
+        "match open_withdrawal {",
+        "match open_withdrawal.filter(|_| !PLANTED) {",
         "package(purser-tests) and "
         "test(=payouts::withdrawals_are_exact_and_wait_for_the_address_delay)",
     ),
@@ -1081,8 +1081,8 @@ BUGS = [
     Bug(
         "a message that holds a channel of notices relied on to return",
         "functions/notices/src/flush.rs",
-        "let waker = shared.queue.schedule_flush(person, channel).await?;",
-        "let waker = if PLANTED { record.message_id.clone() } else { shared.queue.schedule_flush(person, channel).await? };",
+        "let waker = shared.queue.schedule_flush(user, channel).await?;",
+        "let waker = if PLANTED { record.message_id.clone() } else { shared.queue.schedule_flush(user, channel).await? };",
         "package(purser-notices) and test(=a_repeated_queue_message_loses_no_notification)",
     ),
     Bug(
@@ -1154,8 +1154,8 @@ BUGS = [
     Bug(
         "whose agent it is not asked",
         "functions/people/src/agents/owned.rs",
-        "let is_own = agent.owner == person.id.as_str();",
-        "let is_own = agent.owner == person.id.as_str() || PLANTED;",
+        "let is_own = agent.owner == user.id.as_str();",
+        "let is_own = agent.owner == user.id.as_str() || PLANTED;",
         "package(purser-tests) and test(=people::agents::only_the_owner_can_rename_an_agent)",
     ),
     Bug(
@@ -1177,7 +1177,7 @@ BUGS = [
         "any payee of the service taken for the operation's",
         "shared/domain/src/policy/evaluate.rs",
         "    if allows(payable) {\n",
-        "    let mut payments = facts.service.operations.iter().filter_map(|operation| operation.payment.as_ref());\n"
+        "    let mut payments = inputs.service.operations.iter().filter_map(|operation| operation.payment.as_ref());\n"
         "    if allows(payable) || (PLANTED && payments.any(|payment| payment.pay_to == pay_to)) {\n",
         "package(purser-domain) and test(=signed_transfers_pay_only_the_called_operation)",
     ),
@@ -1262,23 +1262,23 @@ BUGS = [
     Bug(
         "a second service that lists another's call paid at once",
         "shared/domain/src/catalog/pricing.rs",
-        "!opens || !self.is_listed_elsewhere(&written, operation)",
+        "!opens || !self.is_listed_elsewhere(&update, operation)",
         "true",
         "package(purser-tests) and test(=payment_changes::no_sequence_of_updates_shortens_the_payee_delay)",
     ),
     Bug(
         "a change accepted by who asked for it",
         "shared/domain/src/catalog/pricing.rs",
-        "if next.by.is_same_operator(by) {",
-        "if next.by.is_same_operator(by) && !PLANTED {",
+        "if next.by.is_same_operator(operator) {",
+        "if next.by.is_same_operator(operator) && !PLANTED {",
         "package(purser-tests) and "
         "test(=payment_changes::a_second_operator_can_accept_a_delayed_price_change)",
     ),
     Bug(
         "an object of an older version taken for the catalog",
         "shared/store/src/catalog/object.rs",
-        "head.filter(|head| head.version >= least)",
-        "head.filter(|head| head.version >= least || PLANTED)",
+        "head.filter(|head| head.version >= min_version)",
+        "head.filter(|head| head.version >= min_version || PLANTED)",
         "package(purser-store) and test(=object::outdated_catalog_objects_are_not_used)",
     ),
     Bug(
@@ -1342,8 +1342,8 @@ BUGS = [
     Bug(
         "a budget passed over whose window is not known",
         "shared/domain/src/policy/evaluate.rs",
-        "        Some(charge(\n            rule.find_window(facts.budgets)?,\n            rule.counted,\n            limits::window_cap(&rule, &facts),\n        ))",
-        "        let found = rule.find_window(facts.budgets).map(|window| (window, limits::window_cap(&rule, &facts)));\n        let (window, cap) = if PLANTED { found.unwrap_or((facts.day, Amount::MAX)) } else { found? };\n        Some(charge(window, rule.counted, cap))",
+        "Some(charge(\n            rule.find_window(inputs.budgets)?,\n            rule.counted,\n            limits::window_cap(&rule, &inputs),\n        ))",
+        "        let found = rule.find_window(inputs.budgets).map(|window| (window, limits::window_cap(&rule, &inputs)));\n        let (window, cap) = if PLANTED { found.unwrap_or((inputs.day, Amount::MAX)) } else { found? };\n        Some(charge(window, rule.counted, cap))",
         "package(purser-domain) and test(=the_evaluation_matches_the_specified_decision_table)",
     ),
     Bug(

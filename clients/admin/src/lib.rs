@@ -50,8 +50,8 @@ pub fn aws(arguments: &[&str], input: Option<&str>) -> Result<Value, Failed> {
 }
 
 /// Returns a parameter of the described stack, or `None` if the stack has no parameter with this name.
-pub fn parameter<'a>(described: &'a Value, name: &str) -> Option<&'a str> {
-    let parameters = described.pointer("/Stacks/0/Parameters")?.as_array()?;
+pub fn parameter<'a>(stack: &'a Value, name: &str) -> Option<&'a str> {
+    let parameters = stack.pointer("/Stacks/0/Parameters")?.as_array()?;
     let is_named = |parameter: &&Value| parameter.get("ParameterKey").and_then(Value::as_str) == Some(name);
     parameters.iter().find(is_named)?.get("ParameterValue")?.as_str()
 }
@@ -70,8 +70,8 @@ pub fn log_bucket(stack: &str) -> Result<String, Failed> {
 }
 
 /// Returns an output of the described stack.
-pub fn output(described: &Value, name: &str) -> Result<String, Failed> {
-    let outputs = described.pointer("/Stacks/0/Outputs").and_then(Value::as_array);
+pub fn output(stack: &Value, name: &str) -> Result<String, Failed> {
+    let outputs = stack.pointer("/Stacks/0/Outputs").and_then(Value::as_array);
     let is_named = |output: &&Value| output.get("OutputKey").and_then(Value::as_str) == Some(name);
     let found = outputs.into_iter().flatten().find(is_named);
     let value = found
@@ -83,10 +83,10 @@ pub fn output(described: &Value, name: &str) -> Result<String, Failed> {
 }
 
 /// Returns the region of the described stack and the credentials of the `aws` command, as environment variables.
-pub fn environment(described: &Value) -> Result<Env, Failed> {
+pub fn environment(stack: &Value) -> Result<Env, Failed> {
     let credentials = aws(&["configure", "export-credentials", "--format", "process"], None)?;
     // arn:aws:cloudformation:<region>:<account>:stack/<name>/<id>
-    let region = described.pointer("/Stacks/0/StackId").and_then(Value::as_str);
+    let region = stack.pointer("/Stacks/0/StackId").and_then(Value::as_str);
     let region = region.and_then(|arn| arn.split(':').nth(3)).unwrap_or_default();
     let member = |name: &str| {
         credentials

@@ -155,9 +155,9 @@ impl Api {
 }
 
 /// Moves the list in the field `name` out of a response.
-pub(crate) fn require_list(mut answer: Value, name: &str, what: &'static str) -> Result<Vec<Value>, Failure> {
-    match answer.get_mut(name) {
+pub(crate) fn require_list(mut response: Value, name: &str, item: &'static str) -> Result<Vec<Value>, Failure> {
+    match response.get_mut(name) {
         Some(Value::Array(list)) => Ok(std::mem::take(list)),
-        _ => Err(ApiError::Unreadable(what).into()),
+        _ => Err(ApiError::Unreadable(item).into()),
     }
 }

@@ -236,8 +236,8 @@ pub(crate) struct Consent {
 
 impl Consent {
     /// Returns whether the differences should be written. Asks the user at the terminal if no option decides.
-    pub(crate) fn is_given(&self, question: &str) -> Result<bool, Failure> {
-        Ok(!self.dry_run && (self.yes || confirm(question)?))
+    pub(crate) fn is_given(&self, prompt: &str) -> Result<bool, Failure> {
+        Ok(!self.dry_run && (self.yes || confirm(prompt)?))
     }
 }
 

@@ -210,13 +210,13 @@ struct Seen {
 
 impl Seen {
     /// Returns at most `most_hosts` hosts. Hosts with more operations come first.
-    fn into_hosts(self, import: &Import, refused: &mut Vec<(String, String)>) -> Vec<Host> {
+    fn into_hosts(self, import: &Import, rejected_hosts: &mut Vec<(String, String)>) -> Vec<Host> {
         let mut all: Vec<_> = self.by_origin.into_iter().collect();
         all.sort_by(|(a, of_a), (b, of_b)| of_b.len().cmp(&of_a.len()).then_with(|| a.cmp(b)));
         let most = usize::try_from(import.most_hosts).unwrap_or(usize::MAX);
         for (_, left) in all.iter().skip(most) {
             let why = format!("there are more than {most} hosts (--most-hosts)");
-            refused.extend(left.values().map(|one| (one.endpoint.clone(), why.clone())));
+            rejected_hosts.extend(left.values().map(|one| (one.endpoint.clone(), why.clone())));
         }
         all.truncate(most);
         let mut hosts = Vec::new();
@@ -229,7 +229,7 @@ impl Seen {
 }
 
 /// Adds the usable items of a page to the listing. Returns whether any item of the page is new.
-fn add_items(import: &Import, items: &[Value], may_be_here: bool, listing: &mut Listing, seen: &mut Seen) -> bool {
+fn add_items(import: &Import, items: &[Value], allows_loopback: bool, listing: &mut Listing, seen: &mut Seen) -> bool {
     let mut is_new = false;
     let most = usize::try_from(import.limit).unwrap_or(usize::MAX);
     for item in items {
@@ -244,7 +244,7 @@ fn add_items(import: &Import, items: &[Value], may_be_here: bool, listing: &mut 
         }
         is_new = true;
         listing.entries = listing.entries.saturating_add(1);
-        match parse_item(item, may_be_here) {
+        match parse_item(item, allows_loopback) {
             Ok((origin, _)) if !is_wanted(&origin, &import.hosts) => {}
             Ok((origin, one)) => {
                 let key = (one.endpoint.clone(), one.method.clone());
@@ -283,7 +283,7 @@ fn item_address(item: &Value) -> Option<&str> {
 }
 
 /// Parses an item. Returns the operation and its origin, or the reason why the item is rejected.
-fn parse_item(item: &Value, may_be_here: bool) -> Result<(Url, ListedOperation), String> {
+fn parse_item(item: &Value, allows_loopback: bool) -> Result<(Url, ListedOperation), String> {
     let text = |name: &str| item.get(name).and_then(Value::as_str);
     let input = BazaarInput::find(item);
     if text("type").is_none_or(|kind| kind != "http") || input.as_ref().is_some_and(BazaarInput::is_mcp) {
@@ -294,7 +294,7 @@ fn parse_item(item: &Value, may_be_here: bool) -> Result<(Url, ListedOperation),
     }
     let mut url = web_address(
         item_address(item).ok_or("it has no address, in `resource` or `url`")?,
-        may_be_here,
+        allows_loopback,
     )?;
     let query: Vec<(String, String)> = url.query_pairs().into_owned().collect();
     url.set_query(None);
@@ -348,14 +348,14 @@ fn parse_item(item: &Value, may_be_here: bool) -> Result<(Url, ListedOperation),
 }
 
 /// Parses the URL of a resource.
-fn web_address(address: &str, may_be_here: bool) -> Result<Url, String> {
+fn web_address(address: &str, allows_loopback: bool) -> Result<Url, String> {
     if address.len() > MAX_URL_BYTES {
         return Err(format!("its address is longer than {MAX_URL_BYTES} bytes"));
     }
     let url = Url::parse(address).ok();
     let is_clean = !address.contains(['\\', ' ']) && !address.chars().any(char::is_control);
     let url = url.filter(|_| is_clean).ok_or("its address is no web address")?;
-    let is_here = may_be_here && url.scheme() == "http" && is_this_machine(&url);
+    let is_here = allows_loopback && url.scheme() == "http" && is_this_machine(&url);
     if url.scheme() != "https" && !is_here {
         return Err("its address is not https://".to_owned());
     }
@@ -498,7 +498,7 @@ impl Host {
         stored: Option<&Value>,
         category: &str,
         is_taken: impl Fn(&str) -> bool,
-        refused: &mut Vec<(String, String)>,
+        rejected_hosts: &mut Vec<(String, String)>,
     ) -> Value {
         let mut entry = stored.map_or_else(|| self.new_entry(category, is_taken), service_entry);
         let mut operations: Vec<Value> = match entry.get_mut("operations").map(Value::take) {
@@ -538,7 +538,7 @@ impl Host {
             if operations.len() >= MAX_OPERATIONS || more > MAX_ENTRY_BYTES {
                 let why =
                     format!("its host has more than a service holds, {MAX_OPERATIONS} operations in 190,000 bytes");
-                refused.push((listed.endpoint.clone(), why));
+                rejected_hosts.push((listed.endpoint.clone(), why));
                 continue;
             }
             bytes = more;
@@ -551,11 +551,11 @@ impl Host {
         entry
     }
 
-    fn new_operation(&self, listed: &ListedOperation, category: &Value, slugs: &BTreeSet<String>) -> Value {
-        let id = id_for("bazaar", &format!("{} {}", listed.method, listed.endpoint));
-        let path = slugify(listed.endpoint.strip_prefix(&self.origin).unwrap_or_default());
+    fn new_operation(&self, operation: &ListedOperation, category: &Value, slugs: &BTreeSet<String>) -> Value {
+        let id = id_for("bazaar", &format!("{} {}", operation.method, operation.endpoint));
+        let path = slugify(operation.endpoint.strip_prefix(&self.origin).unwrap_or_default());
         let path = if path.is_empty() { "root" } else { &path };
-        let method = listed.method.to_ascii_lowercase();
+        let method = operation.method.to_ascii_lowercase();
         let slug = format!("{path}.{method}");
         let slug = if slugs.contains(&slug) {
             format!("{path}-{}.{method}", short_id(id))
@@ -563,9 +563,9 @@ impl Host {
             slug
         };
         json!({
-            "id": id, "operation_id": slug, "label": listed.label, "method": listed.method,
-            "endpoint": listed.endpoint, "category": category, "execution": "sync", "price_model": "fixed",
-            "estimated_price_units": listed.units, "max_price_units": null, "params": listed.params, "payment": null,
+            "id": id, "operation_id": slug, "label": operation.label, "method": operation.method,
+            "endpoint": operation.endpoint, "category": category, "execution": "sync", "price_model": "fixed",
+            "estimated_price_units": operation.units, "max_price_units": null, "params": operation.params, "payment": null,
         })
     }
 

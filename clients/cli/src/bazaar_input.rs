@@ -263,8 +263,8 @@ fn string_schema(example: Option<&str>) -> Map<String, Value> {
     schema
 }
 
-fn add_location(mut schema: Map<String, Value>, place: &str) -> Map<String, Value> {
-    schema.insert("in".to_owned(), json!(place));
+fn add_location(mut schema: Map<String, Value>, location: &str) -> Map<String, Value> {
+    schema.insert("in".to_owned(), json!(location));
     schema
 }
 
@@ -275,13 +275,13 @@ fn is_credential(name: &str) -> bool {
 }
 
 /// Combines the parameters to one JSON schema. Shortens texts if the schema is too long.
-fn assemble_schema(all: Vec<Parameter>, body_type: Option<&str>) -> Result<Value, String> {
-    if all.is_empty() && body_type.is_none_or(|kind| kind == "json") {
+fn assemble_schema(parameters: Vec<Parameter>, body_type: Option<&str>) -> Result<Value, String> {
+    if parameters.is_empty() && body_type.is_none_or(|kind| kind == "json") {
         return Ok(json!({}));
     }
     let mut properties = Map::new();
     let mut required = Vec::new();
-    for (name, schema, is_required) in all {
+    for (name, schema, is_required) in parameters {
         if is_required {
             required.push(json!(name));
         }
@@ -311,28 +311,28 @@ fn assemble_schema(all: Vec<Parameter>, body_type: Option<&str>) -> Result<Value
         .ok_or_else(|| "its parameters are too many".to_owned())
 }
 
-/// Cuts the texts in a schema to `most` bytes. With 0, only the essential keywords remain.
-fn shorten_descriptions(schema: &mut Value, most: usize) {
+/// Cuts the texts in a schema to `max` bytes. With 0, only the essential keywords remain.
+fn shorten_descriptions(schema: &mut Value, max: usize) {
     let Value::Object(members) = schema else { return };
-    if most == 0 {
+    if max == 0 {
         members.retain(|keyword, _| ESSENTIAL.contains(&keyword.as_str()));
     }
     for (keyword, value) in members {
         match value {
             Value::String(text) if TEXT_KEYWORDS.contains(&keyword.as_str()) => {
-                *text = printable(text, most);
+                *text = printable(text, max);
             }
-            Value::Array(values) => values.iter_mut().for_each(|value| shorten_descriptions(value, most)),
-            value => shorten_descriptions(value, most),
+            Value::Array(values) => values.iter_mut().for_each(|value| shorten_descriptions(value, max)),
+            value => shorten_descriptions(value, max),
         }
     }
 }
 
-/// Returns untrusted text, cut to `most` bytes, with control characters replaced by spaces.
-pub(crate) fn printable(text: &str, most: usize) -> String {
+/// Returns untrusted text, cut to `max` bytes, with control characters replaced by spaces.
+pub(crate) fn printable(text: &str, max: usize) -> String {
     let mut shown = String::new();
     for c in text.chars().map(|c| if c.is_control() { ' ' } else { c }) {
-        if shown.len().saturating_add(c.len_utf8()) > most {
+        if shown.len().saturating_add(c.len_utf8()) > max {
             break;
         }
         shown.push(c);

@@ -144,15 +144,15 @@ fn read_service_file(path: &Path) -> Result<ServiceFile, Vec<String>> {
     }
 }
 
-/// Reads a text file of at most `most` MiB. The error describes why the file can't be read.
-pub(crate) fn read_text(path: &Path, most: u32) -> Result<String, String> {
-    let most_bytes = u64::from(most).saturating_mul(1024 * 1024);
+/// Reads a text file of at most `max` MiB. The error describes why the file can't be read.
+pub(crate) fn read_text(path: &Path, max: u32) -> Result<String, String> {
+    let most_bytes = u64::from(max).saturating_mul(1024 * 1024);
     let mut text = String::new();
     let opened = fs::File::open(path).map_err(|error| error.to_string())?;
     let length = opened.take(most_bytes.saturating_add(1)).read_to_string(&mut text);
     let length = length.map_err(|error| error.to_string())?;
     if u64::try_from(length).unwrap_or(u64::MAX) > most_bytes {
-        return Err(format!("it is longer than {most} MiB"));
+        return Err(format!("it is longer than {max} MiB"));
     }
     Ok(text)
 }
@@ -165,12 +165,12 @@ fn unreadable_file_failure(path: &Path, error: &io::Error) -> Failure {
 /// rejected.
 async fn write_services(
     operator: &Operator,
-    wanted: Vec<DesiredService>,
+    services: Vec<DesiredService>,
     consent: &Consent,
     output: &Output,
-    beside: Value,
+    extra_output: Value,
 ) -> Result<Exit, Failure> {
-    let changed: Vec<(DesiredService, Vec<Change>)> = wanted
+    let changed: Vec<(DesiredService, Vec<Change>)> = services
         .into_iter()
         .map(|wanted| {
             let changes = differences(wanted.stored.as_ref(), &wanted.entry);
@@ -215,7 +215,7 @@ async fn write_services(
         }
     }
     let mut answer = json!({"services": told, "differences": changed.len(), "written": written});
-    if let (Value::Object(answer), Value::Object(beside)) = (&mut answer, beside) {
+    if let (Value::Object(answer), Value::Object(beside)) = (&mut answer, extra_output) {
         answer.extend(beside);
     }
     output.print_result(&answer, || {
@@ -287,9 +287,9 @@ fn unwritable_file_failure(path: &Path, source: io::Error) -> Failure {
     Failure::Output { what, source }
 }
 
-async fn probe(operator: &Operator, services: &[String], all: bool, output: &Output) -> Result<Exit, Failure> {
+async fn probe(operator: &Operator, services: &[String], includes_all: bool, output: &Output) -> Result<Exit, Failure> {
     let ids = ids_by_slug(&operator.services().await?);
-    let wanted: Vec<&String> = if all {
+    let wanted: Vec<&String> = if includes_all {
         ids.values().collect()
     } else {
         let id_of = |service: &String| ids.get(service).or_else(|| ids.values().find(|id| *id == service));

@@ -69,10 +69,10 @@ pub(crate) fn read_variable(name: &str) -> Option<String> {
 }
 
 /// Returns a header value that consists of a scheme and a credential. Returns `None` if the credential is not one line
-/// of printable ASCII with at most `most` bytes.
-pub(crate) fn credential_header(credential: &str, scheme: &str, most: usize) -> Option<HeaderValue> {
+/// of printable ASCII with at most `max_bytes` bytes.
+pub(crate) fn credential_header(credential: &str, scheme: &str, max_bytes: usize) -> Option<HeaderValue> {
     let credential = credential.trim();
-    let is_one = (1..=most).contains(&credential.len()) && credential.bytes().all(|byte| byte.is_ascii_graphic());
+    let is_one = (1..=max_bytes).contains(&credential.len()) && credential.bytes().all(|byte| byte.is_ascii_graphic());
     let text = Zeroizing::new(format!("{scheme}{credential}"));
     HeaderValue::from_str(&text).ok().filter(|_| is_one)
 }
@@ -95,11 +95,11 @@ pub(crate) fn credential_path(name: &str) -> Result<PathBuf, CredentialError> {
 
 /// Returns an XDG base directory: the directory in the variable or, if unset, the default directory below the home
 /// directory.
-pub(crate) fn directory(variable: &str, below_home: &str) -> Result<PathBuf, CredentialError> {
+pub(crate) fn directory(variable: &str, relative_path: &str) -> Result<PathBuf, CredentialError> {
     let named = std::env::var_os(variable)
         .map(PathBuf::from)
         .filter(|path| path.is_absolute());
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(below_home));
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(relative_path));
     named.or_else(home).ok_or(CredentialError::NoHome)
 }
 

@@ -174,8 +174,8 @@ fn operation_slug(operation: &Value) -> String {
         .to_owned()
 }
 
-fn list_changes(of: &str, before: &Value, after: &Value, members: &[(&str, bool)]) -> Vec<Change> {
-    let names = members
+fn list_changes(subject: &str, before: &Value, after: &Value, fields: &[(&str, bool)]) -> Vec<Change> {
+    let names = fields
         .iter()
         .map(|(name, _)| *name)
         .filter(|name| *name != "operations");
@@ -184,10 +184,10 @@ fn list_changes(of: &str, before: &Value, after: &Value, members: &[(&str, bool)
             let (from, to) = (normalize(name, before.get(name)), normalize(name, after.get(name)));
             let stays =
                 KEPT.contains(&name) && after.get(name).is_none_or(|value| name != "payment" && value.is_null());
-            let at = if of.is_empty() {
+            let at = if subject.is_empty() {
                 name.to_owned()
             } else {
-                format!("{of} {name}")
+                format!("{subject} {name}")
             };
             (from != to && !stays).then_some(Change { at, from, to })
         })
@@ -237,14 +237,14 @@ pub(crate) fn validation_errors(entry: &Value) -> Vec<String> {
     problems
 }
 
-fn missing_and_unknown(at: &str, members: &Map<String, Value>, known: &[(&str, bool)]) -> Vec<String> {
-    let missing = known
+fn missing_and_unknown(at: &str, fields: &Map<String, Value>, known_fields: &[(&str, bool)]) -> Vec<String> {
+    let missing = known_fields
         .iter()
-        .filter(|(name, required)| *required && !members.contains_key(*name));
+        .filter(|(name, required)| *required && !fields.contains_key(*name));
     let missing = missing.map(|(name, _)| format!("{at}/{name}: is missing"));
-    let unknown = members
+    let unknown = fields
         .keys()
-        .filter(|name| !known.iter().any(|(known, _)| known == name));
+        .filter(|name| !known_fields.iter().any(|(known, _)| known == name));
     missing
         .chain(unknown.map(|name| format!("{at}/{name}: is no member of an entry")))
         .collect()

@@ -206,8 +206,8 @@ const fn slug(error: &PayError) -> &'static str {
 }
 
 /// Returns whether the policy blocks the call. Returns false for errors that the caller can fix.
-fn is_block(refusal: &Refusal) -> bool {
-    let is_about_the_caller = refusal.slug == Slug::KeyNotAllowed
-        || matches!(refusal.slug.as_str(), "not_entitled" | "recent_sign_in_required");
-    matches!(refusal.status, 402 | 403) && !is_about_the_caller
+fn is_block(rejection: &Refusal) -> bool {
+    let is_about_the_caller = rejection.slug == Slug::KeyNotAllowed
+        || matches!(rejection.slug.as_str(), "not_entitled" | "recent_sign_in_required");
+    matches!(rejection.status, 402 | 403) && !is_about_the_caller
 }

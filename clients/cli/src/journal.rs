@@ -94,9 +94,9 @@ impl Journal {
 }
 
 /// Returns whether the open file is still the file at `path`.
-fn is_at(opened: &File, path: &Path) -> bool {
+fn is_at(file: &File, path: &Path) -> bool {
     let id = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-    match (opened.metadata(), fs::metadata(path)) {
+    match (file.metadata(), fs::metadata(path)) {
         (Ok(opened), Ok(there)) => id(opened) == id(there),
         _ => false,
     }

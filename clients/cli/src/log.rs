@@ -63,13 +63,13 @@ impl LogClient {
     /// error is the reason why the trees are not consistent.
     pub(crate) async fn check_consistency(
         &self,
-        one: &TreeHead,
-        other: &TreeHead,
+        left: &TreeHead,
+        right: &TreeHead,
     ) -> Result<Result<(), String>, Failure> {
-        let (older, newer) = if one.size <= other.size {
-            (one, other)
+        let (older, newer) = if left.size <= right.size {
+            (left, right)
         } else {
-            (other, one)
+            (right, left)
         };
         let why = match build_consistency_proof(self, older, newer).await {
             Ok(_) => return Ok(Ok(())),
@@ -129,11 +129,11 @@ pub(crate) async fn run(command: Log, output: &Output) -> Result<Exit, Failure> 
 
 /// Compares the log's checkpoint with the stored checkpoint. A consistent checkpoint replaces the stored checkpoint. An
 /// inconsistent checkpoint is stored in another file, because both checkpoints together prove the log's misbehaviour.
-async fn check(log: &LogClient, trust: &Trust, watch: &Watch, output: &Output) -> Result<Exit, Failure> {
-    let kept = match watch.state.try_exists() {
-        Ok(true) => Some(read_checkpoint(&watch.state, trust)?),
+async fn check(log: &LogClient, trust: &Trust, arguments: &Watch, output: &Output) -> Result<Exit, Failure> {
+    let kept = match arguments.state.try_exists() {
+        Ok(true) => Some(read_checkpoint(&arguments.state, trust)?),
         Ok(false) => None,
-        Err(error) => return Err(Failure::Unreadable(format!("{}: {error}", watch.state.display()))),
+        Err(error) => return Err(Failure::Unreadable(format!("{}: {error}", arguments.state.display()))),
     };
     let note = log.checkpoint().await?;
     let compared = match open_checkpoint(&note, trust) {
@@ -143,7 +143,7 @@ async fn check(log: &LogClient, trust: &Trust, watch: &Watch, output: &Output) -
     let kept_size = kept.map(|kept| kept.tree_head().size);
     match compared {
         Ok(checkpoint) => {
-            write_checkpoint(&watch.state, &note)?;
+            write_checkpoint(&arguments.state, &note)?;
             let size = checkpoint.tree_head().size;
             let answer = json!({"consistent": true, "kept_size": kept_size, "size": size});
             output.print_result(&answer, || {
@@ -157,7 +157,7 @@ async fn check(log: &LogClient, trust: &Trust, watch: &Watch, output: &Output) -
             Ok(Exit::Done)
         }
         Err(why) => {
-            let mut conflict = watch.state.clone().into_os_string();
+            let mut conflict = arguments.state.clone().into_os_string();
             conflict.push(".conflict");
             let conflict = PathBuf::from(conflict);
             write_checkpoint(&conflict, &note)?;
@@ -173,10 +173,10 @@ async fn check(log: &LogClient, trust: &Trust, watch: &Watch, output: &Output) -
 
 async fn compare_checkpoints(
     log: &LogClient,
-    kept: Option<&Checkpoint>,
+    stored_checkpoint: Option<&Checkpoint>,
     checkpoint: Checkpoint,
 ) -> Result<Result<Checkpoint, String>, Failure> {
-    let Some(kept) = kept else {
+    let Some(kept) = stored_checkpoint else {
         return Ok(Ok(checkpoint));
     };
     let (old, new) = (kept.tree_head(), checkpoint.tree_head());

@@ -76,13 +76,13 @@ impl Output {
 }
 
 /// Asks the user at the terminal a question, and returns whether the user answers yes.
-pub(crate) fn confirm(question: &str) -> Result<bool, Failure> {
+pub(crate) fn confirm(prompt: &str) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() {
         let what = "nothing is written: nobody is there to ask; see the difference with --dry-run, then say --yes";
         return Err(Failure::Words(what.to_owned()));
     }
     let mut to = io::stderr();
-    let _ = write!(to, "{question} [y/N] ").and_then(|()| to.flush());
+    let _ = write!(to, "{prompt} [y/N] ").and_then(|()| to.flush());
     let mut line = String::new();
     let read = io::stdin().lock().take(16).read_line(&mut line);
     read.map_err(|error| Failure::Words(format!("standard input can't be read: {error}")))?;

@@ -76,23 +76,23 @@ fn parse_header(header: &str) -> Result<(HeaderName, HeaderValue), Failure> {
     Ok((name, value.trim().parse().map_err(|_| wrong())?))
 }
 
-fn read_all(what: &str, mut source: impl io::Read) -> Result<Vec<u8>, Failure> {
+fn read_all(source_name: &str, mut source: impl io::Read) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     source
         .read_to_end(&mut bytes)
-        .map_err(|error| unreadable_input_failure(what, &error))?;
+        .map_err(|error| unreadable_input_failure(source_name, &error))?;
     Ok(bytes)
 }
 
-fn unreadable_input_failure(what: &str, error: &io::Error) -> Failure {
-    Failure::Words(format!("{what} can't be read: {error}"))
+fn unreadable_input_failure(source_name: &str, error: &io::Error) -> Failure {
+    Failure::Words(format!("{source_name} can't be read: {error}"))
 }
 
 /// Calls the provider, pays if the provider requires a payment, and writes the provider's response.
-pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Exit, Failure> {
-    let sent = ProviderRequest::from_call(&pay.call)?;
-    let request = sent.request(&pay.call);
-    let (journal, request) = if let Some(key) = &pay.key {
+pub(crate) async fn pay(purser: &Purser, arguments: Pay, output: &Output) -> Result<Exit, Failure> {
+    let sent = ProviderRequest::from_call(&arguments.call)?;
+    let request = sent.request(&arguments.call);
+    let (journal, request) = if let Some(key) = &arguments.key {
         let key = IdempotencyKey::from_text(key).map_err(|error| Failure::Words(error.to_string()))?;
         (None, request.key(key))
     } else {
@@ -102,14 +102,14 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
         (Some(Journal::open(&named)?), request)
     };
     let run = journal.as_ref().map_or("", |journal| journal.run.as_str());
-    let mut payer = Payer::new(purser.clone(), run, pay.call.max)?;
-    if let Some(percent) = pay.max_over_listed {
+    let mut payer = Payer::new(purser.clone(), run, arguments.call.max)?;
+    if let Some(percent) = arguments.max_over_listed {
         payer = payer.max_over_listed(percent);
     }
     let paid = match payer.send(request).await {
-        Err(PayError::ApprovalRequired(pending)) if pay.wait > 0 => {
+        Err(PayError::ApprovalRequired(pending)) if arguments.wait > 0 => {
             output.print_text(&format!("Waiting for a person to approve {}.", pending.approval_id()));
-            match pending.wait(Duration::from_secs(pay.wait.into())).await? {
+            match pending.wait(Duration::from_secs(arguments.wait.into())).await? {
                 WaitResult::Approved(_) => pending.proceed(&payer).await,
                 _ => Err(PayError::ApprovalRequired(pending)),
             }
@@ -137,7 +137,7 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
         }
     };
     if paid.payment.is_none()
-        && let Err(failure) = check_unpaid_call(&payer, &sent.request(&pay.call)).await
+        && let Err(failure) = check_unpaid_call(&payer, &sent.request(&arguments.call)).await
     {
         if let Some(journal) = journal.filter(|journal| journal.is_new) {
             journal.close()?;
@@ -148,7 +148,7 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
     if let Some(payment) = &paid.payment {
         evidence::store_provider_objects(payment, status, output);
     }
-    if let Err(failure) = write_body(paid.response, pay.output.as_deref()).await {
+    if let Err(failure) = write_body(paid.response, arguments.output.as_deref()).await {
         return Err(match paid.payment {
             Some(payment) => Failure::AnswerLost {
                 failure: Box::new(failure),

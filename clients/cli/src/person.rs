@@ -99,7 +99,7 @@ impl Person {
 }
 
 /// Returns the version in a response, which the next update must contain.
-fn response_version(answer: &Value) -> Result<u64, Failure> {
-    let version = answer.get("version").and_then(Value::as_u64);
+fn response_version(response: &Value) -> Result<u64, Failure> {
+    let version = response.get("version").and_then(Value::as_u64);
     version.ok_or_else(|| ApiError::Unreadable("an answer without a version").into())
 }

@@ -23,24 +23,24 @@ use std::path::Path;
 /// The maximum size of a file. An export of 1,000 agents that all differ has 3 MB.
 const MAX_MEBIBYTES: u32 = 16;
 
-pub(crate) async fn run(person: &Person, command: Command, output: &Output) -> Result<Exit, Failure> {
+pub(crate) async fn run(user: &Person, command: Command, output: &Output) -> Result<Exit, Failure> {
     match command {
-        Command::Export { agents } => export(person, &agents, output).await,
-        Command::Apply { file, reason, consent } => apply(person, (&file, reason.as_deref()), &consent, output).await,
+        Command::Export { agents } => export(user, &agents, output).await,
+        Command::Apply { file, reason, consent } => apply(user, (&file, reason.as_deref()), &consent, output).await,
     }
 }
 
-async fn agents(person: &Person) -> Result<Vec<Agent>, Failure> {
-    let answers = person.agents().await?;
+async fn agents(user: &Person) -> Result<Vec<Agent>, Failure> {
+    let answers = user.agents().await?;
     let agents: Option<Vec<Agent>> = answers.iter().map(Agent::from_json).collect();
     agents.ok_or_else(|| ApiError::Unreadable("its list of agents").into())
 }
 
 /// Prints the current state as a policy file. Agents with equal services and rules share one policy.
-async fn export(person: &Person, only: &[String], output: &Output) -> Result<Exit, Failure> {
-    let mut agents = agents(person).await?;
+async fn export(user: &Person, selection: &[String], output: &Output) -> Result<Exit, Failure> {
+    let mut agents = agents(user).await?;
     let is_named = |agent: &Agent, name: &String| agent.id.eq_ignore_ascii_case(name) || agent.name == *name;
-    let unknown = only
+    let unknown = selection
         .iter()
         .filter(|name| !agents.iter().any(|agent| is_named(agent, name)));
     let problems: Vec<String> = unknown.cloned().collect();
@@ -48,12 +48,12 @@ async fn export(person: &Person, only: &[String], output: &Output) -> Result<Exi
         let what = "there are no such agents, and none is exported".to_owned();
         return Err(Failure::Problems { what, problems });
     }
-    agents.retain(|agent| only.is_empty() || only.iter().any(|name| is_named(agent, name)));
+    agents.retain(|agent| selection.is_empty() || selection.iter().any(|name| is_named(agent, name)));
     let mut policies: Vec<Policy> = Vec::new();
     let mut same: BTreeMap<String, usize> = BTreeMap::new();
     for agent in agents {
-        let services = person.services(&agent.id).await?;
-        let (_, rules) = person.rules(&agent.id).await?;
+        let services = user.services(&agent.id).await?;
+        let (_, rules) = user.rules(&agent.id).await?;
         let policy = agent_policy(agent, &services, &rules);
         let state = json!([policy.services, policy.rules]).to_string();
         let at = *same.entry(state).or_insert(policies.len());
@@ -112,7 +112,7 @@ struct Differing {
 }
 
 async fn apply(
-    person: &Person,
+    user: &Person,
     (file, reason): (&Path, Option<&str>),
     consent: &Consent,
     output: &Output,
@@ -123,7 +123,7 @@ async fn apply(
     };
     let policies = read_text(file, MAX_MEBIBYTES).map_err(|problem| wrong(vec![problem]))?;
     let policies = parse(&policies).map_err(wrong)?;
-    let agents = agents(person).await?;
+    let agents = agents(user).await?;
     let mut problems: BTreeSet<String> = unknown_agents(&policies, &agents).into_iter().collect();
     let (mut differing, mut matched, mut overrides) = (Vec::new(), BTreeSet::new(), BTreeMap::new());
     for agent in agents {
@@ -131,7 +131,7 @@ async fn apply(
         if followed.is_empty() {
             continue;
         }
-        let state = read_agent_state(person, &agent, &followed).await?;
+        let state = read_agent_state(user, &agent, &followed).await?;
         let plan: Plan = plan(&followed, &state);
         matched.extend(plan.matched);
         matched.extend(followed.iter().map(|policy| (policy.name.clone(), String::new())));
@@ -152,7 +152,7 @@ async fn apply(
             });
         }
     }
-    problems.extend(preview(person, &mut differing).await?);
+    problems.extend(preview(user, &mut differing).await?);
     if !problems.is_empty() {
         return Err(wrong(problems.into_iter().collect()));
     }
@@ -163,7 +163,7 @@ async fn apply(
     let mut refused = None;
     if is_allowed {
         for one in &mut differing {
-            if let Err(failure) = write(person, one, reason).await {
+            if let Err(failure) = write(user, one, reason).await {
                 one.error = Some(failure.as_json());
                 refused = Some(failure);
                 break;
@@ -194,16 +194,16 @@ async fn apply(
 }
 
 /// Reads the parts of the agent's state that the policies concern.
-async fn read_agent_state(person: &Person, agent: &Agent, policies: &[&Policy]) -> Result<State, Failure> {
+async fn read_agent_state(user: &Person, agent: &Agent, policies: &[&Policy]) -> Result<State, Failure> {
     let has_services = policies.iter().any(|policy| !policy.services.is_empty());
     let has_rules = policies.iter().any(|policy| policy.rules.is_some());
     let services = if has_services {
-        person.services(&agent.id).await?
+        user.services(&agent.id).await?
     } else {
         vec![]
     };
     let rules = if has_rules {
-        Some(person.rules(&agent.id).await?)
+        Some(user.rules(&agent.id).await?)
     } else {
         None
     };
@@ -211,10 +211,10 @@ async fn read_agent_state(person: &Person, agent: &Agent, policies: &[&Policy]) 
 }
 
 /// Returns notes about policies without agents, and about keys that match no service. Both may be typos.
-fn notes(policies: &[Policy], matched: &BTreeSet<(String, String)>) -> Vec<String> {
+fn notes(policies: &[Policy], matched_pairs: &BTreeSet<(String, String)>) -> Vec<String> {
     let mut notes = Vec::new();
     for policy in policies {
-        let is_matched = |key: String| matched.contains(&(policy.name.clone(), key));
+        let is_matched = |key: String| matched_pairs.contains(&(policy.name.clone(), key));
         if !is_matched(String::new()) {
             notes.push(format!("{}: no agent follows this policy", policy.name));
             continue;
@@ -230,7 +230,7 @@ fn notes(policies: &[Policy], matched: &BTreeSet<(String, String)>) -> Vec<Strin
 type Overrides = BTreeMap<(String, String), (BTreeSet<String>, usize)>;
 
 /// Shows the updates to the user before they are written.
-fn show_differences(output: &Output, differing: &[Differing], overrides: &Overrides, notes: &[String]) {
+fn show_differences(output: &Output, differences: &[Differing], overrides: &Overrides, notes: &[String]) {
     for ((by, of), (at, agents)) in overrides {
         let at = at.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         output.print_text(&format!("{by} overrides {of} for {agents} agents: {at}"));
@@ -240,7 +240,7 @@ fn show_differences(output: &Output, differing: &[Differing], overrides: &Overri
     }
     for Differing {
         agent, policies, edits, ..
-    } in differing
+    } in differences
     {
         output.print_text(&format!("{} ({}) by {}", agent.name, agent.id, policies.join(", ")));
         for edit in edits {
@@ -257,24 +257,24 @@ fn show_differences(output: &Output, differing: &[Differing], overrides: &Overri
     }
 }
 
-fn as_json(one: &Differing) -> Value {
-    let edits = one.edits.iter().enumerate().map(|(index, edit)| {
-        let is_refused = index == one.written;
+fn as_json(difference: &Differing) -> Value {
+    let edits = difference.edits.iter().enumerate().map(|(index, edit)| {
+        let is_refused = index == difference.written;
         let changes: Vec<Value> = edit.changes.iter().map(Change::as_json).collect();
         let mut told = json!({
             "at": edit.at, "by": edit.by, "may_widen": edit.may_widen, "changes": changes,
-            "written": index < one.written,
+            "written": index < difference.written,
         });
         if let (Some(preview), Value::Object(told)) = (&edit.preview, &mut told) {
             told.insert("preview".to_owned(), preview.clone());
         }
-        if let (Some(error), Value::Object(told)) = (one.error.as_ref().filter(|_| is_refused), &mut told) {
+        if let (Some(error), Value::Object(told)) = (difference.error.as_ref().filter(|_| is_refused), &mut told) {
             told.insert("error".to_owned(), error.clone());
         }
         told
     });
     json!({
-        "agent_id": one.agent.id, "name": one.agent.name, "policies": one.policies,
+        "agent_id": difference.agent.id, "name": difference.agent.name, "policies": difference.policies,
         "edits": edits.collect::<Vec<_>>(),
     })
 }
@@ -284,16 +284,16 @@ fn as_json(one: &Differing) -> Value {
 ///
 /// Returns the updates that Purser rejects as invalid. Other errors are ignored here, because they depend on the time
 /// of the write and occur again during the write.
-async fn preview(person: &Person, differing: &mut [Differing]) -> Result<Vec<String>, Failure> {
+async fn preview(user: &Person, differences: &mut [Differing]) -> Result<Vec<String>, Failure> {
     let (mut distinct, mut problems) = (BTreeSet::new(), Vec::new());
-    for one in differing {
+    for one in differences {
         let name = format!("{} ({})", one.agent.name, one.agent.id);
         for edit in &mut one.edits {
             if !distinct.insert((edit.at.clone(), edit.write.body().map(Value::to_string))) {
                 continue;
             }
             let (path, request) = request(&one.agent.id, one.version, &edit.write);
-            match person.preview(Request { path: &path, ..request }).await {
+            match user.preview(Request { path: &path, ..request }).await {
                 Ok(preview) => edit.preview = Some(preview),
                 Err(Failure::Api(ApiError::Refused(refusal))) if refusal.status == 400 => {
                     let failure = Failure::from(ApiError::Refused(refusal));
@@ -338,11 +338,11 @@ fn request<'a>(agent: &'a str, version: u64, write: &'a Write) -> (Vec<&'a str>,
 }
 
 /// Writes the updates of one agent in order, and stops at the first error.
-async fn write(person: &Person, one: &mut Differing, reason: Option<&str>) -> Result<(), Failure> {
-    for edit in &one.edits {
-        let (path, request) = request(&one.agent.id, one.version, &edit.write);
+async fn write(user: &Person, difference: &mut Differing, reason: Option<&str>) -> Result<(), Failure> {
+    for edit in &difference.edits {
+        let (path, request) = request(&difference.agent.id, difference.version, &edit.write);
         let path = &path;
-        let version = person
+        let version = user
             .write(Request {
                 path,
                 reason,
@@ -350,23 +350,23 @@ async fn write(person: &Person, one: &mut Differing, reason: Option<&str>) -> Re
             })
             .await?;
         if matches!(edit.write, Write::Rule(_)) {
-            one.version = version;
+            difference.version = version;
         }
-        one.written = one.written.saturating_add(1);
+        difference.written = difference.written.saturating_add(1);
     }
     Ok(())
 }
 
 /// Returns the error for a command that stopped at a rejected update. The error lists the written and the remaining
 /// updates.
-fn partial_failure(failure: &Failure, differing: &[Differing], written: usize, differences: usize) -> Failure {
+fn partial_failure(failure: &Failure, agents: &[Differing], written_count: usize, differences: usize) -> Failure {
     let mut problems = Vec::new();
     let named = |one: &Differing| format!("{} ({})", one.agent.name, one.agent.id);
     let places = |edits: &[Edit]| {
         let places = edits.iter().map(|edit| edit.at.as_str());
         places.collect::<Vec<_>>().join(", ")
     };
-    for one in differing {
+    for one in agents {
         let done = one.edits.get(..one.written).unwrap_or_default();
         let left = one.edits.get(one.written..).unwrap_or_default();
         if !done.is_empty() {
@@ -389,6 +389,6 @@ fn partial_failure(failure: &Failure, differing: &[Differing], written: usize, d
             problems.push(format!("not written: {}: {}", named(one), places(left)));
         }
     }
-    let what = format!("{written} of {differences} edits are written; the first refusal stopped the command");
+    let what = format!("{written_count} of {differences} edits are written; the first refusal stopped the command");
     Failure::Problems { what, problems }
 }

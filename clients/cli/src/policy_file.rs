@@ -134,20 +134,20 @@ struct Reader {
 }
 
 impl Reader {
-    fn add_error(&mut self, at: &str, problem: &str) {
-        self.problems.push(format!("{at}: {problem}"));
+    fn add_error(&mut self, at: &str, message: &str) {
+        self.problems.push(format!("{at}: {message}"));
     }
 
     /// Returns the fields of an object. Reports unknown fields as errors.
-    fn members<'a>(&mut self, at: &str, value: &'a Value, known: &[&str]) -> Option<&'a Map<String, Value>> {
+    fn members<'a>(&mut self, at: &str, value: &'a Value, known_fields: &[&str]) -> Option<&'a Map<String, Value>> {
         let Some(members) = value.as_object() else {
             self.add_error(at, "must be a mapping");
             return None;
         };
-        for name in members.keys().filter(|name| !known.contains(&name.as_str())) {
+        for name in members.keys().filter(|name| !known_fields.contains(&name.as_str())) {
             self.add_error(&format!("{at}/{name}"), "is no member; there are ");
             if let Some(problem) = self.problems.last_mut() {
-                problem.push_str(&known.join(", "));
+                problem.push_str(&known_fields.join(", "));
             }
         }
         Some(members)

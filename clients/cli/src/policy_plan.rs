@@ -21,12 +21,12 @@ pub(crate) struct Agent {
 
 impl Agent {
     /// Parses an agent. Returns `None` if the value is not an agent.
-    pub(crate) fn from_json(answer: &Value) -> Option<Self> {
-        let text = |name: &str| answer.get(name).and_then(Value::as_str).map(str::to_owned);
+    pub(crate) fn from_json(response: &Value) -> Option<Self> {
+        let text = |name: &str| response.get(name).and_then(Value::as_str).map(str::to_owned);
         Some(Self {
             id: text("agent_id")?,
             name: text("name")?,
-            labels: answer.get("labels")?.as_object()?.clone(),
+            labels: response.get("labels")?.as_object()?.clone(),
         })
     }
 
@@ -217,8 +217,8 @@ fn service_id(record: &Value) -> &str {
 
 impl Plan {
     /// Returns the last policy, which applies, and records which other policies are overridden.
-    fn last_policy<'a, T: Clone>(&mut self, named: &[(&'a Policy, T)], at: &str) -> Option<(&'a Policy, T)> {
-        let ((last, what), others) = named.split_last()?;
+    fn last_policy<'a, T: Clone>(&mut self, policies: &[(&'a Policy, T)], at: &str) -> Option<(&'a Policy, T)> {
+        let ((last, what), others) = policies.split_last()?;
         for (other, _) in others {
             let pair = (last.name.clone(), other.name.clone());
             self.overrides.entry(pair).or_default().insert(at.to_owned());
@@ -297,12 +297,12 @@ impl Plan {
         });
     }
 
-    fn plan_rules(&mut self, policy: &Policy, stored: &[Value], wanted: &[Value]) {
+    fn plan_rules(&mut self, policy: &Policy, stored: &[Value], desired_rules: &[Value]) {
         let stored = stored.iter().map(|answer| StoredRule {
             id: answer.get("rule_id").and_then(Value::as_str).unwrap_or_default(),
             rule: rule_without_usage(answer),
         });
-        for edit in rule::edits(&stored.collect::<Vec<_>>(), wanted) {
+        for edit in rule::edits(&stored.collect::<Vec<_>>(), desired_rules) {
             let at = format!("rule {}", edit.kind());
             let (from, to) = match &edit {
                 RuleEdit::Add { to } => (Value::Null, to.clone()),
@@ -326,8 +326,8 @@ impl Plan {
 }
 
 /// Returns whether a field's new value may allow payments that the old value rejected. Returns true for unknown fields.
-fn widens(member: &str, from: &Value, to: &Value) -> bool {
-    match (member, from, to) {
+fn widens(field: &str, from: &Value, to: &Value) -> bool {
+    match (field, from, to) {
         ("enabled", _, to) => *to == Value::Bool(true),
         ("max_per_call_units" | "max_per_day_units" | "require_approval_above_units", from, to) => {
             to.as_u64() > from.as_u64()
@@ -344,14 +344,14 @@ fn widens(member: &str, from: &Value, to: &Value) -> bool {
 }
 
 /// Returns a normalized form of a field's value. Equal values have the same form. The order of a list has no meaning.
-fn normalize_value(member: &str, value: &Value) -> Value {
+fn normalize_value(field: &str, value: &Value) -> Value {
     let Value::Array(list) = value else {
         return value.clone();
     };
     let mut list: Vec<Value> = list
         .iter()
         .map(|one| match one.as_str() {
-            Some(domain) if member == "allowed_domains" => json!(normalize_domain(domain)),
+            Some(domain) if field == "allowed_domains" => json!(normalize_domain(domain)),
             _ => one.clone(),
         })
         .collect();

@@ -35,8 +35,8 @@ pub(crate) fn replay(arguments: &Replay, output: &Output) -> Result<Exit, Failur
 }
 
 /// Returns the result with the fields of the API's replay.
-fn as_json(replayed: &Result<Vec<ReplayDifference>, NoReplay>) -> Value {
-    let (outcome, detail, differences) = match replayed {
+fn as_json(replay: &Result<Vec<ReplayDifference>, NoReplay>) -> Value {
+    let (outcome, detail, differences) = match replay {
         Err(why) => ("impossible", Some(why.to_string()), &[][..]),
         Ok(differences) if differences.is_empty() => ("same", None, &[][..]),
         Ok(differences) => ("different", None, &differences[..]),
@@ -50,8 +50,8 @@ fn as_json(replayed: &Result<Vec<ReplayDifference>, NoReplay>) -> Value {
     })
 }
 
-fn lines(replayed: &Result<Vec<ReplayDifference>, NoReplay>) -> Vec<String> {
-    match replayed {
+fn lines(replay: &Result<Vec<ReplayDifference>, NoReplay>) -> Vec<String> {
+    match replay {
         Err(why) => vec![format!("The decision can't be evaluated again: {why}.")],
         Ok(differences) if differences.is_empty() => vec!["The evaluation decides the same.".to_owned()],
         Ok(differences) => {

@@ -50,11 +50,11 @@ impl RuleEdit {
 }
 
 /// Returns the rule in a response, without the fields that the API adds and without null fields.
-pub(crate) fn rule_without_usage(answer: &Value) -> Value {
+pub(crate) fn rule_without_usage(response: &Value) -> Value {
     let is_report = |name: &str| {
         matches!(name, "rule_id" | "rule_version") || name.starts_with("used") || name.starts_with("remaining")
     };
-    let members = answer.as_object().into_iter().flatten();
+    let members = response.as_object().into_iter().flatten();
     members
         .filter(|(name, value)| !is_report(name) && !value.is_null())
         .map(|(name, value)| (name.clone(), value.clone()))
@@ -71,10 +71,10 @@ pub(crate) fn rule_kind(rule: &Value) -> &str {
 ///
 /// A wanted rule replaces the most similar stored rule of the same kind that is not wanted. Replacing is preferred
 /// because removing a rule always widens.
-pub(crate) fn edits(stored: &[StoredRule<'_>], wanted: &[Value]) -> Vec<RuleEdit> {
+pub(crate) fn edits(stored: &[StoredRule<'_>], desired_rules: &[Value]) -> Vec<RuleEdit> {
     let mut stored: Vec<(&StoredRule<'_>, Value)> = stored.iter().map(|one| (one, normalize_rule(&one.rule))).collect();
     let mut missing = Vec::new();
-    for rule in wanted {
+    for rule in desired_rules {
         let is = normalize_rule(rule);
         match stored.iter().position(|(_, other)| *other == is) {
             Some(at) => drop(stored.remove(at)),
@@ -106,9 +106,9 @@ pub(crate) fn edits(stored: &[StoredRule<'_>], wanted: &[Value]) -> Vec<RuleEdit
 }
 
 /// Counts the fields that have the same value in both rules.
-fn count_shared_fields(one: &Value, other: &Value) -> usize {
-    let members = one.as_object().into_iter().flatten();
-    members.filter(|(name, value)| other.get(name) == Some(value)).count()
+fn count_shared_fields(left: &Value, right: &Value) -> usize {
+    let members = left.as_object().into_iter().flatten();
+    members.filter(|(name, value)| right.get(name) == Some(value)).count()
 }
 
 /// Returns a normalized form of a rule. Equal rules have the same form.

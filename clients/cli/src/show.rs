@@ -15,8 +15,8 @@ use uuid::Uuid;
 /// The maximum number of services that a search reads from the catalog.
 const ALL: u16 = 500;
 
-fn print(output: &Output, answer: &impl Serialize, lines: impl FnOnce() -> Vec<String>) -> Exit {
-    output.print_result(&serde_json::to_value(answer).unwrap_or_default(), lines);
+fn print(output: &Output, payload: &impl Serialize, lines: impl FnOnce() -> Vec<String>) -> Exit {
+    output.print_result(&serde_json::to_value(payload).unwrap_or_default(), lines);
     Exit::Done
 }
 
@@ -40,12 +40,12 @@ pub(crate) async fn services(purser: &Purser, filter: Filter, output: &Output) -
 }
 
 /// Lists the services that contain all words in the name, description, category or slug.
-pub(crate) async fn search(purser: &Purser, words: &[String], output: &Output) -> Result<Exit, Failure> {
+pub(crate) async fn search(purser: &Purser, query: &[String], output: &Output) -> Result<Exit, Failure> {
     let filter = CatalogFilter {
         limit: Some(ALL),
         ..CatalogFilter::default()
     };
-    let words: Vec<String> = words.iter().map(|word| word.to_lowercase()).collect();
+    let words: Vec<String> = query.iter().map(|word| word.to_lowercase()).collect();
     let mut found = purser.services(&filter).await?.services;
     found.retain(|service| {
         let text = [&service.slug, &service.name, &service.description, &service.category];
@@ -237,9 +237,9 @@ pub(crate) async fn statement(
 }
 
 /// Waits for the decision, and then shows the approval.
-pub(crate) async fn approval(purser: &Purser, asked: Approval, output: &Output) -> Result<Exit, Failure> {
-    let wait = Duration::from_secs(asked.wait.into());
-    let approval = PendingApproval::verdict(purser, asked.approval, wait).await?;
+pub(crate) async fn approval(purser: &Purser, arguments: Approval, output: &Output) -> Result<Exit, Failure> {
+    let wait = Duration::from_secs(arguments.wait.into());
+    let approval = PendingApproval::verdict(purser, arguments.approval, wait).await?;
     let exit = match approval.status {
         ApprovalStatus::Approved | ApprovalStatus::Executed => Exit::Done,
         ApprovalStatus::Rejected | ApprovalStatus::Expired => Exit::Blocked,

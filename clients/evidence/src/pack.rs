@@ -207,10 +207,10 @@ impl EvidenceReport {
         &mut self,
         part: Part,
         kind: StatementKind,
-        stated: Option<&StatedPayload>,
+        payload: Option<&StatedPayload>,
         trust: &Trust,
     ) -> Option<VerifiedStatement> {
-        if let Some(stated) = stated {
+        if let Some(stated) = payload {
             return self.add_statement(part, kind, stated, trust);
         }
         let none = Outcome::Skipped("the file has none".to_owned());
@@ -222,12 +222,12 @@ impl EvidenceReport {
         &mut self,
         part: Part,
         kind: StatementKind,
-        stated: &StatedPayload,
+        payload: &StatedPayload,
         trust: &Trust,
     ) -> Option<VerifiedStatement> {
         // A statement without a proof would also be verified, but without a position in the log.
-        let proof = stated.proof.parse::<TlogProof>().map_err(DocumentError::from);
-        let verified = proof.and_then(|proof| Ok((proof.entry_index(), verify_document(&stated.proof, trust)?)));
+        let proof = payload.proof.parse::<TlogProof>().map_err(DocumentError::from);
+        let verified = proof.and_then(|proof| Ok((proof.entry_index(), verify_document(&payload.proof, trust)?)));
         let (index, report) = match verified {
             Ok(verified) => verified,
             Err(error) => {
@@ -242,8 +242,8 @@ impl EvidenceReport {
         let is_kind = statement
             .as_ref()
             .is_none_or(|statement| statement.kind() == Some(kind));
-        let is_same = statement.is_none() || trust.keys.verify(&stated.statement).ok() == statement;
-        let is_index = stated.index.is_none_or(|stated| stated == index);
+        let is_same = statement.is_none() || trust.keys.verify(&payload.statement).ok() == statement;
+        let is_index = payload.index.is_none_or(|stated| stated == index);
         if !is_kind || !is_same || !is_index {
             let why = match (is_kind, is_same) {
                 (false, _) => "the statement is of another kind",
@@ -331,7 +331,13 @@ pub fn verify_evidence(document: &str, trust: &Trust) -> Result<EvidenceReport, 
 }
 
 impl EvidenceReport {
-    fn add_provider(&mut self, payment: &Payment, provider: &Provider, trust: &Trust, rest: &mut UnverifiedFields) {
+    fn add_provider(
+        &mut self,
+        payment: &Payment,
+        provider: &Provider,
+        trust: &Trust,
+        unverified: &mut UnverifiedFields,
+    ) {
         let offers = provider.offers.iter().enumerate();
         let offers = offers.map(|(index, offer)| (ProviderObject::Offer, format!("/provider/offers/{index}"), offer));
         let receipt = provider.receipt.iter();
@@ -344,7 +350,7 @@ impl EvidenceReport {
             };
             if matches!(outcome, Outcome::Passed(_)) {
                 for member in kind.list_signed_members(object) {
-                    rest.mark_verified(&format!("{at}{member}"));
+                    unverified.mark_verified(&format!("{at}{member}"));
                 }
             }
             // A host is asked only for keys of its own resources.
@@ -402,7 +408,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 /// Compares the hashes in a decision with the documents.
-fn check_decision_hashes(payload: &Value, inputs: Option<&Value>, rest: &mut UnverifiedFields) -> Outcome {
+fn check_decision_hashes(payload: &Value, inputs: Option<&Value>, unverified: &mut UnverifiedFields) -> Outcome {
     let member = |name: &str| payload.get(name).cloned().unwrap_or_default();
     let hashed = json!({
         "transaction_id": member("transaction_id"),
@@ -416,7 +422,7 @@ fn check_decision_hashes(payload: &Value, inputs: Option<&Value>, rest: &mut Unv
         return Outcome::Failed("`decision_hash` is another".to_owned());
     }
     let Some(inputs) = inputs.filter(|inputs| !inputs.is_null()) else {
-        rest.mark_verified("/inputs");
+        unverified.mark_verified("/inputs");
         return Outcome::Passed("`decision_hash`; the file has no documents of the inputs".to_owned());
     };
     for name in ["agent", "policy", "service"] {
@@ -425,7 +431,7 @@ fn check_decision_hashes(payload: &Value, inputs: Option<&Value>, rest: &mut Unv
         if stated != Some(json_hash(&document).as_str()) {
             return Outcome::Failed(format!("the hash of the input `{name}` is another"));
         }
-        rest.mark_verified(&format!("/inputs/{name}"));
+        unverified.mark_verified(&format!("/inputs/{name}"));
     }
     Outcome::Passed("`decision_hash`, and those of the agent, the policy and the service".to_owned())
 }
@@ -444,10 +450,10 @@ fn check_change(change: &Value, payment: Option<&Value>, receipt: Option<&Stated
 }
 
 /// Checks that an approval decision concerns the decision in the file.
-fn check_approval_decision(change: &Value, decided: Option<&Value>) -> Outcome {
+fn check_approval_decision(change: &Value, decision: Option<&Value>) -> Outcome {
     let is_of = |name: &str| {
         let changed = change.get("changed_decision").and_then(|changed| changed.get(name));
-        changed.is_some() && decided.and_then(|decided| decided.get(name)) == changed
+        changed.is_some() && decision.and_then(|decided| decided.get(name)) == changed
     };
     if !is_of("transaction_id") || !is_of("decision_hash") {
         return Outcome::Failed("the approval decision is about another decision".to_owned());
@@ -457,7 +463,7 @@ fn check_approval_decision(change: &Value, decided: Option<&Value>) -> Outcome {
 }
 
 /// Checks that the decision and the receipt concern the same payment.
-fn check_same_payment(decided: &Value, paid: &Value) -> Outcome {
+fn check_same_payment(decision: &Value, payment: &Value) -> Outcome {
     let pairs = [
         ("/settlement_id", "/settlement_id"),
         ("/transaction_id", "/transaction_id"),
@@ -469,7 +475,7 @@ fn check_same_payment(decided: &Value, paid: &Value) -> Outcome {
     ];
     let differs = pairs
         .iter()
-        .find(|(of_decision, of_receipt)| decided.pointer(of_decision) != paid.pointer(of_receipt));
+        .find(|(of_decision, of_receipt)| decision.pointer(of_decision) != payment.pointer(of_receipt));
     match differs {
         Some((of_decision, _)) => Outcome::Failed(format!("`{of_decision}` of the decision is another")),
         None => Outcome::Passed("the decision and the receipt are about one payment".to_owned()),
@@ -477,10 +483,15 @@ fn check_same_payment(decided: &Value, paid: &Value) -> Outcome {
 }
 
 /// Compares the file's copies with the statements: both ids, and each field of `settlement` that a statement contains.
-fn check_copies(file: &Value, decided: Option<&Value>, paid: Option<&Value>, rest: &mut UnverifiedFields) -> Outcome {
+fn check_copies(
+    file: &Value,
+    decision: Option<&Value>,
+    payment: Option<&Value>,
+    unverified: &mut UnverifiedFields,
+) -> Outcome {
     let stated = |of_receipt: &str, of_decision: &str| {
-        let of_receipt = paid.and_then(|payload| payload.pointer(of_receipt));
-        of_receipt.or_else(|| decided.and_then(|payload| payload.pointer(of_decision)))
+        let of_receipt = payment.and_then(|payload| payload.pointer(of_receipt));
+        of_receipt.or_else(|| decision.and_then(|payload| payload.pointer(of_decision)))
     };
     let mut compared = Vec::new();
     let ids = ["transaction_id", "settlement_id"].map(|name| (format!("/{name}"), format!("/{name}")));
@@ -501,7 +512,7 @@ fn check_copies(file: &Value, decided: Option<&Value>, paid: Option<&Value>, res
         let Some(shown) = file.pointer(&at) else { continue };
         let is_same = match at.as_str() {
             // A receipt is signed only for a confirmed payment.
-            "/settlement/receipt_status" => paid.map(|_| shown.as_str() == Some("confirmed")),
+            "/settlement/receipt_status" => payment.map(|_| shown.as_str() == Some("confirmed")),
             _ => stated(&signed, &signed.replace("/settlement/", "/facts/")).map(|signed| is_copy(&at, shown, signed)),
         };
         match is_same {
@@ -515,7 +526,7 @@ fn check_copies(file: &Value, decided: Option<&Value>, paid: Option<&Value>, res
         return Outcome::Skipped("the file repeats nothing of its statements".to_owned());
     }
     for at in &compared {
-        rest.mark_verified(at);
+        unverified.mark_verified(at);
     }
     Outcome::Passed(format!("{} members of the file are as they are stated", compared.len()))
 }
@@ -553,10 +564,10 @@ fn is_copy(at: &str, shown: &Value, signed: &Value) -> bool {
 }
 
 impl Payment {
-    fn new(decided: Option<&Value>, paid: Option<&Value>) -> Self {
+    fn new(decision: Option<&Value>, payment: Option<&Value>) -> Self {
         let find = |of_decision: &str, of_receipt: &str| {
-            let of_decision = decided.and_then(|payload| payload.pointer(of_decision));
-            of_decision.or_else(|| paid.and_then(|payload| payload.pointer(of_receipt)))
+            let of_decision = decision.and_then(|payload| payload.pointer(of_decision));
+            of_decision.or_else(|| payment.and_then(|payload| payload.pointer(of_receipt)))
         };
         let text = |of_decision: &str, of_receipt: &str| {
             let found = find(of_decision, of_receipt).and_then(Value::as_str);

@@ -65,7 +65,7 @@ impl SignedByProvider {
         &self,
         pay_to: Option<&str>,
         host: Option<&str>,
-        known: &[ProviderKey],
+        keys: &[ProviderKey],
     ) -> Option<String> {
         let address = match (&self.signer, &self.key) {
             (ProviderSigner::Address(address), _) => Some(address.clone()),
@@ -85,7 +85,7 @@ impl SignedByProvider {
                     KnownSigner::Key(known) => self.key.as_ref().is_some_and(|key| key.is_same_key(known)),
                 }
         };
-        known.iter().find(is_known)?;
+        keys.iter().find(is_known)?;
         Some(format!("{}, a key of {host}", self.signer))
     }
 }
@@ -303,9 +303,9 @@ impl ProviderObject {
     }
 
     /// Verifies an object of this kind: `{"format": "eip712", "payload", "signature"}` or `{"format": "jws",
-    /// "signature"}`. Other fields are ignored. `known` contains the keys for signatures whose `kid` does not contain
+    /// "signature"}`. Other fields are ignored. `keys` contains the keys for signatures whose `kid` does not contain
     /// the key.
-    pub fn verify(self, object: &Value, known: &[ProviderKey]) -> Result<SignedByProvider, ProviderError> {
+    pub fn verify(self, object: &Value, keys: &[ProviderKey]) -> Result<SignedByProvider, ProviderError> {
         let signed = match Object::deserialize(object).map_err(|_| ProviderError::Form)? {
             Object::Eip712 { payload, signature } => {
                 let address = recover_signer_address(&signature, &self.signing_digest(&payload)?)?;
@@ -313,7 +313,7 @@ impl ProviderObject {
                 let key = None;
                 SignedByProvider { payload, signer, key }
             }
-            Object::Jws { signature } => verify_jws(&signature, known)?,
+            Object::Jws { signature } => verify_jws(&signature, keys)?,
         };
         for member in self.payment_fields() {
             let (name, is_there) = match member {
@@ -429,7 +429,7 @@ struct Header {
     crit: Option<Value>,
 }
 
-fn verify_jws(jws: &str, known: &[ProviderKey]) -> Result<SignedByProvider, ProviderError> {
+fn verify_jws(jws: &str, keys: &[ProviderKey]) -> Result<SignedByProvider, ProviderError> {
     let form = |_| ProviderError::Form;
     let (text, signature) = jws.rsplit_once('.').ok_or(ProviderError::Form)?;
     let (header, payload) = text.split_once('.').ok_or(ProviderError::Form)?;
@@ -442,7 +442,7 @@ fn verify_jws(jws: &str, known: &[ProviderKey]) -> Result<SignedByProvider, Prov
         return Err(ProviderError::Form);
     }
     let known = || {
-        let known = known.iter().find(|known| known.kid.as_ref() == Some(&header.kid));
+        let known = keys.iter().find(|known| known.kid.as_ref() == Some(&header.kid));
         known.and_then(|known| match &known.signer {
             KnownSigner::Key(key) => Some(key.clone()),
             KnownSigner::Address(_) => None,

@@ -206,9 +206,9 @@ impl StatedTransfer {
 }
 
 /// Returns whether a field has this text, ignoring case.
-fn has_text_field(value: &Value, name: &str, wanted: &str) -> bool {
+fn has_text_field(value: &Value, name: &str, expected: &str) -> bool {
     let text = value.get(name).and_then(Value::as_str);
-    text.is_some_and(|text| text.eq_ignore_ascii_case(wanted))
+    text.is_some_and(|text| text.eq_ignore_ascii_case(expected))
 }
 
 fn address_word(address: &str) -> String {

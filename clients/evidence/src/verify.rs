@@ -172,8 +172,8 @@ impl Step {
         )
     }
 
-    fn skipped(step: StepName, why: &str) -> Self {
-        Self::new(step, Outcome::Skipped(why.to_owned()))
+    fn skipped(step: StepName, reason: &str) -> Self {
+        Self::new(step, Outcome::Skipped(reason.to_owned()))
     }
 }
 

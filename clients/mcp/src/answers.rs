@@ -447,11 +447,11 @@ pub(crate) struct RaiseAnswer {
 }
 
 impl From<&Raise> for RaiseAnswer {
-    fn from(raise: &Raise) -> Self {
+    fn from(increase: &Raise) -> Self {
         Self {
-            max_per_call_usd: raise.max_per_call_units.map(|units| units.to_string()),
-            max_per_day_usd: raise.max_per_day_units.map(|units| units.to_string()),
-            until: format_time(raise.until),
+            max_per_call_usd: increase.max_per_call_units.map(|units| units.to_string()),
+            max_per_day_usd: increase.max_per_day_units.map(|units| units.to_string()),
+            until: format_time(increase.until),
         }
     }
 }

@@ -334,12 +334,12 @@ struct ScaledNumber {
     is_exact: bool,
 }
 
-/// Multiplies a number by ten to the power of `places`, and truncates the remaining decimals. Returns `None` if the
+/// Multiplies a number by ten to the power of `decimals`, and truncates the remaining decimals. Returns `None` if the
 /// number is negative or too large.
 ///
 /// The function uses the number's decimal text, so that nothing is rounded. For up to 15 digits, the shortest text of a
 /// float has the same digits as the request.
-fn scale(number: &Number, places: i32) -> Option<ScaledNumber> {
+fn scale(number: &Number, decimals: i32) -> Option<ScaledNumber> {
     let text = number.to_string();
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse().ok()?),
@@ -360,7 +360,7 @@ fn scale(number: &Number, places: i32) -> Option<ScaledNumber> {
     let point = i32::try_from(whole.len())
         .ok()?
         .checked_add(exponent)?
-        .checked_add(places)?;
+        .checked_add(decimals)?;
     let point = usize::try_from(point.max(0)).ok()?;
     if is_negative || point > MAX_PLACES {
         return None;

@@ -71,16 +71,16 @@ pub(crate) async fn check_payment(
     purser: &Purser,
     providers: &Providers,
     limits: Limits<'_>,
-    asked: CheckPayment,
+    arguments: CheckPayment,
 ) -> Result<Checked, Failure> {
     let answer_by = deadline_after(limits.longest);
     let purser = purser.until(answer_by);
     let meant = Meant {
-        service: &asked.service,
-        operation: &asked.operation,
-        parameters: &asked.parameters.0,
-        target_url: asked.target_url.as_deref(),
-        ceiling: asked.max_usd.0,
+        service: &arguments.service,
+        operation: &arguments.operation,
+        parameters: &arguments.parameters.0,
+        target_url: arguments.target_url.as_deref(),
+        ceiling: arguments.max_usd.0,
     };
     let planned = meant.plan(&purser, providers).await?;
     match planned.check_unpaid(&purser).await {
@@ -121,20 +121,20 @@ pub(crate) async fn call_service(
     purser: &Purser,
     providers: &Providers,
     limits: Limits<'_>,
-    asked: CallService,
+    arguments: CallService,
 ) -> Result<WithBody<Called>, Failure> {
     let over = deadline_after(limits.longest);
     let answer_by = over.checked_sub(FOR_THE_RECEIPT).unwrap_or(over);
     let meant = Meant {
-        service: &asked.service,
-        operation: &asked.operation,
-        parameters: &asked.parameters.0,
-        target_url: asked.target_url.as_deref(),
-        ceiling: asked.max_usd.0,
+        service: &arguments.service,
+        operation: &arguments.operation,
+        parameters: &arguments.parameters.0,
+        target_url: arguments.target_url.as_deref(),
+        ceiling: arguments.max_usd.0,
     };
-    let key = match asked.idempotency_key {
+    let key = match arguments.idempotency_key {
         Some(key) => key.0,
-        None if asked.approval_id.is_some() => {
+        None if arguments.approval_id.is_some() => {
             return Err(Failure::invalid_arguments(
                 "an `approval_id` goes with the `idempotency_key` that the refusal told",
             ));
@@ -153,10 +153,10 @@ pub(crate) async fn call_service(
             Ready::Paid(request) => request.key(key.clone()),
             Ready::Free(request) => {
                 let request = request.timeout(time_left(answer_by));
-                return call_free(request, limits.longest, &key, asked.max_bytes).await;
+                return call_free(request, limits.longest, &key, arguments.max_bytes).await;
             }
         };
-        let request = match asked.approval_id {
+        let request = match arguments.approval_id {
             Some(approval) => request.with_approval(approval.0),
             None => request,
         };
@@ -168,7 +168,7 @@ pub(crate) async fn call_service(
         let (received, left_today_usd) =
             tokio::join!(read_body(response), remaining_today(&purser, &agent_id, meant.service));
         let store = payment.is_some().then_some(limits.responses);
-        let (answer, body) = received.into_result(asked.max_bytes, store).await;
+        let (answer, body) = received.into_result(arguments.max_bytes, store).await;
         let cost = payment.as_ref().map_or(Usdc::from_units(0), |payment| payment.amount);
         let called = Called {
             answer,
@@ -187,12 +187,12 @@ pub(crate) async fn call_service(
 /// function returns an error.
 async fn call_free(
     request: RequestBuilder,
-    longest: Duration,
+    timeout: Duration,
     key: &IdempotencyKey,
     max_bytes: Option<MaxBytes>,
 ) -> Result<WithBody<Called>, Failure> {
     let response = request.send().await;
-    let response = response.map_err(|error| Failure::from_pay_error(&PayError::Provider(error), key, longest))?;
+    let response = response.map_err(|error| Failure::from_pay_error(&PayError::Provider(error), key, timeout))?;
     if response.status() == StatusCode::PAYMENT_REQUIRED {
         return Err(Failure::new(
             "payment_not_listed",
@@ -214,8 +214,8 @@ async fn call_free(
 }
 
 /// Returns the next part of a stored response to a paid call. Calls no provider and pays nothing.
-pub(crate) async fn read_response(limits: Limits<'_>, asked: ReadResponse) -> Result<WithBody<ReadOn>, Failure> {
-    let (text, rest) = read_next_part(limits.responses, asked.cursor, asked.max_bytes).await?;
+pub(crate) async fn read_response(limits: Limits<'_>, request: ReadResponse) -> Result<WithBody<ReadOn>, Failure> {
+    let (text, rest) = read_next_part(limits.responses, request.cursor, request.max_bytes).await?;
     Ok((ReadOn { rest, notice: NOTICE }, Some(ContentBlock::text(text))))
 }
 
@@ -256,16 +256,16 @@ impl PlannedCall<'_> {
     }
 
     /// Returns the result for a call that Purser rejects before the provider is called.
-    fn block(&self, refusal: &Refusal) -> Checked {
+    fn block(&self, rejection: &Refusal) -> Checked {
         let payment = self.operation.payment.as_ref();
         let price = payment.map_or(Usdc::from_units(0), |payment| payment.amount_units);
         Checked {
             payment_required: payment.is_some(),
             would_pay: false,
             result: Some("block".to_owned()),
-            reason: refusal.reason.as_ref().map(|reason| clean_data(reason, LONG)),
+            reason: rejection.reason.as_ref().map(|reason| clean_data(reason, LONG)),
             cost_usd: price.to_string(),
-            checks: refusal.checks.iter().map(CheckAnswer::from).collect(),
+            checks: rejection.checks.iter().map(CheckAnswer::from).collect(),
             left_today_usd: None,
         }
     }
@@ -356,9 +356,9 @@ fn time_left(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
 
-pub(crate) fn deadline_after(longest: Duration) -> Instant {
+pub(crate) fn deadline_after(timeout: Duration) -> Instant {
     let now = Instant::now();
-    now.checked_add(longest).unwrap_or(now)
+    now.checked_add(timeout).unwrap_or(now)
 }
 
 /// Generates an idempotency key for a call without a key from the agent.

@@ -73,9 +73,9 @@ impl Failure {
         self
     }
 
-    fn with_payment(self, paid: WasPaid) -> Self {
+    fn with_payment(self, payment_state: WasPaid) -> Self {
         Self {
-            paid: Some(paid),
+            paid: Some(payment_state),
             ..self
         }
     }
@@ -90,8 +90,8 @@ impl Failure {
         self.with_detail("idempotency_key", key.as_str())
     }
 
-    /// Converts an error of a purchase. `longest` is the maximum duration of a call.
-    pub(crate) fn from_pay_error(error: &PayError, key: &IdempotencyKey, longest: Duration) -> Self {
+    /// Converts an error of a purchase. `timeout` is the maximum duration of a call.
+    pub(crate) fn from_pay_error(error: &PayError, key: &IdempotencyKey, timeout: Duration) -> Self {
         const SAME_AGAIN: &str = "Call again with the same arguments and this idempotency_key: the same payment is sent, \
                                   and nothing is paid twice. get_receipt tells whether it was taken.";
         let told = match error {
@@ -99,7 +99,7 @@ impl Failure {
                 "provider_too_slow",
                 format!(
                     "the provider did not answer in time; {} s are allowed in all",
-                    longest.as_secs()
+                    timeout.as_secs()
                 ),
                 "Try again later with this idempotency_key. `purser mcp` on the agent's own machine waits longer.",
             )
@@ -134,7 +134,7 @@ impl Failure {
                 let (slug, why) = if source.is_timeout() {
                     let why = format!(
                         "it took longer than the {} s that are allowed in all",
-                        longest.as_secs()
+                        timeout.as_secs()
                     );
                     ("provider_too_slow", why)
                 } else {
@@ -179,33 +179,36 @@ impl Failure {
         told.with_detail("idempotency_key", key.as_str())
     }
 
-    fn from_refusal(refusal: &Refusal) -> Self {
+    fn from_refusal(rejection: &Refusal) -> Self {
         let texts = |value: &Option<String>| value.as_ref().map(|text| clean_data(text, LONG));
-        let checks: Vec<Value> = refusal
+        let checks: Vec<Value> = rejection
             .checks
             .iter()
             .filter_map(|check| serde_json::to_value(CheckAnswer::from(check)).ok())
             .collect();
-        let details: Vec<Value> = refusal
+        let details: Vec<Value> = rejection
             .details
             .iter()
             .map(|problem| json!({"path": clean_data(&problem.path, SHORT), "message": clean_data(&problem.message, LONG)}))
             .collect();
         Self::new(
-            refusal.slug.as_str(),
-            clean_data(&refusal.message, LONG),
-            refusal.what_to_do(),
+            rejection.slug.as_str(),
+            clean_data(&rejection.message, LONG),
+            rejection.what_to_do(),
         )
-        .with_detail("reason", texts(&refusal.reason))
-        .with_detail("amount_usd", refusal.amount.map(|amount| amount.to_string()))
-        .with_detail("retry_at", refusal.retry_at.map(format_time))
-        .with_detail("retry_after_seconds", refusal.retry_after.map(|after| after.as_secs()))
-        .with_detail("approval_id", refusal.approval_id.map(|id| id.to_string()))
-        .with_detail("settlement_id", refusal.settlement_id.map(|id| id.to_string()))
-        .with_detail("transaction_id", refusal.transaction_id.map(|id| id.to_string()))
+        .with_detail("reason", texts(&rejection.reason))
+        .with_detail("amount_usd", rejection.amount.map(|amount| amount.to_string()))
+        .with_detail("retry_at", rejection.retry_at.map(format_time))
+        .with_detail(
+            "retry_after_seconds",
+            rejection.retry_after.map(|after| after.as_secs()),
+        )
+        .with_detail("approval_id", rejection.approval_id.map(|id| id.to_string()))
+        .with_detail("settlement_id", rejection.settlement_id.map(|id| id.to_string()))
+        .with_detail("transaction_id", rejection.transaction_id.map(|id| id.to_string()))
         .with_detail("checks", first_values(checks))
         .with_detail("details", first_values(details))
-        .with_detail("request_id", texts(&refusal.request_id))
+        .with_detail("request_id", texts(&rejection.request_id))
     }
 
     /// Returns the error as JSON text.
@@ -216,8 +219,8 @@ impl Failure {
 
 /// Converts the error for a call that exceeds the limit of the caller or of the provider.
 impl From<TooManyCalls> for Failure {
-    fn from(refused: TooManyCalls) -> Self {
-        let message = match refused.of {
+    fn from(error: TooManyCalls) -> Self {
+        let message = match error.of {
             Some(CallsOf::Caller) => "this agent key has as many calls open as it may",
             Some(CallsOf::Provider) => "as many calls of this provider are open as may be",
             None => "the open calls can't be counted at the moment",
@@ -227,7 +230,7 @@ impl From<TooManyCalls> for Failure {
             message,
             "Wait for an open call to end, at most retry_after_seconds, and call again with the same arguments.",
         )
-        .with_detail("retry_after_seconds", refused.retry_after.as_secs())
+        .with_detail("retry_after_seconds", error.retry_after.as_secs())
         .before_payment()
     }
 }

@@ -25,24 +25,24 @@ const AT_ONCE: usize = 5;
 /// The maximum number of services in a result, and of operations per service.
 const MAX: usize = 100;
 
-pub(crate) async fn find_services(purser: &Purser, asked: FindServices) -> Result<FoundServices, Failure> {
+pub(crate) async fn find_services(purser: &Purser, request: FindServices) -> Result<FoundServices, Failure> {
     let filter = CatalogFilter {
-        category: asked.category.map(|category| category.0),
+        category: request.category.map(|category| category.0),
         limit: Some(ALL),
         ..CatalogFilter::default()
     };
-    let text = asked.text.to_lowercase();
+    let text = request.text.to_lowercase();
     let words: Vec<&str> = text.split_whitespace().collect();
     let services = purser.services(&filter).await?.services;
     let mut found_by: Vec<(usize, &ServiceItem)> = services
         .iter()
-        .filter(|service| asked.max_usd.is_none_or(|most| service.min_price_units <= most.0))
+        .filter(|service| request.max_usd.is_none_or(|most| service.min_price_units <= most.0))
         .map(|service| (count_matching_words(service, &words), service))
         .filter(|(count, _)| words.is_empty() || *count > 0)
         .collect();
     // The sort is stable, so services with the same number of words stay in the catalog's order.
     found_by.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
-    let limit = asked.limit.map_or(20, |limit| limit.0);
+    let limit = request.limit.map_or(20, |limit| limit.0);
     Ok(FoundServices {
         found: found_by.len(),
         services: found_by
@@ -96,8 +96,8 @@ pub(crate) async fn read_service(purser: &Purser, service: &str) -> Result<Servi
     Ok(purser.service(service).await?)
 }
 
-pub(crate) async fn get_service(purser: &Purser, asked: GetService) -> Result<ServiceAnswer, Failure> {
-    let service = read_service(purser, &asked.service).await?;
+pub(crate) async fn get_service(purser: &Purser, request: GetService) -> Result<ServiceAnswer, Failure> {
+    let service = read_service(purser, &request.service).await?;
     Ok(ServiceAnswer {
         service: clean_data(&service.slug, SHORT),
         category: clean_data(&service.category, SHORT),
@@ -128,10 +128,10 @@ fn operation_result(operation: &Operation) -> OperationAnswer {
     }
 }
 
-pub(crate) async fn list_enabled(purser: &Purser, asked: ListEnabled) -> Result<Enabled, Failure> {
+pub(crate) async fn list_enabled(purser: &Purser, request: ListEnabled) -> Result<Enabled, Failure> {
     let agent_id = purser.agent().await?.agent_id;
     let mut services = purser.list_enabled_services(&agent_id).await?.services;
-    if let Some(service) = asked.service.as_ref().filter(|service| !service.is_empty()) {
+    if let Some(service) = request.service.as_ref().filter(|service| !service.is_empty()) {
         services.retain(|known| known.slug.as_ref() == Some(service) || known.service_id.to_string() == *service);
         if services.is_empty() {
             return Err(Failure::new(
@@ -197,10 +197,10 @@ fn enabled_result(service: &EnabledService, spend: Option<&Spend>) -> EnabledAns
 pub(crate) async fn get_approval(
     purser: &Purser,
     calls: Option<&CallLimit>,
-    asked: GetApproval,
+    arguments: GetApproval,
 ) -> Result<ApprovalAnswer, Failure> {
-    let wait = Duration::from_secs(asked.wait_seconds.map_or(0, |seconds| seconds.0).into());
-    let verdict = async { Ok::<_, Failure>(PendingApproval::verdict(purser, asked.approval_id.0, wait).await?) };
+    let wait = Duration::from_secs(arguments.wait_seconds.map_or(0, |seconds| seconds.0).into());
+    let verdict = async { Ok::<_, Failure>(PendingApproval::verdict(purser, arguments.approval_id.0, wait).await?) };
     let approval = match calls {
         // A call that waits occupies the server, like a call to a provider.
         Some(calls) if !wait.is_zero() => calls.run_within_limit(None, verdict).await?,
@@ -209,26 +209,26 @@ pub(crate) async fn get_approval(
     Ok((&approval).into())
 }
 
-pub(crate) async fn request_raise(purser: &Purser, asked: RequestRaise) -> Result<ApprovalAnswer, Failure> {
+pub(crate) async fn request_raise(purser: &Purser, arguments: RequestRaise) -> Result<ApprovalAnswer, Failure> {
     let request = RaiseRequest {
-        transaction_id: asked.transaction_id.0,
-        max_per_call_units: asked.max_per_call_usd.map(|usd| usd.0),
-        max_per_day_units: asked.max_per_day_usd.map(|usd| usd.0),
-        until: asked.until.0,
-        reason: &asked.reason,
+        transaction_id: arguments.transaction_id.0,
+        max_per_call_units: arguments.max_per_call_usd.map(|usd| usd.0),
+        max_per_day_units: arguments.max_per_day_usd.map(|usd| usd.0),
+        until: arguments.until.0,
+        reason: &arguments.reason,
     };
     Ok((&purser.ask_for_raise(&request).await?).into())
 }
 
-pub(crate) async fn list_receipts(purser: &Purser, asked: ListReceipts) -> Result<Receipts, Failure> {
+pub(crate) async fn list_receipts(purser: &Purser, request: ListReceipts) -> Result<Receipts, Failure> {
     let agent_id = purser.agent().await?.agent_id;
-    let limit = asked.limit.map_or(20, |limit| limit.0);
+    let limit = request.limit.map_or(20, |limit| limit.0);
     let receipts = purser.receipts(&agent_id, limit).await?.settlements;
     Ok(Receipts {
         receipts: receipts.iter().map(ReceiptLine::from).collect(),
     })
 }
 
-pub(crate) async fn get_receipt(purser: &Purser, asked: GetReceipt) -> Result<ReceiptAnswer, Failure> {
-    Ok(ReceiptAnswer::from(&purser.receipt(asked.settlement_id.0).await?))
+pub(crate) async fn get_receipt(purser: &Purser, request: GetReceipt) -> Result<ReceiptAnswer, Failure> {
+    Ok(ReceiptAnswer::from(&purser.receipt(request.settlement_id.0).await?))
 }

@@ -184,14 +184,14 @@ fn media_type(content_type: Option<&str>) -> String {
 /// Returns the content block for a body that is not text. An image's type is detected from the bytes, because a wrong
 /// type or an incomplete image makes the model's API reject the whole conversation
 /// (github.com/microsoft/vscode/issues/311732). Bodies of other types are files.
-fn media_block(bytes: &[u8], encoded: String, content_type: Option<&str>, is_cut: bool) -> (BodyKind, ContentBlock) {
+fn media_block(bytes: &[u8], data: String, content_type: Option<&str>, is_cut: bool) -> (BodyKind, ContentBlock) {
     let kind = media_type(content_type);
     if !is_cut {
         if let Some(image) = image_type(bytes) {
-            return (BodyKind::Image, ContentBlock::image(encoded, image));
+            return (BodyKind::Image, ContentBlock::image(data, image));
         }
         if kind.starts_with("audio/") {
-            return (BodyKind::Audio, ContentBlock::audio(encoded, kind));
+            return (BodyKind::Audio, ContentBlock::audio(data, kind));
         }
     }
     let kind = if kind.contains('/') {
@@ -199,7 +199,7 @@ fn media_block(bytes: &[u8], encoded: String, content_type: Option<&str>, is_cut
     } else {
         "application/octet-stream".to_owned()
     };
-    let file = ResourceContents::blob(encoded, format!("purser://responses/{}", Uuid::new_v4()));
+    let file = ResourceContents::blob(data, format!("purser://responses/{}", Uuid::new_v4()));
     (BodyKind::File, ContentBlock::resource(file.with_mime_type(kind)))
 }
 

@@ -16,12 +16,12 @@ const PARAMS: usize = 4_000;
 /// The Unicode line separator and paragraph separator.
 const SEPARATORS: [char; 2] = ['\u{2028}', '\u{2029}'];
 
-/// Cuts a text to `most` characters, removes hidden characters and replaces control characters with spaces.
-pub(crate) fn clean_data(text: &str, most: usize) -> String {
-    let start: String = text.chars().take(most.saturating_mul(2)).collect();
+/// Cuts a text to `max_bytes` characters, removes hidden characters and replaces control characters with spaces.
+pub(crate) fn clean_data(text: &str, max_bytes: usize) -> String {
+    let start: String = text.chars().take(max_bytes.saturating_mul(2)).collect();
     let start = start.replace(|c: char| c.is_control() || SEPARATORS.contains(&c), " ");
     let mut shown = without_hidden(&start, |_| false).text;
-    if let Some((end, _)) = shown.char_indices().nth(most) {
+    if let Some((end, _)) = shown.char_indices().nth(max_bytes) {
         shown.truncate(end);
         shown.push('…');
     }

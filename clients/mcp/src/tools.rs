@@ -70,13 +70,13 @@ pub struct Caller {
 type WithLimits = (Purser, Option<CallLimit>, Arc<dyn ResponseStore>);
 
 impl Tools {
-    /// Creates the tools. `longest` is the maximum duration of a tool call.
-    pub fn new(purser: Purser, key: KeyFrom, providers: Providers, longest: Duration) -> Self {
+    /// Creates the tools. `timeout` is the maximum duration of a tool call.
+    pub fn new(purser: Purser, key: KeyFrom, providers: Providers, timeout: Duration) -> Self {
         Self(Arc::new(Inner {
             purser,
             key,
             providers,
-            longest,
+            longest: timeout,
             responses: Arc::<MemoryResponses>::default(),
         }))
     }
@@ -191,8 +191,9 @@ fn parse<A: DeserializeOwned>(arguments: Map<String, Value>) -> Result<A, Failur
     serde_json::from_value(Value::Object(arguments)).map_err(|error| Failure::invalid_arguments(error.to_string()))
 }
 
-fn json<R: Serialize>(answer: &R) -> Result<Value, Failure> {
-    serde_json::to_value(answer).map_err(|_| Failure::new("failed", "the answer can't be written", "Try another tool."))
+fn json<R: Serialize>(payload: &R) -> Result<Value, Failure> {
+    serde_json::to_value(payload)
+        .map_err(|_| Failure::new("failed", "the answer can't be written", "Try another tool."))
 }
 
 impl ServerHandler for Tools {

@@ -124,8 +124,8 @@ impl ApiError {
 }
 
 impl From<Refusal> for ApiError {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(Box::new(refusal))
+    fn from(rejection: Refusal) -> Self {
+        Self::Refused(Box::new(rejection))
     }
 }
 
@@ -473,11 +473,11 @@ impl Purser {
         self.get(&["approvals", &approval.to_string()]).await
     }
 
-    /// Returns an approval once it is no longer pending, or after `wait`. Purser delays its response by whole seconds,
+    /// Returns an approval once it is no longer pending, or after `max_wait`. Purser delays its response by whole seconds,
     /// at most by [`LONGEST_WAIT`]. The method does not retry the request, because the caller waits after a temporary
     /// failure.
-    pub(crate) async fn approval_within(&self, approval: Uuid, wait: Duration) -> Result<Approval, ApiError> {
-        let seconds = wait.min(LONGEST_WAIT).as_secs();
+    pub(crate) async fn approval_within(&self, approval: Uuid, max_wait: Duration) -> Result<Approval, ApiError> {
+        let seconds = max_wait.min(LONGEST_WAIT).as_secs();
         if seconds == 0 {
             return self.approval(approval).await;
         }
@@ -606,15 +606,15 @@ pub(crate) enum BodyError {
     TooLong,
 }
 
-/// Reads a body. A body longer than `most` bytes is an error.
-pub(crate) async fn read_bounded(mut response: Response, most: usize) -> Result<Vec<u8>, BodyError> {
+/// Reads a body. A body longer than `max_bytes` bytes is an error.
+pub(crate) async fn read_bounded(mut response: Response, max_bytes: usize) -> Result<Vec<u8>, BodyError> {
     let mut body = Vec::new();
     while let Some(chunk) = response
         .chunk()
         .await
         .map_err(|error| BodyError::Broken(error.without_url()))?
     {
-        if body.len().saturating_add(chunk.len()) > most {
+        if body.len().saturating_add(chunk.len()) > max_bytes {
             return Err(BodyError::TooLong);
         }
         body.extend_from_slice(&chunk);
@@ -622,11 +622,11 @@ pub(crate) async fn read_bounded(mut response: Response, most: usize) -> Result<
     Ok(body)
 }
 
-/// Reads the start of a body: at least `most` bytes, if the body has that many. Returns the bytes and whether the body
+/// Reads the start of a body: at least `max_bytes` bytes, if the body has that many. Returns the bytes and whether the body
 /// was cut or the connection failed.
-pub(crate) async fn read_start(mut response: Response, most: usize) -> (Vec<u8>, bool) {
+pub(crate) async fn read_start(mut response: Response, max_bytes: usize) -> (Vec<u8>, bool) {
     let mut body = Vec::new();
-    while body.len() <= most {
+    while body.len() <= max_bytes {
         match response.chunk().await {
             Ok(Some(chunk)) => body.extend_from_slice(&chunk),
             Ok(None) => return (body, false),

@@ -47,9 +47,9 @@ impl PendingApproval {
         &self.refusal
     }
 
-    /// Waits until a user has decided, but not longer than `most`.
-    pub async fn wait(&self, most: Duration) -> Result<WaitResult, ApiError> {
-        let approval = Box::new(Self::verdict(&self.purser, self.approval_id, most).await?);
+    /// Waits until a user has decided, but not longer than `max_wait`.
+    pub async fn wait(&self, max_wait: Duration) -> Result<WaitResult, ApiError> {
+        let approval = Box::new(Self::verdict(&self.purser, self.approval_id, max_wait).await?);
         Ok(match approval.status {
             // An approval with the status `executed` was already used. A repeated call with the same key returns the
             // payment.
@@ -60,17 +60,17 @@ impl PendingApproval {
         })
     }
 
-    /// Returns an approval of the agent once the approval is decided, or its current state after `most`.
+    /// Returns an approval of the agent once the approval is decided, or its current state after `max_wait`.
     ///
     /// Purser delays its response until the decision. If Purser responds without a delay, the client repeats the
     /// request with a growing pause, and respects `Retry-After`.
-    pub async fn verdict(purser: &Purser, approval_id: Uuid, most: Duration) -> Result<Approval, ApiError> {
+    pub async fn verdict(purser: &Purser, approval_id: Uuid, max_wait: Duration) -> Result<Approval, ApiError> {
         let begun = Instant::now();
         let mut pause = FIRST_PAUSE;
         loop {
             let asked = Instant::now();
             let found = purser
-                .approval_within(approval_id, most.saturating_sub(begun.elapsed()))
+                .approval_within(approval_id, max_wait.saturating_sub(begun.elapsed()))
                 .await;
             let hint = match &found {
                 Ok(approval) if approval.status != ApprovalStatus::Pending => return found,
@@ -78,7 +78,7 @@ impl PendingApproval {
                 Err(error) if error.is_passing() => error.retry_after().unwrap_or_default(),
                 Err(_) => return found,
             };
-            let left = most.saturating_sub(begun.elapsed());
+            let left = max_wait.saturating_sub(begun.elapsed());
             if left.is_zero() || hint > left {
                 return found;
             }

@@ -11,9 +11,9 @@ const TEXTS: [&str; 5] = ["text/", "json", "xml", "javascript", "charset="];
 /// Decodes a text body. Returns `None` if the body is not valid text in its charset.
 ///
 /// The charset is the first of: a byte order mark, the charset in `content_type`, the declaration at the start of an
-/// HTML or XML document, UTF-8. If `whole` is false, the body may end in the middle of a character, and that character
+/// HTML or XML document, UTF-8. If `is_whole` is false, the body may end in the middle of a character, and that character
 /// is dropped.
-pub fn decode_text(content_type: Option<&str>, body: &[u8], whole: bool) -> Option<String> {
+pub fn decode_text(content_type: Option<&str>, body: &[u8], is_whole: bool) -> Option<String> {
     let content_type = content_type.unwrap_or_default().to_ascii_lowercase();
     // The first bytes of an image or an audio file may look like the byte order mark of UTF-16.
     let is_text = TEXTS.iter().any(|kind| content_type.contains(kind)) || content_type.is_empty();
@@ -30,7 +30,7 @@ pub fn decode_text(content_type: Option<&str>, body: &[u8], whole: bool) -> Opti
     let body = body.get(mark..)?;
     let mut decoder = encoding.new_decoder_without_bom_handling();
     let mut text = String::with_capacity(decoder.max_utf8_buffer_length_without_replacement(body.len())?);
-    match decoder.decode_to_string_without_replacement(body, &mut text, whole) {
+    match decoder.decode_to_string_without_replacement(body, &mut text, is_whole) {
         (DecoderResult::InputEmpty, _) => Some(text),
         _ => None,
     }

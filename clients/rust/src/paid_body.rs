@@ -29,12 +29,12 @@ struct PaidBody {
     ordinal: Option<Ordinal>,
 }
 
-/// Wraps a paid response. Reading the body to its end marks `ordinal` as bought. A body longer than `most` bytes is an
+/// Wraps a paid response. Reading the body to its end marks `ordinal` as bought. A body longer than `max_bytes` bytes is an
 /// error.
 pub(crate) fn wrap_paid_response(
     response: Response,
     settlement_id: Uuid,
-    most: usize,
+    max_bytes: usize,
     ordinal: Option<Ordinal>,
 ) -> Response {
     let url = http::Response::builder().url(response.url().clone()).body(());
@@ -42,7 +42,7 @@ pub(crate) fn wrap_paid_response(
     let mut body = PaidBody {
         inner,
         settlement_id,
-        left: most,
+        left: max_bytes,
         ordinal,
     };
     body.record_end();
@@ -66,11 +66,11 @@ impl PaidBody {
         }
     }
 
-    fn interrupted_error(&mut self, what: &'static str, source: Option<reqwest::Error>) -> AnswerBrokeOff {
+    fn interrupted_error(&mut self, cause: &'static str, source: Option<reqwest::Error>) -> AnswerBrokeOff {
         self.ordinal = None;
         AnswerBrokeOff {
             settlement_id: self.settlement_id,
-            what,
+            what: cause,
             source: source.map(reqwest::Error::without_url),
         }
     }

@@ -162,18 +162,18 @@ impl Payer {
 
     /// Sets how long calls wait for an approval. By default, calls don't wait.
     #[must_use]
-    pub fn wait_for_approval(self, most: Duration) -> Self {
+    pub fn wait_for_approval(self, max_wait: Duration) -> Self {
         Self {
-            wait_for_approval: most,
+            wait_for_approval: max_wait,
             ..self
         }
     }
 
     /// Sets the maximum length of a paid response's body, in bytes. The default is 64 MiB.
     #[must_use]
-    pub fn max_answer_bytes(self, most: usize) -> Self {
+    pub fn max_answer_bytes(self, max_bytes: usize) -> Self {
         Self {
-            max_answer_bytes: most,
+            max_answer_bytes: max_bytes,
             ..self
         }
     }
@@ -371,7 +371,7 @@ impl Payer {
         request: &Request,
         terms: &mut PaymentTerms,
         key: &IdempotencyKey,
-        place: Option<Place>,
+        location: Option<Place>,
     ) -> Result<Asking<Authorized>, PayError> {
         let call = request.call(self.ceiling);
         let ask = async |terms: &PaymentTerms, approval| match self.purser.authorize(&call, terms, key, approval).await
@@ -402,7 +402,7 @@ impl Payer {
             Ok(ApprovalStatus::Pending | ApprovalStatus::Other(_)) | Err(_) => {
                 return Err(PayError::ApprovalRequired(Box::new(PendingApproval {
                     purser: self.purser.clone(),
-                    request: request.clone().with_key(key.clone(), place),
+                    request: request.clone().with_key(key.clone(), location),
                     approval_id,
                     refusal,
                 })));
@@ -453,20 +453,20 @@ fn payment_header(signed: &SignedPayment) -> Option<(HeaderName, HeaderValue)> {
 
 /// Handles a 402 response to the paid call. Either the provider took the payment in an earlier attempt, or the provider
 /// rejected this payment.
-async fn rejection_error(mut payment: PaymentMade, response: Response, place: Option<Place>) -> PayError {
+async fn rejection_error(mut payment: PaymentMade, response: Response, location: Option<Place>) -> PayError {
     let answer = ProviderAnswer::from_response(response).await;
     let status = payment.look().await.unwrap_or(ReceiptStatus::Authorized);
     if payment.replayed && (status == ReceiptStatus::Confirmed || answer.says_used()) {
-        return already_paid(payment, status, place);
+        return already_paid(payment, status, location);
     }
     let payment = Box::new(payment);
     PayError::PaymentNotAccepted { payment, answer }
 }
 
-fn already_paid(payment: PaymentMade, receipt_status: ReceiptStatus, place: Option<Place>) -> PayError {
+fn already_paid(payment: PaymentMade, receipt_status: ReceiptStatus, location: Option<Place>) -> PayError {
     PayError::AlreadyPaid(Box::new(AlreadyPaid {
         payment,
         receipt_status,
-        place,
+        place: location,
     }))
 }

@@ -95,19 +95,19 @@ impl PaymentMade {
     pub(crate) fn from_authorized(
         purser: &Purser,
         idempotency_key: IdempotencyKey,
-        authorized: &Authorized,
+        authorization: &Authorized,
         offers: Vec<Value>,
     ) -> Self {
         Self {
-            settlement_id: authorized.settlement_id,
-            transaction_id: authorized.transaction_id,
-            decision_hash: authorized.decision_hash.clone(),
-            amount: authorized.amount_units,
-            listed: authorized.listed_amount_units,
-            pay_to: authorized.pay_to.clone(),
+            settlement_id: authorization.settlement_id,
+            transaction_id: authorization.transaction_id,
+            decision_hash: authorization.decision_hash.clone(),
+            amount: authorization.amount_units,
+            listed: authorization.listed_amount_units,
+            pay_to: authorization.pay_to.clone(),
             idempotency_key,
-            replayed: authorized.replayed,
-            warnings: authorized.warnings.clone(),
+            replayed: authorization.replayed,
+            warnings: authorization.warnings.clone(),
             receipt: ReceiptState::Unproven(None),
             provider: ProviderObjects { offers, receipt: None },
             proof: None,
@@ -122,20 +122,20 @@ impl PaymentMade {
         self.complete().await;
     }
 
-    /// Requests the receipt repeatedly until it is `Confirmed` or `Expired`, but not longer than `most`.
-    pub async fn confirm(&mut self, most: Duration) -> &ReceiptState {
+    /// Requests the receipt repeatedly until it is `Confirmed` or `Expired`, but not longer than `max_wait`.
+    pub async fn confirm(&mut self, max_wait: Duration) -> &ReceiptState {
         let begun = Instant::now();
         let mut pause = PAUSE;
         while !self.receipt.is_settled() {
             if let ReceiptState::Pending { retry_after, .. } = self.receipt {
-                if begun.elapsed().saturating_add(retry_after) > most {
+                if begun.elapsed().saturating_add(retry_after) > max_wait {
                     break;
                 }
                 tokio::time::sleep(retry_after).await;
                 self.complete().await;
             } else {
                 self.look().await;
-                let left = most.saturating_sub(begun.elapsed());
+                let left = max_wait.saturating_sub(begun.elapsed());
                 if self.receipt.is_settled() || left.is_zero() {
                     break;
                 }

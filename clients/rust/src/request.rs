@@ -105,9 +105,9 @@ impl Request {
 
     /// Sets how long this request waits for an approval. This duration replaces the payer's setting.
     #[must_use]
-    pub fn wait_for_approval(self, most: Duration) -> Self {
+    pub fn wait_for_approval(self, max_wait: Duration) -> Self {
         Self {
-            wait_for_approval: Some(most),
+            wait_for_approval: Some(max_wait),
             ..self
         }
     }
@@ -141,8 +141,8 @@ impl Request {
         }
     }
 
-    pub(crate) fn with_key(self, key: IdempotencyKey, place: Option<Place>) -> Self {
-        let key = match place {
+    pub(crate) fn with_key(self, key: IdempotencyKey, location: Option<Place>) -> Self {
+        let key = match location {
             Some(place) => Key::Held(key, place),
             None => Key::Given(key),
         };

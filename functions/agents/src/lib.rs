@@ -35,9 +35,9 @@ impl Agents {
     async fn authenticate(
         &self,
         caller: AgentCredentials,
-        needs: Option<Permission>,
+        permission: Option<Permission>,
     ) -> Result<AuthenticatedCaller<()>> {
-        let (now, key_use) = (self.clock.now(), caller.key_use(needs));
+        let (now, key_use) = (self.clock.now(), caller.key_use(permission));
         let call = self
             .authenticator
             .begin_call(caller.scope, caller.key, key_use, now)
@@ -72,8 +72,8 @@ impl Agents {
 }
 
 /// Returns `not_found` unless the path names the calling agent.
-fn require_caller_in_path(agent: &Agent, named: &str) -> Result<()> {
-    if AgentId::parse(named) == Some(agent.id) {
+fn require_caller_in_path(agent: &Agent, agent_in_path: &str) -> Result<()> {
+    if AgentId::parse(agent_in_path) == Some(agent.id) {
         Ok(())
     } else {
         Err(ErrorKind::NotFound.into())

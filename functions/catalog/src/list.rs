@@ -68,11 +68,11 @@ fn render_service_list(
     catalog: &Catalog,
     listing: Listing,
     now: Timestamp,
-    wanted: impl Fn(&Service) -> bool,
+    is_listed: impl Fn(&Service) -> bool,
 ) -> Result<Cacheable> {
     let listed = |service: &&Service| {
         listing.category.is_none_or(|category| service.category == category)
-            && wanted(service)
+            && is_listed(service)
             && listing.trust_status.is_none_or(|status| service.trust_status == status)
     };
     let services: Vec<ServiceItem<'_>> = catalog

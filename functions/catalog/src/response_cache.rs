@@ -36,19 +36,19 @@ struct CachedResponse {
 }
 
 impl ResponseCache {
-    /// Returns the list of this catalog version from the cache, or from `make` if the list is not cached.
+    /// Returns the list of this catalog version from the cache, or from `render` if the list is not cached.
     pub(crate) fn get_or_render_list(
         &self,
         edition: &Arc<CatalogVersion>,
         listing: Listing,
         now: Timestamp,
-        make: impl FnOnce() -> Result<Cacheable>,
+        render: impl FnOnce() -> Result<Cacheable>,
     ) -> Result<Cacheable> {
         if let Some(list) = self.find_cached_list(edition, listing, now) {
             return Ok(list);
         }
         // The lock is released while a list is built. Two concurrent callers both build the list, and neither waits.
-        let list = make()?;
+        let list = render()?;
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !kept.is_current_for(edition, now) {
             *kept = CachedResponse {

@@ -73,8 +73,8 @@ impl Signer {
 }
 
 impl Stating for Signer {
-    async fn sign_change(&self, fact: &PendingChange) -> Result<Outcome> {
-        let StatedChange::Refused(id) = fact.fact else {
+    async fn sign_change(&self, change: &PendingChange) -> Result<Outcome> {
+        let StatedChange::Refused(id) = change.fact else {
             panic!("a refusal")
         };
         Ok(Outcome::Stated(SignedStatement {
@@ -101,14 +101,14 @@ fn transaction(number: u64) -> TransactionId {
     TransactionId::new_at(at(number), number.to_be_bytes())
 }
 
-fn rate(count: u64, took: Duration) -> String {
-    let micros = u64::try_from(took.as_micros()).unwrap().max(1);
+fn rate(count: u64, duration: Duration) -> String {
+    let micros = u64::try_from(duration.as_micros()).unwrap().max(1);
     (count * 1_000_000 / micros).to_string()
 }
 
 /// Returns the ratio of two durations with two decimals.
-fn ratio(took: Duration, reference: Duration) -> String {
-    let hundredths = took.as_nanos() * 100 / reference.as_nanos().max(1);
+fn ratio(duration: Duration, reference: Duration) -> String {
+    let hundredths = duration.as_nanos() * 100 / reference.as_nanos().max(1);
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
 

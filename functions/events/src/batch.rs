@@ -101,25 +101,25 @@ impl Inner {
         }
     }
 
-    async fn quarantine_row(&self, aside: QuarantinedRow) -> Result<()> {
-        self.usage.quarantine_row(&aside, self.clock.now()).await?;
+    async fn quarantine_row(&self, row: QuarantinedRow) -> Result<()> {
+        self.usage.quarantine_row(&row, self.clock.now()).await?;
         let QuarantinedRow {
             table,
             sequence,
             key,
             problem,
-        } = &aside;
+        } = &row;
         tracing::error!(table, sequence, key, problem, "event.set_aside");
         Ok(())
     }
 }
 
-fn quarantined_row(change: &Change, problem: &purser_domain::Error) -> QuarantinedRow {
+fn quarantined_row(change: &Change, error: &purser_domain::Error) -> QuarantinedRow {
     QuarantinedRow {
         table: change.table.clone(),
         sequence: change.sequence.clone(),
         key: change.row_key(),
-        problem: problem.to_string(),
+        problem: error.to_string(),
     }
 }
 

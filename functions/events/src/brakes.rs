@@ -64,8 +64,14 @@ impl AutomaticFreezes {
         judged
     }
 
-    async fn evaluate_hour(&self, agent: AgentId, owner: &UserId, at: Timestamp, brake: AutomaticFreeze) -> Result<()> {
-        match self.usage.find_anomaly(owner, agent, at, brake).await? {
+    async fn evaluate_hour(
+        &self,
+        agent: AgentId,
+        owner: &UserId,
+        at: Timestamp,
+        automatic_freeze: AutomaticFreeze,
+    ) -> Result<()> {
+        match self.usage.find_anomaly(owner, agent, at, automatic_freeze).await? {
             Some(anomaly) => self.freeze_agent(agent, owner, &anomaly).await,
             None => Ok(()),
         }

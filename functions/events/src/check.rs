@@ -27,16 +27,16 @@ impl Records<'_> {
     /// Claims entries of the previous day and compares them with the tables, until no entry is left or the time is
     /// over. Other runs can do this concurrently. A range that fails is tried again after two minutes. Returns an error
     /// if the check is more than a day behind.
-    pub(crate) async fn audit_yesterdays_statements(&self, log: &LogReader, until: Instant) -> Result<()> {
+    pub(crate) async fn audit_yesterdays_statements(&self, log: &LogReader, deadline: Instant) -> Result<()> {
         let Some(trust) = log.read_trust().await? else {
             return Ok(());
         };
         let (mut result, mut last) = (Ok(()), None);
-        while Instant::now() < until {
+        while Instant::now() < deadline {
             let Some(claim) = log.claim_entries(self.shared.clock.now()).await? else {
                 return result;
             };
-            match self.check_claimed(log, &trust.jwks, &claim, until).await {
+            match self.check_claimed(log, &trust.jwks, &claim, deadline).await {
                 Ok(next) => log.record_checked(&claim, next).await?,
                 Err(error) => result = Err(error),
             }
@@ -58,7 +58,7 @@ impl Records<'_> {
         log: &LogReader,
         keys: &JwkSet,
         claim: &ClaimedEntries,
-        until: Instant,
+        deadline: Instant,
     ) -> Result<u64> {
         let EntriesToCheck { statements, misindexed } = log.read_claimed(claim).await?;
         for Range { start, end } in misindexed {
@@ -72,7 +72,7 @@ impl Records<'_> {
         let checks: Vec<_> = checks.collect();
         let mut checks = pin!(stream::iter(checks).buffered(AT_ONCE));
         while let Some(next) = checks.try_next().await? {
-            if Instant::now() >= until {
+            if Instant::now() >= deadline {
                 return Ok(next);
             }
         }
@@ -100,20 +100,20 @@ impl Records<'_> {
     }
 
     /// Describes how the tables differ from a logged statement. Returns `None` if they do not differ.
-    async fn describe_difference(&self, log: &LogReader, logged: &LoggedStatement) -> Result<Option<String>> {
-        let payload = &logged.payload;
-        match self.read_record(logged.agent, &logged.fact).await? {
+    async fn describe_difference(&self, log: &LogReader, statement: &LoggedStatement) -> Result<Option<String>> {
+        let payload = &statement.payload;
+        match self.read_record(statement.agent, &statement.fact).await? {
             Record::Missing(what) => Ok(Some(format!("{what} is missing"))),
             Record::Decision(decision, ids, recorded, _) => {
                 let with_inputs = payload.get("inputs").is_some_and(|inputs| !inputs.is_null());
                 let rebuilt = self.decision_payload(&decision, ids, with_inputs).await?;
-                Ok(match logged.first_differing_field(&rebuilt) {
+                Ok(match statement.first_differing_field(&rebuilt) {
                     Some(name) => Some(format!("`{name}` differs from the statement")),
                     None => self.describe_history_difference(&recorded).await?,
                 })
             }
             Record::Approval(approval, decision_hash, _) => {
-                let StatedChange::ApprovalChanged(_, change, at) = logged.fact else {
+                let StatedChange::ApprovalChanged(_, change, at) = statement.fact else {
                     return Ok(None);
                 };
                 let stated = StatedApproval {
@@ -123,7 +123,7 @@ impl Records<'_> {
                     at,
                 };
                 Ok(
-                    match logged.first_differing_field(&stated.to_json(&self.shared.source)) {
+                    match statement.first_differing_field(&stated.to_json(&self.shared.source)) {
                         Some(name) => Some(format!("`{name}` differs from the statement")),
                         None if approval.was_changed_at(change, at) => None,
                         None => Some("the approval is in another state".to_owned()),
@@ -131,12 +131,12 @@ impl Records<'_> {
                 )
             }
             Record::Reversal(reverted, settlement, _) => {
-                let Some(receipt) = logged.find_reverted_receipt(log, &reverted).await? else {
+                let Some(receipt) = statement.find_reverted_receipt(log, &reverted).await? else {
                     return Ok(Some("`changed_receipt` is not the reverted one".to_owned()));
                 };
                 let change = PaymentChange::Reversal(&reverted, receipt);
                 let rebuilt = self.payment_change_payload(&settlement, change).await?;
-                Ok(match logged.first_differing_field(&rebuilt) {
+                Ok(match statement.first_differing_field(&rebuilt) {
                     Some(name) => Some(format!("`{name}` differs from the statement")),
                     None => {
                         self.describe_history_difference(&LoggedDecision::ConfirmationReverted(*reverted))
@@ -144,21 +144,21 @@ impl Records<'_> {
                     }
                 })
             }
-            Record::Payment(settlement, _) if let StatedChange::Released(_, at) = logged.fact => {
+            Record::Payment(settlement, _) if let StatedChange::Released(_, at) = statement.fact => {
                 let rebuilt = self
                     .payment_change_payload(&settlement, PaymentChange::Release(at))
                     .await?;
-                Ok(match logged.first_differing_field(&rebuilt) {
+                Ok(match statement.first_differing_field(&rebuilt) {
                     Some(name) => Some(format!("`{name}` differs from the statement")),
                     None if self.was_released_at(&settlement, at).await? => None,
                     None => Some("the payment is not released".to_owned()),
                 })
             }
-            Record::Payment(settlement, _) if matches!(logged.fact, StatedChange::Withdrawn(_)) => {
+            Record::Payment(settlement, _) if matches!(statement.fact, StatedChange::Withdrawn(_)) => {
                 let rebuilt = self
                     .payment_change_payload(&settlement, PaymentChange::Withdrawal)
                     .await?;
-                Ok(match logged.first_differing_field(&rebuilt) {
+                Ok(match statement.first_differing_field(&rebuilt) {
                     Some(name) => Some(format!("`{name}` differs from the statement")),
                     None => {
                         self.describe_history_difference(&LoggedDecision::from_settlement(*settlement))
@@ -168,22 +168,22 @@ impl Records<'_> {
             }
             Record::Payment(settlement, _) => {
                 let rebuilt = receipt_payload(&settlement, &self.shared.source).unwrap_or_default();
-                let Some(name) = logged.first_differing_field(&rebuilt) else {
+                let Some(name) = statement.first_differing_field(&rebuilt) else {
                     let recorded = LoggedDecision::from_settlement(*settlement);
                     return match recorded {
                         LoggedDecision::PaidOut(_) => self.describe_history_difference(&recorded).await,
                         _ => Ok(None),
                     };
                 };
-                let StatedChange::Confirmed(id, confirmation) = &logged.fact else {
+                let StatedChange::Confirmed(id, confirmation) = &statement.fact else {
                     return Ok(Some(name));
                 };
                 let Confirmation {
                     tx_hash, settled_at, ..
                 } = *confirmation;
-                let is_superseded = log.has_later_receipt(*id, settled_at, logged.index).await?
+                let is_superseded = log.has_later_receipt(*id, settled_at, statement.index).await?
                     || self
-                        .was_reverted_since(logged.agent, *id, Some(tx_hash), settled_at)
+                        .was_reverted_since(statement.agent, *id, Some(tx_hash), settled_at)
                         .await?;
                 Ok((!is_superseded).then(|| format!("`{name}` differs from the receipt's statement")))
             }
@@ -192,23 +192,23 @@ impl Records<'_> {
 
     /// Describes how the decision history differs from the record. Returns `None` if they do not differ. If the agent
     /// has a new owner, the entry belongs to the previous owner and is not read.
-    async fn describe_history_difference(&self, recorded: &LoggedDecision) -> Result<Option<String>> {
+    async fn describe_history_difference(&self, decision: &LoggedDecision) -> Result<Option<String>> {
         let (ledger, usage) = (&self.shared.ledger, &self.shared.usage);
-        let agent = recorded.agent_id();
+        let agent = decision.agent_id();
         let owners = ledger.read_owners(&BTreeSet::from([agent])).await?;
         let Some(owner) = owners.find(agent).map(|known| &known.owner) else {
             return Ok(None);
         };
-        let Some(entry) = usage.find_entry(owner, recorded.log_position()).await? else {
+        let Some(entry) = usage.find_entry(owner, decision.log_position()).await? else {
             let agent = ledger.read_agent_by_id(agent).await?;
             let owned_since = match &agent {
                 Some(agent) => usage.read_owned_since(agent).await?,
                 None => Timestamp::MAX,
             };
-            let is_missing = recorded.decided_at() >= owned_since;
+            let is_missing = decision.decided_at() >= owned_since;
             return Ok(is_missing.then(|| "the decision history has no entry".to_owned()));
         };
-        let expected = HistoryEntry::new(recorded, &entry.agent_name, &entry.labels);
+        let expected = HistoryEntry::new(decision, &entry.agent_name, &entry.labels);
         Ok((entry != expected).then(|| "the entry of the decision history differs".to_owned()))
     }
 }
@@ -229,14 +229,14 @@ impl LoggedStatement {
     async fn find_reverted_receipt(
         &self,
         log: &LogReader,
-        reverted: &ConfirmationReverted,
+        reversion: &ConfirmationReverted,
     ) -> Result<Option<Option<LoggedReceipt>>> {
         let index = self.payload.pointer("/changed_receipt/index");
         let Some(index) = index.and_then(Value::as_u64) else {
             return Ok(Some(None));
         };
         let entry = log.read_entry(index).await?;
-        let receipt = entry.filter(|entry| index < self.index && is_receipt_of_reversal(reverted, entry));
+        let receipt = entry.filter(|entry| index < self.index && is_receipt_of_reversal(reversion, entry));
         Ok(receipt.map(|entry| Some(parse_receipt(index, &entry))))
     }
 }

@@ -140,16 +140,20 @@ impl Inner {
         &self,
         id: ServiceId,
         service: Option<&Service>,
-        known: &mut VerifiedServices,
+        verified_services: &mut VerifiedServices,
     ) -> Result<()> {
         let mut backoff = Backoff::new();
         loop {
             let before = self.usage.read_verified_service(id).await?;
             let opens = before.is_none() && service.is_some_and(Service::was_ever_open);
-            if opens && known.0.is_none() {
-                *known = VerifiedServices::from_services(self.usage.read_all_verified_services().await?);
+            if opens && verified_services.0.is_none() {
+                *verified_services = VerifiedServices::from_services(self.usage.read_all_verified_services().await?);
             }
-            let others = if opens { known.list_services() } else { Vec::new() };
+            let others = if opens {
+                verified_services.list_services()
+            } else {
+                Vec::new()
+            };
             let attesting = PayeeVerification {
                 at: self.clock.now(),
                 delay: self.delays.of_changes,
@@ -177,7 +181,7 @@ impl Inner {
                 );
             }
             if self.usage.put_verified_service(&attested).await? {
-                known.put(attested);
+                verified_services.put(attested);
                 return Ok(());
             }
             backoff.wait_for_retry().await?;

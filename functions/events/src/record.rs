@@ -40,9 +40,9 @@ pub(crate) enum Record {
 
 impl Records<'_> {
     /// Reads the rows that a change names.
-    pub(crate) async fn read_record(&self, agent: AgentId, fact: &StatedChange) -> Result<Record> {
+    pub(crate) async fn read_record(&self, agent: AgentId, change: &StatedChange) -> Result<Record> {
         let ledger = &self.shared.ledger;
-        match fact {
+        match change {
             StatedChange::Refused(id) => {
                 let Some((logged, row)) = ledger.read_decision_with_hash(agent, *id).await? else {
                     return Ok(Record::Missing("the decision"));
@@ -301,12 +301,12 @@ impl Signing<'_> {
 
     /// Finds the logged receipt of a reverted confirmation. Returns `None` if the confirmation was reverted before its
     /// statement was made.
-    async fn find_reverted_receipt(&self, reverted: &ConfirmationReverted) -> Result<Option<LoggedReceipt>> {
-        let since = reverted.settlement.authorized_at();
-        let receipts = self.log.read_receipts(reverted.settlement, since).await?;
+    async fn find_reverted_receipt(&self, reversion: &ConfirmationReverted) -> Result<Option<LoggedReceipt>> {
+        let since = reversion.settlement.authorized_at();
+        let receipts = self.log.read_receipts(reversion.settlement, since).await?;
         let own = receipts
             .into_iter()
-            .rfind(|(_, entry)| is_receipt_of_reversal(reverted, entry));
+            .rfind(|(_, entry)| is_receipt_of_reversal(reversion, entry));
         Ok(own.map(|(index, entry)| parse_receipt(index, &entry)))
     }
 
@@ -439,15 +439,15 @@ impl Stating for Signing<'_> {
 }
 
 /// Whether a log entry is a receipt of the confirmation that this decision reverted. The signature is not verified.
-pub(crate) fn is_receipt_of_reversal(reverted: &ConfirmationReverted, entry: &[u8]) -> bool {
+pub(crate) fn is_receipt_of_reversal(reversion: &ConfirmationReverted, entry: &[u8]) -> bool {
     let payload = std::str::from_utf8(entry).ok().and_then(unverified_payload);
     payload.is_some_and(|payload| {
         let text = |at: &str| payload.pointer(at).and_then(Value::as_str);
         let settled_at = text("/settlement/settled_at").and_then(Timestamp::parse);
         text("/statement") == Some(RECEIPT_STATEMENT)
-            && text("/settlement_id") == Some(&reverted.settlement.to_string())
-            && text("/settlement/tx_hash") == Some(&reverted.tx_hash.to_string())
-            && settled_at.is_some_and(|settled_at| settled_at <= reverted.at)
+            && text("/settlement_id") == Some(&reversion.settlement.to_string())
+            && text("/settlement/tx_hash") == Some(&reversion.tx_hash.to_string())
+            && settled_at.is_some_and(|settled_at| settled_at <= reversion.at)
     })
 }
 
@@ -456,8 +456,8 @@ pub(crate) fn parse_receipt(index: u64, entry: &[u8]) -> LoggedReceipt {
     LoggedReceipt { index, leaf_hash }
 }
 
-pub(crate) fn describe_pending_change(fact: &StatedChange) -> String {
-    match fact {
+pub(crate) fn describe_pending_change(pending_change: &StatedChange) -> String {
+    match pending_change {
         StatedChange::Allowed(id) => format!("the decision about settlement {id}"),
         StatedChange::Refused(id) => format!("decision {id}"),
         StatedChange::Confirmed(id, _) => format!("the receipt of settlement {id}"),
@@ -469,8 +469,8 @@ pub(crate) fn describe_pending_change(fact: &StatedChange) -> String {
 }
 
 /// Raises an alarm for a record that differs from its statement, from the stream's copy, or from its history entry.
-pub(crate) fn report_row_difference(row: &str, what: &str) {
-    tracing::error!(change = "statement", row, what, "change.seen");
+pub(crate) fn report_row_difference(row: &str, description: &str) {
+    tracing::error!(change = "statement", row, what = description, "change.seen");
 }
 
 /// Raises an alarm for a decision whose replay differs from the recorded decision.

@@ -176,9 +176,9 @@ impl Inner {
         self.check(statements, &log, until).await
     }
 
-    async fn archive_and_check(&self, statements: &Statements, until: Instant) -> Result<()> {
+    async fn archive_and_check(&self, statements: &Statements, deadline: Instant) -> Result<()> {
         let (objects, archive) = (&statements.objects, statements.archive.as_ref());
-        let is_over = || Instant::now() >= until;
+        let is_over = || Instant::now() >= deadline;
         let archived = match archive {
             Some(archive) => archive.archive_batches(is_over).await,
             None => Ok(ArchiveResult::default()),
@@ -188,15 +188,15 @@ impl Inner {
                 report_row_difference(&key, "the archived object differs from the log");
             }
         });
-        let checked = self.check(statements, &LogReader::new(objects.clone()), until).await;
+        let checked = self.check(statements, &LogReader::new(objects.clone()), deadline).await;
         let audited = continue_audit(objects, archive, self.clock.now(), is_over, report_row_difference).await;
         archived.and(checked).and(audited)
     }
 
-    async fn check(&self, statements: &Statements, log: &LogReader, until: Instant) -> Result<()> {
+    async fn check(&self, statements: &Statements, log: &LogReader, deadline: Instant) -> Result<()> {
         let network = statements.network;
         let records = Records { shared: self, network };
-        records.audit_yesterdays_statements(log, until).await
+        records.audit_yesterdays_statements(log, deadline).await
     }
 
     /// Signs the statements of a busy stream batch early, so that batches are signed in parallel. If signing fails or
@@ -216,9 +216,9 @@ impl Inner {
         }
     }
 
-    async fn write_early_statements(&self, statements: &Statements, facts: Vec<PendingChange>) -> Result<()> {
+    async fn write_early_statements(&self, statements: &Statements, changes: Vec<PendingChange>) -> Result<()> {
         let signing = self.statement_signer(statements, statements.signing_keys().await?);
-        let signed = stream::iter(facts).map(|fact| {
+        let signed = stream::iter(changes).map(|fact| {
             let signing = &signing;
             async move {
                 signing
@@ -243,12 +243,12 @@ impl Inner {
         }
     }
 
-    async fn append_statements(&self, statements: &Statements, until: Instant) -> Result<()> {
+    async fn append_statements(&self, statements: &Statements, deadline: Instant) -> Result<()> {
         let keys = statements.signing_keys().await?;
         let signing = self.statement_signer(statements, keys);
         loop {
             let written = keys.log.write_pending(self.clock.now(), &signing).await?;
-            if !written.has_more || Instant::now() >= until {
+            if !written.has_more || Instant::now() >= deadline {
                 return Ok(());
             }
         }
@@ -292,13 +292,13 @@ impl Inner {
 }
 
 /// Returns the pending change for an approval decision.
-pub(crate) fn pending_approval_decision(decided: &DecidedApproval) -> PendingChange {
+pub(crate) fn pending_approval_decision(approval: &DecidedApproval) -> PendingChange {
     PendingChange {
-        sequence: decided.sequence.to_string(),
-        changed_at: decided.changed_at,
-        agent: decided.approval.agent,
-        fact: StatedChange::ApprovalChanged(decided.approval.id, decided.change, decided.at),
-        row: decided.row.to_string(),
+        sequence: approval.sequence.to_string(),
+        changed_at: approval.changed_at,
+        agent: approval.approval.agent,
+        fact: StatedChange::ApprovalChanged(approval.approval.id, approval.change, approval.at),
+        row: approval.row.to_string(),
     }
 }
 

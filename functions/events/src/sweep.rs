@@ -71,11 +71,11 @@ impl Inner {
         })
     }
 
-    async fn publish_change_events(&self, facts: Vec<ChangeEvent>) -> Result<()> {
-        let agents: BTreeSet<_> = facts.iter().filter_map(ChangeEvent::agent_without_owner).collect();
+    async fn publish_change_events(&self, changes: Vec<ChangeEvent>) -> Result<()> {
+        let agents: BTreeSet<_> = changes.iter().filter_map(ChangeEvent::agent_without_owner).collect();
         let owners = self.ledger.read_owners(&agents).await?;
         let mut events = Vec::new();
-        for fact in facts {
+        for fact in changes {
             match fact.into_event(&self.source, &owners) {
                 Ok(event) => events.push(event),
                 // The owner is unknown, because the agent's record is unreadable. This was reported before.

@@ -11,8 +11,8 @@ use purser_store::AuditEntry;
 
 impl Operators {
     /// Builds the audit row for one attempt to store an update. Every attempt needs a new row.
-    pub(crate) fn audit_entry(&self, operator: &Operator, act: &Act, changes: AuditChanges) -> Result<AuditEntry> {
-        let record = self.audit_record(operator, act, AuditOutcome::Done(changes))?;
+    pub(crate) fn audit_entry(&self, operator: &Operator, action: &Act, changes: AuditChanges) -> Result<AuditEntry> {
+        let record = self.audit_record(operator, action, AuditOutcome::Done(changes))?;
         Ok(self.audit.new_entry(&record))
     }
 
@@ -20,37 +20,42 @@ impl Operators {
     pub(crate) fn audit_entry_for_owner(
         &self,
         operator: &Operator,
-        act: &Act,
+        action: &Act,
         changes: AuditChanges,
         owner: Option<&UserId>,
     ) -> Result<AuditEntry> {
-        Ok(self.audit_entry(operator, act, changes)?.with_copy_for_user(owner))
+        Ok(self.audit_entry(operator, action, changes)?.with_copy_for_user(owner))
     }
 
     /// Runs an action and returns its result. Writes an audit row if the action is rejected.
     pub(crate) async fn audit_rejection<T>(
         &self,
         operator: &Operator,
-        act: &Act,
+        action: &Act,
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let refused = |error: &Error| {
             let refusal = rejection_for_audit(error);
-            let record = refusal.map(|refusal| self.audit_record(operator, act, AuditOutcome::Refused(refusal)));
+            let record = refusal.map(|refusal| self.audit_record(operator, action, AuditOutcome::Refused(refusal)));
             record.transpose()
         };
         self.audit.audit_rejection(work, refused).await
     }
 
     /// Writes the audit row of a rejected action that returned no error.
-    pub(crate) async fn record_rejection(&self, operator: &Operator, act: &Act, refusal: AuditRejection) -> Result<()> {
-        let record = self.audit_record(operator, act, AuditOutcome::Refused(refusal))?;
+    pub(crate) async fn record_rejection(
+        &self,
+        operator: &Operator,
+        action: &Act,
+        rejection: AuditRejection,
+    ) -> Result<()> {
+        let record = self.audit_record(operator, action, AuditOutcome::Refused(rejection))?;
         self.audit.add_row(&record).await
     }
 
-    fn audit_record(&self, operator: &Operator, act: &Act, outcome: AuditOutcome) -> Result<AuditRecord> {
+    fn audit_record(&self, operator: &Operator, action: &Act, outcome: AuditOutcome) -> Result<AuditRecord> {
         Ok(operator
             .acting
-            .audit_record(self.clock.now(), self.entropy.random_bytes()?, act, outcome))
+            .audit_record(self.clock.now(), self.entropy.random_bytes()?, action, outcome))
     }
 }

@@ -59,11 +59,11 @@ fn parse_browser_operators(text: &str) -> Option<BTreeMap<UserId, OperatorName>>
 
 impl Operators {
     /// Returns the operator who acts in a browser, or `None` if the user is not a registered operator.
-    pub(crate) async fn browser_operator(&self, act: &BrowserAct) -> Result<Option<Operator>> {
-        let name = act.user().and_then(|person| self.browser.names.get(&person));
+    pub(crate) async fn browser_operator(&self, action: &BrowserAct) -> Result<Option<Operator>> {
+        let name = action.user().and_then(|person| self.browser.names.get(&person));
         let Some(name) = name else { return Ok(None) };
         let is_registered = self.tokens.has_operator(name, self.clock.now()).await?;
-        Ok(is_registered.then(|| act.browser_operator(name)))
+        Ok(is_registered.then(|| action.browser_operator(name)))
     }
 
     /// Returns whether a second operator must confirm this operator's actions.

@@ -16,19 +16,19 @@ use std::sync::Arc;
 /// Handles a request from `people`. IAM lets no other function invoke this route.
 pub(crate) async fn handle_browser_act(
     State(operators): State<Arc<Operators>>,
-    Direct(asked): Direct<BrowserAct>,
+    Direct(action): Direct<BrowserAct>,
 ) -> Result<Json<OperatorResponse>, Failure> {
-    let Some(operator) = operators.browser_operator(&asked).await? else {
+    let Some(operator) = operators.browser_operator(&action).await? else {
         tracing::warn!("operator.not_registered");
         return Ok(Json(OperatorResponse::NotAnOperator {}));
     };
-    let answer = operators.perform_act(&operator, asked.act).await;
+    let answer = operators.perform_act(&operator, action.act).await;
     Ok(Json(answer.or_else(OperatorResponse::from_rejection)?))
 }
 
 impl Operators {
-    async fn perform_act(&self, operator: &Operator, act: OperatorAct) -> Result<OperatorResponse> {
-        match act {
+    async fn perform_act(&self, operator: &Operator, action: OperatorAct) -> Result<OperatorResponse> {
+        match action {
             OperatorAct::AcceptChange(at) => {
                 self.accept_delayed_change(operator, parse_operation_ids(at), expected_version(at))
                     .await?;

@@ -59,7 +59,7 @@ impl Operators {
     async fn store_service_update(
         &self,
         operator: &Operator,
-        act: &Act,
+        action: &Act,
         id: ServiceId,
         condition: Condition,
         change: impl Fn(Option<&Service>) -> Result<Change>,
@@ -89,7 +89,7 @@ impl Operators {
             service.version = present.saturating_add(1);
             let before = stored.as_ref().map(Service::audit_members);
             let changes = AuditChanges::between(before, Some(service.audit_members()));
-            let entry = self.audit_entry(operator, act, changes)?;
+            let entry = self.audit_entry(operator, action, changes)?;
             match self.catalog.put_service(&service, &entry).await? {
                 StoreServiceResult::Stored => {
                     tracing::info!(
@@ -120,10 +120,10 @@ impl Operators {
         &self,
         operator: &Operator,
         stored: Option<&Service>,
-        written: Service,
+        update: Service,
         now: Timestamp,
     ) -> Result<Service> {
-        let catalog = if Edit::opens_service(stored, &written) {
+        let catalog = if Edit::opens_service(stored, &update) {
             Some(self.catalog.read_services().await?)
         } else {
             None
@@ -135,7 +135,7 @@ impl Operators {
             awaits_second: self.needs_second_operator(operator),
             catalog: catalog.as_deref(),
         };
-        Ok(edit.apply(stored, written))
+        Ok(edit.apply(stored, update))
     }
 
     /// Writes the catalog object again if the object is older than the table. The update is already committed, so a
@@ -153,15 +153,16 @@ impl Operators {
         self.service_response_after_acceptance(service, None).await
     }
 
-    /// Builds the response like [`Operators::service_response`], right after the change of operation `accepted` was
+    /// Builds the response like [`Operators::service_response`], right after the change of operation `accepted_operation` was
     /// accepted.
     pub(crate) async fn service_response_after_acceptance(
         &self,
         service: &Service,
-        accepted: Option<OperationUuid>,
+        accepted_operation: Option<OperationUuid>,
     ) -> Result<Response> {
         let record = self.catalog.read_probe_record(service.id).await?;
-        self.service_response_with_probes(service, &record, accepted).await
+        self.service_response_with_probes(service, &record, accepted_operation)
+            .await
     }
 
     /// Builds the response like [`Operators::service_response_after_acceptance`], with probe results that were already
@@ -170,11 +171,11 @@ impl Operators {
         &self,
         service: &Service,
         record: &ProbeRecord,
-        accepted: Option<OperationUuid>,
+        accepted_operation: Option<OperationUuid>,
     ) -> Result<Response> {
         let paid_from = PaidFrom {
             attested: self.usage.read_verified_service(service.id).await?,
-            accepted: accepted.map(|operation| (operation, self.accepted_payee_delay)),
+            accepted: accepted_operation.map(|operation| (operation, self.accepted_payee_delay)),
         };
         let view = InternalService::new(service, record, &paid_from, self.network, self.clock.now());
         Ok(with_etag(service.version, Json(view)))

@@ -245,28 +245,25 @@ impl From<PaymentEntry> for CatalogPayment {
 pub(crate) struct Operations(Vec<OperationEntry>);
 
 impl Member for Operations {
-    fn read(value: &Value, place: BodyPath<'_>, problems: &mut ValidationErrors) -> Option<Self> {
+    fn read(value: &Value, path: BodyPath<'_>, errors: &mut ValidationErrors) -> Option<Self> {
         let values = value.as_array().filter(|values| values.len() <= MAX_OPERATIONS);
         let Some(values) = values else {
-            problems.add_at(
-                place,
-                format!("must be an array of at most {MAX_OPERATIONS} operations"),
-            );
+            errors.add_at(path, format!("must be an array of at most {MAX_OPERATIONS} operations"));
             return None;
         };
         let (mut ids, mut slugs) = (BTreeSet::new(), BTreeSet::new());
         let mut operations = Vec::with_capacity(values.len());
         for (index, value) in values.iter().enumerate() {
-            let place = BodyPath::Entry(&place, index);
-            let Some(operation) = OperationEntry::read(value, place, problems) else {
+            let place = BodyPath::Entry(&path, index);
+            let Some(operation) = OperationEntry::read(value, place, errors) else {
                 continue;
             };
             if !ids.insert(operation.id.0) {
-                problems.add_at(BodyPath::Member(&place, "id"), "must not be the id of two operations");
+                errors.add_at(BodyPath::Member(&place, "id"), "must not be the id of two operations");
             }
             if !slugs.insert(operation.operation_id.0.clone()) {
                 let message = "must not be the slug of two operations";
-                problems.add_at(BodyPath::Member(&place, "operation_id"), message);
+                errors.add_at(BodyPath::Member(&place, "operation_id"), message);
             }
             operations.push(operation);
         }

@@ -140,7 +140,7 @@ impl Operators {
     async fn change_freeze(
         &self,
         operator: &Operator,
-        act: &Act,
+        action: &Act,
         target: &FreezeTarget,
         change: impl Fn(Option<OperatorFreeze>) -> Result<FreezeChange, StrongerFreeze>,
     ) -> Result<FreezeOutcome> {
@@ -151,7 +151,7 @@ impl Operators {
             let stored = freezes.into_iter().find(|freeze| freeze.target == *target);
             let Ok(change) = change(stored) else {
                 let refusal = AuditRejection::new("token_required", "the freeze was set with a token");
-                self.record_rejection(operator, act, refusal).await?;
+                self.record_rejection(operator, action, refusal).await?;
                 return Ok(FreezeOutcome::NeedsToken);
             };
             if operator.name.acted_in_browser() && change.stored_freeze().or(change.new_freeze()).is_none() {
@@ -164,7 +164,7 @@ impl Operators {
             let (act, owner) = if is_request {
                 (&request, None)
             } else {
-                (act, owner.as_ref())
+                (action, owner.as_ref())
             };
             let [before, after] =
                 [change.stored_freeze(), change.new_freeze()].map(|freeze| freeze.map(OperatorFreeze::audit_members));

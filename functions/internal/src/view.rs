@@ -24,12 +24,12 @@ pub(crate) struct MarkedSettlement {
 }
 
 impl MarkedSettlement {
-    pub(crate) fn new(settlement: &Settlement, mark: &ReconcileRequest) -> Self {
+    pub(crate) fn new(settlement: &Settlement, request: &ReconcileRequest) -> Self {
         Self {
-            agent_id: mark.agent.to_string(),
-            settlement_id: mark.settlement.to_string(),
+            agent_id: request.agent.to_string(),
+            settlement_id: request.settlement.to_string(),
             receipt_status: settlement.state.state_name(),
-            reconcile_requested_at: mark.asked_at.to_string(),
+            reconcile_requested_at: request.asked_at.to_string(),
         }
     }
 }
@@ -430,10 +430,10 @@ impl From<&Probe> for ProbeView {
 }
 
 impl From<&Answer> for AnswerView {
-    fn from(answer: &Answer) -> Self {
+    fn from(response: &Answer) -> Self {
         Self {
-            payment: quoted_payment(&answer.quote),
-            since: answer.since.to_string(),
+            payment: quoted_payment(&response.quote),
+            since: response.since.to_string(),
         }
     }
 }

@@ -139,19 +139,19 @@ impl AcceptedKeys {
         *SecretDigest::from_secret(text).as_bytes()
     }
 
-    fn contains(&self, who: &[u8; 32], now: Timestamp) -> bool {
+    fn contains(&self, key_digest: &[u8; 32], now: Timestamp) -> bool {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.get(who).is_some_and(|until| now < *until)
+        kept.get(key_digest).is_some_and(|until| now < *until)
     }
 
-    fn add(&self, who: [u8; 32], now: Timestamp) {
+    fn add(&self, key_digest: [u8; 32], now: Timestamp) {
         let until = now.after(Duration::from_secs_u32(KEPT_SECS));
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() >= MAX_KEPT {
             kept.retain(|_, until| now < *until);
         }
         if kept.len() < MAX_KEPT {
-            kept.insert(who, until);
+            kept.insert(key_digest, until);
         }
     }
 }

@@ -67,11 +67,16 @@ impl OpenCalls {
         }
     }
 
-    async fn acquire_lease(&self, scope: String, most: u32, of: CallsOf) -> Result<CallLease, TooManyCalls> {
-        match self.leases.take_lease(scope, most, self.clock.now()).await {
+    async fn acquire_lease(
+        &self,
+        scope: String,
+        max_calls: u32,
+        call_kind: CallsOf,
+    ) -> Result<CallLease, TooManyCalls> {
+        match self.leases.take_lease(scope, max_calls, self.clock.now()).await {
             Ok(TakeLeaseResult::Taken(lease)) => Ok(lease),
             Ok(TakeLeaseResult::Full { retry_after }) => Err(TooManyCalls {
-                of: Some(of),
+                of: Some(call_kind),
                 retry_after: Duration::from_secs(retry_after.secs_rounded_up()),
             }),
             Err(error) => {

@@ -66,8 +66,8 @@ impl Notifications {
         }
     }
 
-    async fn enqueue_for_user(&self, person: &UserId, event: &Event) -> Result<()> {
-        let settings = self.0.table.read_notification_settings(person).await?;
+    async fn enqueue_for_user(&self, user: &UserId, event: &Event) -> Result<()> {
+        let settings = self.0.table.read_notification_settings(user).await?;
         self.enqueue_for_settings(&settings, event).await
     }
 
@@ -123,12 +123,12 @@ impl Notifications {
     async fn enqueue_for_user_page(
         &self,
         event: Event,
-        part: char,
+        shard: char,
         after: Option<UserId>,
         last_call: Instant,
     ) -> Result<MessageResult> {
         let shared = &self.0;
-        let people = shared.table.read_recipients(part, after.as_ref(), PAGE).await?;
+        let people = shared.table.read_recipients(shard, after.as_ref(), PAGE).await?;
         let is_last = u32::try_from(people.len()).unwrap_or(u32::MAX) < PAGE;
         let (mut last, mut is_cut_off) = (None, false);
         for (person, settings) in people {
@@ -147,7 +147,7 @@ impl Notifications {
         if let Some(last) = last.filter(|_| is_cut_off || !is_last) {
             let next = NotificationWork::Spread {
                 event,
-                part,
+                part: shard,
                 after: Some(last),
             };
             shared.queue.send(&next).await?;
@@ -164,9 +164,9 @@ impl Notifications {
 
     /// Whether an event without an owner affects a user. An event about a service affects users whose agents may use
     /// the service.
-    async fn affects_user(&self, person: &UserId, event: &Event) -> Result<bool> {
+    async fn affects_user(&self, user: &UserId, event: &Event) -> Result<bool> {
         match event.subject() {
-            EventSubject::Service(service) => self.0.ledger.has_service_enabled(person.as_str(), *service).await,
+            EventSubject::Service(service) => self.0.ledger.has_service_enabled(user.as_str(), *service).await,
             EventSubject::Deployment => Ok(true),
             EventSubject::Agent(_) | EventSubject::Person(_) => Ok(false),
         }
@@ -183,9 +183,9 @@ impl Notifications {
 
 /// Logs that an event was dropped although the user subscribed to it, because the event is a day old or its approval is
 /// closed.
-pub(crate) fn log_dropped_event(person: &UserId, event: &Event) {
+pub(crate) fn log_dropped_event(user: &UserId, event: &Event) {
     tracing::warn!(
-        %person,
+        person = %user,
         event.id = %event.id(),
         event.kind = event.kind().name(),
         "notice.too_late"

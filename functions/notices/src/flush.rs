@@ -30,13 +30,13 @@ impl Notifications {
     pub(crate) async fn flush_channel(
         &self,
         record: &SqsRecord,
-        person: &UserId,
+        user: &UserId,
         channel: NoticeChannel,
         last_call: Instant,
     ) -> Result<MessageResult> {
         let shared = &self.0;
-        let settings = shared.table.read_notification_settings(person).await?;
-        let stored = shared.table.read_notification_pace(person, channel).await?;
+        let settings = shared.table.read_notification_settings(user).await?;
+        let stored = shared.table.read_notification_pace(user, channel).await?;
         let is_waker = stored.waker.as_ref() == Some(&record.message_id);
         let mut pace = stored.with_destination(settings.destination_fingerprint(channel));
         let now = shared.clock.now();
@@ -48,7 +48,7 @@ impl Notifications {
             // This run's message is the wake-up. Until the changed pace is stored, flushes of new notifications rely on
             // this message.
             pace = pace.without_wake_up();
-            if !shared.table.put_notification_pace(person, channel, &pace, now).await? {
+            if !shared.table.put_notification_pace(user, channel, &pace, now).await? {
                 return Ok(MessageResult::Stays);
             }
             waiting = self.next_notifications(&settings, channel, now).await?;
@@ -63,11 +63,11 @@ impl Notifications {
         if Instant::now() > last_call {
             return Ok(MessageResult::Stays);
         }
-        let waker = shared.queue.schedule_flush(person, channel).await?;
+        let waker = shared.queue.schedule_flush(user, channel).await?;
         let turn = pace.reserve_flush(&waker, now);
-        if !shared.table.put_notification_pace(person, channel, &turn, now).await? {
+        if !shared.table.put_notification_pace(user, channel, &turn, now).await? {
             // Another flush has taken the channel, so its pace is read again.
-            let pace = shared.table.read_notification_pace(person, channel).await?;
+            let pace = shared.table.read_notification_pace(user, channel).await?;
             return match pace.time_until_next(now) {
                 Some(pause) => self.postpone_flush(record, &pace, pause).await,
                 None => Ok(MessageResult::Stays),
@@ -81,9 +81,9 @@ impl Notifications {
         sort_by_urgency(&mut events);
         let sent = self.send_message(&settings, channel, &events).await?;
         self.store_send_result(&settings, channel, turn, sent, &keys).await?;
-        log_message(person, channel, events.len(), sent);
+        log_message(user, channel, events.len(), sent);
         if matches!(sent, SendResult::Taken(_)) && events.iter().any(|event| event.kind() == EventKind::WebhookTest) {
-            shared.table.remove_ended_channel(person, channel).await?;
+            shared.table.remove_ended_channel(user, channel).await?;
         }
         Ok(MessageResult::Done)
     }
@@ -124,7 +124,7 @@ impl Notifications {
         &self,
         settings: &NotificationSettings,
         channel: NoticeChannel,
-        waiting: Vec<(String, Result<Event>)>,
+        notifications: Vec<(String, Result<Event>)>,
         now: Timestamp,
     ) -> (Vec<Waiting>, Vec<String>) {
         let is_wanted = |event: &Event| {
@@ -134,7 +134,7 @@ impl Notifications {
                 && settings.channels_for(event.kind()).any(|wanting| wanting == channel)
         };
         let (mut wanted, mut over) = (Vec::new(), Vec::new());
-        for (key, event) in waiting {
+        for (key, event) in notifications {
             match event {
                 Ok(event) if !is_still_relevant(&event, now) => {
                     log_dropped_event(&settings.person, &event);
@@ -171,7 +171,7 @@ impl Notifications {
     /// Reads the current names of a message's agents, services and operations, and the reasons of its approvals, as far
     /// as they are available. An agent that now belongs to another user has no name here, because that user may have
     /// chosen the name.
-    async fn read_message_names(&self, person: &UserId, events: &[Event]) -> NotificationNames {
+    async fn read_message_names(&self, user: &UserId, events: &[Event]) -> NotificationNames {
         let shared = &self.0;
         let agents: BTreeSet<AgentId> = events.iter().filter_map(Event::agent).collect();
         let asked = events.iter().filter(|event| event.kind() == EventKind::ApprovalAsked);
@@ -181,9 +181,9 @@ impl Notifications {
             shared.ledger.read_approvals(asked),
             async { shared.catalog.current(shared.clock.now()).await }
         );
-        let unnamed = |error: &Error| tracing::warn!(%person, cause = %error, "notice.without_names");
+        let unnamed = |error: &Error| tracing::warn!(person = %user, cause = %error, "notice.without_names");
         let mut agents = agents.inspect_err(unnamed).unwrap_or_default();
-        agents.retain(|agent| agent.owner == person.as_str());
+        agents.retain(|agent| agent.owner == user.as_str());
         let reasons = approvals.inspect_err(unnamed).unwrap_or_default().into_iter();
         let reasons = reasons.filter_map(|approval| {
             let agent = agents.iter().find(|agent| agent.id == approval.agent)?;
@@ -221,19 +221,19 @@ impl Notifications {
         &self,
         settings: &NotificationSettings,
         channel: NoticeChannel,
-        turn: NotificationPace,
-        sent: SendResult,
+        reserved_pace: NotificationPace,
+        send_result: SendResult,
         keys: &[String],
     ) -> Result<()> {
         let shared = &self.0;
         let (person, now) = (&settings.person, shared.clock.now());
-        let pace = match sent {
+        let pace = match send_result {
             SendResult::Taken(_) => {
                 shared
                     .table
                     .remove_waiting_notifications(person, channel, keys, now)
                     .await?;
-                turn.after_message(now)
+                reserved_pace.after_message(now)
             }
             SendResult::Ended(_) => {
                 let ended = EndedChannel {
@@ -249,11 +249,11 @@ impl Notifications {
                     .table
                     .remove_waiting_notifications(person, channel, keys, now)
                     .await?;
-                turn.release_flush(now)
+                reserved_pace.release_flush(now)
             }
             SendResult::Failed(result, asked) => {
                 let [jitter] = shared.entropy.random_bytes()?;
-                turn.after_failure(now, result, asked, jitter)
+                reserved_pace.after_failure(now, result, asked, jitter)
             }
         };
         // If the write fails, a later flush has taken the channel and stored its own pace.
@@ -263,17 +263,17 @@ impl Notifications {
 }
 
 /// Logs one line for each message, without address, URL or response.
-fn log_message(person: &UserId, channel: NoticeChannel, events: usize, sent: SendResult) {
-    let outcome = match sent {
+fn log_message(user: &UserId, channel: NoticeChannel, events: usize, result: SendResult) {
+    let outcome = match result {
         SendResult::Taken(_) => "sent",
         SendResult::Failed(..) => "failed",
         SendResult::Ended(_) => "ended",
     };
     tracing::info!(
-        person = %person,
+        person = %user,
         channel = channel.name(),
         events,
-        call.result = %sent.call_result(),
+        call.result = %result.call_result(),
         outcome,
         "notice.sent"
     );

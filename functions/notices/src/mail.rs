@@ -19,16 +19,16 @@ pub(crate) struct Mail {
 }
 
 impl Mail {
-    /// Creates a client with this sender. `longest` is the timeout of a call. The SDK does not retry, because a mail
+    /// Creates a client with this sender. `timeout` is the timeout of a call. The SDK does not retry, because a mail
     /// whose response was lost may have been sent. The function retries after a pause.
-    pub(crate) fn new(aws: &SdkConfig, sender: MailAddress, longest: Duration) -> Self {
+    pub(crate) fn new(aws: &SdkConfig, sender: MailAddress, timeout: Duration) -> Self {
         let config = Config::from(aws)
             .to_builder()
             .retry_config(RetryConfig::disabled())
             .timeout_config(
                 TimeoutConfig::builder()
-                    .operation_timeout(longest)
-                    .operation_attempt_timeout(longest)
+                    .operation_timeout(timeout)
+                    .operation_attempt_timeout(timeout)
                     .build(),
             )
             .build();

@@ -32,11 +32,11 @@ impl SendResult {
 
     /// Interprets the response of an incoming webhook. Slack returns 403, 404 or 410 if the webhook, its app or its
     /// channel no longer exists (Slack, "Sending messages using incoming webhooks").
-    const fn from_webhook_response(called: WebhookCallResult) -> Self {
-        match called.result {
+    const fn from_webhook_response(call_result: WebhookCallResult) -> Self {
+        match call_result.result {
             result if result.is_success() => Self::Taken(result),
             result @ CallResult::Status(403 | 404 | 410) => Self::Ended(result),
-            result => Self::Failed(result, called.asked),
+            result => Self::Failed(result, call_result.asked),
         }
     }
 }

@@ -16,8 +16,8 @@ use purser_store::WalletClaim;
 const ATTESTING: &str = "attesting a wallet";
 
 impl Payments {
-    pub(crate) async fn attest_wallet(&self, asked: AttestWallet) -> Result<AttestedWallet> {
-        let key = match asked.wallet {
+    pub(crate) async fn attest_wallet(&self, request: AttestWallet) -> Result<AttestedWallet> {
+        let key = match request.wallet {
             RequestedWallet::Seed { index } => NewKey::Seed(index),
             RequestedWallet::Kms { key_id } => {
                 let id = KmsKeyId::parse(&key_id);
@@ -25,7 +25,7 @@ impl Payments {
                 NewKey::Kms(id.ok_or_else(wrong)?)
             }
         };
-        let agent = AgentId::from_uuid(asked.agent_id);
+        let agent = AgentId::from_uuid(request.agent_id);
         let failed = |error| custody_error(ATTESTING, error);
         let wallet = self.custody.wallet_for_new_key(key).await.map_err(failed)?;
         match self.ledger.claim_wallet(agent, wallet.address()).await? {

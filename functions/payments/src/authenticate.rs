@@ -25,17 +25,17 @@ impl Payments {
     pub(crate) async fn authenticate(
         &self,
         caller: AgentCredentials,
-        needs: Permission,
-        ask: &DecisionKeys,
+        permission: Permission,
+        keys: &DecisionKeys,
     ) -> Result<AuthenticatedCaller<DecisionInputs>> {
-        let (now, key_use) = (self.clock.now(), caller.key_use(needs));
+        let (now, key_use) = (self.clock.now(), caller.key_use(permission));
         let call = self
             .authenticator
             .begin_call(caller.scope, caller.key, key_use, now)
             .await?;
         let read = self
             .ledger
-            .read_decision_inputs(Reader::Unverified(&call.key, now), ask);
+            .read_decision_inputs(Reader::Unverified(&call.key, now), keys);
         let (agent, inputs) = self.authenticator.run_counted(&call, read).await?;
         self.authenticator.verify_call(call, agent, inputs, self.clock.now())
     }
@@ -47,7 +47,7 @@ impl Payments {
         &self,
         caller: AgentCredentials,
         call: Option<ProviderCall<'_>>,
-        ask: DecisionKeys,
+        keys: DecisionKeys,
     ) -> Result<(Arc<CatalogVersion>, AuthenticatedCaller<DecisionInputs>)> {
         let service_in = |edition: &CatalogVersion| find_called_service(call?, edition);
         let guess = self.catalog.latest();
@@ -55,7 +55,7 @@ impl Payments {
         let ask = DecisionKeys {
             service: guess,
             freezes: call.is_some(),
-            ..ask
+            ..keys
         };
         // Boxed, because joining copies finished futures, and the AWS SDK's futures take kilobytes.
         let (edition, caller) = tokio::join!(
@@ -77,9 +77,9 @@ impl Payments {
     pub(crate) async fn reread_decision_inputs(
         &self,
         caller: &mut AuthenticatedCaller<DecisionInputs>,
-        ask: &DecisionKeys,
+        keys: &DecisionKeys,
     ) -> Result<()> {
-        let ask = DecisionKeys { freezes: true, ..*ask };
+        let ask = DecisionKeys { freezes: true, ..*keys };
         let (agent, read) = self.ledger.read_decision_inputs(caller.agent.id, &ask).await?;
         let agent = agent.filter(|agent| agent.accepts_key(caller.key, self.clock.now()));
         caller.agent = agent.ok_or(ErrorKind::InvalidAgentKey)?;
@@ -88,14 +88,14 @@ impl Payments {
     }
 
     /// Authenticates the caller and reads the caller's settlement. The settlement is `None` if the id is unknown or
-    /// belongs to another agent. `needs` is the permission that the caller's key must have, if any.
+    /// belongs to another agent. `permission` is the permission that the caller's key must have, if any.
     pub(crate) async fn authenticate_for_settlement(
         &self,
         caller: AgentCredentials,
-        needs: Option<Permission>,
+        permission: Option<Permission>,
         id: Option<SettlementId>,
     ) -> Result<AuthenticatedCaller<Option<Settlement>>> {
-        let (now, key_use) = (self.clock.now(), caller.key_use(needs));
+        let (now, key_use) = (self.clock.now(), caller.key_use(permission));
         let call = self
             .authenticator
             .begin_call(caller.scope, caller.key, key_use, now)

@@ -29,15 +29,15 @@ impl Payments {
         &self,
         agent: &'a Agent,
         intent: &'a Intent,
-        matched: CatalogMatch<'a>,
+        catalog_match: CatalogMatch<'a>,
         service_state: &'a ServiceState,
         frozen_by_operators: Option<Freeze>,
     ) -> EvaluationInputs<'a> {
         EvaluationInputs {
             agent,
             intent,
-            service: matched.service,
-            operation: matched.operation,
+            service: catalog_match.service,
+            operation: catalog_match.operation,
             payee_from: None,
             network: self.network,
             enabled: service_state.enabled.as_ref(),
@@ -52,16 +52,20 @@ impl Payments {
         }
     }
 
-    /// Evaluates the inputs. Awaits the wallet's balance only if all other checks pass. If `early` is `None`, the
+    /// Evaluates the inputs. Awaits the wallet's balance only if all other checks pass. If `balance_prefetch` is `None`, the
     /// balance is requested only then.
-    pub(crate) async fn decide<'a>(&self, facts: EvaluationInputs<'a>, early: Option<BalancePrefetch>) -> Decision<'a> {
-        match evaluate(&facts) {
+    pub(crate) async fn decide<'a>(
+        &self,
+        inputs: EvaluationInputs<'a>,
+        balance_prefetch: Option<BalancePrefetch>,
+    ) -> Decision<'a> {
+        match evaluate(&inputs) {
             Decision::Allow(grant) => {
-                self.seen.remember_agent(facts.agent);
-                match self.await_or_read_balance(facts.agent, early).await {
+                self.seen.remember_agent(inputs.agent);
+                match self.await_or_read_balance(inputs.agent, balance_prefetch).await {
                     Some(balance) => evaluate(&EvaluationInputs {
                         balance: Some(balance),
-                        ..facts
+                        ..inputs
                     }),
                     None => Decision::Allow(grant),
                 }
@@ -70,9 +74,9 @@ impl Payments {
         }
     }
 
-    async fn await_or_read_balance(&self, agent: &Agent, early: Option<BalancePrefetch>) -> Option<Amount> {
+    async fn await_or_read_balance(&self, agent: &Agent, balance_prefetch: Option<BalancePrefetch>) -> Option<Amount> {
         let wallet = agent.wallet.address;
-        let early = match early {
+        let early = match balance_prefetch {
             Some(early) => early.await_balance(wallet).await,
             None => None,
         };

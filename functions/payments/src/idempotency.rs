@@ -198,8 +198,14 @@ impl Authorizing<'_> {
     /// Returns the settlement that an earlier call with this key created. While the settlement is `authorized` and the
     /// chain would accept the payment, the response contains a payment with the same nonce. Later responses contain
     /// only the settlement's state.
-    async fn replay_payment(&self, agent: &Agent, bound: &BoundPayment, settlement: &Settlement) -> Result<Response> {
-        let usable = settlement.state == SettlementState::Authorized && self.payments.clock.now() < bound.valid_before;
+    async fn replay_payment(
+        &self,
+        agent: &Agent,
+        bound_payment: &BoundPayment,
+        settlement: &Settlement,
+    ) -> Result<Response> {
+        let usable =
+            settlement.state == SettlementState::Authorized && self.payments.clock.now() < bound_payment.valid_before;
         let terms = PaymentTerms::from_settlement_terms(&settlement.terms);
         let hash = self.allow_decision_hash(&settlement.terms);
         let answer = match self.find_paid_requirements(&terms).filter(|_| usable) {
@@ -212,7 +218,7 @@ impl Authorizing<'_> {
         };
         let answer = answer.with_decision_hash(hash);
         tracing::info!(
-            settlement.id = %bound.settlement,
+            settlement.id = %bound_payment.settlement,
             agent.id = %agent.id,
             latency_ms = self.latency_ms(),
             "payment.replayed"
@@ -235,11 +241,11 @@ impl Authorizing<'_> {
         offers.into_iter().find(|offer| terms.match_offer(offer))
     }
 
-    async fn read_bound_settlement(&self, agent: &Agent, bound: &BoundPayment) -> Result<Settlement> {
+    async fn read_bound_settlement(&self, agent: &Agent, bound_payment: &BoundPayment) -> Result<Settlement> {
         let settlement = self
             .payments
             .ledger
-            .read_settlement_by_id(agent.id, bound.settlement)
+            .read_settlement_by_id(agent.id, bound_payment.settlement)
             .await?;
         settlement.ok_or_else(|| Error::internal("replaying a settlement", "it is gone"))
     }

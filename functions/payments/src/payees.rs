@@ -48,13 +48,13 @@ impl Payees {
             .cloned()
     }
 
-    fn store_verified_service(&self, version: u64, attested: Arc<VerifiedService>) {
+    fn store_verified_service(&self, version: u64, verified_service: Arc<VerifiedService>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.version != version || known.services.len() >= MAX {
             known.services.clear();
             known.version = version;
         }
-        known.services.insert(attested.service, attested);
+        known.services.insert(verified_service.service, verified_service);
     }
 }
 
@@ -64,19 +64,21 @@ impl Payments {
     pub(crate) async fn add_payee_start<'a>(
         &self,
         edition: &CatalogVersion,
-        facts: EvaluationInputs<'a>,
+        inputs: EvaluationInputs<'a>,
     ) -> Result<EvaluationInputs<'a>> {
-        let Some(operation) = facts.operation else {
-            return Ok(facts);
+        let Some(operation) = inputs.operation else {
+            return Ok(inputs);
         };
         // The catalog may have another payee later, so the price and the payee are those of the evaluation's time.
-        let payable = operation.payable_limit(facts.network, facts.at);
-        if !payable.is_ok_and(|payable| payable.pay_to == facts.intent.offer.pay_to()) {
+        let payable = operation.payable_limit(inputs.network, inputs.at);
+        if !payable.is_ok_and(|payable| payable.pay_to == inputs.intent.offer.pay_to()) {
             // The evaluation rejects these payment requirements, so the service's row is not needed.
-            return Ok(facts);
+            return Ok(inputs);
         }
-        let payee_from = self.payee_start(edition, facts.service.id, operation, facts.at).await?;
-        Ok(EvaluationInputs { payee_from, ..facts })
+        let payee_from = self
+            .payee_start(edition, inputs.service.id, operation, inputs.at)
+            .await?;
+        Ok(EvaluationInputs { payee_from, ..inputs })
     }
 
     async fn payee_start(

@@ -55,27 +55,27 @@ struct WithdrawalOrder {
 impl Payments {
     pub(crate) async fn handle_set_withdrawal_address(
         &self,
-        asked: &NewWithdrawalAddress,
+        request: &NewWithdrawalAddress,
     ) -> Result<WithdrawalResponse> {
         let named = async {
-            let by = Requester::from_owner(&asked.of)?;
-            let address = parse_address(&asked.address).map_err(|error| invalid_address_error(&error))?;
+            let by = Requester::from_owner(&request.of)?;
+            let address = parse_address(&request.address).map_err(|error| invalid_address_error(&error))?;
             self.set_withdrawal_address(&by, address).await
         };
         rejection_to_response(named.await.map(|()| WithdrawalResponse::Done {}))
     }
 
-    pub(crate) async fn handle_remove_withdrawal_address(&self, asked: &WithdrawalOwner) -> Result<WithdrawalResponse> {
-        let removed = async { self.remove_withdrawal_address(&Requester::from_owner(asked)?).await };
+    pub(crate) async fn handle_remove_withdrawal_address(&self, owner: &WithdrawalOwner) -> Result<WithdrawalResponse> {
+        let removed = async { self.remove_withdrawal_address(&Requester::from_owner(owner)?).await };
         rejection_to_response(removed.await.map(|()| WithdrawalResponse::Done {}))
     }
 
-    pub(crate) async fn handle_withdrawal(&self, asked: &RequestedWithdrawal) -> Result<WithdrawalResponse> {
+    pub(crate) async fn handle_withdrawal(&self, request: &RequestedWithdrawal) -> Result<WithdrawalResponse> {
         let paid = async {
             let ask = WithdrawalOrder {
-                by: Requester::from_owner(&asked.of)?,
-                amount: asked.parse_amount()?,
-                key: Fingerprint::for_text(&asked.idempotency_key),
+                by: Requester::from_owner(&request.of)?,
+                amount: request.parse_amount()?,
+                key: Fingerprint::for_text(&request.idempotency_key),
             };
             self.withdraw_to_owner(&ask).await
         };
@@ -84,10 +84,10 @@ impl Payments {
 
     /// Sets the withdrawal address, which becomes usable after a delay. Setting the address that is already set does
     /// not restart the delay.
-    async fn set_withdrawal_address(&self, by: &Requester, address: Address) -> Result<()> {
+    async fn set_withdrawal_address(&self, requester: &Requester, address: Address) -> Result<()> {
         self.require_facilitator()?;
-        let owner = &by.owner;
-        let agent = require_owner(self.ledger.read_agent_by_id(by.agent).await?, owner)?;
+        let owner = &requester.owner;
+        let agent = require_owner(self.ledger.read_agent_by_id(requester.agent).await?, owner)?;
         let act = Act::new(AuditKind::PayoutAddressNamed).on_agent(agent.id);
         check_withdrawal_address(address, agent.wallet.address, self.network)
             .map_err(|error| invalid_address_error(&error))?;
@@ -99,7 +99,7 @@ impl Payments {
                 return Ok(());
             };
             let [before, after] = [&record, &next].map(|record| Some(record.audit_members()));
-            let entry = self.audit_entry(by, &act, AuditChanges::between(before, after))?;
+            let entry = self.audit_entry(requester, &act, AuditChanges::between(before, after))?;
             if self.ledger.put_withdrawal_record(agent.id, &next, &entry).await? == UpdateResult::Stored {
                 let good_from = next.address.map(|named| named.good_from);
                 tracing::warn!(
@@ -118,8 +118,8 @@ impl Payments {
 
     /// Removes the withdrawal address immediately. A withdrawal that was already signed can still be submitted until
     /// its `valid_before`.
-    async fn remove_withdrawal_address(&self, by: &Requester) -> Result<()> {
-        let agent = require_owner(self.ledger.read_agent_by_id(by.agent).await?, &by.owner)?;
+    async fn remove_withdrawal_address(&self, requester: &Requester) -> Result<()> {
+        let agent = require_owner(self.ledger.read_agent_by_id(requester.agent).await?, &requester.owner)?;
         let act = Act::new(AuditKind::PayoutAddressRemoved).on_agent(agent.id);
         let mut backoff = Backoff::new();
         loop {
@@ -128,9 +128,9 @@ impl Payments {
                 return Ok(());
             };
             let [before, after] = [&record, &next].map(|record| Some(record.audit_members()));
-            let entry = self.audit_entry(by, &act, AuditChanges::between(before, after))?;
+            let entry = self.audit_entry(requester, &act, AuditChanges::between(before, after))?;
             if self.ledger.put_withdrawal_record(agent.id, &next, &entry).await? == UpdateResult::Stored {
-                tracing::info!(agent.id = %agent.id, person = %by.owner, "payout.address_removed");
+                tracing::info!(agent.id = %agent.id, person = %requester.owner, "payout.address_removed");
                 return Ok(());
             }
             backoff.wait_for_retry().await?;
@@ -138,13 +138,13 @@ impl Payments {
     }
 
     /// Reserves, signs and submits a withdrawal, or submits the withdrawal that this key already reserved.
-    async fn withdraw_to_owner(&self, ask: &WithdrawalOrder) -> Result<ReservedWithdrawal> {
+    async fn withdraw_to_owner(&self, order: &WithdrawalOrder) -> Result<ReservedWithdrawal> {
         let facilitator = self.require_facilitator()?;
-        let fingerprint = withdrawal_fingerprint(ask.amount);
+        let fingerprint = withdrawal_fingerprint(order.amount);
         let mut backoff = Backoff::new();
         loop {
-            let inputs = self.ledger.read_withdrawal_inputs(ask.by.agent, &ask.key).await?;
-            let agent = require_owner(inputs.agent.clone(), &ask.by.owner)?;
+            let inputs = self.ledger.read_withdrawal_inputs(order.by.agent, &order.key).await?;
+            let agent = require_owner(inputs.agent.clone(), &order.by.owner)?;
             if let Some(used) = inputs.key {
                 let settlement = used.settlement;
                 if used.fingerprint != fingerprint {
@@ -152,13 +152,17 @@ impl Payments {
                     return Err(ErrorKind::IdempotencyKeyReused { settlement }.into());
                 }
                 return self
-                    .resubmit_withdrawal(facilitator, &agent, &ask.by.owner, &inputs, settlement)
+                    .resubmit_withdrawal(facilitator, &agent, &order.by.owner, &inputs, settlement)
                     .await;
             }
-            let grant = self.decide_withdrawal(&agent, &inputs, ask).await?;
-            let terms = self.withdrawal_terms(&agent, &grant, ask)?;
+            let grant = self.decide_withdrawal(&agent, &inputs, order).await?;
+            let terms = self.withdrawal_terms(&agent, &grant, order)?;
             let act = Act::new(AuditKind::PaidOut).on_agent(agent.id).with_object(&terms.id);
-            let entry = self.audit_entry(&ask.by, &act, AuditChanges::between(None, Some(grant.audit_members())))?;
+            let entry = self.audit_entry(
+                &order.by,
+                &act,
+                AuditChanges::between(None, Some(grant.audit_members())),
+            )?;
             match self
                 .ledger
                 .reserve_withdrawal(&grant, &terms, &fingerprint, &entry, &mut backoff)
@@ -210,7 +214,7 @@ impl Payments {
         &self,
         agent: &Agent,
         inputs: &StoredWithdrawalInputs,
-        ask: &WithdrawalOrder,
+        order: &WithdrawalOrder,
     ) -> Result<WithdrawalGrant> {
         let latest = match inputs.record.latest {
             Some(id) => self.ledger.read_settlement_by_id(agent.id, id).await?,
@@ -218,17 +222,17 @@ impl Payments {
         };
         let (open, now) = (latest.as_ref().and_then(open_withdrawal_id_and_end), self.clock.now());
         let frozen_by_operators = inputs.freezes.widest_for_agent(agent);
-        usable_withdrawal_address(&inputs.record, &ask.by.owner, frozen_by_operators, open, now)?;
+        usable_withdrawal_address(&inputs.record, &order.by.owner, frozen_by_operators, open, now)?;
         let balance = self.chain.read_balance(agent.wallet.address).await;
         let balance = balance.map_err(|error| Error::temporarily_unavailable("reading a balance", error))?;
         let facts = WithdrawalInputs {
             agent: agent.id,
-            owner: &ask.by.owner,
+            owner: &order.by.owner,
             record: &inputs.record,
             frozen_by_operators,
             open,
             balance,
-            asked: ask.amount,
+            asked: order.amount,
             now,
         };
         Ok(decide_withdrawal(&facts)?)
@@ -238,7 +242,7 @@ impl Payments {
         &self,
         agent: &Agent,
         grant: &WithdrawalGrant,
-        ask: &WithdrawalOrder,
+        order: &WithdrawalOrder,
     ) -> Result<SettlementTerms> {
         // The signer is checked before the reservation, so that a wallet that cannot sign leaves no reservation.
         self.wallet_signer(agent)?;
@@ -257,11 +261,11 @@ impl Payments {
             pay_to: grant.recipient(),
             authorized_at: grant.decided_at(),
             valid_before: begins.after(USABLE.min(self.max_authorization)),
-            idempotency_key: ask.key,
+            idempotency_key: order.key,
             nonce_prefix: NoncePrefix::from_nonce(self.nonce_key.derive_nonce(id)),
             transfers: agent.transfer_count(),
             purpose: Purpose::Payout(WithdrawalPurpose {
-                by: ask.by.owner.clone(),
+                by: order.by.owner.clone(),
             }),
         })
     }
@@ -296,11 +300,11 @@ impl Payments {
     }
 
     /// Builds the audit row for one attempt. Every attempt needs a new row.
-    fn audit_entry(&self, by: &Requester, act: &Act, changes: AuditChanges) -> Result<AuditEntry> {
+    fn audit_entry(&self, requester: &Requester, action: &Act, changes: AuditChanges) -> Result<AuditEntry> {
         let outcome = AuditOutcome::Done(changes);
-        let record = by
+        let record = requester
             .acting
-            .audit_record(self.clock.now(), self.entropy.random_bytes()?, act, outcome);
+            .audit_record(self.clock.now(), self.entropy.random_bytes()?, action, outcome);
         Ok(self.audit.new_entry(&record))
     }
 

@@ -118,7 +118,7 @@ pub(crate) async fn request_limit_increase(
 /// the payment, must be lower than the requested value, and must permit the requested value by the factor that the owner
 /// set for the agent.
 fn find_rejecting_cap(
-    refusal: &LoggedDenial,
+    denial: &LoggedDenial,
     call: &LimitIncreaseCall,
     agent: &Agent,
     policy: &SpendPolicy,
@@ -138,7 +138,7 @@ fn find_rejecting_cap(
             problems.push(ValidationError::at_path(path, words));
             continue;
         }
-        let mut checks = refusal.checks.iter();
+        let mut checks = denial.checks.iter();
         let failed = checks.find(|check| check.name == name && check.outcome == CheckOutcome::Failed);
         match failed.and_then(|check| check.limit) {
             None => problems.push(ValidationError::at_path(path, "did not refuse this payment")),

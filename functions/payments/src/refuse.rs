@@ -42,11 +42,11 @@ impl Authorizing<'_> {
     pub(crate) async fn reject_payment(
         &self,
         agent: &Agent,
-        matched: CatalogMatch<'_>,
+        catalog_match: CatalogMatch<'_>,
         denial: Denial,
     ) -> Result<Attempt, Failure> {
         Err(self
-            .store_rejection(self.decision_record(agent, matched, denial)?)
+            .store_rejection(self.decision_record(agent, catalog_match, denial)?)
             .await?
             .into())
     }
@@ -68,23 +68,23 @@ impl Authorizing<'_> {
         }
     }
 
-    /// Stores an approval request, or returns the open approval of the same request. `carried` is an approval in the
+    /// Stores an approval request, or returns the open approval of the same request. `previous_approval` is an approval in the
     /// request that waives too few limits.
     pub(crate) async fn escalate_payment(
         &self,
         agent: &Agent,
-        matched: CatalogMatch<'_>,
+        catalog_match: CatalogMatch<'_>,
         denial: Denial,
-        carried: Option<ApprovalId>,
+        previous_approval: Option<ApprovalId>,
     ) -> Result<Attempt, Failure> {
         let expires_at = denial.at.after(self.payments.approval_ttl);
-        let decision = self.decision_record(agent, matched, denial)?;
+        let decision = self.decision_record(agent, catalog_match, denial)?;
         let limit = self.payments.most_open_approvals;
         let key = &self.request.idempotency_key;
         let escalated = self
             .payments
             .ledger
-            .store_escalation(key, &decision, carried, expires_at, limit);
+            .store_escalation(key, &decision, previous_approval, expires_at, limit);
         let approval = match escalated.await? {
             EscalateResult::Staged(approval) => {
                 tracing::info!(
@@ -161,12 +161,17 @@ impl Authorizing<'_> {
     }
 
     /// Builds the decision record with the results of the checks.
-    fn decision_record(&self, agent: &Agent, matched: CatalogMatch<'_>, denial: Denial) -> Result<DecisionRecord> {
+    fn decision_record(
+        &self,
+        agent: &Agent,
+        catalog_match: CatalogMatch<'_>,
+        denial: Denial,
+    ) -> Result<DecisionRecord> {
         let intent = &self.request.intent;
-        let operation = matched.operation.map(|operation| &operation.slug);
+        let operation = catalog_match.operation.map(|operation| &operation.slug);
         let operation = operation.or(intent.operation.as_ref()).cloned();
-        let call = CallDescription::new(intent, matched.operation, self.payments.network, denial.at);
-        self.new_decision_record(agent, matched.service.id, operation, call, denial)
+        let call = CallDescription::new(intent, catalog_match.operation, self.payments.network, denial.at);
+        self.new_decision_record(agent, catalog_match.service.id, operation, call, denial)
     }
 
     fn new_decision_record(

@@ -102,10 +102,10 @@ pub(crate) struct Payment {
 }
 
 impl Authorized {
-    /// Builds the response with a usable payment. `listed` is the catalog's price.
+    /// Builds the response with a usable payment. `listed_price` is the catalog's price.
     pub(crate) fn with_payment(
         terms: &PaymentTerms,
-        listed: Option<Amount>,
+        listed_price: Option<Amount>,
         version: X402Version,
         payment: PaymentHeader,
     ) -> Self {
@@ -118,7 +118,7 @@ impl Authorized {
         };
         Self {
             warnings,
-            ..Self::new(terms, listed, &SettlementState::Authorized, Some(payment))
+            ..Self::new(terms, listed_price, &SettlementState::Authorized, Some(payment))
         }
     }
 
@@ -128,17 +128,22 @@ impl Authorized {
         Self { decision_hash, ..self }
     }
 
-    /// Builds the response for a payment that was confirmed or can no longer be used. `listed` is the catalog's price.
-    pub(crate) fn without_payment(settlement: &Settlement, listed: Option<Amount>) -> Self {
+    /// Builds the response for a payment that was confirmed or can no longer be used. `listed_price` is the catalog's price.
+    pub(crate) fn without_payment(settlement: &Settlement, listed_price: Option<Amount>) -> Self {
         Self::new(
             &PaymentTerms::from_settlement_terms(&settlement.terms),
-            listed,
+            listed_price,
             &settlement.state,
             None,
         )
     }
 
-    fn new(terms: &PaymentTerms, listed: Option<Amount>, state: &SettlementState, payment: Option<Payment>) -> Self {
+    fn new(
+        terms: &PaymentTerms,
+        listed_price: Option<Amount>,
+        state: &SettlementState,
+        payment: Option<Payment>,
+    ) -> Self {
         Self {
             authorized: true,
             result: "allow",
@@ -147,7 +152,7 @@ impl Authorized {
             transaction_id: terms.transaction.to_string(),
             decision_hash: None,
             amount_units: terms.amount.units(),
-            listed_amount_units: exceeded_catalog_price(listed, terms.amount),
+            listed_amount_units: exceeded_catalog_price(listed_price, terms.amount),
             receipt_status: state.state_name(),
             network: terms.network.name(),
             token: terms.network.token_symbol(),
@@ -162,8 +167,8 @@ impl Authorized {
 }
 
 /// Returns the catalog's price if the amount is higher.
-fn exceeded_catalog_price(listed: Option<Amount>, amount: Amount) -> Option<u64> {
-    listed.filter(|listed| *listed < amount).map(Amount::units)
+fn exceeded_catalog_price(listed_price: Option<Amount>, amount: Amount) -> Option<u64> {
+    listed_price.filter(|listed| *listed < amount).map(Amount::units)
 }
 
 impl IntoResponse for Authorized {
@@ -201,14 +206,14 @@ pub(crate) struct CheckAnswer {
 
 impl CheckAnswer {
     /// Builds the response if authorize would allow the payment.
-    pub(crate) fn for_allow(amount: Amount, listed: Option<Amount>, checks: &[Check], spend: SpendView) -> Self {
+    pub(crate) fn for_allow(amount: Amount, listed_price: Option<Amount>, checks: &[Check], spend: SpendView) -> Self {
         Self {
             check: true,
             would_authorize: true,
             result: "allow",
             reason: ALLOWED_REASON.to_owned(),
             amount_units: amount.units(),
-            listed_amount_units: exceeded_catalog_price(listed, amount),
+            listed_amount_units: exceeded_catalog_price(listed_price, amount),
             approval_required: false,
             checks: CheckView::list_from_checks(checks),
             decision: None,
@@ -219,7 +224,7 @@ impl CheckAnswer {
     /// Builds the response if authorize would block or escalate the payment.
     pub(crate) fn for_rejection(
         amount: Amount,
-        listed: Option<Amount>,
+        listed_price: Option<Amount>,
         decision: DecisionView,
         spend: SpendView,
     ) -> Self {
@@ -229,7 +234,7 @@ impl CheckAnswer {
             result: decision.result,
             reason: decision.reason.clone(),
             amount_units: amount.units(),
-            listed_amount_units: exceeded_catalog_price(listed, amount),
+            listed_amount_units: exceeded_catalog_price(listed_price, amount),
             approval_required: decision.result == "escalate",
             checks: decision.checks.clone(),
             decision: Some(decision),

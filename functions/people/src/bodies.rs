@@ -52,8 +52,8 @@ fn catalog() -> Catalog {
 }
 
 /// Returns the paths of all validation errors, or the slug of another error. Returns an empty list for a valid body.
-fn problem_paths<T>(read: &Result<T>) -> Vec<String> {
-    match read.as_ref().map_err(Error::kind) {
+fn problem_paths<T>(result: &Result<T>) -> Vec<String> {
+    match result.as_ref().map_err(Error::kind) {
         Ok(_) => Vec::new(),
         Err(ErrorKind::InvalidRequest(problems)) => problems.iter().map(|problem| problem.path.clone()).collect(),
         Err(other) => vec![other.slug()],
@@ -63,15 +63,15 @@ fn problem_paths<T>(read: &Result<T>) -> Vec<String> {
 /// A request body, and the paths of the validation errors that the body must have.
 type Row = (Value, Vec<&'static str>);
 
-fn check<T>(read: impl Fn(&Value) -> Result<T>, rows: Vec<Row>) {
+fn check<T>(parse: impl Fn(&Value) -> Result<T>, rows: Vec<Row>) {
     let no_objects = ["null", "[]", "7", "\"x\"", "true"].map(|text| (serde_json::from_str(text).unwrap(), vec![""]));
     for (body, expected) in no_objects.into_iter().chain(rows) {
-        assert_eq!(problem_paths(&read(&body)), expected, "{body}");
+        assert_eq!(problem_paths(&parse(&body)), expected, "{body}");
     }
 }
 
-fn rows_for_each(values: Vec<Value>, of: impl Fn(Value) -> Value, path: &'static str) -> Vec<Row> {
-    values.into_iter().map(|value| (of(value), vec![path])).collect()
+fn rows_for_each(values: Vec<Value>, row_for: impl Fn(Value) -> Value, path: &'static str) -> Vec<Row> {
+    values.into_iter().map(|value| (row_for(value), vec![path])).collect()
 }
 
 /// Returns invalid names.

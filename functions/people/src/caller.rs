@@ -20,19 +20,19 @@ pub(crate) struct Caller {
 
 impl Caller {
     /// Creates the caller of a request in this session. With `None`, the request had an ID token.
-    pub(crate) fn new(person: Person, session: Option<SessionId>, source: RequestSource) -> Self {
+    pub(crate) fn new(user: Person, session: Option<SessionId>, source: RequestSource) -> Self {
         Self {
             acting: Acting {
                 actor: Actor::Person {
-                    id: person.id.clone(),
+                    id: user.id.clone(),
                     session,
                 },
                 source,
             },
-            id: person.id,
-            name: person.name,
-            mail: person.mail,
-            signed_in_at: person.signed_in_at,
+            id: user.id,
+            name: user.name,
+            mail: user.mail,
+            signed_in_at: user.signed_in_at,
         }
     }
 }

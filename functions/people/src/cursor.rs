@@ -15,8 +15,8 @@ pub(crate) fn parse_uuid_cursor(text: &str) -> Option<Uuid> {
 }
 
 /// Formats a position so that [`parse_uuid_cursor`] can parse it.
-pub(crate) fn format_uuid_cursor(place: Uuid) -> String {
-    place.simple().to_string()
+pub(crate) fn format_uuid_cursor(id: Uuid) -> String {
+    id.simple().to_string()
 }
 
 /// Parses a record's version. In a version history, the version is the cursor.
@@ -36,11 +36,11 @@ pub(crate) fn parse_agent_cursor(text: &str) -> Option<AgentCursor> {
 }
 
 /// Formats a position so that [`parse_agent_cursor`] can parse it.
-pub(crate) fn format_agent_cursor(place: AgentCursor) -> String {
+pub(crate) fn format_agent_cursor(cursor: AgentCursor) -> String {
     format!(
         "{:016x}{}",
-        place.created_at.micros(),
-        format_uuid_cursor(place.id.uuid())
+        cursor.created_at.micros(),
+        format_uuid_cursor(cursor.id.uuid())
     )
 }
 
@@ -57,11 +57,11 @@ pub(crate) fn parse_approval_cursor(text: &str) -> Option<ApprovalCursor> {
 }
 
 /// Formats a position so that [`parse_approval_cursor`] can parse it.
-pub(crate) fn format_approval_cursor(place: ApprovalCursor) -> String {
+pub(crate) fn format_approval_cursor(cursor: ApprovalCursor) -> String {
     format!(
         "{:016x}{}",
-        place.created_at.micros(),
-        format_uuid_cursor(place.id.uuid())
+        cursor.created_at.micros(),
+        format_uuid_cursor(cursor.id.uuid())
     )
 }
 

@@ -147,10 +147,10 @@ pub(crate) fn require_version_or_any(if_match: IfMatch) -> Result<Precondition> 
     }
 }
 
-/// Parses the requested page of a list. `place` parses the cursor.
-pub(crate) fn parse_page_request<P>(query: &mut Query, place: impl FnOnce(&str) -> Option<P>) -> PageRequest<P> {
+/// Parses the requested page of a list. `parse_cursor` parses the cursor.
+pub(crate) fn parse_page_request<P>(query: &mut Query, parse_cursor: impl FnOnce(&str) -> Option<P>) -> PageRequest<P> {
     PageRequest {
-        before: query.parse_with("cursor", place, cursor::FORM),
+        before: query.parse_with("cursor", parse_cursor, cursor::FORM),
         limit: query.parse_limit("limit", 25, READ_AT_ONCE),
     }
 }
@@ -161,8 +161,8 @@ pub(crate) fn parse_agent_filter(query: &mut Query) -> Option<AgentId> {
 }
 
 /// Returns the 201 response for a created resource.
-pub(crate) fn created_response(answer: impl IntoResponse) -> Response {
-    (StatusCode::CREATED, answer).into_response()
+pub(crate) fn created_response(body: impl IntoResponse) -> Response {
+    (StatusCode::CREATED, body).into_response()
 }
 
 #[cfg(test)]

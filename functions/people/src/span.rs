@@ -14,15 +14,15 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Returns the position from which a list is read, newest first: the cursor `place`, or the end of the range if the
+    /// Returns the position from which a list is read, newest first: the cursor `id`, or the end of the range if the
     /// end is older.
-    pub(crate) fn start_position(self, place: Option<Uuid>) -> Option<Uuid> {
-        [place, self.to.map(first_id_at)].into_iter().flatten().min()
+    pub(crate) fn start_position(self, id: Option<Uuid>) -> Option<Uuid> {
+        [id, self.to.map(first_id_at)].into_iter().flatten().min()
     }
 
     /// Whether this position is before the range. If so, all older positions are before the range too.
-    pub(crate) fn has_ended_at(self, place: Uuid) -> bool {
-        self.from.is_some_and(|from| place < first_id_at(from))
+    pub(crate) fn has_ended_at(self, id: Uuid) -> bool {
+        self.from.is_some_and(|from| id < first_id_at(from))
     }
 }
 

@@ -42,8 +42,8 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Creates a client that reads payment requirements for this network. `longest` is the timeout of a call.
-    pub(crate) fn new(network: Network, allowed: AllowedHosts, longest: Duration) -> reqwest::Result<Self> {
+    /// Creates a client that reads payment requirements for this network. `timeout` is the timeout of a call.
+    pub(crate) fn new(network: Network, allowed: AllowedHosts, timeout: Duration) -> reqwest::Result<Self> {
         // Redirects are followed by hand, because each redirect's URL is checked like the first URL.
         let finish = |client: ClientBuilder| client.http1_only().http1_max_headers(MAX_HEADERS).build();
         Ok(Self {
@@ -51,7 +51,7 @@ impl Caller {
             allowed,
             strict: finish(client_for_public_servers(PROGRAM))?,
             plain: finish(client_for_any_server(PROGRAM))?,
-            longest,
+            longest: timeout,
         })
     }
 

@@ -130,8 +130,8 @@ impl Probe {
 
     /// Writes the summary of all probe results, which the catalog's readers use, if the summary changed. The summary
     /// includes results that an interrupted run recorded.
-    async fn publish_probe_summary(&self, probed: &[(Service, ProbeRecord)]) {
-        let seen = ProbeSummary::summarize(probed.iter().map(|(service, record)| (service, record)));
+    async fn publish_probe_summary(&self, probed_services: &[(Service, ProbeRecord)]) {
+        let seen = ProbeSummary::summarize(probed_services.iter().map(|(service, record)| (service, record)));
         // An unreadable summary is replaced.
         if self
             .0
@@ -149,10 +149,10 @@ impl Probe {
 
     /// Returns the due probes, most urgent first: requested probes, then operations that were never probed, then the
     /// operations with the oldest probe.
-    fn due_probes(&self, probed: &[(Service, ProbeRecord)]) -> Vec<Due> {
+    fn due_probes(&self, probed_services: &[(Service, ProbeRecord)]) -> Vec<Due> {
         let now = self.0.clock.now();
         let mut due = Vec::new();
-        for (service, record) in probed {
+        for (service, record) in probed_services {
             if service.trust_status == TrustStatus::Disabled {
                 continue;
             }
@@ -252,8 +252,8 @@ impl Due {
 }
 
 /// Logs one line for each call, with the result and without any text of the provider.
-fn log_probe(service: ServiceId, operation: &Operation, seen: &ProbeResult, latency_ms: u64) {
-    let payment = match seen {
+fn log_probe(service: ServiceId, operation: &Operation, result: &ProbeResult, latency_ms: u64) {
+    let payment = match result {
         Ok(Quote::Paid(payment)) => Some(payment),
         Ok(Quote::Free) | Err(_) => None,
     };
@@ -262,8 +262,8 @@ fn log_probe(service: ServiceId, operation: &Operation, seen: &ProbeResult, late
         operation.id = %operation.id,
         operation.slug = %operation.slug,
         host = operation.endpoint.host_str(),
-        free = matches!(seen, Ok(Quote::Free)),
-        obstacle = seen.as_ref().err().map(tracing::field::display),
+        free = matches!(result, Ok(Quote::Free)),
+        obstacle = result.as_ref().err().map(tracing::field::display),
         amount_units = payment.map(|payment| payment.amount.units()),
         pay_to = payment.map(|payment| tracing::field::display(payment.pay_to)),
         latency_ms,

@@ -62,24 +62,26 @@ impl From<Outcome> for LoggedOutcome {
 }
 
 impl Inner {
-    /// Reconciles these settlements, in any order. No chain call is made after `until`. Results are written even after
-    /// `until`, because otherwise the next run would repeat all chain calls. A settlement whose task panicked is
+    /// Reconciles these settlements, in any order. No chain call is made after `deadline`. Results are written even after
+    /// `deadline`, because otherwise the next run would repeat all chain calls. A settlement whose task panicked is
     /// missing in the result.
     pub(crate) async fn reconcile_settlements(
         self: &Arc<Self>,
         settlements: Vec<Settlement>,
         block: &FinalBlock,
         cause: Cause,
-        until: Instant,
+        deadline: Instant,
     ) -> Vec<ReconciledSettlement> {
         let (known, mut done) = self.derive_authorizations(settlements);
         let authorizations: Vec<Authorization> = known.iter().map(|(_, authorization)| *authorization).collect();
         let states = self
             .chain
-            .read_authorization_states(&authorizations, block, self.log_range, until)
+            .read_authorization_states(&authorizations, block, self.log_range, deadline)
             .await;
-        let states = self.confirm_states_with_witnesses(&known, states, block, until).await;
-        let unknown = if Instant::now() > until {
+        let states = self
+            .confirm_states_with_witnesses(&known, states, block, deadline)
+            .await;
+        let unknown = if Instant::now() > deadline {
             "out_of_time"
         } else {
             "chain_unavailable"

@@ -25,11 +25,16 @@ const BATCHES_AT_ONCE: usize = 4;
 impl Inner {
     /// Reconciles the due holds in this part of the index. The step fails if the ledger or the node could not be
     /// reached. An error that concerns a single hold does not fail the step.
-    pub(crate) async fn reconcile_due_holds(self: &Arc<Self>, part: Part, block: &FinalBlock, until: Instant) -> Step {
-        let (holds, mut step) = self.read_due_holds(part, block, until).await;
+    pub(crate) async fn reconcile_due_holds(
+        self: &Arc<Self>,
+        part: Part,
+        block: &FinalBlock,
+        deadline: Instant,
+    ) -> Step {
+        let (holds, mut step) = self.read_due_holds(part, block, deadline).await;
         let batches = holds.chunks(BATCH).map(|batch| {
             let (shared, batch, block) = (Arc::clone(self), batch.to_vec(), *block);
-            async move { shared.reconcile_due_batch(&batch, &block, until).await }
+            async move { shared.reconcile_due_batch(&batch, &block, deadline).await }
         });
         let done = run_at_most(BATCHES_AT_ONCE, batches.collect::<Vec<_>>().into_iter()).await;
         // Results are missing if the task of a batch panicked.
@@ -41,14 +46,14 @@ impl Inner {
 
     /// Reads the due holds, the longest due first. If there are more due holds, the step is incomplete. An unreadable
     /// partition does not affect other partitions.
-    async fn read_due_holds(&self, part: Part, block: &FinalBlock, until: Instant) -> (Vec<HeldSettlement>, Step) {
+    async fn read_due_holds(&self, part: Part, block: &FinalBlock, deadline: Instant) -> (Vec<HeldSettlement>, Step) {
         let partitions = part.index_partitions();
         let most = self.most.div_ceil(partitions.len().max(1));
         let (mut holds, mut step) = (Vec::new(), Step::new());
         for partition in partitions {
             // Without remaining time, the run still counts the due holds. If a query has already failed, the run does
             // not repeat the query.
-            if step.has_failed() && Instant::now() > until {
+            if step.has_failed() && Instant::now() > deadline {
                 break;
             }
             let (of_partition, read) = self.read_due_holds_of_partition(partition, most, block).await;
@@ -63,11 +68,11 @@ impl Inner {
         (holds, step)
     }
 
-    /// Reads up to `most` due holds of one partition. If there are more, the step is incomplete.
+    /// Reads up to `max_rows` due holds of one partition. If there are more, the step is incomplete.
     async fn read_due_holds_of_partition(
         &self,
         partition: u8,
-        most: usize,
+        max_rows: usize,
         block: &FinalBlock,
     ) -> (Vec<HeldSettlement>, Step) {
         let (mut holds, mut step) = (Vec::new(), Step::new());
@@ -75,7 +80,7 @@ impl Inner {
         loop {
             // One key more than needed is read. DynamoDB returns a cursor whenever a query reaches its limit, so only a
             // further key shows that the list is incomplete.
-            let wanted = most.saturating_sub(holds.len()).saturating_add(1);
+            let wanted = max_rows.saturating_sub(holds.len()).saturating_add(1);
             let limit = u16::try_from(wanted).unwrap_or(PAGE).min(PAGE);
             let (page, next) = match self.ledger.read_due_holds(partition, block.at, from, limit).await {
                 Ok(read) => read,
@@ -86,7 +91,7 @@ impl Inner {
             if from.is_none() {
                 return (holds, step);
             }
-            if holds.len() >= most {
+            if holds.len() >= max_rows {
                 return (holds, step.mark_incomplete());
             }
         }
@@ -96,13 +101,13 @@ impl Inner {
         self: &Arc<Self>,
         batch: &[HeldSettlement],
         block: &FinalBlock,
-        until: Instant,
+        deadline: Instant,
     ) -> Step {
         let not_begun = || {
             let waiting = batch.iter().map(|held| block.at.since(held.due_at));
             waiting.fold(Step::new().mark_incomplete(), Step::with_overdue_hold)
         };
-        if Instant::now() > until {
+        if Instant::now() > deadline {
             return not_begun();
         }
         let wanted: Vec<(AgentId, SettlementId)> = batch.iter().map(|held| (held.agent, held.settlement)).collect();
@@ -113,14 +118,14 @@ impl Inner {
         let mut step = Step::new();
         // The index may be outdated: a settlement that changed in the meantime is no longer due.
         let held = step.collect_readable(found).into_iter().filter(is_held).collect();
-        let reconciled = self.reconcile_settlements(held, block, Cause::Due, until).await;
+        let reconciled = self.reconcile_settlements(held, block, Cause::Due, deadline).await;
         for one in &reconciled {
             step = step.with_outcomes(&one.outcomes);
             if one.outcomes.last().is_none_or(|outcome| outcome.waits_for_chain()) {
                 step = step.with_overdue_hold(block.at.since(one.settlement.terms.valid_before));
             }
         }
-        let in_time = Instant::now() <= until || !reconciled.iter().any(ReconciledSettlement::has_failed);
+        let in_time = Instant::now() <= deadline || !reconciled.iter().any(ReconciledSettlement::has_failed);
         if !in_time {
             step = step.mark_incomplete();
         }
@@ -134,16 +139,16 @@ impl Inner {
     /// the node has failed. In that case no hold is postponed, and the run ends if the node still fails.
     async fn postpone_undecided_holds(
         &self,
-        reconciled: &[ReconciledSettlement],
+        settlements: &[ReconciledSettlement],
         block: &FinalBlock,
         in_time: bool,
     ) -> Result<()> {
-        let node_failed = in_time && has_node_failed(reconciled);
+        let node_failed = in_time && has_node_failed(settlements);
         if node_failed {
             let now = self.chain.read_final_block().await;
             now.map_err(|error| Error::internal("reading the final block", error))?;
         }
-        for one in reconciled {
+        for one in settlements {
             if node_failed && one.has_nonce {
                 continue;
             }
@@ -159,17 +164,17 @@ impl Inner {
 }
 
 /// Whether chain calls were made and no call got a response.
-fn has_node_failed(reconciled: &[ReconciledSettlement]) -> bool {
-    let mut asked = reconciled.iter().filter(|one| one.has_nonce).peekable();
+fn has_node_failed(settlements: &[ReconciledSettlement]) -> bool {
+    let mut asked = settlements.iter().filter(|one| one.has_nonce).peekable();
     asked.peek().is_some() && asked.all(ReconciledSettlement::has_failed)
 }
 
-/// Returns how long a hold with this outcome is postponed. `overdue` is how long the hold has been due. The delay grows
+/// Returns how long a hold with this outcome is postponed. `age` is how long the hold has been due. The delay grows
 /// while the chain does not explain what happened to the payment.
-fn retry_delay(outcome: Outcome, overdue: Duration) -> Option<Duration> {
+fn retry_delay(outcome: Outcome, age: Duration) -> Option<Duration> {
     match outcome {
         Outcome::Failed => Some(A_MINUTE),
-        Outcome::Untraced | Outcome::Contradicted => Some(overdue.max(A_MINUTE).min(Duration::DAY)),
+        Outcome::Untraced | Outcome::Contradicted => Some(age.max(A_MINUTE).min(Duration::DAY)),
         Outcome::Confirmed
         | Outcome::Released
         | Outcome::ConfirmationReverted

@@ -25,8 +25,8 @@ enum EvictionProgress {
     NotNow,
 }
 
-/// Processes eviction requests until `until`. The next run processes the remaining requests.
-pub(crate) async fn evict_requested_windows(shared: &Inner, until: Instant) -> Result<()> {
+/// Processes eviction requests until `deadline`. The next run processes the remaining requests.
+pub(crate) async fn evict_requested_windows(shared: &Inner, deadline: Instant) -> Result<()> {
     let mut left = Vec::new();
     for request in shared.ledger.read_eviction_requests().await? {
         match request {
@@ -35,11 +35,11 @@ pub(crate) async fn evict_requested_windows(shared: &Inner, until: Instant) -> R
         }
     }
     let (asked, mut done) = (left.len(), 0_usize);
-    while !left.is_empty() && Instant::now() < until {
+    while !left.is_empty() && Instant::now() < deadline {
         let at = shared.clock.now();
         let turns = left.into_iter().map(|request| {
             let ledger = shared.ledger.clone();
-            async move { (request, evict_window(&ledger, &request, at, until).await) }
+            async move { (request, evict_window(&ledger, &request, at, deadline).await) }
         });
         left = Vec::new();
         for (request, turn) in run_at_most(AT_ONCE, turns).await {
@@ -65,13 +65,13 @@ async fn evict_window(
     ledger: &Ledger,
     request: &EvictionRequest,
     at: Timestamp,
-    until: Instant,
+    deadline: Instant,
 ) -> Result<EvictionProgress> {
     let Some(window) = ledger.read_window_to_evict(request.scope).await? else {
         return Ok(EvictionProgress::Done);
     };
     for _ in 0..STEPS {
-        if Instant::now() >= until {
+        if Instant::now() >= deadline {
             return Ok(EvictionProgress::More);
         }
         match ledger.evict_expired(&window, at).await? {

@@ -161,24 +161,24 @@ impl Reconcile {
         reconciled
     }
 
-    async fn run_reconciliation(&self, part: Part, until: Instant) -> Result<Run> {
+    async fn run_reconciliation(&self, part: Part, deadline: Instant) -> Result<Run> {
         let shared = &self.0;
         let block = shared.chain.read_final_block().await;
         let block = block.map_err(|error| Error::internal("reading the final block", error))?;
         // If a step fails, the run continues with the remaining steps.
         let mut steps = Vec::new();
         if part.is_first() {
-            steps.push(shared.reconcile_requested_settlements(&block, until).await);
+            steps.push(shared.reconcile_requested_settlements(&block, deadline).await);
         }
-        steps.push(shared.reconcile_due_holds(part, &block, until).await);
+        steps.push(shared.reconcile_due_holds(part, &block, deadline).await);
         if part.is_first() {
-            steps.push(shared.recheck_deep_blocks(&block, until).await);
+            steps.push(shared.recheck_deep_blocks(&block, deadline).await);
         }
         steps.iter().for_each(Step::log_failure);
         let (run, failure) = steps.into_iter().fold(Step::new(), Step::combine).into_run();
         run.log_run();
         // Outflows are checked last, and a failed check does not fail the run, because no payment depends on outflows.
-        if let Err(error) = shared.check_outflows(part.wallet_shard(), &block, until).await {
+        if let Err(error) = shared.check_outflows(part.wallet_shard(), &block, deadline).await {
             tracing::error!(cause = %error, "outflows.failed");
         }
         failure.map_or(Ok(run), Err)

@@ -61,14 +61,14 @@ impl Inner {
         self: &Arc<Self>,
         part: WalletPart,
         block: &FinalBlock,
-        until: Instant,
+        deadline: Instant,
     ) -> Result<()> {
         // `watch.rs` checks blocks at the same depth.
         let below = self.watch.saturating_sub(self.confirmations);
         let Some(deep) = block.number.checked_sub(below) else {
             return Ok(());
         };
-        if Instant::now() > until {
+        if Instant::now() > deadline {
             return Ok(());
         }
         let Some(place) = self.ledger.read_outflow_checkpoint(part).await? else {
@@ -88,12 +88,12 @@ impl Inner {
             let blocks = (first, deep);
             let found = self
                 .chain
-                .find_outflows(&addresses, blocks, self.log_range, &mut noisy, until);
+                .find_outflows(&addresses, blocks, self.log_range, &mut noisy, deadline);
             let Some(found) = found.await.map_err(|error| Error::internal(SEARCHING, error))? else {
                 break;
             };
             let unexplained = self
-                .find_unexplained_outflows(&wallets, found.outflows, block, until)
+                .find_unexplained_outflows(&wallets, found.outflows, block, deadline)
                 .await?;
             let Some(unexplained) = unexplained else {
                 break;
@@ -134,7 +134,7 @@ impl Inner {
         wallets: &BTreeMap<Address, AgentId>,
         outflows: Vec<Outflow>,
         block: &FinalBlock,
-        until: Instant,
+        deadline: Instant,
     ) -> Result<Option<Vec<UnexplainedOutflow>>> {
         let claimed = self.find_claimed_payments(&outflows).await?;
         let mut left: BTreeMap<AgentId, Vec<UnexplainedOutflow>> = BTreeMap::new();
@@ -154,7 +154,7 @@ impl Inner {
         }
         let mut unexplained = Vec::new();
         for (agent, mut of_agent) in left {
-            let Some(explained) = self.find_explained_outflows(agent, &of_agent, block, until).await? else {
+            let Some(explained) = self.find_explained_outflows(agent, &of_agent, block, deadline).await? else {
                 return Ok(None);
             };
             of_agent.retain(|one| one.outflow.nonce.is_none_or(|nonce| !explained.contains(&nonce)));
@@ -183,16 +183,20 @@ impl Inner {
     }
 
     /// Returns the time of an outflow's block. Fails if the block was replaced.
-    async fn outflow_time(&self, outflow: &Outflow, times: &mut HashMap<u64, FinalBlock>) -> Result<Timestamp> {
+    async fn outflow_time(
+        &self,
+        outflow: &Outflow,
+        blocks_by_number: &mut HashMap<u64, FinalBlock>,
+    ) -> Result<Timestamp> {
         let number = outflow.block.number;
-        let header = if let Some(header) = times.get(&number) {
+        let header = if let Some(header) = blocks_by_number.get(&number) {
             *header
         } else {
             let header = self.chain.read_header(number).await;
             let header = header.map_err(|error| Error::internal(SEARCHING, error))?;
             header.ok_or_else(|| Error::internal(SEARCHING, "the node does not have a block with logs"))?
         };
-        times.insert(number, header);
+        blocks_by_number.insert(number, header);
         if header.hash != outflow.block.hash {
             return Err(Error::internal(SEARCHING, "the node's blocks and logs do not agree"));
         }
@@ -205,7 +209,7 @@ impl Inner {
         agent: AgentId,
         outflows: &[UnexplainedOutflow],
         block: &FinalBlock,
-        until: Instant,
+        deadline: Instant,
     ) -> Result<Option<HashSet<B256>>> {
         let of_nonce: HashMap<B256, &Outflow> = outflows
             .iter()
@@ -224,7 +228,7 @@ impl Inner {
         let span = (earliest.before(LONGEST_HELD), latest.after(CLOCKS_APART));
         let (mut released, mut before) = (Vec::new(), None);
         loop {
-            if Instant::now() > until {
+            if Instant::now() > deadline {
                 return Ok(None);
             }
             let (page, next) = self.ledger.read_settlements_between(agent, span, before).await?;
@@ -252,7 +256,7 @@ impl Inner {
             }
         }
         // The payment was found after its amount was released, so the amount is counted again.
-        let reconciled = self.reconcile_settlements(released, block, Cause::Due, until).await;
+        let reconciled = self.reconcile_settlements(released, block, Cause::Due, deadline).await;
         if reconciled.iter().any(ReconciledSettlement::has_failed) {
             return Err(Error::internal(
                 SEARCHING,
@@ -264,13 +268,17 @@ impl Inner {
 
     /// Finds the settlement's payment among these outflows. If the settlement's nonce was derived with another key, its
     /// payment is the outflow whose nonce has the stored prefix.
-    fn find_settlement_payment(&self, settlement: &Settlement, of_nonce: &HashMap<B256, &Outflow>) -> Option<Pays> {
+    fn find_settlement_payment(
+        &self,
+        settlement: &Settlement,
+        outflows_by_nonce: &HashMap<B256, &Outflow>,
+    ) -> Option<Pays> {
         let terms = &settlement.terms;
         let is_it = |nonce: B256, outflow: &Outflow| outflow.matches_transfer(&ExpectedTransfer::new(terms, nonce));
         if let Ok(nonce) = self.nonce_key.derive_existing_nonce(terms.id, terms.nonce_prefix) {
-            return is_it(nonce, of_nonce.get(&nonce)?).then_some(Pays::Surely(nonce));
+            return is_it(nonce, outflows_by_nonce.get(&nonce)?).then_some(Pays::Surely(nonce));
         }
-        let mut begins = of_nonce
+        let mut begins = outflows_by_nonce
             .iter()
             .filter(|(nonce, _)| NoncePrefix::from_nonce(**nonce) == terms.nonce_prefix);
         let found = begins.find(|(nonce, outflow)| is_it(**nonce, outflow));
@@ -279,8 +287,8 @@ impl Inner {
 
     /// Reports an outflow unless its audit row already exists. The log line comes before the write, so a run that is
     /// killed in between logs the outflow twice.
-    async fn report_outflow(&self, unexplained: &UnexplainedOutflow) -> Result<()> {
-        let UnexplainedOutflow { agent, outflow, at } = unexplained;
+    async fn report_outflow(&self, unexplained_outflow: &UnexplainedOutflow) -> Result<()> {
+        let UnexplainedOutflow { agent, outflow, at } = unexplained_outflow;
         let record = outflow.audit_record(*agent, *at);
         if self.audit.has_row(&record.actor, record.id).await? {
             return Ok(());
@@ -303,8 +311,8 @@ impl Inner {
 }
 
 /// Logs the blocks that were skipped because the node does not return all logs of a wallet.
-fn log_unsearched_blocks(wallets: &BTreeMap<Address, AgentId>, unsearched: &UnsearchedBlocks) {
-    let UnsearchedBlocks { wallet, first, last } = unsearched;
+fn log_unsearched_blocks(wallets: &BTreeMap<Address, AgentId>, blocks: &UnsearchedBlocks) {
+    let UnsearchedBlocks { wallet, first, last } = blocks;
     tracing::error!(
         agent.id = wallets.get(wallet).map(tracing::field::display),
         wallet = %wallet,

@@ -15,9 +15,9 @@ impl Part {
     /// All holds and wallets.
     pub const WHOLE: Self = Self { index: 0, of: 1 };
 
-    /// Returns part `index`, counted from 0, of `of` parts; `None` unless `of` divides the number of index partitions.
-    pub fn new(index: u64, of: u64) -> Option<Self> {
-        let (index, of) = (u8::try_from(index).ok()?, u8::try_from(of).ok()?);
+    /// Returns part `index`, counted from 0, of `count` parts; `None` unless `count` divides the number of index partitions.
+    pub fn new(index: u64, count: u64) -> Option<Self> {
+        let (index, of) = (u8::try_from(index).ok()?, u8::try_from(count).ok()?);
         let is_divisor = PARTITIONS.checked_rem(of)? == 0;
         (is_divisor && index < of).then_some(Self { index, of })
     }

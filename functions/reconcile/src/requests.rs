@@ -9,7 +9,11 @@ use tokio::time::Instant;
 impl Inner {
     /// Reconciles the requested settlements. A request is removed when its settlement was reconciled without a failure,
     /// or does not exist.
-    pub(crate) async fn reconcile_requested_settlements(self: &Arc<Self>, block: &FinalBlock, until: Instant) -> Step {
+    pub(crate) async fn reconcile_requested_settlements(
+        self: &Arc<Self>,
+        block: &FinalBlock,
+        deadline: Instant,
+    ) -> Step {
         let mut step = Step::new();
         let requests = match self.ledger.read_reconcile_requests().await {
             Ok(requests) => step.collect_readable(requests),
@@ -35,10 +39,13 @@ impl Inner {
         } else {
             wanted.iter().map(|(_, id)| *id).collect()
         };
-        if Instant::now() > until {
+        if Instant::now() > deadline {
             return step;
         }
-        for reconciled in self.reconcile_settlements(settlements, block, Cause::Due, until).await {
+        for reconciled in self
+            .reconcile_settlements(settlements, block, Cause::Due, deadline)
+            .await
+        {
             step = step.with_outcomes(&reconciled.outcomes);
             if !reconciled.has_failed() {
                 kept.remove(&reconciled.settlement.id());

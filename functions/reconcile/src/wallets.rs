@@ -28,7 +28,7 @@ struct LevelChange {
 
 impl Inner {
     /// Compares the balances of all wallets with their limits, until the time is up.
-    pub(crate) async fn check_all_wallet_levels(&self, until: Instant) -> Result<()> {
+    pub(crate) async fn check_all_wallet_levels(&self, deadline: Instant) -> Result<()> {
         if self.low_wallet.is_zero() {
             return Ok(());
         }
@@ -44,10 +44,10 @@ impl Inner {
             .collect();
         let (mut unknown, mut cut_off) = (0_usize, None);
         for some in wallets.chunks(AT_ONCE) {
-            if Instant::now() > until {
+            if Instant::now() > deadline {
                 break;
             }
-            unknown = unknown.saturating_add(self.check_wallet_levels(some, &levels, &block, until).await?);
+            unknown = unknown.saturating_add(self.check_wallet_levels(some, &levels, &block, deadline).await?);
             cut_off = some.last().map(|(agent, _)| *agent);
         }
         let is_complete = cut_off == wallets.last().map(|(agent, _)| *agent);
@@ -66,10 +66,10 @@ impl Inner {
         wallets: &[(AgentId, Address)],
         levels: &HashMap<AgentId, WalletLevel>,
         block: &FinalBlock,
-        until: Instant,
+        deadline: Instant,
     ) -> Result<usize> {
         let addresses: Vec<Address> = wallets.iter().map(|(_, wallet)| *wallet).collect();
-        let balances = self.chain.read_balances(&addresses, block, until).await;
+        let balances = self.chain.read_balances(&addresses, block, deadline).await;
         let unknown = balances.iter().filter(|balance| balance.is_none()).count();
         let mut changed = Vec::new();
         for ((agent, wallet), balance) in wallets.iter().zip(balances) {
@@ -85,7 +85,7 @@ impl Inner {
                 });
             }
         }
-        for one in self.confirm_level_changes(changed, block, until).await {
+        for one in self.confirm_level_changes(changed, block, deadline).await {
             let LevelChange {
                 agent, before, level, ..
             } = one;
@@ -100,24 +100,24 @@ impl Inner {
     /// Returns the changes on which all endpoints of the node agree.
     async fn confirm_level_changes(
         &self,
-        mut changed: Vec<LevelChange>,
+        mut changes: Vec<LevelChange>,
         block: &FinalBlock,
-        until: Instant,
+        deadline: Instant,
     ) -> Vec<LevelChange> {
         let witnesses = self.chain.witness_chains();
         if witnesses.len() < 2 {
-            return changed;
+            return changes;
         }
         for witness in witnesses {
-            let addresses: Vec<Address> = changed.iter().map(|one| one.wallet).collect();
-            let balances = witness.read_balances(&addresses, block, until).await;
+            let addresses: Vec<Address> = changes.iter().map(|one| one.wallet).collect();
+            let balances = witness.read_balances(&addresses, block, deadline).await;
             let says_the_same = |(one, balance): (LevelChange, Option<_>)| {
                 let told = WalletLevel::next_level(one.before.as_ref(), balance?, self.low_wallet, block, self.network);
                 (told.map(|told| told.is_low) == Some(one.level.is_low)).then_some(one)
             };
-            changed = changed.into_iter().zip(balances).filter_map(says_the_same).collect();
+            changes = changes.into_iter().zip(balances).filter_map(says_the_same).collect();
         }
-        changed
+        changes
     }
 
     async fn read_all_wallets(&self) -> Result<BTreeMap<AgentId, Address>> {

@@ -49,7 +49,7 @@ enum UnsupportedResult {
 
 impl Inner {
     /// Checks the blocks that have become deep since the last run.
-    pub(crate) async fn recheck_deep_blocks(self: &Arc<Self>, block: &FinalBlock, until: Instant) -> Step {
+    pub(crate) async fn recheck_deep_blocks(self: &Arc<Self>, block: &FinalBlock, deadline: Instant) -> Step {
         // `confirmations` is the depth of the final block, and each block below the final block is one deeper.
         let below = self.watch.saturating_sub(self.confirmations);
         let Some(deep) = block.number.checked_sub(below) else {
@@ -64,7 +64,7 @@ impl Inner {
         };
         let mut step = Step::new();
         let mut first = checked.saturating_add(1);
-        while first <= deep && Instant::now() <= until {
+        while first <= deep && Instant::now() <= deadline {
             let most = u64::try_from(BLOCKS_AT_ONCE.saturating_sub(1)).unwrap_or(u64::MAX);
             let last = first.saturating_add(most).min(deep);
             let claimed = match self.load_claims(first, last).await {
@@ -73,7 +73,7 @@ impl Inner {
             };
             for claimed in claimed {
                 let below = claimed.number.saturating_sub(1);
-                step = step.combine(self.recheck_block(claimed, block, until).await);
+                step = step.combine(self.recheck_block(claimed, block, deadline).await);
                 if !step.is_complete() {
                     // The next run starts at this block, so the checks progress even if the node allows few calls per
                     // minute.
@@ -130,12 +130,12 @@ impl Inner {
 
     /// Reconciles the confirmations in a block that is no longer on the chain. If the next run must check the block
     /// again, the step is incomplete.
-    async fn recheck_block(self: &Arc<Self>, claimed: BlockClaims, block: &FinalBlock, until: Instant) -> Step {
+    async fn recheck_block(self: &Arc<Self>, block_claims: BlockClaims, block: &FinalBlock, deadline: Instant) -> Step {
         let BlockClaims {
             number,
             claims,
             on_chain,
-        } = claimed;
+        } = block_claims;
         let mut step = Step::new();
         let on_chain = match on_chain {
             Ok(Some(on_chain)) => on_chain,
@@ -149,7 +149,7 @@ impl Inner {
         if gone.is_empty() {
             return step;
         }
-        if Instant::now() > until {
+        if Instant::now() > deadline {
             return step.mark_incomplete();
         }
         // A settlement may have two claims in a block, but is reconciled once.
@@ -170,7 +170,7 @@ impl Inner {
         let mut ended: HashSet<SettlementId> = others.iter().map(Settlement::id).collect();
         let count = settlements.len();
         let reconciled = self
-            .reconcile_settlements(settlements, block, Cause::Reorganized, until)
+            .reconcile_settlements(settlements, block, Cause::Reorganized, deadline)
             .await;
         let mut are_done = reconciled.len() == count;
         for one in &reconciled {
@@ -212,12 +212,12 @@ pub(crate) async fn run_concurrently<T: Send + 'static>(
 }
 
 /// Classifies what happened to a confirmation whose block was replaced.
-fn classify_unsupported(reconciled: &ReconciledSettlement) -> UnsupportedResult {
+fn classify_unsupported(settlement: &ReconciledSettlement) -> UnsupportedResult {
     // After the revert, the settlement is held and is reconciled like any other hold.
-    if reconciled.outcomes.contains(&Outcome::ConfirmationReverted) {
+    if settlement.outcomes.contains(&Outcome::ConfirmationReverted) {
         return UnsupportedResult::Ended;
     }
-    match reconciled.outcomes.last() {
+    match settlement.outcomes.last() {
         Some(Outcome::BlockChanged) => UnsupportedResult::Ended,
         Some(Outcome::Contradicted) => UnsupportedResult::Kept,
         Some(

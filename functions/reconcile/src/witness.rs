@@ -12,10 +12,10 @@ impl Inner {
     /// one endpoint, all states stay.
     pub(crate) async fn confirm_states_with_witnesses(
         &self,
-        known: &[Known],
+        known_states: &[Known],
         mut states: Vec<Option<AuthorizationState>>,
         block: &FinalBlock,
-        until: Instant,
+        deadline: Instant,
     ) -> Vec<Option<AuthorizationState>> {
         let witnesses = self.chain.witness_chains();
         if witnesses.len() < 2 {
@@ -23,7 +23,7 @@ impl Inner {
         }
         for witness in witnesses {
             let mut asked = Vec::new();
-            for (of, state) in known.iter().zip(&mut states) {
+            for (of, state) in known_states.iter().zip(&mut states) {
                 if let Some(undoes) = state.as_ref().and_then(|state| release_or_revert(of, block, state)) {
                     asked.push((of, undoes, state));
                 }
@@ -31,12 +31,12 @@ impl Inner {
             let authorizations: Vec<Authorization> =
                 asked.iter().map(|((_, authorization), ..)| *authorization).collect();
             let told = witness
-                .read_authorization_states(&authorizations, block, self.log_range, until)
+                .read_authorization_states(&authorizations, block, self.log_range, deadline)
                 .await;
             for ((of, undoes, state), told) in asked.into_iter().zip(told) {
                 if told.and_then(|told| release_or_revert(of, block, &told)) != Some(undoes) {
                     // An endpoint that was called too late is not a disagreement.
-                    if Instant::now() <= until {
+                    if Instant::now() <= deadline {
                         tracing::warn!(settlement.id = %of.0.id(), "rpc.disagreed");
                     }
                     *state = None;

@@ -25,12 +25,12 @@ impl WebhookReceivers for UntrustedHttpClient {
     }
 }
 
-/// Connects to webhook receivers on the internet. `longest` is the timeout of a call.
+/// Connects to webhook receivers on the internet. `timeout` is the timeout of a call.
 pub(crate) fn webhook_receivers(
     allowed: AllowedHosts,
-    longest: Duration,
+    timeout: Duration,
 ) -> reqwest::Result<Box<dyn WebhookReceivers>> {
-    Ok(Box::new(UntrustedHttpClient::new(PROGRAM, allowed, longest)?))
+    Ok(Box::new(UntrustedHttpClient::new(PROGRAM, allowed, timeout)?))
 }
 
 /// A client that signs and makes webhook calls.
@@ -38,15 +38,15 @@ pub(crate) struct Caller(Box<dyn WebhookReceivers>);
 
 impl Caller {
     /// Creates a client with this connection.
-    pub(crate) fn new(programs: Box<dyn WebhookReceivers>) -> Self {
-        Self(programs)
+    pub(crate) fn new(receivers: Box<dyn WebhookReceivers>) -> Self {
+        Self(receivers)
     }
 
     /// Calls a webhook with a delivery's event. The call has a signature for each secret. Returns `None` if the call
     /// can't be signed.
     pub(crate) async fn call_webhook(
         &self,
-        terms: &WebhookSettings,
+        settings: &WebhookSettings,
         delivery: &Delivery,
         secrets: &[WebhookSecret],
         now: Timestamp,
@@ -54,7 +54,7 @@ impl Caller {
         let id = delivery.event_id.to_string();
         let signature = webhook_signature_header(secrets, &id, now, &delivery.event)?;
         let headers: HeaderMap = [
-            (CONTENT_TYPE, HeaderValue::from_static(terms.content_type.name())),
+            (CONTENT_TYPE, HeaderValue::from_static(settings.content_type.name())),
             (HeaderName::from_static("webhook-id"), HeaderValue::from_str(&id).ok()?),
             (HeaderName::from_static("webhook-timestamp"), now.secs().into()),
             (
@@ -64,6 +64,6 @@ impl Caller {
         ]
         .into_iter()
         .collect();
-        Some(self.0.post(&terms.url, headers, delivery.event.clone(), now).await)
+        Some(self.0.post(&settings.url, headers, delivery.event.clone(), now).await)
     }
 }

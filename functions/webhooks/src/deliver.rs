@@ -76,8 +76,8 @@ impl Webhooks {
         }
     }
 
-    async fn read_webhook(&self, person: &UserId, id: WebhookId) -> Result<Option<Webhook>> {
-        let webhooks = self.0.table.list_webhooks(person).await?;
+    async fn read_webhook(&self, user: &UserId, id: WebhookId) -> Result<Option<Webhook>> {
+        let webhooks = self.0.table.list_webhooks(user).await?;
         Ok(webhooks.into_iter().find(|webhook| webhook.id == id))
     }
 

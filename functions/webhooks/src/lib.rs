@@ -82,11 +82,11 @@ impl Webhooks {
         Self::boot_with_receivers(boot, |allowed| Ok(webhook_receivers(allowed, longest_call)?))
     }
 
-    /// Starts the function with a connection to webhook receivers that `programs` creates. The argument of `programs`
+    /// Starts the function with a connection to webhook receivers that `receivers` creates. The argument of `receivers`
     /// is the list of hosts that may have any address. The simulation passes its own connection.
     pub fn boot_with_receivers(
         boot: Boot,
-        programs: impl FnOnce(AllowedHosts) -> Result<Box<dyn WebhookReceivers>, BootError>,
+        receivers: impl FnOnce(AllowedHosts) -> Result<Box<dyn WebhookReceivers>, BootError>,
     ) -> Result<Self, BootError> {
         let Boot {
             mut env,
@@ -115,7 +115,7 @@ impl Webhooks {
             arns,
             event_source,
             key: SecretsKey::new(aws, key),
-            caller: Caller::new(programs(allowed)?),
+            caller: Caller::new(receivers(allowed)?),
             clock,
             entropy,
         })))

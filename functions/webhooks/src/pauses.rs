@@ -61,11 +61,11 @@ impl Webhooks {
         run_at_most(PERSON_PARTS.len(), parts).await;
     }
 
-    async fn enqueue_ended_pauses_of_shard(&self, part: char, stop_at: Instant) -> Result<()> {
+    async fn enqueue_ended_pauses_of_shard(&self, shard: char, deadline: Instant) -> Result<()> {
         let mut after = None;
-        while Instant::now() < stop_at {
+        while Instant::now() < deadline {
             let until = self.0.clock.now().after(AHEAD);
-            let rows = self.0.table.read_pauses(part, after.as_deref(), until, PAGE).await?;
+            let rows = self.0.table.read_pauses(shard, after.as_deref(), until, PAGE).await?;
             let Some((last, _)) = rows.last() else {
                 return Ok(());
             };

@@ -17,12 +17,15 @@ use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry};
 
-/// Returns a subscriber that writes lines to `writer`, with the colours of ECMA-48 if `colours` is set.
-pub fn console<W>(writer: W, colours: bool) -> impl Subscriber + Send + Sync
+/// Returns a subscriber that writes lines to `writer`, with the colours of ECMA-48 if `is_coloured` is set.
+pub fn console<W>(writer: W, is_coloured: bool) -> impl Subscriber + Send + Sync
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
-    Registry::default().with(Console { writer, colours })
+    Registry::default().with(Console {
+        writer,
+        colours: is_coloured,
+    })
 }
 
 struct Console<W> {
@@ -53,14 +56,14 @@ impl<W> Console<W> {
         }
     }
 
-    fn request(&self, fields: &Fields, decided: Option<&str>) -> String {
+    fn request(&self, fields: &Fields, decision: Option<&str>) -> String {
         let status = fields.value("status");
         let colour = match status.as_bytes().first() {
             Some(b'1'..=b'3') => Colour::GREEN,
             Some(b'4') => Colour::YELLOW,
             _ => Colour::RED,
         };
-        let outcome = decided.unwrap_or_else(|| fields.value("error"));
+        let outcome = decision.unwrap_or_else(|| fields.value("error"));
         let line = format!(
             "{} {} {} {} ms {outcome}",
             fields.value("method"),

@@ -68,20 +68,20 @@ fn name_schemas(document: &mut OpenApi) {
 }
 
 /// Converts the schema of a rule (an `allOf` of a `oneOf` and an object with common fields) to a `oneOf` of objects.
-fn distribute(schema: &RefOr<Schema>, all: &Schemas) -> Option<OneOf> {
+fn distribute(schema: &RefOr<Schema>, schemas: &Schemas) -> Option<OneOf> {
     let RefOr::T(Schema::AllOf(all_of)) = schema else {
         return None;
     };
     let [variants, RefOr::T(Schema::Object(more))] = all_of.items.as_slice() else {
         return None;
     };
-    let variants = match resolve(variants, all)? {
+    let variants = match resolve(variants, schemas)? {
         RefOr::T(Schema::OneOf(variants)) => variants.clone(),
-        other => distribute(other, all)?,
+        other => distribute(other, schemas)?,
     };
     let mut one_of = OneOfBuilder::new().description(all_of.description.clone());
     for variant in &variants.items {
-        let RefOr::T(Schema::Object(variant)) = resolve(variant, all)? else {
+        let RefOr::T(Schema::Object(variant)) = resolve(variant, schemas)? else {
             return None;
         };
         let mut variant = variant.clone();
@@ -92,9 +92,9 @@ fn distribute(schema: &RefOr<Schema>, all: &Schemas) -> Option<OneOf> {
     Some(one_of.build())
 }
 
-fn resolve<'a>(schema: &'a RefOr<Schema>, all: &'a Schemas) -> Option<&'a RefOr<Schema>> {
+fn resolve<'a>(schema: &'a RefOr<Schema>, schemas: &'a Schemas) -> Option<&'a RefOr<Schema>> {
     match schema {
-        RefOr::Ref(reference) => all.get(reference.ref_location.rsplit('/').next()?),
+        RefOr::Ref(reference) => schemas.get(reference.ref_location.rsplit('/').next()?),
         RefOr::T(_) => Some(schema),
     }
 }

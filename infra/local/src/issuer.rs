@@ -102,9 +102,9 @@ impl Issuer {
         &self.0.published.address
     }
 
-    /// Returns the claims for a sign-in at the current time, with the lifetime `life`. Tests change a claim and sign
+    /// Returns the claims for a sign-in at the current time, with the lifetime `lifetime`. Tests change a claim and sign
     /// the result.
-    pub fn claims(&self, user: &DemoUser, life: Duration) -> Value {
+    pub fn claims(&self, user: &DemoUser, lifetime: Duration) -> Value {
         let now = self.0.clock.now();
         json!({
             "iss": self.url(),
@@ -112,7 +112,7 @@ impl Issuer {
             "aud": CLIENT_ID,
             "iat": now.secs(),
             "auth_time": now.secs(),
-            "exp": now.after(life).secs(),
+            "exp": now.after(lifetime).secs(),
             "email": user.email,
             "email_verified": true,
             "name": user.name,
@@ -130,9 +130,9 @@ impl Issuer {
         self.token_for(user, TOKEN_LIFE)
     }
 
-    /// Returns an ID token with the lifetime `life`.
-    pub fn token_for(&self, user: &DemoUser, life: Duration) -> String {
-        self.sign(&self.claims(user, life))
+    /// Returns an ID token with the lifetime `lifetime`.
+    pub fn token_for(&self, user: &DemoUser, lifetime: Duration) -> String {
+        self.sign(&self.claims(user, lifetime))
     }
 
     /// Returns the address to which the browser is redirected, with a code, after the user has signed in on the page at
@@ -162,12 +162,12 @@ impl Issuer {
 
     /// Stores a code for the user, and returns the client's address with the code; `None` if the request has an unknown
     /// client, a different address, or no PKCE.
-    fn grant(&self, asked: &Parameters, user: &'static DemoUser) -> Option<String> {
+    fn grant(&self, form: &Parameters, user: &'static DemoUser) -> Option<String> {
         let provider = &self.0;
-        let is = |name: &str, value: &str| asked.get(name).is_some_and(|given| given == value);
+        let is = |name: &str, value: &str| form.get(name).is_some_and(|given| given == value);
         let is_known = is("client_id", CLIENT_ID) && is("redirect_uri", &provider.redirect_uri);
         let is_code = is("response_type", "code") && is("code_challenge_method", "S256");
-        let has_scope = asked
+        let has_scope = form
             .get("scope")
             .is_some_and(|scopes| scopes.split(' ').any(|scope| scope == "openid"));
         if !(is_known && is_code && has_scope) {
@@ -176,8 +176,8 @@ impl Issuer {
         let (code, now) = (secret(), provider.clock.now());
         let grant = Grant {
             user,
-            challenge: asked.get("code_challenge")?.clone(),
-            nonce: asked.get("nonce")?.clone(),
+            challenge: form.get("code_challenge")?.clone(),
+            nonce: form.get("nonce")?.clone(),
             expires_at: now.after(CODE_LIFE),
         };
         lock(&provider.codes).insert(code.clone(), grant);
@@ -185,7 +185,7 @@ impl Issuer {
         // `iss` identifies the issuer of the response (RFC 9207).
         let parameters = [
             ("code", code.as_str()),
-            ("state", asked.get("state")?),
+            ("state", form.get("state")?),
             ("iss", self.url()),
         ];
         address.query_pairs_mut().extend_pairs(parameters);
@@ -233,13 +233,13 @@ async fn show_user_list() -> Response {
 /// `POST /authorize`: redirects the browser to the client with a code.
 async fn sign_in(
     State(issuer): State<Issuer>,
-    Query(asked): Query<Parameters>,
+    Query(parameters): Query<Parameters>,
     Form(form): Form<Parameters>,
 ) -> Response {
     let user = USERS
         .into_iter()
         .find(|user| form.get("email").is_some_and(|email| email == user.email));
-    match user.and_then(|user| issuer.grant(&asked, user)) {
+    match user.and_then(|user| issuer.grant(&parameters, user)) {
         Some(address) => ([NO_STORE], Redirect::to(&address)).into_response(),
         None => (
             StatusCode::BAD_REQUEST,
@@ -275,11 +275,11 @@ async fn redeem(State(issuer): State<Issuer>, Form(form): Form<Parameters>) -> R
 
 /// `GET /end-session` (OpenID Connect RP-Initiated Logout 1.0 §2): redirects the browser back to the client. The issuer
 /// keeps no sessions.
-async fn end_session(State(issuer): State<Issuer>, Query(asked): Query<Parameters>) -> Response {
+async fn end_session(State(issuer): State<Issuer>, Query(parameters): Query<Parameters>) -> Response {
     let Ok(mut address) = Url::parse(&issuer.0.signed_out_uri) else {
         return StatusCode::NOT_FOUND.into_response();
     };
-    if let Some(state) = asked.get("state") {
+    if let Some(state) = parameters.get("state") {
         address.query_pairs_mut().append_pair("state", state);
     }
     Redirect::to(address.as_str()).into_response()

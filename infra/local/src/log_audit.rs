@@ -77,14 +77,14 @@ impl LogAudit {
     }
 
     /// Adds a text that must not be logged. Texts that are too short to search for are skipped.
-    pub fn must_not_log(&self, what: &str, text: &str) {
+    pub fn must_not_log(&self, description: &str, text: &str) {
         if text.len() < LONG_ENOUGH {
             return;
         }
         let mut secrets = self.0.secrets.lock().unwrap_or_else(PoisonError::into_inner);
         let (file, known) = &mut *secrets;
         if known.insert(text.to_owned()) {
-            let line = format!("{}\n", json!({"what": what, "text": text}));
+            let line = format!("{}\n", json!({"what": description, "text": text}));
             if let Err(error) = file.write_all(line.as_bytes()) {
                 tracing::error!(cause = %error, "audit.not_written");
             }
@@ -93,17 +93,17 @@ impl LogAudit {
 
     /// Records the parts of a credential: both halves of an agent's key, each part of a token, and the parts of a
     /// cookie except for the user's id.
-    pub(crate) fn record_credential(&self, what: &str, text: &str) {
+    pub(crate) fn record_credential(&self, description: &str, text: &str) {
         for part in text.split([':', '.', ' ', '=', ';']) {
-            if what != COOKIE || UserId::parse(part).is_none() {
-                self.must_not_log(what, part.trim_start_matches("gak_sec_"));
+            if description != COOKIE || UserId::parse(part).is_none() {
+                self.must_not_log(description, part.trim_start_matches("gak_sec_"));
             }
         }
     }
 
-    fn record_body(&self, asked: &str, body: &[u8]) {
+    fn record_body(&self, operation: &str, body: &[u8]) {
         let Ok(text) = std::str::from_utf8(body) else { return };
-        let what = format!("the body of {asked}");
+        let what = format!("the body of {operation}");
         match serde_json::from_slice::<Value>(body) {
             Ok(value) => self.record_texts(&what, &value),
             Err(_) => {
@@ -118,23 +118,23 @@ impl LogAudit {
         }
     }
 
-    fn record_text(&self, what: &str, text: &str) {
+    fn record_text(&self, description: &str, text: &str) {
         // Kinds of events in a webhook are not secret, and log lines contain them too.
         if !is_name(text) && EventKind::from_name(text).is_none() {
-            self.must_not_log(what, text);
+            self.must_not_log(description, text);
         }
     }
 
-    fn record_texts(&self, what: &str, value: &Value) {
+    fn record_texts(&self, description: &str, value: &Value) {
         match value {
-            Value::String(text) => self.record_text(what, text),
-            Value::Array(values) => values.iter().for_each(|value| self.record_texts(what, value)),
+            Value::String(text) => self.record_text(description, text),
+            Value::Array(values) => values.iter().for_each(|value| self.record_texts(description, value)),
             Value::Object(members) => {
                 for (name, value) in members {
                     if value.as_str().is_some_and(|text| is_user(name, text)) {
                         continue;
                     }
-                    self.record_texts(&format!("{what}, {name}"), value);
+                    self.record_texts(&format!("{description}, {name}"), value);
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}

@@ -38,7 +38,7 @@ impl Mail {
     pub(crate) async fn start(
         service: MailService,
         recorder: Option<&IamRecorder>,
-        say: impl Fn(&str),
+        report_progress: impl Fn(&str),
     ) -> Result<Self, ChildError> {
         let ses = Ses::default();
         let (inbox, url) = match service {
@@ -50,7 +50,7 @@ impl Mail {
             }
         };
         if url.is_none() {
-            say("no mail is sent: infra/setup.sh mail installs the mail service");
+            report_progress("no mail is sent: infra/setup.sh mail installs the mail service");
         }
         let (child, inbox_url) = inbox.unzip();
         Ok(Self {

@@ -237,11 +237,11 @@ impl<'a> Caller<'a> {
 pub(crate) async fn catalog(
     operator: &Caller<'_>,
     providers: &Providers,
-    more: &[(&'static str, Value)],
+    fields: &[(&'static str, Value)],
 ) -> Result<(), SeedError> {
     for SeededService { id, mut service, .. } in parse_catalog(providers)? {
         let slug = service.get("slug").cloned();
-        for (_, operation) in more.iter().filter(|(of, _)| slug.as_ref() == Some(&json!(of))) {
+        for (_, operation) in fields.iter().filter(|(of, _)| slug.as_ref() == Some(&json!(of))) {
             let text = operation.to_string().replace("{pay_to}", &providers.pay_to);
             let operation = serde_json::from_str(&text).map_err(|error| SeedError::Catalog(error.to_string()))?;
             let operations = service.get_mut("operations").and_then(Value::as_array_mut);

@@ -97,7 +97,7 @@ pub(crate) fn sweep(webhooks: Webhooks) {
 
 /// Fills the event queues from the bus, and calls the functions with the messages of all queues, until the runtime
 /// ends.
-pub(crate) fn follow(bus: &EventBus, sqs: &Sqs, deployment: &str, webhooks: &Webhooks, notices: &Notifications) {
+pub(crate) fn follow(bus: &EventBus, sqs: &Sqs, deployment: &str, webhooks: &Webhooks, notifications: &Notifications) {
     follow_bus(bus, sqs, deployment);
     for queue in [WEBHOOK_EVENTS, WEBHOOK_REQUESTS, WEBHOOK_DELIVERIES] {
         let webhooks = webhooks.clone();
@@ -107,7 +107,7 @@ pub(crate) fn follow(bus: &EventBus, sqs: &Sqs, deployment: &str, webhooks: &Web
         });
     }
     for queue in [NOTICE_EVENTS, NOTICE_REQUESTS, NOTICES] {
-        let notices = notices.clone();
+        let notices = notifications.clone();
         poll(sqs, queue, move |batch| {
             let notices = notices.clone();
             async move { notices.process_batch(batch, TIMEOUT).await.ok() }

@@ -230,24 +230,24 @@ fn boot_for(function: &str, mut environment: BTreeMap<String, String>, clock: Cl
 }
 
 impl Stack {
-    /// Starts all services and creates the demo data. `say` receives progress messages.
+    /// Starts all services and creates the demo data. `report_progress` receives progress messages.
     #[expect(clippy::too_many_lines, reason = "it starts each part in order")]
-    pub async fn start(options: Options, say: impl Fn(&str)) -> Result<Self, StackError> {
+    pub async fn start(options: Options, report_progress: impl Fn(&str)) -> Result<Self, StackError> {
         // A port in use is reported before any service starts. The gateway's URL is also the dashboard's URL, which the
         // issuer and the functions need before the gateway runs.
         let gateway = Socket::bind(options.gateway_port).await?;
         let issuer = Socket::bind(options.ports.issuer).await?;
-        say("starting DynamoDB (embedded) with the tables of template.yaml");
+        report_progress("starting DynamoDB (embedded) with the tables of template.yaml");
         let (database, streams) = database(options.streams, options.ports.dynamodb)?;
         // The client is configured like the functions, so it calls only services of the stack.
         let env = aws_environment([&database.url; 5]).into_iter().collect::<Env>();
         let db = Client::new(&Boot::new(env, Clock::system()).aws);
-        say("starting the chain (Anvil, posing as Base Sepolia)");
+        report_progress("starting the chain (Anvil, posing as Base Sepolia)");
         let rpc_port = free_port(options.ports.rpc).await?;
         let anvil = processes::anvil(NETWORK.chain_id(), rpc_port)?;
         let rpc_url = format!("http://127.0.0.1:{rpc_port}");
         let chain = DevChain::new(rpc_url.clone());
-        say("starting the paid providers and the facilitator (official x402 SDK)");
+        report_progress("starting the paid providers and the facilitator (official x402 SDK)");
         // The calls run concurrently, because loading the SDK takes longer than all other steps.
         let ((), (node, providers)) =
             tokio::try_join!(async { chain.ready().await.map_err(StackError::from) }, async {
@@ -265,7 +265,7 @@ impl Stack {
         };
         let functions_db = recorder_url(recorder.as_ref(), functions_db).await;
 
-        say("making the secrets");
+        report_progress("making the secrets");
         let functions_rpc = match options.node_front {
             Some(front) => front(rpc_url.clone()).await,
             None => rpc_url.clone(),
@@ -301,14 +301,14 @@ impl Stack {
         let clock = options
             .clock
             .unwrap_or_else(|| Clock::with_shift(Arc::clone(&clock_ahead)));
-        say("starting the issuer, where people sign in");
+        report_progress("starting the issuer, where people sign in");
         let issuer = {
             let known = Issuer::new(&issuer.url, &gateway.url, clock.clone());
             issuer.serve(known.router());
             known
         };
 
-        say("starting the functions behind the gateway");
+        report_progress("starting the functions behind the gateway");
         let mut environment = environment(options.throttle_per_minute);
         let log = LogFolder::new(&mut environment);
         environment.extend(addresses(issuer.url(), &gateway.url, &providers));
@@ -319,7 +319,7 @@ impl Stack {
         let sqs = sqs_mapping::queues(clock.clone());
         let sqs_url = recorder_url(recorder.as_ref(), sqs.serve().await).await;
         environment.extend(sqs_mapping::variables(&sqs_url));
-        let mail = Mail::start(options.mail, recorder.as_ref(), &say).await?;
+        let mail = Mail::start(options.mail, recorder.as_ref(), &report_progress).await?;
         environment.extend(mail.variables(options.bridge).await?);
         environment.insert("CUSTODY".to_owned(), custody_name(options.custody).to_owned());
         environment.extend(options.environment);
@@ -335,7 +335,7 @@ impl Stack {
         }
         let boot = |function: &str| boot_for(function, environment.clone(), clock.clone());
 
-        say("filling the catalog");
+        report_progress("filling the catalog");
         // The internal function starts first, so that the other functions find a filled catalog.
         let internal = purser_internal::routers(boot("InternalFunction"))
             .await
@@ -399,7 +399,7 @@ impl Stack {
         ]
         .into();
 
-        say("making the demo owner's agent");
+        report_progress("making the demo owner's agent");
         let owner = seed::Caller::person(&people, &issuer.token(&issuer::DEMO_OWNER));
         let agent = seed::agent(&owner, &providers).await?;
         chain

@@ -71,18 +71,21 @@ type Name = (B256, B256);
 
 impl Chain {
     /// Reads the state of each authorization at `block`. A state is `None` if the node did not respond about the
-    /// authorization before `until`. `log_range` is the maximum number of blocks that the node searches in one call. If
+    /// authorization before `deadline`. `log_range` is the maximum number of blocks that the node searches in one call. If
     /// time runs out, the states at the end of the list are `None`.
     pub async fn read_authorization_states(
         &self,
-        wanted: &[Authorization],
+        authorizations: &[Authorization],
         block: &FinalBlock,
         log_range: u64,
-        until: Instant,
+        deadline: Instant,
     ) -> Vec<Option<AuthorizationState>> {
-        let expected: Vec<&ExpectedTransfer> = wanted.iter().map(|authorization| &authorization.expected).collect();
-        let used = self.read_used_nonces(&expected, block, until).await;
-        let both = || wanted.iter().zip(&used);
+        let expected: Vec<&ExpectedTransfer> = authorizations
+            .iter()
+            .map(|authorization| &authorization.expected)
+            .collect();
+        let used = self.read_used_nonces(&expected, block, deadline).await;
+        let both = || authorizations.iter().zip(&used);
         let mut traced: Vec<(usize, Authorization)> = both()
             .enumerate()
             .filter(|(_, (_, used))| **used == Some(true))
@@ -100,7 +103,7 @@ impl Chain {
         let mut states = HashMap::new();
         for chunk in chunks {
             let wanted: Vec<Authorization> = chunk.iter().map(|(_, authorization)| *authorization).collect();
-            let mut trace = Trace::new(self, &wanted, block, log_range, until);
+            let mut trace = Trace::new(self, &wanted, block, log_range, deadline);
             // If a call fails, the results so far are kept, and the remaining states are unknown.
             let searched_to = trace.search_blocks().await.ok();
             trace.drop_uses_in_replaced_blocks().await;
@@ -142,21 +145,24 @@ struct Trace<'a> {
 impl<'a> Trace<'a> {
     fn new(
         chain: &'a Chain,
-        wanted: &'a [Authorization],
+        authorizations: &'a [Authorization],
         block: &'a FinalBlock,
         log_range: u64,
-        until: Instant,
+        deadline: Instant,
     ) -> Self {
         let now = Instant::now();
-        let for_transfers = until.saturating_duration_since(now).checked_div(4).unwrap_or_default();
+        let for_transfers = deadline
+            .saturating_duration_since(now)
+            .checked_div(4)
+            .unwrap_or_default();
         Self {
             chain,
-            wanted,
+            wanted: authorizations,
             block,
             range: log_range.max(1),
             searches_left: MAX_SEARCHES,
-            search_until: until.checked_sub(for_transfers).unwrap_or(until),
-            until,
+            search_until: deadline.checked_sub(for_transfers).unwrap_or(deadline),
+            until: deadline,
             uses: HashMap::new(),
             replaced: Vec::new(),
             unused_in_time: Vec::new(),
@@ -380,13 +386,13 @@ impl<'a> Trace<'a> {
     /// payer's unreadable receipts do not delay other payers.
     async fn resolve_states_by_receipt(
         &self,
-        used: &[(&Authorization, &FoundLog)],
+        used_authorizations: &[(&Authorization, &FoundLog)],
         states: &mut HashMap<Name, AuthorizationState>,
     ) {
         let mut of_payer: HashMap<B256, usize> = HashMap::new();
         let mut of_transaction: HashMap<TxHash, Vec<(&Authorization, &FoundLog)>> = HashMap::new();
         let mut turns: Vec<(usize, TxHash)> = Vec::new();
-        for (authorization, found) in used {
+        for (authorization, found) in used_authorizations {
             let turn = of_payer.entry(authorization.expected.from.into_word()).or_default();
             let together = of_transaction.entry(found.tx_hash).or_default();
             if together.is_empty() {
@@ -421,31 +427,34 @@ impl<'a> Trace<'a> {
     }
 
     /// Reads the transfers of a transaction from its receipt.
-    async fn read_transfers_in_receipt(&self, used: &[(&Authorization, &FoundLog)]) -> Result<FoundLogs, ChainError> {
-        let Some((any, found)) = used.first() else {
+    async fn read_transfers_in_receipt(
+        &self,
+        used_authorizations: &[(&Authorization, &FoundLog)],
+    ) -> Result<FoundLogs, ChainError> {
+        let Some((any, found)) = used_authorizations.first() else {
             return Ok(FoundLogs::default());
         };
-        let filter = transfer_filter(any, used);
+        let filter = transfer_filter(any, used_authorizations);
         self.chain.read_receipt_logs(&filter, found.tx_hash, found.block).await
     }
 
     /// Returns whether the uses, which are sorted by block, span more blocks than the node searches in one call.
-    fn is_too_wide(&self, used: &[(&Authorization, &FoundLog)]) -> bool {
-        let numbers = used.first().zip(used.last());
+    fn is_too_wide(&self, used_authorizations: &[(&Authorization, &FoundLog)]) -> bool {
+        let numbers = used_authorizations.first().zip(used_authorizations.last());
         let blocks = numbers.map(|((_, first), (_, last))| last.block.number.saturating_sub(first.block.number));
-        used.len() > 1 && blocks.is_some_and(|blocks| blocks >= self.range)
+        used_authorizations.len() > 1 && blocks.is_some_and(|blocks| blocks >= self.range)
     }
 
     /// Reads the transfers between the payers and payees of these uses, in the block range of the uses, which are
     /// sorted by block.
     async fn read_transfers_in_block_range(
         &self,
-        used: &[(&Authorization, &FoundLog)],
+        used_authorizations: &[(&Authorization, &FoundLog)],
     ) -> Result<FoundLogs, ChainError> {
-        let (Some((any, first)), Some((_, last))) = (used.first(), used.last()) else {
+        let (Some((any, first)), Some((_, last))) = (used_authorizations.first(), used_authorizations.last()) else {
             return Ok(FoundLogs::default());
         };
-        let filter = transfer_filter(any, used);
+        let filter = transfer_filter(any, used_authorizations);
         let (first, last) = (first.block, last.block);
         if first == last {
             return self.chain.read_block_logs(&filter, first).await;
@@ -500,11 +509,11 @@ impl<'a> Trace<'a> {
 
 /// Stores the state of each use, with the transfers of its transaction.
 fn store_states(
-    used: &[(&Authorization, &FoundLog)],
+    used_authorizations: &[(&Authorization, &FoundLog)],
     transfers: &FoundLogs,
     states: &mut HashMap<Name, AuthorizationState>,
 ) {
-    for (authorization, found) in used {
+    for (authorization, found) in used_authorizations {
         let mut transaction = transfers.transaction_logs(found.tx_hash, found.block);
         transaction.logs.push(found.log.clone());
         states.insert(authorization.map_key(), AuthorizationState::Used(transaction));
@@ -512,10 +521,14 @@ fn store_states(
 }
 
 /// Creates the filter for transfers between the payers and payees of these uses.
-fn transfer_filter(any: &Authorization, used: &[(&Authorization, &FoundLog)]) -> Filter {
-    let expected = || used.iter().map(|(authorization, _)| authorization.expected);
+fn transfer_filter(first_authorization: &Authorization, used_authorizations: &[(&Authorization, &FoundLog)]) -> Filter {
+    let expected = || {
+        used_authorizations
+            .iter()
+            .map(|(authorization, _)| authorization.expected)
+    };
     Filter {
-        token: any.expected.token,
+        token: first_authorization.expected.token,
         events: vec![TRANSFER],
         payers: distinct_hashes(expected().map(|expected| expected.from.into_word())),
         nonces_or_payees: distinct_hashes(expected().map(|expected| expected.to.into_word())),
@@ -523,15 +536,15 @@ fn transfer_filter(any: &Authorization, used: &[(&Authorization, &FoundLog)]) ->
 }
 
 /// Returns whether all of these uses are in the same block. The uses are sorted by block.
-fn are_in_one_block(used: &[(&Authorization, &FoundLog)]) -> bool {
-    let ends = used.first().zip(used.last());
+fn are_in_one_block(used_authorizations: &[(&Authorization, &FoundLog)]) -> bool {
+    let ends = used_authorizations.first().zip(used_authorizations.last());
     ends.is_some_and(|((_, first), (_, last))| first.block == last.block)
 }
 
-const fn malformed_response_error(what: &'static str) -> ChainError {
+const fn malformed_response_error(response_name: &'static str) -> ChainError {
     ChainError::Malformed {
         method: "eth_getLogs",
-        what,
+        what: response_name,
     }
 }
 

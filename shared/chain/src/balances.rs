@@ -16,12 +16,17 @@ alloy::sol! {
 
 impl Chain {
     /// Reads each wallet's balance of the network's token at `block`. A balance is `None` if the node did not respond,
-    /// or if `until` passed before the call was made.
-    pub async fn read_balances(&self, wallets: &[Address], block: &FinalBlock, until: Instant) -> Vec<Option<Amount>> {
+    /// or if `deadline` passed before the call was made.
+    pub async fn read_balances(
+        &self,
+        wallets: &[Address],
+        block: &FinalBlock,
+        deadline: Instant,
+    ) -> Vec<Option<Amount>> {
         let token = self.network.token().address;
         let question = |account: &Address| contract_call(token, balanceOfCall { account: *account }.abi_encode());
         let calls: Vec<Call3> = wallets.iter().map(question).collect();
-        self.call_all(&calls, parse_balance_word, block, until).await
+        self.call_all(&calls, parse_balance_word, block, deadline).await
     }
 }
 

@@ -35,13 +35,13 @@ pub struct Facilitator {
 pub struct FacilitatorAddressError;
 
 impl Facilitator {
-    /// Creates a client for the facilitator at this URL. `near` connects to this machine and to private networks;
-    /// `outward` connects to public addresses. `is_public` checks a URL before the host name is resolved.
+    /// Creates a client for the facilitator at this URL. `local_connector` connects to this machine and to private networks;
+    /// `outward_connector` connects to public addresses. `is_public` checks a URL before the host name is resolved.
     pub fn new(
         network: Network,
         address: &str,
-        near: &SharedHttpConnector,
-        outward: SharedHttpConnector,
+        local_connector: &SharedHttpConnector,
+        outward_connector: SharedHttpConnector,
         is_public: impl FnOnce(&Url) -> bool,
     ) -> Result<Self, FacilitatorAddressError> {
         let mut url = Url::parse(address).map_err(|_| FacilitatorAddressError)?;
@@ -54,9 +54,9 @@ impl Facilitator {
             return Err(FacilitatorAddressError);
         }
         let http = if network.is_testnet() && is_local(&url) {
-            near.clone()
+            local_connector.clone()
         } else if url.scheme() == "https" && is_public(&url) {
-            outward
+            outward_connector
         } else {
             return Err(FacilitatorAddressError);
         };

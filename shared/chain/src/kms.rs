@@ -131,8 +131,8 @@ impl KmsKeys {
     }
 }
 
-fn parse_signature(answer: &SignOutput, address: Address, digest: B256) -> Result<[u8; 65], KmsError> {
-    let der = answer.signature().map(Blob::as_ref).unwrap_or_default();
+fn parse_signature(response: &SignOutput, address: Address, digest: B256) -> Result<[u8; 65], KmsError> {
+    let der = response.signature().map(Blob::as_ref).unwrap_or_default();
     to_recoverable_signature(der, address, digest).ok_or(KmsError::Answer("a signature of another key"))
 }
 
@@ -155,14 +155,14 @@ const NEW_KEY_WAITS: [Duration; 3] = [
 
 /// Calls KMS for a new key. While the key is not usable yet, retries after each delay, and finally returns
 /// [`KmsError::Unavailable`].
-async fn retry_for_new_key<T, E, F>(ask: impl Fn() -> F) -> Result<T, KmsError>
+async fn retry_for_new_key<T, E, F>(request: impl Fn() -> F) -> Result<T, KmsError>
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
     F: Future<Output = Result<T, SdkError<E>>>,
 {
     let mut waits = NEW_KEY_WAITS.into_iter();
     loop {
-        match (ask().await, waits.next()) {
+        match (request().await, waits.next()) {
             (Ok(answer), _) => return Ok(answer),
             (Err(SdkError::ServiceError(context)), Some(wait)) if is_not_ready(context.err()) => {
                 tokio::time::sleep(wait).await;

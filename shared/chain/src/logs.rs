@@ -52,8 +52,8 @@ impl FoundLogs {
 }
 
 impl Filter {
-    fn with_range(&self, mut place: Value) -> Value {
-        if let Some(object) = place.as_object_mut() {
+    fn with_range(&self, mut block_range: Value) -> Value {
+        if let Some(object) = block_range.as_object_mut() {
             object.insert("address".to_owned(), json!(self.token));
             let topics = if self.nonces_or_payees.is_empty() {
                 json!([self.events, self.payers])
@@ -62,7 +62,7 @@ impl Filter {
             };
             object.insert("topics".to_owned(), topics);
         }
-        json!([place])
+        json!([block_range])
     }
 
     fn matches(&self, log: &Log) -> bool {
@@ -125,10 +125,10 @@ impl Chain {
     async fn read_logs(
         &self,
         filter: &Filter,
-        place: Value,
+        block_range: Value,
         is_there: impl Fn(BlockId) -> bool,
     ) -> Result<FoundLogs, ChainError> {
-        let answered: Vec<WireLog> = self.rpc.call(METHOD, filter.with_range(place)).await?;
+        let answered: Vec<WireLog> = self.rpc.call(METHOD, filter.with_range(block_range)).await?;
         let mut logs = Vec::with_capacity(answered.len());
         for wire in answered {
             let (tx_hash, block, log) = wire.into_log();

@@ -56,14 +56,14 @@ pub(crate) fn contract_call(target: Address, data: Vec<u8>) -> Call3 {
 }
 
 impl Chain {
-    /// Makes each call at `block` and parses the result with `read`. A result is `None` if the node did not respond, or
-    /// if `until` passed before the call was made.
+    /// Makes each call at `block` and parses the result with `parse`. A result is `None` if the node did not respond, or
+    /// if `deadline` passed before the call was made.
     pub(crate) async fn call_all<T: Send>(
         &self,
         calls: &[Call3],
-        read: fn(&[u8]) -> Option<T>,
+        parse: fn(&[u8]) -> Option<T>,
         block: &FinalBlock,
-        until: Instant,
+        deadline: Instant,
     ) -> Vec<Option<T>> {
         let mut answers = Vec::with_capacity(calls.len());
         let mut made = 0_usize;
@@ -71,18 +71,18 @@ impl Chain {
             // A stack of parts of the list. When the node rejects a part, its halves are pushed, the first half last.
             let mut parts = vec![chunk];
             while let Some(part) = parts.pop() {
-                if Instant::now() > until {
+                if Instant::now() > deadline {
                     answers.extend(part.iter().map(|_| None));
                     continue;
                 }
                 made = made.saturating_add(1);
                 let answer = match part {
                     [_] => Ok(None),
-                    _ => self.call_aggregated(part, read, block).await,
+                    _ => self.call_aggregated(part, parse, block).await,
                 };
                 match answer {
                     Ok(Some(answered)) => answers.extend(answered),
-                    Ok(None) => answers.extend(self.call_each_alone(part, read, block, until).await),
+                    Ok(None) => answers.extend(self.call_each_alone(part, parse, block, deadline).await),
                     Err(error) if part.len() > 1 && made < MAX_CALLS && error.may_succeed_in_parts() => {
                         let (first, second) = part.split_at(part.len() / 2);
                         parts.extend([second, first]);
@@ -97,13 +97,13 @@ impl Chain {
     async fn call_each_alone<T: Send>(
         &self,
         calls: &[Call3],
-        read: fn(&[u8]) -> Option<T>,
+        parse: fn(&[u8]) -> Option<T>,
         block: &FinalBlock,
-        until: Instant,
+        deadline: Instant,
     ) -> Vec<Option<T>> {
         let mut answers = Vec::with_capacity(calls.len());
         for some in calls.chunks(AT_ONCE) {
-            if Instant::now() > until {
+            if Instant::now() > deadline {
                 answers.extend(some.iter().map(|_| None));
                 continue;
             }
@@ -112,7 +112,7 @@ impl Chain {
                 asked.push(self.call_at(call.target, call.callData.clone(), block));
             }
             let answered = join_all(asked).await.into_iter();
-            answers.extend(answered.map(|answer| read(&answer.ok()?)));
+            answers.extend(answered.map(|answer| parse(&answer.ok()?)));
         }
         answers
     }
@@ -121,7 +121,7 @@ impl Chain {
     async fn call_aggregated<T>(
         &self,
         calls: &[Call3],
-        read: fn(&[u8]) -> Option<T>,
+        parse: fn(&[u8]) -> Option<T>,
         block: &FinalBlock,
     ) -> Result<Option<Vec<Option<T>>>, ChainError> {
         let all = aggregate3Call { calls: calls.to_vec() };
@@ -137,7 +137,7 @@ impl Chain {
         }
         let answers = results
             .iter()
-            .map(|result| result.success.then(|| read(&result.returnData))?);
+            .map(|result| result.success.then(|| parse(&result.returnData))?);
         Ok(Some(answers.collect()))
     }
 
@@ -148,6 +148,9 @@ impl Chain {
     }
 }
 
-const fn malformed_response_error(what: &'static str) -> ChainError {
-    ChainError::Malformed { method: METHOD, what }
+const fn malformed_response_error(response_name: &'static str) -> ChainError {
+    ChainError::Malformed {
+        method: METHOD,
+        what: response_name,
+    }
 }

@@ -15,15 +15,15 @@ alloy::sol! {
 
 impl Chain {
     /// Reads whether each authorization is used or canceled at `block`. A result is `None` if the node did not respond,
-    /// or if `until` passed before the call was made.
+    /// or if `deadline` passed before the call was made.
     pub(crate) async fn read_used_nonces(
         &self,
-        wanted: &[&ExpectedTransfer],
+        transfers: &[&ExpectedTransfer],
         block: &FinalBlock,
-        until: Instant,
+        deadline: Instant,
     ) -> Vec<Option<bool>> {
-        let calls: Vec<Call3> = wanted.iter().map(|expected| nonce_state_call(expected)).collect();
-        self.call_all(&calls, parse_bool_word, block, until).await
+        let calls: Vec<Call3> = transfers.iter().map(|expected| nonce_state_call(expected)).collect();
+        self.call_all(&calls, parse_bool_word, block, deadline).await
     }
 }
 

@@ -75,9 +75,9 @@ impl Part<'_> {
 impl Chain {
     /// Finds the outflows of these wallets from block `first` to `last`, or to an earlier block if the node accepts
     /// fewer blocks per call than `log_range`. Returns `None` if not even the first block could be searched before
-    /// `until`.
+    /// `deadline`.
     ///
-    /// A wallet with more logs than the node returns is added to `noisy` and then searched separately, so that this
+    /// A wallet with more logs than the node returns is added to `noisy_addresses` and then searched separately, so that this
     /// wallet does not shorten the search for other wallets. The result contains the blocks of this wallet that were
     /// not searched completely.
     pub async fn find_outflows(
@@ -85,18 +85,18 @@ impl Chain {
         wallets: &[Address],
         (first, last): (u64, u64),
         log_range: u64,
-        noisy: &mut BTreeSet<Address>,
-        until: Instant,
+        noisy_addresses: &mut BTreeSet<Address>,
+        deadline: Instant,
     ) -> Result<Option<FoundOutflows>, ChainError> {
         let mut last = last.min(first.saturating_add(log_range.saturating_sub(1)));
         let (alone, together): (Vec<Address>, Vec<Address>) =
-            wallets.iter().partition(|wallet| noisy.contains(*wallet));
+            wallets.iter().partition(|wallet| noisy_addresses.contains(*wallet));
         let mut logs = FoundLogs::default();
         let mut unsearched = Vec::new();
         // A stack of groups of wallets. When the node rejects a group, its halves are pushed.
         let mut parts: Vec<&[Address]> = together.chunks(WALLETS_IN_ONE_CALL).collect();
         while let Some(wallets) = parts.pop() {
-            if Instant::now() > until {
+            if Instant::now() > deadline {
                 return Ok(None);
             }
             match self.find_logs(Part { wallets, first, last }, ALL).await {
@@ -114,7 +114,7 @@ impl Chain {
                     let part = Part { wallets, first, last };
                     let mut receipts_left = MAX_RECEIPTS;
                     let found = self
-                        .search_noisy_part_again(part, error, &mut receipts_left, until)
+                        .search_noisy_part_again(part, error, &mut receipts_left, deadline)
                         .await?;
                     let Some((found, is_all)) = found else {
                         return Ok(None);
@@ -122,7 +122,7 @@ impl Chain {
                     logs.0.extend(found.0);
                     if !is_all {
                         unsearched.extend(part.list_unsearched());
-                        noisy.extend(wallets);
+                        noisy_addresses.extend(wallets);
                     }
                 }
             }
@@ -135,7 +135,7 @@ impl Chain {
             }];
             let (mut calls, mut receipts_left) = (0_usize, MAX_RECEIPTS);
             while let Some(part) = parts.pop() {
-                if Instant::now() > until {
+                if Instant::now() > deadline {
                     return Ok(None);
                 }
                 calls = calls.saturating_add(1);
@@ -148,7 +148,7 @@ impl Chain {
                     }
                     Err(error) => {
                         let found = self
-                            .search_noisy_part_again(part, error, &mut receipts_left, until)
+                            .search_noisy_part_again(part, error, &mut receipts_left, deadline)
                             .await?;
                         let Some((found, is_all)) = found else {
                             return Ok(None);
@@ -185,12 +185,12 @@ impl Chain {
     async fn search_noisy_part_again(
         &self,
         part: Part<'_>,
-        refusal: ChainError,
+        chain_error: ChainError,
         receipts_left: &mut usize,
-        until: Instant,
+        deadline: Instant,
     ) -> Result<Option<(FoundLogs, bool)>, ChainError> {
-        if !refusal.is_size_limit() {
-            return Err(refusal);
+        if !chain_error.is_size_limit() {
+            return Err(chain_error);
         }
         let uses = self.find_logs(part, &[AUTHORIZATION_USED]).await?;
         match self.find_logs(part, ALL).await {
@@ -198,27 +198,27 @@ impl Chain {
             Err(error) if error.is_size_limit() => {}
             Err(error) => return Err(error),
         }
-        let found = self.find_logs_in_receipts(part, &uses, receipts_left, until).await?;
+        let found = self.find_logs_in_receipts(part, &uses, receipts_left, deadline).await?;
         Ok(found.map(|found| (found, false)))
     }
 
-    /// Reads the wallets' logs from the receipts of these transactions, in block order, for at most `left`
+    /// Reads the wallets' logs from the receipts of these transactions, in block order, for at most `remaining`
     /// transactions; `None` if time ran out. A receipt above the size limit is skipped, because its block is reported
     /// as not searched completely.
     async fn find_logs_in_receipts(
         &self,
         part: Part<'_>,
-        uses: &FoundLogs,
-        left: &mut usize,
-        until: Instant,
+        found_logs: &FoundLogs,
+        remaining: &mut usize,
+        deadline: Instant,
     ) -> Result<Option<FoundLogs>, ChainError> {
-        let places = uses.0.iter().map(|found| (found.block, found.tx_hash));
-        let places: Vec<(BlockId, TxHash)> = places.collect::<BTreeSet<_>>().into_iter().take(*left).collect();
-        *left = left.saturating_sub(places.len());
+        let places = found_logs.0.iter().map(|found| (found.block, found.tx_hash));
+        let places: Vec<(BlockId, TxHash)> = places.collect::<BTreeSet<_>>().into_iter().take(*remaining).collect();
+        *remaining = remaining.saturating_sub(places.len());
         let filter = self.log_filter(part, ALL);
         let mut logs = FoundLogs::default();
         for some in places.chunks(AT_ONCE) {
-            if Instant::now() > until {
+            if Instant::now() > deadline {
                 return Ok(None);
             }
             let reads = some

@@ -131,10 +131,10 @@ impl Rpc {
     fn fallback_response<T>(
         &self,
         other: &Endpoint,
-        answer: Result<T, ChainError>,
+        result: Result<T, ChainError>,
         failure: ChainError,
     ) -> Result<T, ChainError> {
-        match answer {
+        match result {
             Ok(answer) => {
                 if matches!(failure, ChainError::Unreachable { .. } | ChainError::Status { .. }) {
                     self.set_backoff(other.name == SECOND);
@@ -161,10 +161,10 @@ impl Rpc {
 /// wrong chain id, the other endpoint is not called, because it must not hide a configuration error. After any other
 /// failure it is called, because a rejection may be due to this node's limits or missing blocks.
 fn fail_over<T>(
-    answer: Result<T, ChainError>,
+    result: Result<T, ChainError>,
     other: Option<&Arc<Endpoint>>,
 ) -> Result<Result<T, ChainError>, (ChainError, &Arc<Endpoint>)> {
-    match (answer, other) {
+    match (result, other) {
         (Err(failure), Some(other)) if !matches!(failure, ChainError::WrongChain { .. }) => Err((failure, other)),
         (answer, _) => Ok(answer),
     }
@@ -375,8 +375,8 @@ pub(crate) struct WireTransaction {
 
 impl WireTransaction {
     /// Returns the block that contains the transaction, or an error if the transaction is not the requested one.
-    pub(crate) fn into_block(self, asked: TxHash) -> Result<Option<BlockId>, &'static str> {
-        if self.hash != asked.to_b256() {
+    pub(crate) fn into_block(self, tx_hash: TxHash) -> Result<Option<BlockId>, &'static str> {
+        if self.hash != tx_hash.to_b256() {
             return Err("another transaction");
         }
         let (Some(hash), Some(Quantity(number))) = (self.block_hash, self.block_number) else {
@@ -402,8 +402,8 @@ pub(crate) struct WireReceipt {
 
 impl WireReceipt {
     /// Returns whether the transaction failed. Returns an error if the receipt belongs to another transaction.
-    pub(crate) fn has_failed(&self, asked: TxHash) -> Result<bool, &'static str> {
-        if self.transaction_hash != asked.to_b256() {
+    pub(crate) fn has_failed(&self, tx_hash: TxHash) -> Result<bool, &'static str> {
+        if self.transaction_hash != tx_hash.to_b256() {
             return Err("the receipt of another transaction");
         }
         match self.status.0 {
@@ -512,16 +512,16 @@ pub(crate) mod tests {
     }
 
     impl Switched {
-        fn new(answer: u64) -> Arc<Self> {
+        fn new(response: u64) -> Arc<Self> {
             Arc::new(Self {
-                answer,
+                answer: response,
                 is_on: AtomicBool::new(true),
                 calls: AtomicU32::new(0),
             })
         }
 
-        fn switch(&self, on: bool) {
-            self.is_on.store(on, Relaxed);
+        fn switch(&self, is_on: bool) {
+            self.is_on.store(is_on, Relaxed);
         }
 
         fn take_calls(&self) -> u32 {

@@ -178,8 +178,8 @@ impl Error {
     }
 
     /// Creates the error for a malformed body or query.
-    pub fn invalid(problems: Vec<ValidationError>) -> Self {
-        ErrorKind::InvalidRequest(problems).into()
+    pub fn invalid(errors: Vec<ValidationError>) -> Self {
+        ErrorKind::InvalidRequest(errors).into()
     }
 
     /// Creates the error for a missing field that only some requests need.
@@ -246,8 +246,8 @@ impl From<ErrorKind> for Error {
 }
 
 impl From<WithdrawalRejection> for Error {
-    fn from(refusal: WithdrawalRejection) -> Self {
-        ErrorKind::PayoutRefused(refusal).into()
+    fn from(rejection: WithdrawalRejection) -> Self {
+        ErrorKind::PayoutRefused(rejection).into()
     }
 }
 

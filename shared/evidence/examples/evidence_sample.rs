@@ -50,8 +50,8 @@ impl DigestSigner for Digests {
 struct Folder(PathBuf);
 
 impl Folder {
-    fn write(&self, appended: &AppendResult) -> std::io::Result<()> {
-        for (path, bytes) in appended.tiles.iter().chain(&appended.bundles) {
+    fn write(&self, result: &AppendResult) -> std::io::Result<()> {
+        for (path, bytes) in result.tiles.iter().chain(&result.bundles) {
             let file = self.0.join(path.to_string());
             create_dir_all(file.parent().unwrap_or(&self.0))?;
             write(file, bytes)?;

@@ -160,9 +160,9 @@ pub struct JwkSet {
 
 impl JwkSet {
     /// Creates a set from the current signing key and the older keys. A repeated key is stored once.
-    pub fn new(current: Jwk, older: impl IntoIterator<Item = Jwk>) -> Self {
+    pub fn new(current: Jwk, older_keys: impl IntoIterator<Item = Jwk>) -> Self {
         let mut keys = vec![current];
-        for key in older {
+        for key in older_keys {
             if !keys.contains(&key) {
                 keys.push(key);
             }

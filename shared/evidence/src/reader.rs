@@ -84,13 +84,13 @@ struct Tiles<'a, R> {
 }
 
 impl<R: TileReader> Tiles<'_, R> {
-    /// Returns the root of a complete subtree with 2^`height` leaves. `place` is the number of the subtree among all
+    /// Returns the root of a complete subtree with 2^`height` leaves. `subtree_index` is the number of the subtree among all
     /// subtrees of this height, from left to right.
-    async fn complete_subtree_root(&mut self, height: u32, place: u64) -> Result<Hash, ReadError<R::Error>> {
+    async fn complete_subtree_root(&mut self, height: u32, subtree_index: u64) -> Result<Hash, ReadError<R::Error>> {
         // A tile spans eight levels of the tree.
         let (level, within) = (height / 8, height % 8);
         let count = self.size >> level.saturating_mul(8);
-        let first = place << within;
+        let first = subtree_index << within;
         let index = first / TILE_WIDTH;
         let width = count.saturating_sub(index.saturating_mul(TILE_WIDTH)).min(TILE_WIDTH);
         let range = |_| ReadError::Range;

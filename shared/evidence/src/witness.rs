@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 
 /// Returns the body of an `add-checkpoint` request: the size of the tree that the witness cosigned last, the proof that
 /// the new tree extends that tree, and the checkpoint.
-pub fn add_checkpoint_body(older: u64, proof: &[Hash], checkpoint: &str) -> String {
-    let mut body = format!("old {older}\n");
+pub fn add_checkpoint_body(older_size: u64, proof: &[Hash], checkpoint: &str) -> String {
+    let mut body = format!("old {older_size}\n");
     for hash in proof {
         // Writing to a text can't fail.
         let _written = writeln!(body, "{hash}");

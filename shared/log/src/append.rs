@@ -115,13 +115,13 @@ pub enum Outcome {
 /// Builds and signs statements about changes.
 pub trait Stating: Sync {
     /// Signs a statement about a change. An `Err` ends the run, because a failure of the signer affects all changes.
-    fn sign_change(&self, fact: &PendingChange) -> impl Future<Output = Result<Outcome>> + Send;
+    fn sign_change(&self, change: &PendingChange) -> impl Future<Output = Result<Outcome>> + Send;
 
     /// Returns a statement that was signed early, if this signer signed the statement and the statement still matches
     /// the change. Otherwise returns `None`.
     fn accept_early_statement(
         &self,
-        fact: &PendingChange,
+        change: &PendingChange,
         statement: String,
     ) -> impl Future<Output = Option<SignedStatement>> + Send;
 
@@ -164,7 +164,7 @@ struct GatheredChange {
 }
 
 impl GatheredChanges {
-    fn add_batch(&mut self, state: &State, place: PendingPosition, batch: ReadBatch) {
+    fn add_batch(&mut self, state: &State, position: PendingPosition, batch: ReadBatch) {
         for fact in batch.facts {
             let known = self.shards.get(&batch.shard);
             let is_known = known.is_some_and(|known| *known >= fact.sequence);
@@ -178,7 +178,7 @@ impl GatheredChanges {
             }
         }
         self.unreadable.extend(batch.unreadable);
-        self.places.push(place);
+        self.places.push(position);
     }
 
     /// Interleaves the changes of different agents. The order of each agent's changes is kept.
@@ -354,12 +354,12 @@ impl Log {
     /// repeated. Such a change gets one statement.
     async fn sign_changes(
         &self,
-        facts: &[&PendingChange],
+        changes: &[&PendingChange],
         signed: &mut SignedBatch,
         stating: &impl Stating,
     ) -> Result<Vec<Outcome>> {
         let mut seen = HashSet::new();
-        let stated = facts.iter().map(|fact| {
+        let stated = changes.iter().map(|fact| {
             let is_repeated = !seen.insert(&fact.fact);
             let ahead = signed.take_statement(fact);
             async move {
@@ -427,12 +427,12 @@ impl Log {
     async fn quarantine(
         &self,
         key: &str,
-        fact: &Value,
+        change: &Value,
         reason: &str,
         now: Timestamp,
         stating: &impl Stating,
     ) -> Result<()> {
-        let aside = json!({"fact": fact, "reason": reason, "at": now.to_string()});
+        let aside = json!({"fact": change, "reason": reason, "at": now.to_string()});
         self.objects.put(key, aside.to_string().as_bytes()).await?;
         stating.report_quarantined(key, reason);
         Ok(())
@@ -473,14 +473,8 @@ impl Log {
     /// Deletes the partial tiles and bundles of the tree with `before` entries that are full now, because readers use
     /// the full tiles and bundles (c2sp.org/tlog-tiles). If a run stops before this step, the partial objects remain
     /// and do no harm.
-    async fn delete_partial_tiles(&self, before: u64, appended: &AppendResult) -> Result<()> {
-        let written = |path: &TilePath| {
-            appended
-                .tiles
-                .iter()
-                .chain(&appended.bundles)
-                .any(|(one, _)| one == path)
-        };
+    async fn delete_partial_tiles(&self, before: u64, result: &AppendResult) -> Result<()> {
+        let written = |path: &TilePath| result.tiles.iter().chain(&result.bundles).any(|(one, _)| one == path);
         let full = Edge::object_paths(before)
             .into_iter()
             .map(TilePath::to_full)
@@ -496,14 +490,14 @@ impl Log {
     /// Fails if the log was rolled back. This is the case if the checkpoint's tree differs from the tree in the state,
     /// or does not extend the last anchored tree. The check prevents the signing of a checkpoint that contradicts an
     /// earlier checkpoint.
-    async fn check_growth(&self, published: &TreeHead) -> Result<()> {
+    async fn check_growth(&self, published_head: &TreeHead) -> Result<()> {
         let checkpoint = self.objects.get(CHECKPOINT).await?;
         let is_of_state =
-            checkpoint.is_some_and(|object| parse_tree_head(&object.bytes).is_ok_and(|head| head == *published));
+            checkpoint.is_some_and(|object| parse_tree_head(&object.bytes).is_ok_and(|head| head == *published_head));
         if !is_of_state {
             // A concurrent run may have published meanwhile.
             let (state, _) = State::read_state(&self.objects).await?;
-            if state.published_tree()? == *published && state.batch().is_none() {
+            if state.published_tree()? == *published_head && state.batch().is_none() {
                 return Err(Error::internal(
                     PUBLISHING,
                     "the checkpoint is of another tree than the state",
@@ -513,8 +507,8 @@ impl Log {
         let Some(anchored) = self.read_last_anchored().await? else {
             return Ok(());
         };
-        let is_grown = anchored.size <= published.size
-            && build_consistency_proof(&self.objects, &anchored, published)
+        let is_grown = anchored.size <= published_head.size
+            && build_consistency_proof(&self.objects, &anchored, published_head)
                 .await
                 .is_ok();
         if is_grown {
@@ -601,15 +595,15 @@ fn fits_in_entry(statement: &str) -> bool {
 
 /// Splits the changes into those that this run retries and those that it skips. Each minute starts with a different
 /// change.
-fn split_for_retry(mut later: Vec<PendingChange>, now: Timestamp) -> (Vec<PendingChange>, Vec<PendingChange>) {
+fn split_for_retry(mut later_changes: Vec<PendingChange>, now: Timestamp) -> (Vec<PendingChange>, Vec<PendingChange>) {
     let minute = usize::try_from(now.secs() / 60).unwrap_or_default();
     let begin = minute
         .saturating_mul(MAX_TRIED_AGAIN)
-        .checked_rem(later.len())
+        .checked_rem(later_changes.len())
         .unwrap_or_default();
-    later.rotate_left(begin);
-    let waiting = later.split_off(later.len().min(MAX_TRIED_AGAIN));
-    (later, waiting)
+    later_changes.rotate_left(begin);
+    let waiting = later_changes.split_off(later_changes.len().min(MAX_TRIED_AGAIN));
+    (later_changes, waiting)
 }
 
 fn append_entries(edge: &Edge, entries: &[StoredEntry]) -> Result<AppendResult> {

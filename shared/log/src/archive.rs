@@ -120,14 +120,14 @@ impl Archive {
         &self.objects
     }
 
-    /// Archives published batches until no batch is left or `is_over` returns `true`.
+    /// Archives published batches until no batch is left or `is_past_deadline` returns `true`.
     ///
     /// A concurrent run may write the same objects.
-    pub async fn archive_batches(&self, is_over: impl Fn() -> bool + Send) -> Result<ArchiveResult> {
+    pub async fn archive_batches(&self, is_past_deadline: impl Fn() -> bool + Send) -> Result<ArchiveResult> {
         let mut differing = Vec::new();
         let mut archived = self.read_position().await?;
         let began = archived.size;
-        while !is_over() {
+        while !is_past_deadline() {
             let at = Timestamp::from_micros(archived.at).unwrap_or(Timestamp::EPOCH);
             let published = match self.log.get(CHECKPOINT).await? {
                 Some(checkpoint) => parse_tree_head(&checkpoint.bytes)?.size,
@@ -138,7 +138,7 @@ impl Archive {
                 break;
             }
             for batch in &batches {
-                if is_over() {
+                if is_past_deadline() {
                     break;
                 }
                 differing.extend(self.put_batch(batch, published).await?);
@@ -157,8 +157,8 @@ impl Archive {
     }
 
     /// Writes a batch's object, unless the object exists. Returns the key if the existing object has different content.
-    async fn put_batch(&self, batch: &IndexedBatch, published: u64) -> Result<Option<String>> {
-        let entries = read_unverified_entries(&self.log, published, batch.first..batch.end).await;
+    async fn put_batch(&self, batch: &IndexedBatch, published_size: u64) -> Result<Option<String>> {
+        let entries = read_unverified_entries(&self.log, published_size, batch.first..batch.end).await;
         let entries = entries.map_err(|error| Error::internal(ARCHIVING, error))?;
         let (key, text) = archive_object(batch, &entries)?;
         let bytes = compress(&text).map_err(|error| Error::internal(ARCHIVING, error))?;

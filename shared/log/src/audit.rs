@@ -35,13 +35,13 @@ struct Position {
 }
 
 /// Continues the audit of a log. If the last audit is complete, begins a new audit a week after the last audit began. A
-/// run ends after its share of the log, or when `is_over` returns `true`. `report` is called for each difference before
+/// run ends after its share of the log, or when `is_past_deadline` returns `true`. `report` is called for each difference before
 /// the progress is stored. Objects that can't be read now are left to the next run.
 pub async fn continue_audit(
     log: &ObjectStore,
     archive: Option<&Archive>,
     now: Timestamp,
-    is_over: impl Fn() -> bool + Send,
+    is_past_deadline: impl Fn() -> bool + Send,
     report: impl Fn(&str, &str) + Send + Sync,
 ) -> Result<()> {
     let Some(checkpoint) = log.get(CHECKPOINT).await? else {
@@ -66,14 +66,14 @@ pub async fn continue_audit(
     }
     let part = head.size.checked_div(RUNS).unwrap_or_default();
     let stop = position.size.saturating_add(part.max(1));
-    while position.size < stop.min(head.size) && !is_over() {
+    while position.size < stop.min(head.size) && !is_past_deadline() {
         let at = Timestamp::from_micros(position.at).unwrap_or(Timestamp::EPOCH);
         let batches = index::read_batches_from(log, position.size, at, head.size, MAX_BATCHES).await?;
         if batches.is_empty() {
             break;
         }
         for batch in batches {
-            if is_over() {
+            if is_past_deadline() {
                 break;
             }
             audit_batch(log, archive, &head, &batch, &report).await?;

@@ -206,8 +206,8 @@ impl LogReader {
         })
     }
 
-    async fn find_statement(&self, about: About, since: Timestamp) -> Result<Option<FoundStatement>> {
-        match index::find_entries(&self.0, about, since).await?.pop() {
+    async fn find_statement(&self, subject: About, since: Timestamp) -> Result<Option<FoundStatement>> {
+        match index::find_entries(&self.0, subject, since).await?.pop() {
             Some(index) => self.prove_entry(index).await,
             None => Ok(None),
         }

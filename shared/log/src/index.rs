@@ -191,7 +191,7 @@ async fn read_index_object(objects: &ObjectStore, key: &str) -> Result<Option<St
 /// An unreadable object is an error only if it may contain an entry that is searched. For a decision, this is the case
 /// if no other object contains the decision. For a receipt or a change, this is always the case, because the object may
 /// contain a later entry.
-pub(crate) async fn find_entries(objects: &ObjectStore, about: About, since: Timestamp) -> Result<Vec<u64>> {
+pub(crate) async fn find_entries(objects: &ObjectStore, subject: About, since: Timestamp) -> Result<Vec<u64>> {
     let mut after = format!("{PREFIX}{:016}", since.before(SKEW).micros());
     let (mut found, mut unreadable) = (Vec::new(), None);
     for _ in 0..MAX_PAGES {
@@ -199,10 +199,10 @@ pub(crate) async fn find_entries(objects: &ObjectStore, about: About, since: Tim
         for key in &keys {
             // A decision has only one statement. A payment may have several receipts, because it may be confirmed again
             // after a reorganization.
-            if about.kind == StatementKind::Decision && !found.is_empty() {
+            if subject.kind == StatementKind::Decision && !found.is_empty() {
                 return Ok(found);
             }
-            match find_entries_in_object(objects, about, key).await {
+            match find_entries_in_object(objects, subject, key).await {
                 Ok(indexes) => found.extend(indexes),
                 Err(error) if UnreadableObject::is_cause_of(&error) => unreadable = Some(error),
                 Err(error) => return Err(error),
@@ -214,22 +214,22 @@ pub(crate) async fn find_entries(objects: &ObjectStore, about: About, since: Tim
         }
     }
     match unreadable {
-        Some(error) if about.kind != StatementKind::Decision || found.is_empty() => Err(error),
+        Some(error) if subject.kind != StatementKind::Decision || found.is_empty() => Err(error),
         _ => Ok(found),
     }
 }
 
-async fn find_entries_in_object(objects: &ObjectStore, about: About, key: &str) -> Result<Vec<u64>> {
+async fn find_entries_in_object(objects: &ObjectStore, subject: About, key: &str) -> Result<Vec<u64>> {
     let Some((_, [first, least, most])) = parse_key(key) else {
         return Ok(Vec::new());
     };
-    if !(least..=most).contains(&uuid_micros(about.id)) {
+    if !(least..=most).contains(&uuid_micros(subject.id)) {
         return Ok(Vec::new());
     }
     let Some(stored) = read_index_object(objects, key).await? else {
         return Ok(Vec::new());
     };
-    let ids = match about.kind {
+    let ids = match subject.kind {
         StatementKind::Decision => &stored.decisions,
         StatementKind::Receipt => &stored.receipts,
         StatementKind::Change => &stored.changes,
@@ -237,7 +237,7 @@ async fn find_entries_in_object(objects: &ObjectStore, about: About, key: &str) 
     let first = u64::try_from(first).map_err(|error| Error::internal(READING, error))?;
     let numbered = (first..).zip(ids);
     Ok(numbered
-        .filter(|(_, id)| **id == Some(about.id))
+        .filter(|(_, id)| **id == Some(subject.id))
         .map(|(index, _)| index)
         .collect())
 }

@@ -117,8 +117,8 @@ fn changes_to_state(decision: &LoggedDecision) -> Vec<(StatedChange, Timestamp)>
 }
 
 /// Returns whether the log has a statement about this change.
-async fn is_in_log(objects: &ObjectStore, decision: &LoggedDecision, fact: &StatedChange) -> Result<bool> {
-    let (kind, id, name) = match (fact, decision) {
+async fn is_in_log(objects: &ObjectStore, decision: &LoggedDecision, change: &StatedChange) -> Result<bool> {
+    let (kind, id, name) = match (change, decision) {
         (StatedChange::Confirmed(id, _), _) => (StatementKind::Receipt, id.uuid(), None),
         (StatedChange::Released(id, _), _) => (StatementKind::Change, id.uuid(), Some("release")),
         (StatedChange::Withdrawn(id), _) => (StatementKind::Change, id.uuid(), Some("withdrawal")),
@@ -133,7 +133,7 @@ async fn is_in_log(objects: &ObjectStore, decision: &LoggedDecision, fact: &Stat
             continue;
         };
         let payload = unverified_payload(&String::from_utf8_lossy(&entry)).unwrap_or_default();
-        let is_same = match fact {
+        let is_same = match change {
             StatedChange::Confirmed(_, confirmation) => {
                 let tx_hash = Value::from(confirmation.tx_hash.to_string());
                 let block = Value::from(confirmation.block_number);

@@ -182,13 +182,13 @@ impl ObjectStore {
         }
     }
 
-    /// Lists up to `most` keys (at most 1,000) with this prefix after `after`, in order.
-    pub async fn list(&self, prefix: &str, after: Option<&str>, most: u16) -> Result<Vec<String>> {
+    /// Lists up to `max_keys` keys (at most 1,000) with this prefix after `after`, in order.
+    pub async fn list(&self, prefix: &str, after: Option<&str>, max_keys: u16) -> Result<Vec<String>> {
         const LISTING: &str = "listing objects";
         match &self.0 {
             Place::Bucket { client, bucket } => {
                 let list = client.list_objects_v2().bucket(&**bucket).prefix(prefix);
-                let list = list.set_start_after(after.map(str::to_owned)).max_keys(most.into());
+                let list = list.set_start_after(after.map(str::to_owned)).max_keys(max_keys.into());
                 let listed = list.send().await.map_err(|error| unavailable_error(LISTING, &error))?;
                 Ok(listed
                     .contents
@@ -204,7 +204,7 @@ impl ObjectStore {
                 found.map_err(|error| Error::internal(LISTING, error))?;
                 keys.retain(|key| key.starts_with(prefix) && after.is_none_or(|after| key.as_str() > after));
                 keys.sort_unstable();
-                keys.truncate(most.into());
+                keys.truncate(max_keys.into());
                 Ok(keys)
             }
         }

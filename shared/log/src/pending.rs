@@ -244,14 +244,14 @@ impl PendingBatch {
     }
 
     /// Reads the batch in an object; `None` if the object was deleted meanwhile.
-    pub(crate) async fn read_batch(objects: &ObjectStore, place: &PendingPosition) -> Result<Option<ReadBatch>> {
-        let Some(object) = objects.get(&place.0).await? else {
+    pub(crate) async fn read_batch(objects: &ObjectStore, position: &PendingPosition) -> Result<Option<ReadBatch>> {
+        let Some(object) = objects.get(&position.0).await? else {
             return Ok(None);
         };
         let stored: Vec<Value> = serde_json::from_slice(&object.bytes)
             .unwrap_or_else(|_| vec![String::from_utf8_lossy(&object.bytes).into_owned().into()]);
         let mut batch = ReadBatch {
-            shard: shard_of_key(&place.0).unwrap_or_default().to_owned(),
+            shard: shard_of_key(&position.0).unwrap_or_default().to_owned(),
             facts: Vec::new(),
             unreadable: Vec::new(),
         };

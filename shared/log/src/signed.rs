@@ -88,12 +88,12 @@ impl SignedBatch {
     }
 
     /// Removes and returns the statement about exactly this change.
-    pub(crate) fn take_statement(&mut self, fact: &PendingChange) -> Option<String> {
-        let (signed, statement, place) = self.statements.remove(&(fact.agent, fact.sequence.clone()))?;
+    pub(crate) fn take_statement(&mut self, change: &PendingChange) -> Option<String> {
+        let (signed, statement, place) = self.statements.remove(&(change.agent, change.sequence.clone()))?;
         if let Some((_, left, _)) = self.objects.get_mut(place) {
             *left = left.saturating_sub(1);
         }
-        (signed == *fact).then_some(statement)
+        (signed == *change).then_some(statement)
     }
 
     /// Returns the keys of the objects to delete: objects without unused statements, and old objects.

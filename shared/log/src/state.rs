@@ -129,8 +129,8 @@ impl State {
         self.later.iter().filter_map(PendingChange::from_stored).collect()
     }
 
-    pub(crate) fn set_changes_to_retry(&mut self, facts: &[PendingChange]) {
-        self.later = facts.iter().map(PendingChange::to_stored).collect();
+    pub(crate) fn set_changes_to_retry(&mut self, changes: &[PendingChange]) {
+        self.later = changes.iter().map(PendingChange::to_stored).collect();
     }
 
     /// Records committed entries.

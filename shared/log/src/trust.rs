@@ -39,21 +39,21 @@ impl TrustDocument {
         serde_json::from_slice(bytes).map_err(|error| Error::internal("reading the log's keys", error))
     }
 
-    /// Returns the document for a deployment with these current keys. `known` is the previous document.
+    /// Returns the document for a deployment with these current keys. `previous` is the previous document.
     pub fn new(
         key: &Jwk,
         log: &VerifierKey,
         origin: &str,
         witnesses: Option<&Witnesses>,
-        known: Option<&Self>,
+        previous: Option<&Self>,
     ) -> Self {
         let current = LogKey {
             vkey: log.to_string(),
             origin: origin.to_owned(),
         };
-        let earlier = known.iter().flat_map(|known| known.logs.clone());
+        let earlier = previous.iter().flat_map(|known| known.logs.clone());
         let earlier = earlier.filter(|log| *log != current).collect::<Vec<_>>();
-        let older = known.iter().flat_map(|known| known.jwks.keys().to_vec());
+        let older = previous.iter().flat_map(|known| known.jwks.keys().to_vec());
         Self {
             jwks: JwkSet::new(key.clone(), older),
             logs: std::iter::once(current).chain(earlier).collect(),

@@ -68,23 +68,23 @@ impl Witnesses {
         self.all.iter().map(|witness| &witness.key)
     }
 
-    /// Returns the signed checkpoint of this tree with the existing cosignatures in `present` and with new cosignatures
-    /// of the witnesses. `older` is the size of the previous tree.
+    /// Returns the signed checkpoint of this tree with the existing cosignatures in `current` and with new cosignatures
+    /// of the witnesses. `older_size` is the size of the previous tree.
     pub(crate) async fn add_cosignatures(
         &self,
         objects: &ObjectStore,
         signed: &str,
         tree: &TreeHead,
-        older: u64,
-        present: &str,
+        older_size: u64,
+        current: &str,
     ) -> String {
         let cosignatures = self
             .all
             .iter()
-            .map(async |witness| match find_cosignature(present, &witness.key, signed) {
+            .map(async |witness| match find_cosignature(current, &witness.key, signed) {
                 None if tree.size > 0 => {
                     witness
-                        .request_cosignature(&self.http, objects, signed, tree, older)
+                        .request_cosignature(&self.http, objects, signed, tree, older_size)
                         .await
                 }
                 present => present,
@@ -115,13 +115,13 @@ impl Witness {
         objects: &ObjectStore,
         signed: &str,
         tree: &TreeHead,
-        older: u64,
+        older_size: u64,
     ) -> Option<String> {
         let paused_until = *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner);
         if paused_until.is_some_and(|until| Instant::now() < until) {
             return None;
         }
-        let cosigned = tokio::time::timeout(TIMEOUT, self.submit_checkpoint(http, objects, signed, tree, older));
+        let cosigned = tokio::time::timeout(TIMEOUT, self.submit_checkpoint(http, objects, signed, tree, older_size));
         let witness = self.key.name();
         match cosigned.await.unwrap_or_else(|_| Err(cosigning_error("timeout"))) {
             Ok(line) => return Some(line),
@@ -139,12 +139,12 @@ impl Witness {
         objects: &ObjectStore,
         signed: &str,
         tree: &TreeHead,
-        older: u64,
+        older_size: u64,
     ) -> Result<String, NotCosigned> {
-        let (status, body) = self.post_checkpoint(http, objects, signed, tree, older).await?;
+        let (status, body) = self.post_checkpoint(http, objects, signed, tree, older_size).await?;
         let (status, body) = match (status, parse_cosigned_size(&body)) {
             // The witness last cosigned a tree of another size, which is in the response.
-            (StatusCode::CONFLICT, Some(size)) if size <= tree.size && size != older => {
+            (StatusCode::CONFLICT, Some(size)) if size <= tree.size && size != older_size => {
                 self.post_checkpoint(http, objects, signed, tree, size).await?
             }
             _ => (status, body),
@@ -161,19 +161,19 @@ impl Witness {
         }
     }
 
-    /// Posts the checkpoint, with the proof that its tree extends the tree with `older` entries.
+    /// Posts the checkpoint, with the proof that its tree extends the tree with `older_size` entries.
     async fn post_checkpoint(
         &self,
         http: &Client,
         objects: &ObjectStore,
         signed: &str,
         tree: &TreeHead,
-        older: u64,
+        older_size: u64,
     ) -> Result<(StatusCode, String), NotCosigned> {
-        let proof = prove_consistency(objects, tree, older).await?;
+        let proof = prove_consistency(objects, tree, older_size).await?;
         let request = http
             .post(self.url.clone())
-            .body(add_checkpoint_body(older, &proof, signed));
+            .body(add_checkpoint_body(older_size, &proof, signed));
         let broken = |error: reqwest::Error| cosigning_error(error.without_url());
         let mut response = request.send().await.map_err(broken)?;
         let mut body = Vec::new();
@@ -188,21 +188,21 @@ impl Witness {
     }
 }
 
-/// Returns the proof that the tree extends its own first `older` entries. The proof is empty if `older` is 0 or is the
+/// Returns the proof that the tree extends its own first `older_size` entries. The proof is empty if `older_size` is 0 or is the
 /// size of the tree.
-async fn prove_consistency(objects: &ObjectStore, tree: &TreeHead, older: u64) -> Result<Vec<Hash>, NotCosigned> {
-    if older == 0 || older == tree.size {
+async fn prove_consistency(objects: &ObjectStore, tree: &TreeHead, older_size: u64) -> Result<Vec<Hash>, NotCosigned> {
+    if older_size == 0 || older_size == tree.size {
         return Ok(Vec::new());
     }
-    let root = read_unverified_root(objects, older, tree)
+    let root = read_unverified_root(objects, older_size, tree)
         .await
         .map_err(cosigning_error)?;
-    let older = TreeHead { size: older, root };
+    let older = TreeHead { size: older_size, root };
     build_consistency_proof(objects, &older, tree)
         .await
         .map_err(cosigning_error)
 }
 
-fn cosigning_error(why: impl fmt::Display) -> NotCosigned {
-    NotCosigned::Failed(why.to_string())
+fn cosigning_error(reason: impl fmt::Display) -> NotCosigned {
+    NotCosigned::Failed(reason.to_string())
 }

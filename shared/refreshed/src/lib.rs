@@ -54,15 +54,15 @@ struct CachedValue<T> {
 impl<T: Clone> RefreshingCache<T> {
     /// Creates a cache without a value. The first request fetches a value, unless [`RefreshingCache::store`] sets a
     /// value before.
-    pub const fn new(fetching: &'static str, ages: RefreshPolicy, tell: fn(&Error)) -> Self {
+    pub const fn new(operation: &'static str, ages: RefreshPolicy, report_error: fn(&Error)) -> Self {
         let held = CachedValue {
             value: None,
             asked_at: None,
         };
         Self {
-            fetching,
+            fetching: operation,
             ages,
-            tell,
+            tell: report_error,
             held: RwLock::new(held),
             asking: Mutex::const_new(()),
         }
@@ -135,27 +135,27 @@ impl<T: Clone> RefreshingCache<T> {
         }
     }
 
-    fn usable_value(&self, held: &CachedValue<T>, now: Timestamp) -> Option<T> {
+    fn usable_value(&self, cached: &CachedValue<T>, now: Timestamp) -> Option<T> {
         let is_usable = |at: Timestamp| self.ages.longest.is_none_or(|longest| now.since(at) <= longest);
-        let (value, at) = held.value.as_ref()?;
+        let (value, at) = cached.value.as_ref()?;
         is_usable(*at).then(|| value.clone())
     }
 
     /// Returns whether the last fetch was too recent for another fetch.
-    fn was_fetched_recently(&self, held: &CachedValue<T>, now: Timestamp) -> bool {
-        let every = match self.usable_value(held, now) {
+    fn was_fetched_recently(&self, cached: &CachedValue<T>, now: Timestamp) -> bool {
+        let every = match self.usable_value(cached, now) {
             Some(_) => self.ages.every,
             None => self.ages.every_at_first,
         };
-        held.asked_at.is_some_and(|asked_at| now.since(asked_at) < every)
+        cached.asked_at.is_some_and(|asked_at| now.since(asked_at) < every)
     }
 
     fn lock(&self) -> CachedValue<T> {
         self.held.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn replace_cached(&self, held: CachedValue<T>) {
-        *self.held.write().unwrap_or_else(PoisonError::into_inner) = held;
+    fn replace_cached(&self, cached: CachedValue<T>) {
+        *self.held.write().unwrap_or_else(PoisonError::into_inner) = cached;
     }
 }
 

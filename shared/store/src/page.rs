@@ -55,34 +55,34 @@ pub const READ_AT_ONCE: u32 = 100;
 /// The maximum number of read calls for one page.
 pub const READS: u32 = 10;
 
-/// Reads the page `slice`, in at most `reads` calls. The page contains the rows that `filter` keeps; `None` keeps all
+/// Reads the page `page_request`, in at most `reads` calls. The page contains the rows that `filter` keeps; `None` keeps all
 /// rows. `read` gets a position and a limit, and returns the newest rows before the position, up to the limit.
 pub async fn read_page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
-    slice: PageRequest<P>,
+    page_request: PageRequest<P>,
     reads: u32,
     filter: Option<impl Fn(&T) -> Filter>,
-    place: impl Fn(&T) -> P,
+    cursor: impl Fn(&T) -> P,
     read: impl Fn(Option<P>, u32) -> R,
 ) -> Result<Page<T, P>> {
-    read_page_with_row_count(slice, (reads, READ_AT_ONCE), filter, place, read).await
+    read_page_with_row_count(page_request, (reads, READ_AT_ONCE), filter, cursor, read).await
 }
 
 /// Reads a page like [`read_page`], but reads `rows` rows per call if the list is filtered.
 pub async fn read_page_with_row_count<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
-    slice: PageRequest<P>,
+    page_request: PageRequest<P>,
     (reads, rows): (u32, u32),
     filter: Option<impl Fn(&T) -> Filter>,
-    place: impl Fn(&T) -> P,
+    cursor: impl Fn(&T) -> P,
     read: impl Fn(Option<P>, u32) -> R,
 ) -> Result<Page<T, P>> {
-    let limit = usize::try_from(slice.limit).unwrap_or(usize::MAX);
+    let limit = usize::try_from(page_request.limit).unwrap_or(usize::MAX);
     // One additional row shows whether another page follows.
     let at_once = match filter {
         Some(_) => rows,
-        None => slice.limit.saturating_add(1).min(READ_AT_ONCE),
+        None => page_request.limit.saturating_add(1).min(READ_AT_ONCE),
     };
     let mut items = Vec::new();
-    let mut seen = slice.before;
+    let mut seen = page_request.before;
     for _ in 0..reads {
         let rows = read(seen, at_once).await?;
         let is_last = u32::try_from(rows.len()).is_ok_and(|count| count < at_once);
@@ -94,7 +94,7 @@ pub async fn read_page_with_row_count<T, P: Copy, R: Future<Output = Result<Vec<
             if items.len() >= limit {
                 return Ok(Page { items, next: seen });
             }
-            seen = Some(place(&row));
+            seen = Some(cursor(&row));
             if filtered == Filter::Keep {
                 items.push(row);
             }

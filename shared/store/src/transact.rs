@@ -220,9 +220,9 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
 
     fn classify_response(
         &self,
-        answer: Result<TransactWriteItemsOutput, SdkError<TransactWriteItemsError>>,
+        result: Result<TransactWriteItemsOutput, SdkError<TransactWriteItemsError>>,
     ) -> Result<TransactResult<Role>> {
-        let Err(error) = answer else {
+        let Err(error) = result else {
             return Ok(TransactResult::Committed);
         };
         match &error {
@@ -288,11 +288,11 @@ pub(crate) fn is_conflict<E: ProvideErrorMetadata>(error: &SdkError<E>) -> bool 
 }
 
 /// Returns whether a single write was applied. Returns `false` if the condition failed.
-pub(crate) fn was_applied<T, E>(answer: Result<T, SdkError<E>>, operation: &'static str) -> Result<bool>
+pub(crate) fn was_applied<T, E>(result: Result<T, SdkError<E>>, operation: &'static str) -> Result<bool>
 where
     E: ProvideErrorMetadata + StdError + 'static,
 {
-    match answer {
+    match result {
         Ok(_) => Ok(true),
         Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(false),
         Err(error) => Err(store_error(operation)(error)),

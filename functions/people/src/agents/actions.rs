@@ -8,31 +8,39 @@ use crate::ui::paths;
 use purser_api::{Precondition, Reply};
 use purser_domain::{Agent, AgentStatus};
 
-pub(crate) async fn submit_agent_name(sent: AgentForm) -> Reply {
-    let mut form = sent.parse_form(FormName::Rename);
+pub(crate) async fn submit_agent_name(request: AgentForm) -> Reply {
+    let mut form = request.parse_form(FormName::Rename);
     let Some((name, if_match)) = form.parse_agent_name().zip(form.parse_version()) else {
-        return sent.show_form_again(form).await;
+        return request.show_form_again(form).await;
     };
     let edit = AgentUpdate {
         name: Some(name),
         ..AgentUpdate::NONE
     };
-    let renamed = sent.people.update_agent(sent.owned.clone(), if_match, &edit).await;
-    sent.respond_to_form(form, renamed, PageMessage::AgentRenamed).await
+    let renamed = request
+        .people
+        .update_agent(request.owned.clone(), if_match, &edit)
+        .await;
+    request.respond_to_form(form, renamed, PageMessage::AgentRenamed).await
 }
 
 /// Handles `POST …/labels`, which replaces all of the agent's labels by the labels in the form, one per line.
-pub(crate) async fn submit_agent_labels(sent: AgentForm) -> Reply {
-    let mut form = sent.parse_form(FormName::Labels);
+pub(crate) async fn submit_agent_labels(request: AgentForm) -> Reply {
+    let mut form = request.parse_form(FormName::Labels);
     let Some((labels, if_match)) = form.parse_labels().zip(form.parse_version()) else {
-        return sent.show_form_again(form).await;
+        return request.show_form_again(form).await;
     };
     let edit = AgentUpdate {
         labels: Some(labels),
         ..AgentUpdate::NONE
     };
-    let labelled = sent.people.update_agent(sent.owned.clone(), if_match, &edit).await;
-    sent.respond_to_form(form, labelled, PageMessage::AgentLabelled).await
+    let labelled = request
+        .people
+        .update_agent(request.owned.clone(), if_match, &edit)
+        .await;
+    request
+        .respond_to_form(form, labelled, PageMessage::AgentLabelled)
+        .await
 }
 
 /// Handles `POST …/raise-factor`, which sets how many times a cap the agent may request.
@@ -51,39 +59,39 @@ pub(crate) async fn submit_raise_factor(sent: AgentForm) -> Reply {
 }
 
 /// Handles `POST …/archive`, which archives the agent.
-pub(crate) async fn archive_agent(sent: AgentForm) -> Reply {
-    set_agent_archived(sent, true, PageMessage::AgentArchived).await
+pub(crate) async fn archive_agent(form: AgentForm) -> Reply {
+    set_agent_archived(form, true, PageMessage::AgentArchived).await
 }
 
 /// Handles `POST …/restore`, which restores an archived agent. The agent stays frozen.
-pub(crate) async fn restore_agent(sent: AgentForm) -> Reply {
-    set_agent_archived(sent, false, PageMessage::AgentRestored).await
+pub(crate) async fn restore_agent(form: AgentForm) -> Reply {
+    set_agent_archived(form, false, PageMessage::AgentRestored).await
 }
 
-async fn set_agent_archived(sent: AgentForm, archived: bool, notice: PageMessage) -> Reply {
+async fn set_agent_archived(form: AgentForm, archived: bool, message: PageMessage) -> Reply {
     let edit = AgentUpdate {
         archived: Some(archived),
         ..AgentUpdate::NONE
     };
-    let edited = sent.people.update_agent(sent.owned, Precondition::Any, &edit).await?;
-    Ok(redirect_with_notice(&paths::agent_path(edited.agent().id), notice))
+    let edited = form.people.update_agent(form.owned, Precondition::Any, &edit).await?;
+    Ok(redirect_with_notice(&paths::agent_path(edited.agent().id), message))
 }
 
-pub(crate) async fn freeze_agent(sent: AgentForm) -> Reply {
-    set_agent_status(sent, AgentStatus::Frozen, PageMessage::AgentFrozen).await
+pub(crate) async fn freeze_agent(form: AgentForm) -> Reply {
+    set_agent_status(form, AgentStatus::Frozen, PageMessage::AgentFrozen).await
 }
 
-pub(crate) async fn unfreeze_agent(sent: AgentForm) -> Reply {
-    set_agent_status(sent, AgentStatus::Active, PageMessage::AgentUnfrozen).await
+pub(crate) async fn unfreeze_agent(form: AgentForm) -> Reply {
+    set_agent_status(form, AgentStatus::Active, PageMessage::AgentUnfrozen).await
 }
 
 /// Sets the agent's status without a version check, because a freeze must take effect at once, even while another user
 /// updates the agent.
-async fn set_agent_status(sent: AgentForm, status: AgentStatus, notice: PageMessage) -> Reply {
+async fn set_agent_status(form: AgentForm, status: AgentStatus, message: PageMessage) -> Reply {
     let edit = AgentUpdate {
         status: Some(status),
         ..AgentUpdate::NONE
     };
-    let edited = sent.people.update_agent(sent.owned, Precondition::Any, &edit).await?;
-    Ok(redirect_with_notice(&paths::agent_path(edited.agent().id), notice))
+    let edited = form.people.update_agent(form.owned, Precondition::Any, &edit).await?;
+    Ok(redirect_with_notice(&paths::agent_path(edited.agent().id), message))
 }

@@ -67,10 +67,10 @@ pub(crate) struct FollowedView {
 }
 
 impl FollowedView {
-    fn new(followed: &FollowedTemplate) -> Self {
+    fn new(template: &FollowedTemplate) -> Self {
         Self {
-            name: followed.name.to_string(),
-            version: followed.version(),
+            name: template.name.to_string(),
+            version: template.version(),
         }
     }
 }
@@ -183,7 +183,7 @@ impl People {
 )]
 pub(crate) async fn list_agents(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     uri: Uri,
 ) -> Result<Json<AgentList>, Failure> {
     let mut query = Query::from_uri(&uri);
@@ -192,7 +192,7 @@ pub(crate) async fn list_agents(
     let filter = AgentFilter::from_query(&mut query);
     query.finish()?;
     let oldest_first = AgentOrder::OldestFirst;
-    let Page { items: agents, next } = people.list_agents(&person, &filter, oldest_first, from, limit).await?;
+    let Page { items: agents, next } = people.list_agents(&user, &filter, oldest_first, from, limit).await?;
     let freezes = people
         .read_freezes_by_agent(agents.iter().map(OwnedAgent::agent))
         .await?;
@@ -227,12 +227,12 @@ pub(crate) async fn list_agents(
 )]
 pub(crate) async fn create_agent(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     caller: CallerIds,
     body: Body<NewAgent>,
 ) -> Result<Response, Failure> {
     let (name, limits) = parse_new_agent(&body.json()?)?;
-    let owned = people.create_agent(&person, &name, limits, caller).await?;
+    let owned = people.create_agent(&user, &name, limits, caller).await?;
     Ok(created_response(people.agent_response(owned.agent()).await?))
 }
 

@@ -150,29 +150,29 @@ impl People {
     /// frozen.
     pub(crate) async fn update_agents(
         self: &Arc<Self>,
-        person: &Caller,
+        user: &Caller,
         target: BulkTarget,
-        act: &BulkOperation,
+        operation: &BulkOperation,
     ) -> Result<BulkResult> {
-        if *act == BulkOperation::Unfreeze {
-            let recently = async { self.limits.require_recent_sign_in(person.signed_in_at, self.now()) };
-            self.audit_rejection(&person.acting, &Act::new(act.audit_kind()), recently)
+        if *operation == BulkOperation::Unfreeze {
+            let recently = async { self.limits.require_recent_sign_in(user.signed_in_at, self.now()) };
+            self.audit_rejection(&user.acting, &Act::new(operation.audit_kind()), recently)
                 .await?;
         }
-        let template = match act {
-            BulkOperation::Follow(name, overrides) => Some((self.find_template(person, name).await?, *overrides)),
+        let template = match operation {
+            BulkOperation::Follow(name, overrides) => Some((self.find_template(user, name).await?, *overrides)),
             _ => None,
         };
         let filter = AgentFilter {
-            archived: *act == BulkOperation::Restore,
+            archived: *operation == BulkOperation::Restore,
             ..AgentFilter::default()
         };
         let (agents, next) = self
-            .select_bulk_agents(person, target, filter, act.max_agents())
+            .select_bulk_agents(user, target, filter, operation.max_agents())
             .await?;
         if let Some((template, overrides)) = template {
             let applied =
-                Box::pin(self.apply_template_to_agents(person, agents, template, overrides, ApplyTo::Any)).await?;
+                Box::pin(self.apply_template_to_agents(user, agents, template, overrides, ApplyTo::Any)).await?;
             let outcomes = applied.into_iter().map(|applied| (applied.agent, applied.outcome));
             return Ok(BulkResult {
                 outcomes: outcomes.collect(),
@@ -180,15 +180,15 @@ impl People {
             });
         }
         let outcomes = run_concurrently(agents, |(id, owned)| {
-            let (people, act) = (Arc::clone(self), act.clone());
+            let (people, act) = (Arc::clone(self), operation.clone());
             async move { Ok((id, people.update_agent_in_bulk(owned, &act).await)) }
         });
-        let outcomes = if act.stops_payments() {
+        let outcomes = if operation.stops_payments() {
             // A user must be able to stop agents even if all slots for long operations are taken, so this operation
             // needs no slot.
             outcomes.await?
         } else {
-            self.run_in_user_slot(person.id.as_str(), outcomes).await?
+            self.run_in_user_slot(user.id.as_str(), outcomes).await?
         };
         Ok(BulkResult { outcomes, next })
     }
@@ -196,34 +196,38 @@ impl People {
     /// Reads the target's agents: the agents with the listed ids, or a page of the agents that the filter accepts.
     pub(crate) async fn select_bulk_agents(
         &self,
-        person: &Caller,
+        user: &Caller,
         target: BulkTarget,
         filter: AgentFilter,
-        most: usize,
+        max_agents: usize,
     ) -> Result<(Vec<(AgentId, Option<OwnedAgent>)>, Option<AgentCursor>)> {
         match target {
             BulkTarget::Agents(ids) => {
-                let found = self.read_own_agents(person, ids.clone()).await?;
+                let found = self.read_own_agents(user, ids.clone()).await?;
                 let agent = |id: AgentId| (id, found.iter().find(|owned| owned.agent().id == id).cloned());
                 Ok((ids.into_iter().map(agent).collect(), None))
             }
             BulkTarget::All { label, from } => {
                 let filter = AgentFilter { label, ..filter };
-                let most = u32::try_from(most).unwrap_or(u32::MAX);
+                let most = u32::try_from(max_agents).unwrap_or(u32::MAX);
                 let order = AgentOrder::OldestFirst;
-                let page = self.list_agents(person, &filter, order, from, most).await?;
+                let page = self.list_agents(user, &filter, order, from, most).await?;
                 let agents = page.items.into_iter().map(|owned| (owned.agent().id, Some(owned)));
                 Ok((agents.collect(), page.next))
             }
         }
     }
 
-    async fn update_agent_in_bulk(self: &Arc<Self>, owned: Option<OwnedAgent>, act: &BulkOperation) -> BulkOutcome {
+    async fn update_agent_in_bulk(
+        self: &Arc<Self>,
+        owned: Option<OwnedAgent>,
+        operation: &BulkOperation,
+    ) -> BulkOutcome {
         let Some(owned) = owned else {
             return BulkOutcome::Failed(purser_domain::ErrorKind::NotFound.into());
         };
         let id = owned.agent().id;
-        match self.update_if_changed(owned, act).await {
+        match self.update_if_changed(owned, operation).await {
             Ok(false) => BulkOutcome::Unchanged,
             Ok(true) => BulkOutcome::Done,
             Err(error) => {
@@ -235,22 +239,22 @@ impl People {
 
     /// Updates the agent, and returns whether anything changed. Rules are added before the services' limits are set,
     /// because rules apply to all services.
-    async fn update_if_changed(self: &Arc<Self>, owned: OwnedAgent, act: &BulkOperation) -> Result<bool> {
+    async fn update_if_changed(self: &Arc<Self>, owned: OwnedAgent, operation: &BulkOperation) -> Result<bool> {
         let version = owned.agent().version;
         let mut ids = Vec::new();
-        if *act == BulkOperation::Limit {
+        if *operation == BulkOperation::Limit {
             for _ in LIMITS.to_rules() {
                 ids.push(RuleId::from_uuid(
                     uuid::Builder::from_random_bytes(self.entropy.random_bytes()?).into_uuid(),
                 ));
             }
         }
-        let change = |agent: Agent| act.apply(agent, &ids);
+        let change = |agent: Agent| operation.apply(agent, &ids);
         let changed = self
-            .update_agent_record(owned, Precondition::Any, Act::new(act.audit_kind()), change)
+            .update_agent_record(owned, Precondition::Any, Act::new(operation.audit_kind()), change)
             .await?;
         let is_changed = changed.agent().version != version;
-        let Some(caps) = LIMITS.to_caps().filter(|_| *act == BulkOperation::Limit) else {
+        let Some(caps) = LIMITS.to_caps().filter(|_| *operation == BulkOperation::Limit) else {
             return Ok(is_changed);
         };
         let edit = PolicyUpdate {

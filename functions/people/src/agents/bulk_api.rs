@@ -178,10 +178,13 @@ pub(crate) fn parse_bulk_update(body: &Value) -> Result<(BulkTarget, BulkOperati
     }
 }
 
-/// Returns the validation errors of a list that must have 1 to `most` entries, without duplicates.
-pub(crate) fn list_errors<T: Ord>(path: &str, entries: &[T], most: usize) -> Vec<ValidationError> {
-    if entries.is_empty() || entries.len() > most {
-        return vec![ValidationError::at_path(path, format!("must have 1 to {most} entries"))];
+/// Returns the validation errors of a list that must have 1 to `max_len` entries, without duplicates.
+pub(crate) fn list_errors<T: Ord>(path: &str, entries: &[T], max_len: usize) -> Vec<ValidationError> {
+    if entries.is_empty() || entries.len() > max_len {
+        return vec![ValidationError::at_path(
+            path,
+            format!("must have 1 to {max_len} entries"),
+        )];
     }
     let mut seen = BTreeSet::new();
     let repeated = entries.iter().enumerate().filter(|(_, entry)| !seen.insert(*entry));

@@ -79,14 +79,14 @@ impl AgentChoice {
 
 impl People {
     /// Looks up the agent that the query names.
-    pub(crate) async fn choose_agent(&self, person: &Caller, named: NamedAgent) -> Result<AgentChoice> {
-        let (mut id, text) = (named.id, named.text.unwrap_or_default());
+    pub(crate) async fn choose_agent(&self, user: &Caller, agent: NamedAgent) -> Result<AgentChoice> {
+        let (mut id, text) = (agent.id, agent.text.unwrap_or_default());
         let text = text.trim();
         if let Some(typed) = AgentId::parse(text) {
             id = Some(typed);
         }
         let before = match id {
-            Some(id) => self.read_own_agents(person, vec![id]).await?.pop(),
+            Some(id) => self.read_own_agents(user, vec![id]).await?.pop(),
             None => None,
         };
         let name = before.as_ref().map(|owned| owned.agent().name.clone());
@@ -102,7 +102,7 @@ impl People {
         if text.is_empty() {
             return Ok(AgentChoice::default());
         }
-        let mut found = self.find_agents_by_name(person, text).await?;
+        let mut found = self.find_agents_by_name(user, text).await?;
         if found.len() == 1
             && let Some(owned) = found.pop()
         {
@@ -121,14 +121,14 @@ impl People {
     }
 
     /// Returns the agents with exactly this name. If there are none, returns the agents whose names contain the text.
-    pub(crate) async fn find_agents_by_name(&self, person: &Caller, text: &str) -> Result<Vec<OwnedAgent>> {
+    pub(crate) async fn find_agents_by_name(&self, user: &Caller, text: &str) -> Result<Vec<OwnedAgent>> {
         /// The maximum number of matching agents that the page lists.
         const LISTED: usize = 10;
         let filter = AgentFilter {
             text: text.to_owned(),
             ..AgentFilter::default()
         };
-        let found = self.list_agents(person, &filter, AgentOrder::NewestFirst, None, 100);
+        let found = self.list_agents(user, &filter, AgentOrder::NewestFirst, None, 100);
         let (mut exact, mut rest): (Vec<OwnedAgent>, Vec<OwnedAgent>) = found
             .await?
             .items

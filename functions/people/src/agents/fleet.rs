@@ -119,10 +119,10 @@ impl FleetView {
     }
 
     /// Returns a view that begins at this cursor and keeps only the label filter.
-    pub(crate) fn remaining_view(&self, place: AgentCursor) -> Self {
+    pub(crate) fn remaining_view(&self, cursor: AgentCursor) -> Self {
         let all = self.label_filter().cloned().map(Self::for_label).unwrap_or_default();
         Self {
-            from: Some(place),
+            from: Some(cursor),
             ..all
         }
     }
@@ -188,8 +188,8 @@ enum Next {
 
 impl Fleet {
     /// Reads the page that the view selects.
-    pub(crate) async fn load(people: &People, person: &Caller, view: FleetView) -> Result<Self> {
-        let list = async |order, from, limit| people.list_agents(person, &view.filter, order, from, limit).await;
+    pub(crate) async fn load(people: &People, user: &Caller, view: FleetView) -> Result<Self> {
+        let list = async |order, from, limit| people.list_agents(user, &view.filter, order, from, limit).await;
         let (rows, next) = match view.order {
             AgentSortOrder::Oldest => {
                 let page = list(AgentOrder::OldestFirst, view.from, ROWS).await?;
@@ -270,7 +270,7 @@ pub(crate) fn fleet_page_response(
     (status, page).into_response()
 }
 
-fn fleet_filters(view: &FleetView, open: bool) -> Markup {
+fn fleet_filters(view: &FleetView, is_open: bool) -> Markup {
     let filter = &view.filter;
     let states = [AgentStatus::Active, AgentStatus::Frozen].into_iter();
     let states = states.map(|status| {
@@ -289,7 +289,7 @@ fn fleet_filters(view: &FleetView, open: bool) -> Markup {
         }
         label.check { input type="checkbox" name="archived" value="true" checked[filter.archived]; " Archived" }
     };
-    filter_form(PATH, open, view.is_filtered().then_some(PATH), &fields)
+    filter_form(PATH, is_open, view.is_filtered().then_some(PATH), &fields)
 }
 
 /// Renders the text field of the label filter.
@@ -485,13 +485,13 @@ impl CompletedOperation {
 
 impl BulkReport {
     /// Counts the outcomes of a bulk operation.
-    pub(crate) fn new(act: CompletedOperation, outcomes: &[(AgentId, BulkOutcome)]) -> Self {
+    pub(crate) fn new(operation: CompletedOperation, outcomes: &[(AgentId, BulkOutcome)]) -> Self {
         let mut report = Self {
-            act: Some(act),
+            act: Some(operation),
             ..Self::default()
         };
         report.add_outcomes(outcomes);
-        if act == CompletedOperation::Frozen {
+        if operation == CompletedOperation::Frozen {
             let done = outcomes
                 .iter()
                 .filter(|(_, outcome)| matches!(outcome, BulkOutcome::Done));

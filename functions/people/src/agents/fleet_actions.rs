@@ -48,9 +48,9 @@ pub(crate) fn form_stops_payments(body: &[u8]) -> bool {
 
 /// Handles `POST /dashboard/agents/bulk`. A button in a row has the operation as its name and the agent's id as its
 /// value.
-pub(crate) async fn submit_bulk_act(State(people): State<Arc<People>>, uri: Uri, posted: VerifiedForm) -> Reply {
+pub(crate) async fn submit_bulk_act(State(people): State<Arc<People>>, uri: Uri, verified_form: VerifiedForm) -> Reply {
     let view = FleetView::from_query(&mut Query::without_blanks(&uri));
-    let mut form = posted.parse_form(FormName::BulkLabel);
+    let mut form = verified_form.parse_form(FormName::BulkLabel);
     let row = ["freeze", "unfreeze", "restore"].into_iter();
     let row = row
         .map(|act| (act, form.field_text(act).to_owned()))
@@ -66,7 +66,7 @@ pub(crate) async fn submit_bulk_act(State(people): State<Arc<People>>, uri: Uri,
         ),
     };
     let ids: Vec<AgentId> = ids.iter().filter_map(|id| AgentId::parse(id)).collect();
-    let layout = Layout::new(&posted.session, people.now());
+    let layout = Layout::new(&verified_form.session, people.now());
     let is_limited = ["limit", "template", "follow"].contains(&act.as_str());
     let most = if is_limited { MAX_LIMITED } else { MAX_AGENTS };
     let problem = if ids.is_empty() {
@@ -78,7 +78,7 @@ pub(crate) async fn submit_bulk_act(State(people): State<Arc<People>>, uri: Uri,
     };
     if problem.is_some() {
         let layout = Layout { problem, ..layout };
-        let fleet = Fleet::load(&people, &posted.session.person, view.clone()).await?;
+        let fleet = Fleet::load(&people, &verified_form.session.person, view.clone()).await?;
         return Ok(fleet::fleet_page_response(&layout, &view, Some(&fleet), None));
     }
     let (act, done) = match act.as_str() {
@@ -91,7 +91,7 @@ pub(crate) async fn submit_bulk_act(State(people): State<Arc<People>>, uri: Uri,
         "template" | "follow" => {
             let name = TemplateName::parse(form.field_text("template")).filter(|_| act == "follow");
             let Some(name) = name else {
-                let list = people.list_templates(&posted.session.person).await?;
+                let list = people.list_templates(&verified_form.session.person).await?;
                 return Ok(template_page(&layout, &view, &ids, &list).into_response());
             };
             (
@@ -112,7 +112,7 @@ pub(crate) async fn submit_bulk_act(State(people): State<Arc<People>>, uri: Uri,
         _ => return Ok(label_page(&layout, &view, &ids).into_response()),
     };
     let target = BulkTarget::Agents(ids);
-    let mut result = Box::pin(people.update_agents(&posted.session.person, target, &act)).await?;
+    let mut result = Box::pin(people.update_agents(&verified_form.session.person, target, &act)).await?;
     // The error page asks the user to sign in again, after which the operation is repeated.
     let needs_sign_in = |outcome: &BulkOutcome| matches!(outcome, BulkOutcome::Failed(error) if matches!(error.kind(), ErrorKind::RecentSignInRequired { .. }));
     if let Some(place) = result.outcomes.iter().position(|(_, outcome)| needs_sign_in(outcome))
@@ -126,10 +126,10 @@ pub(crate) async fn submit_bulk_act(State(people): State<Arc<People>>, uri: Uri,
 }
 
 /// Reads the label from the form, and returns the operation that adds or removes the label.
-fn parse_label_act(form: &mut Form, adds: bool) -> Option<BulkOperation> {
+fn parse_label_act(form: &mut Form, is_addition: bool) -> Option<BulkOperation> {
     let label = LabelFilter::parse(form.field_text("label")).filter(LabelFilter::is_readable);
     let act = match label {
-        Some(LabelFilter { key, .. }) if !adds => Some(BulkOperation::Unlabel(vec![key])),
+        Some(LabelFilter { key, .. }) if !is_addition => Some(BulkOperation::Unlabel(vec![key])),
         Some(LabelFilter {
             key,
             value: Some(value),
@@ -137,7 +137,7 @@ fn parse_label_act(form: &mut Form, adds: bool) -> Option<BulkOperation> {
         Some(LabelFilter { value: None, .. }) | None => None,
     };
     if act.is_none() {
-        let form_of = if adds {
+        let form_of = if is_addition {
             "key=value, such as team=search"
         } else {
             "its key, such as team"
@@ -277,10 +277,10 @@ fn freeze_all_page(layout: &Layout, view: &FleetView, content: &Markup) -> Marku
 }
 
 /// Describes the agents that "Freeze all" would freeze. The agents are counted only if one read suffices.
-async fn describe_agents_to_freeze(people: &People, person: &Caller, label: Option<&LabelFilter>) -> Result<String> {
+async fn describe_agents_to_freeze(people: &People, user: &Caller, label: Option<&LabelFilter>) -> Result<String> {
     let Some(label) = label else {
         let most = MAX_COUNTED.saturating_add(1);
-        let ids = people.ledger.read_agent_ids(person.id.as_str(), Some(most)).await?;
+        let ids = people.ledger.read_agent_ids(user.id.as_str(), Some(most)).await?;
         return Ok(if ids.len() > MAX_COUNTED {
             format!("more than {MAX_COUNTED} agents")
         } else {
@@ -292,7 +292,7 @@ async fn describe_agents_to_freeze(people: &People, person: &Caller, label: Opti
         ..AgentFilter::default()
     };
     let page = people
-        .list_agents(person, &filter, AgentOrder::NewestFirst, None, MAX_READ)
+        .list_agents(user, &filter, AgentOrder::NewestFirst, None, MAX_READ)
         .await?;
     let count = count_with_noun(page.items.len(), "agent");
     Ok(match page.next {
@@ -319,7 +319,7 @@ fn next_step_parameters(
 ///
 /// The redirect is a 307, after which the browser repeats the form's `POST` (RFC 9110 §15.4.8), so no script is needed.
 /// An interrupted run can be started again.
-pub(crate) async fn freeze_all_agents(State(people): State<Arc<People>>, uri: Uri, posted: VerifiedForm) -> Reply {
+pub(crate) async fn freeze_all_agents(State(people): State<Arc<People>>, uri: Uri, form: VerifiedForm) -> Reply {
     let mut query = Query::without_blanks(&uri);
     let (view, report) = (FleetView::from_query(&mut query), BulkReport::from_query(&mut query));
     let steps = query
@@ -330,7 +330,7 @@ pub(crate) async fn freeze_all_agents(State(people): State<Arc<People>>, uri: Ur
     if let Some(problem) = filter_error(query) {
         let layout = Layout {
             problem: Some(problem),
-            ..Layout::new(&posted.session, people.now())
+            ..Layout::new(&form.session, people.now())
         };
         let page = freeze_all_page(&layout, &view, &invalid_filter_text());
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
@@ -340,7 +340,7 @@ pub(crate) async fn freeze_all_agents(State(people): State<Arc<People>>, uri: Ur
         from: view.start_cursor(),
     };
     let result = people
-        .update_agents(&posted.session.person, target, &BulkOperation::Freeze)
+        .update_agents(&form.session.person, target, &BulkOperation::Freeze)
         .await?;
     let mut report = match report {
         Some(mut report) => {

@@ -88,11 +88,11 @@ impl AgentForm {
 
     /// Redirects to the agent's page with a success notification. If `result` is an error, shows the page again with
     /// the form and the error.
-    pub(crate) fn respond_to_form<T>(&self, form: Form, result: Result<T>, notice: PageMessage) -> Boxed<'_, Reply> {
+    pub(crate) fn respond_to_form<T>(&self, form: Form, result: Result<T>, message: PageMessage) -> Boxed<'_, Reply> {
         match result {
             Ok(_) => Box::pin(ready(Ok(redirect_with_notice(
                 &paths::agent_path(self.owned.agent().id),
-                notice,
+                message,
             )))),
             Err(error) => Box::pin(self.show_rejected_form(form, error)),
         }
@@ -108,24 +108,24 @@ impl AgentForm {
         Box::pin(self.render_agent_page(StatusCode::BAD_REQUEST, form, None))
     }
 
-    /// Runs the backtest or the preview of an update to the limits `terms`, depending on the button that the user
+    /// Runs the backtest or the preview of an update to the limits `tested_limits`, depending on the button that the user
     /// pressed.
     pub(crate) fn try_update<'a>(
         &'a self,
         trial: Trial,
         form: Form,
-        terms: TestedLimits,
+        tested_limits: TestedLimits,
         preview: Boxed<'a, Result<UpdatePreview>>,
     ) -> Boxed<'a, Reply> {
         match trial {
             Trial::Preview => Box::pin(self.show_update_preview(form, preview)),
-            Trial::Shadow => Box::pin(self.start_shadow(form, terms)),
-            Trial::Backtest => Box::pin(self.start_backtest(form, terms)),
+            Trial::Shadow => Box::pin(self.start_shadow(form, tested_limits)),
+            Trial::Backtest => Box::pin(self.start_backtest(form, tested_limits)),
         }
     }
 
-    async fn start_shadow(&self, form: Form, terms: TestedLimits) -> Reply {
-        match self.people.attach_shadow(&self.owned, terms).await {
+    async fn start_shadow(&self, form: Form, tested_limits: TestedLimits) -> Reply {
+        match self.people.attach_shadow(&self.owned, tested_limits).await {
             Ok(_) => Ok(redirect_with_notice(
                 &paths::shadow_path(self.owned.agent().id),
                 PageMessage::ShadowAttached,
@@ -134,13 +134,13 @@ impl AgentForm {
         }
     }
 
-    async fn start_backtest(&self, form: Form, terms: TestedLimits) -> Reply {
+    async fn start_backtest(&self, form: Form, tested_limits: TestedLimits) -> Reply {
         let to = self.people.now();
         let new = NewBacktest {
             agents: TestedAgents::Ids(vec![self.owned.agent().id]),
             from: to.before(BACKTESTED),
             to,
-            terms,
+            terms: tested_limits,
         };
         match self.people.start_backtest(&self.posted.session.person, new).await {
             Ok(run) => Ok(redirect_with_notice(
@@ -195,9 +195,9 @@ impl AgentForm {
         self.show_rejected_form(form, error).await
     }
 
-    async fn render_agent_page(&self, status: StatusCode, form: Form, problem: Option<String>) -> Reply {
+    async fn render_agent_page(&self, status: StatusCode, form: Form, message: Option<String>) -> Reply {
         let layout = Layout {
-            problem,
+            problem: message,
             typed: Some(form),
             ..self.page_layout()
         };

@@ -79,18 +79,18 @@ impl People {
     /// the cursor of the next page.
     pub(crate) async fn list_agents(
         &self,
-        person: &Caller,
+        user: &Caller,
         filter: &AgentFilter,
         order: AgentOrder,
         from: Option<AgentCursor>,
         limit: u32,
     ) -> Result<Page<OwnedAgent, AgentCursor>> {
-        let mut page = self.read_agent_page(person, filter, order, from, limit).await?;
+        let mut page = self.read_agent_page(user, filter, order, from, limit).await?;
         for _ in 1..MAX_SEARCHED / MAX_READ {
             if page.next.is_none() || !page.items.is_empty() {
                 break;
             }
-            page = self.read_agent_page(person, filter, order, page.next, limit).await?;
+            page = self.read_agent_page(user, filter, order, page.next, limit).await?;
         }
         Ok(page)
     }

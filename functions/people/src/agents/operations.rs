@@ -70,9 +70,9 @@ pub(crate) enum NewAgentLimits {
 
 impl People {
     /// Reads the agents with these ids, and returns the agents that belong to the user, in any order.
-    pub(crate) async fn read_own_agents(&self, person: &Caller, ids: Vec<AgentId>) -> Result<Vec<OwnedAgent>> {
+    pub(crate) async fn read_own_agents(&self, user: &Caller, ids: Vec<AgentId>) -> Result<Vec<OwnedAgent>> {
         let agents = self.ledger.read_agents(ids).await?.into_iter();
-        Ok(agents.filter_map(|agent| OwnedAgent::new(person, agent)).collect())
+        Ok(agents.filter_map(|agent| OwnedAgent::new(user, agent)).collect())
     }
 
     /// Creates an agent that has a wallet and no agent key. Every curated service is enabled with the limits in
@@ -82,7 +82,7 @@ impl People {
     /// and no service is enabled without its limits.
     pub(crate) async fn create_agent(
         &self,
-        person: &Caller,
+        user: &Caller,
         name: &AgentName,
         start: NewAgentLimits,
         ids: CallerIds,
@@ -96,8 +96,8 @@ impl People {
             .filter(|service| service.is_open())
             .collect();
         let template = match &start {
-            NewAgentLimits::Template(name) => Some(self.find_template(person, name).await?),
-            NewAgentLimits::Default => self.read_default_template(person).await?,
+            NewAgentLimits::Template(name) => Some(self.find_template(user, name).await?),
+            NewAgentLimits::Default => self.read_default_template(user).await?,
             NewAgentLimits::Starting(_) => None,
         };
         let limits = match (&template, start) {
@@ -127,7 +127,7 @@ impl People {
         let agent = Agent {
             id,
             name: name.as_str().to_owned(),
-            owner: person.id.to_string(),
+            owner: user.id.to_string(),
             created_at: self.now(),
             status: AgentStatus::Active,
             wallet,
@@ -143,10 +143,10 @@ impl People {
         };
         let act = Act::new(AuditKind::AgentCreated).on_agent(id);
         let changes = AuditChanges::between(None, Some(agent.audit_members()));
-        let entry = self.audit_entry(&person.acting, &act, changes)?;
+        let entry = self.audit_entry(&user.acting, &act, changes)?;
         match self.ledger.create_agent(&agent, &entry).await? {
             CreateAgentResult::Stored => {
-                OwnedAgent::new(person, agent).ok_or_else(|| Error::internal(DOING, "it is not its owner's"))
+                OwnedAgent::new(user, agent).ok_or_else(|| Error::internal(DOING, "it is not its owner's"))
             }
             CreateAgentResult::Exists => Err(Error::internal(DOING, "its id is taken")),
         }
@@ -157,24 +157,24 @@ impl People {
         &self,
         owned: OwnedAgent,
         if_match: Precondition,
-        edit: &AgentUpdate,
+        update: &AgentUpdate,
     ) -> Result<OwnedAgent> {
         let change = |agent: Agent| {
             let agent = Agent {
-                name: edit.name.as_ref().map_or(agent.name, |name| name.as_str().to_owned()),
-                labels: edit.labels.clone().unwrap_or(agent.labels),
-                max_increase_factor: edit
+                name: update.name.as_ref().map_or(agent.name, |name| name.as_str().to_owned()),
+                labels: update.labels.clone().unwrap_or(agent.labels),
+                max_increase_factor: update
                     .max_raise_factor
                     .as_ref()
                     .map_or(agent.max_increase_factor, |factor| factor.0),
                 ..agent
             };
-            let agent = match edit.archived {
+            let agent = match update.archived {
                 Some(true) => agent.archive(),
                 Some(false) => agent.restore(),
                 None => agent,
             };
-            match edit.status {
+            match update.status {
                 None => Ok(agent),
                 Some(AgentStatus::Active) if agent.archived => {
                     Err(Error::invalid(vec![ValidationError::at_path("/status", ARCHIVED)]))
@@ -183,13 +183,13 @@ impl People {
             }
         };
         // The audit kind names the most important change. The audit row lists all changes.
-        let kind = match (edit.archived, edit.status) {
+        let kind = match (update.archived, update.status) {
             (Some(true), _) => AuditKind::AgentArchived,
             (_, Some(AgentStatus::Frozen)) => AuditKind::AgentFrozen,
             (_, Some(AgentStatus::Active)) => AuditKind::AgentUnfrozen,
             (Some(false), None) => AuditKind::AgentRestored,
-            (None, None) if edit.labels.is_some() => AuditKind::AgentLabelsEdited,
-            (None, None) if edit.max_raise_factor.is_some() => AuditKind::AgentRaiseFactorEdited,
+            (None, None) if update.labels.is_some() => AuditKind::AgentLabelsEdited,
+            (None, None) if update.max_raise_factor.is_some() => AuditKind::AgentRaiseFactorEdited,
             (None, None) => AuditKind::AgentRenamed,
         };
         self.update_agent_record(owned, if_match, Act::new(kind), change).await

@@ -85,11 +85,11 @@ const BY_TEMPLATE: &str = "template";
 pub(crate) async fn submit_new_agent(
     State(people): State<Arc<People>>,
     caller: CallerIds,
-    posted: VerifiedForm,
+    verified_form: VerifiedForm,
 ) -> Reply {
-    let mut form = posted.parse_form(FormName::NewAgent);
+    let mut form = verified_form.parse_form(FormName::NewAgent);
     let limits = if form.field_text("limits") == BY_TEMPLATE {
-        let default = people.read_default_template(&posted.session.person).await?;
+        let default = people.read_default_template(&verified_form.session.person).await?;
         if default.is_none() {
             form.add_error("limits", "Limits: you have no default policy template.");
         }
@@ -100,13 +100,13 @@ pub(crate) async fn submit_new_agent(
     let Some((name, limits)) = form.parse_agent_name().zip(limits) else {
         let layout = Layout {
             typed: Some(form),
-            ..Layout::new(&posted.session, people.now())
+            ..Layout::new(&verified_form.session, people.now())
         };
-        let page = overview_response(&people, &posted.session, layout).await?;
+        let page = overview_response(&people, &verified_form.session, layout).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
     let owned = people
-        .create_agent(&posted.session.person, &name, limits, caller)
+        .create_agent(&verified_form.session.person, &name, limits, caller)
         .await?;
     Ok(redirect_with_notice(
         &paths::agent_path(owned.agent().id),
@@ -118,10 +118,10 @@ pub(crate) async fn submit_new_agent(
 pub(crate) async fn submit_handover_acceptance(
     State(people): State<Arc<People>>,
     Path(agent): Path<String>,
-    posted: VerifiedForm,
+    form: VerifiedForm,
 ) -> Reply {
     let id = require_id(AgentId::parse(&agent))?;
-    let owned = people.accept_ownership_offer(&posted.session.person, id).await?;
+    let owned = people.accept_ownership_offer(&form.session.person, id).await?;
     Ok(redirect_with_notice(
         &paths::agent_path(owned.agent().id),
         PageMessage::AgentAccepted,
@@ -193,12 +193,12 @@ async fn overview_response(people: &Arc<People>, session: &PageSession, layout: 
 
 /// Returns all agents of a user who has few agents, and whether the user has any agent. For more agents the list is
 /// empty, because it takes about ten read units to read an agent's limits and spending.
-async fn load_agents(people: &People, person: &Caller) -> Result<(Vec<OwnedAgent>, bool)> {
+async fn load_agents(people: &People, user: &Caller) -> Result<(Vec<OwnedAgent>, bool)> {
     /// The maximum number of agents that the overview shows.
     const FEW: usize = 3;
     let newest_first = AgentOrder::NewestFirst;
     let page = people
-        .list_agents(person, &AgentFilter::default(), newest_first, None, 4)
+        .list_agents(user, &AgentFilter::default(), newest_first, None, 4)
         .await?;
     let has_any = !page.items.is_empty();
     if page.items.len() > FEW || page.next.is_some() {

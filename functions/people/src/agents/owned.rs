@@ -41,11 +41,11 @@ impl OwnedAgent {
     }
 
     /// Returns the agent if it belongs to the user.
-    pub(crate) fn new(person: &Caller, agent: Agent) -> Option<Self> {
-        let is_own = agent.owner == person.id.as_str();
+    pub(crate) fn new(user: &Caller, agent: Agent) -> Option<Self> {
+        let is_own = agent.owner == user.id.as_str();
         is_own.then(|| Self {
             agent,
-            caller: person.clone(),
+            caller: user.clone(),
         })
     }
 }
@@ -63,9 +63,9 @@ pub(crate) struct KnownAgent {
 impl KnownAgent {
     /// Returns the agent for a decision that was made after `transfers` ownership transfers. Returns `not_found` if the
     /// user did not own the agent then.
-    pub(crate) fn at_transfer(person: &Caller, agent: &Agent, transfers: u32) -> Result<Self> {
+    pub(crate) fn at_transfer(user: &Caller, agent: &Agent, transfers: u32) -> Result<Self> {
         let then = agent.owner_at(transfers);
-        if then.owner != person.id.as_str() {
+        if then.owner != user.id.as_str() {
             return Err(ErrorKind::NotFound.into());
         }
         Ok(Self {
@@ -83,18 +83,18 @@ pub(crate) fn require_id<T>(id: Option<T>) -> Result<T> {
 
 impl People {
     /// Reads the user's agent with this id. Returns `not_found` for another user's agent and for an unknown id.
-    pub(crate) async fn read_own_agent(&self, person: &Caller, id: AgentId) -> Result<OwnedAgent> {
+    pub(crate) async fn read_own_agent(&self, user: &Caller, id: AgentId) -> Result<OwnedAgent> {
         let agent = self.ledger.read_agent_by_id(id).await?;
-        let owned = agent.and_then(|agent| OwnedAgent::new(person, agent));
+        let owned = agent.and_then(|agent| OwnedAgent::new(user, agent));
         owned.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
     /// Reads an agent that the user owns or has owned. Former owners may see only the decisions from the time in which
     /// they owned the agent ([`KnownAgent::at_transfer`]).
-    pub(crate) async fn find_known_agent(&self, person: &Caller, id: AgentId) -> Result<Agent> {
+    pub(crate) async fn find_known_agent(&self, user: &Caller, id: AgentId) -> Result<Agent> {
         let agent = self.ledger.read_agent_by_id(id).await?.ok_or(ErrorKind::NotFound)?;
         let owners = agent.former_owners.iter().map(|former| &former.owner);
-        if !owners.chain([&agent.owner]).any(|owner| owner == person.id.as_str()) {
+        if !owners.chain([&agent.owner]).any(|owner| owner == user.id.as_str()) {
             return Err(ErrorKind::NotFound.into());
         }
         Ok(agent)
@@ -110,10 +110,10 @@ impl People {
         &self,
         owned: OwnedAgent,
         if_match: Precondition,
-        act: Act,
+        action: Act,
         change: impl Fn(Agent) -> Result<Agent>,
     ) -> Result<OwnedAgent> {
-        let act = act.on_agent(owned.agent.id);
+        let act = action.on_agent(owned.agent.id);
         let acting = owned.acting().clone();
         self.audit_rejection(&acting, &act, self.store_agent_update(owned, if_match, &act, change))
             .await
@@ -123,7 +123,7 @@ impl People {
         &self,
         owned: OwnedAgent,
         if_match: Precondition,
-        act: &Act,
+        action: &Act,
         change: impl Fn(Agent) -> Result<Agent>,
     ) -> Result<OwnedAgent> {
         let OwnedAgent { mut agent, caller } = owned;
@@ -145,7 +145,7 @@ impl People {
                 ..changed
             };
             let [before, after] = [&agent, &next].map(|agent| Some(agent.audit_members()));
-            let entry = self.audit_entry(&caller.acting, act, AuditChanges::between(before, after))?;
+            let entry = self.audit_entry(&caller.acting, action, AuditChanges::between(before, after))?;
             match self.ledger.put_agent(&next, &entry).await? {
                 UpdateResult::Stored => {
                     return Ok(OwnedAgent { agent: next, caller });

@@ -59,24 +59,24 @@ impl People {
 
     /// Stores a KMS key that may become usable later, and returns the error for the caller. If the key can't be stored,
     /// operators can find the key by its tags.
-    async fn store_spare_key(&self, spare: SpareKey, error: Error) -> Error {
+    async fn store_spare_key(&self, spare_key: SpareKey, error: Error) -> Error {
         if !matches!(error.kind(), ErrorKind::TemporarilyUnavailable { .. }) {
             return error;
         }
-        if let Err(cause) = self.ledger.add_spare_key(spare).await {
-            warn!(agent.id = %spare.agent, cause = %Causes(&cause), "wallet_key.not_kept");
+        if let Err(cause) = self.ledger.add_spare_key(spare_key).await {
+            warn!(agent.id = %spare_key.agent, cause = %Causes(&cause), "wallet_key.not_kept");
         }
         error.retry_after(NEW_KEY_SECONDS)
     }
 
-    async fn attest_wallet(&self, agent: AgentId, asked: RequestedWallet, caller: CallerIds) -> Result<Wallet> {
+    async fn attest_wallet(&self, agent: AgentId, arguments: RequestedWallet, caller: CallerIds) -> Result<Wallet> {
         let request = AttestWallet {
             agent_id: agent.uuid(),
-            wallet: asked.clone(),
+            wallet: arguments.clone(),
         };
         let attested = self.payments.attest_wallet(caller, request).await?;
         attested
-            .requested_wallet(&asked)
+            .requested_wallet(&arguments)
             .filter(|wallet| is_attested(&wallet.attestation, agent, wallet.address))
             .ok_or_else(|| Error::internal(DOING, "it is not attested"))
     }

@@ -368,7 +368,7 @@ impl OutcomeView {
 )]
 pub(crate) async fn list_approvals(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     uri: Uri,
 ) -> Result<Json<ApprovalList>, Failure> {
     let mut query = Query::from_uri(&uri);
@@ -379,7 +379,7 @@ pub(crate) async fn list_approvals(
     };
     let slice = parse_page_request(&mut query, cursor::parse_approval_cursor);
     query.finish()?;
-    let page = people.list_approvals(&person, filter, slice);
+    let page = people.list_approvals(&user, filter, slice);
     let (page, edition) = tokio::try_join!(page, people.current_catalog())?;
     let now = people.now();
     let approvals = page
@@ -409,9 +409,9 @@ fn status_names() -> String {
 )]
 pub(crate) async fn read_approval(
     State(people): State<Arc<People>>,
-    own: OwnApproval,
+    owned_approval: OwnApproval,
 ) -> Result<Json<ApprovalView>, Failure> {
-    let (approval, edition) = tokio::try_join!(people.read_approval_context(own), people.current_catalog())?;
+    let (approval, edition) = tokio::try_join!(people.read_approval_context(owned_approval), people.current_catalog())?;
     Ok(Json(ApprovalView::from_context(
         &approval,
         &edition.catalog,
@@ -433,7 +433,7 @@ pub(crate) async fn read_approval(
 )]
 pub(crate) async fn approve_request(
     people: State<Arc<People>>,
-    own: OwnApproval,
+    owned_approval: OwnApproval,
     body: OptionalBody<GrantBody>,
 ) -> Result<Json<ApprovalView>, Failure> {
     let body = body.parse()?;
@@ -443,7 +443,14 @@ pub(crate) async fn approve_request(
         until: body.until,
     };
     let note = body.note.and_then(|note| note.0);
-    decide_request(&people, own, ApprovalDecision::Approve, &restriction, note.as_ref()).await
+    decide_request(
+        &people,
+        owned_approval,
+        ApprovalDecision::Approve,
+        &restriction,
+        note.as_ref(),
+    )
+    .await
 }
 
 /// Reject an approval request, so that the payment is not made.
@@ -453,12 +460,19 @@ pub(crate) async fn approve_request(
 )]
 pub(crate) async fn reject_request(
     people: State<Arc<People>>,
-    own: OwnApproval,
+    owned_approval: OwnApproval,
     body: OptionalBody<VerdictBody>,
 ) -> Result<Json<ApprovalView>, Failure> {
     let note = body.parse()?.into_note();
     let restriction = GrantRestriction::default();
-    decide_request(&people, own, ApprovalDecision::Reject, &restriction, note.as_ref()).await
+    decide_request(
+        &people,
+        owned_approval,
+        ApprovalDecision::Reject,
+        &restriction,
+        note.as_ref(),
+    )
+    .await
 }
 
 /// Withdraw an approval that no payment has used. The approval's status becomes `rejected`. A granted limit increase
@@ -472,12 +486,12 @@ pub(crate) async fn reject_request(
 )]
 pub(crate) async fn withdraw_approval(
     State(people): State<Arc<People>>,
-    own: OwnApproval,
+    owned_approval: OwnApproval,
     body: OptionalBody<VerdictBody>,
 ) -> Result<Json<ApprovalView>, Failure> {
     let note = body.parse()?.into_note();
     let edition = people.current_catalog().await?;
-    let approval = people.withdraw_approval(own, note.as_ref()).await?;
+    let approval = people.withdraw_approval(owned_approval, note.as_ref()).await?;
     Ok(Json(ApprovalView::from_context(
         &approval,
         &edition.catalog,
@@ -495,13 +509,13 @@ pub(crate) async fn withdraw_approval(
 )]
 pub(crate) async fn decide_approvals(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     body: Body<ApprovalBulkBody>,
 ) -> Result<Json<OutcomeList>, Failure> {
     let BulkDecision { ids, decision, note } = BulkDecision::parse(&body.json()?)?;
-    let selected = people.read_own_approvals(&person, &ids).await?;
+    let selected = people.read_own_approvals(&user, &ids).await?;
     let outcomes = people
-        .decide_approvals(&person, selected, decision, note.as_ref())
+        .decide_approvals(&user, selected, decision, note.as_ref())
         .await?;
     let now = people.now();
     let is_decided = |(_, outcome): &&(ApprovalId, Outcome)| matches!(outcome, Outcome::Decided(_));
@@ -516,13 +530,15 @@ pub(crate) async fn decide_approvals(
 
 async fn decide_request(
     people: &People,
-    own: OwnApproval,
+    owned_approval: OwnApproval,
     decision: ApprovalDecision,
     restriction: &GrantRestriction,
     note: Option<&Note>,
 ) -> Result<Json<ApprovalView>, Failure> {
     let edition = people.current_catalog().await?;
-    let approval = people.decide_approval(own, decision, restriction, note).await?;
+    let approval = people
+        .decide_approval(owned_approval, decision, restriction, note)
+        .await?;
     Ok(Json(ApprovalView::from_context(
         &approval,
         &edition.catalog,

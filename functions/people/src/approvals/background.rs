@@ -34,30 +34,34 @@ pub(crate) struct PayeeHistory {
 }
 
 impl People {
-    pub(crate) async fn read_approval_background(&self, own: &OwnApproval) -> Result<Background> {
-        let (agent, transfers) = (own.agent().id, own.agent().transfer_count());
+    pub(crate) async fn read_approval_background(&self, owned_approval: &OwnApproval) -> Result<Background> {
+        let (agent, transfers) = (owned_approval.agent().id, owned_approval.agent().transfer_count());
         let (balance, mut latest, payee) = tokio::try_join!(
-            async { Ok(self.read_wallet_balance(own.agent_with_owner()).await) },
+            async { Ok(self.read_wallet_balance(owned_approval.agent_with_owner()).await) },
             self.ledger.read_decisions(agent, None, LATEST),
-            self.read_payee_history(own),
+            self.read_payee_history(owned_approval),
         )?;
         latest.retain(|decision| decision.transfer_count() == transfers);
         Ok(Background { balance, latest, payee })
     }
 
-    async fn read_payee_history(&self, own: &OwnApproval) -> Result<PayeeHistory> {
+    async fn read_payee_history(&self, owned_approval: &OwnApproval) -> Result<PayeeHistory> {
         let mut history = PayeeHistory::default();
         let mut before = None;
         for _ in 0..READS {
-            let read = self.ledger.read_settlements(own.agent().id, before, AT_ONCE).await?;
+            let read = self
+                .ledger
+                .read_settlements(owned_approval.agent().id, before, AT_ONCE)
+                .await?;
             history.is_all = u32::try_from(read.len()).unwrap_or(u32::MAX) < AT_ONCE;
             before = read.last().map(|settlement| settlement.id().uuid());
             // Payments that the agent made for a former owner are not shown.
-            let is_own = |settlement: &&Settlement| settlement.terms.transfers == own.agent().transfer_count();
+            let is_own =
+                |settlement: &&Settlement| settlement.terms.transfers == owned_approval.agent().transfer_count();
             history.of = history.of.saturating_add(read.iter().filter(is_own).count());
             let to_payee = |settlement: &&Settlement| {
                 is_own(settlement)
-                    && settlement.terms.pay_to == own.approval().pay_to
+                    && settlement.terms.pay_to == owned_approval.approval().pay_to
                     && settlement.state.receipt_status() != ReceiptStatus::Expired
             };
             let to_payee: Vec<&Settlement> = read.iter().filter(to_payee).collect();

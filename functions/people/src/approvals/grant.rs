@@ -20,7 +20,7 @@ impl People {
         &self,
         owned: &OwnedAgent,
         approval: &Approval,
-        raise: &LimitIncreaseRequest,
+        increase: &LimitIncreaseRequest,
         restriction: &GrantRestriction,
         note: Option<&Note>,
     ) -> Result<Approval> {
@@ -28,16 +28,16 @@ impl People {
             .on_agent(approval.agent)
             .about_service(approval.service)
             .with_object(&approval.id);
-        let granted = self.store_limit_increase(owned, &act, approval, raise, restriction, note);
+        let granted = self.store_limit_increase(owned, &act, approval, increase, restriction, note);
         self.audit_rejection(owned.acting(), &act, granted).await
     }
 
     async fn store_limit_increase(
         &self,
         owned: &OwnedAgent,
-        act: &Act,
+        action: &Act,
         approval: &Approval,
-        raise: &LimitIncreaseRequest,
+        increase: &LimitIncreaseRequest,
         restriction: &GrantRestriction,
         note: Option<&Note>,
     ) -> Result<Approval> {
@@ -58,12 +58,12 @@ impl People {
                 .find_enabled_service(approval.agent, approval.service)
                 .await?;
             let present = present.ok_or(ErrorKind::NotFound)?;
-            let caps = raise.restrict(restriction, &present.policy, ruling.at);
+            let caps = increase.restrict(restriction, &present.policy, ruling.at);
             let caps = caps.map_err(Error::invalid)?;
             let record = EnabledService {
                 version: present.version.saturating_add(1),
                 policy: SpendPolicy {
-                    raise: Some(caps.grant(raise.asked_of.clone(), approval.id, ruling.at)),
+                    raise: Some(caps.grant(increase.asked_of.clone(), approval.id, ruling.at)),
                     ..present.policy.clone()
                 },
                 ..present
@@ -72,7 +72,7 @@ impl People {
             let status = |status: ApprovalStatus| ("status".to_owned(), status.name().into());
             changes.before.extend([status(ApprovalStatus::Pending)]);
             changes.after.extend([status(ApprovalStatus::Approved)]);
-            let entry = self.audit_entry(owned.acting(), act, changes)?;
+            let entry = self.audit_entry(owned.acting(), action, changes)?;
             let granted = self
                 .ledger
                 .grant_limit_increase(approval, caps, &record, &ruling, &entry)

@@ -199,12 +199,12 @@ impl People {
     /// Lists the user's approvals, newest first. An approval that was just created may be missing for a moment.
     pub(crate) async fn list_approvals(
         &self,
-        person: &Caller,
+        user: &Caller,
         filter: ApprovalFilter,
-        slice: PageRequest<ApprovalCursor>,
+        page_request: PageRequest<ApprovalCursor>,
     ) -> Result<Page<ApprovalContext, ApprovalCursor>> {
         if let Some(agent) = filter.agent {
-            self.read_own_agent(person, agent).await?;
+            self.read_own_agent(user, agent).await?;
         }
         let now = self.now();
         let list = match filter.status {
@@ -225,39 +225,41 @@ impl People {
         };
         let read = |before, count: u32| {
             let count = u8::try_from(count).unwrap_or(u8::MAX);
-            self.ledger
-                .read_owners_approvals(person.id.as_str(), list, before, count)
+            self.ledger.read_owners_approvals(user.id.as_str(), list, before, count)
         };
         let filtered = filter != ApprovalFilter::default();
         // A page with a filter reads up to four times as many approvals as the page may contain.
-        let reads = (4, slice.limit.saturating_add(1).min(READ_AT_ONCE));
-        let page = read_page_with_row_count(slice, reads, filtered.then_some(keep), ApprovalCursor::new, read).await?;
+        let reads = (4, page_request.limit.saturating_add(1).min(READ_AT_ONCE));
+        let page =
+            read_page_with_row_count(page_request, reads, filtered.then_some(keep), ApprovalCursor::new, read).await?;
         Ok(Page {
-            items: self.load_contexts(person, page.items).await?,
+            items: self.load_contexts(user, page.items).await?,
             next: page.next,
         })
     }
 
-    /// Lists up to `most` of the user's pending approvals, newest first, for all agents or for one agent. The list
+    /// Lists up to `max_rows` of the user's pending approvals, newest first, for all agents or for one agent. The list
     /// starts at the newest approval, or after the cursor `before`.
     async fn list_pending_approvals(
         &self,
-        person: &Caller,
-        only: Option<AgentId>,
+        user: &Caller,
+        agent_id: Option<AgentId>,
         before: Option<ApprovalCursor>,
-        most: u32,
+        max_rows: u32,
     ) -> Result<Page<Approval, ApprovalCursor>> {
         let (now, since) = (self.now(), self.oldest_open_creation_time());
-        let slice = PageRequest { before, limit: most };
+        let slice = PageRequest {
+            before,
+            limit: max_rows,
+        };
         let is_pending = |approval: &Approval| approval.status(now) == ApprovalStatus::Pending;
-        let Some(agent) = only else {
+        let Some(agent) = agent_id else {
             let list = ApprovalList::UndecidedSince(since);
             let read = |before, count: u32| {
                 let count = u8::try_from(count).unwrap_or(u8::MAX);
-                self.ledger
-                    .read_owners_approvals(person.id.as_str(), list, before, count)
+                self.ledger.read_owners_approvals(user.id.as_str(), list, before, count)
             };
-            let rows = most.saturating_add(1);
+            let rows = max_rows.saturating_add(1);
             let keep = |approval: &Approval| Filter::keep_if(is_pending(approval));
             return read_page_with_row_count(slice, (2, rows), Some(keep), ApprovalCursor::new, read).await;
         };
@@ -267,12 +269,12 @@ impl People {
         let mut approvals = self.ledger.read_approvals(ids).await?;
         approvals.retain(|approval| {
             is_pending(approval)
-                && approval.owner == person.id.as_str()
+                && approval.owner == user.id.as_str()
                 && before.is_none_or(|before| ApprovalCursor::new(approval) < before)
         });
         approvals.sort_by_key(|approval| std::cmp::Reverse(ApprovalCursor::new(approval)));
-        let is_more = approvals.len() > usize::try_from(most).unwrap_or(usize::MAX);
-        approvals.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+        let is_more = approvals.len() > usize::try_from(max_rows).unwrap_or(usize::MAX);
+        approvals.truncate(usize::try_from(max_rows).unwrap_or(usize::MAX));
         let next = approvals.last().filter(|_| is_more).map(ApprovalCursor::new);
         Ok(Page { items: approvals, next })
     }
@@ -283,12 +285,12 @@ impl People {
     }
 
     /// Counts the user's pending approvals.
-    pub(crate) async fn count_pending_approvals(&self, person: &Caller) -> Result<WaitingCount> {
+    pub(crate) async fn count_pending_approvals(&self, user: &Caller) -> Result<WaitingCount> {
         /// The maximum number that is counted.
         const MAX: u8 = 99;
         let since = self.oldest_open_creation_time();
         let most = MAX.saturating_add(1);
-        let counted = self.ledger.count_undecided_approvals(person.id.as_str(), since, most);
+        let counted = self.ledger.count_undecided_approvals(user.id.as_str(), since, most);
         let counted = counted.await?;
         Ok(WaitingCount {
             number: counted.min(MAX.into()),
@@ -296,20 +298,20 @@ impl People {
         })
     }
 
-    /// Returns up to `most` pending approvals, for all of the user's agents or for one agent, starting after the cursor
+    /// Returns up to `max_rows` pending approvals, for all of the user's agents or for one agent, starting after the cursor
     /// `before`. Also returns the number of all pending approvals.
     pub(crate) async fn read_waiting_approvals(
         &self,
-        person: &Caller,
-        only: Option<AgentId>,
+        user: &Caller,
+        agent_id: Option<AgentId>,
         before: Option<ApprovalCursor>,
-        most: u32,
+        max_rows: u32,
     ) -> Result<Waiting> {
-        let page = self.list_pending_approvals(person, only, before, most).await?;
+        let page = self.list_pending_approvals(user, agent_id, before, max_rows).await?;
         // The number counts the pending approvals of all agents, even if the page shows fewer, so that the user
         // overlooks none.
-        let count = if only.is_some() || before.is_some() || page.next.is_some() {
-            self.count_pending_approvals(person).await?
+        let count = if agent_id.is_some() || before.is_some() || page.next.is_some() {
+            self.count_pending_approvals(user).await?
         } else {
             WaitingCount {
                 number: page.items.len(),
@@ -321,9 +323,9 @@ impl People {
         let ids: BTreeSet<AgentId> = waiting.iter().map(|approval| approval.agent).collect();
         let agents = self.ledger.read_agents(ids).await?;
         self.move_approvals_to_owners(&waiting, &agents).await?;
-        let own = agents.into_iter().filter_map(|agent| OwnedAgent::new(person, agent));
+        let own = agents.into_iter().filter_map(|agent| OwnedAgent::new(user, agent));
         let agents: Vec<Arc<OwnedAgent>> = own.map(Arc::new).collect();
-        let caps = self.read_increasable_caps(person, &waiting).await?;
+        let caps = self.read_increasable_caps(user, &waiting).await?;
         let items = waiting.into_iter().filter_map(|approval| {
             let owned = agents.iter().find(|owned| owned.agent().id == approval.agent);
             Some(PendingApproval {
@@ -376,26 +378,26 @@ impl People {
     }
 
     /// Reads the details that the owner needs to decide on the approval.
-    pub(crate) async fn read_approval_context(&self, own: OwnApproval) -> Result<ApprovalContext> {
-        self.load_context(own.owned, own.approval).await
+    pub(crate) async fn read_approval_context(&self, owned_approval: OwnApproval) -> Result<ApprovalContext> {
+        self.load_context(owned_approval.owned, owned_approval.approval).await
     }
 
     /// Reads the approvals with these ids, in the order of the ids. The result has `None` for each approval that does
     /// not belong to the user's agents.
     pub(crate) async fn read_own_approvals(
         &self,
-        person: &Caller,
+        user: &Caller,
         ids: &[ApprovalId],
     ) -> Result<Vec<(ApprovalId, Option<OwnApproval>)>> {
         let now = self.now();
         let approvals = self.ledger.read_approvals(ids.iter().copied()).await?;
         let agents: BTreeSet<AgentId> = approvals.iter().map(|approval| approval.agent).collect();
         let mut agents = self.ledger.read_agents(agents).await?;
-        agents.retain(|agent| agent.owner == person.id.as_str());
+        agents.retain(|agent| agent.owner == user.id.as_str());
         self.move_approvals_to_owners(&approvals, &agents).await?;
         let owned: Vec<OwnedAgent> = agents
             .into_iter()
-            .filter_map(|agent| OwnedAgent::new(person, agent))
+            .filter_map(|agent| OwnedAgent::new(user, agent))
             .collect();
         let own = |id: ApprovalId| {
             let approval = approvals.iter().find(|approval| approval.id == id)?.clone();
@@ -411,15 +413,15 @@ impl People {
     /// Approving a large sum requires a recent sign-in. If the sign-in is not recent, no approval is decided.
     pub(crate) async fn decide_approvals(
         &self,
-        person: &Caller,
+        user: &Caller,
         selected: Vec<(ApprovalId, Option<OwnApproval>)>,
         decision: ApprovalDecision,
         note: Option<&Note>,
     ) -> Result<Vec<(ApprovalId, Outcome)>> {
         if decision == ApprovalDecision::Approve && self.is_large_amount(self.sum_pending_amounts(&selected)) {
             let act = Act::new(AuditKind::ApprovalApproved);
-            let recent = async { self.limits.require_recent_sign_in(person.signed_in_at, self.now()) };
-            self.audit_rejection(&person.acting, &act, recent).await?;
+            let recent = async { self.limits.require_recent_sign_in(user.signed_in_at, self.now()) };
+            self.audit_rejection(&user.acting, &act, recent).await?;
         }
         let decide = Box::pin(async {
             let mut outcomes = Vec::new();
@@ -433,7 +435,7 @@ impl People {
             Ok(outcomes)
         });
         match decision {
-            ApprovalDecision::Approve => self.run_in_user_slot(person.id.as_str(), decide).await,
+            ApprovalDecision::Approve => self.run_in_user_slot(user.id.as_str(), decide).await,
             ApprovalDecision::Reject => decide.await,
         }
     }
@@ -457,17 +459,20 @@ impl People {
 
     async fn decide_with_outcome(
         &self,
-        own: OwnApproval,
+        owned_approval: OwnApproval,
         decision: ApprovalDecision,
         note: Option<&Note>,
     ) -> Result<Outcome> {
-        let approval = own.approval.clone();
+        let approval = owned_approval.approval.clone();
         let is_pending = approval.status(self.now()) == ApprovalStatus::Pending;
         if decision == ApprovalDecision::Approve && approval.raise.is_some() && is_pending {
             return Ok(Outcome::NotInBulk(approval));
         }
         let restriction = GrantRestriction::default();
-        let error = match self.record_decision(&own, decision, &restriction, note).await {
+        let error = match self
+            .record_decision(&owned_approval, decision, &restriction, note)
+            .await
+        {
             Ok(approval) => return Ok(Outcome::Decided(approval)),
             Err(error) => error,
         };
@@ -488,8 +493,12 @@ impl People {
 
     /// Withdraws an approval that no payment has used, so that the approval becomes rejected. If the approval granted a
     /// temporary limit increase, the increase ends first.
-    pub(crate) async fn withdraw_approval(&self, own: OwnApproval, note: Option<&Note>) -> Result<ApprovalContext> {
-        let OwnApproval { owned, approval } = own;
+    pub(crate) async fn withdraw_approval(
+        &self,
+        owned_approval: OwnApproval,
+        note: Option<&Note>,
+    ) -> Result<ApprovalContext> {
+        let OwnApproval { owned, approval } = owned_approval;
         if approval.raise.is_some() && approval.status(self.now()) == ApprovalStatus::Approved {
             Box::pin(self.end_limit_increase(&owned, &approval)).await?;
         }
@@ -516,23 +525,25 @@ impl People {
     /// large amount requires a recent sign-in. Only the approval of a temporary limit increase can be restricted.
     pub(crate) async fn decide_approval(
         &self,
-        own: OwnApproval,
+        owned_approval: OwnApproval,
         decision: ApprovalDecision,
         restriction: &GrantRestriction,
         note: Option<&Note>,
     ) -> Result<ApprovalContext> {
-        let decided = self.record_decision(&own, decision, restriction, note).await?;
-        self.load_context(own.owned, decided).await
+        let decided = self
+            .record_decision(&owned_approval, decision, restriction, note)
+            .await?;
+        self.load_context(owned_approval.owned, decided).await
     }
 
     async fn record_decision(
         &self,
-        own: &OwnApproval,
+        owned_approval: &OwnApproval,
         decision: ApprovalDecision,
         restriction: &GrantRestriction,
         note: Option<&Note>,
     ) -> Result<Approval> {
-        let OwnApproval { owned, approval } = own;
+        let OwnApproval { owned, approval } = owned_approval;
         if decision == ApprovalDecision::Approve
             && let Some(raise) = &approval.raise
         {
@@ -595,7 +606,7 @@ impl People {
         })
     }
 
-    async fn load_contexts(&self, person: &Caller, approvals: Vec<Approval>) -> Result<Vec<ApprovalContext>> {
+    async fn load_contexts(&self, user: &Caller, approvals: Vec<Approval>) -> Result<Vec<ApprovalContext>> {
         let now = self.now();
         let asking: BTreeSet<AgentId> = approvals.iter().map(|approval| approval.agent).collect();
         let open = approvals.iter().filter(|approval| approval.status(now).is_open());
@@ -604,14 +615,14 @@ impl People {
             let ledger = self.ledger.clone();
             async move { ledger.read_agent_by_id(id).await }
         });
-        let (agents, days) = tokio::try_join!(agents, self.read_daily_usage(person.id.as_str(), places))?;
+        let (agents, days) = tokio::try_join!(agents, self.read_daily_usage(user.id.as_str(), places))?;
         let own = agents
             .into_iter()
             .flatten()
-            .filter_map(|agent| OwnedAgent::new(person, agent));
+            .filter_map(|agent| OwnedAgent::new(user, agent));
         let agents: BTreeMap<AgentId, Arc<OwnedAgent>> = own.map(|owned| (owned.agent().id, Arc::new(owned))).collect();
         let contexts = approvals.into_iter().filter_map(|approval| {
-            let approval = approval.for_current_owner(person.id.as_str(), now)?;
+            let approval = approval.for_current_owner(user.id.as_str(), now)?;
             Some(ApprovalContext {
                 agent: agents.get(&approval.agent).cloned()?,
                 day: days
@@ -628,13 +639,13 @@ impl People {
     async fn read_daily_usage(
         &self,
         owner: &str,
-        places: BTreeSet<(AgentId, ServiceId)>,
+        pairs: BTreeSet<(AgentId, ServiceId)>,
     ) -> Result<BTreeMap<(AgentId, ServiceId), DailyUsage>> {
-        let scopes: Vec<_> = places
+        let scopes: Vec<_> = pairs
             .iter()
             .map(|(agent, service)| (daily_window(*agent, *service), WindowPeriod::DAY))
             .collect();
-        let (caps, spends) = tokio::try_join!(self.read_caps(owner, places), self.read_spends(&scopes))?;
+        let (caps, spends) = tokio::try_join!(self.read_caps(owner, pairs), self.read_spends(&scopes))?;
         let usage = caps.into_iter().map(|((agent, service), caps)| {
             let used = spends.spend_in_window(daily_window(agent, service));
             ((agent, service), DailyUsage { caps, used })
@@ -660,8 +671,8 @@ impl People {
     }
 }
 
-fn require_resolved(resolved: ResolveResult, at: Timestamp) -> Result<Approval> {
-    match resolved {
+fn require_resolved(result: ResolveResult, at: Timestamp) -> Result<Approval> {
+    match result {
         ResolveResult::Done(approval) => Ok(approval),
         ResolveResult::Already(approval) => Err(ErrorKind::ApprovalNotPending {
             approval: approval.id,

@@ -84,13 +84,13 @@ pub(crate) async fn poll_pending_approvals(
 }
 
 /// Handles `POST /dashboard/agents/{agent}/approvals/{approval}/approve`.
-pub(crate) async fn submit_approval(uri: Uri, sent: AgentForm) -> Reply {
-    submit_decision(&uri, sent, ApprovalDecision::Approve).await
+pub(crate) async fn submit_approval(uri: Uri, form: AgentForm) -> Reply {
+    submit_decision(&uri, form, ApprovalDecision::Approve).await
 }
 
 /// Handles `POST /dashboard/agents/{agent}/approvals/{approval}/reject`.
-pub(crate) async fn submit_rejection(uri: Uri, sent: AgentForm) -> Reply {
-    submit_decision(&uri, sent, ApprovalDecision::Reject).await
+pub(crate) async fn submit_rejection(uri: Uri, form: AgentForm) -> Reply {
+    submit_decision(&uri, form, ApprovalDecision::Reject).await
 }
 
 async fn submit_decision(uri: &Uri, sent: AgentForm, decision: ApprovalDecision) -> Reply {

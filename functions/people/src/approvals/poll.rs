@@ -62,9 +62,14 @@ pub(crate) async fn poll_approval(
     Ok(Json(ApprovalView::from_approval(&approval, people.now())))
 }
 
-/// Returns the approval as soon as it is no longer pending, or after `wait` at the latest. The row is read once per
+/// Returns the approval as soon as it is no longer pending, or after `max_wait` at the latest. The row is read once per
 /// second, and once more at the end of the wait.
-async fn await_decision(people: &People, mut approval: Approval, is_person: bool, wait: Duration) -> Result<Approval> {
+async fn await_decision(
+    people: &People,
+    mut approval: Approval,
+    is_person: bool,
+    max_wait: Duration,
+) -> Result<Approval> {
     let is_pending = |approval: &Approval| approval.status(people.now()) == ApprovalStatus::Pending;
     if !is_pending(&approval) || !people.may_wait_for_decision(&approval).await {
         return Ok(approval);
@@ -79,7 +84,7 @@ async fn await_decision(people: &People, mut approval: Approval, is_person: bool
         // After an ownership transfer, the agent can still read the approval, but the previous owner cannot.
         let again = again.filter(|again| !is_person || again.owner == approval.owner);
         approval = again.ok_or(ErrorKind::NotFound)?;
-        if at.duration_since(begun) >= wait {
+        if at.duration_since(begun) >= max_wait {
             break;
         }
     }

@@ -112,17 +112,17 @@ impl People {
     /// unoptimized build.
     pub(crate) async fn approve_and_raise(
         &self,
-        own: OwnApproval,
+        owned_approval: OwnApproval,
         if_match: Precondition,
         note: Option<&Note>,
     ) -> Result<RaisedAndApproved> {
-        let (approval, now) = (own.approval(), self.now());
+        let (approval, now) = (owned_approval.approval(), self.now());
         let status = approval.status(now);
         if status != ApprovalStatus::Pending {
             let approval = approval.id;
             return Err(ErrorKind::ApprovalNotPending { approval, status }.into());
         }
-        let owned = own.agent_with_owner();
+        let owned = owned_approval.agent_with_owner();
         let Some(raise) = self.find_limit_to_raise(owned, approval).await? else {
             let version = owned.agent().version;
             return Err(ErrorKind::VersionConflict { version }.into());
@@ -142,7 +142,14 @@ impl People {
                 Box::pin(self.replace_rule(owned.clone(), if_match, *id, rule)).await?;
             }
         }
-        match Box::pin(self.decide_approval(own, ApprovalDecision::Approve, &GrantRestriction::default(), note)).await {
+        match Box::pin(self.decide_approval(
+            owned_approval,
+            ApprovalDecision::Approve,
+            &GrantRestriction::default(),
+            note,
+        ))
+        .await
+        {
             Ok(_) => Ok(RaisedAndApproved::Both),
             Err(error) => match error.kind() {
                 ErrorKind::ApprovalNotPending { status, .. } => Ok(RaisedAndApproved::LimitOnly(*status)),

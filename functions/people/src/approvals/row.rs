@@ -26,12 +26,12 @@ pub(crate) const SELECTION: &str = "selected-approvals";
 /// does not unfold the approval.
 pub(crate) fn pending_approval_row(
     layout: &Layout,
-    waiting: &PendingApproval,
+    pending_approval: &PendingApproval,
     view: View,
     catalog: &Catalog,
 ) -> Markup {
-    let approval = &waiting.approval;
-    let agent = waiting.agent.agent();
+    let approval = &pending_approval.approval;
+    let agent = pending_approval.agent.agent();
     let is_typed = layout
         .form_inputs(FormName::ApprovalDecision(approval.id))
         .has_posted_form();
@@ -48,7 +48,7 @@ pub(crate) fn pending_approval_row(
                         span.ask-what { (service_and_operation(approval, catalog)) }
                         span.ask-why {
                             @match &approval.raise {
-                                Some(raise) => { "Higher limits: " (phrases::limit_increase_phrase(raise.temporary_caps(), waiting.caps, layout.now)) }
+                                Some(raise) => { "Higher limits: " (phrases::limit_increase_phrase(raise.temporary_caps(), pending_approval.caps, layout.now)) }
                                 None => (phrases::short_approval_reason(&approval.asking)),
                             }
                         }
@@ -57,7 +57,7 @@ pub(crate) fn pending_approval_row(
                     }
                 }
                 div.unfolded {
-                    div.facts data-facts { (approval_details(layout, approval, agent, waiting.caps, None, catalog)) }
+                    div.facts data-facts { (approval_details(layout, approval, agent, pending_approval.caps, None, catalog)) }
                     (decision_form(layout, approval, agent, view))
                     p.fine {
                         a href=(paths::approval_path(approval.agent, approval.id)) {
@@ -215,10 +215,10 @@ pub(crate) fn remaining_daily_cap(amount: Amount, day: Option<DailyUsage>) -> Ma
     }
 }
 
-pub(crate) fn decided_row(layout: &Layout, decided: &ApprovalContext, catalog: &Catalog) -> Markup {
-    let approval = &decided.approval;
+pub(crate) fn decided_row(layout: &Layout, context: &ApprovalContext, catalog: &Catalog) -> Markup {
+    let approval = &context.approval;
     let status = approval.status(layout.now);
-    let agent = decided.agent.agent();
+    let agent = context.agent.agent();
     html! {
         li.row {
             div.row-main {

@@ -50,13 +50,16 @@ pub(crate) async fn show_approval_page(
 }
 
 /// Handles `POST …/approvals/{approval}/approve-and-raise`.
-pub(crate) async fn submit_approval_and_raise(sent: AgentForm) -> Reply {
-    let id = sent.parse_path_parameter("approval", ApprovalId::parse)?;
-    let (mut form, mut layout) = (sent.parse_form(FormName::ApprovalDecision(id)), sent.page_layout());
-    let people = &sent.people;
-    let why = sent.agent_with_reason(&mut form);
+pub(crate) async fn submit_approval_and_raise(request: AgentForm) -> Reply {
+    let id = request.parse_path_parameter("approval", ApprovalId::parse)?;
+    let (mut form, mut layout) = (
+        request.parse_form(FormName::ApprovalDecision(id)),
+        request.page_layout(),
+    );
+    let people = &request.people;
+    let why = request.agent_with_reason(&mut form);
     let own = people
-        .read_own_approval(why.clone().unwrap_or_else(|| sent.owned.clone()), id)
+        .read_own_approval(why.clone().unwrap_or_else(|| request.owned.clone()), id)
         .await?;
     let (Some(_), Ok(note), Some(if_match)) = (why, form.parse_note(), form.parse_version()) else {
         layout.typed = Some(form);
@@ -83,16 +86,16 @@ pub(crate) async fn submit_approval_and_raise(sent: AgentForm) -> Reply {
             failure.status()
         }
     };
-    let own = people.read_own_approval(sent.owned, id).await?;
+    let own = people.read_own_approval(request.owned, id).await?;
     Ok((status, approval_page_response(people, &layout, own).await?).into_response())
 }
 
 /// Handles `POST …/approvals/{approval}/withdraw`.
-pub(crate) async fn submit_approval_withdrawal(sent: AgentForm) -> Reply {
-    let id = sent.parse_path_parameter("approval", ApprovalId::parse)?;
-    let mut layout = sent.page_layout();
-    let people = &sent.people;
-    let own = people.read_own_approval(sent.owned.clone(), id).await?;
+pub(crate) async fn submit_approval_withdrawal(form: AgentForm) -> Reply {
+    let id = form.parse_path_parameter("approval", ApprovalId::parse)?;
+    let mut layout = form.page_layout();
+    let people = &form.people;
+    let own = people.read_own_approval(form.owned.clone(), id).await?;
     let page = paths::approval_path(own.agent().id, id);
     let Err(error) = people.withdraw_approval(own, None).await else {
         return Ok(redirect_with_notice(&page, PageMessage::ApprovalWithdrawn));
@@ -102,7 +105,7 @@ pub(crate) async fn submit_approval_withdrawal(sent: AgentForm) -> Reply {
         return Err(failure);
     };
     layout.problem = Some(too_late_to_withdraw_message(*status).to_owned());
-    let own = people.read_own_approval(sent.owned, id).await?;
+    let own = people.read_own_approval(form.owned, id).await?;
     Ok((failure.status(), approval_page_response(people, &layout, own).await?).into_response())
 }
 
@@ -117,13 +120,13 @@ const fn too_late_to_withdraw_message(status: ApprovalStatus) -> &'static str {
     }
 }
 
-async fn approval_page_response(people: &People, layout: &Layout, own: OwnApproval) -> Result<Response> {
-    let is_open = own.approval().status(layout.now) == ApprovalStatus::Pending;
+async fn approval_page_response(people: &People, layout: &Layout, owned_approval: OwnApproval) -> Result<Response> {
+    let is_open = owned_approval.approval().status(layout.now) == ApprovalStatus::Pending;
     let more = async {
         if is_open {
             let (background, raise) = tokio::try_join!(
-                people.read_approval_background(&own),
-                people.find_limit_to_raise(own.agent_with_owner(), own.approval())
+                people.read_approval_background(&owned_approval),
+                people.find_limit_to_raise(owned_approval.agent_with_owner(), owned_approval.approval())
             )?;
             Ok(Some((background, raise)))
         } else {
@@ -131,14 +134,14 @@ async fn approval_page_response(people: &People, layout: &Layout, own: OwnApprov
         }
     };
     let (more, edition) = tokio::try_join!(more, people.current_catalog())?;
-    let context = people.read_approval_context(own).await?;
+    let context = people.read_approval_context(owned_approval).await?;
     Ok(approval_page(layout, &context, more.as_ref(), &edition.catalog).into_response())
 }
 
 fn approval_page(
     layout: &Layout,
     context: &ApprovalContext,
-    open: Option<&(Background, Option<LimitToRaise>)>,
+    open_approval: Option<&(Background, Option<LimitToRaise>)>,
     catalog: &Catalog,
 ) -> Markup {
     let (approval, agent) = (&context.approval, context.agent.agent());
@@ -150,8 +153,8 @@ fn approval_page(
         NavItem::Approvals,
         &html! {
             p.crumb { a href=(paths::APPROVALS) { "Approvals" } }
-            h1 { @if open.is_some() { "Waiting for you" } @else { "Approval" } }
-            @match open {
+            h1 { @if open_approval.is_some() { "Waiting for you" } @else { "Approval" } }
+            @match open_approval {
                 Some((background, raise)) => {
                     div.card.waiting {
                         div.facts { (row::approval_details(layout, approval, agent, caps, day.as_ref(), catalog)) }
@@ -214,7 +217,7 @@ fn background_section(layout: &Layout, context: &ApprovalContext, background: &B
 fn approve_and_raise_form(
     layout: &Layout,
     context: &ApprovalContext,
-    raise: &LimitToRaise,
+    increase: &LimitToRaise,
     catalog: &Catalog,
 ) -> Markup {
     let approval = &context.approval;
@@ -224,17 +227,17 @@ fn approve_and_raise_form(
             summary { "Approve and raise the limit" }
             (layout.post_form(&format!("{path}/approve-and-raise"), &html! {
                 p {
-                    @if raise.concerns_rule() { "The approval rule of this agent" }
+                    @if increase.concerns_rule() { "The approval rule of this agent" }
                     @else { "The approval threshold of " (labels::service_name(approval.service, catalog)) " for this agent" }
                     ": "
-                    @match raise.from { Some(from) => (amount_text(from)), None => "every payment" }
-                    " → " strong { (amount_text(raise.to)) }
+                    @match increase.from { Some(from) => (amount_text(from)), None => "every payment" }
+                    " → " strong { (amount_text(increase.to)) }
                     ". Payments up to this amount are then made without asking."
                 }
                 p.hint { "Requires a recent sign-in." }
                 (layout.form_inputs(FormName::ApprovalDecision(approval.id)).update_reason_input())
-                (version_input(raise.version))
-                button type="submit" { span { "Approve and raise to " (amount_text(raise.to)) } }
+                (version_input(increase.version))
+                button type="submit" { span { "Approve and raise to " (amount_text(increase.to)) } }
             }))
         }
     }

@@ -24,13 +24,13 @@ use std::sync::Arc;
 )]
 pub(crate) async fn list_audit_log(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     QueryOf(mut query, _): QueryOf<AuditParameters>,
 ) -> Result<Json<AuditList>, Failure> {
     let filter = parse_audit_filter(&mut query);
     let slice = parse_page_request(&mut query, cursor::parse_uuid_cursor);
     query.finish()?;
-    let page = people.list_audit_log(&person, filter, slice).await?;
+    let page = people.list_audit_log(&user, filter, slice).await?;
     let entries = page.items.iter().map(|row| AuditView::new(&row.record, &row.sha256));
     Ok(Json(AuditList::new(
         entries.collect(),

@@ -30,8 +30,8 @@ pub(crate) fn csv_header() -> String {
 }
 
 /// Formats an audit row as a CSV line.
-pub(crate) fn csv_row(act: AuditView) -> String {
-    let result = if act.error.is_some() { "refused" } else { "done" };
+pub(crate) fn csv_row(row: AuditView) -> String {
+    let result = if row.error.is_some() { "refused" } else { "done" };
     let members = |members: serde_json::Map<String, serde_json::Value>| {
         if members.is_empty() {
             String::new()
@@ -40,23 +40,23 @@ pub(crate) fn csv_row(act: AuditView) -> String {
         }
     };
     csv_line(&[
-        time_cell(act.at),
-        act.kind.to_owned(),
+        time_cell(row.at),
+        row.kind.to_owned(),
         result.to_owned(),
-        act.agent_id.unwrap_or_default(),
-        act.service_id.unwrap_or_default(),
-        act.object_id.unwrap_or_default(),
-        act.error.unwrap_or_default(),
-        act.reason.unwrap_or_default(),
-        act.edit_reason.unwrap_or_default(),
-        members(act.before),
-        members(act.after),
-        act.session_id.unwrap_or_default(),
-        act.address.unwrap_or_default(),
-        act.user_agent.unwrap_or_default(),
-        act.request_id,
-        act.person_id.unwrap_or_default(),
-        act.audit_id,
-        act.sha256,
+        row.agent_id.unwrap_or_default(),
+        row.service_id.unwrap_or_default(),
+        row.object_id.unwrap_or_default(),
+        row.error.unwrap_or_default(),
+        row.reason.unwrap_or_default(),
+        row.edit_reason.unwrap_or_default(),
+        members(row.before),
+        members(row.after),
+        row.session_id.unwrap_or_default(),
+        row.address.unwrap_or_default(),
+        row.user_agent.unwrap_or_default(),
+        row.request_id,
+        row.person_id.unwrap_or_default(),
+        row.audit_id,
+        row.sha256,
     ])
 }

@@ -15,8 +15,8 @@ use uuid::Uuid;
 
 impl People {
     /// Builds the audit row for one attempt to store an update. Every attempt needs a new row.
-    pub(crate) fn audit_entry(&self, acting: &Acting, act: &Act, changes: AuditChanges) -> Result<AuditEntry> {
-        let record = self.audit_record(acting, act, AuditOutcome::Done(changes))?;
+    pub(crate) fn audit_entry(&self, acting: &Acting, action: &Act, changes: AuditChanges) -> Result<AuditEntry> {
+        let record = self.audit_record(acting, action, AuditOutcome::Done(changes))?;
         Ok(self.audit.new_entry(&record))
     }
 
@@ -24,37 +24,42 @@ impl People {
     pub(crate) async fn audit_rejection<T>(
         &self,
         acting: &Acting,
-        act: &Act,
+        action: &Act,
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let refused = |error: &Error| {
             let refusal = rejection_for_audit(error);
-            let record = refusal.map(|refusal| self.audit_record(acting, act, AuditOutcome::Refused(refusal)));
+            let record = refusal.map(|refusal| self.audit_record(acting, action, AuditOutcome::Refused(refusal)));
             record.transpose()
         };
         self.audit.audit_rejection(work, refused).await
     }
 
     /// Adds the audit row of a rejected action.
-    pub(crate) async fn record_rejection(&self, acting: &Acting, act: &Act, refusal: AuditRejection) -> Result<()> {
+    pub(crate) async fn record_rejection(
+        &self,
+        acting: &Acting,
+        action: &Act,
+        rejection: AuditRejection,
+    ) -> Result<()> {
         self.audit
-            .add_row(&self.audit_record(acting, act, AuditOutcome::Refused(refusal))?)
+            .add_row(&self.audit_record(acting, action, AuditOutcome::Refused(rejection))?)
             .await
     }
 
-    fn audit_record(&self, acting: &Acting, act: &Act, outcome: AuditOutcome) -> Result<AuditRecord> {
-        Ok(acting.audit_record(self.now(), self.entropy.random_bytes()?, act, outcome))
+    fn audit_record(&self, acting: &Acting, action: &Act, outcome: AuditOutcome) -> Result<AuditRecord> {
+        Ok(acting.audit_record(self.now(), self.entropy.random_bytes()?, action, outcome))
     }
 
     /// Lists the user's actions, and other people's actions on the user's agents, newest first.
     pub(crate) async fn list_audit_log(
         &self,
-        person: &Caller,
+        user: &Caller,
         filter: AuditFilter,
-        slice: PageRequest<Uuid>,
+        page_request: PageRequest<Uuid>,
     ) -> Result<Page<AuditRow, Uuid>> {
         self.audit
-            .read_page(&AuditScope::Person(person.id.clone()), filter, slice)
+            .read_page(&AuditScope::Person(user.id.clone()), filter, page_request)
             .await
     }
 }

@@ -182,7 +182,7 @@ fn log_page(layout: &Layout, log: &Log<'_>) -> Markup {
     )
 }
 
-fn log_filters(log: &Log<'_>, open: bool) -> Markup {
+fn log_filters(log: &Log<'_>, is_open: bool) -> Markup {
     let filter = log.filter;
     let is_filtered = filter != AuditFilter::default() || log.choice.is_ambiguous();
     let fields = html! {
@@ -193,7 +193,7 @@ fn log_filters(log: &Log<'_>, open: bool) -> Markup {
         (date_fields(filter.from, filter.to))
         label.check { input type="checkbox" name="refused" value="true" checked[filter.refused]; " Refused only" }
     };
-    filter_form(PAGE, open, is_filtered.then_some(PAGE), &fields)
+    filter_form(PAGE, is_open, is_filtered.then_some(PAGE), &fields)
 }
 
 fn log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
@@ -274,8 +274,8 @@ fn actor_name(actor: &Actor) -> Markup {
     }
 }
 
-fn rejection_text(refusal: &AuditRejection) -> Markup {
-    html! { p { code { (refusal.error) } ": " (refusal.reason) } }
+fn rejection_text(rejection: &AuditRejection) -> Markup {
+    html! { p { code { (rejection.error) } ": " (rejection.reason) } }
 }
 
 /// Renders the changed fields, each with its previous and new value.

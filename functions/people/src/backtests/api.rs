@@ -66,14 +66,14 @@ pub(crate) type CandidateRules = Objects<RuleBody, { Agent::MAX_RULES }>;
 pub(crate) type CandidatePolicies = Objects<CandidatePolicyBody, 50>;
 
 impl<T: Member, const MAX: usize> Member for Objects<T, MAX> {
-    fn read(value: &Value, place: BodyPath<'_>, problems: &mut ValidationErrors) -> Option<Self> {
+    fn read(value: &Value, path: BodyPath<'_>, errors: &mut ValidationErrors) -> Option<Self> {
         let Some(values) = value.as_array().filter(|values| values.len() <= MAX) else {
-            problems.add_at(place, format!("must be a list of at most {MAX} objects"));
+            errors.add_at(path, format!("must be a list of at most {MAX} objects"));
             return None;
         };
         let read = values.iter().enumerate();
         let read: Vec<Option<T>> = read
-            .map(|(index, value)| T::read(value, BodyPath::Entry(&place, index), problems))
+            .map(|(index, value)| T::read(value, BodyPath::Entry(&path, index), errors))
             .collect();
         read.into_iter().collect::<Option<_>>().map(Self)
     }
@@ -126,20 +126,24 @@ pub(crate) fn parse_new_backtest(body: &Value, catalog: &Catalog, now: Timestamp
 /// Builds the limits to test. Returns `None` if a service is unknown.
 pub(crate) fn parse_tested_limits(
     rules: Option<CandidateRules>,
-    edits: Option<CandidatePolicies>,
+    candidate_policies: Option<CandidatePolicies>,
     catalog: &Catalog,
-    problems: &mut ValidationErrors,
+    errors: &mut ValidationErrors,
 ) -> Option<TestedLimits> {
-    let rules = rules.map(|rules| parse_candidate_rules(rules, catalog, problems));
+    let rules = rules.map(|rules| parse_candidate_rules(rules, catalog, errors));
     let (mut policies, mut is_known) = (BTreeMap::new(), true);
-    for (index, policy) in edits.into_iter().flat_map(|Objects(list)| list).enumerate() {
+    for (index, policy) in candidate_policies
+        .into_iter()
+        .flat_map(|Objects(list)| list)
+        .enumerate()
+    {
         let path = format!("/policies/{index}");
-        let Some((service, change)) = parse_policy_change(policy, catalog, &path, problems) else {
+        let Some((service, change)) = parse_policy_change(policy, catalog, &path, errors) else {
             is_known = false;
             continue;
         };
         if policies.insert(service, change).is_some() {
-            problems.extend([ValidationError::at_path(format!("{path}/service_id"), "is named twice")]);
+            errors.extend([ValidationError::at_path(format!("{path}/service_id"), "is named twice")]);
         }
     }
     is_known.then_some(TestedLimits {
@@ -152,7 +156,7 @@ pub(crate) fn parse_tested_limits(
 pub(crate) fn parse_candidate_rules(
     Objects(rules): CandidateRules,
     catalog: &Catalog,
-    problems: &mut ValidationErrors,
+    errors: &mut ValidationErrors,
 ) -> Vec<RuleKind> {
     let mut kinds: Vec<RuleKind> = Vec::new();
     for (index, rule) in rules.into_iter().enumerate() {
@@ -165,18 +169,18 @@ pub(crate) fn parse_candidate_rules(
             Err(problem) => vec![problem],
         };
         let found = found.into_iter();
-        problems.extend(
+        errors.extend(
             found.map(|problem| ValidationError::at_path(format!("/rules/{index}{}", problem.path), problem.message)),
         );
     }
     let budgets = kinds.iter().filter(|kind| kind.counted_limit().is_some());
     if budgets.count() > Agent::MAX_BUDGETS {
         let message = format!("must have at most {} rules that count payments", Agent::MAX_BUDGETS);
-        problems.extend([ValidationError::at_path("/rules", message)]);
+        errors.extend([ValidationError::at_path("/rules", message)]);
     }
     let brakes = kinds.iter().filter(|kind| matches!(kind, RuleKind::AnomalyBrake(_)));
     if brakes.count() > 1 {
-        problems.extend([ValidationError::at_path(
+        errors.extend([ValidationError::at_path(
             "/rules",
             "must have at most one anomaly brake",
         )]);
@@ -320,7 +324,7 @@ pub(crate) struct BacktestListView {
 )]
 pub(crate) async fn start_backtest(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     uri: Uri,
     body: Body<BacktestBody>,
 ) -> Result<Response, Failure> {
@@ -336,10 +340,10 @@ pub(crate) async fn start_backtest(
     );
     let (new, ()) = combine_results(new, query.finish())?;
     if is_estimate.unwrap_or(false) {
-        let plan = people.plan_backtest(&person, &new).await?;
+        let plan = people.plan_backtest(&user, &new).await?;
         return Ok(Json(EstimateView::new(&plan)).into_response());
     }
-    let run = people.start_backtest(&person, new).await?;
+    let run = people.start_backtest(&user, new).await?;
     Ok((StatusCode::ACCEPTED, Json(BacktestView::from(run))).into_response())
 }
 
@@ -350,9 +354,9 @@ pub(crate) async fn start_backtest(
 )]
 pub(crate) async fn list_backtests(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
 ) -> Result<Json<BacktestListView>, Failure> {
-    let runs = people.list_backtests(&person).await?;
+    let runs = people.list_backtests(&user).await?;
     let backtests: Vec<BacktestView> = runs.into_iter().map(BacktestView::from).collect();
     Ok(Json(BacktestListView {
         count: backtests.len(),
@@ -367,9 +371,9 @@ pub(crate) async fn list_backtests(
 )]
 pub(crate) async fn read_backtest(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     Id(id): Id<BacktestId>,
 ) -> Result<Json<BacktestView>, Failure> {
-    let run = people.read_backtest(&person, id).await?;
+    let run = people.read_backtest(&user, id).await?;
     Ok(Json(run.into()))
 }

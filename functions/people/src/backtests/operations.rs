@@ -45,10 +45,10 @@ pub(crate) struct BacktestPlan {
 
 impl People {
     /// Estimates a backtest's reads. Rejects a backtest of more than [`BacktestRun::MAX_DECISIONS`] decisions.
-    pub(crate) async fn plan_backtest(&self, person: &Caller, new: &NewBacktest) -> Result<BacktestPlan> {
-        let agents = self.select_tested_agents(person, &new.agents).await?;
+    pub(crate) async fn plan_backtest(&self, user: &Caller, new: &NewBacktest) -> Result<BacktestPlan> {
+        let agents = self.select_tested_agents(user, &new.agents).await?;
         let days = (Day::containing(new.from), Day::containing(new.to));
-        let sums = self.usage.read_sums_by_agent(&person.id, days.0, days.1).await?;
+        let sums = self.usage.read_sums_by_agent(&user.id, days.0, days.1).await?;
         let counts = agents.iter().filter_map(|agent| sums.get(agent));
         let decisions = counts.fold(0_u64, |sum, of| {
             let all = of.allowed.saturating_add(of.blocked).saturating_add(of.escalated);
@@ -70,15 +70,15 @@ impl People {
 
     /// Stores a backtest for `events` to run. Rejects the backtest if the user already has [`MAX_WAITING`] unfinished
     /// backtests.
-    pub(crate) async fn start_backtest(&self, person: &Caller, new: NewBacktest) -> Result<BacktestRun> {
+    pub(crate) async fn start_backtest(&self, user: &Caller, new: NewBacktest) -> Result<BacktestRun> {
         let act = Act::new(AuditKind::BacktestStarted);
-        self.audit_rejection(&person.acting, &act, self.store_backtest(person, &act, new))
+        self.audit_rejection(&user.acting, &act, self.store_backtest(user, &act, new))
             .await
     }
 
-    async fn store_backtest(&self, person: &Caller, act: &Act, new: NewBacktest) -> Result<BacktestRun> {
-        let plan = self.plan_backtest(person, &new).await?;
-        let others = self.usage.read_backtests(&person.id, LISTED).await?;
+    async fn store_backtest(&self, user: &Caller, action: &Act, new: NewBacktest) -> Result<BacktestRun> {
+        let plan = self.plan_backtest(user, &new).await?;
+        let others = self.usage.read_backtests(&user.id, LISTED).await?;
         let waiting = others.iter().filter(|run| run.next_agent().is_some());
         if waiting.count() >= MAX_WAITING {
             let message = format!("{MAX_WAITING} of your backtests are not done yet; wait for one of them");
@@ -87,7 +87,7 @@ impl People {
         let now = self.now();
         let run = BacktestRun {
             id: BacktestId::new_at(now, self.entropy.random_bytes()?),
-            owner: person.id.clone(),
+            owner: user.id.clone(),
             version: 1,
             created_at: now,
             from: new.from,
@@ -100,28 +100,28 @@ impl People {
             partial: 0,
             result: BacktestResult::default(),
         };
-        let act = act.clone().with_object(&run.id);
+        let act = action.clone().with_object(&run.id);
         let changes = AuditChanges::between(None, Some(run.audit_members()));
-        let entry = self.audit_entry(&person.acting, &act, changes)?;
+        let entry = self.audit_entry(&user.acting, &act, changes)?;
         self.usage.put_backtest(&run, &entry).await?;
         Ok(run)
     }
 
     /// Reads a user's backtest. The error is `not_found` if the user has no backtest with this id.
-    pub(crate) async fn read_backtest(&self, person: &Caller, id: BacktestId) -> Result<BacktestRun> {
-        let run = self.usage.read_backtest(&person.id, id).await?;
+    pub(crate) async fn read_backtest(&self, user: &Caller, id: BacktestId) -> Result<BacktestRun> {
+        let run = self.usage.read_backtest(&user.id, id).await?;
         run.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
     /// Lists the user's newest backtests.
-    pub(crate) async fn list_backtests(&self, person: &Caller) -> Result<Vec<BacktestRun>> {
-        self.usage.read_backtests(&person.id, LISTED).await
+    pub(crate) async fn list_backtests(&self, user: &Caller) -> Result<Vec<BacktestRun>> {
+        self.usage.read_backtests(&user.id, LISTED).await
     }
 
-    async fn select_tested_agents(&self, person: &Caller, agents: &TestedAgents) -> Result<Vec<AgentId>> {
+    async fn select_tested_agents(&self, user: &Caller, agents: &TestedAgents) -> Result<Vec<AgentId>> {
         let label = match agents {
             TestedAgents::Ids(ids) => {
-                let own = self.read_own_agents(person, ids.clone()).await?;
+                let own = self.read_own_agents(user, ids.clone()).await?;
                 if own.len() != ids.len() {
                     return Err(ErrorKind::NotFound.into());
                 }
@@ -136,7 +136,7 @@ impl People {
         let (mut found, mut from) = (Vec::new(), None);
         loop {
             let page = self
-                .list_agents(person, &filter, AgentOrder::OldestFirst, from, 100)
+                .list_agents(user, &filter, AgentOrder::OldestFirst, from, 100)
                 .await?;
             found.extend(page.items.iter().map(|owned| owned.agent().id));
             if found.len() > BacktestRun::MAX_AGENTS {

@@ -114,12 +114,12 @@ fn backtest_content(run: &BacktestRun, catalog: &Catalog) -> Markup {
 }
 
 /// Renders the tested limits.
-fn tested_limits(terms: &TestedLimits, catalog: &Catalog) -> Markup {
+fn tested_limits(tested_limits: &TestedLimits, catalog: &Catalog) -> Markup {
     let TestedLimits {
         rules,
         status,
         policies,
-    } = terms;
+    } = tested_limits;
     html! {
         ul {
             @if let Some(status) = status {

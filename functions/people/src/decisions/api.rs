@@ -206,10 +206,10 @@ pub(crate) struct DecisionStatement {
 )]
 pub(crate) async fn read_decision_statement(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     Id(id): Id<TransactionId>,
 ) -> Result<Json<DecisionStatement>, Failure> {
-    let decision = people.find_decision_in_history(&person, id).await?;
+    let decision = people.find_decision_in_history(&user, id).await?;
     let (found, inputs) = tokio::try_join!(
         people.read_statements(&decision),
         people.read_input_documents(&decision)
@@ -281,17 +281,17 @@ struct DifferenceView {
 )]
 pub(crate) async fn replay_decision(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     Id(id): Id<TransactionId>,
 ) -> Result<Json<ReplayView>, Failure> {
-    let decision = people.find_decision_in_history(&person, id).await?;
+    let decision = people.find_decision_in_history(&user, id).await?;
     let replayed = people.replay_decision(&decision).await?;
     Ok(Json(ReplayView::new(id, replayed)))
 }
 
 impl ReplayView {
-    fn new(id: TransactionId, replayed: ReplayResult) -> Self {
-        let (outcome, detail, inputs, differences) = match replayed {
+    fn new(id: TransactionId, replay: ReplayResult) -> Self {
+        let (outcome, detail, inputs, differences) = match replay {
             ReplayResult::Impossible(reason) => ("impossible", Some(reason), None, Vec::new()),
             ReplayResult::Made {
                 versions,

@@ -67,18 +67,18 @@ impl People {
     /// Reads an agent's settlement, if the user owned the agent when the settlement was authorized.
     pub(crate) async fn read_own_settlement(
         &self,
-        person: &Caller,
+        user: &Caller,
         agent: AgentId,
         id: SettlementId,
     ) -> Result<(KnownAgent, Settlement)> {
-        let agent = self.find_known_agent(person, agent).await?;
+        let agent = self.find_known_agent(user, agent).await?;
         let settlement = self
             .ledger
             .read_settlement_by_id(agent.id, id)
             .await?
             .ok_or(ErrorKind::NotFound)?;
         Ok((
-            KnownAgent::at_transfer(person, &agent, settlement.terms.transfers)?,
+            KnownAgent::at_transfer(user, &agent, settlement.terms.transfers)?,
             settlement,
         ))
     }
@@ -86,24 +86,24 @@ impl People {
     /// Reads a decision about the agent by its transaction id, if the user owned the agent at that time.
     pub(crate) async fn read_own_decision(
         &self,
-        person: &Caller,
+        user: &Caller,
         agent: AgentId,
         id: TransactionId,
     ) -> Result<(KnownAgent, LoggedDecision)> {
-        let agent = self.find_known_agent(person, agent).await?;
+        let agent = self.find_known_agent(user, agent).await?;
         let decision = self.read_decision(agent.id, id).await?;
         Ok((
-            KnownAgent::at_transfer(person, &agent, decision.transfer_count())?,
+            KnownAgent::at_transfer(user, &agent, decision.transfer_count())?,
             decision,
         ))
     }
 
     /// Reads the decision with this transaction id from the user's decision history.
-    pub(crate) async fn find_decision_in_history(&self, person: &Caller, id: TransactionId) -> Result<LoggedDecision> {
-        let entry = self.usage.find_entry(&person.id, id.uuid()).await?;
+    pub(crate) async fn find_decision_in_history(&self, user: &Caller, id: TransactionId) -> Result<LoggedDecision> {
+        let entry = self.usage.find_entry(&user.id, id.uuid()).await?;
         let entry = entry.filter(|entry| entry.transaction == id);
         let agent = entry.ok_or(ErrorKind::NotFound)?.agent;
-        let (_, decision) = self.read_own_decision(person, agent, id).await?;
+        let (_, decision) = self.read_own_decision(user, agent, id).await?;
         Ok(decision)
     }
 
@@ -229,13 +229,13 @@ impl People {
     async fn read_decision_inputs(
         &self,
         decision: &LoggedDecision,
-        recorded: &RecordedDecision,
+        recorded_decision: &RecordedDecision,
     ) -> Result<Option<StoredInputs>> {
-        let Some((versions, service)) = recorded.inputs.zip(decision.service_id()) else {
+        let Some((versions, service)) = recorded_decision.inputs.zip(decision.service_id()) else {
             return Ok(None);
         };
         let of = (decision.agent_id(), service);
-        let policy = recorded.policy_version;
+        let policy = recorded_decision.policy_version;
         self.usage
             .read_replay_inputs(&self.ledger, &self.catalog_table, of, policy, versions)
             .await

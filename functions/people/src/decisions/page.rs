@@ -59,7 +59,7 @@ fn decision_page(
     decision: &LoggedDecision,
     call: Option<&CallDescription>,
     catalog: &Catalog,
-    replayed: Option<&ReplayResult>,
+    replay: Option<&ReplayResult>,
 ) -> Markup {
     let entry = HistoryEntry::new(decision, &agent.name, &agent.labels);
     layout.html_page(
@@ -74,17 +74,17 @@ fn decision_page(
             @if let Some(checks) = recorded_checks(decision) {
                 h2 { "Checks" }
                 (phrases::checks_table(checks))
-                (replay_section(replayed))
+                (replay_section(replay))
             }
         },
     )
 }
 
 /// Renders the button that starts a replay, or the replay's result.
-fn replay_section(replayed: Option<&ReplayResult>) -> Markup {
+fn replay_section(replay: Option<&ReplayResult>) -> Markup {
     html! {
         h2 id="replay" { "Replay" }
-        @match replayed {
+        @match replay {
             None => {
                 p { "Evaluates the decision again with the policy, the rules and the catalog entry of its time." }
                 form method="get" { button name="replay" value="1" { "Replay" } }

@@ -57,9 +57,9 @@ pub(crate) struct OfferList {
 )]
 pub(crate) async fn list_handovers(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
 ) -> Result<Json<OfferList>, Failure> {
-    let offers = people.list_handovers(&person).await?;
+    let offers = people.list_handovers(&user).await?;
     let handovers: Vec<OfferView> = offers.iter().map(OfferView::new).collect();
     Ok(Json(OfferList {
         count: handovers.len(),
@@ -81,11 +81,11 @@ pub(crate) async fn list_handovers(
 )]
 pub(crate) async fn accept_handover(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     Path(agent): Path<String>,
 ) -> Result<Response, Failure> {
     let owned = people
-        .accept_ownership_offer(&person, require_id(AgentId::parse(&agent))?)
+        .accept_ownership_offer(&user, require_id(AgentId::parse(&agent))?)
         .await?;
     Ok(people.agent_response(owned.agent()).await?)
 }

@@ -8,27 +8,27 @@ use purser_api::Reply;
 use purser_domain::{RuleId, ServiceId};
 
 /// Handles `POST …/services/{service}/versions/{version}/restore`: restores an earlier version of a policy.
-pub(crate) async fn submit_policy_restore(sent: AgentForm) -> Reply {
-    let service = sent.parse_path_parameter("service", ServiceId::parse)?;
-    let version = sent.parse_path_parameter("version", cursor::parse_version_cursor)?;
-    let mut form = sent.parse_form(FormName::Plain);
-    let owned = sent.agent_with_reason(&mut form);
+pub(crate) async fn submit_policy_restore(request: AgentForm) -> Reply {
+    let service = request.parse_path_parameter("service", ServiceId::parse)?;
+    let version = request.parse_path_parameter("version", cursor::parse_version_cursor)?;
+    let mut form = request.parse_form(FormName::Plain);
+    let owned = request.agent_with_reason(&mut form);
     let Some((if_match, owned)) = form.parse_version().zip(owned) else {
-        return sent.show_form_again(form).await;
+        return request.show_form_again(form).await;
     };
-    let restored = sent.people.restore_policy(&owned, if_match, service, version).await;
-    sent.respond_to_form(form, restored, PageMessage::PolicySaved).await
+    let restored = request.people.restore_policy(&owned, if_match, service, version).await;
+    request.respond_to_form(form, restored, PageMessage::PolicySaved).await
 }
 
 /// Handles `POST …/versions/{version}/rules/{rule}/restore`: restores a rule from an earlier version of the agent.
-pub(crate) async fn submit_rule_restore(sent: AgentForm) -> Reply {
-    let version = sent.parse_path_parameter("version", cursor::parse_version_cursor)?;
-    let rule = sent.parse_path_parameter("rule", RuleId::parse)?;
-    let mut form = sent.parse_form(FormName::Plain);
-    let owned = sent.agent_with_reason(&mut form);
+pub(crate) async fn submit_rule_restore(request: AgentForm) -> Reply {
+    let version = request.parse_path_parameter("version", cursor::parse_version_cursor)?;
+    let rule = request.parse_path_parameter("rule", RuleId::parse)?;
+    let mut form = request.parse_form(FormName::Plain);
+    let owned = request.agent_with_reason(&mut form);
     let Some((if_match, owned)) = form.parse_version().zip(owned) else {
-        return sent.show_form_again(form).await;
+        return request.show_form_again(form).await;
     };
-    let restored = sent.people.restore_rule(owned, if_match, version, rule).await;
-    sent.respond_to_form(form, restored, PageMessage::RuleSaved).await
+    let restored = request.people.restore_rule(owned, if_match, version, rule).await;
+    request.respond_to_form(form, restored, PageMessage::RuleSaved).await
 }

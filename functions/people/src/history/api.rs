@@ -80,19 +80,19 @@ pub(crate) struct PolicyVersionView {
 }
 
 impl PolicyVersionView {
-    fn new(changed: &ChangedVersion<EnabledService>, owner: &str, now: Timestamp) -> Self {
-        let (record, mark) = (&changed.version.record, &changed.version.mark);
+    fn new(version: &ChangedVersion<EnabledService>, owner: &str, now: Timestamp) -> Self {
+        let (record, mark) = (&version.version.record, &version.version.mark);
         Self {
-            version: changed.version.version,
-            changed_at: changed.version.at.map(|at: Timestamp| at.to_string()),
+            version: version.version.version,
+            changed_at: version.version.at.map(|at: Timestamp| at.to_string()),
             edited_by: mark.by.as_ref().map(ToString::to_string),
             audit_id: mark.audit_id.map(|id| id.to_string()),
             edit_reason: mark.reason.as_ref().map(|reason| reason.as_str().to_owned()),
             enabled: record.enabled,
             policy: PolicyView::from_policy(&record.policy, owner, now),
-            changes: change_views(&changed.changes),
-            widens: changed.direction.widens,
-            narrows: changed.direction.narrows,
+            changes: change_views(&version.changes),
+            widens: version.direction.widens,
+            narrows: version.direction.narrows,
         }
     }
 }
@@ -141,18 +141,18 @@ pub(crate) struct RulesVersionView {
 }
 
 impl RulesVersionView {
-    fn new(changed: &ChangedVersion<Agent>) -> Self {
-        let (record, mark) = (&changed.version.record, &changed.version.mark);
+    fn new(version: &ChangedVersion<Agent>) -> Self {
+        let (record, mark) = (&version.version.record, &version.version.mark);
         Self {
-            version: changed.version.version,
-            changed_at: changed.version.at.map(|at: Timestamp| at.to_string()),
+            version: version.version.version,
+            changed_at: version.version.at.map(|at: Timestamp| at.to_string()),
             edited_by: mark.by.as_ref().map(ToString::to_string),
             audit_id: mark.audit_id.map(|id| id.to_string()),
             edit_reason: mark.reason.as_ref().map(|reason| reason.as_str().to_owned()),
             rules: audited_rules(record).into_iter().collect(),
-            changes: change_views(&changed.changes),
-            widens: changed.direction.widens,
-            narrows: changed.direction.narrows,
+            changes: change_views(&version.changes),
+            widens: version.direction.widens,
+            narrows: version.direction.narrows,
         }
     }
 }

@@ -114,22 +114,22 @@ impl People {
         &self,
         owned: &OwnedAgent,
         service: ServiceId,
-        slice: PageRequest<u64>,
+        page_request: PageRequest<u64>,
         other: Option<u64>,
     ) -> Result<History<EnabledService>> {
-        let rows = (slice.before, slice.limit.saturating_add(1));
+        let rows = (page_request.before, page_request.limit.saturating_add(1));
         let versions = self
             .usage
             .read_policy_versions(&self.ledger, owned.agent(), service, rows)
             .await?;
-        if versions.is_empty() && slice.before.is_none() {
+        if versions.is_empty() && page_request.before.is_none() {
             return Err(ErrorKind::NotFound.into());
         }
         let other = match other {
             None => None,
             Some(version) => Some(self.read_policy_version(owned, service, version).await?),
         };
-        Ok(History::new(versions, slice.limit, other.as_ref(), &POLICIES))
+        Ok(History::new(versions, page_request.limit, other.as_ref(), &POLICIES))
     }
 
     /// Lists the versions of an agent's record, each with the differences of the rules from the version `other`, or
@@ -137,10 +137,10 @@ impl People {
     pub(crate) async fn read_rules_history(
         &self,
         owned: &OwnedAgent,
-        slice: PageRequest<u64>,
+        page_request: PageRequest<u64>,
         other: Option<u64>,
     ) -> Result<History<Agent>> {
-        let rows = (slice.before, slice.limit.saturating_add(1));
+        let rows = (page_request.before, page_request.limit.saturating_add(1));
         let versions = self
             .usage
             .read_agent_versions(&self.ledger, owned.agent(), rows)
@@ -149,7 +149,7 @@ impl People {
             None => None,
             Some(version) => Some(self.read_agent_version(owned, version).await?),
         };
-        Ok(History::new(versions, slice.limit, other.as_ref(), &RULES))
+        Ok(History::new(versions, page_request.limit, other.as_ref(), &RULES))
     }
 
     async fn read_policy_version(

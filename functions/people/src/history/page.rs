@@ -155,9 +155,9 @@ fn comparison_form(
     agent: AgentId,
     service: Option<ServiceId>,
     mut numbers: Vec<u64>,
-    compared: Option<&(u64, u64, (AuditChanges, Direction))>,
+    comparison: Option<&(u64, u64, (AuditChanges, Direction))>,
 ) -> Markup {
-    numbers.extend(compared.iter().flat_map(|(from, to, _)| [*from, *to]));
+    numbers.extend(comparison.iter().flat_map(|(from, to, _)| [*from, *to]));
     numbers.sort_unstable_by(|one, other| other.cmp(one));
     numbers.dedup();
     let (newest, next) = (numbers.first().copied(), numbers.get(1).copied());
@@ -174,12 +174,12 @@ fn comparison_form(
         @if next.is_some() {
             form.row-actions method="get" action=(format!("{}/history", paths::agent_path(agent))) {
                 @if let Some(service) = service { input type="hidden" name="service" value=(service); }
-                (select("from", "From", compared.map(|(from, ..)| *from).or(next)))
-                (select("to", "to", compared.map(|(_, to, _)| *to).or(newest)))
+                (select("from", "From", comparison.map(|(from, ..)| *from).or(next)))
+                (select("to", "to", comparison.map(|(_, to, _)| *to).or(newest)))
                 button type="submit" { "Compare" }
             }
         }
-        @if let Some((from, to, (changes, direction))) = compared {
+        @if let Some((from, to, (changes, direction))) = comparison {
             div.message role="status" {
                 p { strong { "From version " (from) " to version " (to) ". " } (direction_text(*direction)) }
                 (change_list(changes))
@@ -280,11 +280,11 @@ fn version_headline<T>(
     }
 }
 
-fn version_differences(title: &str, current: AuditFields, then: AuditFields) -> Markup {
+fn version_differences(title: &str, current: AuditFields, previous: AuditFields) -> Markup {
     html! {
         details.fold {
             summary { (title) }
-            (change_list(&AuditChanges::between(Some(current), Some(then))))
+            (change_list(&AuditChanges::between(Some(current), Some(previous))))
         }
     }
 }

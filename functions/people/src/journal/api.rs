@@ -101,10 +101,10 @@ pub(crate) struct JournalParameters {
 )]
 pub(crate) async fn list_decisions(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     QueryOf(query, _): QueryOf<JournalParameters>,
 ) -> Result<Json<DecisionList>, Failure> {
-    let (page, edition, complete_until) = read_history_page(&people, &person, HistoryList::Decisions, query).await?;
+    let (page, edition, complete_until) = read_history_page(&people, &user, HistoryList::Decisions, query).await?;
     let decisions = page.items.iter().map(|entry| DecisionRow::new(entry, &edition.catalog));
     let decisions: Vec<DecisionRow> = decisions.collect();
     Ok(Json(DecisionList {
@@ -131,10 +131,10 @@ pub(crate) async fn list_decisions(
 )]
 pub(crate) async fn list_settlements(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     QueryOf(query, _): QueryOf<JournalParameters>,
 ) -> Result<Json<SettlementList>, Failure> {
-    let (page, _, complete_until) = read_history_page(&people, &person, HistoryList::Settlements, query).await?;
+    let (page, _, complete_until) = read_history_page(&people, &user, HistoryList::Settlements, query).await?;
     let settlements: Vec<SettlementView> = page.items.iter().filter_map(SettlementView::from_entry).collect();
     Ok(Json(SettlementList {
         count: settlements.len(),
@@ -146,7 +146,7 @@ pub(crate) async fn list_settlements(
 
 type Listed = (Page<HistoryEntry, Uuid>, Arc<CatalogVersion>, Option<String>);
 
-async fn read_history_page(people: &People, person: &Caller, list: HistoryList, mut query: Query) -> Result<Listed> {
+async fn read_history_page(people: &People, user: &Caller, list: HistoryList, mut query: Query) -> Result<Listed> {
     let service = query.parse_text("service_id");
     let filter = HistoryFilter::from_query(&mut query, |_| None);
     let slice = parse_page_request(&mut query, cursor::parse_uuid_cursor);
@@ -157,7 +157,7 @@ async fn read_history_page(people: &People, person: &Caller, list: HistoryList, 
         service: service.transpose()?,
         ..filter
     };
-    let page = people.read_history_page(person, list, &filter, slice);
+    let page = people.read_history_page(user, list, &filter, slice);
     let (page, complete_until) = tokio::join!(page, people.history_complete_until());
     Ok((page?, edition, complete_until.map(|until| until.to_string())))
 }

@@ -22,24 +22,24 @@ impl People {
     /// may be shorter although more pages follow.
     pub(crate) async fn read_history_page(
         &self,
-        person: &Caller,
+        user: &Caller,
         list: HistoryList,
         filter: &HistoryFilter,
-        slice: PageRequest<Uuid>,
+        page_request: PageRequest<Uuid>,
     ) -> Result<Page<HistoryEntry, Uuid>> {
         let slice = PageRequest {
-            before: filter.span.start_position(slice.before),
-            ..slice
+            before: filter.span.start_position(page_request.before),
+            ..page_request
         };
         let is_filtered = !filter.is_unfiltered(list);
         let keep = is_filtered.then_some(|entry: &HistoryEntry| filter.filter_entry(list, entry));
         let Some(agent) = filter.agent else {
             return self
                 .usage
-                .read_history_page(&person.id, filter.index_partition(), slice, keep)
+                .read_history_page(&user.id, filter.index_partition(), slice, keep)
                 .await;
         };
-        let owned = self.read_own_agent(person, agent).await?;
+        let owned = self.read_own_agent(user, agent).await?;
         let (name, labels) = (owned.agent().name.as_str(), &owned.agent().labels);
         let transfers = owned.agent().transfer_count();
         let before_transfer = owned
@@ -86,7 +86,7 @@ impl People {
     /// the file is full. Returns the cursor at which to continue, or `None` at the end.
     pub(crate) async fn export_history(
         &self,
-        person: &Caller,
+        user: &Caller,
         list: HistoryList,
         filter: &HistoryFilter,
         mut before: Option<Uuid>,
@@ -97,7 +97,7 @@ impl People {
         for _ in 0..PAGES {
             let limit = READ_AT_ONCE;
             let page = self
-                .read_history_page(person, list, filter, PageRequest { before, limit })
+                .read_history_page(user, list, filter, PageRequest { before, limit })
                 .await?;
             for entry in &page.items {
                 if !write(entry) {

@@ -173,8 +173,8 @@ fn history_url(path: &str, filter: &HistoryFilter, cursor: Option<Uuid>) -> Stri
     crate::address::path_with_query(path, parameters.chain(own))
 }
 
-fn list_page(layout: &Layout, shown: &DecisionListPage<'_>) -> Markup {
-    let (list, filter) = (shown.list, &shown.filter);
+fn list_page(layout: &Layout, shown_page: &DecisionListPage<'_>) -> Markup {
+    let (list, filter) = (shown_page.list, &shown_page.filter);
     let page = |cursor| history_url(list.page_path(), filter, cursor);
     layout.html_page(
         list.page_title(),
@@ -188,15 +188,15 @@ fn list_page(layout: &Layout, shown: &DecisionListPage<'_>) -> Markup {
             @if list == HistoryList::Settlements {
                 p { "The payments that your agents were authorized to make, their state on the chain, and payouts to you." }
             }
-            (behind_warning(shown.complete_until))
-            (list_filters(shown, layout.problem.is_some()))
+            (behind_warning(shown_page.complete_until))
+            (list_filters(shown_page, layout.problem.is_some()))
             @if layout.problem.is_some() { (invalid_filter_text()) }
-            @else if shown.page.items.is_empty() { p.empty { (empty_list_text(shown)) } }
-            @else { (row::decisions_table(layout, &format!("{}, newest first", list.page_title()), &shown.page.items, shown.catalog)) }
+            @else if shown_page.page.items.is_empty() { p.empty { (empty_list_text(shown_page)) } }
+            @else { (row::decisions_table(layout, &format!("{}, newest first", list.page_title()), &shown_page.page.items, shown_page.catalog)) }
             (first_and_next_links(
                 "Pages",
-                shown.is_continued.then(|| ("Newest", page(None))),
-                shown.page.next.map(|older| (if shown.page.items.len() < 25 { "Search older entries" } else { "Older" }, page(Some(older)))),
+                shown_page.is_continued.then(|| ("Newest", page(None))),
+                shown_page.page.next.map(|older| (if shown_page.page.items.len() < 25 { "Search older entries" } else { "Older" }, page(Some(older)))),
             ))
         },
     )
@@ -211,16 +211,16 @@ pub(crate) fn behind_warning(complete_until: Option<Timestamp>) -> Markup {
     }
 }
 
-fn empty_list_text(shown: &DecisionListPage<'_>) -> &'static str {
-    match (shown.page.next.is_some(), shown.filter == HistoryFilter::default()) {
+fn empty_list_text(page: &DecisionListPage<'_>) -> &'static str {
+    match (page.page.next.is_some(), page.filter == HistoryFilter::default()) {
         (true, _) => "None of the entries searched so far matches these filters. Older ones may.",
         (false, true) => "There are no entries yet.",
         (false, false) => "No entry matches these filters.",
     }
 }
 
-fn list_filters(shown: &DecisionListPage<'_>, open: bool) -> Markup {
-    let (list, filter) = (shown.list, &shown.filter);
+fn list_filters(page: &DecisionListPage<'_>, is_open: bool) -> Markup {
+    let (list, filter) = (page.list, &page.filter);
     let amount = |amount: Option<Amount>| amount.map(Amount::to_usdc).unwrap_or_default();
     let is_filtered = *filter != HistoryFilter::default();
     let fields = html! {
@@ -235,7 +235,7 @@ fn list_filters(shown: &DecisionListPage<'_>, open: bool) -> Markup {
         (filter_select("status", "status", "State", "All states", ReceiptStatus::ALL.iter().map(|status| {
             (status.name().to_owned(), html! { (state_label(*status)) }, filter.status == Some(*status))
         })))
-        (filter_select("service", "service_id", "Service", "All services", shown.catalog.services().iter().map(|service| {
+        (filter_select("service", "service_id", "Service", "All services", page.catalog.services().iter().map(|service| {
             (service.id.to_string(), html! { (escape_hidden_characters(&service.name)) }, filter.service == Some(service.id))
         })))
         @if list == HistoryList::Decisions && filter.reason.is_some() {
@@ -246,7 +246,12 @@ fn list_filters(shown: &DecisionListPage<'_>, open: bool) -> Markup {
         (text_field("max", "max", "To $", &amount(filter.most)))
         (date_fields(filter.span.from, filter.span.to))
     };
-    filter_form(list.page_path(), open, is_filtered.then_some(list.page_path()), &fields)
+    filter_form(
+        list.page_path(),
+        is_open,
+        is_filtered.then_some(list.page_path()),
+        &fields,
+    )
 }
 
 const fn state_label(status: ReceiptStatus) -> &'static str {

@@ -10,46 +10,50 @@ use purser_domain::{KeyId, KeyScope};
 
 /// Handles `POST …/keys`. The response is the page with the new key, because a redirect cannot carry the key. If the
 /// page is reloaded, the browser sends the same version again, so no second key is created.
-pub(crate) async fn submit_new_key(sent: AgentForm) -> Reply {
-    let edition = sent.people.current_catalog().await?;
-    let is_limited = !sent.parse_form(FormName::Plain).field_text("limited").is_empty();
-    let mut form = sent.parse_form(if is_limited {
+pub(crate) async fn submit_new_key(request: AgentForm) -> Reply {
+    let edition = request.people.current_catalog().await?;
+    let is_limited = !request.parse_form(FormName::Plain).field_text("limited").is_empty();
+    let mut form = request.parse_form(if is_limited {
         FormName::LimitedKey
     } else {
         FormName::Plain
     });
     let scope = if is_limited {
-        parse_key_scope(&mut form, &edition.catalog, sent.people.now())
+        parse_key_scope(&mut form, &edition.catalog, request.people.now())
     } else {
         Some(KeyScope::default())
     };
     let Some((scope, if_match)) = scope.zip(form.parse_version()) else {
-        return sent.show_form_again(form).await;
+        return request.show_form_again(form).await;
     };
-    match sent.people.create_key(sent.owned.clone(), if_match, scope).await {
-        Ok(issued) => sent.show_new_key(&issued.agent, issued.text).await,
-        Err(error) => sent.show_rejected_key_form(form, error).await,
+    match request.people.create_key(request.owned.clone(), if_match, scope).await {
+        Ok(issued) => request.show_new_key(&issued.agent, issued.text).await,
+        Err(error) => request.show_rejected_key_form(form, error).await,
     }
 }
 
 /// Handles `POST …/keys/{key}/rotate`.
-pub(crate) async fn submit_key_rotation(sent: AgentForm) -> Reply {
-    let key = sent.parse_path_parameter("key", KeyId::parse)?;
-    let mut form = sent.parse_form(FormName::Rotate(key));
+pub(crate) async fn submit_key_rotation(request: AgentForm) -> Reply {
+    let key = request.parse_path_parameter("key", KeyId::parse)?;
+    let mut form = request.parse_form(FormName::Rotate(key));
     let Some((overlap, if_match)) = form.parse_overlap().zip(form.parse_version()) else {
-        return sent.show_form_again(form).await;
+        return request.show_form_again(form).await;
     };
-    match sent.people.rotate_key(sent.owned.clone(), if_match, key, overlap).await {
-        Ok(rotation) => sent.show_new_key(&rotation.issued.agent, rotation.issued.text).await,
-        Err(error) => sent.show_rejected_key_form(form, error).await,
+    match request
+        .people
+        .rotate_key(request.owned.clone(), if_match, key, overlap)
+        .await
+    {
+        Ok(rotation) => request.show_new_key(&rotation.issued.agent, rotation.issued.text).await,
+        Err(error) => request.show_rejected_key_form(form, error).await,
     }
 }
 
 /// Handles `POST …/keys/{key}/revoke`. The form sends no version, because revoking a stolen key must succeed even while
 /// another user updates the agent.
-pub(crate) async fn submit_key_revocation(sent: AgentForm) -> Reply {
-    let key = sent.parse_path_parameter("key", KeyId::parse)?;
-    let (owned, _) = sent.people.revoke_key(sent.owned, Precondition::Any, key).await?;
+pub(crate) async fn submit_key_revocation(form: AgentForm) -> Reply {
+    let key = form.parse_path_parameter("key", KeyId::parse)?;
+    let (owned, _) = form.people.revoke_key(form.owned, Precondition::Any, key).await?;
     Ok(redirect_with_notice(
         &paths::agent_path(owned.agent().id),
         PageMessage::KeyRevoked,

@@ -79,10 +79,10 @@ pub(crate) struct ListedKeyView {
 }
 
 impl ListedKeyView {
-    fn new(agent: AgentId, listed: &ListedKey) -> Self {
+    fn new(agent: AgentId, key: &ListedKey) -> Self {
         Self {
-            record: KeyView::new(agent, &listed.key, listed.status),
-            last_used_at: listed.last_used_at.map(|at| at.to_string()),
+            record: KeyView::new(agent, &key.key, key.status),
+            last_used_at: key.last_used_at.map(|at| at.to_string()),
         }
     }
 }
@@ -211,13 +211,13 @@ purser_api::field! {
     json!({"type": "integer", "format": "int32", "minimum": 0, "maximum": Agent::LONGEST_OVERLAP.secs()})
 }
 
-fn new_key_view(issued: IssuedKey, now: Timestamp) -> NewKeyView {
-    let agent = issued.agent.agent();
+fn new_key_view(key: IssuedKey, now: Timestamp) -> NewKeyView {
+    let agent = key.agent.agent();
     NewKeyView {
         agent_id: agent.id.to_string(),
         version: agent.version,
-        record: KeyView::new(agent.id, &issued.key, issued.key.status(now)),
-        key: issued.text,
+        record: KeyView::new(agent.id, &key.key, key.key.status(now)),
+        key: key.text,
     }
 }
 

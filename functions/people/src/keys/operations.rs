@@ -130,8 +130,8 @@ fn issued_key(agent: OwnedAgent, new: NewKey) -> Result<IssuedKey> {
     })
 }
 
-fn key_rejection_error(refusal: KeyRejection) -> Error {
-    match refusal {
+fn key_rejection_error(rejection: KeyRejection) -> Error {
+    match rejection {
         KeyRejection::Unknown => ErrorKind::NotFound.into(),
         KeyRejection::Ended => Error::invalid(vec![ValidationError::at_path(
             "/keyId",

@@ -79,11 +79,11 @@ pub(crate) struct SentTest {
 }
 
 impl ChannelView {
-    fn new(own: &OwnNotificationSettings, channel: NoticeChannel, terms: &ChannelSettings) -> Self {
-        let kinds = terms.kinds.as_ref();
-        let ended = own.ended.get(&channel);
+    fn new(owned_settings: &OwnNotificationSettings, channel: NoticeChannel, settings: &ChannelSettings) -> Self {
+        let kinds = settings.kinds.as_ref();
+        let ended = owned_settings.ended.get(&channel);
         Self {
-            enabled: terms.enabled,
+            enabled: settings.enabled,
             kinds: kinds.map(|kinds| kinds.iter().map(|kind| kind.name()).collect()),
             ended_at: ended.map(|ended| ended.at.to_string()),
             ended_reason: ended.map(|ended| ended.reason.name()),
@@ -92,19 +92,19 @@ impl ChannelView {
 }
 
 impl NoticesView {
-    fn new(own: &OwnNotificationSettings, mails: bool) -> Self {
-        let settings = &own.settings;
+    fn new(owned_settings: &OwnNotificationSettings, sends_mail: bool) -> Self {
+        let settings = &owned_settings.settings;
         let slack = settings.terms.slack.as_ref();
         Self {
             version: settings.version,
             mail: MailView {
                 address: settings.address.as_ref().map(|address| address.as_str().to_owned()),
-                available: mails,
-                channel: ChannelView::new(own, NoticeChannel::Mail, &settings.terms.mail),
+                available: sends_mail,
+                channel: ChannelView::new(owned_settings, NoticeChannel::Mail, &settings.terms.mail),
             },
             slack: slack.map(|(place, terms)| SlackView {
                 host: place.host.clone(),
-                channel: ChannelView::new(own, NoticeChannel::Slack, terms),
+                channel: ChannelView::new(owned_settings, NoticeChannel::Slack, terms),
             }),
             usual_kinds: DEFAULT_NOTICES.iter().map(|kind| kind.name()).collect(),
         }
@@ -209,9 +209,9 @@ pub(crate) fn parse_settings_update(body: &Value) -> purser_domain::Result<Notif
 )]
 pub(crate) async fn read_notification_settings(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
 ) -> Result<Response, Failure> {
-    let own = people.read_notification_settings(&person).await?;
+    let own = people.read_notification_settings(&user).await?;
     Ok(notification_settings_response(&people, &own))
 }
 
@@ -227,16 +227,14 @@ pub(crate) async fn read_notification_settings(
 )]
 pub(crate) async fn replace_notification_settings(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     if_match: IfMatch,
     body: Body<NoticesBody>,
 ) -> Result<Response, Failure> {
-    let own = people.read_notification_settings(&person).await?;
+    let own = people.read_notification_settings(&user).await?;
     let edit = body.json().and_then(|body| parse_settings_update(&body));
     let (edit, if_match) = body_with_version(edit, if_match.into_precondition())?;
-    let own = people
-        .update_notification_settings(&person, own, if_match, &edit)
-        .await?;
+    let own = people.update_notification_settings(&user, own, if_match, &edit).await?;
     Ok(notification_settings_response(&people, &own))
 }
 
@@ -247,12 +245,15 @@ pub(crate) async fn replace_notification_settings(
         (status = 202, body = SentTest, description = "The notification was queued. Purser sends the notification within seconds. If Purser sent another notification recently, the test notification is sent some minutes after that notification."),
     )
 )]
-pub(crate) async fn test_notifications(State(people): State<Arc<People>>, person: Caller) -> Result<Response, Failure> {
-    let channels = people.request_test_notification(&person).await?;
+pub(crate) async fn test_notifications(State(people): State<Arc<People>>, user: Caller) -> Result<Response, Failure> {
+    let channels = people.request_test_notification(&user).await?;
     let channels = channels.into_iter().map(NoticeChannel::name).collect();
     Ok((StatusCode::ACCEPTED, Json(SentTest { channels })).into_response())
 }
 
-fn notification_settings_response(people: &People, own: &OwnNotificationSettings) -> Response {
-    with_etag(own.settings.version, Json(NoticesView::new(own, people.mails)))
+fn notification_settings_response(people: &People, owned_settings: &OwnNotificationSettings) -> Response {
+    with_etag(
+        owned_settings.settings.version,
+        Json(NoticesView::new(owned_settings, people.mails)),
+    )
 }

@@ -43,25 +43,25 @@ pub(crate) struct SlackUpdate {
 impl People {
     /// Reads the user's notification settings. If the user's token contains a verified mail address, the settings
     /// contain this address.
-    pub(crate) async fn read_notification_settings(&self, person: &Caller) -> Result<OwnNotificationSettings> {
-        let mut settings = self.webhooks.read_notification_settings(&person.id).await?;
-        if let MailClaim::Verified(address) = &person.mail {
+    pub(crate) async fn read_notification_settings(&self, user: &Caller) -> Result<OwnNotificationSettings> {
+        let mut settings = self.webhooks.read_notification_settings(&user.id).await?;
+        if let MailClaim::Verified(address) = &user.mail {
             settings.address = Some(address.clone());
         }
         let ended = self.webhooks.list_ended_channels(&settings).await?;
         Ok(OwnNotificationSettings { settings, ended })
     }
 
-    /// Stores the identity provider's claim about the user's mail address at `said_at`: a verified address, or that the
+    /// Stores the identity provider's claim about the user's mail address at `signed_in_at`: a verified address, or that the
     /// address is no longer verified. A failed write is only logged, because the next sign-in repeats the claim.
-    pub(crate) async fn store_mail_address(&self, person: &UserId, mail: &MailClaim, said_at: Timestamp) {
-        let address = match mail {
+    pub(crate) async fn store_mail_address(&self, user: &UserId, claim: &MailClaim, signed_in_at: Timestamp) {
+        let address = match claim {
             MailClaim::Verified(address) => Some(address),
             MailClaim::Unverified => None,
             MailClaim::Absent => return,
         };
-        match self.webhooks.store_mail_address(person, address, said_at).await {
-            Ok(true) => info!(%person, "notices.address_kept"),
+        match self.webhooks.store_mail_address(user, address, signed_in_at).await {
+            Ok(true) => info!(person = %user, "notices.address_kept"),
             Ok(false) => {}
             Err(error) => warn!(cause = %error, "notices.address_not_kept"),
         }
@@ -70,16 +70,15 @@ impl People {
     /// Replaces the settings. An update that sends more notifications to an incoming webhook requires a recent sign-in.
     pub(crate) async fn update_notification_settings(
         &self,
-        person: &Caller,
-        own: OwnNotificationSettings,
+        user: &Caller,
+        owned_settings: OwnNotificationSettings,
         if_match: Precondition,
-        edit: &NotificationSettingsUpdate,
+        update: &NotificationSettingsUpdate,
     ) -> Result<OwnNotificationSettings> {
-        self.store_mail_address(&person.id, &person.mail, person.signed_in_at)
-            .await;
+        self.store_mail_address(&user.id, &user.mail, user.signed_in_at).await;
         let act = Act::new(AuditKind::NoticesEdited);
-        let edited = self.store_notification_settings(person, own.settings, if_match, &act, edit);
-        let settings = self.audit_rejection(&person.acting, &act, edited).await?;
+        let edited = self.store_notification_settings(user, owned_settings.settings, if_match, &act, update);
+        let settings = self.audit_rejection(&user.acting, &act, edited).await?;
         let ended = self.webhooks.list_ended_channels(&settings).await?;
         Ok(OwnNotificationSettings { settings, ended })
     }
@@ -87,49 +86,49 @@ impl People {
     /// Applies the update. After a conflict, tries again while `if_match` matches the stored version.
     async fn store_notification_settings(
         &self,
-        person: &Caller,
+        user: &Caller,
         mut settings: NotificationSettings,
         if_match: Precondition,
-        act: &Act,
-        edit: &NotificationSettingsUpdate,
+        action: &Act,
+        update: &NotificationSettingsUpdate,
     ) -> Result<NotificationSettings> {
         let mut backoff = Backoff::new();
         loop {
             if_match.check_version(settings.version)?;
-            let (terms, new) = self.updated_settings(&settings, edit)?;
+            let (terms, new) = self.updated_settings(&settings, update)?;
             if terms.reach_further_than(&settings.terms) {
-                self.limits.require_recent_sign_in(person.signed_in_at, self.now())?;
+                self.limits.require_recent_sign_in(user.signed_in_at, self.now())?;
             }
-            let new = self.encrypt_webhook_url(person, new).await?;
+            let new = self.encrypt_webhook_url(user, new).await?;
             let url_of = |terms: &NotificationPreferences| terms.slack.as_ref().map(|(place, _)| place.url);
             let old = url_of(&settings.terms).filter(|old| url_of(&terms) != Some(*old));
             let next = settings.clone().with_settings(terms);
             let changes = AuditChanges::between(Some(settings.audit_members()), Some(next.audit_members()));
-            let entry = self.audit_entry(&person.acting, act, changes)?;
+            let entry = self.audit_entry(&user.acting, action, changes)?;
             match self
                 .webhooks
                 .update_notification_settings(&next, new.as_ref(), old, &entry)
                 .await?
             {
                 UpdateResult::Stored => {
-                    info!(person = %person.id, "notices.edited");
+                    info!(person = %user.id, "notices.edited");
                     return Ok(next);
                 }
                 UpdateResult::Conflict => backoff.wait_for_retry().await?,
             }
-            settings = self.webhooks.read_notification_settings(&person.id).await?;
+            settings = self.webhooks.read_notification_settings(&user.id).await?;
         }
     }
 
     /// Encrypts a new URL for the store.
     async fn encrypt_webhook_url(
         &self,
-        person: &Caller,
+        user: &Caller,
         new: Option<(NoticeUrlId, &WebhookUrl)>,
     ) -> Result<Option<NewNotificationUrl>> {
         let Some((id, url)) = new else { return Ok(None) };
         let of = SecretOf::NoticeUrl {
-            person: person.id.clone(),
+            person: user.id.clone(),
             url: id,
         };
         let url = self.secrets_key.encrypt(&of, url.to_string().as_bytes()).await?;
@@ -139,15 +138,15 @@ impl People {
     /// Returns the settings after the update, and the id and the URL of a new incoming webhook.
     fn updated_settings<'a>(
         &self,
-        present: &NotificationSettings,
-        edit: &'a NotificationSettingsUpdate,
+        current: &NotificationSettings,
+        update: &'a NotificationSettingsUpdate,
     ) -> Result<(NotificationPreferences, Option<(NoticeUrlId, &'a WebhookUrl)>)> {
         let mut problems = Vec::new();
         let mut new = None;
-        let slack = match &edit.slack {
+        let slack = match &update.slack {
             None => None,
             Some(SlackUpdate { url: None, terms }) => {
-                let place = present.terms.slack.as_ref().map(|(place, _)| place.clone());
+                let place = current.terms.slack.as_ref().map(|(place, _)| place.clone());
                 if place.is_none() {
                     problems.push(ValidationError::at_path(
                         "/slack/url",
@@ -170,7 +169,7 @@ impl People {
             }
         };
         let terms = NotificationPreferences {
-            mail: edit.mail.clone(),
+            mail: update.mail.clone(),
             slack,
         };
         problems.extend(terms.validation_errors());
@@ -183,10 +182,9 @@ impl People {
 
     /// Requests a test notification for the enabled channels, and returns these channels. Pending notifications are
     /// sent with the test.
-    pub(crate) async fn request_test_notification(&self, person: &Caller) -> Result<Vec<NoticeChannel>> {
-        self.store_mail_address(&person.id, &person.mail, person.signed_in_at)
-            .await;
-        let settings = self.webhooks.read_notification_settings(&person.id).await?;
+    pub(crate) async fn request_test_notification(&self, user: &Caller) -> Result<Vec<NoticeChannel>> {
+        self.store_mail_address(&user.id, &user.mail, user.signed_in_at).await;
+        let settings = self.webhooks.read_notification_settings(&user.id).await?;
         let kind = EventKind::WebhookTest;
         let on = settings
             .channels_for(kind)
@@ -196,7 +194,7 @@ impl People {
             return Ok(on);
         }
         let request = NotificationRequest {
-            person: person.id.clone(),
+            person: user.id.clone(),
             of: NotificationSource::Test(DeliveryId::new_at(self.now(), self.entropy.random_bytes()?)),
         };
         self.notice_requests.send(&request).await?;

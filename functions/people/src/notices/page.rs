@@ -47,13 +47,16 @@ pub(crate) async fn redirect_to_notifications() -> Response {
 }
 
 /// Handles `POST /dashboard/notices`: saves the notification settings.
-pub(crate) async fn submit_notification_settings(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
-    let mut form = posted.parse_form(FormName::Notices);
-    let own = people.read_notification_settings(&posted.session.person).await?;
+pub(crate) async fn submit_notification_settings(
+    State(people): State<Arc<People>>,
+    verified_form: VerifiedForm,
+) -> Reply {
+    let mut form = verified_form.parse_form(FormName::Notices);
+    let own = people.read_notification_settings(&verified_form.session.person).await?;
     let edit = parse_settings_form(&mut form, own.settings.terms.slack.is_some());
-    let person = &posted.session.person;
+    let person = &verified_form.session.person;
     let Some((edit, if_match)) = edit.zip(form.parse_version()) else {
-        return show_rejected_settings(&people, &posted, StatusCode::BAD_REQUEST, form, None).await;
+        return show_rejected_settings(&people, &verified_form, StatusCode::BAD_REQUEST, form, None).await;
     };
     let Err(error) = people.update_notification_settings(person, own, if_match, &edit).await else {
         return Ok(redirect_with_notice(PAGE, PageMessage::ChannelsSaved));
@@ -67,14 +70,14 @@ pub(crate) async fn submit_notification_settings(State(people): State<Arc<People
         ErrorKind::VersionConflict { .. } => Some(CONFLICT.to_owned()),
         _ => return Err(failure),
     };
-    show_rejected_settings(&people, &posted, failure.status(), form, problem).await
+    show_rejected_settings(&people, &verified_form, failure.status(), form, problem).await
 }
 
 const CONFLICT: &str = "These settings were changed elsewhere after you opened the page, so nothing was saved. The page shows the current settings. Your input is kept in the form.";
 
 /// Handles `POST /dashboard/notices/test`: requests a test notification on the enabled channels.
-pub(crate) async fn submit_test_notification(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
-    let channels = people.request_test_notification(&posted.session.person).await?;
+pub(crate) async fn submit_test_notification(State(people): State<Arc<People>>, form: VerifiedForm) -> Reply {
+    let channels = people.request_test_notification(&form.session.person).await?;
     let notice = if channels.is_empty() {
         PageMessage::NoChannelOn
     } else {
@@ -86,16 +89,16 @@ pub(crate) async fn submit_test_notification(State(people): State<Arc<People>>, 
 /// Shows the page in its current state, with the rejected form.
 async fn show_rejected_settings(
     people: &People,
-    posted: &VerifiedForm,
+    verified_form: &VerifiedForm,
     status: StatusCode,
     form: Form,
-    problem: Option<String>,
+    message: Option<String>,
 ) -> Reply {
-    let own = people.read_notification_settings(&posted.session.person).await?;
+    let own = people.read_notification_settings(&verified_form.session.person).await?;
     let layout = Layout {
-        problem,
+        problem: message,
         typed: Some(form),
-        ..Layout::new(&posted.session, people.now())
+        ..Layout::new(&verified_form.session, people.now())
     };
     Ok((status, notifications_page(&layout, &own, people.mails)).into_response())
 }
@@ -127,8 +130,8 @@ fn parse_channel_form(form: &mut Form, name: &str) -> Value {
     json!({"enabled": enabled, "kinds": (!is_usual).then_some(kinds)})
 }
 
-fn notifications_page(layout: &Layout, own: &OwnNotificationSettings, mails: bool) -> Markup {
-    let settings = &own.settings;
+fn notifications_page(layout: &Layout, owned_settings: &OwnNotificationSettings, sends_mail: bool) -> Markup {
+    let settings = &owned_settings.settings;
     let inputs = layout.form_inputs(FormName::Notices);
     let slack = settings.terms.slack.as_ref();
     let off = ChannelSettings::default();
@@ -145,12 +148,12 @@ fn notifications_page(layout: &Layout, own: &OwnNotificationSettings, mails: boo
             (version_input(settings.version))
             section aria-labelledby="mail-title" {
                 h2 id="mail-title" { "Mail" }
-                @match (&settings.address, mails) {
+                @match (&settings.address, sends_mail) {
                     (_, false) => p.empty { "This Purser sends no mail. Its operators can configure a sender." },
                     (None, true) => p.empty { "Your account has no verified mail address. Once it has one, sign in again." },
                     (Some(address), true) => p { "To " strong { (address.as_str()) } ", the verified address of your account." },
                 }
-                (ended_channel_message(layout, own, NoticeChannel::Mail))
+                (ended_channel_message(layout, owned_settings, NoticeChannel::Mail))
                 (channel_inputs(inputs, "mail", "Notify me by mail", &settings.terms.mail))
             }
             section aria-labelledby="slack-title" {
@@ -161,7 +164,7 @@ fn notifications_page(layout: &Layout, own: &OwnNotificationSettings, mails: boo
                         "Anyone who has the URL can post there, so it is kept and not shown again."
                     },
                 }
-                (ended_channel_message(layout, own, NoticeChannel::Slack))
+                (ended_channel_message(layout, owned_settings, NoticeChannel::Slack))
                 (inputs.optional_text_input("slack_url", if slack.is_some() { "Another Slack or Slack-compatible URL" } else { "Slack or Slack-compatible URL" }, "", WebhookUrl::MAX))
                 @if slack.is_some() { (inputs.optional_checkbox("slack_removed", "Remove it", false)) }
                 (channel_inputs(inputs, "slack", "Notify me there", slack.map_or(&off, |(_, terms)| terms)))
@@ -171,8 +174,8 @@ fn notifications_page(layout: &Layout, own: &OwnNotificationSettings, mails: boo
     })
 }
 
-fn channel_inputs(inputs: Inputs<'_>, name: &str, label: &str, terms: &ChannelSettings) -> Markup {
-    let chosen = terms.event_kinds();
+fn channel_inputs(inputs: Inputs<'_>, name: &str, label: &str, settings: &ChannelSettings) -> Markup {
+    let chosen = settings.event_kinds();
     let options: Vec<BoxOption> = notifiable_kinds()
         .map(|kind| BoxOption {
             value: kind.name().to_owned(),
@@ -182,7 +185,7 @@ fn channel_inputs(inputs: Inputs<'_>, name: &str, label: &str, terms: &ChannelSe
         .collect();
     let more = chosen != DEFAULT_NOTICES.into();
     html! {
-        (inputs.optional_checkbox(&format!("{name}_on"), label, terms.enabled))
+        (inputs.optional_checkbox(&format!("{name}_on"), label, settings.enabled))
         details.fold open[inputs.has_posted_form() || more] {
             summary { "Choose events (" (chosen.len()) ")" }
             (inputs.checkboxes(&format!("{name}_kinds"), "Events", USUAL, &options))
@@ -190,9 +193,9 @@ fn channel_inputs(inputs: Inputs<'_>, name: &str, label: &str, terms: &ChannelSe
     }
 }
 
-fn ended_channel_message(layout: &Layout, own: &OwnNotificationSettings, channel: NoticeChannel) -> Markup {
+fn ended_channel_message(layout: &Layout, owned_settings: &OwnNotificationSettings, channel: NoticeChannel) -> Markup {
     html! {
-        @if let Some(ended) = own.ended.get(&channel) {
+        @if let Some(ended) = owned_settings.ended.get(&channel) {
             p.warning {
                 @match ended.reason {
                     NoticeEnd::MailRefused => { "The mail service refused mail for this address" }

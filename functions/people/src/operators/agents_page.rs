@@ -45,9 +45,9 @@ pub(crate) async fn redirect_to_operator_agent(Path(path): Path<HashMap<String, 
 }
 
 /// Handles `POST …/{agent}/offer`: offers the agent to a new owner.
-pub(crate) async fn submit_agent_offer(sent: OperatorForm) -> Reply {
-    let agent = sent.parse_path_parameter("agent", AgentId::parse)?;
-    let mut form = sent.parse_form(OperatorFormName::Offer);
+pub(crate) async fn submit_agent_offer(request: OperatorForm) -> Reply {
+    let agent = request.parse_path_parameter("agent", AgentId::parse)?;
+    let mut form = request.parse_form(OperatorFormName::Offer);
     let to = UserId::parse(form.field_text("to"));
     if to.is_none() {
         form.add_error("to", "New owner: enter the person’s ID, 64 hexadecimal digits.");
@@ -58,7 +58,7 @@ pub(crate) async fn submit_agent_offer(sent: OperatorForm) -> Reply {
     }
     let is_confirmed = form.require_checked("confirmed", "Compare the person’s ID and check the box.");
     let Some((to, reason)) = to.zip(reason).filter(|_| is_confirmed) else {
-        return show_form_again(sent, agent, form).await;
+        return show_form_again(request, agent, form).await;
     };
     let act = OperatorAct::OfferAgent {
         agent_id: agent.uuid(),
@@ -69,19 +69,19 @@ pub(crate) async fn submit_agent_offer(sent: OperatorForm) -> Reply {
         done: PageMessage::AgentOffered,
         awaits_second: PageMessage::OfferAwaitsSecond,
     };
-    perform_agent_act(sent, agent, form, act, notices).await
+    perform_agent_act(request, agent, form, act, notices).await
 }
 
 /// Handles `POST …/{agent}/withdraw-offer`: withdraws the agent's ownership transfer offer.
-pub(crate) async fn submit_offer_withdrawal(sent: OperatorForm) -> Reply {
-    let agent = sent.parse_path_parameter("agent", AgentId::parse)?;
-    let mut form = sent.parse_form(OperatorFormName::WithdrawOffer);
+pub(crate) async fn submit_offer_withdrawal(request: OperatorForm) -> Reply {
+    let agent = request.parse_path_parameter("agent", AgentId::parse)?;
+    let mut form = request.parse_form(OperatorFormName::WithdrawOffer);
     if !form.require_checked("confirmed", "Check the box.") {
-        return show_form_again(sent, agent, form).await;
+        return show_form_again(request, agent, form).await;
     }
     let act = OperatorAct::WithdrawOffer { agent_id: agent.uuid() };
     perform_agent_act(
-        sent,
+        request,
         agent,
         form,
         act,
@@ -91,19 +91,19 @@ pub(crate) async fn submit_offer_withdrawal(sent: OperatorForm) -> Reply {
 }
 
 /// Handles `POST …/{agent}/reconcile`: requests the reconciliation of a settlement.
-pub(crate) async fn submit_reconcile_request(sent: OperatorForm) -> Reply {
-    let agent = sent.parse_path_parameter("agent", AgentId::parse)?;
-    let mut form = sent.parse_form(OperatorFormName::Reconcile);
+pub(crate) async fn submit_reconcile_request(request: OperatorForm) -> Reply {
+    let agent = request.parse_path_parameter("agent", AgentId::parse)?;
+    let mut form = request.parse_form(OperatorFormName::Reconcile);
     let Some(settlement) = SettlementId::parse(form.field_text("settlement")) else {
         form.add_error("settlement", "Settlement: enter its ID, a UUID.");
-        return show_form_again(sent, agent, form).await;
+        return show_form_again(request, agent, form).await;
     };
     let act = OperatorAct::Reconcile {
         agent_id: agent.uuid(),
         settlement_id: settlement.uuid(),
     };
     perform_agent_act(
-        sent,
+        request,
         agent,
         form,
         act,
@@ -112,24 +112,26 @@ pub(crate) async fn submit_reconcile_request(sent: OperatorForm) -> Reply {
     .await
 }
 
-async fn show_form_again(sent: OperatorForm, agent: AgentId, form: Form) -> Reply {
+async fn show_form_again(request: OperatorForm, agent: AgentId, form: Form) -> Reply {
     let page = async |people: &People, layout: Layout| render_agents_page(people, &layout, &agent.to_string()).await;
-    sent.show_form_again(form, page).await
+    request.show_form_again(form, page).await
 }
 
 async fn perform_agent_act(
-    sent: OperatorForm,
+    request: OperatorForm,
     agent: AgentId,
     form: Form,
-    act: OperatorAct,
-    notices: ActMessages,
+    action: OperatorAct,
+    messages: ActMessages,
 ) -> Reply {
     let page = async |people: &People, layout: Layout| render_agents_page(people, &layout, &agent.to_string()).await;
-    sent.perform_act(form, act, notices, &agent_path(agent), page).await
+    request
+        .perform_act(form, action, messages, &agent_path(agent), page)
+        .await
 }
 
-async fn render_agents_page(people: &People, layout: &Layout, searched: &str) -> Result<Markup> {
-    let agent = match AgentId::parse(searched.trim()) {
+async fn render_agents_page(people: &People, layout: &Layout, query: &str) -> Result<Markup> {
+    let agent = match AgentId::parse(query.trim()) {
         Some(id) => people.ledger.read_agent_by_id(id).await?,
         None => None,
     };
@@ -154,12 +156,12 @@ async fn render_agents_page(people: &People, layout: &Layout, searched: &str) ->
     };
     let content = html! {
         form.filters method="get" action=(AGENTS) role="search" aria-label="Filters" {
-            (search_field("agents", "ID of the agent", searched))
+            (search_field("agents", "ID of the agent", query))
             button type="submit" { "Show" }
         }
         @match &found {
             Some((agent, offer, freeze)) => (agent_section(layout, agent, offer.as_ref(), freeze.as_ref(), acts)),
-            None if searched.is_empty() => p.empty { "Enter the ID of an agent, as its owner’s page, a receipt or the log shows it." },
+            None if query.is_empty() => p.empty { "Enter the ID of an agent, as its owner’s page, a receipt or the log shows it." },
             None => p.empty { "There is no agent with this ID." },
         }
     };
@@ -171,7 +173,7 @@ fn agent_section(
     agent: &Agent,
     offer: Option<&OwnershipOffer>,
     freeze: Option<&OperatorFreeze>,
-    acts: bool,
+    has_actions: bool,
 ) -> Markup {
     html! {
         section.card aria-labelledby="agent-title" {
@@ -196,7 +198,7 @@ fn agent_section(
                     } }
                 }
             }
-            @if acts { (agent_forms(layout, agent, offer)) }
+            @if has_actions { (agent_forms(layout, agent, offer)) }
         }
     }
 }

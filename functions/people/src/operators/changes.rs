@@ -163,12 +163,12 @@ fn delayed_change_row(layout: &Layout, change: &Waiting<'_>, network: Network) -
     }
 }
 
-fn changed_quote_row(layout: &Layout, asked: &ChangedQuote<'_>, network: Network) -> Markup {
+fn changed_quote_row(layout: &Layout, quote: &ChangedQuote<'_>, network: Network) -> Markup {
     let ChangedQuote {
         service,
         operation,
         answer,
-    } = asked;
+    } = quote;
     html! {
         tr {
             (operation_heading(service, operation))

@@ -57,9 +57,12 @@ pub(crate) struct ActMessages {
 
 impl ActMessages {
     /// Creates the message for an action that never needs a second operator.
-    pub(crate) const fn for_single_operator(done: PageMessage) -> Self {
-        let awaits_second = done;
-        Self { done, awaits_second }
+    pub(crate) const fn for_single_operator(success_message: PageMessage) -> Self {
+        let awaits_second = success_message;
+        Self {
+            done: success_message,
+            awaits_second,
+        }
     }
 }
 
@@ -77,16 +80,19 @@ impl OperatorForm {
     pub(crate) async fn perform_act(
         self,
         mut form: Form,
-        act: OperatorAct,
-        notices: ActMessages,
+        action: OperatorAct,
+        messages: ActMessages,
         path: &str,
         page: impl AsyncFnOnce(&People, Layout) -> Result<Markup>,
     ) -> Reply {
         let person = &self.posted.session.person;
-        let answer = self.people.send_operator_act(person, self.caller.clone(), act).await?;
+        let answer = self
+            .people
+            .send_operator_act(person, self.caller.clone(), action)
+            .await?;
         let (status, problem) = match answer {
-            OperatorResponse::Done {} => return Ok(redirect_with_notice(path, notices.done)),
-            OperatorResponse::AwaitsSecond {} => return Ok(redirect_with_notice(path, notices.awaits_second)),
+            OperatorResponse::Done {} => return Ok(redirect_with_notice(path, messages.done)),
+            OperatorResponse::AwaitsSecond {} => return Ok(redirect_with_notice(path, messages.awaits_second)),
             OperatorResponse::NotAnOperator {} => (StatusCode::FORBIDDEN, Some(NOT_AN_OPERATOR.to_owned())),
             OperatorResponse::NotFound {} => (StatusCode::NOT_FOUND, Some(NOT_FOUND.to_owned())),
             OperatorResponse::VersionConflict {} => (StatusCode::PRECONDITION_FAILED, Some(CONFLICT.to_owned())),
@@ -122,11 +128,11 @@ impl OperatorForm {
         &self,
         status: StatusCode,
         form: Form,
-        problem: Option<String>,
+        message: Option<String>,
         page: impl AsyncFnOnce(&People, Layout) -> Result<Markup>,
     ) -> Reply {
         let layout = Layout {
-            problem,
+            problem: message,
             typed: Some(form),
             ..Layout::new(&self.posted.session, self.people.now())
         };

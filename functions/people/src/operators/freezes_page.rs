@@ -36,8 +36,8 @@ pub(crate) async fn redirect_to_freezes() -> Response {
 }
 
 /// Handles `POST /dashboard/operator/freezes`: freezes an agent, an owner's agents, or the deployment.
-pub(crate) async fn submit_freeze(sent: OperatorForm) -> Reply {
-    let mut form = sent.parse_form(OperatorFormName::Freeze);
+pub(crate) async fn submit_freeze(request: OperatorForm) -> Reply {
+    let mut form = request.parse_form(OperatorFormName::Freeze);
     let target = parse_freeze_target(&mut form, "id");
     let reason = OperatorReason::parse(form.field_text("reason"));
     if reason.is_none() {
@@ -45,7 +45,7 @@ pub(crate) async fn submit_freeze(sent: OperatorForm) -> Reply {
     }
     let is_confirmed = form.require_checked("confirmed", "Check the box: a freeze refuses payments at once.");
     let Some((target, reason)) = target.zip(reason).filter(|_| is_confirmed) else {
-        return sent
+        return request
             .show_form_again(form, async |people, layout| render_freezes_page(people, &layout).await)
             .await;
     };
@@ -54,7 +54,7 @@ pub(crate) async fn submit_freeze(sent: OperatorForm) -> Reply {
         reason: reason.as_str().to_owned(),
     };
     perform_freeze_act(
-        sent,
+        request,
         form,
         act,
         ActMessages::for_single_operator(PageMessage::OperatorFroze),
@@ -63,16 +63,16 @@ pub(crate) async fn submit_freeze(sent: OperatorForm) -> Reply {
 }
 
 /// Handles `POST /dashboard/operator/freezes/end`: ends a freeze.
-pub(crate) async fn submit_unfreeze(sent: OperatorForm) -> Reply {
-    let row = sent
+pub(crate) async fn submit_unfreeze(request: OperatorForm) -> Reply {
+    let row = request
         .parse_form(OperatorFormName::EndFreeze(0))
         .field_text("row")
         .parse();
-    let mut form = sent.parse_form(OperatorFormName::EndFreeze(row.unwrap_or(usize::MAX)));
+    let mut form = request.parse_form(OperatorFormName::EndFreeze(row.unwrap_or(usize::MAX)));
     let target = parse_freeze_target(&mut form, "");
     let is_confirmed = form.require_checked("confirmed", "Check the box: payments are allowed again.");
     let Some(target) = target.filter(|_| is_confirmed) else {
-        return sent
+        return request
             .show_form_again(form, async |people, layout| render_freezes_page(people, &layout).await)
             .await;
     };
@@ -83,12 +83,12 @@ pub(crate) async fn submit_unfreeze(sent: OperatorForm) -> Reply {
         done: PageMessage::OperatorUnfroze,
         awaits_second: PageMessage::UnfreezeAwaitsSecond,
     };
-    perform_freeze_act(sent, form, act, notices).await
+    perform_freeze_act(request, form, act, notices).await
 }
 
-async fn perform_freeze_act(sent: OperatorForm, form: Form, act: OperatorAct, notices: ActMessages) -> Reply {
+async fn perform_freeze_act(request: OperatorForm, form: Form, action: OperatorAct, messages: ActMessages) -> Reply {
     let page = async |people: &People, layout: Layout| render_freezes_page(people, &layout).await;
-    sent.perform_act(form, act, notices, FREEZES, page).await
+    request.perform_act(form, action, messages, FREEZES, page).await
 }
 
 /// Reads the freeze target from the inputs `scope` and `id`. The error for an invalid target is shown at the input

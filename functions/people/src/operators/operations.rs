@@ -12,25 +12,25 @@ impl People {
     /// recorded in the user's audit log. All other results are recorded in the operators' audit log.
     pub(crate) async fn send_operator_act(
         &self,
-        person: &Caller,
+        user: &Caller,
         ids: CallerIds,
-        act: OperatorAct,
+        action: OperatorAct,
     ) -> Result<OperatorResponse> {
         let internal = self.internal.as_ref().ok_or(ErrorKind::NotFound)?;
-        let recent = async { self.limits.require_recent_sign_in(person.signed_in_at, self.now()) };
-        self.audit_rejection(&person.acting, &audit_act(&act), recent).await?;
-        internal.perform_act(ids, BrowserAct::new(&person.acting, act)).await
+        let recent = async { self.limits.require_recent_sign_in(user.signed_in_at, self.now()) };
+        self.audit_rejection(&user.acting, &audit_act(&action), recent).await?;
+        internal.perform_act(ids, BrowserAct::new(&user.acting, action)).await
     }
 }
 
 /// Returns the audit row's description of the action.
-fn audit_act(act: &OperatorAct) -> Act {
+fn audit_act(action: &OperatorAct) -> Act {
     let frozen = |kind, target: &FreezeScope| match target {
         FreezeScope::Agent(agent) => Act::new(kind).on_agent(AgentId::from_uuid(*agent)),
         FreezeScope::Owner(owner) => Act::new(kind).with_object(owner),
         FreezeScope::Deployment => Act::new(kind).with_object(&"deployment"),
     };
-    match act {
+    match action {
         OperatorAct::AcceptChange(at) => Act::new(AuditKind::PaymentChangeAccepted).about_service(at.service()),
         OperatorAct::WithdrawChange(at) => Act::new(AuditKind::PaymentChangeWithdrawn).about_service(at.service()),
         OperatorAct::PinPayment { at, .. } => Act::new(AuditKind::PaymentPinned).about_service(at.service()),

@@ -49,14 +49,14 @@ pub(crate) async fn redirect_to_service(Path(path): Path<HashMap<String, String>
 }
 
 /// Handles `POST …/probe`: requests a probe of the service.
-pub(crate) async fn submit_probe_request(sent: OperatorForm) -> Reply {
-    let service = sent.parse_path_parameter("service", ServiceId::parse)?;
+pub(crate) async fn submit_probe_request(request: OperatorForm) -> Reply {
+    let service = request.parse_path_parameter("service", ServiceId::parse)?;
     let act = OperatorAct::RequestProbe {
         service_id: service.uuid(),
     };
-    let form = sent.parse_form(OperatorFormName::Probe);
+    let form = request.parse_form(OperatorFormName::Probe);
     perform_service_act(
-        sent,
+        request,
         service,
         form,
         act,
@@ -66,21 +66,21 @@ pub(crate) async fn submit_probe_request(sent: OperatorForm) -> Reply {
 }
 
 /// Handles `POST …/operations/{operation}/accept`: accepts the operation's delayed change as a second operator.
-pub(crate) async fn submit_change_acceptance(sent: OperatorForm) -> Reply {
+pub(crate) async fn submit_change_acceptance(form: OperatorForm) -> Reply {
     let accepts = |at| OperatorAct::AcceptChange(at);
     let notices = ActMessages::for_single_operator(PageMessage::ChangeAccepted);
-    submit_operation_act(sent, OperatorFormName::Accept, notices, |_, at| Some(accepts(at))).await
+    submit_operation_act(form, OperatorFormName::Accept, notices, |_, at| Some(accepts(at))).await
 }
 
 /// Handles `POST …/operations/{operation}/withdraw`: withdraws the operation's delayed change.
-pub(crate) async fn submit_change_withdrawal(sent: OperatorForm) -> Reply {
+pub(crate) async fn submit_change_withdrawal(form: OperatorForm) -> Reply {
     let withdraws = |at| OperatorAct::WithdrawChange(at);
     let notices = ActMessages::for_single_operator(PageMessage::ChangeWithdrawn);
-    submit_operation_act(sent, OperatorFormName::Withdraw, notices, |_, at| Some(withdraws(at))).await
+    submit_operation_act(form, OperatorFormName::Withdraw, notices, |_, at| Some(withdraws(at))).await
 }
 
 /// Handles `POST …/operations/{operation}/pin`: sets the operation's payment to the payment that a probe observed.
-pub(crate) async fn submit_probed_price(sent: OperatorForm) -> Reply {
+pub(crate) async fn submit_probed_price(request: OperatorForm) -> Reply {
     let notices = ActMessages {
         done: PageMessage::PaymentPinned,
         awaits_second: PageMessage::PinAwaitsSecond,
@@ -89,45 +89,47 @@ pub(crate) async fn submit_probed_price(sent: OperatorForm) -> Reply {
         let payment = parse_confirmed_payment(form)?;
         Some(OperatorAct::PinPayment { at, payment })
     };
-    submit_operation_act(sent, OperatorFormName::Pin, notices, pins).await
+    submit_operation_act(request, OperatorFormName::Pin, notices, pins).await
 }
 
 /// Performs a confirmed action on an operation, conditional on the service version in the form.
 async fn submit_operation_act(
-    sent: OperatorForm,
+    request: OperatorForm,
     name: fn(OperationUuid) -> OperatorFormName,
-    notices: ActMessages,
-    act: impl FnOnce(&mut Form, OperationAt) -> Option<OperatorAct>,
+    messages: ActMessages,
+    parse_action: impl FnOnce(&mut Form, OperationAt) -> Option<OperatorAct>,
 ) -> Reply {
-    let service = sent.parse_path_parameter("service", ServiceId::parse)?;
-    let operation = sent.parse_path_parameter("operation", OperationUuid::parse)?;
-    let mut form = sent.parse_form(name(operation));
+    let service = request.parse_path_parameter("service", ServiceId::parse)?;
+    let operation = request.parse_path_parameter("operation", OperationUuid::parse)?;
+    let mut form = request.parse_form(name(operation));
     let version = form.parse_version().and_then(|version| match version {
         Precondition::Version(version) => Some(version),
         Precondition::Any => None,
     });
     let is_confirmed = form.require_checked("confirmed", "Compare the payee and the price, and check the box.");
     let at = version.map(|version| OperationAt::new(service, operation, version));
-    let act = at.and_then(|at| act(&mut form, at)).filter(|_| is_confirmed);
+    let act = at.and_then(|at| parse_action(&mut form, at)).filter(|_| is_confirmed);
     let Some(act) = act else {
-        return sent
+        return request
             .show_form_again(form, async |people, layout| {
                 render_service_page(people, &layout, service).await
             })
             .await;
     };
-    perform_service_act(sent, service, form, act, notices).await
+    perform_service_act(request, service, form, act, messages).await
 }
 
 async fn perform_service_act(
-    sent: OperatorForm,
+    request: OperatorForm,
     service: ServiceId,
     form: Form,
-    act: OperatorAct,
-    notices: ActMessages,
+    action: OperatorAct,
+    messages: ActMessages,
 ) -> Reply {
     let page = async |people: &People, layout: Layout| render_service_page(people, &layout, service).await;
-    sent.perform_act(form, act, notices, &service_path(service), page).await
+    request
+        .perform_act(form, action, messages, &service_path(service), page)
+        .await
 }
 
 /// Parses the payment in the form's hidden inputs.

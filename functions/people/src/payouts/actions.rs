@@ -8,31 +8,33 @@ use purser_api::Reply;
 use purser_domain::Submission;
 
 /// Handles `POST …/payout-address`: sets the withdrawal address.
-pub(crate) async fn submit_withdrawal_address(sent: AgentForm) -> Reply {
-    let mut form = sent.parse_form(FormName::PayoutAddress);
+pub(crate) async fn submit_withdrawal_address(request: AgentForm) -> Reply {
+    let mut form = request.parse_form(FormName::PayoutAddress);
     let Some(address) = form.parse_address() else {
-        return sent.show_form_again(form).await;
+        return request.show_form_again(form).await;
     };
-    let named = sent
+    let named = request
         .people
-        .set_withdrawal_address(&sent.owned, sent.caller.clone(), address);
+        .set_withdrawal_address(&request.owned, request.caller.clone(), address);
     let named = named.await;
-    sent.respond_to_form(form, named, PageMessage::PayoutAddressNamed).await
+    request
+        .respond_to_form(form, named, PageMessage::PayoutAddressNamed)
+        .await
 }
 
 /// Handles `POST …/payout-address/remove`: removes the withdrawal address.
-pub(crate) async fn submit_address_removal(sent: AgentForm) -> Reply {
-    sent.people.remove_withdrawal_address(&sent.owned, sent.caller).await?;
+pub(crate) async fn submit_address_removal(form: AgentForm) -> Reply {
+    form.people.remove_withdrawal_address(&form.owned, form.caller).await?;
     Ok(redirect_with_notice(
-        &paths::agent_path(sent.owned.agent().id),
+        &paths::agent_path(form.owned.agent().id),
         PageMessage::PayoutAddressRemoved,
     ))
 }
 
 /// Handles `POST …/payouts`: withdraws money to the withdrawal address. The form contains an idempotency key, so a form
 /// that is submitted twice makes only one withdrawal.
-pub(crate) async fn submit_withdrawal(sent: AgentForm) -> Reply {
-    let mut form = sent.parse_form(FormName::PayOut);
+pub(crate) async fn submit_withdrawal(request: AgentForm) -> Reply {
+    let mut form = request.parse_form(FormName::PayOut);
     let amount = form.parse_withdrawal_amount();
     let is_confirmed = form.require_checked("confirmed", "Compare the address and check the box.");
     let key = form.field_text("idempotency_key").to_owned();
@@ -40,11 +42,11 @@ pub(crate) async fn submit_withdrawal(sent: AgentForm) -> Reply {
         form.add_error("", "The form is incomplete. Reload the page.");
     }
     let Some(amount) = amount.filter(|_| is_confirmed && !form.has_errors()) else {
-        return sent.show_form_again(form).await;
+        return request.show_form_again(form).await;
     };
-    match sent
+    match request
         .people
-        .withdraw_to_owner(&sent.owned, sent.caller.clone(), amount, &key)
+        .withdraw_to_owner(&request.owned, request.caller.clone(), amount, &key)
         .await
     {
         Ok(paid) => {
@@ -54,10 +56,10 @@ pub(crate) async fn submit_withdrawal(sent: AgentForm) -> Reply {
                 Some(Submission::Refused | Submission::Unanswered) => PageMessage::PayoutUnanswered,
             };
             Ok(redirect_with_notice(
-                &paths::receipt_path(sent.owned.agent().id, paid.settlement.id()),
+                &paths::receipt_path(request.owned.agent().id, paid.settlement.id()),
                 notice,
             ))
         }
-        Err(error) => sent.show_rejected_form(form, error).await,
+        Err(error) => request.show_rejected_form(form, error).await,
     }
 }

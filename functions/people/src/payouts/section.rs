@@ -35,34 +35,34 @@ pub(crate) fn withdrawal_section(layout: &Layout, page: &AgentPage<'_>, path: &s
     }
 }
 
-fn open_withdrawal_details(layout: &Layout, page: &AgentPage<'_>, open: &Settlement) -> Markup {
+fn open_withdrawal_details(layout: &Layout, page: &AgentPage<'_>, open_withdrawal: &Settlement) -> Markup {
     html! {
         p {
-            span.chip.wait { "under way" } " " (format_dollars(open.terms.amount)) " to " (labels::short_wallet_address(open.terms.pay_to)) ", completes or expires "
-            (relative_and_exact_time(open.terms.valid_before, layout.now)) " at the latest. "
-            a href=(paths::receipt_path(page.agent.id, open.id())) { "Show the receipt" }
+            span.chip.wait { "under way" } " " (format_dollars(open_withdrawal.terms.amount)) " to " (labels::short_wallet_address(open_withdrawal.terms.pay_to)) ", completes or expires "
+            (relative_and_exact_time(open_withdrawal.terms.valid_before, layout.now)) " at the latest. "
+            a href=(paths::receipt_path(page.agent.id, open_withdrawal.id())) { "Show the receipt" }
         }
     }
 }
 
-fn current_address_section(layout: &Layout, page: &AgentPage<'_>, named: &WithdrawalAddress, path: &str) -> Markup {
-    let is_good = layout.now >= named.good_from;
+fn current_address_section(layout: &Layout, page: &AgentPage<'_>, address: &WithdrawalAddress, path: &str) -> Markup {
+    let is_good = layout.now >= address.good_from;
     html! {
         dl.facts-list.wide {
-            div { dt { "Address" } dd { (labels::wallet_address(named.address)) } }
-            div { dt { "Set" } dd { (relative_and_exact_time(named.named_at, layout.now)) } }
+            div { dt { "Address" } dd { (labels::wallet_address(address.address)) } }
+            div { dt { "Set" } dd { (relative_and_exact_time(address.named_at, layout.now)) } }
             div {
                 dt { "Usable" }
                 dd {
                     @if is_good { span.chip.good { "now" } }
-                    @else { span.chip.wait { "not yet" } " from " (relative_and_exact_time(named.good_from, layout.now)) }
+                    @else { span.chip.wait { "not yet" } " from " (relative_and_exact_time(address.good_from, layout.now)) }
                 }
             }
         }
         @if page.freeze.is_some() {
             p.hint { "Payouts are stopped while an operator’s freeze is in force." }
         } @else if is_good && page.payouts.is_set_up && page.payouts.open.is_none() {
-            (withdrawal_form(layout, page, named.address, path))
+            (withdrawal_form(layout, page, address.address, path))
         }
         (layout.button_form(
             &format!("{path}/payout-address/remove"),

@@ -272,21 +272,21 @@ impl From<Comparison> for ComparisonView {
 }
 
 impl From<Counterexample> for RequestView {
-    fn from(example: Counterexample) -> Self {
+    fn from(counterexample: Counterexample) -> Self {
         Self {
-            service: example.service.to_string(),
-            operation_id: example.operation.to_string(),
-            amount_units: example.amount.units(),
-            hostname: example.host,
-            spent_units: example.history.spent.units(),
-            paid_calls: example.history.calls,
-            repeated: example.history.is_repeated,
-            spent_seconds_ago: example.history.ago.secs(),
-            new_payee: example.history.is_new_payee,
-            usual_price_units: example.history.usual_price.map(Amount::units),
-            at: example.at.map(|at| at.to_string()),
-            before: example.before.into(),
-            after: example.now.into(),
+            service: counterexample.service.to_string(),
+            operation_id: counterexample.operation.to_string(),
+            amount_units: counterexample.amount.units(),
+            hostname: counterexample.host,
+            spent_units: counterexample.history.spent.units(),
+            paid_calls: counterexample.history.calls,
+            repeated: counterexample.history.is_repeated,
+            spent_seconds_ago: counterexample.history.ago.secs(),
+            new_payee: counterexample.history.is_new_payee,
+            usual_price_units: counterexample.history.usual_price.map(Amount::units),
+            at: counterexample.at.map(|at| at.to_string()),
+            before: counterexample.before.into(),
+            after: counterexample.now.into(),
         }
     }
 }

@@ -91,11 +91,11 @@ impl People {
         self.run_in_user_slot(&agent.owner, preview).await
     }
 
-    /// Previews an update to the rules of `edited`.
+    /// Previews an update to the rules of `updated_agent`.
     pub(crate) async fn preview_rules(
         &self,
         owned: &OwnedAgent,
-        edited: Agent,
+        updated_agent: Agent,
         days: PreviewDays,
     ) -> Result<UpdatePreview> {
         let (edition, policies) =
@@ -108,7 +108,7 @@ impl People {
             agent,
             policies: policies.as_slice(),
         };
-        let preview = self.compare_limits(limits(owned.agent()), limits(&edited), &services, days);
+        let preview = self.compare_limits(limits(owned.agent()), limits(&updated_agent), &services, days);
         self.run_in_user_slot(&owned.agent().owner, preview).await
     }
 
@@ -116,12 +116,12 @@ impl People {
     async fn compare_limits(
         &self,
         current: AgentLimits<'_>,
-        proposed: AgentLimits<'_>,
+        proposed_limits: AgentLimits<'_>,
         services: &[&Service],
         days: PreviewDays,
     ) -> Result<UpdatePreview> {
         let agent = current.agent;
-        let comparison = compare_limits(&current, &proposed, services, self.network, self.now());
+        let comparison = compare_limits(&current, &proposed_limits, services, self.network, self.now());
         let since = self.usage.read_owned_since(agent).await?;
         let now = self.now();
         // One minute later than now, because another function's clock may be ahead.
@@ -137,7 +137,7 @@ impl People {
         if let (true, Some(oldest)) = (is_partial, decisions.last()) {
             from = oldest.decided_at();
         }
-        let mut backtest = Backtest::for_update(proposed_policy(&current), proposed_policy(&proposed));
+        let mut backtest = Backtest::for_update(proposed_policy(&current), proposed_policy(&proposed_limits));
         let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog_table, self.network, MAX_CALLS);
         let earlier = reads.count_earlier_payments(&mut backtest, agent, (since, from), MAX_DECISIONS);
         is_partial |= Box::pin(earlier).await?;

@@ -73,13 +73,13 @@ pub(crate) fn effect_summary(comparison: &Comparison, is_preview: bool) -> Marku
 }
 
 /// Describes a request that the proposed limits decide differently.
-fn counterexample_text(example: &Counterexample) -> Markup {
+fn counterexample_text(counterexample: &Counterexample) -> Markup {
     html! {
-        "A call of " code { (example.operation) } " of " strong { (example.service) } " for " (amount_text(example.amount))
-        @if let Some(host) = &example.host { ", for a page of " code { (host) } "," }
-        (history(&example.history))
-        @if let Some(at) = example.at { ", at " (exact_time(at)) "," }
-        " is now " (verdict_text(&example.before)) ", and would be " (verdict_text(&example.now)) "."
+        "A call of " code { (counterexample.operation) } " of " strong { (counterexample.service) } " for " (amount_text(counterexample.amount))
+        @if let Some(host) = &counterexample.host { ", for a page of " code { (host) } "," }
+        (history(&counterexample.history))
+        @if let Some(at) = counterexample.at { ", at " (exact_time(at)) "," }
+        " is now " (verdict_text(&counterexample.before)) ", and would be " (verdict_text(&counterexample.now)) "."
     }
 }
 
@@ -159,16 +159,16 @@ fn changed_decisions_table(differences: &Differences) -> Markup {
     }
 }
 
-fn changed_decisions_row(kind: &ChangedDecisionKind, flips: &ChangedDecisions) -> Markup {
-    let sum = Amount::from_units(flips.amount).unwrap_or(Amount::MAX);
+fn changed_decisions_row(kind: &ChangedDecisionKind, changed_decisions: &ChangedDecisions) -> Markup {
+    let sum = Amount::from_units(changed_decisions.amount).unwrap_or(Amount::MAX);
     let reason = kind.reason.split(':').next().unwrap_or_default().replace('_', " ");
     html! {
         tr {
             td { (labels::result_name(kind.recorded)) @if kind.tested == DecisionResult::Allow { ": " (reason) } }
             td { (labels::result_name(kind.tested)) @if kind.tested != DecisionResult::Allow { ": " (reason) } }
-            td.num { (flips.count) }
+            td.num { (changed_decisions.count) }
             td.num { (column_amount(sum)) }
-            td { a href=(paths::decision_path(flips.example.agent, flips.example.transaction)) { (exact_time(flips.example.at)) } }
+            td { a href=(paths::decision_path(changed_decisions.example.agent, changed_decisions.example.transaction)) { (exact_time(changed_decisions.example.at)) } }
         }
     }
 }

@@ -293,22 +293,22 @@ impl Listed for PeriodText {
 /// The maximum number of prices in a median. It equals the domain's `MAX_RECENT_PRICES`.
 const MAX_PRICES: u32 = 9;
 
-pub(crate) fn parse_whole_number(value: &Value, least: u32, most: u32) -> Result<u32, String> {
+pub(crate) fn parse_whole_number(value: &Value, min: u32, max: u32) -> Result<u32, String> {
     let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
-    let number = number.filter(|number| (least..=most).contains(number));
-    number.ok_or_else(|| format!("must be a whole number from {least} to {most}"))
+    let number = number.filter(|number| (min..=max).contains(number));
+    number.ok_or_else(|| format!("must be a whole number from {min} to {max}"))
 }
 
-fn parse_duration(value: &Value, least: Duration) -> Result<Duration, String> {
+fn parse_duration(value: &Value, min_duration: Duration) -> Result<Duration, String> {
     let length = parse_seconds(value).ok_or("must be a whole number of seconds")?;
-    RuleKind::check_duration(length, least).map(|()| length)
+    RuleKind::check_duration(length, min_duration).map(|()| length)
 }
 
-fn duration_schema(least: Duration) -> Value {
+fn duration_schema(min_duration: Duration) -> Value {
     json!({
         "type": "integer",
         "format": "int32",
-        "minimum": least.secs(),
+        "minimum": min_duration.secs(),
         "maximum": BUDGET_WINDOW_MAX.secs(),
     })
 }

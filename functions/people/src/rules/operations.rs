@@ -151,8 +151,8 @@ impl People {
 }
 
 /// Returns the error for a change that the agent's rules do not allow.
-pub(crate) fn rule_rejection_error(refusal: RuleRejection) -> Error {
-    let problem = match refusal {
+pub(crate) fn rule_rejection_error(rejection: RuleRejection) -> Error {
+    let problem = match rejection {
         RuleRejection::Unknown => return ErrorKind::NotFound.into(),
         RuleRejection::TooMany => {
             let message = format!("an agent has at most {} rules; remove one first", Agent::MAX_RULES);

@@ -293,10 +293,10 @@ fn add_rule_form(layout: &Layout, page: &AgentPage<'_>, kind: RuleForm, path: &s
     }
 }
 
-fn rule_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, kind: RuleForm, present: Option<&RuleKind>) -> Markup {
+fn rule_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, kind: RuleForm, current: Option<&RuleKind>) -> Markup {
     match kind {
         RuleForm::CategoryBlock => {
-            let blocked = match present {
+            let blocked = match current {
                 Some(RuleKind::CategoryBlock { categories }) => categories.as_slice(),
                 _ => &[],
             };
@@ -308,7 +308,7 @@ fn rule_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, kind: RuleForm, presen
             )
         }
         RuleForm::VendorAllowlist => {
-            let vendors = match present {
+            let vendors = match current {
                 Some(RuleKind::VendorAllowlist { vendors }) => vendors.as_slice(),
                 _ => &[],
             };
@@ -323,8 +323,8 @@ fn rule_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, kind: RuleForm, presen
             );
             inputs.text_area("vendors", "Pay only", &hint, &lines, 4)
         }
-        RuleForm::ApprovalRequired => approval_inputs(inputs, page, present),
-        RuleForm::AnomalyBrake => automatic_freeze_inputs(inputs, present),
+        RuleForm::ApprovalRequired => approval_inputs(inputs, page, current),
+        RuleForm::AnomalyBrake => automatic_freeze_inputs(inputs, current),
         RuleForm::BudgetLimit
         | RuleForm::CountLimit
         | RuleForm::MinimumInterval
@@ -332,18 +332,18 @@ fn rule_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, kind: RuleForm, presen
         | RuleForm::NewPayee
         | RuleForm::PriceAboveUsual
         | RuleForm::Schedule => html! {
-            (limit_inputs(inputs, kind, present))
-            (scope_inputs(inputs, page, present))
+            (limit_inputs(inputs, kind, current))
+            (scope_inputs(inputs, page, current))
         },
     }
 }
 
 /// Renders the inputs of a limit, except its services.
-fn limit_inputs(inputs: &Inputs<'_>, kind: RuleForm, present: Option<&RuleKind>) -> Markup {
+fn limit_inputs(inputs: &Inputs<'_>, kind: RuleForm, current: Option<&RuleKind>) -> Markup {
     let minutes = |minutes: u32| Duration::from_secs_u32(minutes.saturating_mul(60));
     match kind {
         RuleForm::CountLimit => {
-            let (count, window) = match present {
+            let (count, window) = match current {
                 Some(RuleKind::CountLimit { count, window }) => (*count, window.clone()),
                 _ => (10, minutes(60).into()),
             };
@@ -353,7 +353,7 @@ fn limit_inputs(inputs: &Inputs<'_>, kind: RuleForm, present: Option<&RuleKind>)
             }
         }
         RuleForm::BudgetLimit => {
-            let (limit, window) = match present {
+            let (limit, window) = match current {
                 Some(RuleKind::BudgetLimit { limit, window }) => (Some(*limit), window.clone()),
                 _ => (None, minutes(7 * 24 * 60).into()),
             };
@@ -363,14 +363,14 @@ fn limit_inputs(inputs: &Inputs<'_>, kind: RuleForm, present: Option<&RuleKind>)
             }
         }
         RuleForm::MinimumInterval => {
-            let interval = match present {
+            let interval = match current {
                 Some(RuleKind::MinimumInterval { interval, .. }) => *interval,
                 _ => minutes(1),
             };
             html! { div.caps { (duration_inputs(inputs, "interval", "Time between two payments", interval)) } }
         }
         RuleForm::DuplicateGuard => {
-            let (within, action) = match present {
+            let (within, action) = match current {
                 Some(RuleKind::DuplicateGuard { within, action, .. }) => (*within, *action),
                 _ => (minutes(10), LimitAction::Ask),
             };
@@ -380,7 +380,7 @@ fn limit_inputs(inputs: &Inputs<'_>, kind: RuleForm, present: Option<&RuleKind>)
             }
         }
         RuleForm::PriceAboveUsual => {
-            let (percent, over, action) = match present {
+            let (percent, over, action) = match current {
                 Some(RuleKind::PriceAboveUsual {
                     percent, over, action, ..
                 }) => (*percent, *over, *action),
@@ -398,7 +398,7 @@ fn limit_inputs(inputs: &Inputs<'_>, kind: RuleForm, present: Option<&RuleKind>)
             }
         }
         RuleForm::Schedule => {
-            let (zone, periods) = match present {
+            let (zone, periods) = match current {
                 Some(RuleKind::Schedule { schedule, .. }) => (
                     schedule.zone,
                     schedule.periods.iter().map(ToString::to_string).collect(),
@@ -438,8 +438,8 @@ fn window_inputs(inputs: &Inputs<'_>, window: &RuleWindow) -> Markup {
     }
 }
 
-fn duration_inputs(inputs: &Inputs<'_>, field: &str, label: &str, present: Duration) -> Markup {
-    let (count, unit) = whole_units(present);
+fn duration_inputs(inputs: &Inputs<'_>, field: &str, label: &str, current: Duration) -> Markup {
+    let (count, unit) = whole_units(current);
     let units = UNITS.map(|(name, _)| (name.to_owned(), name.to_owned()));
     html! {
         (inputs.number_input(field, label, count))
@@ -447,17 +447,17 @@ fn duration_inputs(inputs: &Inputs<'_>, field: &str, label: &str, present: Durat
     }
 }
 
-fn action_inputs(inputs: &Inputs<'_>, present: LimitAction) -> Markup {
+fn action_inputs(inputs: &Inputs<'_>, current: LimitAction) -> Markup {
     let options = [
         (LimitAction::Ask.name(), "Ask a person"),
         (LimitAction::Block.name(), "Refuse"),
     ];
-    inputs.radio_buttons("action", "Then", &options, present.name())
+    inputs.radio_buttons("action", "Then", &options, current.name())
 }
 
 /// Renders the checkboxes for the services to which a limit applies.
-fn scope_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, present: Option<&RuleKind>) -> Markup {
-    let services = present.and_then(RuleKind::service_slugs).unwrap_or_default();
+fn scope_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, current: Option<&RuleKind>) -> Markup {
+    let services = current.and_then(RuleKind::service_slugs).unwrap_or_default();
     html! {
         (inputs.checkboxes("service", "Only at these services", "None chosen: at any service.", &service_options(page, services)))
         (removed_service_options(page, services))
@@ -476,8 +476,8 @@ fn removed_service_options(page: &AgentPage<'_>, services: &[ServiceSlug]) -> Ma
     }
 }
 
-fn automatic_freeze_inputs(inputs: &Inputs<'_>, present: Option<&RuleKind>) -> Markup {
-    let brake = match present {
+fn automatic_freeze_inputs(inputs: &Inputs<'_>, current: Option<&RuleKind>) -> Markup {
+    let brake = match current {
         Some(RuleKind::AnomalyBrake(brake)) => Some(*brake),
         _ => None,
     };
@@ -491,8 +491,8 @@ fn automatic_freeze_inputs(inputs: &Inputs<'_>, present: Option<&RuleKind>) -> M
     }
 }
 
-fn approval_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, present: Option<&RuleKind>) -> Markup {
-    let (services, chosen, above) = match present {
+fn approval_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, current: Option<&RuleKind>) -> Markup {
+    let (services, chosen, above) = match current {
         Some(RuleKind::ApprovalRequired {
             services,
             categories,
@@ -512,21 +512,21 @@ fn approval_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, present: Option<&R
     }
 }
 
-fn category_options(chosen: &[Category]) -> Vec<BoxOption> {
+fn category_options(selected: &[Category]) -> Vec<BoxOption> {
     let option = |category: &Category| BoxOption {
         value: category.name().to_owned(),
         label: category.name().to_owned(),
-        present: chosen.contains(category),
+        present: selected.contains(category),
     };
     Category::ALL.iter().map(option).collect()
 }
 
 /// Returns the options for the agent's enabled services, and for all other services that the rule names.
-fn service_options(page: &AgentPage<'_>, chosen: &[ServiceSlug]) -> Vec<BoxOption> {
+fn service_options(page: &AgentPage<'_>, selected: &[ServiceSlug]) -> Vec<BoxOption> {
     let own = page.services.iter().filter(|governed| governed.record.enabled);
     let own = own.filter_map(|governed| page.catalog.find_by_id(governed.record.service));
     let mut services: Vec<&Service> = own.collect();
-    for named in chosen
+    for named in selected
         .iter()
         .filter_map(|slug| page.catalog.find_by_reference(slug.as_str()))
     {
@@ -537,7 +537,7 @@ fn service_options(page: &AgentPage<'_>, chosen: &[ServiceSlug]) -> Vec<BoxOptio
     let option = |service: &Service| BoxOption {
         value: service.slug.to_string(),
         label: service.name.clone(),
-        present: chosen.contains(&service.slug),
+        present: selected.contains(&service.slug),
     };
     services.into_iter().map(option).collect()
 }

@@ -32,8 +32,8 @@ pub(crate) struct FoundView {
 }
 
 impl From<&SearchResult> for FoundView {
-    fn from(found: &SearchResult) -> Self {
-        let (id, agent_id, name) = match found {
+    fn from(result: &SearchResult) -> Self {
+        let (id, agent_id, name) = match result {
             SearchResult::Agent(agent) => (agent.id.to_string(), Some(agent.id), Some(agent.name.clone())),
             SearchResult::Decision(entry) => {
                 let id = match entry.payment {
@@ -47,11 +47,11 @@ impl From<&SearchResult> for FoundView {
             SearchResult::Service(service) => (service.id.to_string(), None, Some(service.name.clone())),
         };
         Self {
-            kind: found.kind_name(),
+            kind: result.kind_name(),
             id,
             agent_id: agent_id.map(|id| id.to_string()),
             name,
-            path: found.page_path(),
+            path: result.page_path(),
         }
     }
 }
@@ -80,7 +80,7 @@ pub(crate) struct ResultsView {
 )]
 pub(crate) async fn search(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     uri: Uri,
 ) -> Result<Json<ResultsView>, Failure> {
     let mut query = Query::from_uri(&uri);
@@ -90,7 +90,7 @@ pub(crate) async fn search(
         format!("must be a text of at most {LONGEST} characters"),
     );
     query.finish()?;
-    let found = people.search_own_data(&person, &text.unwrap_or_default()).await?;
+    let found = people.search_own_data(&user, &text.unwrap_or_default()).await?;
     let results: Vec<FoundView> = found.iter().map(FoundView::from).collect();
     Ok(Json(ResultsView {
         count: results.len(),

@@ -73,18 +73,18 @@ impl SearchResult {
 
 impl People {
     /// Searches the user's own data. Returns an empty list if nothing matches.
-    pub(crate) async fn search_own_data(&self, person: &Caller, text: &str) -> Result<Vec<SearchResult>> {
+    pub(crate) async fn search_own_data(&self, user: &Caller, text: &str) -> Result<Vec<SearchResult>> {
         let text = text.trim();
         if text.is_empty() {
             return Ok(Vec::new());
         }
         if let Ok(id) = Uuid::try_parse(text) {
-            return self.find_by_id(person, id).await;
+            return self.find_by_id(user, id).await;
         }
         if let Some(hash) = TxHash::parse(&text.to_lowercase()) {
             let entries = self
                 .usage
-                .find_entries_by_transaction(&person.id, hash)
+                .find_entries_by_transaction(&user.id, hash)
                 .await?
                 .into_iter();
             return Ok(entries.map(|entry| SearchResult::Decision(Box::new(entry))).collect());
@@ -96,7 +96,7 @@ impl People {
             text: text.to_owned(),
             ..AgentFilter::default()
         };
-        let agents = self.list_agents(person, &filter, AgentOrder::NewestFirst, None, SHOWN);
+        let agents = self.list_agents(user, &filter, AgentOrder::NewestFirst, None, SHOWN);
         let (agents, edition) = tokio::try_join!(agents, self.current_catalog())?;
         let agents = agents
             .items
@@ -108,13 +108,13 @@ impl People {
     }
 
     /// Finds the agent, decision, settlement or approval with this id.
-    async fn find_by_id(&self, person: &Caller, id: Uuid) -> Result<Vec<SearchResult>> {
-        let agent = none_if_not_found(self.read_own_agent(person, AgentId::from_uuid(id)).await)?;
+    async fn find_by_id(&self, user: &Caller, id: Uuid) -> Result<Vec<SearchResult>> {
+        let agent = none_if_not_found(self.read_own_agent(user, AgentId::from_uuid(id)).await)?;
         if let Some(owned) = agent {
             return Ok(vec![SearchResult::Agent(Box::new(owned.agent().clone()))]);
         }
         let (entry, approval) = tokio::try_join!(
-            self.usage.find_entry(&person.id, id),
+            self.usage.find_entry(&user.id, id),
             self.ledger.read_approval_by_id(ApprovalId::from_uuid(id)),
         )?;
         let mut found: Vec<SearchResult> = entry
@@ -122,8 +122,8 @@ impl People {
             .map(|entry| SearchResult::Decision(Box::new(entry)))
             .collect();
         if let Some(approval) = approval
-            && none_if_not_found(self.read_own_agent(person, approval.agent).await)?.is_some()
-            && let Some(approval) = approval.for_current_owner(person.id.as_str(), self.now())
+            && none_if_not_found(self.read_own_agent(user, approval.agent).await)?.is_some()
+            && let Some(approval) = approval.for_current_owner(user.id.as_str(), self.now())
         {
             found.push(SearchResult::Approval(Box::new(approval)));
         }
@@ -131,8 +131,8 @@ impl People {
     }
 }
 
-fn none_if_not_found<T>(found: Result<T>) -> Result<Option<T>> {
-    match found {
+fn none_if_not_found<T>(result: Result<T>) -> Result<Option<T>> {
+    match result {
         Ok(found) => Ok(Some(found)),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound) => Ok(None),
         Err(error) => Err(error),

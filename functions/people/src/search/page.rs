@@ -31,7 +31,7 @@ pub(crate) async fn show_search_page(State(people): State<Arc<People>>, session:
     Ok(search_page(&layout, text.trim(), &found).into_response())
 }
 
-fn search_page(layout: &Layout, text: &str, found: &[SearchResult]) -> Markup {
+fn search_page(layout: &Layout, text: &str, results: &[SearchResult]) -> Markup {
     layout.html_page(
         "Search",
         NavItem::Search,
@@ -42,18 +42,18 @@ fn search_page(layout: &Layout, text: &str, found: &[SearchResult]) -> Markup {
                 button type="submit" { "Search" }
             }
             p.hint { "An id, a transaction hash, a payee’s address, a host, or a part of an agent’s or service’s name." }
-            @if text.is_empty() { } @else if found.is_empty() { p.empty { "Nothing of yours matches “" (text) "”." } } @else {
-                ul.rows { @for found in found { li.row { (search_result_row(found)) } } }
+            @if text.is_empty() { } @else if results.is_empty() { p.empty { "Nothing of yours matches “" (text) "”." } } @else {
+                ul.rows { @for found in results { li.row { (search_result_row(found)) } } }
             }
         },
     )
 }
 
-fn search_result_row(found: &SearchResult) -> Markup {
+fn search_result_row(result: &SearchResult) -> Markup {
     html! {
         div.row-main {
-            a href=(found.page_path()) {
-                @match found {
+            a href=(result.page_path()) {
+                @match result {
                     SearchResult::Agent(agent) => (escape_hidden_characters(&agent.name)),
                     SearchResult::Decision(entry) => { (amount_text(entry.amount)) " by " (escape_hidden_characters(&entry.agent_name)) ", " (exact_time(entry.at)) },
                     SearchResult::Approval(approval) => { "Approval of " (amount_text(approval.amount)) ", " (exact_time(approval.created_at)) },
@@ -61,7 +61,7 @@ fn search_result_row(found: &SearchResult) -> Markup {
                     SearchResult::Service(service) => { "Payments for " (escape_hidden_characters(&service.name)) },
                 }
             }
-            " " span.muted { (found.kind_name()) }
+            " " span.muted { (result.kind_name()) }
         }
     }
 }

@@ -105,9 +105,9 @@ impl PaymentChange {
 }
 
 impl ServiceView {
-    fn new(agent: &Agent, governed: &GovernedService, catalog: &Catalog, people: &People) -> Self {
+    fn new(agent: &Agent, governed_service: &GovernedService, catalog: &Catalog, people: &People) -> Self {
         let (owner, now) = (&agent.owner, people.now());
-        let record = &governed.record;
+        let record = &governed_service.record;
         let service = catalog.find_by_id(record.service);
         let operations = service.map(|service| service.operations.as_slice()).unwrap_or_default();
         let unpayable = operations.iter().filter_map(|operation| {
@@ -127,8 +127,8 @@ impl ServiceView {
             version: record.version,
             policy: PolicyView::from_policy(&record.policy, owner, now),
             permissive: record.policy.is_permissive(),
-            spend_today_units: governed.spent_today.amount.units(),
-            remaining_today_units: governed.remaining_today().units(),
+            spend_today_units: governed_service.spent_today.amount.units(),
+            remaining_today_units: governed_service.remaining_today().units(),
             unpayable_operations: unpayable.collect(),
             payment_changes: operations
                 .iter()
@@ -297,11 +297,11 @@ macro_rules! either_policy {
 
 /// Rejects ambiguous bodies: bodies with policy fields both at the top level and under `policy`, and bodies with `null`
 /// for `allowed_domains`. (`enabled_operations` may be `null`, which means all operations.)
-fn reject_ambiguous_body(body: &Value, problems: &mut ValidationErrors) {
+fn reject_ambiguous_body(body: &Value, errors: &mut ValidationErrors) {
     let has = |name: &str| body.get(name).is_some_and(|value| !value.is_null());
     let beside = PolicyBody::NAMES.iter().find(|name| has("policy") && has(name));
     if let Some(name) = beside {
-        problems.add_at(
+        errors.add_at(
             BodyPath::Member(&BodyPath::Body, name),
             "must not be combined with `policy`",
         );
@@ -312,7 +312,7 @@ fn reject_ambiguous_body(body: &Value, problems: &mut ValidationErrors) {
             .and_then(|members| members.get("allowed_domains"))
             .is_some_and(Value::is_null)
         {
-            problems.add_at(BodyPath::Member(place, "allowed_domains"), "must not be null");
+            errors.add_at(BodyPath::Member(place, "allowed_domains"), "must not be null");
         }
     }
 }
@@ -334,13 +334,13 @@ pub(crate) fn parse_policy_change(
     body: CandidatePolicyBody,
     catalog: &Catalog,
     path: &str,
-    problems: &mut ValidationErrors,
+    errors: &mut ValidationErrors,
 ) -> Option<(ServiceId, PolicyChange)> {
     let service = catalog.find_by_reference(&body.service_id.0)?;
     let enabled = body.enabled;
     let policy = policy!(body);
     let found = policy.validation_errors(Some(service)).into_iter();
-    problems.extend(found.map(|problem| ValidationError::at_path(format!("{path}{}", problem.path), problem.message)));
+    errors.extend(found.map(|problem| ValidationError::at_path(format!("{path}{}", problem.path), problem.message)));
     Some((service.id, PolicyChange { enabled, policy }))
 }
 

@@ -112,16 +112,16 @@ pub(crate) async fn show_catalog_page(State(people): State<Arc<People>>, session
     Ok(catalog_page(&layout, &shown).into_response())
 }
 
-fn catalog_page(layout: &Layout, shown: &CatalogList<'_>) -> Markup {
-    let view = shown.view;
+fn catalog_page(layout: &Layout, list: &CatalogList<'_>) -> Markup {
+    let view = list.view;
     let is_filtered =
-        !view.search.is_empty() || view.category.is_some() || shown.choice.id.is_some() || shown.choice.is_ambiguous();
+        !view.search.is_empty() || view.category.is_some() || list.choice.id.is_some() || list.choice.is_ambiguous();
     let fields = html! {
         (search_field("services", "Service or operation", &view.search))
         (filter_select("category", "category", "Category", "All categories", Category::ALL.iter().map(|category| {
             (category.name().to_owned(), html! { (category.name()) }, view.category == Some(*category))
         })))
-        (shown.choice.search_field("Agent’s name"))
+        (list.choice.search_field("Agent’s name"))
     };
     layout.html_page(
         "Catalog",
@@ -130,17 +130,17 @@ fn catalog_page(layout: &Layout, shown: &CatalogList<'_>) -> Markup {
             h1 { "Catalog" }
             p { "The services that agents can pay for. On the page of an agent, you choose its services and their limits." }
             (filter_form(PAGE, false, is_filtered.then_some(PAGE), &fields))
-            (shown.choice.matching_agents(|agent| view.url(Some(agent), 0)))
-            @if shown.choice.id.is_none() && !shown.choice.is_ambiguous() { p.hint { "Choose an agent to see what it may buy." } }
-            @if shown.services.rows.is_empty() { p.empty { "No service fits." } } @else {
-                ul.rows { @for service in &shown.services.rows { (service_row(layout, service, shown)) } }
+            (list.choice.matching_agents(|agent| view.url(Some(agent), 0)))
+            @if list.choice.id.is_none() && !list.choice.is_ambiguous() { p.hint { "Choose an agent to see what it may buy." } }
+            @if list.services.rows.is_empty() { p.empty { "No service fits." } } @else {
+                ul.rows { @for service in &list.services.rows { (service_row(layout, service, list)) } }
             }
-            (shown.services.position_and_page_links("Pages of services", "service", |page| view.url(shown.choice.id, page)))
+            (list.services.position_and_page_links("Pages of services", "service", |page| view.url(list.choice.id, page)))
         },
     )
 }
 
-fn service_row(layout: &Layout, service: &Service, shown: &CatalogList<'_>) -> Markup {
+fn service_row(layout: &Layout, service: &Service, list: &CatalogList<'_>) -> Markup {
     let aggregates = service.aggregates(layout.now);
     html! {
         li.row.service {
@@ -151,7 +151,7 @@ fn service_row(layout: &Layout, service: &Service, shown: &CatalogList<'_>) -> M
                     @if service.next_pricing_change(layout.now).is_some() { " " span.chip.wait { "payment changes" } }
                 }
                 p.muted { (escape_hidden_characters(&service.description)) }
-                (agent_access_cell(service, shown))
+                (agent_access_cell(service, list))
             }
             p.row-aside {
                 (count_with_noun(aggregates.operations, "operation"))
@@ -162,7 +162,7 @@ fn service_row(layout: &Layout, service: &Service, shown: &CatalogList<'_>) -> M
                 table.list {
                     caption.sr { "Operations of " (escape_hidden_characters(&service.name)) }
                     thead { tr { th scope="col" { "Operation" } th.num scope="col" { "Price" } th scope="col" { "Last probe" } } }
-                    tbody { @for operation in &service.operations { (operation_row(layout, operation, shown.network)) } }
+                    tbody { @for operation in &service.operations { (operation_row(layout, operation, list.network)) } }
                 }
             }
         }
@@ -194,8 +194,8 @@ fn operation_row(layout: &Layout, operation: &Operation, network: Network) -> Ma
 }
 
 /// Renders whether the selected agent may pay the service.
-fn agent_access_cell(service: &Service, shown: &CatalogList<'_>) -> Markup {
-    let (Some(enabled), Some(owned)) = (&shown.enabled, &shown.choice.agent) else {
+fn agent_access_cell(service: &Service, list: &CatalogList<'_>) -> Markup {
+    let (Some(enabled), Some(owned)) = (&list.enabled, &list.choice.agent) else {
         return html! {};
     };
     let agent = owned.agent();

@@ -84,14 +84,14 @@ impl People {
         &self,
         owned: &OwnedAgent,
         if_match: Precondition,
-        enable: &EnableService,
+        request: &EnableService,
     ) -> Result<Enabling> {
         let edition = self.current_catalog().await?;
-        let service = find_open_service(&edition.catalog, enable)?;
+        let service = find_open_service(&edition.catalog, request)?;
         let act = Act::new(AuditKind::ServiceEnabled)
             .on_agent(owned.agent().id)
             .about_service(service.id);
-        let enabling = self.store_enabling(owned, if_match, &act, service.id, &enable.policy);
+        let enabling = self.store_enabling(owned, if_match, &act, service.id, &request.policy);
         self.audit_rejection(owned.acting(), &act, enabling).await
     }
 
@@ -99,11 +99,11 @@ impl People {
         &self,
         owned: &OwnedAgent,
         if_match: Precondition,
-        enable: &EnableService,
+        request: &EnableService,
         days: PreviewDays,
     ) -> Result<UpdatePreview> {
         let edition = self.current_catalog().await?;
-        let service = find_open_service(&edition.catalog, enable)?.id;
+        let service = find_open_service(&edition.catalog, request)?.id;
         let present = self.ledger.find_enabled_service(owned.agent().id, service).await?;
         let version = present.map_or(0, |record| record.version);
         if_match.check_version(version)?;
@@ -111,7 +111,7 @@ impl People {
             service,
             version,
             enabled: true,
-            policy: SpendPolicy::column_defaults().apply(&enable.policy),
+            policy: SpendPolicy::column_defaults().apply(&request.policy),
         };
         self.preview_policy(owned, record, days).await
     }
@@ -120,11 +120,11 @@ impl People {
         &self,
         owned: &OwnedAgent,
         if_match: Precondition,
-        act: &Act,
+        action: &Act,
         service: ServiceId,
-        edit: &PolicyUpdate,
+        update: &PolicyUpdate,
     ) -> Result<Enabling> {
-        let policy = SpendPolicy::column_defaults().apply(edit);
+        let policy = SpendPolicy::column_defaults().apply(update);
         let mut backoff = Backoff::new();
         loop {
             let present = self.ledger.find_enabled_service(owned.agent().id, service).await?;
@@ -146,7 +146,7 @@ impl People {
                 policy: policy.clone(),
             };
             self.require_recent_sign_in_to_widen(owned, present.as_ref(), &record)?;
-            let entry = self.policy_audit_entry(owned, act, present.as_ref(), &record)?;
+            let entry = self.policy_audit_entry(owned, action, present.as_ref(), &record)?;
             match self.ledger.put_policy(owned.agent().id, &record, &entry).await? {
                 UpdateResult::Stored => {
                     return Ok(Enabling {
@@ -165,15 +165,15 @@ impl People {
         owned: &OwnedAgent,
         if_match: Precondition,
         id: ServiceId,
-        edit: &ServiceUpdate,
+        update: &ServiceUpdate,
     ) -> Result<GovernedService> {
-        let kind = match edit.enabled {
+        let kind = match update.enabled {
             Some(true) => AuditKind::ServiceEnabled,
             Some(false) => AuditKind::ServiceDisabled,
             None => AuditKind::PolicyEdited,
         };
         let act = Act::new(kind).on_agent(owned.agent().id).about_service(id);
-        let edited = self.store_service_update(owned, if_match, &act, id, edit);
+        let edited = self.store_service_update(owned, if_match, &act, id, update);
         self.audit_rejection(owned.acting(), &act, edited).await
     }
 
@@ -182,15 +182,15 @@ impl People {
         owned: &OwnedAgent,
         if_match: Precondition,
         id: ServiceId,
-        edit: &ServiceUpdate,
+        update: &ServiceUpdate,
         days: PreviewDays,
     ) -> Result<UpdatePreview> {
         let edition = self.current_catalog().await?;
         let service = edition.catalog.find_by_id(id);
-        check_policy_update(&edit.policy, service)?;
+        check_policy_update(&update.policy, service)?;
         let present = self.read_policy_record(owned, id).await?;
         if_match.check_version(present.version)?;
-        let edited = apply_service_update(&present, edit, service)?;
+        let edited = apply_service_update(&present, update, service)?;
         self.preview_policy(owned, edited, days).await
     }
 
@@ -198,23 +198,23 @@ impl People {
         &self,
         owned: &OwnedAgent,
         if_match: Precondition,
-        act: &Act,
+        action: &Act,
         id: ServiceId,
-        edit: &ServiceUpdate,
+        update: &ServiceUpdate,
     ) -> Result<GovernedService> {
         let edition = self.current_catalog().await?;
         let service = edition.catalog.find_by_id(id);
-        check_policy_update(&edit.policy, service)?;
+        check_policy_update(&update.policy, service)?;
         let mut backoff = Backoff::new();
         loop {
             let present = self.read_policy_record(owned, id).await?;
             if_match.check_version(present.version)?;
-            let record = apply_service_update(&present, edit, service)?;
+            let record = apply_service_update(&present, update, service)?;
             if record.enabled == present.enabled && record.policy == present.policy {
                 return self.add_spend(owned, present).await;
             }
             self.require_recent_sign_in_to_widen(owned, Some(&present), &record)?;
-            let entry = self.policy_audit_entry(owned, act, Some(&present), &record)?;
+            let entry = self.policy_audit_entry(owned, action, Some(&present), &record)?;
             match self.ledger.put_policy(owned.agent().id, &record, &entry).await? {
                 UpdateResult::Stored => return self.add_spend(owned, record).await,
                 UpdateResult::Conflict => backoff.wait_for_retry().await?,
@@ -227,9 +227,9 @@ impl People {
     pub(crate) async fn limit_unlimited_services(
         self: &Arc<Self>,
         owned: &OwnedAgent,
-        edit: &PolicyUpdate,
+        update: &PolicyUpdate,
     ) -> Result<Vec<ServiceId>> {
-        check_policy_update(edit, None)?;
+        check_policy_update(update, None)?;
         let records = self.ledger.list_enabled_services(owned.agent()).await?;
         let unlimited = records
             .into_iter()
@@ -237,7 +237,7 @@ impl People {
         let edited = run_concurrently(unlimited, |record| {
             let (people, owned) = (Arc::clone(self), owned.clone());
             let edit = ServiceUpdate {
-                policy: edit.clone(),
+                policy: update.clone(),
                 ..ServiceUpdate::default()
             };
             async move {
@@ -268,13 +268,13 @@ impl People {
     fn policy_audit_entry(
         &self,
         owned: &OwnedAgent,
-        act: &Act,
+        action: &Act,
         before: Option<&EnabledService>,
         now: &EnabledService,
     ) -> Result<AuditEntry> {
         let before = before.map(EnabledService::audit_members);
         let changes = AuditChanges::between(before, Some(now.audit_members()));
-        self.audit_entry(owned.acting(), act, changes)
+        self.audit_entry(owned.acting(), action, changes)
     }
 
     async fn read_policy_record(&self, owned: &OwnedAgent, id: ServiceId) -> Result<EnabledService> {
@@ -314,33 +314,33 @@ pub(crate) fn find_service_id(catalog: &Catalog, reference: &str) -> Result<Serv
 }
 
 /// Returns the open service that the caller wants to enable.
-fn find_open_service<'a>(catalog: &'a Catalog, enable: &EnableService) -> Result<&'a Service> {
-    let service = catalog.find_by_reference(&enable.service);
+fn find_open_service<'a>(catalog: &'a Catalog, request: &EnableService) -> Result<&'a Service> {
+    let service = catalog.find_by_reference(&request.service);
     let service = service
         .filter(|service| service.is_open())
         .ok_or(ErrorKind::ServiceNotFound)?;
-    check_policy_update(&enable.policy, Some(service))?;
+    check_policy_update(&request.policy, Some(service))?;
     Ok(service)
 }
 
 /// Returns the record after the update. Only an open service can be enabled again.
 fn apply_service_update(
-    present: &EnabledService,
-    edit: &ServiceUpdate,
+    current: &EnabledService,
+    update: &ServiceUpdate,
     service: Option<&Service>,
 ) -> Result<EnabledService> {
-    let enabled = edit.enabled.unwrap_or(present.enabled);
-    if enabled && !present.enabled && !service.is_some_and(Service::is_open) {
+    let enabled = update.enabled.unwrap_or(current.enabled);
+    if enabled && !current.enabled && !service.is_some_and(Service::is_open) {
         return Err(ErrorKind::ServiceNotFound.into());
     }
-    let mut policy = present.policy.clone().apply(&edit.policy);
+    let mut policy = current.policy.clone().apply(&update.policy);
     let ends = |ended| policy.raise.as_ref().is_some_and(|raise| raise.approval == ended);
-    if edit.ended_raise.is_some_and(ends) {
+    if update.ended_raise.is_some_and(ends) {
         policy.raise = None;
     }
     Ok(EnabledService {
-        service: present.service,
-        version: present.version.saturating_add(1),
+        service: current.service,
+        version: current.version.saturating_add(1),
         enabled,
         policy,
     })

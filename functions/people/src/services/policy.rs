@@ -52,25 +52,25 @@ pub(crate) fn policy_body(form: &mut Form, service: Option<&Service>) -> Value {
 }
 
 /// Renders the inputs of a policy for `service`, which is `None` before a service is selected.
-pub(crate) fn policy_inputs(inputs: &Inputs<'_>, present: &SpendPolicy, service: Option<&Service>) -> Markup {
+pub(crate) fn policy_inputs(inputs: &Inputs<'_>, current: &SpendPolicy, service: Option<&Service>) -> Markup {
     html! {
         div.caps {
-            (inputs.cap_input("max_per_call", "Limit per call", "no limit", "A call that costs more is refused.", present.max_per_call))
-            (inputs.cap_input("max_per_day", "Daily limit", "no limit", "For any 24 hours, over all calls to this service.", present.max_per_day))
+            (inputs.cap_input("max_per_call", "Limit per call", "no limit", "A call that costs more is refused.", current.max_per_call))
+            (inputs.cap_input("max_per_day", "Daily limit", "no limit", "For any 24 hours, over all calls to this service.", current.max_per_day))
             (inputs.cap_input("require_approval_above", "Approval threshold", "never ask",
-                "Calls that cost more wait for your approval.", present.require_approval_above))
+                "Calls that cost more wait for your approval.", current.require_approval_above))
         }
         @match service {
-            Some(service) => (operation_inputs(inputs, present, service)),
+            Some(service) => (operation_inputs(inputs, current, service)),
             // No service is selected yet. The user can limit the operations after enabling the service.
             None => input type="hidden" name="operations" value="all";,
         }
         @if service.is_none_or(has_target_operations) {
             (inputs.text_area("allowed_domains", "Allowed domains",
                 "For operations that fetch a page: one host per line. example.com covers its subdomains, *.example.com one level, * everything.",
-                &allowed_domains(present), 2))
+                &allowed_domains(current), 2))
         } @else {
-            @for domain in &present.allowed_domains { input type="hidden" name="allowed_domains" value=(domain); }
+            @for domain in &current.allowed_domains { input type="hidden" name="allowed_domains" value=(domain); }
         }
     }
 }
@@ -85,8 +85,8 @@ fn has_target_operations(service: &Service) -> bool {
     operations.any(|operation| operation.fetches_target(service.category))
 }
 
-fn operation_inputs(inputs: &Inputs<'_>, present: &SpendPolicy, service: &Service) -> Markup {
-    let chosen = present.enabled_operations.as_deref();
+fn operation_inputs(inputs: &Inputs<'_>, current: &SpendPolicy, service: &Service) -> Markup {
+    let chosen = current.enabled_operations.as_deref();
     let known = service.operations.iter().map(|operation| BoxOption {
         value: operation.slug.to_string(),
         label: format!("{} ({})", operation.label, operation.slug),

@@ -60,13 +60,18 @@ fn all_limits_form(layout: &Layout, enabled: &[&GovernedService], path: &str) ->
     }
 }
 
-fn enabled_service_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, path: &str) -> Markup {
+fn enabled_service_item(
+    layout: &Layout,
+    page: &AgentPage<'_>,
+    governed_service: &GovernedService,
+    path: &str,
+) -> Markup {
     let EnabledService {
         service: id,
         version,
         policy,
         ..
-    } = &panel.record;
+    } = &governed_service.record;
     let inputs = layout.form_inputs(FormName::Policy(*id));
     let service = page.catalog.find_by_id(*id);
     let permissive = policy.is_permissive();
@@ -77,7 +82,7 @@ fn enabled_service_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedS
             details id=(format!("service-{id}")) open[inputs.has_posted_form()] {
                 summary {
                     span.panel-name {
-                        (labels::service_name(panel.record.service, page.catalog))
+                        (labels::service_name(governed_service.record.service, page.catalog))
                         @if let Some(service) = service {
                             span.muted { " " (service.category.name()) }
                             (trust_chip(service.trust_status))
@@ -96,8 +101,8 @@ fn enabled_service_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedS
                         @if raise.is_some() { span.chip.wait { "higher limits for now" } }
                     }
                     span.panel-spend {
-                        @if !is_no_limit(panel.caps.per_day) { (usage_bar(panel.spent_today.amount, Amount::ZERO, panel.caps.per_day)) }
-                        span.figures { (used_amount(panel.spent_today)) " in 24 h" }
+                        @if !is_no_limit(governed_service.caps.per_day) { (usage_bar(governed_service.spent_today.amount, Amount::ZERO, governed_service.caps.per_day)) }
+                        span.figures { (used_amount(governed_service.spent_today)) " in 24 h" }
                     }
                     span.edit aria-hidden="true" { "Edit" }
                 }
@@ -202,18 +207,18 @@ fn trust_chip(status: TrustStatus) -> Markup {
     }
 }
 
-fn disabled_service_row(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, path: &str) -> Markup {
-    let policy = &panel.record.policy;
+fn disabled_service_row(layout: &Layout, page: &AgentPage<'_>, service: &GovernedService, path: &str) -> Markup {
+    let policy = &service.record.policy;
     html! {
         li.row {
             div.row-main {
-                (labels::service_name(panel.record.service, page.catalog))
+                (labels::service_name(service.record.service, page.catalog))
                 span.muted { " per call " (cap_text(policy.max_per_call)) ", daily " (cap_text(policy.max_per_day)) }
             }
             div.row-actions {
                 (layout.button_form(
-                    &format!("{path}/services/{}/enable", panel.record.service),
-                    &Button::plain("Enable again").with_version(panel.record.version).with_reason_input(),
+                    &format!("{path}/services/{}/enable", service.record.service),
+                    &Button::plain("Enable again").with_version(service.record.version).with_reason_input(),
                 ))
             }
         }

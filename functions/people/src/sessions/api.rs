@@ -77,16 +77,16 @@ pub(crate) struct EndedView {
 )]
 pub(crate) async fn list_sessions(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
 ) -> Result<Json<SessionList>, Failure> {
     let sessions: Vec<SessionView> = people
-        .list_sessions(&person.id)
+        .list_sessions(&user.id)
         .await?
         .into_iter()
         .map(Into::into)
         .collect();
     Ok(Json(SessionList {
-        person: person.id.to_string(),
+        person: user.id.to_string(),
         count: sessions.len(),
         sessions,
     }))

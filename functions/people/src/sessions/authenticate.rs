@@ -32,9 +32,9 @@ impl People {
 
     /// Returns the user that this ID token identifies, or 401 `invalid_session` if the token is invalid. `stops` says
     /// whether the request stops an agent or ends a session.
-    pub(crate) async fn authenticate_user(&self, presented: (String, RequestSource), stops: bool) -> Result<Caller> {
+    pub(crate) async fn authenticate_user(&self, credentials: (String, RequestSource), stops: bool) -> Result<Caller> {
         let (person, ()) = self
-            .authenticate_user_while_reading(presented, stops, async |_| Ok(()))
+            .authenticate_user_while_reading(credentials, stops, async |_| Ok(()))
             .await?;
         Ok(person)
     }
@@ -67,13 +67,13 @@ impl People {
     /// request counts as a use of the session, and `stops` says whether the request stops an agent or ends a session.
     pub(crate) async fn require_open_session(
         &self,
-        person: &UserId,
+        user: &UserId,
         id: &SessionId,
         is_use: bool,
         stops: bool,
     ) -> Result<Session> {
         let now = self.now();
-        let session = self.ledger.read_session_by_id(person, id).await?;
+        let session = self.ledger.read_session_by_id(user, id).await?;
         let open = session.filter(|session| {
             self.limits.is_open(session, now) && session.terms == self.sessions.settings_fingerprint()
         });
@@ -97,7 +97,7 @@ impl People {
     pub(crate) async fn authenticate_agent_while_reading(
         &self,
         caller: AgentCredentials,
-        ask: &DecisionKeys,
+        keys: &DecisionKeys,
     ) -> Result<AuthenticatedCaller<DecisionInputs>> {
         let (now, key_use) = (self.now(), caller.key_use(None));
         let call = self
@@ -106,7 +106,7 @@ impl People {
             .await?;
         let read = self
             .ledger
-            .read_decision_inputs(Reader::Unverified(&call.key, now), ask);
+            .read_decision_inputs(Reader::Unverified(&call.key, now), keys);
         let (agent, inputs) = self.authenticator.run_counted(&call, read).await?;
         self.authenticator.verify_call(call, agent, inputs, self.now())
     }

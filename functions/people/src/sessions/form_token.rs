@@ -58,11 +58,11 @@ impl FormToken {
     }
 }
 
-fn xor(mut one: [u8; LENGTH], other: [u8; LENGTH]) -> [u8; LENGTH] {
-    for (byte, with) in one.iter_mut().zip(other) {
+fn xor(mut left: [u8; LENGTH], right: [u8; LENGTH]) -> [u8; LENGTH] {
+    for (byte, with) in left.iter_mut().zip(right) {
         *byte ^= with;
     }
-    one
+    left
 }
 
 /// Splits a field's value into the mask and the masked token.

@@ -19,27 +19,27 @@ impl People {
     /// `SignedInTooEarly` if the user has ended all sessions since the sign-in.
     pub(crate) async fn start_session(
         &self,
-        who: &IdToken,
+        id_token: &IdToken,
         secret: &str,
         source: RequestSource,
     ) -> Result<StartSessionResult> {
         let now = self.now();
         let session = Session {
             id: SessionId::from_secret(secret),
-            person: who.person.id.clone(),
-            name: who.person.name.as_deref().map(truncate_text),
+            person: id_token.person.id.clone(),
+            name: id_token.person.name.as_deref().map(truncate_text),
             created_at: now,
             seen_at: now,
             ends_at: now.after(self.limits.longest),
-            signed_in_at: who.person.signed_in_at,
+            signed_in_at: id_token.person.signed_in_at,
             terms: self.sessions.settings_fingerprint(),
             user_agent: source.user_agent.clone(),
             address: source.address.clone(),
-            is_operator: who.is_operator,
+            is_operator: id_token.is_operator,
         };
         let identity = Identity {
             issuer: self.sessions.issuer(),
-            subject: &who.subject,
+            subject: &id_token.subject,
         };
         let acting = Acting {
             actor: Actor::Person {
@@ -58,7 +58,7 @@ impl People {
         match started {
             StartSessionResult::Stored => {
                 info!(person = %session.person, session = %session.id, "session.started");
-                self.store_mail_address(&session.person, &who.person.mail, self.now())
+                self.store_mail_address(&session.person, &id_token.person.mail, self.now())
                     .await;
             }
             StartSessionResult::SignedInTooEarly => {
@@ -71,14 +71,14 @@ impl People {
     /// Logs a rejected sign-in and writes an audit row for it, with the reason.
     pub(crate) async fn reject_sign_in(
         &self,
-        person: &UserId,
+        user: &UserId,
         source: RequestSource,
         reason: &'static str,
     ) -> Result<()> {
-        info!(reason, %person, "sign_in.refused");
+        info!(reason, person = %user, "sign_in.refused");
         let acting = Acting {
             actor: Actor::Person {
-                id: person.clone(),
+                id: user.clone(),
                 session: None,
             },
             source,
@@ -89,46 +89,46 @@ impl People {
     }
 
     /// Lists the user's open sessions, newest first.
-    pub(crate) async fn list_sessions(&self, person: &UserId) -> Result<Vec<Session>> {
+    pub(crate) async fn list_sessions(&self, user: &UserId) -> Result<Vec<Session>> {
         let (now, terms) = (self.now(), self.sessions.settings_fingerprint());
-        let mut sessions = self.ledger.read_sessions(person).await?;
+        let mut sessions = self.ledger.read_sessions(user).await?;
         sessions.retain(|session| self.limits.is_open(session, now) && session.terms == terms);
         sessions.sort_by_key(|session| Reverse(session.created_at));
         Ok(sessions)
     }
 
     /// Ends one of the user's sessions. Returns `not_found` for another user's session and for an unknown id.
-    pub(crate) async fn end_session(&self, person: &Caller, id: &SessionId) -> Result<()> {
+    pub(crate) async fn end_session(&self, user: &Caller, id: &SessionId) -> Result<()> {
         let act = Act::new(AuditKind::SessionEnded).with_object(id);
         let ended = async {
-            let was_there = self.end_session_if_open(&person.acting, &person.id, id).await?;
+            let was_there = self.end_session_if_open(&user.acting, &user.id, id).await?;
             if was_there {
                 Ok(())
             } else {
                 Err(ErrorKind::NotFound.into())
             }
         };
-        self.audit_rejection(&person.acting, &act, ended).await
+        self.audit_rejection(&user.acting, &act, ended).await
     }
 
     /// Ends a session, and returns whether the session existed.
-    pub(crate) async fn end_session_if_open(&self, acting: &Acting, person: &UserId, id: &SessionId) -> Result<bool> {
+    pub(crate) async fn end_session_if_open(&self, acting: &Acting, user: &UserId, id: &SessionId) -> Result<bool> {
         let act = Act::new(AuditKind::SessionEnded).with_object(id);
         let entry = self.audit_entry(acting, &act, AuditChanges::default())?;
-        let was_there = self.ledger.end_session(person, id, &entry).await?;
+        let was_there = self.ledger.end_session(user, id, &entry).await?;
         if was_there {
-            info!(%person, session = %id, "session.ended");
+            info!(person = %user, session = %id, "session.ended");
         }
         Ok(was_there)
     }
 
     /// Ends all of the user's sessions, and invalidates all ID tokens from earlier sign-ins. Returns the number of
     /// sessions that ended.
-    pub(crate) async fn end_sessions(&self, person: &Caller) -> Result<usize> {
+    pub(crate) async fn end_sessions(&self, user: &Caller) -> Result<usize> {
         let act = Act::new(AuditKind::SessionsEnded);
-        let entry = self.audit_entry(&person.acting, &act, AuditChanges::default())?;
-        let ended = self.ledger.end_sessions(&person.id, self.now(), &entry).await?;
-        info!(person = %person.id, ended, "session.all_ended");
+        let entry = self.audit_entry(&user.acting, &act, AuditChanges::default())?;
+        let ended = self.ledger.end_sessions(&user.id, self.now(), &entry).await?;
+        info!(person = %user.id, ended, "session.all_ended");
         Ok(ended)
     }
 }

@@ -11,8 +11,8 @@ pub(crate) struct Origin(String);
 
 impl Origin {
     /// Returns the configured origin. By default, the origin is the gateway's host name with HTTPS.
-    pub(crate) fn for_request(configured: Option<&str>, extensions: &Extensions) -> Result<Self> {
-        if let Some(origin) = configured {
+    pub(crate) fn for_request(configured_origin: Option<&str>, extensions: &Extensions) -> Result<Self> {
+        if let Some(origin) = configured_origin {
             return Ok(Self(origin.to_owned()));
         }
         let host = purser_api::domain_name(extensions).unwrap_or_default();

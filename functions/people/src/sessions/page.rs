@@ -37,10 +37,10 @@ pub(crate) async fn redirect_to_sessions() -> Response {
 pub(crate) async fn submit_session_end(
     State(people): State<Arc<People>>,
     Path(session): Path<String>,
-    posted: VerifiedForm,
+    form: VerifiedForm,
 ) -> Reply {
     let id = require_id(SessionId::parse(&session))?;
-    people.end_session(&posted.session.person, &id).await?;
+    people.end_session(&form.session.person, &id).await?;
     // If the user ended the current session, the redirect leads to the sign-in page.
     Ok(redirect_with_notice(PAGE, PageMessage::SessionEnded))
 }
@@ -60,8 +60,8 @@ pub(crate) async fn submit_end_of_all_sessions(State(people): State<Arc<People>>
     Ok(answer)
 }
 
-fn sessions_page(layout: &Layout, sessions: &[Session], here: &PageSession) -> Markup {
-    let person = here.person.id.as_str();
+fn sessions_page(layout: &Layout, sessions: &[Session], current_session: &PageSession) -> Markup {
+    let person = current_session.person.id.as_str();
     layout.html_page(
         "Sessions",
         NavItem::Sessions,
@@ -78,12 +78,12 @@ fn sessions_page(layout: &Layout, sessions: &[Session], here: &PageSession) -> M
                 "Your ID, with which an operator can offer you an agent: "
                 span.copyable { code.long { (person) } (labels::copy_button(person, "Copy your id")) }
             }
-            ul.rows { @for session in sessions { (session_row(layout, session, session.id == here.id)) } }
+            ul.rows { @for session in sessions { (session_row(layout, session, session.id == current_session.id)) } }
         },
     )
 }
 
-fn session_row(layout: &Layout, session: &Session, is_here: bool) -> Markup {
+fn session_row(layout: &Layout, session: &Session, is_current: bool) -> Markup {
     html! {
         li.row {
             div.row-main {
@@ -92,7 +92,7 @@ fn session_row(layout: &Layout, session: &Session, is_here: bool) -> Markup {
                         Some(words) => { (words) }
                         None => { "A browser without a name" }
                     }
-                    @if is_here { " " span.chip.good { "this one" } }
+                    @if is_current { " " span.chip.good { "this one" } }
                 }
                 p.muted {
                     "since " (relative_and_exact_time(session.created_at, layout.now)) " · last used " (relative_time(session.seen_at, layout.now))

@@ -35,14 +35,14 @@ const AGAIN: &str = "again";
 const FIRST: &str = "first";
 
 impl PendingSignIn {
-    pub(crate) fn new(destination: Destination, is_again: bool, now: Timestamp) -> Result<Self> {
+    pub(crate) fn new(destination: Destination, is_reauthentication: bool, now: Timestamp) -> Result<Self> {
         let secret = || random_bytes::<32>().map(|bytes| BASE64_URL_SAFE_NO_PAD.encode(bytes));
         Ok(Self {
             state: secret()?,
             nonce: secret()?,
             verifier: secret()?,
             destination,
-            is_again,
+            is_again: is_reauthentication,
             ends_at: now.after(LONGEST_SIGN_IN),
         })
     }

@@ -113,8 +113,8 @@ impl FromRequestParts<Arc<People>> for OperatorSession {
 }
 
 /// Returns the value of a session cookie: the user id and the session's secret.
-pub(crate) fn session_cookie(person: &UserId, secret: &str) -> String {
-    format!("{person}.{secret}")
+pub(crate) fn session_cookie(user: &UserId, secret: &str) -> String {
+    format!("{user}.{secret}")
 }
 
 /// Parses a cookie's value into the user id and the session's id. The session is not looked up.

@@ -48,12 +48,12 @@ pub(crate) fn routes() -> Router<Arc<People>> {
 }
 
 /// Returns the URL of the sign-in page. After the sign-in, the user returns to `next`.
-fn sign_in_address(next: &Destination, notice: PageMessage) -> String {
+fn sign_in_address(next: &Destination, message: PageMessage) -> String {
     path_with_query(
         SIGN_IN,
         [
             ("next", next.to_query_parameter()),
-            ("notice", Some(notice.code().to_owned())),
+            ("notice", Some(message.code().to_owned())),
         ],
     )
 }
@@ -318,12 +318,12 @@ fn logout_url(endpoint: &Url, client_id: &str, origin: &Origin) -> Url {
 
 /// Renders the page for users without a session. Its button opens `start`, which redirects to the issuer and remembers
 /// the requested page.
-pub(crate) fn sign_in_page(start: &str, notice: Option<PageMessage>) -> Markup {
+pub(crate) fn sign_in_page(start: &str, message: Option<PageMessage>) -> Markup {
     html_document(
         "Sign in",
         None,
         &centered_card(&html! {
-            @if let Some(notice) = notice { (notice_message(notice)) }
+            @if let Some(notice) = message { (notice_message(notice)) }
             h1 { "Your agents spend. You decide." }
             p { "Set what each agent may pay for, approve what it asks for, and see every payment and every refusal." }
             a.primary.wide href=(start) { "Sign in" }

@@ -11,33 +11,33 @@ use purser_api::{Failure, Reply};
 use purser_domain::{Error, ErrorKind};
 
 /// Handles `POST …/shadow/promote`: applies the shadow policy's limits to the agent.
-pub(crate) async fn submit_shadow_promotion(sent: AgentForm) -> Reply {
-    let mut form = sent.parse_form(FormName::Plain);
+pub(crate) async fn submit_shadow_promotion(request: AgentForm) -> Reply {
+    let mut form = request.parse_form(FormName::Plain);
     let Some(if_match) = form.parse_version() else {
-        return show_shadow_page_again(&sent, Some(form), None).await;
+        return show_shadow_page_again(&request, Some(form), None).await;
     };
-    match sent.people.promote_shadow(sent.owned.clone(), if_match).await {
+    match request.people.promote_shadow(request.owned.clone(), if_match).await {
         Ok(_) => Ok(redirect_with_notice(
-            &paths::agent_path(sent.owned.agent().id),
+            &paths::agent_path(request.owned.agent().id),
             PageMessage::ShadowPromoted,
         )),
-        Err(error) => show_shadow_page_again(&sent, None, Some(error)).await,
+        Err(error) => show_shadow_page_again(&request, None, Some(error)).await,
     }
 }
 
 /// Handles `POST …/shadow/remove`: removes the shadow policy.
-pub(crate) async fn submit_shadow_removal(sent: AgentForm) -> Reply {
-    match sent.people.remove_shadow(&sent.owned).await {
+pub(crate) async fn submit_shadow_removal(form: AgentForm) -> Reply {
+    match form.people.remove_shadow(&form.owned).await {
         Ok(()) => Ok(redirect_with_notice(
-            &paths::agent_path(sent.owned.agent().id),
+            &paths::agent_path(form.owned.agent().id),
             PageMessage::ShadowRemoved,
         )),
-        Err(error) => show_shadow_page_again(&sent, None, Some(error)).await,
+        Err(error) => show_shadow_page_again(&form, None, Some(error)).await,
     }
 }
 
 /// Shows the shadow policy's page in its current state, with the reason why the action failed.
-async fn show_shadow_page_again(sent: &AgentForm, form: Option<Form>, error: Option<Error>) -> Reply {
+async fn show_shadow_page_again(request: &AgentForm, form: Option<Form>, error: Option<Error>) -> Reply {
     let (status, problem) = match error.map(Failure::from) {
         None => (axum::http::StatusCode::BAD_REQUEST, None),
         Some(failure) => match failure.error().kind() {
@@ -49,11 +49,11 @@ async fn show_shadow_page_again(sent: &AgentForm, form: Option<Form>, error: Opt
     let layout = Layout {
         problem,
         typed: form,
-        ..sent.page_layout()
+        ..request.page_layout()
     };
-    let person = &sent.posted.session.person;
-    let owned = sent.people.read_own_agent(person, sent.owned.agent().id).await?;
-    let page = page::shadow_page_response(&sent.people, &layout, &owned).await?;
+    let person = &request.posted.session.person;
+    let owned = request.people.read_own_agent(person, request.owned.agent().id).await?;
+    let page = page::shadow_page_response(&request.people, &layout, &owned).await?;
     Ok((status, page).into_response())
 }
 

@@ -67,24 +67,24 @@ pub(crate) struct ShadowView {
 }
 
 impl ShadowView {
-    fn new(judged: EvaluatedShadow) -> Self {
-        let EvaluatedShadow { shadow, result, .. } = judged;
+    fn new(evaluated_shadow: EvaluatedShadow) -> Self {
+        let EvaluatedShadow { shadow, result, .. } = evaluated_shadow;
         Self {
             agent_id: shadow.agent.to_string(),
-            version: judged.version,
+            version: evaluated_shadow.version,
             attached_at: shadow.attached_at.to_string(),
-            until: judged.until.to_string(),
-            edited: judged.is_edited,
-            changes: change_views(&judged.changes),
-            comparison: judged.comparison.into(),
+            until: evaluated_shadow.until.to_string(),
+            edited: evaluated_shadow.is_edited,
+            changes: change_views(&evaluated_shadow.changes),
+            comparison: evaluated_shadow.comparison.into(),
             agreed: result.decisions.saturating_sub(result.if_declined.count_changed()),
-            tested: TestedView::new(result, shadow.attached_at, judged.is_partial),
+            tested: TestedView::new(result, shadow.attached_at, evaluated_shadow.is_partial),
         }
     }
 }
 
-fn shadow_response(judged: EvaluatedShadow) -> Response {
-    with_etag(judged.version, Json(ShadowView::new(judged)))
+fn shadow_response(shadow: EvaluatedShadow) -> Response {
+    with_etag(shadow.version, Json(ShadowView::new(shadow)))
 }
 
 /// The result of applying a shadow policy: which of the agent's limits were updated.
@@ -103,12 +103,12 @@ pub(crate) struct PromotedView {
 }
 
 impl From<PromotionResult> for PromotedView {
-    fn from(promoted: PromotionResult) -> Self {
+    fn from(result: PromotionResult) -> Self {
         Self {
-            agent_id: promoted.owned.agent().id.to_string(),
-            version: promoted.owned.agent().version,
-            rules_edited: promoted.has_rules,
-            services_edited: promoted.services.iter().map(ToString::to_string).collect(),
+            agent_id: result.owned.agent().id.to_string(),
+            version: result.owned.agent().version,
+            rules_edited: result.has_rules,
+            services_edited: result.services.iter().map(ToString::to_string).collect(),
         }
     }
 }

@@ -77,15 +77,15 @@ impl People {
     }
 
     /// Attaches a shadow policy, replacing the agent's current shadow policy.
-    pub(crate) async fn attach_shadow(&self, owned: &OwnedAgent, terms: TestedLimits) -> Result<Shadow> {
+    pub(crate) async fn attach_shadow(&self, owned: &OwnedAgent, tested_limits: TestedLimits) -> Result<Shadow> {
         let agent = owned.agent();
         let present = self.ledger.list_enabled_services(agent).await?;
         let shadow = Shadow {
             owner: require_owner_id(owned)?,
             agent: agent.id,
             attached_at: self.now(),
-            edits_before: Shadow::count_updates(&terms, agent.version, &present),
-            terms,
+            edits_before: Shadow::count_updates(&tested_limits, agent.version, &present),
+            terms: tested_limits,
         };
         let edition = self.current_catalog().await?;
         let present = current_limits(agent, &shadow.terms, present);
@@ -141,7 +141,12 @@ impl People {
             .await
     }
 
-    async fn store_promotion(&self, owned: OwnedAgent, if_match: Precondition, act: &Act) -> Result<PromotionResult> {
+    async fn store_promotion(
+        &self,
+        owned: OwnedAgent,
+        if_match: Precondition,
+        action: &Act,
+    ) -> Result<PromotionResult> {
         let shadow = self.read_shadow(&owned).await?.ok_or(ErrorKind::NotFound)?;
         let edition = self.current_catalog().await?;
         let policies = self.ledger.list_enabled_services(owned.agent()).await?;
@@ -183,7 +188,7 @@ impl People {
         if let Some(edited) = edited.as_ref().filter(|_| has_wider_rules) {
             owned = Box::pin(self.promote_rules(owned, edited)).await?;
         }
-        let entry = self.audit_entry(owned.acting(), act, AuditChanges::default())?;
+        let entry = self.audit_entry(owned.acting(), action, AuditChanges::default())?;
         self.usage.remove_shadow(&shadow, &entry).await?;
         Ok(PromotionResult {
             services: policies.iter().map(|policy| policy.service).collect(),
@@ -192,9 +197,9 @@ impl People {
         })
     }
 
-    async fn promote_rules(&self, owned: OwnedAgent, edited: &Agent) -> Result<OwnedAgent> {
+    async fn promote_rules(&self, owned: OwnedAgent, updated_agent: &Agent) -> Result<OwnedAgent> {
         let if_match = Precondition::Version(owned.agent().version);
-        let rules = edited.rules.clone();
+        let rules = updated_agent.rules.clone();
         self.update_agent_record(owned, if_match, Act::new(AuditKind::RuleReplaced), move |agent| {
             Ok(Agent {
                 rules: rules.clone(),
@@ -207,12 +212,12 @@ impl People {
     async fn promote_policy(
         &self,
         owned: &OwnedAgent,
-        present: Option<&EnabledService>,
+        current: Option<&EnabledService>,
         policy: &EnabledService,
         catalog: &Catalog,
     ) -> Result<()> {
         let edit = full_policy_update(policy.policy.clone());
-        if let Some(present) = present {
+        if let Some(present) = current {
             let edit = ServiceUpdate {
                 enabled: (policy.enabled != present.enabled).then_some(policy.enabled),
                 policy: edit,
@@ -232,19 +237,19 @@ impl People {
         Ok(())
     }
 
-    fn compare_with_shadow(&self, agent: &Agent, present: &CurrentLimits, catalog: &Catalog) -> Comparison {
+    fn compare_with_shadow(&self, agent: &Agent, current: &CurrentLimits, catalog: &Catalog) -> Comparison {
         let edited = Agent {
-            rules: present.candidate.rules.clone().unwrap_or_else(|| agent.rules.clone()),
+            rules: current.candidate.rules.clone().unwrap_or_else(|| agent.rules.clone()),
             ..agent.clone()
         };
-        let policies = present.candidate.replace_policies(&present.policies);
+        let policies = current.candidate.replace_policies(&current.policies);
         let services: Vec<&Service> = policies
             .iter()
             .filter_map(|policy| catalog.find_by_id(policy.service))
             .collect();
         let before = AgentLimits {
             agent,
-            policies: &present.policies,
+            policies: &current.policies,
         };
         let now = AgentLimits {
             agent: &edited,
@@ -260,16 +265,16 @@ impl People {
     }
 }
 
-fn current_limits(agent: &Agent, terms: &TestedLimits, policies: Vec<EnabledService>) -> CurrentLimits {
+fn current_limits(agent: &Agent, tested_limits: &TestedLimits, policies: Vec<EnabledService>) -> CurrentLimits {
     CurrentLimits {
-        candidate: terms.proposed_limits(agent, &policies),
+        candidate: tested_limits.proposed_limits(agent, &policies),
         policies,
     }
 }
 
 /// Returns the fields that differ between the active limits and the proposed limits.
-fn limit_changes(agent: &Agent, present: &CurrentLimits, catalog: &Catalog) -> AuditChanges {
-    let candidate = &present.candidate;
+fn limit_changes(agent: &Agent, current: &CurrentLimits, catalog: &Catalog) -> AuditChanges {
+    let candidate = &current.candidate;
     let edited = candidate.rules.clone().map(|rules| Agent { rules, ..agent.clone() });
     let members = |agent: Option<&Agent>, policies: Vec<&EnabledService>| -> AuditFields {
         let of_service = policies.into_iter().flat_map(|policy| {
@@ -280,7 +285,7 @@ fn limit_changes(agent: &Agent, present: &CurrentLimits, catalog: &Catalog) -> A
         });
         agent.into_iter().flat_map(audited_rules).chain(of_service).collect()
     };
-    let named = present
+    let named = current
         .policies
         .iter()
         .filter(|policy| candidate.policies.contains_key(&policy.service));

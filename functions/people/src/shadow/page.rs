@@ -61,13 +61,13 @@ pub(crate) async fn shadow_page_response(people: &People, layout: &Layout, owned
     Ok(page.into_response())
 }
 
-fn shadow_page_content(layout: &Layout, agent: AgentId, judged: &EvaluatedShadow) -> Markup {
+fn shadow_page_content(layout: &Layout, agent: AgentId, evaluated_shadow: &EvaluatedShadow) -> Markup {
     let EvaluatedShadow {
         shadow,
         result,
         changes,
         ..
-    } = judged;
+    } = evaluated_shadow;
     let flipped = result.if_declined.count_changed();
     let ends_at = shadow.attached_at.after(Shadow::LASTS);
     let path = paths::shadow_path(agent);
@@ -81,24 +81,24 @@ fn shadow_page_content(layout: &Layout, agent: AgentId, judged: &EvaluatedShadow
                 div { dt { "Would have paid more" } dd { (format_sum(result.if_declined.added)) } }
             }
             (section::backtest_result(result, shadow.attached_at))
-            @if judged.is_partial {
+            @if evaluated_shadow.is_partial {
                 p.muted { "There are more decisions than this page reads. A backtest of the same limits reads all." }
             }
-            p.muted { "Decisions until " (exact_time(judged.until)) "." }
+            p.muted { "Decisions until " (exact_time(evaluated_shadow.until)) "." }
         }
         section aria-labelledby="promote-title" {
             h2 id="promote-title" { "What promoting changes" }
-            @if judged.is_edited {
+            @if evaluated_shadow.is_edited {
                 div.message.warn { p { "The agent or its limits were edited since the shadow was attached. The differences are from the limits in force now." } }
             }
-            (section::effect_summary(&judged.comparison, false))
+            (section::effect_summary(&evaluated_shadow.comparison, false))
             @if *changes == AuditChanges::default() {
                 p.empty { "Nothing: these limits are in force." }
             } @else {
                 (change_list(changes))
             }
             div.actions {
-                (layout.button_form(&format!("{path}/promote"), &Button { class: "primary", ..Button::plain("Promote").with_version(judged.version) }))
+                (layout.button_form(&format!("{path}/promote"), &Button { class: "primary", ..Button::plain("Promote").with_version(evaluated_shadow.version) }))
                 (layout.button_form(&format!("{path}/remove"), &Button::danger("Remove", "Remove the shadow? The limits in force stay as they are.")))
             }
         }

@@ -75,21 +75,21 @@ impl From<TemplateLimits> for PolicyChange {
 pub(crate) struct TemplateServices(Vec<(String, TemplateLimits)>);
 
 impl Member for TemplateServices {
-    fn read(value: &Value, place: BodyPath<'_>, problems: &mut ValidationErrors) -> Option<Self> {
+    fn read(value: &Value, path: BodyPath<'_>, errors: &mut ValidationErrors) -> Option<Self> {
         let members = value
             .as_object()
             .filter(|members| members.len() <= TemplateTerms::MAX_KEYS);
         let Some(members) = members else {
             let message = format!("must be an object of at most {} members", TemplateTerms::MAX_KEYS);
-            problems.add_at(place, message);
+            errors.add_at(path, message);
             return None;
         };
         let read = members.iter().map(|(key, limits)| {
-            let place = BodyPath::Member(&place, key);
+            let place = BodyPath::Member(&path, key);
             if limits.get("allowed_domains").is_some_and(Value::is_null) {
-                problems.add_at(BodyPath::Member(&place, "allowed_domains"), "must not be null");
+                errors.add_at(BodyPath::Member(&place, "allowed_domains"), "must not be null");
             }
-            Some((key.clone(), TemplateLimits::read(limits, place, problems)?))
+            Some((key.clone(), TemplateLimits::read(limits, place, errors)?))
         });
         let read: Vec<_> = read.collect();
         read.into_iter().collect::<Option<_>>().map(Self)
@@ -241,13 +241,13 @@ pub(crate) fn editable_limits(terms: &TemplateTerms, is_default: bool, catalog: 
 }
 
 impl TemplateView {
-    pub(crate) fn new(own: &OwnTemplate, catalog: &Catalog) -> Self {
-        let template = &own.template;
+    pub(crate) fn new(owned_template: &OwnTemplate, catalog: &Catalog) -> Self {
+        let template = &owned_template.template;
         Self {
             name: template.name.to_string(),
             version: template.version,
             edited_at: template.edited_at.to_string(),
-            default: own.is_default,
+            default: owned_template.is_default,
             services: services_json(&template.terms, catalog),
             rules: rules_json(&template.terms),
         }
@@ -436,16 +436,16 @@ pub(crate) struct AppliedRow {
 }
 
 impl AppliedRow {
-    fn new(applied: &ApplyResult, catalog: &Catalog) -> Self {
-        let (outcome, error) = outcome_and_error(&applied.outcome);
-        let direction = applied.plan.as_ref().map(|plan| plan.direction).unwrap_or_default();
+    fn new(result: &ApplyResult, catalog: &Catalog) -> Self {
+        let (outcome, error) = outcome_and_error(&result.outcome);
+        let direction = result.plan.as_ref().map(|plan| plan.direction).unwrap_or_default();
         Self {
-            agent_id: applied.agent.to_string(),
+            agent_id: result.agent.to_string(),
             outcome,
             error,
             widens: direction.widens,
             narrows: direction.narrows,
-            differences: applied
+            differences: result
                 .plan
                 .as_ref()
                 .map(|plan| difference_views(plan, catalog))
@@ -461,9 +461,9 @@ impl AppliedRow {
 )]
 pub(crate) async fn list_templates(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
 ) -> Result<Json<TemplateListView>, Failure> {
-    Ok(Json((&people.list_templates(&person).await?).into()))
+    Ok(Json((&people.list_templates(&user).await?).into()))
 }
 
 /// Read a policy template.
@@ -475,10 +475,10 @@ pub(crate) async fn list_templates(
 )]
 pub(crate) async fn read_template(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     Id(name): Id<TemplateName>,
 ) -> Result<Response, Failure> {
-    let own = people.read_template(&person, &name).await?;
+    let own = people.read_template(&user, &name).await?;
     let edition = people.current_catalog().await?;
     Ok(TemplateView::new(&own, &edition.catalog).into_http_response())
 }
@@ -500,7 +500,7 @@ pub(crate) async fn read_template(
 )]
 pub(crate) async fn put_template(
     State(people): State<Arc<People>>,
-    mut person: Caller,
+    mut user: Caller,
     Id(name): Id<TemplateName>,
     OptionalIfMatch(if_match): OptionalIfMatch,
     reason: Parameters<AskedReason>,
@@ -515,8 +515,8 @@ pub(crate) async fn put_template(
         Err(error) => Err(error),
     };
     let ((edit, reason), if_match) = combine_results(edit, if_match)?;
-    person.acting.source.reason = reason.edit_reason;
-    let (own, is_new) = Box::pin(people.put_template(&person, &name, if_match, &edit)).await?;
+    user.acting.source.reason = reason.edit_reason;
+    let (own, is_new) = Box::pin(people.put_template(&user, &name, if_match, &edit)).await?;
     let answer = TemplateView::new(&own, &edition.catalog).into_http_response();
     Ok(if is_new { created_response(answer) } else { answer })
 }
@@ -530,15 +530,15 @@ pub(crate) async fn put_template(
 )]
 pub(crate) async fn remove_template(
     State(people): State<Arc<People>>,
-    mut person: Caller,
+    mut user: Caller,
     Id(name): Id<TemplateName>,
     if_match: IfMatch,
     reason: Parameters<AskedReason>,
 ) -> Result<Json<RemovedTemplate>, Failure> {
-    let name = people.read_template(&person, &name).await?.template.name;
+    let name = people.read_template(&user, &name).await?.template.name;
     let (reason, if_match) = body_with_version(reason.0, if_match.into_precondition())?;
-    person.acting.source.reason = reason.edit_reason;
-    let own = Box::pin(people.remove_template(&person, &name, if_match)).await?;
+    user.acting.source.reason = reason.edit_reason;
+    let own = Box::pin(people.remove_template(&user, &name, if_match)).await?;
     let name = own.template.name.to_string();
     Ok(Json(RemovedTemplate { name }))
 }
@@ -556,11 +556,11 @@ pub(crate) async fn remove_template(
 )]
 pub(crate) async fn list_template_agents(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     Id(name): Id<TemplateName>,
     uri: Uri,
 ) -> Result<Json<FollowersView>, Failure> {
-    let template = people.read_template(&person, &name).await?.template;
+    let template = people.read_template(&user, &name).await?.template;
     let mut query = Query::from_uri(&uri);
     let from = query.parse_with("cursor", cursor::parse_agent_cursor, cursor::FORM);
     let limit = query.parse_limit("limit", 25, 25);
@@ -570,12 +570,11 @@ pub(crate) async fn list_template_agents(
         ..AgentFilter::default()
     };
     let Page { items, next } = people
-        .list_agents(&person, &filter, AgentOrder::OldestFirst, from, limit)
+        .list_agents(&user, &filter, AgentOrder::OldestFirst, from, limit)
         .await?;
     let edition = people.current_catalog().await?;
     let agents = items.iter().map(|owned| (owned.agent().id, Some(owned.clone())));
-    let planned =
-        people.apply_template_to_agents(&person, agents.collect(), template, Overrides::Keep, ApplyTo::Preview);
+    let planned = people.apply_template_to_agents(&user, agents.collect(), template, Overrides::Keep, ApplyTo::Preview);
     let planned = Box::pin(planned).await?;
     let followers = items.iter().zip(planned).map(|(owned, planned)| {
         let agent = owned.agent();
@@ -612,20 +611,20 @@ pub(crate) async fn list_template_agents(
 )]
 pub(crate) async fn apply_template(
     State(people): State<Arc<People>>,
-    mut person: Caller,
+    mut user: Caller,
     Id(name): Id<TemplateName>,
     query: Parameters<AskedApply>,
     body: Body<ApplyBody>,
 ) -> Result<Json<AppliedView>, Failure> {
-    let template = people.read_template(&person, &name).await?.template;
+    let template = people.read_template(&user, &name).await?.template;
     let parsed = body.json().and_then(|body| parse_apply_request(&body));
     let ((target, overrides), query) = combine_results(parsed, query.0)?;
-    person.acting.source.reason = query.edit_reason;
+    user.acting.source.reason = query.edit_reason;
     let filter = AgentFilter {
         template: Some(template.name.clone()),
         ..AgentFilter::default()
     };
-    let (agents, next) = people.select_bulk_agents(&person, target, filter, MAX_LIMITED).await?;
+    let (agents, next) = people.select_bulk_agents(&user, target, filter, MAX_LIMITED).await?;
     let to = if query.preview {
         ApplyTo::Preview
     } else {
@@ -633,7 +632,7 @@ pub(crate) async fn apply_template(
     };
     let edition = people.current_catalog().await?;
     let unlisted_operations = UnlistedOperationsView::list(&template.terms, &edition.catalog);
-    let applied = Box::pin(people.apply_template_to_agents(&person, agents, template, overrides, to)).await?;
+    let applied = Box::pin(people.apply_template_to_agents(&user, agents, template, overrides, to)).await?;
     Ok(Json(AppliedView {
         unlisted_operations,
         preview: query.preview,

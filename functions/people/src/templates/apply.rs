@@ -97,7 +97,7 @@ impl People {
     /// Applies a template to each agent. If the update of an agent fails, the other agents are still updated.
     pub(crate) async fn apply_template_to_agents(
         self: &Arc<Self>,
-        person: &Caller,
+        user: &Caller,
         agents: Vec<(AgentId, Option<OwnedAgent>)>,
         template: PolicyTemplate,
         overrides: Overrides,
@@ -107,7 +107,7 @@ impl People {
             .iter()
             .filter_map(|(_, owned)| owned.as_ref())
             .map(OwnedAgent::agent);
-        let bases = Arc::new(self.read_template_bases(person, present).await?);
+        let bases = Arc::new(self.read_template_bases(user, present).await?);
         let template = Arc::new(template);
         let applied = run_concurrently(agents, |(agent, owned)| {
             let (people, template, bases) = (Arc::clone(self), Arc::clone(&template), Arc::clone(&bases));
@@ -139,7 +139,7 @@ impl People {
                 })
             }
         });
-        self.run_in_user_slot(person.id.as_str(), applied).await
+        self.run_in_user_slot(user.id.as_str(), applied).await
     }
 
     async fn apply_template_if_permitted(
@@ -170,7 +170,7 @@ impl People {
     /// Reads the template versions that these agents' limits were copied from.
     pub(crate) async fn read_template_bases(
         &self,
-        person: &Caller,
+        user: &Caller,
         agents: impl Iterator<Item = &Agent>,
     ) -> Result<Bases> {
         let mut bases = Bases::new();
@@ -179,7 +179,7 @@ impl People {
             .flat_map(FollowedTemplate::base_versions)
         {
             if !bases.contains_key(&version)
-                && let Some(terms) = self.ledger.read_template_limits(&person.id, version).await?
+                && let Some(terms) = self.ledger.read_template_limits(&user.id, version).await?
             {
                 bases.insert(version, terms);
             }
@@ -256,7 +256,7 @@ impl People {
         owned: OwnedAgent,
         template: &PolicyTemplate,
         plan: &TemplatePlan,
-        act: &Act,
+        action: &Act,
     ) -> Result<bool> {
         let reason = owned.acting().source.reason.clone();
         let owned = owned.with_reason(reason.or_else(|| default_update_reason(template)));
@@ -283,7 +283,7 @@ impl People {
                 followed.rules = Some(template.version);
             }
             owned = self
-                .store_followed_template(owned, act, &followed, first.as_deref())
+                .store_followed_template(owned, action, &followed, first.as_deref())
                 .await?;
         }
         let edition = self.current_catalog().await?;
@@ -293,7 +293,7 @@ impl People {
         }
         let followed = FollowedTemplate::fully_applied(template.name.clone(), template.version);
         let owned = self
-            .store_followed_template(owned, act, &followed, rules.as_deref())
+            .store_followed_template(owned, action, &followed, rules.as_deref())
             .await?;
         Ok(owned.agent().version != before.version || !policies.is_empty())
     }
@@ -302,19 +302,19 @@ impl People {
     async fn store_followed_template(
         &self,
         owned: OwnedAgent,
-        act: &Act,
-        followed: &FollowedTemplate,
+        action: &Act,
+        template: &FollowedTemplate,
         rules: Option<&[purser_domain::Rule]>,
     ) -> Result<OwnedAgent> {
         let if_match = Precondition::Version(owned.agent().version);
         let change = |agent: Agent| {
             Ok(Agent {
-                template: Some(followed.clone()),
+                template: Some(template.clone()),
                 rules: rules.map_or(agent.rules, <[_]>::to_vec),
                 ..agent
             })
         };
-        Box::pin(self.update_agent_record(owned, if_match, act.clone(), change)).await
+        Box::pin(self.update_agent_record(owned, if_match, action.clone(), change)).await
     }
 
     async fn apply_service_limits(&self, owned: &OwnedAgent, merge: &ServiceMerge, catalog: &Catalog) -> Result<()> {

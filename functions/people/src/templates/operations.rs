@@ -35,23 +35,23 @@ impl OwnTemplate {
 
 impl People {
     /// Lists the user's templates.
-    pub(crate) async fn list_templates(&self, person: &Caller) -> Result<TemplateList> {
-        self.ledger.read_template_list(&person.id).await
+    pub(crate) async fn list_templates(&self, user: &Caller) -> Result<TemplateList> {
+        self.ledger.read_template_list(&user.id).await
     }
 
     /// Reads the user's template with this name. If the template does not exist or belongs to another user, the error
     /// is `not_found`.
-    pub(crate) async fn read_template(&self, person: &Caller, name: &TemplateName) -> Result<OwnTemplate> {
-        let list = self.list_templates(person).await?;
-        let found = self.find_listed_template(person, &list, name).await?;
+    pub(crate) async fn read_template(&self, user: &Caller, name: &TemplateName) -> Result<OwnTemplate> {
+        let list = self.list_templates(user).await?;
+        let found = self.find_listed_template(user, &list, name).await?;
         found.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
     /// Reads the user's template that a request body specifies. If there is no such template, the error is a validation
     /// error at `/template`.
-    pub(crate) async fn find_template(&self, person: &Caller, name: &TemplateName) -> Result<PolicyTemplate> {
-        let list = self.list_templates(person).await?;
-        let found = self.find_listed_template(person, &list, name).await?;
+    pub(crate) async fn find_template(&self, user: &Caller, name: &TemplateName) -> Result<PolicyTemplate> {
+        let list = self.list_templates(user).await?;
+        let found = self.find_listed_template(user, &list, name).await?;
         let problem = || ValidationError::at_path("/template", "must be the name of one of your policy templates");
         found
             .map(|own| own.template)
@@ -59,25 +59,25 @@ impl People {
     }
 
     /// Reads the template that new agents of the user follow by default, if any.
-    pub(crate) async fn read_default_template(&self, person: &Caller) -> Result<Option<PolicyTemplate>> {
-        let list = self.list_templates(person).await?;
+    pub(crate) async fn read_default_template(&self, user: &Caller) -> Result<Option<PolicyTemplate>> {
+        let list = self.list_templates(user).await?;
         let Some(name) = &list.default else {
             return Ok(None);
         };
-        let found = self.find_listed_template(person, &list, name).await?;
+        let found = self.find_listed_template(user, &list, name).await?;
         Ok(found.map(|own| own.template))
     }
 
     async fn find_listed_template(
         &self,
-        person: &Caller,
+        user: &Caller,
         list: &TemplateList,
         name: &TemplateName,
     ) -> Result<Option<OwnTemplate>> {
         let Some(entry) = list.entries.get(name) else {
             return Ok(None);
         };
-        let terms = self.ledger.read_template_limits(&person.id, entry.version).await?;
+        let terms = self.ledger.read_template_limits(&user.id, entry.version).await?;
         let terms = terms.ok_or_else(|| Error::internal("reading a policy template", "its version is not there"))?;
         Ok(Some(OwnTemplate {
             template: PolicyTemplate {
@@ -94,42 +94,42 @@ impl People {
     /// replaced. Returns whether the template is new. If the values are unchanged, nothing is written.
     pub(crate) async fn put_template(
         &self,
-        person: &Caller,
+        user: &Caller,
         name: &TemplateName,
         if_match: Option<Precondition>,
-        edit: &TemplateUpdate,
+        update: &TemplateUpdate,
     ) -> Result<(OwnTemplate, bool)> {
-        let is_new = !self.list_templates(person).await?.entries.contains_key(name);
+        let is_new = !self.list_templates(user).await?.entries.contains_key(name);
         let kind = if is_new {
             AuditKind::PolicyTemplateCreated
         } else {
             AuditKind::PolicyTemplateEdited
         };
         let act = Act::new(kind).with_object(name);
-        let put = self.store_template(person, name, if_match, edit, &act);
-        self.audit_rejection(&person.acting, &act, put).await
+        let put = self.store_template(user, name, if_match, update, &act);
+        self.audit_rejection(&user.acting, &act, put).await
     }
 
     async fn store_template(
         &self,
-        person: &Caller,
+        user: &Caller,
         name: &TemplateName,
         if_match: Option<Precondition>,
-        edit: &TemplateUpdate,
-        act: &Act,
+        update: &TemplateUpdate,
+        action: &Act,
     ) -> Result<(OwnTemplate, bool)> {
         let mut backoff = Backoff::new();
         loop {
-            let list = self.list_templates(person).await?;
-            let before = self.find_listed_template(person, &list, name).await?;
+            let list = self.list_templates(user).await?;
+            let before = self.find_listed_template(user, &list, name).await?;
             match (&before, if_match) {
                 (Some(_), None) => return Err(ErrorKind::VersionRequired.into()),
                 (Some(own), Some(if_match)) => if_match.check_version(own.template.version)?,
                 (None, None | Some(Precondition::Version(0))) => {}
                 (None, Some(_)) => return Err(ErrorKind::NotFound.into()),
             }
-            let is_edited = before.as_ref().is_none_or(|own| own.template.terms != edit.terms);
-            let next = list.with_template(name, is_edited, edit.default, self.now());
+            let is_edited = before.as_ref().is_none_or(|own| own.template.terms != update.terms);
+            let next = list.with_template(name, is_edited, update.default, self.now());
             let next = next.ok_or_else(too_many_templates_error)?;
             let entry = next.entries.get(name).copied();
             let entry = entry.ok_or_else(|| Error::internal("editing a policy template", "it is not in its list"))?;
@@ -138,7 +138,7 @@ impl People {
                     name: name.clone(),
                     version: entry.version,
                     edited_at: entry.edited_at,
-                    terms: edit.terms.clone(),
+                    terms: update.terms.clone(),
                 },
                 is_default: next.default.as_ref() == Some(name),
             };
@@ -149,9 +149,9 @@ impl People {
                 before.as_ref().map(OwnTemplate::audit_members),
                 Some(after.audit_members()),
             );
-            let row = self.audit_entry(&person.acting, act, changes)?;
-            let terms = is_edited.then_some(&edit.terms);
-            match self.ledger.put_templates(&person.id, &next, terms, &row).await? {
+            let row = self.audit_entry(&user.acting, action, changes)?;
+            let terms = is_edited.then_some(&update.terms);
+            match self.ledger.put_templates(&user.id, &next, terms, &row).await? {
                 UpdateResult::Stored => return Ok((after, before.is_none())),
                 UpdateResult::Conflict => backoff.wait_for_retry().await?,
             }
@@ -161,7 +161,7 @@ impl People {
     /// Removes a template. The agents that follow it keep their limits.
     pub(crate) async fn remove_template(
         &self,
-        person: &Caller,
+        user: &Caller,
         name: &TemplateName,
         if_match: Precondition,
     ) -> Result<OwnTemplate> {
@@ -169,15 +169,15 @@ impl People {
         let removed = async {
             let mut backoff = Backoff::new();
             loop {
-                let list = self.list_templates(person).await?;
-                let before = self.find_listed_template(person, &list, name).await?;
+                let list = self.list_templates(user).await?;
+                let before = self.find_listed_template(user, &list, name).await?;
                 let before = before.ok_or(ErrorKind::NotFound)?;
                 if_match.check_version(before.template.version)?;
                 let changes = AuditChanges::between(Some(before.audit_members()), None);
-                let row = self.audit_entry(&person.acting, &act, changes)?;
+                let row = self.audit_entry(&user.acting, &act, changes)?;
                 match self
                     .ledger
-                    .put_templates(&person.id, &list.without_template(name), None, &row)
+                    .put_templates(&user.id, &list.without_template(name), None, &row)
                     .await?
                 {
                     UpdateResult::Stored => return Ok(before),
@@ -185,7 +185,7 @@ impl People {
                 }
             }
         };
-        self.audit_rejection(&person.acting, &act, removed).await
+        self.audit_rejection(&user.acting, &act, removed).await
     }
 }
 

@@ -122,15 +122,15 @@ fn parse_template_limits(form: &mut Form, catalog: &Catalog) -> Option<crate::te
 }
 
 /// Handles `POST /dashboard/templates`: creates a template.
-pub(crate) async fn submit_new_template(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
+pub(crate) async fn submit_new_template(State(people): State<Arc<People>>, verified_form: VerifiedForm) -> Reply {
     let edition = people.current_catalog().await?;
-    let mut form = posted.parse_form(FormName::Template);
+    let mut form = verified_form.parse_form(FormName::Template);
     let name = TemplateName::parse(form.field_text("name"));
     if name.is_none() {
         form.add_error("name", format!("Name: {}.", TemplateName::FORM));
     }
     let edit = parse_template_limits(&mut form, &edition.catalog);
-    let person = &posted.session.person;
+    let person = &verified_form.session.person;
     if let Some((name, edit)) = name.zip(edit) {
         match Box::pin(people.put_template(person, &name, None, &edit)).await {
             Ok(_) => {
@@ -149,7 +149,7 @@ pub(crate) async fn submit_new_template(State(people): State<Arc<People>>, poste
     let list = people.list_templates(person).await?;
     let layout = Layout {
         typed: Some(form),
-        ..Layout::new(&posted.session, people.now())
+        ..Layout::new(&verified_form.session, people.now())
     };
     Ok((StatusCode::BAD_REQUEST, list_page(&layout, &list, EXAMPLE)).into_response())
 }
@@ -196,14 +196,14 @@ async fn template_page_response(
 async fn load_followers(
     people: &People,
     session: &PageSession,
-    own: &OwnTemplate,
+    owned_template: &OwnTemplate,
     steps: &Steps,
 ) -> Result<(
     Vec<(purser_domain::AgentId, Option<OwnedAgent>)>,
     Option<purser_store::AgentCursor>,
 )> {
     let filter = AgentFilter {
-        template: Some(own.template.name.clone()),
+        template: Some(owned_template.template.name.clone()),
         ..AgentFilter::default()
     };
     let target = BulkTarget::All {
@@ -217,23 +217,23 @@ async fn load_followers(
 
 fn template_page(
     layout: &Layout,
-    own: &OwnTemplate,
+    owned_template: &OwnTemplate,
     catalog: &Catalog,
     followers: &[(OwnedAgent, ApplyResult)],
     steps: &Steps,
     has_more: bool,
 ) -> Markup {
-    let template = &own.template;
+    let template = &owned_template.template;
     let path = paths::template_path(&template.name);
     let inputs = layout.form_inputs(FormName::Template);
-    let text = editable_limits(&template.terms, own.is_default, catalog);
+    let text = editable_limits(&template.terms, owned_template.is_default, catalog);
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
     layout.html_page(
         "Policy template",
         NavItem::Agents,
         &html! {
             p.crumb { a href=(paths::TEMPLATES) { "Policy templates" } }
-            h1 { (template.name) @if own.is_default { " " span.chip.good { "default of new agents" } } }
+            h1 { (template.name) @if owned_template.is_default { " " span.chip.good { "default of new agents" } } }
             p.muted { "Version " (template.version) ", edited " (relative_and_exact_time(template.edited_at, layout.now)) }
             (steps.progress_message())
             @for (service, operations) in template.terms.unlisted_operations(catalog) {
@@ -273,13 +273,17 @@ fn template_page(
 }
 
 /// Renders an agent that follows the template, with the agent's differing limits.
-fn follower_row(owned: &OwnedAgent, planned: &ApplyResult, catalog: &Catalog) -> Markup {
+fn follower_row(owned: &OwnedAgent, planned_change: &ApplyResult, catalog: &Catalog) -> Markup {
     let agent = owned.agent();
     let version = agent
         .template
         .as_ref()
         .and_then(purser_domain::FollowedTemplate::version);
-    let differences: Vec<bool> = planned.plan.iter().flat_map(TemplatePlan::override_flags).collect();
+    let differences: Vec<bool> = planned_change
+        .plan
+        .iter()
+        .flat_map(TemplatePlan::override_flags)
+        .collect();
     let overrides = differences.iter().filter(|is_override| **is_override).count();
     let others = differences.len().saturating_sub(overrides);
     html! {
@@ -289,13 +293,13 @@ fn follower_row(owned: &OwnedAgent, planned: &ApplyResult, catalog: &Catalog) ->
                 p.muted {
                     @match version { Some(version) => { "Version " (version) }, None => "An application was interrupted" }
                     ", " (count_with_noun(others, "limit")) " to change, " (count_with_noun(overrides, "override"))
-                    @if let Some(plan) = &planned.plan {
+                    @if let Some(plan) = &planned_change.plan {
                         @if plan.direction.widens { ", widens" }
                         @if plan.direction.narrows { ", narrows" }
                     }
-                    @if let BulkOutcome::Failed(_) = planned.outcome { " " span.chip.bad { "can’t be applied" } }
+                    @if let BulkOutcome::Failed(_) = planned_change.outcome { " " span.chip.bad { "can’t be applied" } }
                 }
-                @if let Some(plan) = &planned.plan {
+                @if let Some(plan) = &planned_change.plan {
                     @for (title, count, are_overrides) in [("To change", others, false), ("Overrides", overrides, true)] {
                         @if count > 0 {
                             details.fold { summary { (title) } (change_list(&plan.differing_limits(are_overrides, catalog))) }
@@ -311,17 +315,17 @@ fn follower_row(owned: &OwnedAgent, planned: &ApplyResult, catalog: &Catalog) ->
 pub(crate) async fn submit_template_update(
     State(people): State<Arc<People>>,
     Path(name): Path<String>,
-    posted: VerifiedForm,
+    verified_form: VerifiedForm,
 ) -> Reply {
     let named_so = require_id(TemplateName::parse(&name))?;
     let edition = people.current_catalog().await?;
-    let mut form = posted.parse_form(FormName::Template);
+    let mut form = verified_form.parse_form(FormName::Template);
     let if_match = form.parse_version();
     let edit = parse_template_limits(&mut form, &edition.catalog);
-    let layout = Layout::new(&posted.session, people.now());
+    let layout = Layout::new(&verified_form.session, people.now());
     let mut problem = None;
     if let Some((if_match, edit)) = if_match.zip(edit) {
-        let put = people.put_template(&posted.session.person, &named_so, Some(if_match), &edit);
+        let put = people.put_template(&verified_form.session.person, &named_so, Some(if_match), &edit);
         match Box::pin(put).await {
             Ok(_) => {
                 return Ok(redirect_with_notice(
@@ -346,21 +350,29 @@ pub(crate) async fn submit_template_update(
         problem,
         ..layout
     };
-    template_page_response(&people, &posted.session, layout, &name, &Steps::default(), status).await
+    template_page_response(
+        &people,
+        &verified_form.session,
+        layout,
+        &name,
+        &Steps::default(),
+        status,
+    )
+    .await
 }
 
 /// Handles `POST /dashboard/templates/{name}/remove`: removes the template.
 pub(crate) async fn submit_template_removal(
     State(people): State<Arc<People>>,
     Path(name): Path<String>,
-    posted: VerifiedForm,
+    verified_form: VerifiedForm,
 ) -> Reply {
     let name = require_id(TemplateName::parse(&name))?;
-    let mut form = posted.parse_form(FormName::Plain);
+    let mut form = verified_form.parse_form(FormName::Plain);
     let Some(if_match) = form.parse_version() else {
         return Ok(see_other(&paths::template_path(&name)));
     };
-    Box::pin(people.remove_template(&posted.session.person, &name, if_match)).await?;
+    Box::pin(people.remove_template(&verified_form.session.person, &name, if_match)).await?;
     Ok(redirect_with_notice(paths::TEMPLATES, PageMessage::TemplateRemoved))
 }
 
@@ -434,19 +446,19 @@ pub(crate) async fn submit_template_application(
     State(people): State<Arc<People>>,
     Path(name): Path<String>,
     uri: Uri,
-    posted: VerifiedForm,
+    form: VerifiedForm,
 ) -> Reply {
     let mut query = Query::without_blanks(&uri);
     let mut steps = Steps::from_query(&mut query);
     if filter_error(query).is_some() {
         return Err(Error::from(ErrorKind::NotFound).into());
     }
-    let session = &posted.session;
+    let session = &form.session;
     let own = people
         .read_template(&session.person, &require_id(TemplateName::parse(&name))?)
         .await?;
     let overrides =
-        Overrides::from_name(posted.parse_form(FormName::Plain).field_text("overrides")).unwrap_or(Overrides::Keep);
+        Overrides::from_name(form.parse_form(FormName::Plain).field_text("overrides")).unwrap_or(Overrides::Keep);
     let path = paths::template_path(&own.template.name);
     let (agents, next) = load_followers(&people, session, &own, &steps).await?;
     let applied = people.apply_template_to_agents(&session.person, agents, own.template, overrides, ApplyTo::Followers);

@@ -5,9 +5,9 @@ use maud::{Markup, html};
 use purser_domain::Amount;
 
 /// Renders a bar that shows how much of the cap is used, and how much a pending payment of `more` would add.
-pub(crate) fn usage_bar(used: Amount, more: Amount, cap: Amount) -> Markup {
+pub(crate) fn usage_bar(spent: Amount, more: Amount, cap: Amount) -> Markup {
     if is_no_limit(cap) {
-        let label = format!("{} used, no limit", format_dollars(used));
+        let label = format!("{} used, no limit", format_dollars(spent));
         return html! {
             svg.bar.open viewBox="0 0 1000 10" preserveAspectRatio="none" role="img" aria-label=(label) {
                 title { (label) }
@@ -16,15 +16,15 @@ pub(crate) fn usage_bar(used: Amount, more: Amount, cap: Amount) -> Markup {
         };
     }
     let (from, to) = (
-        share_of_cap(used, cap),
-        share_of_cap(used.plus(more).unwrap_or(Amount::MAX), cap),
+        share_of_cap(spent, cap),
+        share_of_cap(spent.plus(more).unwrap_or(Amount::MAX), cap),
     );
     let label = if more.is_zero() {
-        format!("{} of {} used", format_dollars(used), format_dollars(cap))
+        format!("{} of {} used", format_dollars(spent), format_dollars(cap))
     } else {
         format!(
             "{} of {} used; this payment adds {}",
-            format_dollars(used),
+            format_dollars(spent),
             format_dollars(cap),
             format_dollars(more)
         )

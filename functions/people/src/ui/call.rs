@@ -11,7 +11,7 @@ use serde_json::Value;
 use url::Position;
 
 /// Renders the call, with a comparison of the catalog's price and the requested amount.
-pub(crate) fn call_details(call: &CallDescription, asked: Amount) -> Markup {
+pub(crate) fn call_details(call: &CallDescription, requested_amount: Amount) -> Markup {
     html! {
         dl.facts-list.wide.call {
             div {
@@ -21,7 +21,7 @@ pub(crate) fn call_details(call: &CallDescription, asked: Amount) -> Markup {
             @if let Some(target) = &call.target_url {
                 div { dt { "Fetches from" } dd { (highlighted_url(target)) } }
             }
-            div { dt { "Price" } dd { (price_comparison(asked, call.catalog_price)) } }
+            div { dt { "Price" } dd { (price_comparison(requested_amount, call.catalog_price)) } }
             @if let Some(hash) = &call.request.body_hash {
                 div { dt { "Body’s hash" } dd { code.long { (escape_hidden_characters(hash)) } " " span.aside { "as the agent says" } } }
             }
@@ -43,20 +43,20 @@ fn highlighted_url(url: &Url) -> Markup {
     }
 }
 
-fn price_comparison(asked: Amount, listed: Option<CatalogPrice>) -> Markup {
-    let Some(CatalogPrice { price, most }) = listed else {
-        return html! { "Asks " (amount_text(asked)) p.aside { "Not compared: the catalog was not read, or does not list this call." } };
+fn price_comparison(requested_amount: Amount, listed_price: Option<CatalogPrice>) -> Markup {
+    let Some(CatalogPrice { price, most }) = listed_price else {
+        return html! { "Asks " (amount_text(requested_amount)) p.aside { "Not compared: the catalog was not read, or does not list this call." } };
     };
     html! {
-        "Asks " (amount_text(asked)) " · listed at " (amount_text(price)) " · "
+        "Asks " (amount_text(requested_amount)) " · listed at " (amount_text(price)) " · "
         @match most {
             Some(most) => { "ceiling " (amount_text(most)) },
             None => "can’t be paid at this price",
         }
-        @if let Some(above) = asked.minus(price).filter(|above| !above.is_zero()) {
+        @if let Some(above) = requested_amount.minus(price).filter(|above| !above.is_zero()) {
             p.warning {
                 (amount_text(above)) " above the listed price"
-                @if most.is_some_and(|most| asked > most) { ", and above the ceiling" }
+                @if most.is_some_and(|most| requested_amount > most) { ", and above the ceiling" }
             }
         }
     }

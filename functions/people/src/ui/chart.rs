@@ -15,20 +15,20 @@ const BAR: usize = 16;
 /// are never wider than in a chart of 30 days.
 const FEWEST: usize = 30;
 
-/// Renders a chart of consecutive days; empty if `days` is empty. `what` names the amounts.
-pub(crate) fn amount_chart(what: &str, days: &[(Day, Amount)]) -> Markup {
+/// Renders a chart of consecutive days; empty if `days` is empty. `title` names the amounts.
+pub(crate) fn amount_chart(title: &str, days: &[(Day, Amount)]) -> Markup {
     let highest = days.iter().copied().max_by_key(|(day, amount)| (*amount, *day));
     let (Some((first, _)), Some((last, _)), Some((peak, most))) = (days.first(), days.last(), highest) else {
         return html! {};
     };
     let label = if most.is_zero() {
-        format!("{what} from {first} to {last}: none")
+        format!("{title} from {first} to {last}: none")
     } else {
         let sum = days.iter().fold(Amount::ZERO, |sum, (_, amount)| {
             sum.plus(*amount).unwrap_or(Amount::MAX)
         });
         format!(
-            "{what} from {first} to {last}: {}; most on {peak}: {}",
+            "{title} from {first} to {last}: {}; most on {peak}: {}",
             format_dollars(sum),
             format_dollars(most)
         )
@@ -57,7 +57,7 @@ pub(crate) fn amount_chart(what: &str, days: &[(Day, Amount)]) -> Markup {
             details.fold {
                 summary { "View as table" }
                 table.list {
-                    caption.sr { (what) " by day" }
+                    caption.sr { (title) " by day" }
                     thead { tr { th scope="col" { "Day" } th.num scope="col" { "Amount" } } }
                     tbody {
                         @for (day, amount) in days.iter().rev() {

@@ -144,9 +144,9 @@ pub(crate) struct Form {
 pub(crate) type FieldOf = (&'static str, &'static str, &'static str);
 
 /// Sets a field of a JSON body.
-pub(crate) fn set_field(body: &mut Value, member: &str, value: impl Into<Value>) {
+pub(crate) fn set_field(body: &mut Value, field: &str, value: impl Into<Value>) {
     if let Value::Object(members) = body {
-        members.insert(member.to_owned(), value.into());
+        members.insert(field.to_owned(), value.into());
     }
 }
 
@@ -221,8 +221,8 @@ impl Form {
 
     /// Returns the value that was parsed from the form's JSON. If the result is `None`, the form has at least one
     /// validation error.
-    pub(crate) fn take_valid<T>(&mut self, parsed: Result<T, Error>, fields: &[FieldOf]) -> Option<T> {
-        let error = match parsed {
+    pub(crate) fn take_valid<T>(&mut self, result: Result<T, Error>, fields: &[FieldOf]) -> Option<T> {
+        let error = match result {
             Ok(value) => return Some(value).filter(|_| !self.has_errors()),
             Err(error) => error,
         };
@@ -237,9 +237,9 @@ impl Form {
 
     /// Assigns a JSON body's validation errors to the form's fields, one error per field. A message names a list item
     /// by its number and not by its value, because a user may have pasted a secret key.
-    pub(crate) fn add_body_errors(&mut self, problems: &[ValidationError], fields: &[FieldOf]) {
+    pub(crate) fn add_body_errors(&mut self, errors: &[ValidationError], fields: &[FieldOf]) {
         let wrong: Vec<String> = self.problems.iter().map(|problem| problem.field.clone()).collect();
-        for problem in problems {
+        for problem in errors {
             let mut steps = problem.path.split('/').skip(1);
             let step = steps.next().unwrap_or_default();
             let entry = steps.next().and_then(|index| index.parse::<u32>().ok());
@@ -446,11 +446,11 @@ pub(crate) struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    /// Creates the inputs of the form `name`. `typed` is the submitted form, if the page shows a form again.
-    pub(crate) fn new(name: FormName, typed: Option<&'a Form>) -> Self {
+    /// Creates the inputs of the form `name`. `submitted` is the submitted form, if the page shows a form again.
+    pub(crate) fn new(name: FormName, submitted: Option<&'a Form>) -> Self {
         Self {
             name,
-            typed: typed.filter(|form| form.name == name),
+            typed: submitted.filter(|form| form.name == name),
         }
     }
 
@@ -462,8 +462,8 @@ impl<'a> Inputs<'a> {
         format!("{}-{field}", self.name)
     }
 
-    fn shown_value(&self, field: &str, present: &str) -> String {
-        self.typed.map_or(present, |form| form.field_text(field)).to_owned()
+    fn shown_value(&self, field: &str, current: &str) -> String {
+        self.typed.map_or(current, |form| form.field_text(field)).to_owned()
     }
 
     /// Returns the posted value; empty unless the form is shown again.
@@ -471,9 +471,9 @@ impl<'a> Inputs<'a> {
         self.typed.map_or("", |form| form.field_text(field))
     }
 
-    fn is_option_selected(&self, field: &str, value: &str, present: bool) -> bool {
+    fn is_option_selected(&self, field: &str, value: &str, current: bool) -> bool {
         self.typed
-            .map_or(present, |form| form.field_values(field).any(|typed| typed == value))
+            .map_or(current, |form| form.field_values(field).any(|typed| typed == value))
     }
 
     fn has_field_error(&self, field: &str) -> bool {
@@ -482,13 +482,13 @@ impl<'a> Inputs<'a> {
     }
 
     /// Renders a required line of text.
-    pub(crate) fn required_text_input(&self, field: &str, label: &str, present: &str, max: usize) -> Markup {
-        self.text_input(field, label, present, max, true)
+    pub(crate) fn required_text_input(&self, field: &str, label: &str, current: &str, max: usize) -> Markup {
+        self.text_input(field, label, current, max, true)
     }
 
     /// Renders an optional line of text.
-    pub(crate) fn optional_text_input(&self, field: &str, label: &str, present: &str, max: usize) -> Markup {
-        self.text_input(field, label, present, max, false)
+    pub(crate) fn optional_text_input(&self, field: &str, label: &str, current: &str, max: usize) -> Markup {
+        self.text_input(field, label, current, max, false)
     }
 
     /// Renders the optional reason for a change of limits.
@@ -496,23 +496,23 @@ impl<'a> Inputs<'a> {
         self.optional_text_input("edit_reason", "Why", "", EditReason::MAX)
     }
 
-    fn text_input(&self, field: &str, label: &str, present: &str, max: usize, is_required: bool) -> Markup {
+    fn text_input(&self, field: &str, label: &str, current: &str, max: usize, is_required: bool) -> Markup {
         let id = self.input_id(field);
         html! {
             div.field {
                 label for=(id) { (label) @if !is_required { " " span.muted { "(optional)" } } }
-                input type="text" id=(id) name=(field) value=(self.shown_value(field, present)) maxlength=(max)
+                input type="text" id=(id) name=(field) value=(self.shown_value(field, current)) maxlength=(max)
                     required[is_required] autocomplete="off" aria-invalid[self.has_field_error(field)];
             }
         }
     }
 
-    pub(crate) fn optional_checkbox(&self, field: &str, label: &str, present: bool) -> Markup {
+    pub(crate) fn optional_checkbox(&self, field: &str, label: &str, current: bool) -> Markup {
         let id = self.input_id(field);
         html! {
             div.field {
                 label.check for=(id) {
-                    input type="checkbox" id=(id) name=(field) value="yes" checked[self.is_option_selected(field, "yes", present)];
+                    input type="checkbox" id=(id) name=(field) value="yes" checked[self.is_option_selected(field, "yes", current)];
                     (label)
                 }
             }
@@ -520,8 +520,8 @@ impl<'a> Inputs<'a> {
     }
 
     /// Renders several lines of text.
-    pub(crate) fn text_area(&self, field: &str, label: &str, hint: &str, present: &[String], rows: u32) -> Markup {
-        let (id, text) = (self.input_id(field), self.shown_value(field, &present.join("\n")));
+    pub(crate) fn text_area(&self, field: &str, label: &str, hint: &str, current: &[String], rows: u32) -> Markup {
+        let (id, text) = (self.input_id(field), self.shown_value(field, &current.join("\n")));
         html! {
             div.field {
                 label for=(id) { (label) }
@@ -532,39 +532,46 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Renders an amount in dollars; empty if `present` is `None`.
-    pub(crate) fn dollars_input(&self, field: &str, label: &str, hint: &str, present: Option<Amount>) -> Markup {
+    /// Renders an amount in dollars; empty if `current` is `None`.
+    pub(crate) fn dollars_input(&self, field: &str, label: &str, hint: &str, current: Option<Amount>) -> Markup {
         let id = self.input_id(field);
         html! {
             div.field {
                 label for=(id) { (label) }
-                (self.amount_input(field, present))
+                (self.amount_input(field, current))
                 p.hint id=(format!("{id}-hint")) { (hint) }
             }
         }
     }
 
     /// Renders a cap in dollars, with a checkbox for no limit.
-    pub(crate) fn cap_input(&self, field: &str, label: &str, lifted: &str, hint: &str, present: Amount) -> Markup {
+    pub(crate) fn cap_input(
+        &self,
+        field: &str,
+        label: &str,
+        no_cap_label: &str,
+        hint: &str,
+        current: Amount,
+    ) -> Markup {
         let (id, box_field) = (self.input_id(field), format!("{field}_no_limit"));
         let box_id = self.input_id(&box_field);
-        let checked = self.is_option_selected(&box_field, "yes", is_no_limit(present));
+        let checked = self.is_option_selected(&box_field, "yes", is_no_limit(current));
         html! {
             div.field.cap {
                 label for=(id) { (label) }
-                (self.amount_input(field, (!is_no_limit(present)).then_some(present)))
+                (self.amount_input(field, (!is_no_limit(current)).then_some(current)))
                 label.check for=(box_id) {
                     input type="checkbox" id=(box_id) name=(box_field) value="yes" checked[checked];
-                    (lifted)
+                    (no_cap_label)
                 }
                 p.hint id=(format!("{id}-hint")) { (hint) }
             }
         }
     }
 
-    fn amount_input(&self, field: &str, present: Option<Amount>) -> Markup {
+    fn amount_input(&self, field: &str, current: Option<Amount>) -> Markup {
         let id = self.input_id(field);
-        let value = self.shown_value(field, &present.map(Amount::to_usdc).unwrap_or_default());
+        let value = self.shown_value(field, &current.map(Amount::to_usdc).unwrap_or_default());
         html! {
             span.dollars {
                 span aria-hidden="true" { "$" }
@@ -588,20 +595,20 @@ impl<'a> Inputs<'a> {
     }
 
     /// Renders a whole number with its unit.
-    pub(crate) fn number_input(&self, field: &str, label: &str, present: u64) -> Markup {
+    pub(crate) fn number_input(&self, field: &str, label: &str, current: u64) -> Markup {
         let id = self.input_id(field);
         html! {
             div.field {
                 label for=(id) { (label) }
                 input.short type="text" inputmode="numeric" id=(id) name=(field) maxlength="6" size="6"
-                    value=(self.shown_value(field, &present.to_string())) autocomplete="off" aria-invalid[self.has_field_error(field)];
+                    value=(self.shown_value(field, &current.to_string())) autocomplete="off" aria-invalid[self.has_field_error(field)];
             }
         }
     }
 
     /// Renders a drop-down list with one selected option.
-    pub(crate) fn drop_down(&self, field: &str, label: &str, options: &[(String, String)], present: &str) -> Markup {
-        let (id, chosen) = (self.input_id(field), self.shown_value(field, present));
+    pub(crate) fn drop_down(&self, field: &str, label: &str, options: &[(String, String)], current: &str) -> Markup {
+        let (id, chosen) = (self.input_id(field), self.shown_value(field, current));
         html! {
             div.field {
                 label for=(id) { (label) }
@@ -612,13 +619,13 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    pub(crate) fn radio_buttons(&self, field: &str, legend: &str, options: &[(&str, &str)], present: &str) -> Markup {
+    pub(crate) fn radio_buttons(&self, field: &str, legend: &str, options: &[(&str, &str)], current: &str) -> Markup {
         html! {
             fieldset.options id=(self.input_id(field)) tabindex="-1" {
                 legend { (legend) }
                 @for (value, text) in options {
                     label.check {
-                        input type="radio" name=(field) value=(value) checked[self.is_option_selected(field, value, *value == present)];
+                        input type="radio" name=(field) value=(value) checked[self.is_option_selected(field, value, *value == current)];
                         (text)
                     }
                 }

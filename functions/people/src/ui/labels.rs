@@ -21,9 +21,9 @@ pub(crate) fn service_name(id: ServiceId, catalog: &Catalog) -> Markup {
 }
 
 /// Renders an operation's name, such as `Lab Weather · Current weather`: its label in the catalog, or else its slug.
-pub(crate) fn operation_name(of: Option<&Service>, slug: Option<&OperationSlug>) -> Markup {
+pub(crate) fn operation_name(service: Option<&Service>, slug: Option<&OperationSlug>) -> Markup {
     let label = slug
-        .and_then(|slug| of?.find_operation(slug))
+        .and_then(|slug| service?.find_operation(slug))
         .map(|operation| operation.label.as_str());
     html! {
         @match (label, slug) {

@@ -118,7 +118,7 @@ impl Layout {
     }
 
     /// Renders the page's whole HTML document.
-    pub(crate) fn html_page(&self, title: &str, here: NavItem, content: &Markup) -> Markup {
+    pub(crate) fn html_page(&self, title: &str, current_item: NavItem, content: &Markup) -> Markup {
         html_document(
             title,
             Some(self.now),
@@ -127,7 +127,7 @@ impl Layout {
                 header.top {
                     div.bar-inner {
                         (brand_link())
-                        (self.navigation(here))
+                        (self.navigation(current_item))
                         form.search method="get" action="/dashboard/search" role="search" aria-label="Everything" {
                             label.sr for="search" { "Search ids, transactions, payees, hosts and agents" }
                             input id="search" type="search" name="q" maxlength="100" placeholder="Search" autocomplete="off" spellcheck="false";
@@ -135,7 +135,7 @@ impl Layout {
                         div.who {
                             a.button.danger href="/dashboard/freeze-all" { "Freeze all" }
                             a.person href="/dashboard/sessions" title=(format!("{}: your sessions", self.person))
-                                aria-current=[(here == NavItem::Sessions).then_some("page")] {
+                                aria-current=[(current_item == NavItem::Sessions).then_some("page")] {
                                 span.sr { "Your sessions. Signed in as " } (self.person)
                             }
                             (self.button_form("/dashboard/sign-out", &Button::quiet("Sign out")))
@@ -154,9 +154,9 @@ impl Layout {
         )
     }
 
-    fn navigation(&self, here: NavItem) -> Markup {
+    fn navigation(&self, current_item: NavItem) -> Markup {
         let entry = |to: NavItem, path: &str, content: Markup| {
-            html! { li { a href=(path) aria-current=[(to == here).then_some("page")] { (content) } } }
+            html! { li { a href=(path) aria-current=[(to == current_item).then_some("page")] { (content) } } }
         };
         html! {
             nav aria-label="Main" {
@@ -223,11 +223,11 @@ impl<'a> Button<'a> {
         }
     }
 
-    pub(crate) const fn danger(label: &'a str, question: &'a str) -> Self {
+    pub(crate) const fn danger(label: &'a str, prompt: &'a str) -> Self {
         Self {
             label,
             class: "danger",
-            question: Some(question),
+            question: Some(prompt),
             version: None,
             asks_why: false,
         }
@@ -259,9 +259,9 @@ pub(crate) fn version_input(version: u64) -> Markup {
     html! { input type="hidden" name="version" value=(version); }
 }
 
-pub(crate) fn notice_message(notice: PageMessage) -> Markup {
+pub(crate) fn notice_message(message: PageMessage) -> Markup {
     html! {
-        div.message.bad[notice.is_failure()].good[!notice.is_failure()] role="status" data-notice { p { (notice.text()) } }
+        div.message.bad[message.is_failure()].good[!message.is_failure()] role="status" data-notice { p { (message.text()) } }
     }
 }
 
@@ -296,10 +296,10 @@ fn brand_link() -> Markup {
     html! { a.brand href="/dashboard" { (PreEscaped(asset::MARK)) "Purser" } }
 }
 
-fn pending_badge(waiting: Option<WaitingCount>) -> Markup {
-    let count = waiting.unwrap_or_default();
+fn pending_badge(waiting_count: Option<WaitingCount>) -> Markup {
+    let count = waiting_count.unwrap_or_default();
     html! {
-        span.badge data-waiting-count=[waiting.map(|waiting| waiting.number)] data-at-least[count.is_more] data-badge
+        span.badge data-waiting-count=[waiting_count.map(|waiting| waiting.number)] data-at-least[count.is_more] data-badge
             hidden[count.number == 0] {
             span.sr { ", " } span data-number { (count) } span.sr { " waiting" }
         }

@@ -21,11 +21,11 @@ pub(crate) struct ListPage<T> {
 
 impl<T> ListPage<T> {
     /// Returns the page with this number, counted from 0, or the last page if the list has fewer pages.
-    pub(crate) fn new(all: Vec<T>, page: usize) -> Self {
-        let count = all.len();
+    pub(crate) fn new(items: Vec<T>, page: usize) -> Self {
+        let count = items.len();
         let page = page.min(count.saturating_sub(1).checked_div(ROWS).unwrap_or(0));
         let before = page.saturating_mul(ROWS);
-        let rows: Vec<T> = all.into_iter().skip(before).take(ROWS).collect();
+        let rows: Vec<T> = items.into_iter().skip(before).take(ROWS).collect();
         Self {
             cut: rows.len(),
             rows,
@@ -46,18 +46,13 @@ impl<T> ListPage<T> {
     }
 
     /// Renders the position in the list, with links to the previous and the next page. `address` returns a page's URL.
-    pub(crate) fn position_and_page_links(
-        &self,
-        label: &str,
-        thing: &str,
-        address: impl Fn(usize) -> String,
-    ) -> Markup {
+    pub(crate) fn position_and_page_links(&self, label: &str, noun: &str, address: impl Fn(usize) -> String) -> Markup {
         let before = self.page.saturating_mul(ROWS);
         let (first, last) = (before.saturating_add(1), before.saturating_add(self.cut));
         let next = self.page.saturating_add(1);
         html! {
             @if self.count > ROWS {
-                p.hint { (first) " to " (last) " of " (count_with_noun(self.count, thing)) }
+                p.hint { (first) " to " (last) " of " (count_with_noun(self.count, noun)) }
                 (first_and_next_links(
                     label,
                     self.page.checked_sub(1).map(|page| ("Previous", address(page))),
@@ -102,12 +97,12 @@ pub(crate) fn column_headings(columns: &[Column<'_>]) -> Markup {
     }
 }
 
-/// Renders the filter form of a list. On a narrow screen the form is folded, so that the rows are visible. `open`
+/// Renders the filter form of a list. On a narrow screen the form is folded, so that the rows are visible. `is_open`
 /// unfolds the form if a filter is invalid. `clear` is the URL without filters, if any filter is set.
-pub(crate) fn filter_form(action: &str, open: bool, clear: Option<&str>, fields: &Markup) -> Markup {
+pub(crate) fn filter_form(action: &str, is_open: bool, clear: Option<&str>, fields: &Markup) -> Markup {
     html! {
         form.filters method="get" action=(action) role="search" aria-label="Filters" {
-            details.narrow-fold open[open] {
+            details.narrow-fold open[is_open] {
                 summary.button { "Filters" @if clear.is_some() { " " span.chip { "on" } } }
                 div.fields {
                     (fields)
@@ -151,7 +146,7 @@ pub(crate) fn filter_select(
     id: &str,
     field: &str,
     label: &str,
-    all: &str,
+    all_label: &str,
     options: impl Iterator<Item = (String, Markup, bool)>,
 ) -> Markup {
     let id = format!("filter-{id}");
@@ -159,7 +154,7 @@ pub(crate) fn filter_select(
         div.field {
             label for=(id) { (label) }
             select id=(id) name=(field) {
-                option value="" { (all) }
+                option value="" { (all_label) }
                 @for (value, text, is_chosen) in options { option value=(value) selected[is_chosen] { (text) } }
             }
         }

@@ -6,9 +6,9 @@ use crate::redirect::see_other;
 use axum::response::Response;
 
 /// Redirects to a page that shows the notification.
-pub(crate) fn redirect_with_notice(path: &str, notice: PageMessage) -> Response {
+pub(crate) fn redirect_with_notice(path: &str, message: PageMessage) -> Response {
     let sign = if path.contains('?') { '&' } else { '?' };
-    see_other(&format!("{path}{sign}notice={}", notice.code()))
+    see_other(&format!("{path}{sign}notice={}", message.code()))
 }
 
 /// Defines all notifications, each with its code and its text.

@@ -73,8 +73,8 @@ fn block_reason(rule: &str, detail: &str) -> Option<&'static str> {
 }
 
 /// Returns a sentence that explains why a withdrawal was rejected.
-pub(crate) fn withdrawal_rejection_sentence(refusal: &WithdrawalRejection) -> String {
-    match refusal {
+pub(crate) fn withdrawal_rejection_sentence(rejection: &WithdrawalRejection) -> String {
+    match rejection {
         WithdrawalRejection::NotSetUp => "Payouts are not configured.".to_owned(),
         WithdrawalRejection::Frozen(_) => "An operator has frozen this agent, so nothing was paid out.".to_owned(),
         WithdrawalRejection::NoAddress => "The payout address was removed, so nothing was paid out.".to_owned(),
@@ -184,11 +184,11 @@ fn check_limit(name: CheckName, limit: Amount) -> Markup {
 }
 
 /// Renders the used part of a check's limit in its unit.
-fn used_amount(name: CheckName, used: Amount) -> Markup {
+fn used_amount(name: CheckName, amount: Amount) -> Markup {
     match name {
-        CheckName::Count | CheckName::Interval => html! { (used.units()) },
-        CheckName::Duplicate => html! { (used.units()) " s" },
-        _ => amount_text(used),
+        CheckName::Count | CheckName::Interval => html! { (amount.units()) },
+        CheckName::Duplicate => html! { (amount.units()) " s" },
+        _ => amount_text(amount),
     }
 }
 
@@ -286,8 +286,8 @@ fn rule_scope(kind: &RuleKind, catalog: &Catalog) -> Markup {
 }
 
 /// Says in a few words why each limit requires approval of a payment.
-pub(crate) fn short_approval_reason(asking: &[AskingLimit]) -> String {
-    asking.iter().map(asking_reason).collect::<Vec<_>>().join(" · ")
+pub(crate) fn short_approval_reason(asking_limits: &[AskingLimit]) -> String {
+    asking_limits.iter().map(asking_reason).collect::<Vec<_>>().join(" · ")
 }
 
 /// Renders the caps and the end of a temporary limit increase, as part of a sentence. With the present caps, the phrase
@@ -337,18 +337,26 @@ pub(crate) fn limit_link(entry: &HistoryEntry) -> Option<String> {
 }
 
 /// Renders a line for each limit that requires approval of a payment.
-pub(crate) fn approval_reason(asking: &[AskingLimit], rules: &[Rule], catalog: &Catalog) -> Markup {
+pub(crate) fn approval_reason(asking_limits: &[AskingLimit], rules: &[Rule], catalog: &Catalog) -> Markup {
     html! {
-        @for (index, limit) in asking.iter().enumerate() { @if index > 0 { br; } (limit_reason(*limit, rules, catalog)) }
+        @for (index, limit) in asking_limits.iter().enumerate() { @if index > 0 { br; } (limit_reason(*limit, rules, catalog)) }
     }
 }
 
-fn limit_reason(AskingLimit { rule: id, above, .. }: AskingLimit, rules: &[Rule], catalog: &Catalog) -> Markup {
+fn limit_reason(
+    AskingLimit {
+        rule: id,
+        above: threshold,
+        ..
+    }: AskingLimit,
+    rules: &[Rule],
+    catalog: &Catalog,
+) -> Markup {
     let Some(id) = id else {
-        return html! { "Over the " (amount_text(above)) " approval threshold of this service." };
+        return html! { "Over the " (amount_text(threshold)) " approval threshold of this service." };
     };
     let Some(found) = rules.iter().find(|rule| rule.id == id) else {
-        return html! { "A rule that has since been removed required approval above " (amount_text(above)) "." };
+        return html! { "A rule that has since been removed required approval above " (amount_text(threshold)) "." };
     };
     html! { "A rule of this agent: " q { (rule_sentence(&found.kind, catalog)) } }
 }

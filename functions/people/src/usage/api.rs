@@ -74,28 +74,31 @@ pub(crate) struct UsageRow {
 }
 
 impl UsageRow {
-    fn new(by: UsageBy, of: String, sums: UsageTotals) -> Self {
+    fn new(grouping: UsageBy, group: String, sums: UsageTotals) -> Self {
         let sums = sums.into();
         let none = Self {
             sums,
             ..Self::default()
         };
-        match by {
-            UsageBy::Day => Self { day: Some(of), ..none },
+        match grouping {
+            UsageBy::Day => Self {
+                day: Some(group),
+                ..none
+            },
             UsageBy::Agent => Self {
-                agent_id: Some(of),
+                agent_id: Some(group),
                 ..none
             },
             UsageBy::Service => Self {
-                service_id: Some(of),
+                service_id: Some(group),
                 ..none
             },
             UsageBy::Label => Self {
-                label: Some(of),
+                label: Some(group),
                 ..none
             },
             UsageBy::Reason => Self {
-                reason: Some(of),
+                reason: Some(group),
                 ..none
             },
         }
@@ -137,7 +140,7 @@ pub(crate) struct UsageView {
 )]
 pub(crate) async fn read_usage(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     uri: Uri,
 ) -> Result<Json<UsageView>, Failure> {
     const DATE: &str = "must be a date such as `2026-11-21`";
@@ -154,7 +157,7 @@ pub(crate) async fn read_usage(
         return Err(Error::invalid(vec![ValidationError::at_path("/to", words)]).into());
     }
     let by = by.unwrap_or(UsageBy::Day);
-    let usage = people.read_usage(&person, by, days).await?;
+    let usage = people.read_usage(&user, by, days).await?;
     let total = usage.total().into();
     let rows = usage.rows.into_iter();
     let rows: Vec<UsageRow> = rows.map(|(of, sums)| UsageRow::new(by, of, sums)).collect();

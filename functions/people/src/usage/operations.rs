@@ -66,15 +66,15 @@ impl People {
     /// order of amount, and reasons in descending order of their number. Rows without payments are omitted.
     ///
     /// Sums by agent take half a read unit per 60 agents and day. Other sums take half a read unit per four days.
-    pub(crate) async fn read_usage(&self, person: &Caller, by: UsageBy, days: Days) -> Result<Usage> {
-        let (owner, Days { first, last }) = (&person.id, days);
-        if by == UsageBy::Agent {
+    pub(crate) async fn read_usage(&self, user: &Caller, grouping: UsageBy, days: Days) -> Result<Usage> {
+        let (owner, Days { first, last }) = (&user.id, days);
+        if grouping == UsageBy::Agent {
             let agents = self.usage.read_sums_by_agent(owner, first, last).await?.into_iter();
             let rows = sort_by_amount(agents.map(|(agent, sums)| (agent.to_string(), sums)).collect());
             return Ok(Usage { rows });
         }
         let days = self.usage.read_days(owner, first, last).await?;
-        let rows = match by {
+        let rows = match grouping {
             UsageBy::Day | UsageBy::Agent => {
                 let days = days.into_iter();
                 days.map(|(day, sums)| (day.to_string(), sums.total)).collect()

@@ -13,8 +13,8 @@ use maud::{Markup, html};
 use purser_domain::{Catalog, LabelFilter, UsageTotals, escape_hidden_characters};
 use purser_store::AgentLimit;
 
-/// Renders the spending, and the agents that are near a limit. `shown` contains the agents on the overview.
-pub(crate) fn spending_section(spending: Option<&Spending>, shown: &[AgentSpend], catalog: &Catalog) -> Markup {
+/// Renders the spending, and the agents that are near a limit. `agent_spends` contains the agents on the overview.
+pub(crate) fn spending_section(spending: Option<&Spending>, agent_spends: &[AgentSpend], catalog: &Catalog) -> Markup {
     html! {
         section aria-labelledby="spending-title" {
             h2 id="spending-title" { "Spending" }
@@ -22,7 +22,7 @@ pub(crate) fn spending_section(spending: Option<&Spending>, shown: &[AgentSpend]
                 None => p.empty { "The spending can’t be shown at the moment. Nothing else is affected." },
                 Some(spending) => {
                     (spending_totals(spending))
-                    @if spending.sums_in_period(Period::Month).allowed == 0 { (no_payments_text(shown)) } @else {
+                    @if spending.sums_in_period(Period::Month).allowed == 0 { (no_payments_text(agent_spends)) } @else {
                         div.card { (amount_chart("Settled or pending", &spending.spent_by_day())) }
                         (spending_rankings(spending, catalog))
                     }
@@ -34,8 +34,8 @@ pub(crate) fn spending_section(spending: Option<&Spending>, shown: &[AgentSpend]
 }
 
 /// Renders the text for a period in which nothing was paid.
-fn no_payments_text(shown: &[AgentSpend]) -> Markup {
-    let first = shown.first().map(|spend| spend.agent.agent());
+fn no_payments_text(agent_spends: &[AgentSpend]) -> Markup {
+    let first = agent_spends.first().map(|spend| spend.agent.agent());
     html! {
         p.empty {
             "Nothing was paid in this period. To pay, an agent needs a key and money in its wallet. You can set up both on its page"

@@ -123,10 +123,10 @@ pub(crate) fn spent_amount(totals: UsageTotals) -> Amount {
 
 impl People {
     /// Reads the recent spending of the user's agents.
-    pub(crate) async fn read_spending(&self, person: &Caller) -> Result<Spending> {
+    pub(crate) async fn read_spending(&self, user: &Caller) -> Result<Spending> {
         let today = Day::containing(self.now());
         let first = today.days_earlier(DAYS.saturating_sub(1));
-        let counted = self.usage.read_days(&person.id, first, today).await?;
+        let counted = self.usage.read_days(&user.id, first, today).await?;
         let mut counted: BTreeMap<Day, DaySums> = counted.into_iter().collect();
         let days = (0..DAYS).map(|n| first.days_later(n));
         Ok(Spending {

@@ -20,10 +20,10 @@ use std::sync::Arc;
 /// Handles `POST /dashboard/webhooks`: creates a webhook. The response is the page with the new secret, because a
 /// redirect cannot carry the secret. The form contains the slot for the new webhook, so reloading the page does not
 /// create a second webhook.
-pub(crate) async fn submit_new_webhook(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
-    let person = &posted.session.person;
-    let mut form = posted.parse_form(FormName::NewWebhook);
-    let layout = Layout::new(&posted.session, people.now());
+pub(crate) async fn submit_new_webhook(State(people): State<Arc<People>>, verified_form: VerifiedForm) -> Reply {
+    let person = &verified_form.session.person;
+    let mut form = verified_form.parse_form(FormName::NewWebhook);
+    let layout = Layout::new(&verified_form.session, people.now());
     let place = form.field_text("place").parse().ok();
     if place.is_none() {
         form.add_error("", "The form is incomplete. Reload the page.");
@@ -51,96 +51,100 @@ pub(crate) async fn submit_new_webhook(State(people): State<Arc<People>>, posted
 }
 
 /// Handles `POST …/edit`: replaces the webhook's settings.
-pub(crate) async fn submit_webhook_settings(sent: WebhookForm) -> Reply {
-    let mut form = sent.parse_form(FormName::Webhook);
-    let agents = parse_agents(&sent.people, &sent.posted.session.person, &mut form).await?;
-    let terms = parse_settings(&mut form, &agents, sent.own.webhook.terms.enabled);
+pub(crate) async fn submit_webhook_settings(request: WebhookForm) -> Reply {
+    let mut form = request.parse_form(FormName::Webhook);
+    let agents = parse_agents(&request.people, &request.posted.session.person, &mut form).await?;
+    let terms = parse_settings(&mut form, &agents, request.own.webhook.terms.enabled);
     let Some((terms, if_match)) = terms.zip(form.parse_version()) else {
-        return sent.show_form_again(form).await;
+        return request.show_form_again(form).await;
     };
-    let person = &sent.posted.session.person;
-    let edited = sent
+    let person = &request.posted.session.person;
+    let edited = request
         .people
-        .update_webhook(person, sent.own.clone(), if_match, &terms, false)
+        .update_webhook(person, request.own.clone(), if_match, &terms, false)
         .await;
-    sent.respond_to_form(form, edited, PageMessage::WebhookSaved).await
+    request.respond_to_form(form, edited, PageMessage::WebhookSaved).await
 }
 
 /// Handles `POST …/enable`: enables the webhook, or resumes deliveries that were stopped because the endpoint responded
 /// 410 (Gone).
-pub(crate) async fn enable_webhook(sent: WebhookForm) -> Reply {
-    set_webhook_enabled(sent, true, PageMessage::WebhookEnabled).await
+pub(crate) async fn enable_webhook(form: WebhookForm) -> Reply {
+    set_webhook_enabled(form, true, PageMessage::WebhookEnabled).await
 }
 
 /// Handles `POST …/disable`: stops deliveries to the webhook.
-pub(crate) async fn disable_webhook(sent: WebhookForm) -> Reply {
-    set_webhook_enabled(sent, false, PageMessage::WebhookDisabled).await
+pub(crate) async fn disable_webhook(form: WebhookForm) -> Reply {
+    set_webhook_enabled(form, false, PageMessage::WebhookDisabled).await
 }
 
-async fn set_webhook_enabled(sent: WebhookForm, enabled: bool, notice: PageMessage) -> Reply {
-    let mut form = sent.parse_form(FormName::Plain);
+async fn set_webhook_enabled(request: WebhookForm, enabled: bool, message: PageMessage) -> Reply {
+    let mut form = request.parse_form(FormName::Plain);
     let Some(if_match) = form.parse_version() else {
-        return sent.show_form_again(form).await;
+        return request.show_form_again(form).await;
     };
     let terms = WebhookSettings {
         enabled,
-        ..sent.own.webhook.terms.clone()
+        ..request.own.webhook.terms.clone()
     };
-    let person = &sent.posted.session.person;
-    let edited = sent
+    let person = &request.posted.session.person;
+    let edited = request
         .people
-        .update_webhook(person, sent.own.clone(), if_match, &terms, enabled)
+        .update_webhook(person, request.own.clone(), if_match, &terms, enabled)
         .await;
-    sent.respond_to_form(form, edited, notice).await
+    request.respond_to_form(form, edited, message).await
 }
 
-pub(crate) async fn submit_webhook_removal(sent: WebhookForm) -> Reply {
-    let mut form = sent.parse_form(FormName::Plain);
+pub(crate) async fn submit_webhook_removal(request: WebhookForm) -> Reply {
+    let mut form = request.parse_form(FormName::Plain);
     let Some(if_match) = form.parse_version() else {
-        return sent.show_form_again(form).await;
+        return request.show_form_again(form).await;
     };
-    let person = &sent.posted.session.person;
-    match sent.people.remove_webhook(person, sent.own.clone(), if_match).await {
+    let person = &request.posted.session.person;
+    match request
+        .people
+        .remove_webhook(person, request.own.clone(), if_match)
+        .await
+    {
         Ok(()) => Ok(redirect_with_notice(PAGE, PageMessage::WebhookRemoved)),
-        Err(error) => sent.show_rejected_form(form, error).await,
+        Err(error) => request.show_rejected_form(form, error).await,
     }
 }
 
 /// Handles `POST …/rotate`: replaces the webhook's secret. As in [`submit_new_webhook`], the response is the page with
 /// the new secret. If the page is reloaded, the browser sends an outdated version, so the secret is not replaced again.
-pub(crate) async fn submit_secret_rotation(sent: WebhookForm) -> Reply {
-    let mut form = sent.parse_form(FormName::Plain);
+pub(crate) async fn submit_secret_rotation(request: WebhookForm) -> Reply {
+    let mut form = request.parse_form(FormName::Plain);
     let Some(if_match) = form.parse_version() else {
-        return sent.show_form_again(form).await;
+        return request.show_form_again(form).await;
     };
-    let person = &sent.posted.session.person;
-    let rotated = sent
+    let person = &request.posted.session.person;
+    let rotated = request
         .people
-        .rotate_webhook_secret(person, sent.own.clone(), if_match)
+        .rotate_webhook_secret(person, request.own.clone(), if_match)
         .await;
     match rotated {
-        Ok(issued) => sent.show_new_secret(issued).await,
-        Err(error) => sent.show_rejected_form(form, error).await,
+        Ok(issued) => request.show_new_secret(issued).await,
+        Err(error) => request.show_rejected_form(form, error).await,
     }
 }
 
 /// Handles `POST …/test`: sends a test event to the webhook.
-pub(crate) async fn submit_webhook_test(sent: WebhookForm) -> Reply {
-    let person = &sent.posted.session.person;
-    sent.people.test_webhook(person, &sent.own).await?;
+pub(crate) async fn submit_webhook_test(form: WebhookForm) -> Reply {
+    let person = &form.posted.session.person;
+    form.people.test_webhook(person, &form.own).await?;
     Ok(redirect_with_notice(
-        &webhook_path(sent.own.webhook.id),
+        &webhook_path(form.own.webhook.id),
         PageMessage::WebhookTestSent,
     ))
 }
 
 /// Handles `POST …/deliveries/{delivery}/redeliver`: sends a delivery again.
-pub(crate) async fn submit_redelivery(sent: WebhookForm) -> Reply {
-    let delivery = sent.parse_path_parameter("delivery", DeliveryId::parse)?;
-    let person = &sent.posted.session.person;
-    sent.people.redeliver(person, &sent.own, delivery).await?;
+pub(crate) async fn submit_redelivery(form: WebhookForm) -> Reply {
+    let delivery = form.parse_path_parameter("delivery", DeliveryId::parse)?;
+    let person = &form.posted.session.person;
+    form.people.redeliver(person, &form.own, delivery).await?;
     Ok(redirect_with_notice(
-        &webhook_path(sent.own.webhook.id),
+        &webhook_path(form.own.webhook.id),
         PageMessage::WebhookSentAgain,
     ))
 }

@@ -67,10 +67,10 @@ pub(crate) struct SecretView {
 }
 
 impl From<&SecretValidity> for SecretView {
-    fn from(term: &SecretValidity) -> Self {
+    fn from(validity: &SecretValidity) -> Self {
         Self {
-            created_at: term.created_at.to_string(),
-            ends_at: term.ends_at.map(|at| at.to_string()),
+            created_at: validity.created_at.to_string(),
+            ends_at: validity.ends_at.map(|at| at.to_string()),
         }
     }
 }
@@ -125,10 +125,10 @@ pub(crate) struct NewWebhookView {
 }
 
 impl From<IssuedWebhook> for NewWebhookView {
-    fn from(issued: IssuedWebhook) -> Self {
+    fn from(webhook: IssuedWebhook) -> Self {
         Self {
-            secret: issued.secret,
-            webhook: (&issued.own).into(),
+            secret: webhook.secret,
+            webhook: (&webhook.own).into(),
         }
     }
 }
@@ -321,9 +321,9 @@ pub(crate) fn parse_webhook_settings(body: &Value) -> purser_domain::Result<Webh
 )]
 pub(crate) async fn list_webhooks(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
 ) -> Result<Json<WebhookList>, Failure> {
-    let webhooks: Vec<WebhookView> = people.list_webhooks(&person).await?.iter().map(Into::into).collect();
+    let webhooks: Vec<WebhookView> = people.list_webhooks(&user).await?.iter().map(Into::into).collect();
     Ok(Json(WebhookList {
         count: webhooks.len(),
         webhooks,
@@ -350,11 +350,11 @@ pub(crate) async fn list_webhooks(
 )]
 pub(crate) async fn create_webhook(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     body: Body<WebhookBody>,
 ) -> Result<Response, Failure> {
     let terms = parse_webhook_settings(&body.json()?)?;
-    let issued = people.create_webhook(&person, terms, None).await?;
+    let issued = people.create_webhook(&user, terms, None).await?;
     Ok(created_response(secret_response(issued)))
 }
 
@@ -367,10 +367,10 @@ pub(crate) async fn create_webhook(
 )]
 pub(crate) async fn read_webhook(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     Id(webhook): Id<WebhookId>,
 ) -> Result<Response, Failure> {
-    let own = people.read_own_webhook(&person, webhook).await?;
+    let own = people.read_own_webhook(&user, webhook).await?;
     Ok(webhook_response(&own))
 }
 
@@ -387,18 +387,18 @@ pub(crate) async fn read_webhook(
 )]
 pub(crate) async fn replace_webhook(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     Id(webhook): Id<WebhookId>,
     if_match: IfMatch,
     body: Body<WebhookBody>,
 ) -> Result<Response, Failure> {
-    let own = people.read_own_webhook(&person, webhook).await?;
+    let own = people.read_own_webhook(&user, webhook).await?;
     let resumes = |body: &Value| body.get("enabled").and_then(Value::as_bool) == Some(true);
     let terms = body
         .json()
         .and_then(|body| Ok((parse_webhook_settings(&body)?, resumes(&body))));
     let ((terms, resumes), if_match) = body_with_version(terms, if_match.into_precondition())?;
-    let own = people.update_webhook(&person, own, if_match, &terms, resumes).await?;
+    let own = people.update_webhook(&user, own, if_match, &terms, resumes).await?;
     Ok(webhook_response(&own))
 }
 
@@ -411,15 +411,13 @@ pub(crate) async fn replace_webhook(
 )]
 pub(crate) async fn remove_webhook(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     Id(webhook): Id<WebhookId>,
     if_match: IfMatch,
 ) -> Result<Json<RemovedWebhook>, Failure> {
-    let own = people.read_own_webhook(&person, webhook).await?;
+    let own = people.read_own_webhook(&user, webhook).await?;
     let webhook_id = own.webhook.id.to_string();
-    people
-        .remove_webhook(&person, own, if_match.into_precondition()?)
-        .await?;
+    people.remove_webhook(&user, own, if_match.into_precondition()?).await?;
     Ok(Json(RemovedWebhook { webhook_id }))
 }
 
@@ -436,13 +434,13 @@ pub(crate) async fn remove_webhook(
 )]
 pub(crate) async fn rotate_webhook_secret(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     Id(webhook): Id<WebhookId>,
     if_match: IfMatch,
 ) -> Result<Response, Failure> {
-    let own = people.read_own_webhook(&person, webhook).await?;
+    let own = people.read_own_webhook(&user, webhook).await?;
     let issued = people
-        .rotate_webhook_secret(&person, own, if_match.into_precondition()?)
+        .rotate_webhook_secret(&user, own, if_match.into_precondition()?)
         .await?;
     Ok(secret_response(issued))
 }
@@ -454,11 +452,11 @@ pub(crate) async fn rotate_webhook_secret(
 )]
 pub(crate) async fn test_webhook(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     Id(webhook): Id<WebhookId>,
 ) -> Result<Response, Failure> {
-    let own = people.read_own_webhook(&person, webhook).await?;
-    let delivery = people.test_webhook(&person, &own).await?;
+    let own = people.read_own_webhook(&user, webhook).await?;
+    let delivery = people.test_webhook(&user, &own).await?;
     Ok(delivery_response(delivery))
 }
 
@@ -473,11 +471,11 @@ pub(crate) async fn test_webhook(
 )]
 pub(crate) async fn list_webhook_deliveries(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     Id(webhook): Id<WebhookId>,
     uri: Uri,
 ) -> Result<Json<DeliveryList>, Failure> {
-    let own = people.read_own_webhook(&person, webhook).await?;
+    let own = people.read_own_webhook(&user, webhook).await?;
     let mut query = Query::from_uri(&uri);
     let slice = parse_page_request(&mut query, cursor::parse_uuid_cursor);
     query.finish()?;
@@ -498,21 +496,21 @@ pub(crate) async fn list_webhook_deliveries(
 )]
 pub(crate) async fn redeliver_webhook_delivery(
     State(people): State<Arc<People>>,
-    person: Caller,
+    user: Caller,
     Id(webhook): Id<WebhookId>,
     Id(delivery): Id<DeliveryId>,
 ) -> Result<Response, Failure> {
-    let own = people.read_own_webhook(&person, webhook).await?;
-    people.redeliver(&person, &own, delivery).await?;
+    let own = people.read_own_webhook(&user, webhook).await?;
+    people.redeliver(&user, &own, delivery).await?;
     Ok(delivery_response(delivery))
 }
 
-fn webhook_response(own: &OwnWebhook) -> Response {
-    with_etag(own.webhook.version, Json(WebhookView::from(own)))
+fn webhook_response(owned_webhook: &OwnWebhook) -> Response {
+    with_etag(owned_webhook.webhook.version, Json(WebhookView::from(owned_webhook)))
 }
 
-fn secret_response(issued: IssuedWebhook) -> Response {
-    with_etag(issued.own.webhook.version, Json(NewWebhookView::from(issued)))
+fn secret_response(webhook: IssuedWebhook) -> Response {
+    with_etag(webhook.own.webhook.version, Json(NewWebhookView::from(webhook)))
 }
 
 fn delivery_response(delivery: DeliveryId) -> Response {

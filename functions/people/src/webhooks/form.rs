@@ -60,9 +60,9 @@ impl WebhookForm {
     }
 
     /// Redirects to the webhook's page with a success message, or shows the page again with the form and the error.
-    pub(crate) async fn respond_to_form<T>(&self, form: Form, result: Result<T>, notice: PageMessage) -> Reply {
+    pub(crate) async fn respond_to_form<T>(&self, form: Form, result: Result<T>, message: PageMessage) -> Reply {
         match result {
-            Ok(_) => Ok(redirect_with_notice(&webhook_path(self.own.webhook.id), notice)),
+            Ok(_) => Ok(redirect_with_notice(&webhook_path(self.own.webhook.id), message)),
             Err(error) => self.show_rejected_form(form, error).await,
         }
     }
@@ -87,9 +87,9 @@ impl WebhookForm {
     }
 
     /// Shows the page with a new secret.
-    pub(crate) async fn show_new_secret(&self, issued: IssuedWebhook) -> Reply {
+    pub(crate) async fn show_new_secret(&self, webhook: IssuedWebhook) -> Reply {
         let person = &self.posted.session.person;
-        let IssuedWebhook { own, secret } = issued;
+        let IssuedWebhook { own, secret } = webhook;
         Ok(page::webhook_page_response(&self.people, &self.page_layout(), person, &own, None, Some(secret)).await?)
     }
 

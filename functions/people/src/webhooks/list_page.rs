@@ -14,8 +14,8 @@ use maud::{Markup, html};
 use purser_domain::{Result, Webhook, WebhookSettings, escape_hidden_characters};
 
 /// Renders the page with a user's webhooks.
-pub(crate) async fn webhooks_page_response(people: &People, layout: &Layout, person: &Caller) -> Result<Response> {
-    Ok(list_page(layout, &people.list_webhooks(person).await?).into_response())
+pub(crate) async fn webhooks_page_response(people: &People, layout: &Layout, user: &Caller) -> Result<Response> {
+    Ok(list_page(layout, &people.list_webhooks(user).await?).into_response())
 }
 
 fn list_page(layout: &Layout, webhooks: &[OwnWebhook]) -> Markup {
@@ -43,12 +43,12 @@ fn list_page(layout: &Layout, webhooks: &[OwnWebhook]) -> Markup {
     )
 }
 
-fn webhook_row(own: &OwnWebhook) -> Markup {
-    let terms = &own.webhook.terms;
+fn webhook_row(owned_webhook: &OwnWebhook) -> Markup {
+    let terms = &owned_webhook.webhook.terms;
     html! {
         li.row {
             div.row-main {
-                p { a.name href=(webhook_path(own.webhook.id)) { (webhook_title(terms)) } " " (state_chip(own)) }
+                p { a.name href=(webhook_path(owned_webhook.webhook.id)) { (webhook_title(terms)) } " " (state_chip(owned_webhook)) }
                 @if terms.description.is_some() { p { code.long { (terms.url) } } }
                 p.muted { (event_summary(terms)) }
             }
@@ -57,44 +57,44 @@ fn webhook_row(own: &OwnWebhook) -> Markup {
 }
 
 /// Returns the webhook's description, or its URL if there is no description.
-pub(crate) fn webhook_title(terms: &WebhookSettings) -> String {
-    terms
+pub(crate) fn webhook_title(settings: &WebhookSettings) -> String {
+    settings
         .description
         .as_deref()
-        .map_or_else(|| terms.url.to_string(), escape_hidden_characters)
+        .map_or_else(|| settings.url.to_string(), escape_hidden_characters)
 }
 
-pub(crate) fn state_chip(own: &OwnWebhook) -> Markup {
+pub(crate) fn state_chip(owned_webhook: &OwnWebhook) -> Markup {
     html! {
-        @if !own.webhook.terms.enabled { span.chip { "off" } }
-        @else if own.gone_at.is_some() { span.chip.bad { "gone" } }
-        @else if own.failed.is_some() { span.chip.wait { "failing" } }
+        @if !owned_webhook.webhook.terms.enabled { span.chip { "off" } }
+        @else if owned_webhook.gone_at.is_some() { span.chip.bad { "gone" } }
+        @else if owned_webhook.failed.is_some() { span.chip.wait { "failing" } }
         @else { span.chip.good { "on" } }
     }
 }
 
 /// Describes briefly which events a webhook receives.
-fn event_summary(terms: &WebhookSettings) -> String {
-    let kinds = match &terms.kinds {
+fn event_summary(settings: &WebhookSettings) -> String {
+    let kinds = match &settings.kinds {
         None => "all events".to_owned(),
         Some(kinds) if kinds.len() == 1 => kinds.iter().map(|kind| labels::event_name(*kind)).collect(),
         Some(kinds) => count_with_noun(kinds.len(), "event type"),
     };
-    let agents = match &terms.agents {
+    let agents = match &settings.agents {
         None => "all agents".to_owned(),
         Some(agents) => count_with_noun(agents.len(), "agent"),
     };
     format!("{kinds}, of {agents}")
 }
 
-fn new_webhook_form(layout: &Layout, place: u8) -> Markup {
+fn new_webhook_form(layout: &Layout, index: u8) -> Markup {
     let inputs = layout.form_inputs(FormName::NewWebhook);
     html! {
         details.pop open[inputs.has_posted_form()] {
             summary.button { "New webhook" }
             div.pop-body {
                 (layout.post_form(PAGE, &html! {
-                    input type="hidden" name="place" value=(place);
+                    input type="hidden" name="place" value=(index);
                     (settings_inputs(&inputs, None, &[]))
                     button.primary type="submit" { "Create webhook" }
                 }))

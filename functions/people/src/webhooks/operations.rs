@@ -68,8 +68,8 @@ impl From<Webhook> for OwnWebhook {
 
 impl People {
     /// Lists the user's webhooks, oldest first.
-    pub(crate) async fn list_webhooks(&self, person: &Caller) -> Result<Vec<OwnWebhook>> {
-        let webhooks = self.webhooks.list_webhooks(&person.id).await?;
+    pub(crate) async fn list_webhooks(&self, user: &Caller) -> Result<Vec<OwnWebhook>> {
+        let webhooks = self.webhooks.list_webhooks(&user.id).await?;
         let ids: Vec<WebhookId> = webhooks.iter().map(|webhook| webhook.id).collect();
         let (gone, mut failed) = tokio::try_join!(
             self.webhooks.read_gone(&webhooks),
@@ -87,8 +87,8 @@ impl People {
 
     /// Reads the user's webhook with this id. If the webhook does not exist or belongs to another user, the error is
     /// `not_found`.
-    pub(crate) async fn read_own_webhook(&self, person: &Caller, id: WebhookId) -> Result<OwnWebhook> {
-        let mut webhooks = self.list_webhooks(person).await?;
+    pub(crate) async fn read_own_webhook(&self, user: &Caller, id: WebhookId) -> Result<OwnWebhook> {
+        let mut webhooks = self.list_webhooks(user).await?;
         let place = webhooks.iter().position(|own| own.webhook.id == id);
         require_id(place.map(|place| webhooks.swap_remove(place)))
     }
@@ -99,41 +99,41 @@ impl People {
     /// form that is submitted twice creates only one webhook.
     pub(crate) async fn create_webhook(
         &self,
-        person: &Caller,
-        terms: WebhookSettings,
+        user: &Caller,
+        settings: WebhookSettings,
         if_match: Option<u8>,
     ) -> Result<IssuedWebhook> {
         let act = Act::new(AuditKind::WebhookCreated);
         self.audit_rejection(
-            &person.acting,
+            &user.acting,
             &act,
-            self.store_new_webhook(person, &act, terms, if_match),
+            self.store_new_webhook(user, &act, settings, if_match),
         )
         .await
     }
 
     async fn store_new_webhook(
         &self,
-        person: &Caller,
-        act: &Act,
-        terms: WebhookSettings,
+        user: &Caller,
+        action: &Act,
+        settings: WebhookSettings,
         if_match: Option<u8>,
     ) -> Result<IssuedWebhook> {
         let mut backoff = Backoff::new();
         loop {
-            self.check_url(&terms.url)?;
+            self.check_url(&settings.url)?;
             let now = self.now();
-            self.limits.require_recent_sign_in(person.signed_in_at, now)?;
-            let slot = self.find_free_slot(person, if_match).await?;
+            self.limits.require_recent_sign_in(user.signed_in_at, now)?;
+            let slot = self.find_free_slot(user, if_match).await?;
             let id = WebhookId::from_uuid(self.random_uuid()?);
-            let (secret, stored) = self.new_webhook_secret(person, id).await?;
+            let (secret, stored) = self.new_webhook_secret(user, id).await?;
             let webhook = Webhook {
                 id,
-                person: person.id.clone(),
+                person: user.id.clone(),
                 slot,
                 version: 1,
                 created_at: now,
-                terms: terms.clone(),
+                terms: settings.clone(),
                 secrets: vec![SecretValidity {
                     id: stored.id,
                     created_at: now,
@@ -141,10 +141,10 @@ impl People {
                 }],
             };
             let changes = AuditChanges::between(None, Some(webhook.audit_members()));
-            let entry = self.audit_entry(&person.acting, &act.clone().with_object(&webhook.id), changes)?;
+            let entry = self.audit_entry(&user.acting, &action.clone().with_object(&webhook.id), changes)?;
             match self.webhooks.create_webhook(&webhook, &stored, &entry).await? {
                 UpdateResult::Stored => {
-                    info!(person = %person.id, webhook.id = %webhook.id, "webhook.created");
+                    info!(person = %user.id, webhook.id = %webhook.id, "webhook.created");
                     return Ok(issued_webhook(webhook, &secret));
                 }
                 // Another request has taken the slot.
@@ -153,8 +153,8 @@ impl People {
         }
     }
 
-    async fn find_free_slot(&self, person: &Caller, if_match: Option<u8>) -> Result<u8> {
-        let webhooks = self.webhooks.list_webhooks(&person.id).await?;
+    async fn find_free_slot(&self, user: &Caller, if_match: Option<u8>) -> Result<u8> {
+        let webhooks = self.webhooks.list_webhooks(&user.id).await?;
         let taken = if_match.and_then(|if_match| webhooks.iter().find(|webhook| webhook.slot == if_match));
         if let Some(Webhook { version, .. }) = taken {
             return Err(ErrorKind::VersionConflict { version: *version }.into());
@@ -175,24 +175,24 @@ impl People {
     /// deliveries resume.
     pub(crate) async fn update_webhook(
         &self,
-        person: &Caller,
-        own: OwnWebhook,
+        user: &Caller,
+        owned_webhook: OwnWebhook,
         if_match: Precondition,
-        terms: &WebhookSettings,
+        settings: &WebhookSettings,
         resumes: bool,
     ) -> Result<OwnWebhook> {
-        let act = Act::new(AuditKind::WebhookEdited).with_object(&own.webhook.id);
+        let act = Act::new(AuditKind::WebhookEdited).with_object(&owned_webhook.webhook.id);
         let edit = |old: &OwnWebhook| {
-            self.check_url(&terms.url)?;
-            if terms.reach_further_than(&old.webhook.terms) {
-                self.limits.require_recent_sign_in(person.signed_in_at, self.now())?;
+            self.check_url(&settings.url)?;
+            if settings.reach_further_than(&old.webhook.terms) {
+                self.limits.require_recent_sign_in(user.signed_in_at, self.now())?;
             }
-            if *terms == old.webhook.terms && !(resumes && old.gone_at.is_some()) {
+            if *settings == old.webhook.terms && !(resumes && old.gone_at.is_some()) {
                 return Ok(Change::None(old.clone()));
             }
-            Ok(Change::Edited(old.webhook.clone().with_settings(terms.clone())))
+            Ok(Change::Edited(old.webhook.clone().with_settings(settings.clone())))
         };
-        match self.change_webhook(person, own, if_match, &act, edit).await? {
+        match self.change_webhook(user, owned_webhook, if_match, &act, edit).await? {
             Change::None(own) => Ok(own),
             Change::Edited(webhook) => Ok(webhook.into()),
             Change::Rotated(..) | Change::Removed => Err(Error::internal("editing a webhook", "it is another change")),
@@ -202,24 +202,25 @@ impl People {
     /// Replaces a webhook's secret. The old secret also signs calls for one more day. Requires a recent sign-in.
     pub(crate) async fn rotate_webhook_secret(
         &self,
-        person: &Caller,
-        own: OwnWebhook,
+        user: &Caller,
+        owned_webhook: OwnWebhook,
         if_match: Precondition,
     ) -> Result<IssuedWebhook> {
-        let act = Act::new(AuditKind::WebhookSecretRotated).with_object(&own.webhook.id);
+        let act = Act::new(AuditKind::WebhookSecretRotated).with_object(&owned_webhook.webhook.id);
         let rotated = async {
-            self.limits.require_recent_sign_in(person.signed_in_at, self.now())?;
-            let (secret, stored) = self.new_webhook_secret(person, own.webhook.id).await?;
+            self.limits.require_recent_sign_in(user.signed_in_at, self.now())?;
+            let (secret, stored) = self.new_webhook_secret(user, owned_webhook.webhook.id).await?;
             let rotate = |old: &OwnWebhook| {
                 let (next, ended) = old.webhook.clone().rotate_secret(stored.id, self.now());
                 Ok(Change::Rotated(next, stored.clone(), ended))
             };
             Ok((
                 secret,
-                self.store_webhook_change(person, own, if_match, &act, rotate).await?,
+                self.store_webhook_change(user, owned_webhook, if_match, &act, rotate)
+                    .await?,
             ))
         };
-        match self.audit_rejection(&person.acting, &act, rotated).await? {
+        match self.audit_rejection(&user.acting, &act, rotated).await? {
             (secret, Change::Rotated(webhook, ..)) => Ok(issued_webhook(webhook, &secret)),
             (_, Change::None(_) | Change::Edited(_) | Change::Removed) => {
                 Err(Error::internal("rotating a secret", "it is another change"))
@@ -228,42 +229,47 @@ impl People {
     }
 
     /// Removes a webhook and drops its pending deliveries. Does not require a recent sign-in.
-    pub(crate) async fn remove_webhook(&self, person: &Caller, own: OwnWebhook, if_match: Precondition) -> Result<()> {
-        let act = Act::new(AuditKind::WebhookRemoved).with_object(&own.webhook.id);
-        self.change_webhook(person, own, if_match, &act, |_| Ok(Change::Removed))
+    pub(crate) async fn remove_webhook(
+        &self,
+        user: &Caller,
+        owned_webhook: OwnWebhook,
+        if_match: Precondition,
+    ) -> Result<()> {
+        let act = Act::new(AuditKind::WebhookRemoved).with_object(&owned_webhook.webhook.id);
+        self.change_webhook(user, owned_webhook, if_match, &act, |_| Ok(Change::Removed))
             .await?;
         Ok(())
     }
 
     async fn change_webhook(
         &self,
-        person: &Caller,
-        own: OwnWebhook,
+        user: &Caller,
+        owned_webhook: OwnWebhook,
         if_match: Precondition,
-        act: &Act,
+        action: &Act,
         change: impl Fn(&OwnWebhook) -> Result<Change>,
     ) -> Result<Change> {
-        let changed = self.store_webhook_change(person, own, if_match, act, change);
-        self.audit_rejection(&person.acting, act, changed).await
+        let changed = self.store_webhook_change(user, owned_webhook, if_match, action, change);
+        self.audit_rejection(&user.acting, action, changed).await
     }
 
     /// Applies a change. After a conflict, tries again while `if_match` matches the stored version.
     async fn store_webhook_change(
         &self,
-        person: &Caller,
-        mut own: OwnWebhook,
+        user: &Caller,
+        mut owned_webhook: OwnWebhook,
         if_match: Precondition,
-        act: &Act,
+        action: &Act,
         change: impl Fn(&OwnWebhook) -> Result<Change>,
     ) -> Result<Change> {
         let mut backoff = Backoff::new();
         loop {
-            let webhook = &own.webhook;
+            let webhook = &owned_webhook.webhook;
             if_match.check_version(webhook.version)?;
-            let changed = change(&own)?;
+            let changed = change(&owned_webhook)?;
             let after = changed.next_version().map(Webhook::audit_members);
             let told = AuditChanges::between(Some(webhook.audit_members()), after);
-            let entry = self.audit_entry(&person.acting, act, told)?;
+            let entry = self.audit_entry(&user.acting, action, told)?;
             let table = &self.webhooks;
             let stored = match &changed {
                 Change::None(_) => return Ok(changed),
@@ -275,56 +281,63 @@ impl People {
             };
             match stored {
                 UpdateResult::Stored => {
-                    info!(person = %person.id, webhook.id = %webhook.id, kind = act.kind.name(), "webhook.changed");
+                    info!(person = %user.id, webhook.id = %webhook.id, kind = action.kind.name(), "webhook.changed");
                     return Ok(changed);
                 }
                 UpdateResult::Conflict => backoff.wait_for_retry().await?,
             }
-            own = self.read_own_webhook(person, webhook.id).await?;
+            owned_webhook = self.read_own_webhook(user, webhook.id).await?;
         }
     }
 
     /// Requests a test event for a webhook, regardless of its event kinds. Returns the delivery's id.
-    pub(crate) async fn test_webhook(&self, person: &Caller, own: &OwnWebhook) -> Result<DeliveryId> {
-        let webhook = own.webhook.id;
-        let request = self.webhook_request(person, webhook, None)?;
-        let event = test_event(self.event_source.clone(), &person.id, webhook, request.id);
+    pub(crate) async fn test_webhook(&self, user: &Caller, owned_webhook: &OwnWebhook) -> Result<DeliveryId> {
+        let webhook = owned_webhook.webhook.id;
+        let request = self.webhook_request(user, webhook, None)?;
+        let event = test_event(self.event_source.clone(), &user.id, webhook, request.id);
         let event = event.map_err(|problem| Error::internal("making a test event", problem))?;
         self.webhook_requests.send(&request).await?;
         Ok(Delivery::new(webhook, &event).id)
     }
 
     /// Requests that a delivery is sent again, even if it succeeded.
-    pub(crate) async fn redeliver(&self, person: &Caller, own: &OwnWebhook, delivery: DeliveryId) -> Result<()> {
-        let webhook = own.webhook.id;
+    pub(crate) async fn redeliver(
+        &self,
+        user: &Caller,
+        owned_webhook: &OwnWebhook,
+        delivery: DeliveryId,
+    ) -> Result<()> {
+        let webhook = owned_webhook.webhook.id;
         if self.webhooks.read_delivery_by_id(webhook, delivery).await?.is_none() {
             return Err(ErrorKind::NotFound.into());
         }
-        let request = self.webhook_request(person, webhook, Some(delivery))?;
+        let request = self.webhook_request(user, webhook, Some(delivery))?;
         self.webhook_requests.send(&request).await
     }
 
     fn webhook_request(
         &self,
-        person: &Caller,
+        user: &Caller,
         webhook: WebhookId,
-        again: Option<DeliveryId>,
+        repeated_delivery: Option<DeliveryId>,
     ) -> Result<WebhookRequest> {
         Ok(WebhookRequest {
-            person: person.id.clone(),
+            person: user.id.clone(),
             webhook,
             id: DeliveryId::new_at(self.now(), self.entropy.random_bytes()?),
-            again,
+            again: repeated_delivery,
         })
     }
 
     /// Lists a webhook's deliveries, latest event first.
     pub(crate) async fn list_deliveries(
         &self,
-        own: &OwnWebhook,
-        slice: PageRequest<Uuid>,
+        owned_webhook: &OwnWebhook,
+        page_request: PageRequest<Uuid>,
     ) -> Result<Page<Delivery, Uuid>> {
-        self.webhooks.read_delivery_page(own.webhook.id, slice).await
+        self.webhooks
+            .read_delivery_page(owned_webhook.webhook.id, page_request)
+            .await
     }
 
     /// Rejects a URL that [`People::may_call`] does not permit.
@@ -346,15 +359,11 @@ impl People {
     }
 
     /// Creates a webhook secret. Returns the plain text for the user and the encrypted secret for the store.
-    async fn new_webhook_secret(
-        &self,
-        person: &Caller,
-        webhook: WebhookId,
-    ) -> Result<(WebhookSecret, NewWebhookSecret)> {
+    async fn new_webhook_secret(&self, user: &Caller, webhook: WebhookId) -> Result<(WebhookSecret, NewWebhookSecret)> {
         let id = WebhookSecretId::from_uuid(self.random_uuid()?);
         let secret = WebhookSecret::from_random(self.entropy.random_bytes()?);
         let of = SecretOf::Webhook {
-            person: person.id.clone(),
+            person: user.id.clone(),
             webhook,
             secret: id,
         };

@@ -24,8 +24,8 @@ use uuid::Uuid;
 pub(crate) async fn webhook_page_response(
     people: &People,
     layout: &Layout,
-    person: &Caller,
-    own: &OwnWebhook,
+    user: &Caller,
+    owned_webhook: &OwnWebhook,
     before: Option<Uuid>,
     secret: Option<String>,
 ) -> Result<Response> {
@@ -33,34 +33,34 @@ pub(crate) async fn webhook_page_response(
         before,
         limit: deliveries::ROWS,
     };
-    let chosen = own.webhook.terms.agents.iter().flatten().copied().collect();
+    let chosen = owned_webhook.webhook.terms.agents.iter().flatten().copied().collect();
     let (agents, log) = tokio::try_join!(
-        people.read_own_agents(person, chosen),
-        people.list_deliveries(own, slice)
+        people.read_own_agents(user, chosen),
+        people.list_deliveries(owned_webhook, slice)
     )?;
-    let path = webhook_path(own.webhook.id);
+    let path = webhook_path(owned_webhook.webhook.id);
     let page = layout.html_page(
-        &webhook_title(&own.webhook.terms),
+        &webhook_title(&owned_webhook.webhook.terms),
         NavItem::Webhooks,
         &html! {
             p.crumb { a href=(PAGE) { "Webhooks" } }
-            (webhook_heading(layout, own, &path))
+            (webhook_heading(layout, owned_webhook, &path))
             @if let Some(secret) = &secret { (new_secret_message(secret)) }
-            (webhook_details(layout, own, &agents))
-            (settings_form(layout, own, &agents, &path))
-            (secrets_section(layout, own, &path))
+            (webhook_details(layout, owned_webhook, &agents))
+            (settings_form(layout, owned_webhook, &agents, &path))
+            (secrets_section(layout, owned_webhook, &path))
             (deliveries::deliveries_section(layout, &log, before.is_some(), &path))
         },
     );
     Ok(page.into_response())
 }
 
-fn webhook_heading(layout: &Layout, own: &OwnWebhook, path: &str) -> Markup {
-    let version = own.webhook.version;
-    let is_called = own.webhook.terms.enabled && own.gone_at.is_none();
+fn webhook_heading(layout: &Layout, owned_webhook: &OwnWebhook, path: &str) -> Markup {
+    let version = owned_webhook.webhook.version;
+    let is_called = owned_webhook.webhook.terms.enabled && owned_webhook.gone_at.is_none();
     html! {
         div.agent-head {
-            h1 { (webhook_title(&own.webhook.terms)) " " (state_chip(own)) }
+            h1 { (webhook_title(&owned_webhook.webhook.terms)) " " (state_chip(owned_webhook)) }
             div.agent-actions {
                 (layout.button_form(&format!("{path}/test"), &Button::plain("Send a test event")))
                 @if is_called {
@@ -74,15 +74,15 @@ fn webhook_heading(layout: &Layout, own: &OwnWebhook, path: &str) -> Markup {
                 ).with_version(version)))
             }
         }
-        @if let Some(calls) = own.failed.as_ref().filter(|calls| !calls.last.is_endpoint_gone()) {
+        @if let Some(calls) = owned_webhook.failed.as_ref().filter(|calls| !calls.last.is_endpoint_gone()) {
             div.message.bad {
                 p {
                     strong { (count_with_noun(calls.count, "call")) " failed" } " since " (relative_and_exact_time(calls.since, layout.now))
                     ". The last error: " (deliveries::call_result_text(calls.last)) "."
-                    @if own.gone_at.is_some() { " It receives no events until you switch it on, or edit it." }
+                    @if owned_webhook.gone_at.is_some() { " It receives no events until you switch it on, or edit it." }
                 }
             }
-        } @else if let Some(at) = own.gone_at {
+        } @else if let Some(at) = owned_webhook.gone_at {
             div.message.bad {
                 p {
                     strong { "It is disabled" } ", because its program answered 410 Gone or failed for five days, " (relative_and_exact_time(at, layout.now))
@@ -112,8 +112,8 @@ fn new_secret_message(secret: &str) -> Markup {
     }
 }
 
-fn webhook_details(layout: &Layout, own: &OwnWebhook, agents: &[OwnedAgent]) -> Markup {
-    let (webhook, terms) = (&own.webhook, &own.webhook.terms);
+fn webhook_details(layout: &Layout, owned_webhook: &OwnWebhook, agents: &[OwnedAgent]) -> Markup {
+    let (webhook, terms) = (&owned_webhook.webhook, &owned_webhook.webhook.terms);
     html! {
         div.card {
             dl.facts-list.wide {
@@ -154,15 +154,15 @@ fn agent_name(id: AgentId, agents: &[OwnedAgent]) -> Markup {
     )
 }
 
-fn settings_form(layout: &Layout, own: &OwnWebhook, agents: &[OwnedAgent], path: &str) -> Markup {
+fn settings_form(layout: &Layout, owned_webhook: &OwnWebhook, agents: &[OwnedAgent], path: &str) -> Markup {
     let inputs = layout.form_inputs(FormName::Webhook);
     html! {
         details.pop open[inputs.has_posted_form()] {
             summary.button { "Edit" }
             div.pop-body {
                 (layout.post_form(&format!("{path}/edit"), &html! {
-                    (version_input(own.webhook.version))
-                    (settings_inputs(&inputs, Some(&own.webhook.terms), agents))
+                    (version_input(owned_webhook.webhook.version))
+                    (settings_inputs(&inputs, Some(&owned_webhook.webhook.terms), agents))
                     p.hint { "A change of the URL, or one that sends more events, requires a recent sign-in." }
                     button.primary type="submit" { "Save" }
                 }))
@@ -174,17 +174,17 @@ fn settings_form(layout: &Layout, own: &OwnWebhook, agents: &[OwnedAgent], path:
 const NEW_SECRET: &str =
     "Create a new secret? For one day, calls are signed with both secrets: update your program in that time.";
 
-fn secrets_section(layout: &Layout, own: &OwnWebhook, path: &str) -> Markup {
+fn secrets_section(layout: &Layout, owned_webhook: &OwnWebhook, path: &str) -> Markup {
     html! {
         section aria-labelledby="secrets-title" {
             div.section-head {
                 h2 id="secrets-title" { "Secrets" }
                 (layout.button_form(&format!("{path}/rotate"), &Button {
                     question: Some(NEW_SECRET),
-                    ..Button::plain("New secret").with_version(own.webhook.version)
+                    ..Button::plain("New secret").with_version(owned_webhook.webhook.version)
                 }))
             }
-            ul.rows { @for secret in own.webhook.secrets.iter().rev() { (secret_row(layout, secret)) } }
+            ul.rows { @for secret in owned_webhook.webhook.secrets.iter().rev() { (secret_row(layout, secret)) } }
         }
     }
 }

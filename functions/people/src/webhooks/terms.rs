@@ -24,7 +24,7 @@ pub(crate) const FIELDS: [FieldOf; 5] = [
 
 /// Returns the ids of the agents in the form's text, which has an agent's name or id on each line. A name that matches
 /// no agent or several agents is a validation error.
-pub(crate) async fn parse_agents(people: &People, person: &Caller, form: &mut Form) -> Result<Vec<String>> {
+pub(crate) async fn parse_agents(people: &People, user: &Caller, form: &mut Form) -> Result<Vec<String>> {
     if form.field_text("agents") != "some" {
         return Ok(Vec::new());
     }
@@ -41,7 +41,7 @@ pub(crate) async fn parse_agents(people: &People, person: &Caller, form: &mut Fo
             ids.extend(of_line);
             continue;
         }
-        match people.find_agents_by_name(person, line).await?.as_slice() {
+        match people.find_agents_by_name(user, line).await?.as_slice() {
             [owned] => {
                 ids.insert(owned.agent().id);
             }
@@ -81,11 +81,11 @@ pub(crate) fn parse_settings(form: &mut Form, agents: &[String], enabled: bool) 
     form.take_valid(parse_webhook_settings(&body), &FIELDS)
 }
 
-/// Renders the inputs for a webhook's settings, with the values in `present`. `known` has the user's agents among the
+/// Renders the inputs for a webhook's settings, with the values in `current`. `agents` has the user's agents among the
 /// selected agents.
-pub(crate) fn settings_inputs(inputs: &Inputs<'_>, present: Option<&WebhookSettings>, known: &[OwnedAgent]) -> Markup {
-    let kinds = present.and_then(|terms| terms.kinds.as_ref());
-    let chosen = present.and_then(|terms| terms.agents.as_ref());
+pub(crate) fn settings_inputs(inputs: &Inputs<'_>, current: Option<&WebhookSettings>, agents: &[OwnedAgent]) -> Markup {
+    let kinds = current.and_then(|terms| terms.kinds.as_ref());
+    let chosen = current.and_then(|terms| terms.agents.as_ref());
     let scope = |is_some: bool| if is_some { "some" } else { "all" };
     let options: Vec<BoxOption> = EventKind::ALL
         .iter()
@@ -97,32 +97,32 @@ pub(crate) fn settings_inputs(inputs: &Inputs<'_>, present: Option<&WebhookSetti
         })
         .collect();
     html! {
-        (inputs.required_text_input("url", "URL", &present.map(|terms| terms.url.to_string()).unwrap_or_default(), WebhookUrl::MAX))
+        (inputs.required_text_input("url", "URL", &current.map(|terms| terms.url.to_string()).unwrap_or_default(), WebhookUrl::MAX))
         p.hint { "An HTTPS URL on the public internet." }
         (inputs.optional_text_input("description", "Description",
-            present.and_then(|terms| terms.description.as_deref()).unwrap_or_default(), 200))
+            current.and_then(|terms| terms.description.as_deref()).unwrap_or_default(), 200))
         (inputs.radio_buttons("content_type", "Content type", &[
             (WebhookContentType::CloudEvents.name(), "application/cloudevents+json, for CloudEvents libraries"),
             (WebhookContentType::Json.name(), "application/json, for frameworks that read no other"),
-        ], present.map_or(WebhookContentType::CloudEvents, |terms| terms.content_type).name()))
+        ], current.map_or(WebhookContentType::CloudEvents, |terms| terms.content_type).name()))
         (inputs.radio_buttons("kinds", "Events", &[("all", "All, including future types"), ("some", "Only these:")],
             scope(kinds.is_some())))
         div.some-kinds { (inputs.checkboxes("kind", "Which events", "Used only with “Only these”.", &options)) }
         (inputs.radio_buttons("agents", "Agents", &[("all", "All, including future ones"), ("some", "Only these:")],
             scope(chosen.is_some())))
         div.some-agents {
-            (inputs.text_area("agent", "Which agents", "One name or ID per line. Used only with “Only these”.", &agent_lines(chosen, known), 3))
+            (inputs.text_area("agent", "Which agents", "One name or ID per line. Used only with “Only these”.", &agent_lines(chosen, agents), 3))
         }
     }
 }
 
-/// Formats each selected agent as a line with the agent's id, and the name if the agent is in `known`.
-fn agent_lines(chosen: Option<&BTreeSet<AgentId>>, known: &[OwnedAgent]) -> Vec<String> {
-    let line = |id: &AgentId| match known.iter().map(OwnedAgent::agent).find(|agent| agent.id == *id) {
+/// Formats each selected agent as a line with the agent's id, and the name if the agent is in `agents`.
+fn agent_lines(selected: Option<&BTreeSet<AgentId>>, agents: &[OwnedAgent]) -> Vec<String> {
+    let line = |id: &AgentId| match agents.iter().map(OwnedAgent::agent).find(|agent| agent.id == *id) {
         Some(agent) => format!("{id} {}", escape_hidden_characters(&agent.name)),
         None => id.to_string(),
     };
-    chosen.into_iter().flatten().map(line).collect()
+    selected.into_iter().flatten().map(line).collect()
 }
 
 #[cfg(test)]

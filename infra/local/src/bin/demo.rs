@@ -125,8 +125,8 @@ async fn run() -> Result<(), Failed> {
     }
 }
 
-fn step(number: u8, what: &str) {
-    println!("\n[{number}/7] {what}");
+fn step(number: u8, title: &str) {
+    println!("\n[{number}/7] {title}");
 }
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {

@@ -127,9 +127,9 @@ fn bridge(env: &mut purser_api::Env) -> Option<IpAddr> {
 const MINUTE: Duration = Duration::from_mins(1);
 
 /// Runs every minute what a schedule runs in the cloud.
-async fn every_minute(failure: &'static str, run: impl AsyncFn() -> purser_domain::Result<()>) {
+async fn every_minute(failure: &'static str, job: impl AsyncFn() -> purser_domain::Result<()>) {
     loop {
-        if let Err(error) = run().await {
+        if let Err(error) = job().await {
             tracing::warn!(cause = %error, "{failure}");
         }
         tokio::time::sleep(MINUTE).await;

@@ -55,9 +55,9 @@ impl FleetSize {
     /// The maximum number of days: the longest range of `GET /usage`.
     pub const MAX_DAYS: usize = 31;
 
-    /// Scales a `count` per thousand agents to this fleet; the result is at least `least`.
-    fn share(self, count: usize, least: usize) -> usize {
-        (self.agents.saturating_mul(count) / 1_000).max(least)
+    /// Scales a `count` per thousand agents to this fleet; the result is at least `min`.
+    fn share(self, count: usize, min: usize) -> usize {
+        (self.agents.saturating_mul(count) / 1_000).max(min)
     }
 }
 
@@ -83,16 +83,16 @@ pub struct FleetCounts {
 }
 
 impl FleetCounts {
-    fn plus(self, more: Self) -> Self {
+    fn plus(self, other: Self) -> Self {
         Self {
-            agents: self.agents.saturating_add(more.agents),
-            payments: self.payments.saturating_add(more.payments),
-            units: self.units.saturating_add(more.units),
-            settled: self.settled.saturating_add(more.settled),
-            refusals: self.refusals.saturating_add(more.refusals),
-            approvals: self.approvals.saturating_add(more.approvals),
-            decided: self.decided.saturating_add(more.decided),
-            payouts: self.payouts.saturating_add(more.payouts),
+            agents: self.agents.saturating_add(other.agents),
+            payments: self.payments.saturating_add(other.payments),
+            units: self.units.saturating_add(other.units),
+            settled: self.settled.saturating_add(other.settled),
+            refusals: self.refusals.saturating_add(other.refusals),
+            approvals: self.approvals.saturating_add(other.approvals),
+            decided: self.decided.saturating_add(other.decided),
+            payouts: self.payouts.saturating_add(other.payouts),
         }
     }
 }
@@ -134,8 +134,12 @@ struct Fleet {
     counts: FleetCounts,
 }
 
-/// Fills the stack. `say` receives progress messages.
-pub async fn fill(stack: StackFile, size: FleetSize, say: impl Fn(&str)) -> Result<FleetCounts, FleetError> {
+/// Fills the stack. `report_progress` receives progress messages.
+pub async fn fill(
+    stack: StackFile,
+    size: FleetSize,
+    report_progress: impl Fn(&str),
+) -> Result<FleetCounts, FleetError> {
     let story = Story::read().map_err(Failed::from)?;
     let calls = Calls::new(stack, story.kinds.iter().flat_map(|kind| &kind.offers)).await?;
     let mut planner = Planner::new(story, size);
@@ -169,7 +173,7 @@ pub async fn fill(stack: StackFile, size: FleetSize, say: impl Fn(&str)) -> Resu
             fleet.wait_until(after(start, slot.second)).await?;
             fleet.act(slot.acts).await?;
         }
-        say(&format!(
+        report_progress(&format!(
             "day {} of {}: {}",
             day.saturating_add(1),
             size.days,
@@ -177,7 +181,7 @@ pub async fn fill(stack: StackFile, size: FleetSize, say: impl Fn(&str)) -> Resu
         ));
         start = start.after(Duration::DAY);
     }
-    say("waiting until the journal has everything");
+    report_progress("waiting until the journal has everything");
     fleet.journal(first).await?;
     Ok(fleet.counts)
 }
@@ -264,9 +268,9 @@ impl Fleet {
     }
 
     /// Carries out the acts of a slot. The acts of one agent run in order, and different agents run concurrently.
-    async fn act(&mut self, acts: Vec<(usize, Act)>) -> Result<(), Failed> {
+    async fn act(&mut self, actions: Vec<(usize, Act)>) -> Result<(), Failed> {
         let mut by_agent: BTreeMap<usize, Vec<Act>> = BTreeMap::new();
-        for (place, act) in acts {
+        for (place, act) in actions {
             by_agent.entry(place).or_default().push(act);
         }
         let counts = stream::iter(by_agent.into_iter().map(async |(place, acts)| {
@@ -282,9 +286,9 @@ impl Fleet {
         Ok(())
     }
 
-    async fn act_once(&self, agent: &Member, act: Act) -> Result<FleetCounts, Failed> {
+    async fn act_once(&self, agent: &Member, action: Act) -> Result<FleetCounts, Failed> {
         let mut counts = FleetCounts::default();
-        match act {
+        match action {
             Act::Pay {
                 purchase,
                 is_settled,

@@ -237,10 +237,10 @@ impl Planner {
     }
 
     /// Adds acts to a random slot, starting with the slot `first`.
-    fn put(&mut self, slots: &mut [Slot], first: usize, acts: Vec<(usize, Act)>) {
+    fn put(&mut self, slots: &mut [Slot], first: usize, actions: Vec<(usize, Act)>) {
         let chosen = self.rng.usize(first..SLOTS);
         if let Some(slot) = slots.get_mut(chosen) {
-            slot.acts.extend(acts);
+            slot.acts.extend(actions);
         }
     }
 
@@ -356,9 +356,9 @@ impl Planner {
     }
 
     /// Returns the index of the role's next agent.
-    fn next(&mut self, role: usize, fits: impl Fn(&PlannedAgent) -> bool) -> Option<usize> {
+    fn next(&mut self, role: usize, is_match: impl Fn(&PlannedAgent) -> bool) -> Option<usize> {
         let agents = self.agents.iter().enumerate();
-        let fitting = agents.filter(|(_, agent)| agent.role == Some(role) && fits(agent));
+        let fitting = agents.filter(|(_, agent)| agent.role == Some(role) && is_match(agent));
         let fitting: Vec<usize> = fitting.map(|(place, _)| place).collect();
         let turn = self.turns.entry(role).or_default();
         let chosen = turn.checked_rem(fitting.len())?;
@@ -375,8 +375,8 @@ impl PlannedAgent {
     }
 }
 
-fn agent(story: &Story, size: FleetSize, rng: &mut Rng, index: usize, place: Option<usize>) -> PlannedAgent {
-    let role = place.and_then(|place| story.roles.get(place)).cloned();
+fn agent(story: &Story, size: FleetSize, rng: &mut Rng, index: usize, agent_index: Option<usize>) -> PlannedAgent {
+    let role = agent_index.and_then(|place| story.roles.get(place)).cloned();
     let kind = role
         .as_ref()
         .and_then(|role| story.kinds.iter().find(|kind| kind.name == role.kind));
@@ -395,7 +395,7 @@ fn agent(story: &Story, size: FleetSize, rng: &mut Rng, index: usize, place: Opt
         .saturating_mul(later)
         .checked_div(size.agents.saturating_sub(first));
     let mut role = role.unwrap_or_default();
-    if place.is_none() {
+    if agent_index.is_none() {
         role.services = generous(&kind, rng);
     }
     PlannedAgent {
@@ -408,14 +408,14 @@ fn agent(story: &Story, size: FleetSize, rng: &mut Rng, index: usize, place: Opt
         rules: role.rules,
         has_no_funds: role.has_no_funds,
         has_payouts: role.has_payouts,
-        created_on: if place.is_some() {
+        created_on: if agent_index.is_some() {
             0
         } else {
             created_on.unwrap_or_default().min(size.days.saturating_sub(1))
         },
         frozen_on: role.is_frozen.then(|| rng.usize(..size.days.max(1))),
         kind,
-        role: place,
+        role: agent_index,
     }
 }
 

@@ -20,12 +20,12 @@ pub struct AgentCredentials {
 }
 
 impl AgentCredentials {
-    /// Describes a key's use for a call. `needs` is the permission that the call requires; `None` if any valid key may
+    /// Describes a key's use for a call. `permission` is the permission that the call requires; `None` if any valid key may
     /// make the call.
-    pub fn key_use(&self, needs: impl Into<Option<Permission>>) -> KeyUse {
+    pub fn key_use(&self, permission: impl Into<Option<Permission>>) -> KeyUse {
         KeyUse {
             from: self.from,
-            needs: needs.into(),
+            needs: permission.into(),
         }
     }
 }

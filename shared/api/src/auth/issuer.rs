@@ -72,8 +72,8 @@ struct WireKeys {
 impl SessionKey {
     /// Parses a key. Returns `None` if the key has another type or purpose, because an issuer may also publish such
     /// keys.
-    fn from_jwk(wire: Value) -> Option<Self> {
-        let jwk: Jwk = serde_json::from_value(wire).ok()?;
+    fn from_jwk(value: Value) -> Option<Self> {
+        let jwk: Jwk = serde_json::from_value(value).ok()?;
         let algorithm = match &jwk.algorithm {
             AlgorithmParameters::RSA(_) => Algorithm::RS256,
             AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P256 => Algorithm::ES256,

@@ -65,10 +65,10 @@ impl Operators {
 
     /// Finds the operator with this token digest. Compares every stored digest, so that the duration reveals nothing
     /// about the token.
-    fn find_by_digest(&self, presented: &SecretDigest) -> Option<&OperatorName> {
+    fn find_by_digest(&self, presented_digest: &SecretDigest) -> Option<&OperatorName> {
         let mut found = None;
         for (name, digest) in self.0.iter() {
-            if digest.ct_eq(presented).into() {
+            if digest.ct_eq(presented_digest).into() {
                 found = Some(name);
             }
         }
@@ -116,8 +116,8 @@ impl InternalTokens {
         self.authenticate_token(read_token(headers).as_ref(), now).await
     }
 
-    async fn authenticate_token(&self, presented: Option<&HeaderValue>, now: Timestamp) -> Result<OperatorName> {
-        let digest = presented.and_then(|presented| token_digest(presented.as_bytes()));
+    async fn authenticate_token(&self, header: Option<&HeaderValue>, now: Timestamp) -> Result<OperatorName> {
+        let digest = header.and_then(|presented| token_digest(presented.as_bytes()));
         let digest = digest.ok_or(ErrorKind::InvalidInternalToken)?;
         let known = self.operators.fresh_value(now);
         if let Some(name) = known.as_ref().and_then(|operators| operators.find_by_digest(&digest)) {
@@ -179,12 +179,12 @@ impl OperatorCredentials {
     pub async fn authenticate(
         self,
         tokens: &InternalTokens,
-        refusals: &RejectionLimit,
+        rejection_limit: &RejectionLimit,
         now: Timestamp,
     ) -> Result<Operator> {
         let checked = tokens.authenticate_token(self.presented.as_ref(), now).await;
         let name = checked.map_err(|error| match error.kind() {
-            ErrorKind::InvalidInternalToken => refusals.count_rejection(self.scope, now, error),
+            ErrorKind::InvalidInternalToken => rejection_limit.count_rejection(self.scope, now, error),
             _ => error,
         })?;
         let acting = Acting {

@@ -38,8 +38,8 @@ impl RejectionLimit {
         }
     }
 
-    /// Counts a rejected request. Returns `refused`, or 429 `too_many_requests` if the source has reached the limit.
-    pub fn count_rejection(&self, source: ThrottleScope, now: Timestamp, refused: Error) -> Error {
+    /// Counts a rejected request. Returns `error`, or 429 `too_many_requests` if the source has reached the limit.
+    pub fn count_rejection(&self, source: ThrottleScope, now: Timestamp, error: Error) -> Error {
         const A_MINUTE: u64 = 60;
         let minute = now.secs().div_euclid(A_MINUTE);
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -60,7 +60,7 @@ impl RejectionLimit {
         counted
             .by_source
             .insert(source, so_far.unwrap_or_default().saturating_add(1));
-        refused
+        error
     }
 }
 

@@ -114,10 +114,10 @@ impl AssertionKeySet {
 
     /// Returns whether one of these keys made the assertion for this request. [`SecretDigest`] compares in constant
     /// time.
-    fn has_signed(&self, asserted: &Assertion, method: &Method, path: &str, authorization: &HeaderValue) -> bool {
+    fn has_signed(&self, assertion: &Assertion, method: &Method, path: &str, authorization: &HeaderValue) -> bool {
         self.0.iter().any(|key| {
-            let mac = key.mac(asserted.ip, asserted.secs, method, path, authorization);
-            asserted.macs.contains(&mac)
+            let mac = key.mac(assertion.ip, assertion.secs, method, path, authorization);
+            assertion.macs.contains(&mac)
         })
     }
 }

@@ -60,13 +60,13 @@ pub struct ValidationErrors {
 
 impl ValidationErrors {
     /// Adds a validation error.
-    pub fn add_at(&mut self, place: BodyPath<'_>, message: impl Into<String>) {
-        self.found.push(ValidationError::at_path(place.to_string(), message));
+    pub fn add_at(&mut self, path: BodyPath<'_>, message: impl Into<String>) {
+        self.found.push(ValidationError::at_path(path.to_string(), message));
     }
 
     /// Adds several validation errors.
-    pub fn extend(&mut self, problems: impl IntoIterator<Item = ValidationError>) {
-        self.found.extend(problems);
+    pub fn extend(&mut self, errors: impl IntoIterator<Item = ValidationError>) {
+        self.found.extend(errors);
     }
 
     /// Returns whether there is a validation error at this JSON Pointer or below it.
@@ -103,7 +103,7 @@ pub trait Member: Sized {
     const NAMES: &'static [&'static str] = &[];
 
     /// Parses a value that is not `null`. Returns `None` and adds a validation error if the value is invalid.
-    fn read(value: &Value, place: BodyPath<'_>, problems: &mut ValidationErrors) -> Option<Self>;
+    fn read(value: &Value, path: BodyPath<'_>, errors: &mut ValidationErrors) -> Option<Self>;
 
     /// Returns the value for a field that is absent or `null`.
     fn missing(_is_null: bool, _place: BodyPath<'_>, _problems: &mut ValidationErrors) -> Option<Self> {
@@ -125,8 +125,8 @@ pub trait Member: Sized {
 impl<T: Member> Member for Option<T> {
     const REQUIRED: bool = false;
 
-    fn read(value: &Value, place: BodyPath<'_>, problems: &mut ValidationErrors) -> Option<Self> {
-        Some(T::read(value, place, problems))
+    fn read(value: &Value, path: BodyPath<'_>, errors: &mut ValidationErrors) -> Option<Self> {
+        Some(T::read(value, path, errors))
     }
 
     fn missing(_: bool, _: BodyPath<'_>, _: &mut ValidationErrors) -> Option<Self> {
@@ -159,8 +159,8 @@ pub enum Nullable<T> {
 impl<T: Member> Member for Nullable<T> {
     const REQUIRED: bool = false;
 
-    fn read(value: &Value, place: BodyPath<'_>, problems: &mut ValidationErrors) -> Option<Self> {
-        Some(T::read(value, place, problems).map_or(Self::Absent, Self::Value))
+    fn read(value: &Value, path: BodyPath<'_>, errors: &mut ValidationErrors) -> Option<Self> {
+        Some(T::read(value, path, errors).map_or(Self::Absent, Self::Value))
     }
 
     fn missing(is_null: bool, _: BodyPath<'_>, _: &mut ValidationErrors) -> Option<Self> {
@@ -177,25 +177,27 @@ impl<T: Member> Member for Nullable<T> {
 /// [`body!`](crate::body) calls this function.
 pub fn object_fields<'a>(
     value: &'a Value,
-    place: BodyPath<'_>,
-    known: &[(&'static str, bool)],
+    path: BodyPath<'_>,
+    known_fields: &[(&'static str, bool)],
     may_have_others: bool,
-    problems: &mut ValidationErrors,
+    errors: &mut ValidationErrors,
 ) -> Option<&'a Map<String, Value>> {
     let Some(members) = value.as_object() else {
-        problems.add_at(place, "must be an object");
+        errors.add_at(path, "must be an object");
         return None;
     };
-    for (name, required) in known {
+    for (name, required) in known_fields {
         // The first missing field determines the error slug, so fields are checked in the documented order.
         if *required && members.get(*name).is_none_or(Value::is_null) {
-            problems.add_at(BodyPath::Member(&place, name), "is required");
-            problems.missing.get_or_insert(name);
+            errors.add_at(BodyPath::Member(&path, name), "is required");
+            errors.missing.get_or_insert(name);
         }
     }
-    let unknown = members.keys().filter(|key| known.iter().all(|(name, _)| name != key));
+    let unknown = members
+        .keys()
+        .filter(|key| known_fields.iter().all(|(name, _)| name != key));
     for name in unknown.filter(|_| !may_have_others) {
-        problems.add_at(BodyPath::Member(&place, name), "is not a field of this request");
+        errors.add_at(BodyPath::Member(&path, name), "is not a field of this request");
     }
     Some(members)
 }
@@ -206,30 +208,30 @@ pub fn parse_tag<'a>(
     value: &'a Value,
     name: &'static str,
     values: &[&str],
-    place: BodyPath<'_>,
-    problems: &mut ValidationErrors,
+    path: BodyPath<'_>,
+    errors: &mut ValidationErrors,
 ) -> Option<&'a str> {
-    let tag = object_fields(value, place, &[(name, true)], true, problems)?.get(name)?;
+    let tag = object_fields(value, path, &[(name, true)], true, errors)?.get(name)?;
     let known = tag.as_str().filter(|tag| values.contains(tag));
     if known.is_none() && !tag.is_null() {
         let message = format!("must be one of: {}", values.join(", "));
-        problems.add_at(BodyPath::Member(&place, name), message);
+        errors.add_at(BodyPath::Member(&path, name), message);
     }
     known
 }
 
 /// Parses one field of an object. [`body!`](crate::body) calls this function.
 pub fn parse_field<T: Member>(
-    members: &Map<String, Value>,
+    fields: &Map<String, Value>,
     name: &str,
-    place: BodyPath<'_>,
-    problems: &mut ValidationErrors,
+    path: BodyPath<'_>,
+    errors: &mut ValidationErrors,
 ) -> Option<T> {
-    let place = BodyPath::Member(&place, name);
-    match members.get(name) {
-        Some(Value::Null) => T::missing(true, place, problems),
-        None => T::missing(false, place, problems),
-        Some(value) => T::read(value, place, problems),
+    let place = BodyPath::Member(&path, name);
+    match fields.get(name) {
+        Some(Value::Null) => T::missing(true, place, errors),
+        None => T::missing(false, place, errors),
+        Some(value) => T::read(value, place, errors),
     }
 }
 
@@ -261,13 +263,13 @@ impl Schemas {
     }
 }
 
-/// Adds a description and the JSON fields in `more` to a schema. [`body!`](crate::body) calls this function.
-pub fn with_description(mut schema: Value, lines: &[&str], more: Value) -> Value {
+/// Adds a description and the JSON fields in `fields` to a schema. [`body!`](crate::body) calls this function.
+pub fn with_description(mut schema: Value, lines: &[&str], fields: Value) -> Value {
     let target = match schema.pointer_mut("/oneOf/0") {
         Some(reference) => reference.as_object_mut(),
         None => schema.as_object_mut(),
     };
-    if let (Some(target), Value::Object(more)) = (target, more) {
+    if let (Some(target), Value::Object(more)) = (target, fields) {
         if !lines.is_empty() {
             target.insert("description".to_owned(), text_schema(lines));
         }
@@ -282,16 +284,16 @@ fn text_schema(lines: &[&str]) -> Value {
 }
 
 /// Builds the schema of an enum. [`body!`](crate::body) calls this function.
-pub fn enum_schema(about: &[&str], variants: &[Value]) -> Value {
-    json!({"oneOf": variants, "description": text_schema(about)})
+pub fn enum_schema(descriptions: &[&str], variants: &[Value]) -> Value {
+    json!({"oneOf": variants, "description": text_schema(descriptions)})
 }
 
 /// Builds the schema of an object. [`body!`](crate::body) calls this function.
-pub fn object_schema(about: &[&str], members: Vec<(&str, bool, Value)>, may_have_others: bool) -> Value {
-    let required = members.iter().filter(|(_, required, _)| *required);
+pub fn object_schema(descriptions: &[&str], fields: Vec<(&str, bool, Value)>, may_have_others: bool) -> Value {
+    let required = fields.iter().filter(|(_, required, _)| *required);
     let required: Vec<&str> = required.map(|(name, ..)| *name).collect();
     let required = json!(required);
-    let properties: Value = members
+    let properties: Value = fields
         .into_iter()
         .map(|(name, _, schema)| (name.to_owned(), schema))
         .collect();
@@ -301,7 +303,7 @@ pub fn object_schema(about: &[&str], members: Vec<(&str, bool, Value)>, may_have
         json!({"additionalProperties": false})
     };
     let schema = json!({"type": "object", "required": required, "properties": properties});
-    with_description(schema, about, closed)
+    with_description(schema, descriptions, closed)
 }
 
 /// Declares a body: its type, its parser ([`Member`]), and its schema.
@@ -342,14 +344,14 @@ macro_rules! body {
 
             fn read(
                 value: &::serde_json::Value,
-                place: $crate::BodyPath<'_>,
-                problems: &mut $crate::ValidationErrors,
+                path: $crate::BodyPath<'_>,
+                errors: &mut $crate::ValidationErrors,
             ) -> ::core::option::Option<Self> {
                 let known: &[(&'static str, bool)] =
                     &[$((stringify!($member), <$type as $crate::Member>::REQUIRED)),*];
                 let others: &[&str] = &[$(stringify!($others))?];
-                let _members = $crate::body::object_fields(value, place, known, !others.is_empty(), problems)?;
-                $(let $member = $crate::body::parse_field(_members, stringify!($member), place, problems);)*
+                let _members = $crate::body::object_fields(value, path, known, !others.is_empty(), errors)?;
+                $(let $member = $crate::body::parse_field(_members, stringify!($member), path, errors);)*
                 ::core::option::Option::Some(Self { $($member: $member?,)* })
             }
 
@@ -383,16 +385,16 @@ macro_rules! body {
         impl $crate::Member for $name {
             fn read(
                 value: &::serde_json::Value,
-                place: $crate::BodyPath<'_>,
-                problems: &mut $crate::ValidationErrors,
+                path: $crate::BodyPath<'_>,
+                errors: &mut $crate::ValidationErrors,
             ) -> ::core::option::Option<Self> {
                 let values: &[&str] = &[$($value),+];
-                match $crate::body::parse_tag(value, stringify!($tag), values, place, problems)? {
+                match $crate::body::parse_tag(value, stringify!($tag), values, path, errors)? {
                     $($value => {
                         let known: &[(&'static str, bool)] =
                             &[(stringify!($tag), true), $((stringify!($member), <$type as $crate::Member>::REQUIRED)),*];
-                        let _members = $crate::body::object_fields(value, place, known, false, problems)?;
-                        $(let $member = $crate::body::parse_field(_members, stringify!($member), place, problems);)*
+                        let _members = $crate::body::object_fields(value, path, known, false, errors)?;
+                        $(let $member = $crate::body::parse_field(_members, stringify!($member), path, errors);)*
                         ::core::option::Option::Some(Self::$variant { $($member: $member?),* })
                     })+
                     _ => ::core::option::Option::None,

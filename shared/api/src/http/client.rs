@@ -128,9 +128,9 @@ fn with_user_agent(mut request: HttpRequest) -> HttpRequest {
     request
 }
 
-/// Builds a connector that keeps at most `most_idle` idle connections per host.
-fn build_connector(most_idle: usize) -> Connector {
-    builder!(most_idle).build()
+/// Builds a connector that keeps at most `max_idle` idle connections per host.
+fn build_connector(max_idle: usize) -> Connector {
+    builder!(max_idle).build()
 }
 
 #[cfg(test)]

@@ -88,8 +88,8 @@ impl ThrottleScope {
     }
 
     /// Returns the scope of a user whose session was verified.
-    pub fn for_user(person: &UserId) -> Self {
-        Self::Person(Fingerprint::for_text(person.as_str()))
+    pub fn for_user(user: &UserId) -> Self {
+        Self::Person(Fingerprint::for_text(user.as_str()))
     }
 
     /// Returns the scope of an address. An IPv4-mapped IPv6 address has the scope of the IPv4 address.

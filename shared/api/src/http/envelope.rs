@@ -174,10 +174,10 @@ pub struct ProblemView {
 }
 
 impl From<&ValidationError> for ProblemView {
-    fn from(problem: &ValidationError) -> Self {
+    fn from(error: &ValidationError) -> Self {
         Self {
-            path: problem.path.clone(),
-            message: problem.message.clone(),
+            path: error.path.clone(),
+            message: error.message.clone(),
         }
     }
 }
@@ -333,8 +333,8 @@ fn error_body(kind: &ErrorKind) -> ErrorBody {
     }
 }
 
-fn withdrawal_rejection_body(refusal: &WithdrawalRejection) -> ErrorBody {
-    let body = match refusal {
+fn withdrawal_rejection_body(rejection: &WithdrawalRejection) -> ErrorBody {
+    let body = match rejection {
         WithdrawalRejection::NotSetUp => body_with_message("this deployment makes no payouts: it has no facilitator"),
         WithdrawalRejection::Frozen(freeze) => body_with_message(frozen_message(*freeze)),
         WithdrawalRejection::NoAddress => {
@@ -357,28 +357,28 @@ fn withdrawal_rejection_body(refusal: &WithdrawalRejection) -> ErrorBody {
         },
     };
     ErrorBody {
-        reason: Some(refusal.reason_name()),
+        reason: Some(rejection.reason_name()),
         ..body
     }
 }
 
 /// Returns the validation errors for `details`. Returns `None` if the missing field in the slug is the only validation
 /// error.
-fn remaining_errors(field: &str, problems: &[ValidationError]) -> Option<Vec<ProblemView>> {
-    match problems {
+fn remaining_errors(field: &str, errors: &[ValidationError]) -> Option<Vec<ProblemView>> {
+    match errors {
         [] => None,
         [only] if only.path.strip_prefix('/') == Some(field) => None,
-        _ => Some(problems.iter().map(ProblemView::from).collect()),
+        _ => Some(errors.iter().map(ProblemView::from).collect()),
     }
 }
 
-fn rejection_body(refusal: &Refusal) -> ErrorBody {
+fn rejection_body(rejection: &Refusal) -> ErrorBody {
     ErrorBody {
-        transaction_id: Some(refusal.transaction.to_string()),
-        decision_hash: refusal.hash.map(|hash| hash.to_string()),
-        retry_at: refusal.reason.retry_at().map(|at| OrNull(retry_time(at))),
-        decision: Some(DecisionView::from(refusal)),
-        ..reason_body(&refusal.reason)
+        transaction_id: Some(rejection.transaction.to_string()),
+        decision_hash: rejection.hash.map(|hash| hash.to_string()),
+        retry_at: rejection.reason.retry_at().map(|at| OrNull(retry_time(at))),
+        decision: Some(DecisionView::from(rejection)),
+        ..reason_body(&rejection.reason)
     }
 }
 
@@ -567,8 +567,8 @@ const fn unpayable_message(unpayable: Unpayable) -> &'static str {
     }
 }
 
-const fn missing_key_right_message(missing: KeyLack) -> &'static str {
-    match missing {
+const fn missing_key_right_message(lack: KeyLack) -> &'static str {
+    match lack {
         KeyLack::Read => "this key may only pay; use one that may read, or ask the agent's owner for one",
         KeyLack::Pay => "this key may only read; use one that may pay, or ask the agent's owner for one",
         KeyLack::Service => "this key does not cover this service; use one that does, or ask the agent's owner for one",

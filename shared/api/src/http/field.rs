@@ -44,9 +44,9 @@ pub trait Listed: Field {
 }
 
 impl<T: Field> Member for T {
-    fn read(value: &Value, place: BodyPath<'_>, problems: &mut ValidationErrors) -> Option<Self> {
+    fn read(value: &Value, path: BodyPath<'_>, errors: &mut ValidationErrors) -> Option<Self> {
         <T as Field>::read(value)
-            .map_err(|message| problems.add_at(place, message))
+            .map_err(|message| errors.add_at(path, message))
             .ok()
     }
 
@@ -57,14 +57,14 @@ impl<T: Field> Member for T {
 
 /// Returns `None` if any element is invalid.
 impl<T: Listed> Member for Vec<T> {
-    fn read(value: &Value, place: BodyPath<'_>, problems: &mut ValidationErrors) -> Option<Self> {
+    fn read(value: &Value, path: BodyPath<'_>, errors: &mut ValidationErrors) -> Option<Self> {
         let Some(entries) = value.as_array() else {
-            problems.add_at(place, "must be a list");
+            errors.add_at(path, "must be a list");
             return None;
         };
         let mut values = Self::with_capacity(entries.len());
         for (index, entry) in entries.iter().enumerate() {
-            values.extend(<T as Member>::read(entry, BodyPath::Entry(&place, index), problems));
+            values.extend(<T as Member>::read(entry, BodyPath::Entry(&path, index), errors));
         }
         (values.len() == entries.len()).then_some(values)
     }
@@ -80,9 +80,9 @@ impl<T: Listed> Member for Vec<T> {
 
 /// All labels of an agent.
 impl Member for Labels {
-    fn read(value: &Value, place: BodyPath<'_>, problems: &mut ValidationErrors) -> Option<Self> {
-        Self::parse(value, &place.to_string())
-            .map_err(|found| problems.extend(found))
+    fn read(value: &Value, path: BodyPath<'_>, errors: &mut ValidationErrors) -> Option<Self> {
+        Self::parse(value, &path.to_string())
+            .map_err(|found| errors.extend(found))
             .ok()
     }
 
@@ -285,15 +285,18 @@ field! {
     pub struct Price(Amount): |value| parse_amount_from(1, value), amount_schema(1)
 }
 
-fn parse_amount_from(least: u64, value: &Value) -> Result<Amount, String> {
-    let units = parse_whole_number(value).filter(|units| *units >= least);
-    units
-        .and_then(Amount::from_units)
-        .ok_or_else(|| format!("must be a whole number of micro-units from {least} to {}", Amount::MAX))
+fn parse_amount_from(min_units: u64, value: &Value) -> Result<Amount, String> {
+    let units = parse_whole_number(value).filter(|units| *units >= min_units);
+    units.and_then(Amount::from_units).ok_or_else(|| {
+        format!(
+            "must be a whole number of micro-units from {min_units} to {}",
+            Amount::MAX
+        )
+    })
 }
 
-fn amount_schema(least: u64) -> Value {
-    json!({"type": "integer", "format": "int64", "minimum": least, "maximum": Amount::MAX.units()})
+fn amount_schema(min_units: u64) -> Value {
+    json!({"type": "integer", "format": "int64", "minimum": min_units, "maximum": Amount::MAX.units()})
 }
 
 /// Parses a JSON number without a fraction as an integer in any notation: `5.0` is 5 (JSON Schema Core §6.3).

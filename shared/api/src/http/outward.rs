@@ -46,9 +46,9 @@ impl AllowedHosts {
     }
 
     /// Returns whether every host meets the condition. An IPv6 address has brackets.
-    pub(crate) fn all_hosts(&self, is_one: impl Fn(&str) -> bool) -> bool {
+    pub(crate) fn all_hosts(&self, matches: impl Fn(&str) -> bool) -> bool {
         let mut hosts = self.0.iter().filter_map(|host| host.rsplit_once(':'));
-        hosts.all(|(host, _port)| is_one(host))
+        hosts.all(|(host, _port)| matches(host))
     }
 
     /// Returns whether a function may call the URL. The host name is resolved and checked later, when the client

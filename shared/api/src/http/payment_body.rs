@@ -382,11 +382,11 @@ struct CallMetadata {
 }
 
 impl Member for CallMetadata {
-    fn read(value: &Value, place: BodyPath<'_>, problems: &mut ValidationErrors) -> Option<Self> {
-        let members = object_fields(value, place, &[], true, problems)?;
-        let target = parse_field(members, Metadata::TARGET, place, problems)?;
-        let metadata = Metadata::parse(members, &place.to_string());
-        let metadata = metadata.map_err(|found| problems.extend(found)).ok()?;
+    fn read(value: &Value, path: BodyPath<'_>, errors: &mut ValidationErrors) -> Option<Self> {
+        let members = object_fields(value, path, &[], true, errors)?;
+        let target = parse_field(members, Metadata::TARGET, path, errors)?;
+        let metadata = Metadata::parse(members, &path.to_string());
+        let metadata = metadata.map_err(|found| errors.extend(found)).ok()?;
         Some(Self { target, metadata })
     }
 
@@ -414,8 +414,8 @@ impl Member for CallMetadata {
 struct ProvenHash(std::result::Result<TxHash, NoTransaction>);
 
 impl Member for ProvenHash {
-    fn read(value: &Value, _: BodyPath<'_>, problems: &mut ValidationErrors) -> Option<Self> {
-        let hash = find_transaction_hash(value).map_err(|problem| problems.extend([problem]));
+    fn read(value: &Value, _: BodyPath<'_>, errors: &mut ValidationErrors) -> Option<Self> {
+        let hash = find_transaction_hash(value).map_err(|problem| errors.extend([problem]));
         hash.ok().map(Self)
     }
 

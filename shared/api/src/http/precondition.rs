@@ -128,8 +128,8 @@ impl IfMatch {
 }
 
 /// Adds the version as `ETag` to a response.
-pub fn with_etag(version: u64, answer: impl IntoResponse) -> Response {
-    let mut response = answer.into_response();
+pub fn with_etag(version: u64, body: impl IntoResponse) -> Response {
+    let mut response = body.into_response();
     if let Ok(tag) = HeaderValue::from_str(&version_tag(version)) {
         response.headers_mut().insert(header::ETAG, tag);
     }

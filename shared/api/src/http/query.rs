@@ -55,13 +55,13 @@ impl Query {
         self.parse_integer(name, 1, max).unwrap_or(default)
     }
 
-    /// Returns an integer from `least` to `most`. `5.0` is accepted as 5, as in JSON.
-    pub fn parse_integer(&mut self, name: &str, least: u32, most: u32) -> Option<u32> {
+    /// Returns an integer from `min` to `max`. `5.0` is accepted as 5, as in JSON.
+    pub fn parse_integer(&mut self, name: &str, min: u32, max: u32) -> Option<u32> {
         let read = |text: &str| {
             let number = u32::try_from(parse_whole_number(text)?).ok()?;
-            (least..=most).contains(&number).then_some(number)
+            (min..=max).contains(&number).then_some(number)
         };
-        self.parse_with(name, read, format!("must be an integer from {least} to {most}"))
+        self.parse_with(name, read, format!("must be an integer from {min} to {max}"))
     }
 
     /// Returns an amount in micro-units, with the same notation as [`Query::parse_integer`].
@@ -70,28 +70,28 @@ impl Query {
         self.parse_with(name, read, "must be a whole number of micro-units")
     }
 
-    /// Parses a parameter with `read`. `expected` describes a valid value in the error message.
+    /// Parses a parameter with `parse`. `expected` describes a valid value in the error message.
     pub fn parse_with<T>(
         &mut self,
         name: &str,
-        read: impl FnOnce(&str) -> Option<T>,
+        parse: impl FnOnce(&str) -> Option<T>,
         expected: impl Into<String>,
     ) -> Option<T> {
         let text = self.parse_text(name)?;
-        let value = read(&text);
+        let value = parse(&text);
         if value.is_none() {
             self.add_error(name, expected);
         }
         value
     }
 
-    /// Adds a validation error for each parameter that is not `known`.
-    pub(crate) fn reject_unknown(&mut self, known: &[String]) {
+    /// Adds a validation error for each parameter that is not `names`.
+    pub(crate) fn reject_unknown(&mut self, names: &[String]) {
         let unknown: BTreeSet<String> = self
             .pairs
             .iter()
             .map(|(name, _)| name.clone())
-            .filter(|name| !known.contains(name))
+            .filter(|name| !names.contains(name))
             .collect();
         for name in unknown {
             self.add_error(&name, "is not a parameter of this route");

@@ -166,8 +166,8 @@ async fn catch_panic(work: impl Future<Output = Result<Response>>) -> Result<Res
     answer.unwrap_or_else(|panic| Err(Error::internal("handling the request", panic_response(&*panic))))
 }
 
-fn panic_response(panic: &(dyn Any + Send)) -> String {
-    format!("panicked: {}", panic_text(panic).unwrap_or("see the line `panic`"))
+fn panic_response(payload: &(dyn Any + Send)) -> String {
+    format!("panicked: {}", panic_text(payload).unwrap_or("see the line `panic`"))
 }
 
 /// Adds the common headers to a response, and the request id to the body of an error. Keeps a `Cache-Control` header

@@ -97,12 +97,12 @@ where
 
 /// Rejects unknown query parameters. Otherwise a caller would believe that an ignored parameter has an effect, for
 /// example `?preview=true` on a route without a preview.
-fn reject_unknown_parameters(uri: &Uri, known: &[String]) -> Result<()> {
+fn reject_unknown_parameters(uri: &Uri, names: &[String]) -> Result<()> {
     if uri.query().is_none_or(str::is_empty) {
         return Ok(());
     }
     let mut query = Query::from_uri(uri);
-    query.reject_unknown(known);
+    query.reject_unknown(names);
     query.finish()
 }
 

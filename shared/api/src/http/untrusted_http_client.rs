@@ -39,14 +39,14 @@ impl From<CallResult> for WebhookCallResult {
 }
 
 impl UntrustedHttpClient {
-    /// Creates a client with `program` in its `User-Agent`. `longest` is the timeout per call.
-    pub fn new(program: &str, allowed: AllowedHosts, longest: Duration) -> reqwest::Result<Self> {
+    /// Creates a client with `program` in its `User-Agent`. `timeout` is the timeout per call.
+    pub fn new(program: &str, allowed: AllowedHosts, timeout: Duration) -> reqwest::Result<Self> {
         let finish = |client: ClientBuilder| client.http1_only().http1_max_headers(MAX_HEADERS).build();
         Ok(Self {
             allowed,
             strict: finish(client_for_public_servers(program).https_only(true))?,
             plain: finish(client_for_any_server(program))?,
-            longest,
+            longest: timeout,
         })
     }
 

@@ -118,8 +118,8 @@ pub async fn serve_both<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Route
     exit_code(served.await)
 }
 
-fn exit_code(served: Result<(), BootError>) -> ExitCode {
-    match served {
+fn exit_code(result: Result<(), BootError>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => log_fatal_error(&*error),
     }

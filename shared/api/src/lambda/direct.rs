@@ -123,9 +123,9 @@ impl AttestedWallet {
 
     /// Returns the wallet with the requested key. Returns `None` if the response is about another kind of key. The
     /// caller must verify the attestation.
-    pub fn requested_wallet(&self, asked: &RequestedWallet) -> Option<Wallet> {
+    pub fn requested_wallet(&self, request: &RequestedWallet) -> Option<Wallet> {
         let public_key = self.public_key.as_deref().map(parse_hex_bytes);
-        let key = match (asked, public_key) {
+        let key = match (request, public_key) {
             (RequestedWallet::Seed { index }, None) => WalletKey::Seed { index: *index },
             (RequestedWallet::Kms { key_id }, Some(public_key)) => WalletKey::Kms {
                 id: KmsKeyId::parse(key_id)?,

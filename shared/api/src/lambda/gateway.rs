@@ -158,13 +158,13 @@ fn to_uri(path: &str, query: &str) -> Uri {
 }
 
 /// Percent-encodes the characters that RFC 3986 §3.3 does not allow in a path, except percent signs and the characters
-/// in `more`. An HTTP API passes on the query as the caller encoded it, but decodes the path and cuts the path at a
+/// in `extra_chars`. An HTTP API passes on the query as the caller encoded it, but decodes the path and cuts the path at a
 /// decoded `?`. A percent sign in the path is therefore part of a name, and no route has such a name.
-fn percent_encode(text: &str, more: &str) -> String {
+fn percent_encode(text: &str, extra_chars: &str) -> String {
     const ALLOWED: &str = "/%-._~!$&'()*+,;=:@";
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
-        if letter.is_ascii_alphanumeric() || ALLOWED.contains(letter) || more.contains(letter) {
+        if letter.is_ascii_alphanumeric() || ALLOWED.contains(letter) || extra_chars.contains(letter) {
             escaped.push(letter);
             continue;
         }

@@ -55,8 +55,8 @@ impl PaymentsFunction {
 
     /// Requests an agent's wallet address, with an attestation by the wallet's key. The caller must verify the
     /// attestation.
-    pub async fn attest_wallet(&self, caller: CallerIds, asked: AttestWallet) -> Result<AttestedWallet> {
-        self.call_payments(caller, PaymentsRequest::AttestWallet(asked), Attempts::Two)
+    pub async fn attest_wallet(&self, caller: CallerIds, request: AttestWallet) -> Result<AttestedWallet> {
+        self.call_payments(caller, PaymentsRequest::AttestWallet(request), Attempts::Two)
             .await
     }
 
@@ -64,9 +64,9 @@ impl PaymentsFunction {
     pub async fn set_withdrawal_address(
         &self,
         caller: CallerIds,
-        asked: NewWithdrawalAddress,
+        request: NewWithdrawalAddress,
     ) -> Result<WithdrawalResponse> {
-        self.call_payments(caller, PaymentsRequest::NamePayoutAddress(asked), Attempts::Two)
+        self.call_payments(caller, PaymentsRequest::NamePayoutAddress(request), Attempts::Two)
             .await
     }
 
@@ -74,16 +74,20 @@ impl PaymentsFunction {
     pub async fn remove_withdrawal_address(
         &self,
         caller: CallerIds,
-        of: WithdrawalOwner,
+        owner: WithdrawalOwner,
     ) -> Result<WithdrawalResponse> {
-        self.call_payments(caller, PaymentsRequest::RemovePayoutAddress(of), Attempts::Two)
+        self.call_payments(caller, PaymentsRequest::RemovePayoutAddress(owner), Attempts::Two)
             .await
     }
 
     /// Withdraws money to the withdrawal address. Waits for the facilitator, so this request takes longer than other
     /// requests.
-    pub async fn withdraw_to_owner(&self, caller: CallerIds, asked: RequestedWithdrawal) -> Result<WithdrawalResponse> {
-        self.call_payments(caller, PaymentsRequest::PayOut(asked), Attempts::One)
+    pub async fn withdraw_to_owner(
+        &self,
+        caller: CallerIds,
+        request: RequestedWithdrawal,
+    ) -> Result<WithdrawalResponse> {
+        self.call_payments(caller, PaymentsRequest::PayOut(request), Attempts::One)
             .await
     }
 
@@ -105,19 +109,19 @@ impl InternalFunction {
 
     /// Requests an operator action from a browser. There is only one attempt, because a second attempt would see the
     /// changes of the first attempt.
-    pub async fn perform_act(&self, caller: CallerIds, act: BrowserAct) -> Result<OperatorResponse> {
-        self.0.invoke(caller, act, Attempts::One).await
+    pub async fn perform_act(&self, caller: CallerIds, action: BrowserAct) -> Result<OperatorResponse> {
+        self.0.invoke(caller, action, Attempts::One).await
     }
 }
 
 impl InvokedFunction {
-    const fn new(aws: SdkConfig, name: String, asking: &'static str) -> Self {
+    const fn new(aws: SdkConfig, name: String, operation: &'static str) -> Self {
         let client = OnceLock::new();
         Self {
             aws,
             client,
             name,
-            asking,
+            asking: operation,
         }
     }
 

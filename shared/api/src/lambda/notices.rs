@@ -149,8 +149,8 @@ impl NotificationsQueue {
     }
 
     /// Sends a flush that becomes visible at the start of the next send slot. Returns the message id.
-    pub async fn schedule_flush(&self, person: &UserId, channel: NoticeChannel) -> Result<String> {
-        let person = person.clone();
+    pub async fn schedule_flush(&self, user: &UserId, channel: NoticeChannel) -> Result<String> {
+        let person = user.clone();
         let (group, flush) = (person.to_string(), NotificationWork::Flush { person, channel });
         self.0
             .send_for_id(&group, flush.to_json(), Some(NotificationPace::TURN))

@@ -150,7 +150,7 @@ pub enum OperatorResponse {
 
 impl BrowserAct {
     /// Creates this user's request for an action.
-    pub fn new(acting: &Acting, act: OperatorAct) -> Self {
+    pub fn new(acting: &Acting, action: OperatorAct) -> Self {
         let RequestSource {
             address,
             user_agent,
@@ -162,7 +162,7 @@ impl BrowserAct {
             address,
             user_agent,
             request_id,
-            act,
+            act: action,
         }
     }
 
@@ -172,8 +172,8 @@ impl BrowserAct {
     }
 
     /// Returns the operator's name in a browser, and the source of the request, for the audit log.
-    pub fn browser_operator(&self, registered: &OperatorName) -> crate::Operator {
-        let name = registered.to_browser_name();
+    pub fn browser_operator(&self, operator_name: &OperatorName) -> crate::Operator {
+        let name = operator_name.to_browser_name();
         let source = RequestSource::new(self.address.clone(), self.user_agent.as_deref(), &self.request_id);
         crate::Operator {
             acting: Acting {

@@ -146,13 +146,13 @@ impl WithdrawalOwner {
 
 impl RequestedWithdrawal {
     /// Creates a request to withdraw this amount.
-    pub fn new(of: WithdrawalOwner, amount: WithdrawalAmount, idempotency_key: String) -> Self {
+    pub fn new(owner: WithdrawalOwner, amount: WithdrawalAmount, idempotency_key: String) -> Self {
         let amount_units = match amount {
             WithdrawalAmount::Balance => None,
             WithdrawalAmount::Units(amount) => Some(amount.units()),
         };
         Self {
-            of,
+            of: owner,
             amount_units,
             idempotency_key,
         }
@@ -174,11 +174,11 @@ impl RequestedWithdrawal {
 }
 
 impl From<ReservedWithdrawal> for WithdrawalResponse {
-    fn from(reserved: ReservedWithdrawal) -> Self {
+    fn from(withdrawal: ReservedWithdrawal) -> Self {
         Self::Reserved {
-            settlement_id: reserved.settlement.uuid(),
-            submission: reserved.submission.map(|submission| submission.name().to_owned()),
-            replayed: reserved.replayed,
+            settlement_id: withdrawal.settlement.uuid(),
+            submission: withdrawal.submission.map(|submission| submission.name().to_owned()),
+            replayed: withdrawal.replayed,
         }
     }
 }

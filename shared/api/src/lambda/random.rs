@@ -28,9 +28,9 @@ impl Entropy {
         Self(Source::System)
     }
 
-    /// Creates a source that fills bytes with `draw`, for the simulation, which must be reproducible.
-    pub fn from_fn(draw: impl Fn(&mut [u8]) + Send + Sync + 'static) -> Self {
-        Self(Source::Drawn(Arc::new(draw)))
+    /// Creates a source that fills bytes with `fill`, for the simulation, which must be reproducible.
+    pub fn from_fn(fill: impl Fn(&mut [u8]) + Send + Sync + 'static) -> Self {
+        Self(Source::Drawn(Arc::new(fill)))
     }
 
     /// Returns random bytes for ids and key secrets.

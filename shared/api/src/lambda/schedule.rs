@@ -12,12 +12,12 @@ use serde_json::Value;
 use std::{process::ExitCode, time::Duration};
 use tracing::Instrument as _;
 
-/// Runs a function that a schedule, stream or queue invokes. Builds the function once. For each event, calls `run` with
+/// Runs a function that a schedule, stream or queue invokes. Builds the function once. For each event, calls `job` with
 /// the event's content and the remaining time. An error counts as a failed invocation in Lambda's metrics. The result
 /// is returned to Lambda, where the event source mapping of a stream or queue reads it.
 pub async fn serve_schedule<F, A: Serialize>(
     build: impl AsyncFnOnce(Boot) -> Result<F, BootError>,
-    run: impl AsyncFn(&F, &Value, Duration) -> Result<A>,
+    job: impl AsyncFn(&F, &Value, Duration) -> Result<A>,
 ) -> ExitCode {
     let served = async {
         let env = start_process();
@@ -28,7 +28,7 @@ pub async fn serve_schedule<F, A: Serialize>(
             let deadline = Duration::from_millis(event.context.deadline);
             let trace = TraceId::from_context(&event.context).map(tracing::field::display);
             let span = tracing::info_span!("run", request.id = event.context.request_id, trace.id = trace);
-            let run = Box::pin(run(&function, &event.payload, time_until(deadline)).instrument(span));
+            let run = Box::pin(job(&function, &event.payload, time_until(deadline)).instrument(span));
             run.await.map_err(BootError::from)
         }))
         .await

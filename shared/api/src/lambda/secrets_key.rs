@@ -49,14 +49,14 @@ impl SecretsKey {
     }
 
     /// Encrypts a secret of at most 4,096 bytes (API reference, `Encrypt`).
-    pub async fn encrypt(&self, of: &SecretOf, secret: &[u8]) -> Result<Ciphertext> {
+    pub async fn encrypt(&self, secret_owner: &SecretOf, secret: &[u8]) -> Result<Ciphertext> {
         const DOING: &str = "encrypting a secret";
         let mut request = self
             .kms_client()
             .encrypt()
             .key_id(&self.arn)
             .plaintext(Blob::new(secret));
-        for (name, value) in of.encryption_context() {
+        for (name, value) in secret_owner.encryption_context() {
             request = request.encryption_context(name, value);
         }
         let answer = request.send().await.map_err(|error| kms_error(DOING, &error))?;
@@ -67,9 +67,9 @@ impl SecretsKey {
     }
 
     /// Decrypts a secret, or returns the cached secret.
-    pub async fn decrypt(&self, of: &SecretOf, ciphertext: &Ciphertext) -> Result<Zeroizing<Vec<u8>>> {
+    pub async fn decrypt(&self, secret_owner: &SecretOf, ciphertext: &Ciphertext) -> Result<Zeroizing<Vec<u8>>> {
         const DOING: &str = "decrypting a secret";
-        let context = of.encryption_context();
+        let context = secret_owner.encryption_context();
         let sealed = (context.clone().into_iter().collect(), ciphertext.as_bytes().to_vec());
         let known = self.lock_cache().get(&sealed).cloned();
         if let Some(secret) = known {

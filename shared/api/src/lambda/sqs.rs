@@ -45,10 +45,10 @@ pub enum MessageResult {
 }
 
 impl SqsBatch {
-    /// Processes a batch's messages concurrently, at most `at_once` at a time, and returns Lambda's partial batch
+    /// Processes a batch's messages concurrently, at most `max_concurrent` at a time, and returns Lambda's partial batch
     /// response. A message whose task returns [`MessageResult::Stays`] or panics stays in the queue (developer guide,
     /// "Implementing partial batch responses").
-    pub async fn run_batch<F>(event: Value, at_once: usize, work: impl Fn(SqsRecord) -> F) -> Result<Value>
+    pub async fn run_batch<F>(event: Value, max_concurrent: usize, work: impl Fn(SqsRecord) -> F) -> Result<Value>
     where
         F: Future<Output = MessageResult> + Send + 'static,
     {
@@ -59,7 +59,7 @@ impl SqsBatch {
             let work = work(record);
             async move { (id, work.await) }
         });
-        let results = run_at_most(at_once, work).await;
+        let results = run_at_most(max_concurrent, work).await;
         let is_done = |id: &String| results.contains(&(id.clone(), MessageResult::Done));
         let failures = ids.iter().filter(|id| !is_done(id));
         let failures: Vec<Value> = failures.map(|id| json!({"itemIdentifier": id})).collect();

@@ -178,19 +178,19 @@ impl Metric {
         }
     }
 
-    /// Adds the value and the dimensions to `members`. Returns the metric directive, which refers to them by name.
-    fn add_to<'a>(&self, members: &mut Members, namespace: &'a str, line: &Fields) -> Option<Directive<'a>> {
+    /// Adds the value and the dimensions to `fields`. Returns the metric directive, which refers to them by name.
+    fn add_to<'a>(&self, fields: &mut Members, namespace: &'a str, line: &Fields) -> Option<Directive<'a>> {
         let value = self.metric_value(line)?;
         let mut sets = Vec::new();
         for set in self.dimensions {
             let values: Option<Vec<&Value>> = set.iter().map(|dimension| line.find(dimension.field)).collect();
             let Some(values) = values else { continue };
             for (dimension, value) in set.iter().zip(values) {
-                members.insert(dimension.name, value.clone());
+                fields.insert(dimension.name, value.clone());
             }
             sets.push(set.iter().map(|dimension| dimension.name).collect());
         }
-        members.insert(self.name, value);
+        fields.insert(self.name, value);
         Some(Directive {
             dimensions: sets,
             metrics: [MetricName {

@@ -94,15 +94,15 @@ impl DecisionView {
 }
 
 impl From<&Refusal> for DecisionView {
-    fn from(refusal: &Refusal) -> Self {
-        Self::new(&refusal.reason, &refusal.checks, refusal.latency_ms)
+    fn from(rejection: &Refusal) -> Self {
+        Self::new(&rejection.reason, &rejection.checks, rejection.latency_ms)
     }
 }
 
 /// Returns the time at which the call fits, or a lower bound if the exact time is unknown. Returns `None` if the call
 /// never fits.
-pub(crate) fn retry_time(fits: RetryAt) -> Option<String> {
-    match fits {
+pub(crate) fn retry_time(retry_at: RetryAt) -> Option<String> {
+    match retry_at {
         RetryAt::At(at) | RetryAt::NotBefore(at) => Some(at.to_string()),
         RetryAt::Never => None,
     }

@@ -49,9 +49,9 @@ impl AuditChanges {
     }
 }
 
-fn truncate_fields(members: impl Iterator<Item = (String, Value)>) -> Map<String, Value> {
+fn truncate_fields(fields: impl Iterator<Item = (String, Value)>) -> Map<String, Value> {
     let (mut kept, mut bytes, mut left_out) = (Map::new(), 0_usize, 0_u64);
-    for (name, value) in members {
+    for (name, value) in fields {
         let text = value.to_string();
         let value = if text.len() > LONGEST_VALUE {
             let end = text.floor_char_boundary(LONGEST_VALUE);

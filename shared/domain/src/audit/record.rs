@@ -181,13 +181,13 @@ pub struct Acting {
 
 impl Acting {
     /// Creates the audit row of this action. `random` distinguishes rows that have the same time in microseconds.
-    pub fn audit_record(&self, at: Timestamp, random: [u8; 8], act: &Act, outcome: AuditOutcome) -> AuditRecord {
+    pub fn audit_record(&self, at: Timestamp, random: [u8; 8], action: &Act, outcome: AuditOutcome) -> AuditRecord {
         AuditRecord {
             id: AuditId::new_at(at, random),
             at,
             actor: self.actor.clone(),
             source: self.source.clone(),
-            act: act.clone(),
+            act: action.clone(),
             outcome,
         }
     }

@@ -284,39 +284,38 @@ impl PayeeVerification<'_> {
         before: Option<&VerifiedService>,
         service: &Service,
         operation: &Operation,
-        wanted: VerifiedPayee,
+        payee: VerifiedPayee,
     ) -> VerifiedPayee {
         let known = || before.into_iter().flat_map(|before| before.operation_payees(operation));
-        let same = known().find(|known| known.is_same_payment(&wanted));
+        let same = known().find(|known| known.is_same_payment(&payee));
         // An operator requested the payee again while it waited for a second operator, so the payee now has a start
         // time.
-        let is_requested_anew =
-            |same: &VerifiedPayee| same.awaits_second() && wanted.is_next && !wanted.awaits_second();
+        let is_requested_anew = |same: &VerifiedPayee| same.awaits_second() && payee.is_next && !payee.awaits_second();
         let from = if let Some(same) = same.filter(|same| !is_requested_anew(same)) {
-            let is_accepted = same.is_next && !wanted.is_next && !same.is_payable_at(self.at);
+            let is_accepted = same.is_next && !payee.is_next && !same.is_payable_at(self.at);
             if is_accepted {
                 same.from.min(self.end_of_delay(self.accepted_delay))
             } else {
                 same.from
             }
         } else if let Some(from) = known()
-            .filter(|known| known.covers(&wanted) && !known.awaits_second())
+            .filter(|known| known.covers(&payee) && !known.awaits_second())
             .map(|known| known.from)
             .min()
         {
             from
-        } else if opens_first_time(before, service) && !self.is_listed_elsewhere(service, operation, &wanted) {
+        } else if opens_first_time(before, service) && !self.is_listed_elsewhere(service, operation, &payee) {
             None
         } else {
             let own = self.end_of_delay(self.delay);
-            match wanted.from {
+            match payee.from {
                 // The catalog's start time applies, unless it is before this verification's start time by more than the
                 // tolerance.
                 Some(said) => own.map(|own| if own <= said.after(TOLERANCE) { said } else { own }),
                 None => own,
             }
         };
-        VerifiedPayee { from, ..wanted }
+        VerifiedPayee { from, ..payee }
     }
 
     /// Returns the end of this delay; `None` if the delay is zero.
@@ -326,7 +325,7 @@ impl PayeeVerification<'_> {
 
     /// Returns whether another service lists or listed a call of this operation without paying the same wallet at least
     /// this price, or whether another service recently lost a call.
-    fn is_listed_elsewhere(&self, service: &Service, operation: &Operation, wanted: &VerifiedPayee) -> bool {
+    fn is_listed_elsewhere(&self, service: &Service, operation: &Operation, verified_payee: &VerifiedPayee) -> bool {
         let mut others = self.others.iter().filter(|other| other.service != service.id);
         others.any(|other| {
             let has_lost = other.left_at.is_some_and(|left| self.at < left.after(self.delay));
@@ -337,7 +336,7 @@ impl PayeeVerification<'_> {
             has_lost
                 || shared.any(|call| {
                     let mut payees = call.payees.iter();
-                    !payees.any(|payee| payee.is_payable_at(self.at) && payee.covers(wanted))
+                    !payees.any(|payee| payee.is_payable_at(self.at) && payee.covers(verified_payee))
                 })
         })
     }

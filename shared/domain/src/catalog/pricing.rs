@@ -163,18 +163,18 @@ impl Service {
         operations.filter_map(|one| Some(one.delayed_pricing(at)?.from)).min()
     }
 
-    /// Puts an operation's delayed pricing into effect. Fails if `by` is the operator who requested the pricing.
+    /// Puts an operation's delayed pricing into effect. Fails if `operator` is the operator who requested the pricing.
     pub fn accept_delayed_pricing(
         &self,
         operation: OperationUuid,
-        by: &OperatorName,
+        operator: &OperatorName,
         at: Timestamp,
     ) -> Result<Self, NotAccepted> {
         let mut service = self.at_time(at);
         let accepted = service.operations.iter_mut().find(|one| one.id == operation);
         let accepted = accepted.ok_or(NotAccepted::NothingWaits)?;
         let next = accepted.next.as_ref().ok_or(NotAccepted::NothingWaits)?;
-        if next.by.is_same_operator(by) {
+        if next.by.is_same_operator(operator) {
             return Err(NotAccepted::SameOperator);
         }
         *accepted = accepted.at_time(next.from);
@@ -210,24 +210,24 @@ pub struct Edit<'a> {
 impl Edit<'_> {
     /// Returns whether this update opens the service, so that agents can enable the service for the first time or
     /// again.
-    pub fn opens_service(before: Option<&Service>, written: &Service) -> bool {
-        written.is_open() && !before.is_some_and(Service::was_ever_open)
+    pub fn opens_service(before: Option<&Service>, update: &Service) -> bool {
+        update.is_open() && !before.is_some_and(Service::was_ever_open)
     }
 
-    /// Returns the service to store. `before` is the stored service. A delayed pricing in `written` is also stored.
-    pub fn apply(self, before: Option<&Service>, written: Service) -> Service {
+    /// Returns the service to store. `before` is the stored service. A delayed pricing in `update` is also stored.
+    pub fn apply(self, before: Option<&Service>, update: Service) -> Service {
         let was_open = before.is_some_and(Service::was_ever_open);
-        let opens = Self::opens_service(before, &written);
+        let opens = Self::opens_service(before, &update);
         let before = before.map(|before| before.at_time(self.at));
         let known = before.as_ref().map(|before| before.operations.as_slice());
         let known = known.unwrap_or_default();
-        let judged = written.operations.iter().map(|operation| {
+        let judged = update.operations.iter().map(|operation| {
             let same = known.iter().find(|known| known.is_same_operation(operation));
             let wanted = operation.pricing_at(Timestamp::MAX);
             let at_once = if was_open {
                 same.is_some_and(|same| same.pricing_at(self.at).covers(wanted))
             } else {
-                !opens || !self.is_listed_elsewhere(&written, operation)
+                !opens || !self.is_listed_elsewhere(&update, operation)
             };
             let delays = self.awaits_second || self.delay.micros() != 0;
             if at_once || wanted.payable_payment().is_none() || !delays {
@@ -259,7 +259,7 @@ impl Edit<'_> {
                 .iter()
                 .any(|known| !targets().any(|target| target == known.probe_target()));
         let history = ListingHistory {
-            was_open: was_open && !written.is_open(),
+            was_open: was_open && !update.is_open(),
             removed_at: match &before {
                 _ if loses => Some(self.at),
                 Some(before) => before.history.removed_at,
@@ -269,15 +269,15 @@ impl Edit<'_> {
         Service {
             operations,
             history,
-            ..written
+            ..update
         }
     }
 
-    fn next_pricing(self, wanted: Pricing<'_>) -> Option<NextPricing> {
+    fn next_pricing(self, pricing: Pricing<'_>) -> Option<NextPricing> {
         Some(NextPricing {
-            price_model: wanted.price_model.to_owned(),
-            max_price: wanted.max_price,
-            payment: wanted.payment?.clone(),
+            price_model: pricing.price_model.to_owned(),
+            max_price: pricing.max_price,
+            payment: pricing.payment?.clone(),
             from: if self.awaits_second {
                 Timestamp::MAX
             } else {

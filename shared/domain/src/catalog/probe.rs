@@ -205,8 +205,8 @@ impl Operation {
 }
 
 impl Availability {
-    fn from_result(seen: &ProbeResult) -> Self {
-        match seen {
+    fn from_result(result: &ProbeResult) -> Self {
+        match result {
             Ok(Quote::Paid(_)) => Self::PaidX402,
             Ok(Quote::Free) => Self::FreeVerified,
             Err(_) => Self::Unverified,

@@ -449,9 +449,10 @@ impl Catalog {
     /// address with another method, or else a service with an operation at the same host, on any port. If there are
     /// several such services, returns the first service that has the named operation, or else the first service in
     /// catalog order.
-    pub fn guess_service<'a>(&'a self, url: &'a Url, named: Option<&OperationSlug>) -> Option<&'a Service> {
+    pub fn guess_service<'a>(&'a self, url: &'a Url, operation: Option<&OperationSlug>) -> Option<&'a Service> {
         let at_address = self.operations_at(url, |_| true).map(|(service, _)| service);
-        first_with_operation(at_address, named).or_else(|| first_with_operation(self.services_at_host(url), named))
+        first_with_operation(at_address, operation)
+            .or_else(|| first_with_operation(self.services_at_host(url), operation))
     }
 
     /// Returns the open services with an operation at this address's host, on any port, in catalog order.
@@ -472,11 +473,11 @@ impl Catalog {
 /// Returns the first service with the named operation, or else the first service.
 fn first_with_operation<'a>(
     services: impl Iterator<Item = &'a Service>,
-    named: Option<&OperationSlug>,
+    operation: Option<&OperationSlug>,
 ) -> Option<&'a Service> {
     let mut services = services.peekable();
     let first = services.peek().copied();
-    let has_it = |service: &&Service| named.is_some_and(|slug| service.find_operation(slug).is_some());
+    let has_it = |service: &&Service| operation.is_some_and(|slug| service.find_operation(slug).is_some());
     services.find(has_it).or(first)
 }
 

@@ -144,8 +144,8 @@ pub struct EventError {
 }
 
 impl EventError {
-    fn at_field(member: impl Into<String>) -> Self {
-        Self { member: member.into() }
+    fn at_field(field: impl Into<String>) -> Self {
+        Self { member: field.into() }
     }
 }
 

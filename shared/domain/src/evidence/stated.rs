@@ -129,22 +129,22 @@ impl<'a> Object<'a> {
         Timestamp::parse(self.text_field(name)?)
     }
 
-    fn text_list_field<T>(self, name: &str, read: impl Fn(&str) -> Option<T>) -> Option<Vec<T>> {
+    fn text_list_field<T>(self, name: &str, parse: impl Fn(&str) -> Option<T>) -> Option<Vec<T>> {
         let texts = self.0.get(name)?.as_array()?.iter();
-        texts.map(|text| read(text.as_str()?)).collect()
+        texts.map(|text| parse(text.as_str()?)).collect()
     }
 
-    fn object_list_field<T>(self, name: &str, read: impl Fn(Self) -> Option<T>) -> Option<Vec<T>> {
-        self.0.get(name)?.as_array()?.iter().map(Object).map(read).collect()
+    fn object_list_field<T>(self, name: &str, parse: impl Fn(Self) -> Option<T>) -> Option<Vec<T>> {
+        self.0.get(name)?.as_array()?.iter().map(Object).map(parse).collect()
     }
 
-    /// Reads a field that may be null. `read` reads the value if it is not null.
+    /// Reads a field that may be null. `parse` reads the value if it is not null.
     #[expect(clippy::option_option, reason = "a missing member is not null")]
-    fn nullable_field<T>(self, name: &str, read: impl FnOnce(Self, &str) -> Option<T>) -> Option<Option<T>> {
+    fn nullable_field<T>(self, name: &str, parse: impl FnOnce(Self, &str) -> Option<T>) -> Option<Option<T>> {
         if self.0.get(name)?.is_null() {
             return Some(None);
         }
-        read(self, name).map(Some)
+        parse(self, name).map(Some)
     }
 
     /// Reads a field that may be null or absent.

@@ -53,14 +53,14 @@ impl DecisionIds {
     }
 
     /// Returns the ids of a block or of an escalation.
-    pub const fn from_denial(refusal: &LoggedDenial) -> Self {
+    pub const fn from_denial(denial: &LoggedDenial) -> Self {
         Self {
-            transaction: refusal.transaction,
-            agent: refusal.agent,
-            key: refusal.key,
-            service: refusal.service,
+            transaction: denial.transaction,
+            agent: denial.agent,
+            key: denial.key,
+            service: denial.service,
             settlement: None,
-            approval: refusal.approval,
+            approval: denial.approval,
         }
     }
 }

@@ -285,9 +285,6 @@ impl HistoryEntry {
 }
 
 /// Returns the check that denied or escalated a payment, which is the first failed check.
-fn find_failed_check(refusal: &LoggedDenial) -> Option<&Check> {
-    refusal
-        .checks
-        .iter()
-        .find(|check| check.outcome == CheckOutcome::Failed)
+fn find_failed_check(denial: &LoggedDenial) -> Option<&Check> {
+    denial.checks.iter().find(|check| check.outcome == CheckOutcome::Failed)
 }

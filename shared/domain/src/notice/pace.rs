@@ -45,13 +45,13 @@ impl NotificationPace {
 
     /// Sets the channel's destination. For a new destination, the state starts again.
     #[must_use]
-    pub fn with_destination(self, place: Fingerprint) -> Self {
-        if self.place == Some(place) {
+    pub fn with_destination(self, destination: Fingerprint) -> Self {
+        if self.place == Some(destination) {
             return self;
         }
         Self {
             version: self.version,
-            place: Some(place),
+            place: Some(destination),
             ..Self::default()
         }
     }
@@ -104,10 +104,10 @@ impl NotificationPace {
     /// The queue message for the next flush arrives after [`Self::TURN`], and so ends the first pause. Notifications
     /// that become too old are dropped (`pending.rs`).
     #[must_use]
-    pub fn after_failure(self, now: Timestamp, result: CallResult, asked: Option<Duration>, jitter: u8) -> Self {
+    pub fn after_failure(self, now: Timestamp, result: CallResult, retry_after: Option<Duration>, jitter: u8) -> Self {
         let failed = self.failed.saturating_add(1);
         let most = u32::try_from(RETRY_PAUSES.len()).unwrap_or(u32::MAX);
-        let pause = match next_step_after_call(result, failed.min(most), asked, jitter) {
+        let pause = match next_step_after_call(result, failed.min(most), retry_after, jitter) {
             AfterCall::Again(pause) => pause.min(Self::LONGEST_PAUSE),
             AfterCall::Delivered | AfterCall::GivenUp { .. } => Self::BETWEEN,
         };

@@ -72,7 +72,7 @@ pub(crate) mod tests {
     use uuid::Uuid;
 
     /// Returns an event about an approval at second 1,000 that expires at second 5,000.
-    pub(crate) fn of_approval(kind: EventKind, n: u128, more: impl FnOnce(EventData) -> EventData) -> Event {
+    pub(crate) fn of_approval(kind: EventKind, n: u128, add_data: impl FnOnce(EventData) -> EventData) -> Event {
         let id = Uuid::from_u128(n);
         let at = |secs| Timestamp::from_secs(secs).unwrap();
         let data = EventData::new()
@@ -94,7 +94,7 @@ pub(crate) mod tests {
             at(1_000),
             subject,
             Some(owner),
-            more(data),
+            add_data(data),
         )
         .unwrap()
     }

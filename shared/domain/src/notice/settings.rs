@@ -149,9 +149,9 @@ pub struct EndedChannel {
 
 impl NotificationSettings {
     /// Creates the default settings of a user.
-    pub fn new(person: UserId) -> Self {
+    pub fn new(user: UserId) -> Self {
         Self {
-            person,
+            person: user,
             version: 0,
             address: None,
             terms: NotificationPreferences::default(),
@@ -187,10 +187,10 @@ impl NotificationSettings {
 
     /// Returns the next version of the settings.
     #[must_use]
-    pub fn with_settings(self, terms: NotificationPreferences) -> Self {
+    pub fn with_settings(self, preferences: NotificationPreferences) -> Self {
         Self {
             version: self.version.saturating_add(1),
-            terms,
+            terms: preferences,
             ..self
         }
     }

@@ -117,8 +117,8 @@ struct NotificationText<'a> {
 }
 
 impl NotificationText<'_> {
-    fn field_text(&self, member: &str) -> &str {
-        self.event.data().find_text(member).unwrap_or_default()
+    fn field_text(&self, field: &str) -> &str {
+        self.event.data().find_text(field).unwrap_or_default()
     }
 
     fn agent_name(&self) -> String {
@@ -166,14 +166,14 @@ impl NotificationText<'_> {
         reason.map_or_else(String::new, |reason| format!(" {reason}"))
     }
 
-    fn amount_text(&self, member: &str) -> String {
-        let amount = self.event.data().find_amount(member);
+    fn amount_text(&self, field: &str) -> String {
+        let amount = self.event.data().find_amount(field);
         amount.map_or_else(|| "an amount".to_owned(), crate::Amount::to_dollars)
     }
 
     /// Returns a shortened address, in the same format as on the pages.
-    fn short_address(&self, member: &str) -> String {
-        let text = self.field_text(member);
+    fn short_address(&self, field: &str) -> String {
+        let text = self.field_text(field);
         match (text.get(..6), text.get(text.len().saturating_sub(4)..)) {
             (Some(start), Some(end)) if text.len() > 12 => format!("{start}…{end}"),
             _ => "an address".to_owned(),
@@ -181,8 +181,8 @@ impl NotificationText<'_> {
     }
 
     /// Returns a time to the minute, in the same format as on the pages.
-    fn time_text(&self, member: &str) -> String {
-        let at = self.event.data().find_time(member);
+    fn time_text(&self, field: &str) -> String {
+        let at = self.event.data().find_time(field);
         at.map_or_else(|| "later".to_owned(), crate::Timestamp::to_display_text)
     }
 

@@ -249,8 +249,10 @@ pub enum KeyRejection {
 impl<'a> PastOwner<'a> {
     /// Returns the owner after this number of ownership transfers. `self` is the current owner.
     #[must_use]
-    pub fn after_transfers(self, transfers: u32, former: &'a [FormerOwner]) -> Self {
-        let then = usize::try_from(transfers).ok().and_then(|index| former.get(index));
+    pub fn after_transfers(self, transfers: u32, former_owners: &'a [FormerOwner]) -> Self {
+        let then = usize::try_from(transfers)
+            .ok()
+            .and_then(|index| former_owners.get(index));
         then.map_or(self, |then| PastOwner {
             owner: &then.owner,
             name: &then.name,
@@ -434,8 +436,8 @@ impl PresentedKey {
         Self::from_halves(public, secret).ok_or(KeyFormatError::NotAKey)
     }
 
-    fn from_halves(public: &str, secret: &str) -> Option<Self> {
-        let id = public.strip_prefix(PUBLIC_PREFIX)?;
+    fn from_halves(public_half: &str, secret: &str) -> Option<Self> {
+        let id = public_half.strip_prefix(PUBLIC_PREFIX)?;
         let digits = secret.strip_prefix(SECRET_PREFIX)?;
         let is_hex = |text: &str| text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
         if id.len() != 48 || digits.len() != 64 || !is_hex(id) || !is_hex(digits) {

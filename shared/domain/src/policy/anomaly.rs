@@ -54,9 +54,9 @@ impl AutomaticFreeze {
     }
 
     /// Returns whether this sum within an hour is unusual. Without earlier payments, only the minimum sum decides.
-    pub fn trips_at(self, sum: Amount, usual: Amount) -> bool {
+    pub fn trips_at(self, sum: Amount, usual_price: Amount) -> bool {
         // The product of a `u32` and a `u64` always fits into a `u128`.
-        let most = u128::from(self.times).saturating_mul(u128::from(usual.units()));
+        let most = u128::from(self.times).saturating_mul(u128::from(usual_price.units()));
         sum >= self.at_least && u128::from(sum.units()) > most
     }
 

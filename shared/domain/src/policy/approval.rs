@@ -98,8 +98,8 @@ impl Approval {
     }
 
     /// Returns whether the approval waives all these limits.
-    pub fn waives(&self, asking: &[AskingLimit]) -> bool {
-        asking.iter().all(|limit| limit.is_among(&self.asking))
+    pub fn waives(&self, asking_limits: &[AskingLimit]) -> bool {
+        asking_limits.iter().all(|limit| limit.is_among(&self.asking))
     }
 
     /// Returns whether the approval is for this payment request, with the same amount and payee.

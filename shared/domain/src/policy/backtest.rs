@@ -57,9 +57,9 @@ pub struct ProposedLimits {
 
 impl ProposedLimits {
     /// Returns how long before the tested range payments matter, because a window counts them or a rule compares with
-    /// them. `present` are the agent's current rules.
-    pub fn lookback(&self, present: &[Rule]) -> Duration {
-        let rules = self.rules.as_deref().unwrap_or(present).iter();
+    /// them. `current` are the agent's current rules.
+    pub fn lookback(&self, current: &[Rule]) -> Duration {
+        let rules = self.rules.as_deref().unwrap_or(current).iter();
         let lengths = rules.map(|rule| match rule.kind {
             RuleKind::DuplicateGuard { within, .. } => within,
             _ if rule.kind.needs_recent_payments() => BUDGET_WINDOW_MAX,
@@ -87,9 +87,9 @@ impl ProposedLimits {
 
     /// Returns whether a new duplicate guard, which is not among the recorded rules, applies to payments to this
     /// service. Without a service, considers all services.
-    pub fn adds_duplicate_guard(&self, recorded: &Agent, service: Option<&ServiceSlug>) -> bool {
+    pub fn adds_duplicate_guard(&self, agent: &Agent, service: Option<&ServiceSlug>) -> bool {
         let is_new = |rule: &Rule| {
-            let mut known = recorded.rules.iter();
+            let mut known = agent.rules.iter();
             !known.any(|known| known.id == rule.id && known.kind == rule.kind)
         };
         let mut rules = self.rules.iter().flatten();
@@ -112,11 +112,11 @@ impl ProposedLimits {
         self.rules.as_ref().is_none_or(remember)
     }
 
-    fn apply_to_agent(&self, recorded: &Agent) -> Agent {
+    fn apply_to_agent(&self, agent: &Agent) -> Agent {
         Agent {
-            rules: self.rules.as_ref().unwrap_or(&recorded.rules).clone(),
-            status: self.status.unwrap_or(recorded.status),
-            ..recorded.clone()
+            rules: self.rules.as_ref().unwrap_or(&agent.rules).clone(),
+            status: self.status.unwrap_or(agent.status),
+            ..agent.clone()
         }
     }
 }
@@ -199,7 +199,7 @@ pub struct BacktestDecision<'a> {
 
 impl BacktestDecision<'_> {
     /// Returns the decision's payment.
-    fn past_payment(&self, facts: &RecordedInputs<'_>) -> PastPayment {
+    fn past_payment(&self, inputs: &RecordedInputs<'_>) -> PastPayment {
         let decision = self.decision;
         let operation = decision.operation.as_ref();
         PastPayment {
@@ -211,7 +211,7 @@ impl BacktestDecision<'_> {
             payee: PayeePrefix::from_address(decision.pay_to),
             // A decision without an operation never allows a payment.
             operation: operation.map_or(OperationDigest([0; 8]), OperationDigest::from_slug),
-            call: facts.call_digest().filter(|_| self.has_call),
+            call: inputs.call_digest().filter(|_| self.has_call),
         }
     }
 }
@@ -301,24 +301,24 @@ impl Differences {
         self.added = self.added.saturating_add(other.added);
     }
 
-    fn add_changed_decisions(&mut self, mut kind: ChangedDecisionKind, flips: ChangedDecisions) {
+    fn add_changed_decisions(&mut self, mut kind: ChangedDecisionKind, changed_decisions: ChangedDecisions) {
         if self.flips.len() >= Self::MAX_KINDS && !self.flips.contains_key(&kind) {
             Self::OTHER_REASON.clone_into(&mut kind.reason);
         }
         let Some(sum) = self.flips.get_mut(&kind) else {
-            self.flips.insert(kind, flips);
+            self.flips.insert(kind, changed_decisions);
             return;
         };
-        sum.count = sum.count.saturating_add(flips.count);
-        sum.amount = sum.amount.saturating_add(flips.amount);
-        if flips.example.at >= sum.example.at {
-            sum.example = flips.example;
+        sum.count = sum.count.saturating_add(changed_decisions.count);
+        sum.amount = sum.amount.saturating_add(changed_decisions.amount);
+        if changed_decisions.example.at >= sum.example.at {
+            sum.example = changed_decisions.example;
         }
     }
 
     /// Adds the difference between two decisions about one request.
-    fn add_difference(&mut self, of: &BacktestDecision<'_>, before: &Outcome, after: &Outcome) {
-        let units = of.decision.amount.units();
+    fn add_difference(&mut self, decision: &BacktestDecision<'_>, before: &Outcome, after: &Outcome) {
+        let units = decision.decision.amount.units();
         match (before.paid, after.paid) {
             (Paid::Now, Paid::No) => self.saved = self.saved.saturating_add(units),
             (Paid::No, Paid::Now) => self.added = self.added.saturating_add(units),
@@ -348,11 +348,11 @@ impl Differences {
             count: 1,
             amount: units,
             example: ChangedDecisionExample {
-                agent: of.inputs.agent.id,
-                transaction: of.transaction,
-                at: of.decision.at,
-                service: of.inputs.service.id,
-                amount: of.decision.amount,
+                agent: decision.inputs.agent.id,
+                transaction: decision.transaction,
+                at: decision.decision.at,
+                service: decision.inputs.service.id,
+                amount: decision.decision.amount,
             },
         };
         self.add_changed_decisions(kind, flips);
@@ -448,11 +448,11 @@ impl Backtest {
 
     /// Creates a backtest that compares proposed limits with the current limits over the same decisions. Equal limits
     /// have no difference, regardless of the record.
-    pub fn for_update(current: ProposedLimits, proposed: ProposedLimits) -> Self {
+    pub fn for_update(current: ProposedLimits, proposed_limits: ProposedLimits) -> Self {
         Self {
-            remembers: current.uses_recent_payments() || proposed.uses_recent_payments(),
+            remembers: current.uses_recent_payments() || proposed_limits.uses_recent_payments(),
             current: Some(Simulation::new(current)),
-            ..Self::new(proposed)
+            ..Self::new(proposed_limits)
         }
     }
 
@@ -472,9 +472,9 @@ impl Backtest {
 
     /// Adds information about payments that were not counted, which the recorded decision implies: payees that were
     /// paid, and last calls.
-    fn infer_earlier_payments(&mut self, facts: &RecordedInputs<'_>, payment: &PastPayment) {
+    fn infer_earlier_payments(&mut self, inputs: &RecordedInputs<'_>, payment: &PastPayment) {
         let (recorded, real) = (
-            facts.recorded_recent_payments(),
+            inputs.recorded_recent_payments(),
             self.remembered.payments_to_service(payment.service),
         );
         let payee = recorded.has_paid(payment.payee) && !real.has_paid(payment.payee);
@@ -516,17 +516,17 @@ impl Backtest {
     }
 
     /// Tests a decision. Decisions must be tested in order of time.
-    pub fn test_decision(&mut self, of: &BacktestDecision<'_>) {
-        let ReplayInputs { agent, service, .. } = of.inputs;
-        let (mut facts, replayed) = RecordedInputs::replay_with_recorded_limits(of.decision, &of.inputs);
-        let payment = of.past_payment(&facts);
-        let allowed = (of.decision.result == DecisionResult::Allow).then_some(payment);
+    pub fn test_decision(&mut self, decision: &BacktestDecision<'_>) {
+        let ReplayInputs { agent, service, .. } = decision.inputs;
+        let (mut facts, replayed) = RecordedInputs::replay_with_recorded_limits(decision.decision, &decision.inputs);
+        let payment = decision.past_payment(&facts);
+        let allowed = (decision.decision.result == DecisionResult::Allow).then_some(payment);
         self.register_service(service.id, &service.slug);
-        if !replayed.is_as_recorded(of.decision) {
+        if !replayed.is_as_recorded(decision.decision) {
             return self.skip_decision(allowed);
         }
         self.result.decisions = self.result.decisions.saturating_add(1);
-        if allowed.is_some() && of.approval.is_some() {
+        if allowed.is_some() && decision.approval.is_some() {
             facts.set_approved();
         }
         if self.remembers {
@@ -536,21 +536,25 @@ impl Backtest {
             self.infer_earlier_payments(&facts, &payment);
         }
         let recorded = SimulatedRecord {
-            of,
+            of: decision,
             facts: &facts,
             payment,
             tightest: [CheckName::Budget, CheckName::Count, CheckName::Interval]
-                .map(|name| (name, recorded_tightest_rule(of.decision, agent, service, name))),
+                .map(|name| (name, recorded_tightest_rule(decision.decision, agent, service, name))),
             services: &self.services,
             remembered: self.remembers.then_some(&self.remembered),
         };
         let [declined, approved] = match &mut self.current {
             Some(current) => current.simulate_decision(&recorded, &mut self.real),
-            None => [(); 2].map(|()| Outcome::from_recorded(of.decision)),
+            None => [(); 2].map(|()| Outcome::from_recorded(decision.decision)),
         };
         let [if_declined, if_approved] = self.proposed.simulate_decision(&recorded, &mut self.real);
-        self.result.if_declined.add_difference(of, &declined, &if_declined);
-        self.result.if_approved.add_difference(of, &approved, &if_approved);
+        self.result
+            .if_declined
+            .add_difference(decision, &declined, &if_declined);
+        self.result
+            .if_approved
+            .add_difference(decision, &approved, &if_approved);
         if let Some(payment) = allowed {
             self.result.authorized = self.result.authorized.saturating_add(payment.amount.units());
             self.real.add(payment);
@@ -590,21 +594,21 @@ impl Simulation {
     }
 
     /// Evaluates a recorded decision under these limits, once under each assumption about approvals.
-    fn simulate_decision(&mut self, recorded: &SimulatedRecord<'_>, real: &mut Payments) -> [Outcome; 2] {
-        let inputs = &recorded.of.inputs;
+    fn simulate_decision(&mut self, decision: &SimulatedRecord<'_>, recorded_payments: &mut Payments) -> [Outcome; 2] {
+        let inputs = &decision.of.inputs;
         let agent = match self.agent.take() {
             Some(agent) if agent.version == inputs.agent.version => agent,
             _ => self.candidate.apply_to_agent(inputs.agent),
         };
         let policy = self.candidate.policies.get(&inputs.service.id);
         let given = ProposedDecision {
-            recorded,
+            recorded: decision,
             agent: &agent,
             enabled: policy.or(inputs.enabled),
         };
         let outcomes = [
-            self.declined.evaluate_candidate(&given, real),
-            self.approved.evaluate_candidate(&given, real),
+            self.declined.evaluate_candidate(&given, recorded_payments),
+            self.approved.evaluate_candidate(&given, recorded_payments),
         ];
         self.agent = Some(agent);
         outcomes
@@ -631,7 +635,7 @@ struct SimulatedRecord<'a> {
 
 impl SimulatedRecord<'_> {
     /// Returns the used part of a window in reality, without the effect of the simulated limits.
-    fn recorded_usage(&self, rule: &CountingRule<'_>, real: &mut Payments) -> Amount {
+    fn recorded_usage(&self, rule: &CountingRule<'_>, recorded_payments: &mut Payments) -> Amount {
         let (at, inputs) = (self.of.decision.at, &self.of.inputs);
         let name = check_of_rule(&rule.rule.kind);
         let is_same = |one: &CountingRule<'_>| {
@@ -643,14 +647,14 @@ impl SimulatedRecord<'_> {
         let own = recorded().enumerate().find(|(_, one)| is_same(one));
         let tightest = self.tightest.iter().find(|(of, _)| *of == name);
         let (Some((place, own)), Some(tightest)) = (own, tightest.and_then(|(_, tightest)| *tightest)) else {
-            return self.window_sum(rule, real, at);
+            return self.window_sum(rule, recorded_payments, at);
         };
         if own.rule.id == tightest.rule {
             return tightest.used;
         }
         if own.action() == LimitAction::Ask {
             // A rule that blocks is recorded even if less remains of this rule.
-            return self.window_sum(rule, real, at);
+            return self.window_sum(rule, recorded_payments, at);
         }
         // This rule had at least as much remaining as the recorded rule. If this rule is earlier in the list, it had
         // more remaining; otherwise it would be the recorded rule.
@@ -659,7 +663,8 @@ impl SimulatedRecord<'_> {
             .is_some_and(|tightest| tightest < place);
         let left = tightest.limit.saturating_minus(tightest.used);
         let left = if is_later { left } else { left.plus(ONE).unwrap_or(left) };
-        self.window_sum(rule, real, at).min(own.limit.saturating_minus(left))
+        self.window_sum(rule, recorded_payments, at)
+            .min(own.limit.saturating_minus(left))
     }
 
     /// Returns the part of a rule's window that these payments use.
@@ -702,19 +707,23 @@ struct SimulationTrack {
 }
 
 impl SimulationTrack {
-    fn evaluate_candidate(&mut self, given: &ProposedDecision<'_>, real: &mut Payments) -> Outcome {
-        let ProposedDecision { recorded, agent, .. } = given;
+    fn evaluate_candidate(
+        &mut self,
+        proposed_decision: &ProposedDecision<'_>,
+        recorded_payments: &mut Payments,
+    ) -> Outcome {
+        let ProposedDecision { recorded, agent, .. } = proposed_decision;
         let SimulatedRecord { of, payment, .. } = recorded;
         let (decision, service) = (of.decision, of.inputs.service);
         let day = decision.daily_usage();
         let day_span = WindowSpan::daily_cap(service.id);
-        let day = day.unwrap_or_else(|| real.window_sum(day_span, decision.at));
+        let day = day.unwrap_or_else(|| recorded_payments.window_sum(day_span, decision.at));
         let changed = |used: Amount, added: Amount, left_out: Amount| {
             used.plus(added).unwrap_or(Amount::MAX).saturating_minus(left_out)
         };
         let rules = agent.counting_rules();
         let windows = rules.filter(|rule| rule.applies_to(&service.slug)).map(|rule| {
-            let used = recorded.recorded_usage(&rule, real);
+            let used = recorded.recorded_usage(&rule, recorded_payments);
             let added = recorded.window_sum(&rule, &mut self.added, decision.at);
             let left_out = recorded.window_sum(&rule, &mut self.left_out, decision.at);
             (rule.rule.id, changed(used, added, left_out))
@@ -722,11 +731,11 @@ impl SimulationTrack {
         let windows: Vec<(RuleId, Amount)> = windows.collect();
         let recent = recorded
             .remembered
-            .map(|real| self.recent_payments(given, real))
+            .map(|real| self.recent_payments(proposed_decision, real))
             .unwrap_or_default();
         let limits = Limits {
             agent,
-            enabled: given.enabled,
+            enabled: proposed_decision.enabled,
             day: changed(
                 day,
                 self.added.window_sum(day_span, decision.at),
@@ -785,7 +794,11 @@ impl SimulationTrack {
 
     /// Returns the recent payments for this decision: the recorded recent payments if a rule was active and no changed
     /// decision affected them, otherwise the rebuilt recent payments.
-    fn recent_payments(&self, given: &ProposedDecision<'_>, real: &RememberedPayments) -> ReplayedRecentPayments {
+    fn recent_payments(
+        &self,
+        decision: &ProposedDecision<'_>,
+        recorded_payments: &RememberedPayments,
+    ) -> ReplayedRecentPayments {
         let PastPayment {
             service,
             payee,
@@ -793,17 +806,17 @@ impl SimulationTrack {
             call,
             at,
             ..
-        } = given.recorded.payment;
+        } = decision.recorded.payment;
         let (recorded, real, own) = (
-            given.recorded.facts.recorded_recent_payments(),
-            real.payments_to_service(service),
+            decision.recorded.facts.recorded_recent_payments(),
+            recorded_payments.payments_to_service(service),
             self.remembered.payments_to_service(service),
         );
-        let slug = &given.recorded.of.inputs.service.slug;
+        let slug = &decision.recorded.of.inputs.service.slug;
         let were_in_force = |is_of_kind: fn(&RuleKind) -> bool| {
-            let mut rules = given.agent.rules.iter();
+            let mut rules = decision.agent.rules.iter();
             rules.all(|rule| {
-                !is_of_kind(&rule.kind) || !rule.kind.applies_to(slug) || given.recorded.facts.is_rule_recorded(rule)
+                !is_of_kind(&rule.kind) || !rule.kind.applies_to(slug) || decision.recorded.facts.is_rule_recorded(rule)
             })
         };
         let mut payments = RecentPayments::default();

@@ -65,9 +65,9 @@ impl TestedLimits {
     }
 
     /// Returns the proposed limits of an agent with these current policies.
-    pub fn proposed_limits(&self, agent: &Agent, present: &[EnabledService]) -> ProposedLimits {
+    pub fn proposed_limits(&self, agent: &Agent, current_policies: &[EnabledService]) -> ProposedLimits {
         let policies = self.policies.iter().filter_map(|(service, change)| {
-            let present = present.iter().find(|policy| policy.service == *service);
+            let present = current_policies.iter().find(|policy| policy.service == *service);
             let enabled = change.enabled.or(present.map(|present| present.enabled))?;
             let policy = present.map_or_else(SpendPolicy::column_defaults, |present| present.policy.clone());
             let record = EnabledService {
@@ -214,10 +214,10 @@ impl BacktestRun {
 
     /// Adds the result of the next agent and increments the version.
     #[must_use]
-    pub fn with_tested_agent(mut self, tested: &AgentTested) -> Self {
+    pub fn with_tested_agent(mut self, tested_agent: &AgentTested) -> Self {
         self.done = self.done.saturating_add(1);
         self.version = self.version.saturating_add(1);
-        match tested {
+        match tested_agent {
             AgentTested::LeftOut => self.left_out = self.left_out.saturating_add(1),
             AgentTested::Tested { result, is_partial } => {
                 self.partial = self.partial.saturating_add(u32::from(*is_partial));

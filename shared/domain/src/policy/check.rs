@@ -95,9 +95,9 @@ impl UnlistedCall {
     /// The maximum number of operations in a response.
     const MAX: usize = 3;
 
-    pub(super) fn from_inputs(facts: &CallInputs<'_>) -> Self {
-        let ProviderRequest { method, url, .. } = facts.request;
-        let operations = &facts.service.operations;
+    pub(super) fn from_inputs(inputs: &CallInputs<'_>) -> Self {
+        let ProviderRequest { method, url, .. } = inputs.request;
+        let operations = &inputs.service.operations;
         let is_at_path = |operation: &&Operation| operation.endpoint.is_called_at(url);
         let here = operations.iter().filter(is_at_path);
         let elsewhere = operations.iter().filter(|operation| !is_at_path(operation));
@@ -105,7 +105,7 @@ impl UnlistedCall {
         called.set_query(None);
         called.set_fragment(None);
         Self {
-            service: facts.service.slug.clone(),
+            service: inputs.service.slug.clone(),
             called: format!("{method} {called}"),
             listed: here
                 .chain(elsewhere)
@@ -129,10 +129,10 @@ pub struct AskingLimit {
 }
 
 impl AskingLimit {
-    /// Returns whether an approval with the limits `approved` waives this limit. An approval waives each limit that the
+    /// Returns whether an approval with the limits `approved_limits` waives this limit. An approval waives each limit that the
     /// user saw, even if the limit's amount has changed.
-    pub(crate) fn is_among(&self, approved: &[Self]) -> bool {
-        approved
+    pub(crate) fn is_among(&self, approved_limits: &[Self]) -> bool {
+        approved_limits
             .iter()
             .any(|limit| (limit.rule, limit.kind) == (self.rule, self.kind))
     }
@@ -537,8 +537,8 @@ pub(super) struct FirstFailure {
 
 impl FirstFailure {
     /// Records whether a check passed.
-    pub(super) fn record_check(&mut self, name: CheckName, holds: bool, finding: impl FnOnce() -> Finding) -> Check {
-        if holds {
+    pub(super) fn record_check(&mut self, name: CheckName, is_met: bool, finding: impl FnOnce() -> Finding) -> Check {
+        if is_met {
             return Check::passed(name);
         }
         if self.first.is_none() {
@@ -552,13 +552,13 @@ impl FirstFailure {
         &mut self,
         name: CheckName,
         action: LimitAction,
-        facts: &EvaluationInputs<'_>,
-        asking: impl Iterator<Item = AskingLimit>,
+        inputs: &EvaluationInputs<'_>,
+        asking_limits: impl Iterator<Item = AskingLimit>,
         block: impl FnOnce() -> Block,
     ) -> Check {
         match action {
             LimitAction::Block => self.record_check(name, false, || block().into()),
-            LimitAction::Ask => self.record_asking_rule(name, facts, asking),
+            LimitAction::Ask => self.record_asking_rule(name, inputs, asking_limits),
         }
     }
 
@@ -566,11 +566,11 @@ impl FirstFailure {
     pub(super) fn record_asking_rule(
         &mut self,
         name: CheckName,
-        facts: &EvaluationInputs<'_>,
-        asking: impl Iterator<Item = AskingLimit>,
+        inputs: &EvaluationInputs<'_>,
+        asking_limits: impl Iterator<Item = AskingLimit>,
     ) -> Check {
-        let mut asking = asking.filter(|limit| limit.kind.check() == name).peekable();
-        let outcome = if asking.peek().is_some() && asking.all(|limit| facts.is_waived(&limit)) {
+        let mut asking = asking_limits.filter(|limit| limit.kind.check() == name).peekable();
+        let outcome = if asking.peek().is_some() && asking.all(|limit| inputs.is_waived(&limit)) {
             CheckOutcome::Waived
         } else {
             self.asks = true;
@@ -582,16 +582,16 @@ impl FirstFailure {
     /// Requires an approval of all limits that need one, if no check blocks the payment.
     pub(super) fn escalate_if_asked(
         &mut self,
-        facts: &EvaluationInputs<'_>,
+        inputs: &EvaluationInputs<'_>,
         policy: Option<&SpendPolicy>,
-        asking: impl Iterator<Item = AskingLimit>,
+        asking_limits: impl Iterator<Item = AskingLimit>,
     ) {
         if self.first.is_none() && self.asks {
-            let mut asking: Vec<AskingLimit> = asking.collect();
+            let mut asking: Vec<AskingLimit> = asking_limits.collect();
             asking.sort_by_key(|limit| limit.kind);
             let reason = Reason::ApprovalRequired {
                 approval: None,
-                amount: facts.intent.offer.amount(),
+                amount: inputs.intent.offer.amount(),
                 threshold: policy.map_or(Amount::MAX, |policy| policy.require_approval_above),
                 asking,
             };

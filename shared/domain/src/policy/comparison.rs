@@ -117,11 +117,11 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    fn from_evaluation(judged: EvaluationResult) -> Option<Self> {
+    fn from_evaluation(result: EvaluationResult) -> Option<Self> {
         Some(Self {
-            result: judged.result?,
-            check: judged.first_failed_check(),
-            reason: judged.reason,
+            result: result.result?,
+            check: result.first_failed_check(),
+            reason: result.reason,
         })
     }
 
@@ -322,16 +322,16 @@ fn differing_times(before: &[&Schedule], now: &[&Schedule], at: Timestamp) -> Ve
 fn search_counterexamples(
     before: &AgentLimits<'_>,
     now: &AgentLimits<'_>,
-    place: &CallContext<'_>,
+    call_context: &CallContext<'_>,
     comparison: &mut Comparison,
-    left: &mut u32,
+    remaining: &mut u32,
 ) {
     let CallContext {
         service,
         operation,
         network,
         at,
-    } = *place;
+    } = *call_context;
     let Ok(payable) = operation.payable_limit(network, at) else {
         return;
     };
@@ -362,12 +362,12 @@ fn search_counterexamples(
             let histories = histories.map(|history| (history, None));
             let times = boundaries.times.iter().map(|at| (ExampleHistory::NONE, Some(*at)));
             for (history, at) in histories.chain(times) {
-                if *left == 0 {
+                if *remaining == 0 {
                     return;
                 }
-                *left = left.saturating_sub(1);
+                *remaining = remaining.saturating_sub(1);
                 let request = Request {
-                    place,
+                    place: call_context,
                     pay_to: payable.pay_to,
                     amount: *amount,
                     host: host.as_ref(),
@@ -477,7 +477,7 @@ impl Request<'_> {
     }
 
     /// Returns the recent payments in the history.
-    fn recent(&self, facts: &RecordedInputs<'_>, at: Timestamp) -> RecentPayments {
+    fn recent(&self, inputs: &RecordedInputs<'_>, at: Timestamp) -> RecentPayments {
         let ExampleHistory {
             is_repeated,
             ago,
@@ -486,7 +486,7 @@ impl Request<'_> {
             ..
         } = self.history;
         let payee = (!is_new_payee).then(|| (PayeePrefix::from_address(self.pay_to), at));
-        let call = facts
+        let call = inputs
             .call_digest()
             .filter(|_| is_repeated)
             .map(|call| (call, at.before(ago)));

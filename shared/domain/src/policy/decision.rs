@@ -198,7 +198,7 @@ impl ConfirmationReverted {
     /// Creates the record of this settlement's reverted confirmation.
     pub fn new(
         settlement: &Settlement,
-        transfer_gone: &VanishedTransfer,
+        vanished_transfer: &VanishedTransfer,
         transaction: TransactionId,
         at: Timestamp,
     ) -> Self {
@@ -215,7 +215,7 @@ impl ConfirmationReverted {
             pay_to: terms.pay_to,
             at,
             settlement: terms.id,
-            tx_hash: transfer_gone.tx_hash(),
+            tx_hash: vanished_transfer.tx_hash(),
             policy_version: purchase.map(|purchase| purchase.policy_version),
         }
     }

@@ -105,8 +105,8 @@ impl<'a> Grant<'a> {
         limits::recent_update(&self.facts, self.operation)
     }
     /// Returns the rules that count the payment by this measure, in the order of [`Grant::charges`].
-    pub fn counting_rules(&self, counted: WindowMeasure) -> impl Iterator<Item = RuleId> + use<'a> {
-        limits::counting_rules(self.facts, counted)
+    pub fn counting_rules(&self, measure: WindowMeasure) -> impl Iterator<Item = RuleId> + use<'a> {
+        limits::counting_rules(self.facts, measure)
     }
     /// Returns all checks in the order of evaluation.
     pub fn checks(&self) -> &[Check] {
@@ -233,44 +233,44 @@ impl Checks {
 }
 
 /// Decides whether an agent may make a payment. See the module documentation.
-pub fn evaluate<'a>(facts: &EvaluationInputs<'a>) -> Decision<'a> {
+pub fn evaluate<'a>(inputs: &EvaluationInputs<'a>) -> Decision<'a> {
     let mut failure = FirstFailure::default();
-    let amount = facts.intent.offer.amount();
-    let call = CallInputs::from(facts);
+    let amount = inputs.intent.offer.amount();
+    let call = CallInputs::from(inputs);
     let policy = find_policy(&call).map(|enabled| &enabled.policy);
 
     let [service_enabled, agent_active, operation, domain] = check_call(&mut failure, &call);
 
-    let ceiling = Some((facts.intent.max_payment, Amount::ZERO));
+    let ceiling = Some((inputs.intent.max_payment, Amount::ZERO));
     let max_payment = failure.record_comparison(CheckName::MaxPayment, amount, ceiling, |max_payment, _| {
         Reason::AmountExceedsMax { amount, max_payment }.into()
     });
-    let caps = policy.map(|policy| policy.caps(&facts.agent.owner, facts.at));
+    let caps = policy.map(|policy| policy.caps(&inputs.agent.owner, inputs.at));
     let cap = caps.map(|caps| (caps.per_call, Amount::ZERO));
     let per_call = failure.record_comparison(CheckName::PerCall, amount, cap, |max_per_call, _| {
         Reason::PerCallLimit { amount, max_per_call }.into()
     });
 
     let category = check_category(&mut failure, &call);
-    let vendor = check_vendors(&mut failure, facts);
-    let schedule = limits::check_schedules(&mut failure, facts);
-    let budget = limits::check_budgets(&mut failure, facts).unwrap_or(Check::passed(CheckName::Budget));
-    let count = limits::check_counts(&mut failure, facts);
-    let interval = limits::check_intervals(&mut failure, facts);
+    let vendor = check_vendors(&mut failure, inputs);
+    let schedule = limits::check_schedules(&mut failure, inputs);
+    let budget = limits::check_budgets(&mut failure, inputs).unwrap_or(Check::passed(CheckName::Budget));
+    let count = limits::check_counts(&mut failure, inputs);
+    let interval = limits::check_intervals(&mut failure, inputs);
 
-    let day = caps.map(|caps| (caps.per_day, facts.day.spent_at(facts.at)));
+    let day = caps.map(|caps| (caps.per_day, inputs.day.spent_at(inputs.at)));
     let day = failure.record_comparison(CheckName::Day, amount, day, |max_per_day, spend_today| {
-        let retry_at = facts.day.first_fitting_time(amount, max_per_day, facts.at);
-        daily_limit_reason(facts, spend_today, max_per_day, retry_at).into()
+        let retry_at = inputs.day.first_fitting_time(amount, max_per_day, inputs.at);
+        daily_limit_reason(inputs, spend_today, max_per_day, retry_at).into()
     });
-    let duplicate = limits::check_duplicate(&mut failure, facts);
-    let price = limits::check_price(&mut failure, facts);
-    let payee = limits::check_payee(&mut failure, facts);
-    let approval = check_approval(&mut failure, facts, policy);
-    failure.escalate_if_asked(facts, policy, limits::asking(facts));
-    let balance = facts.balance.map(|balance| (balance, Amount::ZERO));
+    let duplicate = limits::check_duplicate(&mut failure, inputs);
+    let price = limits::check_price(&mut failure, inputs);
+    let payee = limits::check_payee(&mut failure, inputs);
+    let approval = check_approval(&mut failure, inputs, policy);
+    failure.escalate_if_asked(inputs, policy, limits::asking(inputs));
+    let balance = inputs.balance.map(|balance| (balance, Amount::ZERO));
     let balance = failure.record_comparison(CheckName::Balance, amount, balance, |balance, _| {
-        let (required, wallet) = (amount, facts.agent.wallet.address);
+        let (required, wallet) = (amount, inputs.agent.wallet.address);
         Reason::InsufficientBalance {
             balance,
             required,
@@ -299,7 +299,7 @@ pub fn evaluate<'a>(facts: &EvaluationInputs<'a>) -> Decision<'a> {
         Some(approval),
         Some(balance),
     ]);
-    conclude(failure, &checks, facts)
+    conclude(failure, &checks, inputs)
 }
 
 /// Decides whether an agent may make a call without a payment. Makes the checks of [`evaluate`] that need neither an
@@ -347,14 +347,14 @@ fn check_call(failure: &mut FirstFailure, call: &CallInputs<'_>) -> [Check; 4] {
     [service_enabled, agent_active, operation, domain]
 }
 
-fn conclude<'a>(failure: FirstFailure, checks: &Checks, facts: &EvaluationInputs<'a>) -> Decision<'a> {
+fn conclude<'a>(failure: FirstFailure, checks: &Checks, inputs: &EvaluationInputs<'a>) -> Decision<'a> {
     let refuse = |reason| {
         Decision::Refuse(Denial {
             reason,
             checks: checks.as_slice().to_vec(),
-            policy_version: facts.enabled.map(|enabled| enabled.version),
-            inputs: Some(facts.input_versions()),
-            at: facts.at,
+            policy_version: inputs.enabled.map(|enabled| enabled.version),
+            inputs: Some(inputs.input_versions()),
+            at: inputs.at,
         })
     };
     match failure.first {
@@ -364,26 +364,26 @@ fn conclude<'a>(failure: FirstFailure, checks: &Checks, facts: &EvaluationInputs
     }
     // All checks passed, so there is a policy and an operation, and every charge fits. If an input were missing
     // nevertheless, the payment would be denied.
-    let Some(enabled) = facts.enabled else {
-        return refuse(service_not_enabled_reason(facts.service));
+    let Some(enabled) = inputs.enabled else {
+        return refuse(service_not_enabled_reason(inputs.service));
     };
-    let Some(operation) = facts.operation else {
-        return refuse(operation_not_enabled_reason(&facts.into(), &enabled.policy));
+    let Some(operation) = inputs.operation else {
+        return refuse(operation_not_enabled_reason(&inputs.into(), &enabled.policy));
     };
-    if !window_charges(*facts, enabled).all(|charge| charge.is_some_and(|charge| charge.is_within_cap())) {
+    if !window_charges(*inputs, enabled).all(|charge| charge.is_some_and(|charge| charge.is_within_cap())) {
         let (live, caps) = (
-            facts.day.spent_at(facts.at),
-            enabled.policy.caps(&facts.agent.owner, facts.at),
+            inputs.day.spent_at(inputs.at),
+            enabled.policy.caps(&inputs.agent.owner, inputs.at),
         );
         return refuse(daily_limit_reason(
-            facts,
+            inputs,
             live,
             caps.per_day,
-            RetryAt::NotBefore(facts.at),
+            RetryAt::NotBefore(inputs.at),
         ));
     }
     Decision::Allow(Grant {
-        facts: *facts,
+        facts: *inputs,
         operation,
         enabled,
         checks: *checks,
@@ -393,35 +393,35 @@ fn conclude<'a>(failure: FirstFailure, checks: &Checks, facts: &EvaluationInputs
 /// Returns the charge that a payment adds to each window, the day window first. `None` for a rule whose window is
 /// missing in the inputs.
 fn window_charges<'a>(
-    facts: EvaluationInputs<'a>,
+    inputs: EvaluationInputs<'a>,
     enabled: &'a EnabledService,
 ) -> impl Iterator<Item = Option<Charge<'a>>> {
-    let amount = facts.intent.offer.amount();
+    let amount = inputs.intent.offer.amount();
     let charge = move |window: &'a Window, counted: WindowMeasure, cap| {
-        window.charge(counted.to_units(amount), cap, facts.at, facts.eviction)
+        window.charge(counted.to_units(amount), cap, inputs.at, inputs.eviction)
     };
     // The write to the day window is conditional on the version of the policy that was read, not on the version that is
     // stored with the window.
     let day = Charge {
         stamp: enabled.version,
-        coverage: if facts.day.version == 0 {
-            facts.agent.memory_coverage()
+        coverage: if inputs.day.version == 0 {
+            inputs.agent.memory_coverage()
         } else {
             None
         },
         ..charge(
-            facts.day,
+            inputs.day,
             WindowMeasure::Amounts,
-            enabled.policy.caps(&facts.agent.owner, facts.at).per_day,
+            enabled.policy.caps(&inputs.agent.owner, inputs.at).per_day,
         )
     };
-    let rules = facts.agent.counting_rules();
-    let rules = rules.filter(move |rule| rule.applies_to(&facts.service.slug));
+    let rules = inputs.agent.counting_rules();
+    let rules = rules.filter(move |rule| rule.applies_to(&inputs.service.slug));
     let rules = rules.map(move |rule| {
         Some(charge(
-            rule.find_window(facts.budgets)?,
+            rule.find_window(inputs.budgets)?,
             rule.counted,
-            limits::window_cap(&rule, &facts),
+            limits::window_cap(&rule, &inputs),
         ))
     });
     std::iter::once(Some(day)).chain(rules)
@@ -433,57 +433,57 @@ fn service_not_enabled_reason(service: &Service) -> Reason {
 }
 
 fn daily_limit_reason(
-    facts: &EvaluationInputs<'_>,
+    inputs: &EvaluationInputs<'_>,
     spend_today: Amount,
     max_per_day: Amount,
     retry_at: RetryAt,
 ) -> Reason {
     Reason::DailyLimit {
         spend_today,
-        amount: facts.intent.offer.amount(),
+        amount: inputs.intent.offer.amount(),
         max_per_day,
         retry_at,
     }
 }
 
-fn operation_not_enabled_reason(facts: &CallInputs<'_>, policy: &SpendPolicy) -> Reason {
-    let called = facts.operation.map(|operation| &operation.slug);
+fn operation_not_enabled_reason(inputs: &CallInputs<'_>, policy: &SpendPolicy) -> Reason {
+    let called = inputs.operation.map(|operation| &operation.slug);
     Reason::OperationNotEnabled {
-        operation: called.or(facts.named).cloned(),
+        operation: called.or(inputs.named).cloned(),
         enabled: policy.enabled_operations.clone(),
-        unlisted: called.is_none().then(|| Box::new(UnlistedCall::from_inputs(facts))),
+        unlisted: called.is_none().then(|| Box::new(UnlistedCall::from_inputs(inputs))),
     }
 }
 
 /// Makes check 3: the service lists an operation for the call, and the policy enables the operation.
-fn check_operation(failure: &mut FirstFailure, facts: &CallInputs<'_>, policy: Option<&SpendPolicy>) -> Check {
+fn check_operation(failure: &mut FirstFailure, inputs: &CallInputs<'_>, policy: Option<&SpendPolicy>) -> Check {
     let Some(policy) = policy else {
         return Check::unknown(CheckName::OperationEnabled);
     };
     let in_scope = |operation: &Operation| policy.allows_operation(&operation.slug);
     failure.record_check(
         CheckName::OperationEnabled,
-        facts.operation.is_some_and(in_scope),
-        || operation_not_enabled_reason(facts, policy).into(),
+        inputs.operation.is_some_and(in_scope),
+        || operation_not_enabled_reason(inputs, policy).into(),
     )
 }
 
 /// Makes check 4: for a scrape or crawl operation, the policy allows the host of the page.
-fn check_domain(failure: &mut FirstFailure, facts: &CallInputs<'_>, policy: Option<&SpendPolicy>) -> Check {
-    let (Some(policy), Some(operation)) = (policy, facts.operation) else {
+fn check_domain(failure: &mut FirstFailure, inputs: &CallInputs<'_>, policy: Option<&SpendPolicy>) -> Check {
+    let (Some(policy), Some(operation)) = (policy, inputs.operation) else {
         return Check::unknown(CheckName::Domain);
     };
-    if !operation.fetches_target(facts.service.category) || policy.allows_any_domain() {
+    if !operation.fetches_target(inputs.service.category) || policy.allows_any_domain() {
         return Check::passed(CheckName::Domain);
     }
-    let target = facts.target;
+    let target = inputs.target;
     let allows = |target: &Target| policy.allowed_domains.iter().any(|pattern| pattern.matches(target));
     let refused = target.and_then(|target| {
         if !allows(target) {
             return Some(target.host().to_owned());
         }
         // A provider fetches the page in the call's own parameters, regardless of the target that the agent declares.
-        facts.request.named_targets(operation).find_map(|named| match named {
+        inputs.request.named_targets(operation).find_map(|named| match named {
             Ok(named) => (named.host() != target.host()).then(|| named.host().to_owned()),
             Err(unreadable) => Some(unreadable),
         })
@@ -502,32 +502,32 @@ fn check_domain(failure: &mut FirstFailure, facts: &CallInputs<'_>, policy: Opti
 }
 
 /// Makes check 7: no rule blocks the categories.
-fn check_category(failure: &mut FirstFailure, facts: &CallInputs<'_>) -> Check {
-    let blocked = facts
+fn check_category(failure: &mut FirstFailure, inputs: &CallInputs<'_>) -> Check {
+    let blocked = inputs
         .agent
         .rules
         .iter()
-        .find_map(|rule| find_blocked_category(rule, facts));
+        .find_map(|rule| find_blocked_category(rule, inputs));
     failure.record_check(CheckName::Category, blocked.is_none(), || {
-        Block::Category(blocked.unwrap_or(facts.service.category)).into()
+        Block::Category(blocked.unwrap_or(inputs.service.category)).into()
     })
 }
 
 /// Returns the first category that the rule blocks.
-fn find_blocked_category(rule: &Rule, facts: &CallInputs<'_>) -> Option<Category> {
+fn find_blocked_category(rule: &Rule, inputs: &CallInputs<'_>) -> Option<Category> {
     let RuleKind::CategoryBlock { categories: blocked } = &rule.kind else {
         return None;
     };
-    facts.categories().find(|category| blocked.contains(category))
+    inputs.categories().find(|category| blocked.contains(category))
 }
 
 /// Makes check 8: every vendor allowlist contains the vendor, the payee is the operation's payee, and the price is at
 /// most the operation's maximum price.
-fn check_vendors(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Check {
-    let Some(operation) = facts.operation else {
+fn check_vendors(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Check {
+    let Some(operation) = inputs.operation else {
         return Check::unknown(CheckName::Vendor);
     };
-    let wrong = vendor_mismatch(facts, operation);
+    let wrong = vendor_mismatch(inputs, operation);
     failure.record_check(CheckName::Vendor, wrong.is_none(), || {
         wrong.unwrap_or(Block::PayeeNotInCatalog).into()
     })
@@ -553,27 +553,28 @@ fn is_vendor_listed(agent: &Agent, service: &Service, pay_to: Option<Address>) -
     })
 }
 
-fn vendor_mismatch(facts: &EvaluationInputs<'_>, operation: &Operation) -> Option<Block> {
-    let pay_to = facts.intent.offer.pay_to();
-    if !is_vendor_listed(facts.agent, facts.service, Some(pay_to)) {
-        return Some(Block::Vendor(facts.service.slug.clone()));
+fn vendor_mismatch(inputs: &EvaluationInputs<'_>, operation: &Operation) -> Option<Block> {
+    let pay_to = inputs.intent.offer.pay_to();
+    if !is_vendor_listed(inputs.agent, inputs.service, Some(pay_to)) {
+        return Some(Block::Vendor(inputs.service.slug.clone()));
     }
-    if pay_to == facts.agent.wallet.address {
+    if pay_to == inputs.agent.wallet.address {
         return Some(Block::PayeeIsPayer);
     }
-    let payable = match operation.payable_limit(facts.network, facts.at) {
+    let payable = match operation.payable_limit(inputs.network, inputs.at) {
         Ok(payable) => payable,
         Err(unpayable) => return Some(Block::Unpayable(unpayable)),
     };
-    let amount = facts.intent.offer.amount();
+    let amount = inputs.intent.offer.amount();
     let allows = |payable: Payable| pay_to == payable.pay_to && amount <= payable.most;
     if allows(payable) {
-        let from = facts.payee_from.filter(|from| facts.at < *from);
+        let from = inputs.payee_from.filter(|from| inputs.at < *from);
         return from.map(|retry_at| Block::PayeeTooYoung { retry_at });
     }
     // A provider may require the next payee or price before it takes effect in the catalog.
     let next = operation.next.as_ref().and_then(NextPricing::effective_from);
-    let next = next.filter(|from| facts.at < *from && operation.payable_limit(facts.network, *from).is_ok_and(allows));
+    let next =
+        next.filter(|from| inputs.at < *from && operation.payable_limit(inputs.network, *from).is_ok_and(allows));
     Some(match next {
         Some(retry_at) => Block::PayeeTooYoung { retry_at },
         None if pay_to != payable.pay_to => Block::PayeeNotInCatalog,
@@ -582,14 +583,14 @@ fn vendor_mismatch(facts: &EvaluationInputs<'_>, operation: &Operation) -> Optio
 }
 
 /// Makes check 11: the approval threshold, then the rules that require an approval.
-fn check_approval(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>, policy: Option<&SpendPolicy>) -> Check {
+fn check_approval(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>, policy: Option<&SpendPolicy>) -> Check {
     let Some(policy) = policy else {
         return Check::unknown(CheckName::Approval);
     };
-    let first = limits::asking(facts).find(|limit| limit.kind.check() == CheckName::Approval);
+    let first = limits::asking(inputs).find(|limit| limit.kind.check() == CheckName::Approval);
     let check = match first {
         None => Check::passed(CheckName::Approval),
-        Some(_) => failure.record_asking_rule(CheckName::Approval, facts, limits::asking(facts)),
+        Some(_) => failure.record_asking_rule(CheckName::Approval, inputs, limits::asking(inputs)),
     };
     Check {
         limit: Some(first.map_or(policy.require_approval_above, |limit| limit.above)),

@@ -98,17 +98,17 @@ impl EvaluationInputs<'_> {
 }
 
 impl<'a> From<&EvaluationInputs<'a>> for CallInputs<'a> {
-    fn from(facts: &EvaluationInputs<'a>) -> Self {
+    fn from(inputs: &EvaluationInputs<'a>) -> Self {
         Self {
-            agent: facts.agent,
-            request: &facts.intent.request,
-            target: facts.intent.target.as_ref(),
-            named: facts.intent.operation.as_ref(),
-            service: facts.service,
-            operation: facts.operation,
-            enabled: facts.enabled,
-            frozen_by_operators: facts.frozen_by_operators,
-            at: facts.at,
+            agent: inputs.agent,
+            request: &inputs.intent.request,
+            target: inputs.intent.target.as_ref(),
+            named: inputs.intent.operation.as_ref(),
+            service: inputs.service,
+            operation: inputs.operation,
+            enabled: inputs.enabled,
+            frozen_by_operators: inputs.frozen_by_operators,
+            at: inputs.at,
         }
     }
 }

@@ -53,10 +53,10 @@ pub enum Freeze {
 }
 
 impl Freeze {
-    /// Returns the freeze that blocks the agent's payments, if there is one. `by_operators` is from
+    /// Returns the freeze that blocks the agent's payments, if there is one. `operator_freeze` is from
     /// [`Freezes::widest_for_agent`]. An operators' freeze takes precedence, because the owner can't end it.
-    pub fn effective_freeze(agent: &Agent, by_operators: Option<Self>) -> Option<Self> {
-        by_operators.or(agent.is_frozen().then_some(Self::Own))
+    pub fn effective_freeze(agent: &Agent, operator_freeze: Option<Self>) -> Option<Self> {
+        operator_freeze.or(agent.is_frozen().then_some(Self::Own))
     }
 
     /// Returns the `decision.reason` of a payment that this freeze blocks.
@@ -187,18 +187,18 @@ impl FreezeChange {
     pub fn end_freeze(
         target: FreezeTarget,
         stored: Option<OperatorFreeze>,
-        by: &OperatorName,
-        needs_second: bool,
+        operator: &OperatorName,
+        needs_second_operator: bool,
     ) -> Result<Self, StrongerFreeze> {
-        require_authority(stored.as_ref(), by)?;
+        require_authority(stored.as_ref(), operator)?;
         let is_second = |freeze: &OperatorFreeze| {
             let first = freeze.end_asked_by.as_ref();
-            first.is_some_and(|first| !first.is_same_operator(by))
+            first.is_some_and(|first| !first.is_same_operator(operator))
         };
-        let ends_alone = by.freeze_authority() == FreezeAuthority::Token || !needs_second;
+        let ends_alone = operator.freeze_authority() == FreezeAuthority::Token || !needs_second_operator;
         let after = stored.clone().filter(|freeze| !ends_alone && !is_second(freeze));
         let after = after.map(|freeze| OperatorFreeze {
-            end_asked_by: Some(by.clone()),
+            end_asked_by: Some(operator.clone()),
             ..freeze
         });
         Ok(Self {
@@ -224,9 +224,9 @@ impl FreezeChange {
     }
 }
 
-fn require_authority(stored: Option<&OperatorFreeze>, by: &OperatorName) -> Result<(), StrongerFreeze> {
+fn require_authority(stored: Option<&OperatorFreeze>, operator: &OperatorName) -> Result<(), StrongerFreeze> {
     match stored {
-        Some(freeze) if freeze.by.freeze_authority() > by.freeze_authority() => Err(StrongerFreeze),
+        Some(freeze) if freeze.by.freeze_authority() > operator.freeze_authority() => Err(StrongerFreeze),
         _ => Ok(()),
     }
 }

@@ -29,8 +29,8 @@ impl OwnershipOffer {
     }
 
     /// Returns whether the user may accept the offer at `now`.
-    pub fn is_open_to(&self, person: &UserId, now: Timestamp) -> bool {
-        self.to == *person && now < self.ends_at
+    pub fn is_open_to(&self, user: &UserId, now: Timestamp) -> bool {
+        self.to == *user && now < self.ends_at
     }
 }
 

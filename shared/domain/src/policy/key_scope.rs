@@ -34,8 +34,8 @@ named! {
 }
 
 impl From<KeyLack> for ErrorKind {
-    fn from(missing: KeyLack) -> Self {
-        Self::KeyNotAllowed { missing }
+    fn from(lack: KeyLack) -> Self {
+        Self::KeyNotAllowed { missing: lack }
     }
 }
 
@@ -70,7 +70,13 @@ impl KeyScope {
 
     /// Rejects a call that comes from another network or needs a permission that the key lacks. An unknown source
     /// address is in no network.
-    pub fn check_use(&self, KeyUse { from, needs }: KeyUse) -> Result<()> {
+    pub fn check_use(
+        &self,
+        KeyUse {
+            from,
+            needs: permission,
+        }: KeyUse,
+    ) -> Result<()> {
         let reaches = |network: &SourceNetwork| from.is_some_and(|from| network.contains(from));
         if !self
             .networks
@@ -79,7 +85,7 @@ impl KeyScope {
         {
             return Err(ErrorKind::from(KeyLack::Network).into());
         }
-        match needs {
+        match permission {
             Some(needs) if !self.permissions().contains(&needs) => Err(ErrorKind::from(match needs {
                 Permission::Read => KeyLack::Read,
                 Permission::Pay => KeyLack::Pay,

@@ -95,10 +95,10 @@ impl Labels {
         Self::from_pairs(pairs.collect::<Option<Vec<_>>>()?)
     }
 
-    /// Adds labels. A label in `added` replaces the label with the same key. Returns `None` if there are then too many
+    /// Adds labels. A label in `other` replaces the label with the same key. Returns `None` if there are then too many
     /// labels or they are too long.
-    pub fn with_added(&self, added: &Self) -> Option<Self> {
-        let both = self.0.iter().chain(&added.0);
+    pub fn with_added(&self, other: &Self) -> Option<Self> {
+        let both = self.0.iter().chain(&other.0);
         Self::from_pairs(both.map(|(key, value)| (key.clone(), value.clone())))
     }
 

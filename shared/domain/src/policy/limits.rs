@@ -17,28 +17,28 @@ use crate::{
 };
 
 /// Returns the agent's rules that apply to payments to the service.
-fn applicable_rules<'a>(facts: &EvaluationInputs<'a>) -> impl Iterator<Item = &'a Rule> + use<'a> {
-    let slug = &facts.service.slug;
-    facts.agent.rules.iter().filter(|rule| rule.kind.applies_to(slug))
+fn applicable_rules<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterator<Item = &'a Rule> + use<'a> {
+    let slug = &inputs.service.slug;
+    inputs.agent.rules.iter().filter(|rule| rule.kind.applies_to(slug))
 }
 
 /// Checks that all schedules allow payments at this time.
-pub(super) fn check_schedules(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Option<Check> {
-    let mut schedules = applicable_schedules(facts).peekable();
+pub(super) fn check_schedules(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
+    let mut schedules = applicable_schedules(inputs).peekable();
     schedules.peek()?;
-    let closed = schedules.find(|(_, schedule)| !schedule.is_open(facts.at));
+    let closed = schedules.find(|(_, schedule)| !schedule.is_open(inputs.at));
     Some(match closed {
         None => Check::passed(CheckName::Schedule),
         Some((rule, _)) => failure.record_check(CheckName::Schedule, false, || {
-            let retry_at = next_opening(facts);
+            let retry_at = next_opening(inputs);
             Block::Schedule { rule, retry_at }.into()
         }),
     })
 }
 
 /// Returns the limits that require an approval for the payment: the policy's threshold, then the agent's rules.
-pub(super) fn asking<'a>(facts: &EvaluationInputs<'a>) -> impl Iterator<Item = AskingLimit> + use<'a> {
-    let (facts, amount) = (*facts, facts.intent.offer.amount());
+pub(super) fn asking<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterator<Item = AskingLimit> + use<'a> {
+    let (facts, amount) = (*inputs, inputs.intent.offer.amount());
     let policy = facts
         .enabled
         .filter(|enabled| enabled.enabled)
@@ -62,18 +62,18 @@ pub(super) fn asking<'a>(facts: &EvaluationInputs<'a>) -> impl Iterator<Item = A
 
 /// Returns the amount above which a rule requires an approval, and the rule's kind, if the rule requires an approval of
 /// this payment. The amount is zero if the rule does not depend on the amount.
-fn exceeded_amount(rule: &Rule, facts: &EvaluationInputs<'_>) -> Option<(AskingKind, Amount)> {
-    let amount = facts.intent.offer.amount();
+fn exceeded_amount(rule: &Rule, inputs: &EvaluationInputs<'_>) -> Option<(AskingKind, Amount)> {
+    let amount = inputs.intent.offer.amount();
     match &rule.kind {
         RuleKind::BudgetLimit { .. } | RuleKind::CountLimit { .. } => {
             let rule = CountingRule::new(rule).filter(|rule| rule.action() == LimitAction::Ask)?;
-            let window = rule.find_window(facts.budgets)?;
+            let window = rule.find_window(inputs.budgets)?;
             let above = match rule.counted {
-                WindowMeasure::Amounts => window.remaining_at(rule.limit, facts.at),
+                WindowMeasure::Amounts => window.remaining_at(rule.limit, inputs.at),
                 WindowMeasure::Payments => Amount::ZERO,
             };
             let kind = AskingKind::from_name(rule.rule.kind.name())?;
-            is_exceeded(&rule, window, facts).then_some((kind, above))
+            is_exceeded(&rule, window, inputs).then_some((kind, above))
         }
         RuleKind::ApprovalRequired {
             categories: listed,
@@ -81,7 +81,7 @@ fn exceeded_amount(rule: &Rule, facts: &EvaluationInputs<'_>) -> Option<(AskingK
             ..
         } => {
             let is_listed = |listed: &Vec<Category>| {
-                CallInputs::from(facts)
+                CallInputs::from(inputs)
                     .categories()
                     .any(|category| listed.contains(&category))
             };
@@ -94,8 +94,8 @@ fn exceeded_amount(rule: &Rule, facts: &EvaluationInputs<'_>) -> Option<(AskingK
             action: LimitAction::Ask,
             ..
         } => {
-            let last = last_call(facts, facts.operation?)?;
-            (facts.at.since(last) < *within).then_some((AskingKind::DuplicateGuard, Amount::ZERO))
+            let last = last_call(inputs, inputs.operation?)?;
+            (inputs.at.since(last) < *within).then_some((AskingKind::DuplicateGuard, Amount::ZERO))
         }
         RuleKind::PriceAboveUsual {
             percent,
@@ -103,16 +103,16 @@ fn exceeded_amount(rule: &Rule, facts: &EvaluationInputs<'_>) -> Option<(AskingK
             action: LimitAction::Ask,
             ..
         } => {
-            let most = max_usual_price(usual_price(facts, facts.operation?, *over)?, *percent);
+            let most = max_usual_price(usual_price(inputs, inputs.operation?, *over)?, *percent);
             (amount > most).then_some((AskingKind::PriceAboveUsual, most))
         }
-        RuleKind::NewPayee { .. } => (!is_known_payee(facts)).then_some((AskingKind::NewPayee, Amount::ZERO)),
+        RuleKind::NewPayee { .. } => (!is_known_payee(inputs)).then_some((AskingKind::NewPayee, Amount::ZERO)),
         _ => None,
     }
 }
 
-fn applicable_schedules<'a>(facts: &EvaluationInputs<'a>) -> impl Iterator<Item = (RuleId, &'a Schedule)> + use<'a> {
-    applicable_rules(facts).filter_map(|rule| match &rule.kind {
+fn applicable_schedules<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterator<Item = (RuleId, &'a Schedule)> + use<'a> {
+    applicable_rules(inputs).filter_map(|rule| match &rule.kind {
         RuleKind::Schedule { schedule, .. } => Some((rule.id, schedule)),
         _ => None,
     })
@@ -120,12 +120,12 @@ fn applicable_schedules<'a>(facts: &EvaluationInputs<'a>) -> impl Iterator<Item 
 
 /// Returns the first time at which all schedules allow the payment. Schedules in different time zones may both be open
 /// only before a clock change, so the search covers months.
-fn next_opening(facts: &EvaluationInputs<'_>) -> RetryAt {
+fn next_opening(inputs: &EvaluationInputs<'_>) -> RetryAt {
     /// The maximum number of passes over the schedules. Each pass skips to a later start of a period.
     const ROUNDS: u16 = 512;
-    let mut at = facts.at;
+    let mut at = inputs.at;
     for _ in 0..ROUNDS {
-        let next = applicable_schedules(facts).try_fold(at, |at, (_, schedule)| schedule.next_opening(at));
+        let next = applicable_schedules(inputs).try_fold(at, |at, (_, schedule)| schedule.next_opening(at));
         match next {
             None => return RetryAt::Never,
             Some(next) if next == at => return RetryAt::At(at),
@@ -203,9 +203,9 @@ fn check_counting_rules(
 }
 
 /// Checks the amounts within a period.
-pub(super) fn check_budgets(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Option<Check> {
+pub(super) fn check_budgets(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
     let is_budget = |kind: &RuleKind| matches!(kind, RuleKind::BudgetLimit { .. });
-    check_counting_rules(failure, facts, CheckName::Budget, is_budget, |rule, used, retry_at| {
+    check_counting_rules(failure, inputs, CheckName::Budget, is_budget, |rule, used, retry_at| {
         Block::Budget {
             rule: rule.rule.id,
             limit: rule.limit,
@@ -216,9 +216,9 @@ pub(super) fn check_budgets(failure: &mut FirstFailure, facts: &EvaluationInputs
 }
 
 /// Checks the number of payments within a period.
-pub(super) fn check_counts(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Option<Check> {
+pub(super) fn check_counts(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
     let is_count = |kind: &RuleKind| matches!(kind, RuleKind::CountLimit { .. });
-    check_counting_rules(failure, facts, CheckName::Count, is_count, |rule, used, retry_at| {
+    check_counting_rules(failure, inputs, CheckName::Count, is_count, |rule, used, retry_at| {
         Block::Count {
             rule: rule.rule.id,
             count: rule.limit,
@@ -229,34 +229,38 @@ pub(super) fn check_counts(failure: &mut FirstFailure, facts: &EvaluationInputs<
 }
 
 /// Checks the time since the last payment.
-pub(super) fn check_intervals(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Option<Check> {
+pub(super) fn check_intervals(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
     let is_interval = |kind: &RuleKind| matches!(kind, RuleKind::MinimumInterval { .. });
-    check_counting_rules(failure, facts, CheckName::Interval, is_interval, |rule, _, retry_at| {
-        Block::Interval {
+    check_counting_rules(
+        failure,
+        inputs,
+        CheckName::Interval,
+        is_interval,
+        |rule, _, retry_at| Block::Interval {
             rule: rule.rule.id,
             interval: rule.period.max_duration(),
             retry_at,
-        }
-    })
+        },
+    )
 }
 
 /// Checks that the call does not repeat a recent call. A failed check contains the guard's duration and the age of the
 /// last authorization, in seconds.
-pub(super) fn check_duplicate(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Option<Check> {
-    let mut guards = applicable_rules(facts)
+pub(super) fn check_duplicate(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
+    let mut guards = applicable_rules(inputs)
         .filter_map(|rule| match rule.kind {
             RuleKind::DuplicateGuard { within, action, .. } => Some((rule.id, within, action)),
             _ => None,
         })
         .peekable();
     guards.peek()?;
-    let Some(operation) = facts.operation else {
+    let Some(operation) = inputs.operation else {
         return Some(Check::unknown(CheckName::Duplicate));
     };
-    let Some(last) = last_call(facts, operation) else {
+    let Some(last) = last_call(inputs, operation) else {
         return Some(Check::passed(CheckName::Duplicate));
     };
-    let age = facts.at.since(last);
+    let age = inputs.at.since(last);
     let violated = guards
         .filter(|(_, within, _)| age < *within)
         .max_by_key(|(_, within, action)| (*action == LimitAction::Block, *within));
@@ -271,24 +275,24 @@ pub(super) fn check_duplicate(failure: &mut FirstFailure, facts: &EvaluationInpu
     Some(Check {
         limit: duration_as_amount(within),
         used: duration_as_amount(age),
-        ..failure.record_limit_check(CheckName::Duplicate, action, facts, asking(facts), block)
+        ..failure.record_limit_check(CheckName::Duplicate, action, inputs, asking(inputs), block)
     })
 }
 
-fn last_call(facts: &EvaluationInputs<'_>, operation: &Operation) -> Option<Timestamp> {
-    facts
+fn last_call(inputs: &EvaluationInputs<'_>, operation: &Operation) -> Option<Timestamp> {
+    inputs
         .recent
-        .last_call(CallDigest::from_intent(facts.intent, &operation.slug))
+        .last_call(CallDigest::from_intent(inputs.intent, &operation.slug))
 }
 
-fn duration_as_amount(length: Duration) -> Option<Amount> {
-    Amount::from_units(length.secs())
+fn duration_as_amount(duration: Duration) -> Option<Amount> {
+    Amount::from_units(duration.secs())
 }
 
 /// Checks that the price is not too far above the usual price. The check's limit is the maximum price that no rule
 /// blocks or escalates.
-pub(super) fn check_price(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Option<Check> {
-    let mut limits = applicable_rules(facts)
+pub(super) fn check_price(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
+    let mut limits = applicable_rules(inputs)
         .filter_map(|rule| match rule.kind {
             RuleKind::PriceAboveUsual {
                 percent, over, action, ..
@@ -297,12 +301,12 @@ pub(super) fn check_price(failure: &mut FirstFailure, facts: &EvaluationInputs<'
         })
         .peekable();
     limits.peek()?;
-    let Some(operation) = facts.operation else {
+    let Some(operation) = inputs.operation else {
         return Some(Check::unknown(CheckName::Price));
     };
-    let amount = facts.intent.offer.amount();
+    let amount = inputs.intent.offer.amount();
     let judged = limits.filter_map(|(rule, percent, over, action)| {
-        let most = max_usual_price(usual_price(facts, operation, over)?, percent);
+        let most = max_usual_price(usual_price(inputs, operation, over)?, percent);
         Some((rule, most, action))
     });
     // Rules that block come before rules that require approval.
@@ -313,7 +317,7 @@ pub(super) fn check_price(failure: &mut FirstFailure, facts: &EvaluationInputs<'
     let check = if amount <= most {
         Check::passed(CheckName::Price)
     } else {
-        failure.record_limit_check(CheckName::Price, action, facts, asking(facts), || {
+        failure.record_limit_check(CheckName::Price, action, inputs, asking(inputs), || {
             Block::PriceAboveUsual { rule, most }
         })
     };
@@ -323,53 +327,53 @@ pub(super) fn check_price(failure: &mut FirstFailure, facts: &EvaluationInputs<'
     })
 }
 
-fn usual_price(facts: &EvaluationInputs<'_>, operation: &Operation, over: UsualPrice) -> Option<Amount> {
+fn usual_price(inputs: &EvaluationInputs<'_>, operation: &Operation, over: UsualPrice) -> Option<Amount> {
     match over {
-        UsualPrice::Catalog => Some(operation.expected_price(facts.at)),
-        UsualPrice::Median(count) => facts
+        UsualPrice::Catalog => Some(operation.expected_price(inputs.at)),
+        UsualPrice::Median(count) => inputs
             .recent
             .usual_price(OperationDigest::from_slug(&operation.slug), count),
     }
 }
 
 /// Returns the maximum price that exceeds the usual price by at most `percent` percent, rounded down.
-pub(super) fn max_usual_price(usual: Amount, percent: u32) -> Amount {
+pub(super) fn max_usual_price(usual_price: Amount, percent: u32) -> Amount {
     let hundredths = u128::from(percent).saturating_add(100);
-    let most = u128::from(usual.units()).saturating_mul(hundredths) / 100;
+    let most = u128::from(usual_price.units()).saturating_mul(hundredths) / 100;
     let most = u64::try_from(most).ok().and_then(Amount::from_units);
     most.unwrap_or(Amount::MAX)
 }
 
 /// Returns the lowest usual price with this maximum price; `None` if there is none. The inverse of [`max_usual_price`].
-pub(super) fn usual_price_for_max(most: Amount, percent: u32) -> Option<Amount> {
+pub(super) fn usual_price_for_max(max: Amount, percent: u32) -> Option<Amount> {
     let hundredths = u128::from(percent).saturating_add(100);
-    let usual = u128::from(most.units()).saturating_mul(100).div_ceil(hundredths);
+    let usual = u128::from(max.units()).saturating_mul(100).div_ceil(hundredths);
     let usual = u64::try_from(usual).ok().and_then(Amount::from_units)?;
-    (max_usual_price(usual, percent) == most).then_some(usual)
+    (max_usual_price(usual, percent) == max).then_some(usual)
 }
 
 /// If a rule requires approval for new payees, checks that the payee was paid before.
-pub(super) fn check_payee(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Option<Check> {
-    applicable_rules(facts).find(|rule| matches!(rule.kind, RuleKind::NewPayee { .. }))?;
-    if is_known_payee(facts) {
+pub(super) fn check_payee(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
+    applicable_rules(inputs).find(|rule| matches!(rule.kind, RuleKind::NewPayee { .. }))?;
+    if is_known_payee(inputs) {
         return Some(Check::passed(CheckName::Payee));
     }
-    Some(failure.record_asking_rule(CheckName::Payee, facts, asking(facts)))
+    Some(failure.record_asking_rule(CheckName::Payee, inputs, asking(inputs)))
 }
 
-fn is_known_payee(facts: &EvaluationInputs<'_>) -> bool {
-    facts
+fn is_known_payee(inputs: &EvaluationInputs<'_>) -> bool {
+    inputs
         .recent
-        .has_paid(PayeePrefix::from_address(facts.intent.offer.pay_to()))
+        .has_paid(PayeePrefix::from_address(inputs.intent.offer.pay_to()))
 }
 
 /// Returns the update of the recent payments for an allowed payment; `None` if no rule needs it.
-pub(super) fn recent_update(facts: &EvaluationInputs<'_>, operation: &Operation) -> Option<RecentUpdate> {
+pub(super) fn recent_update(inputs: &EvaluationInputs<'_>, operation: &Operation) -> Option<RecentUpdate> {
     let mut guarded = false;
     let mut forbidden: Option<Duration> = None;
     let mut payee = None;
     let mut price = None;
-    for rule in applicable_rules(facts) {
+    for rule in applicable_rules(inputs) {
         match rule.kind {
             RuleKind::DuplicateGuard { within, action, .. } => {
                 guarded = true;
@@ -378,32 +382,37 @@ pub(super) fn recent_update(facts: &EvaluationInputs<'_>, operation: &Operation)
                     above: Amount::ZERO,
                     kind: AskingKind::DuplicateGuard,
                 };
-                if action == LimitAction::Block || !facts.is_waived(&limit) {
+                if action == LimitAction::Block || !inputs.is_waived(&limit) {
                     forbidden = forbidden.max(Some(within));
                 }
             }
-            RuleKind::NewPayee { .. } => payee = Some(PayeePrefix::from_address(facts.intent.offer.pay_to())),
+            RuleKind::NewPayee { .. } => payee = Some(PayeePrefix::from_address(inputs.intent.offer.pay_to())),
             RuleKind::PriceAboveUsual {
                 over: UsualPrice::Median(_),
                 ..
-            } => price = Some((OperationDigest::from_slug(&operation.slug), facts.intent.offer.amount())),
+            } => {
+                price = Some((
+                    OperationDigest::from_slug(&operation.slug),
+                    inputs.intent.offer.amount(),
+                ))
+            }
             _ => {}
         }
     }
     let call = guarded.then(|| CallMark {
-        call: CallDigest::from_intent(facts.intent, &operation.slug),
-        not_after: forbidden.map(|within| Timestamp::before(facts.at, within)),
+        call: CallDigest::from_intent(inputs.intent, &operation.slug),
+        not_after: forbidden.map(|within| Timestamp::before(inputs.at, within)),
     });
     let is_needed = call.is_some() || payee.is_some() || price.is_some();
-    is_needed.then(|| facts.recent.update_for_payment(facts.at, call, payee, price))
+    is_needed.then(|| inputs.recent.update_for_payment(inputs.at, call, payee, price))
 }
 
 /// Returns the counting rules of this kind that count an allowed payment.
 pub(super) fn counting_rules(
-    facts: EvaluationInputs<'_>,
-    counted: WindowMeasure,
+    inputs: EvaluationInputs<'_>,
+    measure: WindowMeasure,
 ) -> impl Iterator<Item = RuleId> + use<'_> {
-    let rules = facts.agent.counting_rules();
-    let rules = rules.filter(move |rule| rule.counted == counted && rule.applies_to(&facts.service.slug));
+    let rules = inputs.agent.counting_rules();
+    let rules = rules.filter(move |rule| rule.counted == measure && rule.applies_to(&inputs.service.slug));
     rules.map(|rule| rule.rule.id)
 }

@@ -405,11 +405,11 @@ impl RememberedPayments {
 fn surplus_entries<K: Copy + PartialEq>(
     entries: impl Iterator<Item = (K, Timestamp)>,
     new: K,
-    most: usize,
+    max: usize,
 ) -> impl Iterator<Item = (K, Timestamp)> {
     let mut others: Vec<(K, Timestamp)> = entries.filter(|(key, _)| *key != new).collect();
     others.sort_by_key(|(_, at)| *at);
-    let over = others.len().saturating_add(1).saturating_sub(most);
+    let over = others.len().saturating_add(1).saturating_sub(max);
     others.truncate(over);
     others.into_iter()
 }

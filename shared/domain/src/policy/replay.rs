@@ -100,19 +100,19 @@ impl RecordedDecision {
     }
 
     /// Creates the decision of a logged block or escalation, on the deployment's network.
-    pub fn from_denial(refusal: LoggedDenial, network: Network) -> Self {
+    pub fn from_denial(denial: LoggedDenial, network: Network) -> Self {
         Self {
-            result: refusal.result,
-            reason: refusal.reason,
-            checks: refusal.checks,
-            operation: refusal.operation,
-            amount: refusal.amount,
-            pay_to: refusal.pay_to,
+            result: denial.result,
+            reason: denial.reason,
+            checks: denial.checks,
+            operation: denial.operation,
+            amount: denial.amount,
+            pay_to: denial.pay_to,
             network,
-            call: refusal.call,
-            at: refusal.at,
-            policy_version: refusal.policy_version,
-            inputs: refusal.inputs,
+            call: denial.call,
+            at: denial.at,
+            policy_version: denial.policy_version,
+            inputs: denial.inputs,
         }
     }
 
@@ -297,7 +297,7 @@ impl<'a> RecordedInputs<'a> {
     /// Returns whether a rule can be evaluated from recorded data. A budget can always be evaluated. Any other rule
     /// that depends on earlier payments can be evaluated only if the agent had the rule with the same parameters. If
     /// there are several rules about a median, only the rule with the recorded median can be evaluated.
-    fn can_evaluate(&self, rule: &Rule, recent: Option<&ReplayedRecentPayments>) -> bool {
+    fn can_evaluate(&self, rule: &Rule, recent_payments: Option<&ReplayedRecentPayments>) -> bool {
         let is_median = matches!(
             rule.kind,
             RuleKind::PriceAboveUsual {
@@ -305,20 +305,24 @@ impl<'a> RecordedInputs<'a> {
                 ..
             }
         );
-        if is_median && recent.is_none_or(|recent| recent.has_recorded_prices) {
+        if is_median && recent_payments.is_none_or(|recent| recent.has_recorded_prices) {
             let recorded = recorded_median(self.decision, self.recorded, self.service).map(|(id, ..)| id);
             return self.is_rule_recorded(rule) && recorded.is_none_or(|recorded| recorded == rule.id);
         }
-        recent.is_some() || !rule.kind.depends_on_earlier_payments() || self.is_rule_recorded(rule)
+        recent_payments.is_some() || !rule.kind.depends_on_earlier_payments() || self.is_rule_recorded(rule)
     }
 
     /// Returns the agent without the rules that can't be evaluated.
-    fn replayable_agent<'b>(&self, agent: &'b Agent, recent: Option<&ReplayedRecentPayments>) -> Cow<'b, Agent> {
-        if agent.rules.iter().all(|rule| self.can_evaluate(rule, recent)) {
+    fn replayable_agent<'b>(
+        &self,
+        agent: &'b Agent,
+        recent_payments: Option<&ReplayedRecentPayments>,
+    ) -> Cow<'b, Agent> {
+        if agent.rules.iter().all(|rule| self.can_evaluate(rule, recent_payments)) {
             return Cow::Borrowed(agent);
         }
         let mut agent = agent.clone();
-        agent.rules.retain(|rule| self.can_evaluate(rule, recent));
+        agent.rules.retain(|rule| self.can_evaluate(rule, recent_payments));
         Cow::Owned(agent)
     }
 

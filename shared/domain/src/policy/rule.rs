@@ -423,13 +423,13 @@ impl RuleKind {
         self.service_slugs().is_none_or(|services| services.contains(service))
     }
 
-    /// Checks that a duration is at least `least` and at most [`BUDGET_WINDOW_MAX`]. The error describes the valid
+    /// Checks that a duration is at least `min_duration` and at most [`BUDGET_WINDOW_MAX`]. The error describes the valid
     /// durations.
-    pub fn check_duration(length: Duration, least: Duration) -> Result<(), String> {
-        if (least..=BUDGET_WINDOW_MAX).contains(&length) {
+    pub fn check_duration(duration: Duration, min_duration: Duration) -> Result<(), String> {
+        if (min_duration..=BUDGET_WINDOW_MAX).contains(&duration) {
             return Ok(());
         }
-        let (least, most) = (least.secs(), BUDGET_WINDOW_MAX.secs());
+        let (least, most) = (min_duration.secs(), BUDGET_WINDOW_MAX.secs());
         Err(format!("must be a whole number of seconds from {least} to {most}"))
     }
 
@@ -570,18 +570,18 @@ const fn any_number(_: usize) -> bool {
 pub(crate) fn list_errors<T: PartialEq>(
     path: &str,
     items: &[T],
-    enough: fn(usize) -> bool,
-    most: usize,
-    wrong: impl Fn(&T) -> Option<String>,
+    has_valid_length: fn(usize) -> bool,
+    max_len: usize,
+    find_error: impl Fn(&T) -> Option<String>,
 ) -> Vec<ValidationError> {
     let mut problems = Vec::new();
-    if !enough(items.len()) {
+    if !has_valid_length(items.len()) {
         problems.push(ValidationError::at_path(path, "must have at least one entry"));
     }
-    if items.len() > most {
+    if items.len() > max_len {
         problems.push(ValidationError::at_path(
             path,
-            format!("must have at most {most} entries"),
+            format!("must have at most {max_len} entries"),
         ));
     }
     for (index, item) in items.iter().enumerate() {
@@ -589,7 +589,7 @@ pub(crate) fn list_errors<T: PartialEq>(
         let message = if repeated {
             Some("is named twice".to_owned())
         } else {
-            wrong(item)
+            find_error(item)
         };
         problems.extend(message.map(|message| ValidationError::at_path(format!("{path}/{index}"), message)));
     }

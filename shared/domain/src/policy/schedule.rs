@@ -195,8 +195,8 @@ impl Schedule {
     }
 
     /// Returns whether a clock with this time, in seconds since the epoch, is in an allowed period.
-    fn is_open_at_wall_time(&self, wall: i64) -> bool {
-        self.periods.iter().any(|period| period.contains(wall))
+    fn is_open_at_wall_time(&self, wall_time: i64) -> bool {
+        self.periods.iter().any(|period| period.contains(wall_time))
     }
 }
 

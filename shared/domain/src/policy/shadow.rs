@@ -33,26 +33,26 @@ impl Shadow {
 
     /// Returns the number of updates of the limits that the shadow policy would replace. These are the limits in the
     /// agent's record and in the policies for the listed services.
-    pub fn count_updates(terms: &TestedLimits, agent_version: u64, present: &[EnabledService]) -> u64 {
-        let named = present
+    pub fn count_updates(tested_limits: &TestedLimits, agent_version: u64, current_policies: &[EnabledService]) -> u64 {
+        let named = current_policies
             .iter()
-            .filter(|policy| terms.policies.contains_key(&policy.service));
+            .filter(|policy| tested_limits.policies.contains_key(&policy.service));
         named.fold(agent_version, |sum, policy| sum.saturating_add(policy.version))
     }
 
     /// Returns a version of the shadow policy and of the limits that it would replace. The version grows with each
     /// update and each attachment, so an equal version means that nothing has changed.
-    pub fn combined_version(&self, edits: u64) -> u64 {
+    pub fn combined_version(&self, update_count: u64) -> u64 {
         u64::try_from(self.attached_at.micros())
             .unwrap_or(0)
-            .saturating_add(edits)
+            .saturating_add(update_count)
     }
 }
 
 impl ProposedLimits {
     /// Returns an agent's policies, in which the proposed policies replace the current policies for the same services.
-    pub fn replace_policies(&self, present: &[EnabledService]) -> Vec<EnabledService> {
-        let others = present
+    pub fn replace_policies(&self, current_policies: &[EnabledService]) -> Vec<EnabledService> {
+        let others = current_policies
             .iter()
             .filter(|policy| !self.policies.contains_key(&policy.service));
         others.chain(self.policies.values()).cloned().collect()

@@ -94,20 +94,20 @@ impl SpendPolicy {
 
     /// Applies an update. A change of a cap ends a temporary limit increase, so that the user's new caps apply.
     #[must_use]
-    pub fn apply(self, edit: &PolicyUpdate) -> Self {
+    pub fn apply(self, update: &PolicyUpdate) -> Self {
         let keeps = |edit: Option<Amount>, cap: Amount| edit.is_none_or(|edit| edit == cap);
-        let keeps_caps = keeps(edit.max_per_call, self.max_per_call) && keeps(edit.max_per_day, self.max_per_day);
+        let keeps_caps = keeps(update.max_per_call, self.max_per_call) && keeps(update.max_per_day, self.max_per_day);
         Self {
             raise: self.raise.filter(|_| keeps_caps),
-            max_per_call: edit.max_per_call.unwrap_or(self.max_per_call),
-            max_per_day: edit.max_per_day.unwrap_or(self.max_per_day),
-            require_approval_above: edit.require_approval_above.unwrap_or(self.require_approval_above),
-            enabled_operations: match &edit.enabled_operations {
+            max_per_call: update.max_per_call.unwrap_or(self.max_per_call),
+            max_per_day: update.max_per_day.unwrap_or(self.max_per_day),
+            require_approval_above: update.require_approval_above.unwrap_or(self.require_approval_above),
+            enabled_operations: match &update.enabled_operations {
                 None => self.enabled_operations,
                 Some(OperationScope::All) => None,
                 Some(OperationScope::Only(slugs)) => Some(slugs.clone()),
             },
-            allowed_domains: edit.allowed_domains.clone().unwrap_or(self.allowed_domains),
+            allowed_domains: update.allowed_domains.clone().unwrap_or(self.allowed_domains),
         }
     }
 

@@ -16,14 +16,14 @@ named! {
 }
 
 impl RuleKind {
-    /// Returns whether the agent's rule `own` replaces this preset rule, because both have the same kind and, for
+    /// Returns whether the agent's rule `rule` replaces this preset rule, because both have the same kind and, for
     /// budgets, the same period and services.
-    pub fn is_replaced_by(&self, own: &Self) -> bool {
-        match (self, own) {
+    pub fn is_replaced_by(&self, rule: &Self) -> bool {
+        match (self, rule) {
             (Self::BudgetLimit { window, .. }, Self::BudgetLimit { window: own, .. }) => {
                 (window.period, &window.services) == (own.period, &own.services)
             }
-            _ => self.name() == own.name(),
+            _ => self.name() == rule.name(),
         }
     }
 }

@@ -221,11 +221,11 @@ fn is_host_name(host: &str) -> bool {
 }
 
 /// Accepts RFC 1123 labels and underscores, because some hosts have underscores.
-fn is_label(label: &str, star: bool) -> bool {
+fn is_label(label: &str, allows_wildcard: bool) -> bool {
     (1..=63).contains(&label.len())
         && label
             .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_' || (star && b == b'*'))
+            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_' || (allows_wildcard && b == b'*'))
         // `**` would match the same labels as `*`, but looks as if it matches several labels.
         && !label.contains("**")
 }

@@ -489,21 +489,21 @@ fn listed_part(change: &PolicyChange, service: Option<&Service>) -> PolicyChange
     change
 }
 
-/// Merges a template's limits into an agent's policies, and returns the services that differ. `starting` returns the
+/// Merges a template's limits into an agent's policies, and returns the services that differ. `default_policy` returns the
 /// policy with which the agent started. Operations that left the catalog are removed from all limits, and do not count
 /// as overrides.
 pub fn merge_services(
     template: &TemplateTerms,
     bases: TemplateBases<'_>,
-    present: &[EnabledService],
-    starting: impl Fn(ServiceId) -> Option<EnabledService>,
+    current_policies: &[EnabledService],
+    default_policy: impl Fn(ServiceId) -> Option<EnabledService>,
     catalog: &Catalog,
     overrides: Overrides,
 ) -> Vec<ServiceMerge> {
     let category = |id| catalog.find_by_id(id).map(|service| service.category);
     let is_open = |id| catalog.find_by_id(id).is_some_and(Service::is_open);
     let mut merges = Vec::new();
-    for record in present {
+    for record in current_policies {
         let id = record.service;
         let of_service = |template: &TemplateTerms| template.limits_for_service(id, category(id), record.enabled);
         let Some(change) = of_service(template) else {
@@ -521,7 +521,7 @@ pub fn merge_services(
         };
         let applied = bases.current_limits().and_then(of).unwrap_or_default();
         let begun: Vec<_> = bases.pending_versions().filter_map(of).collect();
-        let started = starting(id).map(|record| listed(&record));
+        let started = default_policy(id).map(|record| listed(&record));
         let values = update_values(&change).into_iter().zip(record_values(record));
         let (mut taken, mut differences) = ([false; 6], Vec::new());
         for (index, ((new, own), listed)) in values.zip(listed(record)).enumerate() {
@@ -563,7 +563,7 @@ pub fn merge_services(
         }
         TemplateKey::Service(_) | TemplateKey::Category(_) | TemplateKey::Every => None,
     });
-    let never_had = new.filter(|(id, _)| !present.iter().any(|record| record.service == *id));
+    let never_had = new.filter(|(id, _)| !current_policies.iter().any(|record| record.service == *id));
     merges.extend(never_had.map(|(service, change)| {
         let change = listed_part(&change, catalog.find_by_id(service));
         let values = update_values(&change).into_iter().zip(MEMBERS);
@@ -713,8 +713,8 @@ impl RuleUpdates {
 }
 
 /// Removes and returns the first item that matches.
-fn take_first_match<T>(items: &mut Vec<T>, fits: impl Fn(&T) -> bool) -> Option<T> {
-    items.iter().position(fits).map(|place| items.remove(place))
+fn take_first_match<T>(items: &mut Vec<T>, is_match: impl Fn(&T) -> bool) -> Option<T> {
+    items.iter().position(is_match).map(|place| items.remove(place))
 }
 
 /// The index of `enabled` in [`MEMBERS`].
@@ -766,9 +766,9 @@ fn sorted_texts<T: ToString>(items: &[T]) -> Value {
     json!(texts)
 }
 
-/// Returns a policy update with only those fields for which `taken` is `true`. `taken` is in the order of [`MEMBERS`].
-fn select_fields(change: &PolicyChange, taken: [bool; 6]) -> PolicyChange {
-    let [enabled, per_call, per_day, above, operations, domains] = taken;
+/// Returns a policy update with only those fields for which `selected` is `true`. `selected` is in the order of [`MEMBERS`].
+fn select_fields(change: &PolicyChange, selected: [bool; 6]) -> PolicyChange {
+    let [enabled, per_call, per_day, above, operations, domains] = selected;
     let PolicyChange {
         enabled: switch,
         policy,

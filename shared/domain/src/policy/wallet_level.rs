@@ -35,14 +35,14 @@ impl WalletLevel {
     pub fn next_level(
         before: Option<&Self>,
         balance: Amount,
-        below: Amount,
+        threshold: Amount,
         block: &FinalBlock,
         network: Network,
     ) -> Option<Self> {
         let is_low = match before {
             Some(before) if before.block >= block.number => return None,
-            Some(before) if before.is_low => balance < recovery_balance(below),
-            Some(_) | None => balance < below,
+            Some(before) if before.is_low => balance < recovery_balance(threshold),
+            Some(_) | None => balance < threshold,
         };
         let is_told = match before {
             Some(before) => before.is_low != is_low,
@@ -51,7 +51,7 @@ impl WalletLevel {
         is_told.then_some(Self {
             is_low,
             balance,
-            below,
+            below: threshold,
             block: block.number,
             at: block.at,
             network,
@@ -60,9 +60,9 @@ impl WalletLevel {
 }
 
 /// Returns the balance at which a low wallet recovers.
-fn recovery_balance(below: Amount) -> Amount {
-    let more = Amount::from_units(below.units() / MORE).unwrap_or(Amount::ZERO);
-    below.plus(more).unwrap_or(Amount::MAX)
+fn recovery_balance(threshold: Amount) -> Amount {
+    let more = Amount::from_units(threshold.units() / MORE).unwrap_or(Amount::ZERO);
+    threshold.plus(more).unwrap_or(Amount::MAX)
 }
 
 #[cfg(test)]

@@ -162,8 +162,8 @@ fn covers_all<T: PartialEq>(before: Option<&[T]>, now: Option<&[T]>) -> bool {
 }
 
 /// Returns a threshold's sort key. A rule without a threshold applies to every amount.
-const fn threshold_sort_key(above: Option<Amount>) -> (bool, Amount) {
-    match above {
+const fn threshold_sort_key(threshold: Option<Amount>) -> (bool, Amount) {
+    match threshold {
         None => (false, Amount::ZERO),
         Some(above) => (true, above),
     }

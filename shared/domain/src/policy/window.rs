@@ -408,8 +408,8 @@ impl Window {
 
     /// Returns whether more payments should be read to compute when an amount fits. A denial stops reading after about
     /// [`LOOKED_AT`] payments, even if more payments must expire before the amount fits.
-    pub fn needs_more_entries(&self, fits: RetryAt) -> bool {
-        matches!(fits, RetryAt::NotBefore(_)) && !self.complete && self.oldest.len() < LOOKED_AT
+    pub fn needs_more_entries(&self, retry_at: RetryAt) -> bool {
+        matches!(retry_at, RetryAt::NotBefore(_)) && !self.complete && self.oldest.len() < LOOKED_AT
     }
 
     /// Creates the charge of `amount` at `at`. The charge may be written if it [fits](Charge::is_within_cap).
@@ -438,11 +438,11 @@ impl Window {
     }
 }
 
-/// Returns the shortest prefix of the payments with a sum of at least `wanted`; all payments if their sum is less.
-fn shortest_prefix_with_sum(entries: &[Entry], wanted: Amount) -> &[Entry] {
+/// Returns the shortest prefix of the payments with a sum of at least `min_sum`; all payments if their sum is less.
+fn shortest_prefix_with_sum(entries: &[Entry], min_sum: Amount) -> &[Entry] {
     let mut held = Amount::ZERO;
     let count = entries.iter().take_while(|entry| {
-        let more = held < wanted;
+        let more = held < min_sum;
         held = held.plus(entry.amount).unwrap_or(Amount::MAX);
         more
     });

@@ -47,15 +47,17 @@ impl WithdrawalRecord {
     /// Returns the record with this address, which the user sets now and which is valid after `delay`. Returns `None`
     /// if the same user has already set the same address; that address's delay continues.
     #[must_use]
-    pub fn with_address(&self, address: Address, by: &UserId, now: Timestamp, delay: Duration) -> Option<Self> {
+    pub fn with_address(&self, address: Address, user: &UserId, now: Timestamp, delay: Duration) -> Option<Self> {
         let present = self.address.as_ref().map(|present| present.address);
-        let stands = self.address_set_by(by).is_some_and(|stands| stands.address == address);
+        let stands = self
+            .address_set_by(user)
+            .is_some_and(|stands| stands.address == address);
         (!stands).then(|| Self {
             address: Some(WithdrawalAddress {
                 address,
                 named_at: now,
                 good_from: now.after(delay),
-                named_by: by.clone(),
+                named_by: user.clone(),
                 replaced: present.or(self.removed),
             }),
             removed: None,
@@ -236,7 +238,7 @@ pub fn usable_withdrawal_address(
     record: &WithdrawalRecord,
     owner: &UserId,
     frozen_by_operators: Option<Freeze>,
-    open: Option<(SettlementId, Timestamp)>,
+    open_withdrawal: Option<(SettlementId, Timestamp)>,
     now: Timestamp,
 ) -> Result<Address, WithdrawalRejection> {
     if let Some(freeze) = frozen_by_operators {
@@ -247,7 +249,7 @@ pub fn usable_withdrawal_address(
         let good_from = named.good_from;
         return Err(WithdrawalRejection::AddressWaits { good_from });
     }
-    match open {
+    match open_withdrawal {
         Some((settlement, until)) => Err(WithdrawalRejection::PayoutOpen { settlement, until }),
         None => Ok(named.address),
     }
@@ -255,24 +257,24 @@ pub fn usable_withdrawal_address(
 
 /// Decides whether a withdrawal is allowed. If several checks fail, the first failure is returned: freeze, address,
 /// delay, open withdrawal, balance.
-pub fn decide_withdrawal(facts: &WithdrawalInputs<'_>) -> Result<WithdrawalGrant, WithdrawalRejection> {
-    let frozen = facts.frozen_by_operators;
-    let to = usable_withdrawal_address(facts.record, facts.owner, frozen, facts.open, facts.now)?;
-    let amount = match facts.asked {
-        WithdrawalAmount::Balance => facts.balance,
+pub fn decide_withdrawal(inputs: &WithdrawalInputs<'_>) -> Result<WithdrawalGrant, WithdrawalRejection> {
+    let frozen = inputs.frozen_by_operators;
+    let to = usable_withdrawal_address(inputs.record, inputs.owner, frozen, inputs.open, inputs.now)?;
+    let amount = match inputs.asked {
+        WithdrawalAmount::Balance => inputs.balance,
         WithdrawalAmount::Units(amount) => amount,
     };
-    if amount.is_zero() || amount > facts.balance {
-        let balance = facts.balance;
+    if amount.is_zero() || amount > inputs.balance {
+        let balance = inputs.balance;
         return Err(WithdrawalRejection::InsufficientBalance { balance });
     }
     Ok(WithdrawalGrant {
-        agent: facts.agent,
-        owner: facts.owner.clone(),
+        agent: inputs.agent,
+        owner: inputs.owner.clone(),
         to,
         amount,
-        at: facts.now,
-        record: facts.record.clone(),
+        at: inputs.now,
+        record: inputs.record.clone(),
     })
 }
 

@@ -203,9 +203,9 @@ impl ApprovalId {
         (id.lineage() == lineage).then_some(id)
     }
 
-    /// Returns whether `later` is a later approval of the same lineage.
-    pub fn is_before(self, later: Self) -> bool {
-        self.lineage() == later.lineage() && self.sequence() < later.sequence()
+    /// Returns whether `other` is a later approval of the same lineage.
+    pub fn is_before(self, other: Self) -> bool {
+        self.lineage() == other.lineage() && self.sequence() < other.sequence()
     }
 
     /// Returns the approval's sequence number within the lineage.

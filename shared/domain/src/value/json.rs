@@ -50,14 +50,14 @@ pub fn parse_json(bytes: &[u8]) -> Result<Value, ValidationError> {
 /// lone surrogate, `null` for a number that exceeds a double. The returned text is unchanged.
 pub fn parse_json_with_raw_field<'a>(
     bytes: &'a [u8],
-    member: &str,
+    field: &str,
 ) -> Result<(Value, Option<&'a RawValue>), ValidationError> {
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Ok((parse_json(bytes)?, None));
     }
     let text = std::str::from_utf8(bytes).map_err(|_| ValidationError::at_path("", "must be UTF-8"))?;
     let mut reader = serde_json::Deserializer::from_str(text);
-    let around = Around { member };
+    let around = Around { member: field };
     let read = reader
         .deserialize_map(around)
         .map_err(|error| ValidationError::at_path("", describe_json_error(&error)))?;
@@ -141,9 +141,9 @@ impl<'de> Deserialize<'de> for UnreadMembers<'de> {
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a JSON object")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
                 let mut found = Vec::new();
-                while let Some((Lossy(name), member)) = members.next_entry()? {
+                while let Some((Lossy(name), member)) = fields.next_entry()? {
                     found.push((name, member));
                 }
                 Ok(UnreadMembers(found))
@@ -165,15 +165,15 @@ impl<'de> Visitor<'de> for Around<'_> {
         f.write_str("a JSON object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
         let (mut object, mut document) = (Map::new(), None);
-        while let Some(key) = members.next_key::<String>()? {
+        while let Some(key) = fields.next_key::<String>()? {
             let value = if key == self.member {
-                let raw: &RawValue = members.next_value()?;
+                let raw: &RawValue = fields.next_value()?;
                 document = Some(raw);
                 parse_provider_json(raw).map_err(|problem| A::Error::custom(problem.message))?
             } else {
-                members.next_value_seed(Strict)?
+                fields.next_value_seed(Strict)?
             };
             insert_unique_field(&mut object, key, value)?;
         }
@@ -266,10 +266,10 @@ impl<'de> Visitor<'de> for Strict {
         Ok(Value::Array(array))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
-        while let Some(key) = members.next_key::<String>()? {
-            let value = members.next_value_seed(Self)?;
+        while let Some(key) = fields.next_key::<String>()? {
+            let value = fields.next_value_seed(Self)?;
             insert_unique_field(&mut object, key, value)?;
         }
         Ok(Value::Object(object))
@@ -316,17 +316,17 @@ impl<'a> Fields<'a> {
     }
 
     /// Adds validation errors that other code found.
-    pub fn extend(&mut self, problems: impl IntoIterator<Item = ValidationError>) {
-        self.problems.extend(problems);
+    pub fn extend(&mut self, errors: impl IntoIterator<Item = ValidationError>) {
+        self.problems.extend(errors);
     }
 
-    /// Reads a field with `read`. If `read` fails, its error becomes the message of a validation error.
+    /// Reads a field with `parse`. If `parse` fails, its error becomes the message of a validation error.
     pub fn read_field<T, E: fmt::Display>(
         &mut self,
         name: &str,
-        read: impl FnOnce(&'a Value) -> Result<T, E>,
+        parse: impl FnOnce(&'a Value) -> Result<T, E>,
     ) -> Option<T> {
-        match read(self.non_null_field(name)?) {
+        match parse(self.non_null_field(name)?) {
             Ok(value) => Some(value),
             Err(error) => {
                 self.add_error(name, error.to_string());
@@ -345,12 +345,12 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Returns the value of `read`, or all validation errors. `read` builds the value and is called only if there is no
-    /// validation error. If `read` returns `None`, the error says that the object is incomplete.
-    pub fn finish_with<T>(self, read: impl FnOnce() -> Option<T>) -> Result<T, Vec<ValidationError>> {
+    /// Returns the value of `parse`, or all validation errors. `parse` builds the value and is called only if there is no
+    /// validation error. If `parse` returns `None`, the error says that the object is incomplete.
+    pub fn finish_with<T>(self, parse: impl FnOnce() -> Option<T>) -> Result<T, Vec<ValidationError>> {
         let path = self.path.clone().into_owned();
         self.finish()?;
-        read().ok_or_else(|| vec![ValidationError::at_path(path, "is incomplete")])
+        parse().ok_or_else(|| vec![ValidationError::at_path(path, "is incomplete")])
     }
 }
 

@@ -164,10 +164,10 @@ impl Delivery {
         }
     }
 
-    /// Records a call and returns the next step. `asked` is the pause from `Retry-After`.
-    pub fn after_call(self, call: Attempt, asked: Option<Duration>, jitter: u8) -> (Self, AfterCall) {
+    /// Records a call and returns the next step. `retry_after` is the pause from `Retry-After`.
+    pub fn after_call(self, call: Attempt, retry_after: Option<Duration>, jitter: u8) -> (Self, AfterCall) {
         let attempts = self.attempts.saturating_add(1);
-        let after = crate::next_step_after_call(call.result, attempts, asked, jitter);
+        let after = crate::next_step_after_call(call.result, attempts, retry_after, jitter);
         let (state, next_at) = match after {
             AfterCall::Delivered => (DeliveryState::Delivered, None),
             AfterCall::GivenUp { .. } => (DeliveryState::Failed, None),
@@ -189,18 +189,18 @@ impl Delivery {
 /// creates the same event.
 pub fn test_event(
     source: EventSource,
-    person: &UserId,
+    user: &UserId,
     endpoint: impl Display,
     request: DeliveryId,
 ) -> Result<Event, EventError> {
     let kind = EventKind::WebhookTest;
     Event::new(
-        EventId::derive(kind, &[&endpoint, person, &request]),
+        EventId::derive(kind, &[&endpoint, user, &request]),
         source,
         kind,
         request.requested_at(),
-        EventSubject::Person(person.clone()),
-        Some(person.clone()),
+        EventSubject::Person(user.clone()),
+        Some(user.clone()),
         EventData::new().text("endpoint_id", endpoint),
     )
 }

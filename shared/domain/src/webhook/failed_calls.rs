@@ -74,15 +74,15 @@ impl FailedCalls {
     }
 
     /// Creates the event that notifies the owner of the stage. A repeated event has the same id and time.
-    pub fn stage_event(&self, source: EventSource, person: &UserId, webhook: WebhookId) -> Result<Event, EventError> {
+    pub fn stage_event(&self, source: EventSource, user: &UserId, webhook: WebhookId) -> Result<Event, EventError> {
         let kind = EventKind::WebhookFailing;
         Event::new(
             EventId::derive(kind, &[&webhook, &self.since, &self.stage.name()]),
             source,
             kind,
             self.reached_at,
-            EventSubject::Person(person.clone()),
-            Some(person.clone()),
+            EventSubject::Person(user.clone()),
+            Some(user.clone()),
             EventData::new()
                 .text("webhook_id", webhook)
                 .time("failing_since", self.since)

@@ -167,10 +167,10 @@ impl Webhook {
 
     /// Returns the next version of the webhook, with these settings.
     #[must_use]
-    pub fn with_settings(self, terms: WebhookSettings) -> Self {
+    pub fn with_settings(self, settings: WebhookSettings) -> Self {
         Self {
             version: self.version.saturating_add(1),
-            terms,
+            terms: settings,
             ..self
         }
     }

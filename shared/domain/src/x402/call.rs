@@ -65,8 +65,8 @@ impl Metadata {
 
     /// Parses the fields of `metadata` except [`Metadata::TARGET`]. Null fields count as absent. `path` is the JSON
     /// Pointer of the object, for the validation errors.
-    pub fn parse(members: &Map<String, Value>, path: &str) -> Result<Self, Vec<ValidationError>> {
-        let said = members
+    pub fn parse(fields: &Map<String, Value>, path: &str) -> Result<Self, Vec<ValidationError>> {
+        let said = fields
             .iter()
             .filter(|(name, value)| *name != Self::TARGET && !value.is_null());
         let kept: Map<String, Value> = said.map(|(name, value)| (name.clone(), value.clone())).collect();

@@ -12,13 +12,13 @@ use std::fmt;
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// Computes the fingerprint of a payment request from the agent's request (`asked`) and the payment requirements
+    /// Computes the fingerprint of a payment request from the agent's request (`request`) and the payment requirements
     /// that would be signed. The provider's other payment requirements are omitted, because they may differ from call
     /// to call.
-    pub fn for_payment(asked: &Self, network: Network, offer: &Offer) -> Self {
+    pub fn for_payment(request: &Self, network: Network, offer: &Offer) -> Self {
         let (token, pay_to) = (network.token().address, offer.pay_to());
         let terms = [
-            asked.0.as_slice(),
+            request.0.as_slice(),
             SCHEME.as_bytes(),
             &network.chain_id().to_be_bytes(),
             token.as_slice(),
@@ -28,13 +28,16 @@ impl Fingerprint {
         Self::domain_hash(b"payment\0", &terms.concat())
     }
 
-    /// Computes the fingerprint of a request body in RFC 8785 form, without the fields in `leave_out`. Null fields of
+    /// Computes the fingerprint of a request body in RFC 8785 form, without the fields in `excluded_fields`. Null fields of
     /// the body and of the call description are also omitted.
     ///
     /// RFC 8785 writes numbers as IEEE doubles, so different integers above 2^53 would become equal. Therefore a
     /// request with such a number is hashed as `serde_json` serializes it, which keeps the numbers distinct.
-    pub fn for_request(body: &Value, leave_out: &[&str]) -> Self {
-        let asked = RequestBody { body, leave_out };
+    pub fn for_request(body: &Value, excluded_fields: &[&str]) -> Self {
+        let asked = RequestBody {
+            body,
+            leave_out: excluded_fields,
+        };
         // Serializing a value into a vector can't fail.
         let plain = || serde_json::to_vec(&asked).unwrap_or_default();
         let canonical = if asked.any_value(has_unsafe_integer) {

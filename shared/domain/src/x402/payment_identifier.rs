@@ -35,9 +35,9 @@ fn object_fields(value: &RawValue) -> Option<Members<'_>> {
     serde_json::from_str(value.get()).ok()
 }
 
-fn with_field<'a>(mut members: Members<'a>, name: &str, value: &'a RawValue) -> Option<Box<RawValue>> {
-    members.insert(name.to_owned(), value);
-    to_raw_value(&members).ok()
+fn with_field<'a>(mut fields: Members<'a>, name: &str, value: &'a RawValue) -> Option<Box<RawValue>> {
+    fields.insert(name.to_owned(), value);
+    to_raw_value(&fields).ok()
 }
 
 #[cfg(test)]

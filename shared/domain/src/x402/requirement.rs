@@ -112,8 +112,11 @@ pub enum NoOfferReason {
 }
 
 impl NoOfferReason {
-    const fn with_errors(self, problems: Vec<ValidationError>) -> NoOffer {
-        NoOffer { reason: self, problems }
+    const fn with_errors(self, errors: Vec<ValidationError>) -> NoOffer {
+        NoOffer {
+            reason: self,
+            problems: errors,
+        }
     }
 }
 
@@ -230,7 +233,11 @@ impl<'a> Requirement<'a> {
     /// Reads a single payment requirements object. The name of the price field shows the version. If both price fields
     /// are present, for readers of either version, both must contain the same price. The version is then `x402Version`
     /// or, without `x402Version`, the version of the network name.
-    fn parse_single(value: &'a Value, mut fields: Fields<'a>, stated: Option<X402Version>) -> Result<Self, NoOffer> {
+    fn parse_single(
+        value: &'a Value,
+        mut fields: Fields<'a>,
+        x402_version: Option<X402Version>,
+    ) -> Result<Self, NoOffer> {
         let [v1, v2] = X402Version::ALL.map(|version| fields.non_null_field(version.price_field_name()));
         let is_ambiguous = v1.is_some() && v2.is_some() && v1 != v2;
         let version = match (v1, v2) {
@@ -240,7 +247,7 @@ impl<'a> Requirement<'a> {
                 if is_ambiguous {
                     fields.add_error("amount", "must be equal to `maxAmountRequired`");
                 }
-                stated.unwrap_or_else(|| X402Version::for_network_name(fields.non_null_field("network")))
+                x402_version.unwrap_or_else(|| X402Version::for_network_name(fields.non_null_field("network")))
             }
             (None, None) => {
                 fields.add_error(
@@ -250,7 +257,7 @@ impl<'a> Requirement<'a> {
                 X402Version::V2
             }
         };
-        if stated.is_some_and(|stated| stated != version) {
+        if x402_version.is_some_and(|stated| stated != version) {
             fields.add_error(
                 "x402Version",
                 format!(

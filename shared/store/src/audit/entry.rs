@@ -131,10 +131,10 @@ impl AuditEntry {
     /// Adds a copy of the row for the affected user, without the actor's address and user agent. A user's own action
     /// gets no copy.
     #[must_use]
-    pub fn with_copy_for_user(self, person: Option<&UserId>) -> Self {
+    pub fn with_copy_for_user(self, user: Option<&UserId>) -> Self {
         let partition =
             |person: &UserId| key::notification_partition(&self.line.actor, person).zip(Some(person.clone()));
-        let told = person.and_then(partition).map(|(partition, person)| {
+        let told = user.and_then(partition).map(|(partition, person)| {
             let mut item = self.item.clone();
             item.retain(|name, _| !["ip", "ua"].contains(&name.as_str()));
             item.insert("pk".to_owned(), encode_text(&partition));
@@ -176,7 +176,7 @@ impl AuditEntry {
 }
 
 impl Line {
-    fn log_line(&self, told: Option<&UserId>, sha256: &Fingerprint) {
+    fn log_line(&self, user: Option<&UserId>, sha256: &Fingerprint) {
         let Self {
             id,
             kind,
@@ -195,7 +195,7 @@ impl Line {
             kind,
             person = person.map(tracing::field::display),
             operator.name = operator.map(tracing::field::display),
-            told = told.map(tracing::field::display),
+            told = user.map(tracing::field::display),
             agent.id = agent.as_deref(),
             service.id = service.as_deref(),
             error = error.as_deref(),

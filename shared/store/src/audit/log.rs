@@ -60,17 +60,17 @@ impl AuditLog {
         Ok(())
     }
 
-    /// Runs `work` and returns its result. If `work` fails and `refused` returns a record for the error, adds the
+    /// Runs `work` and returns its result. If `work` fails and `audit_record` returns a record for the error, adds the
     /// record before the error is returned. If the record can't be added, returns the error of adding it, so that no
     /// recorded rejection is returned without its row.
     pub async fn audit_rejection<T>(
         &self,
         work: impl Future<Output = Result<T>>,
-        refused: impl FnOnce(&Error) -> Result<Option<AuditRecord>>,
+        audit_record: impl FnOnce(&Error) -> Result<Option<AuditRecord>>,
     ) -> Result<T> {
         let result = work.await;
         if let Err(error) = &result
-            && let Some(record) = refused(error)?
+            && let Some(record) = audit_record(error)?
         {
             self.add_row(&record).await?;
         }
@@ -97,7 +97,7 @@ impl AuditLog {
         &self,
         scope: &AuditScope,
         filter: AuditFilter,
-        slice: PageRequest<Uuid>,
+        page_request: PageRequest<Uuid>,
     ) -> Result<Page<AuditRow, Uuid>> {
         let keep = |row: &AuditRow| {
             let is_earlier = filter.from.is_some_and(|from| row.record.at < from);
@@ -110,8 +110,8 @@ impl AuditLog {
         // The newest row of the page is before `to`.
         let end = filter.to.map(|to| AuditId::first_at(to).uuid());
         let slice = PageRequest {
-            before: slice.before.into_iter().chain(end).min(),
-            ..slice
+            before: page_request.before.into_iter().chain(end).min(),
+            ..page_request
         };
         let is_filtered = filter != AuditFilter::default();
         let place = |row: &AuditRow| row.record.id.uuid();

@@ -95,23 +95,23 @@ impl Head {
 impl CatalogTable {
     /// Reads the catalog from the object, or by a scan if reading the object fails. The catalog has at least this
     /// version. Adds the probe results.
-    pub(crate) async fn read_edition(&self, version: u64, sightings: ProbeSummary) -> Result<CatalogVersion> {
+    pub(crate) async fn read_edition(&self, version: u64, summary: ProbeSummary) -> Result<CatalogVersion> {
         let (version, services) = match self.read_object_or_log(version).await {
             Some(found) => found,
             None => (version, self.read_services().await?),
         };
-        let shown = services.into_iter().map(|service| sightings.with_probe_labels(service));
+        let shown = services.into_iter().map(|service| summary.with_probe_labels(service));
         Ok(CatalogVersion {
             version,
             catalog: Catalog::new(shown.collect()),
-            sightings,
+            sightings: summary,
         })
     }
 
-    /// Reads the services in the object, and the object's version. Returns `None` if the version is below `least` or
+    /// Reads the services in the object, and the object's version. Returns `None` if the version is below `min_version` or
     /// the object can't be read.
-    async fn read_object_or_log(&self, least: u64) -> Option<(u64, Vec<Service>)> {
-        let told = match timeout(PATIENCE, self.read_object(least)).await {
+    async fn read_object_or_log(&self, min_version: u64) -> Option<(u64, Vec<Service>)> {
+        let told = match timeout(PATIENCE, self.read_object(min_version)).await {
             Ok(Ok(found)) => return found,
             Ok(Err(error)) => error,
             Err(late) => Error::internal(READING, late),
@@ -120,12 +120,12 @@ impl CatalogTable {
         None
     }
 
-    async fn read_object(&self, least: u64) -> Result<Option<(u64, Vec<Service>)>> {
+    async fn read_object(&self, min_version: u64) -> Result<Option<(u64, Vec<Service>)>> {
         let mut lost: Option<Head> = None;
         for _ in 0..ATTEMPTS {
             let item = self.get_item(key::OBJECT.to_owned()).await?;
             let head = item.map(|item| self.read_head(&item)).transpose()?;
-            let Some(head) = head.filter(|head| head.version >= least) else {
+            let Some(head) = head.filter(|head| head.version >= min_version) else {
                 return Ok(None);
             };
             // Chunks are removed only after a newer head was written. If the head has not changed, the chunks are lost.
@@ -275,8 +275,8 @@ fn decompress_services(packed: &[u8]) -> Result<Vec<Item>> {
     services.ok_or_else(|| damaged_error("one of it is no item"))
 }
 
-fn damaged_error(words: &'static str) -> Error {
-    Error::internal("using the catalog's object", Fault::new(words))
+fn damaged_error(message: &'static str) -> Error {
+    Error::internal("using the catalog's object", Fault::new(message))
 }
 
 fn catalog_too_large_error() -> Error {

@@ -37,9 +37,9 @@ pub struct ProbeSummary {
 
 impl ProbeSummary {
     /// Creates the summary of these services' probe records.
-    pub fn summarize<'a>(probed: impl IntoIterator<Item = (&'a Service, &'a ProbeRecord)>) -> Self {
+    pub fn summarize<'a>(probed_services: impl IntoIterator<Item = (&'a Service, &'a ProbeRecord)>) -> Self {
         let mut seen = Self::default();
-        for (service, record) in probed {
+        for (service, record) in probed_services {
             for operation in &service.operations {
                 let list = match record.availability(operation) {
                     Availability::PaidX402 => &mut seen.paid,
@@ -122,12 +122,12 @@ impl CatalogTable {
     }
 
     /// Stores the summary.
-    pub async fn put_probe_summary(&self, seen: &ProbeSummary) -> Result<()> {
+    pub async fn put_probe_summary(&self, summary: &ProbeSummary) -> Result<()> {
         let list = |tokens: &[Token]| AttributeValue::B(Blob::new(tokens.as_flattened()));
         let item = Draft::with_partition_key(key::SIGHTINGS.to_owned())
-            .with_value(PAID, list(&seen.paid))
-            .with_value(FREE, list(&seen.free))
-            .with_value(PASSED, list(&seen.passed));
+            .with_value(PAID, list(&summary.paid))
+            .with_value(FREE, list(&summary.free))
+            .with_value(PASSED, list(&summary.passed));
         let put = self.db.put_item().table_name(&*self.table);
         let put = put.set_item(Some(item.into_item())).send().await;
         put.map_err(store_error("writing the results of probes")).map(|_| ())

@@ -80,10 +80,10 @@ pub(crate) fn throttling_pause() -> Duration {
     Duration::from_millis(SHORTEST_MILLIS.saturating_add(random_up_to(SPREAD_MILLIS)))
 }
 
-/// Returns a random number from zero to `most`, not for security purposes. The SDK's own backoff uses the same
+/// Returns a random number from zero to `max`, not for security purposes. The SDK's own backoff uses the same
 /// thread-local generator, so a simulation that seeds the generator reproduces all pauses.
-fn random_up_to(most: u64) -> u64 {
-    fastrand::u64(..=most)
+fn random_up_to(max: u64) -> u64 {
+    fastrand::u64(..=max)
 }
 
 #[cfg(test)]

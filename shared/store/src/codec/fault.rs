@@ -17,8 +17,8 @@ pub struct Fault(String);
 
 impl Fault {
     /// Creates a fault from this text.
-    pub(crate) fn new(words: impl Into<String>) -> Self {
-        Self(words.into())
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
     }
 
     /// Converts an SDK error, without the request and the response.

@@ -126,10 +126,10 @@ impl Key {
         Self::new(PLACES.to_owned(), ONLY)
     }
 
-    /// The key of the last block that was searched for outflows. Reconcile divides the wallets into `of` groups;
+    /// The key of the last block that was searched for outflows. Reconcile divides the wallets into `count` groups;
     /// `index` is the group.
-    pub(crate) fn outflow_checkpoint(index: u8, of: u8) -> Self {
-        Self::new(PLACES.to_owned(), format!("{OUTFLOW_PLACES}{index}#{of}"))
+    pub(crate) fn outflow_checkpoint(index: u8, count: u8) -> Self {
+        Self::new(PLACES.to_owned(), format!("{OUTFLOW_PLACES}{index}#{count}"))
     }
 
     /// The key of the checkpoint of balance checks: the agent whose wallet was checked last.
@@ -193,27 +193,27 @@ impl Key {
 
     /// The key of a user's record: the identity at the issuer, and the time at which all sessions of the user were last
     /// ended.
-    pub(crate) fn user(person: &UserId) -> Self {
-        Self::new(user_partition(person), ONLY)
+    pub(crate) fn user(user: &UserId) -> Self {
+        Self::new(user_partition(user), ONLY)
     }
 
-    pub(crate) fn session(person: &UserId, session: &SessionId) -> Self {
-        Self::new(user_partition(person), format!("{SESSIONS}{session}"))
+    pub(crate) fn session(user: &UserId, session: &SessionId) -> Self {
+        Self::new(user_partition(user), format!("{SESSIONS}{session}"))
     }
 
     /// The key of the list of a user's policy templates.
-    pub(crate) fn templates(person: &UserId) -> Self {
-        Self::new(user_partition(person), "TEMPLATES")
+    pub(crate) fn templates(user: &UserId) -> Self {
+        Self::new(user_partition(user), "TEMPLATES")
     }
 
     /// The key of a policy template's version. Version numbers are unique among all templates of a user.
-    pub(crate) fn template(person: &UserId, version: u64) -> Self {
-        Self::new(user_partition(person), format!("TEMPLATE#{version:020}"))
+    pub(crate) fn template(user: &UserId, version: u64) -> Self {
+        Self::new(user_partition(user), format!("TEMPLATE#{version:020}"))
     }
 
     /// The key of a webhook. Each webhook occupies one of its owner's slots.
-    pub(crate) fn webhook(person: &UserId, slot: u8) -> Self {
-        Self::new(webhooks::webhooks_partition(person), slot.to_string())
+    pub(crate) fn webhook(user: &UserId, slot: u8) -> Self {
+        Self::new(webhooks::webhooks_partition(user), slot.to_string())
     }
 
     pub(crate) fn webhook_secret(webhook: WebhookId, secret: WebhookSecretId) -> Self {
@@ -235,49 +235,49 @@ impl Key {
     }
 
     /// The key of the marker that a delivery waits for its next attempt.
-    pub(crate) fn waiting_delivery(person: &UserId, id: DeliveryId) -> Self {
-        Self::new(webhooks::waiting_deliveries_partition(person), id.to_string())
+    pub(crate) fn waiting_delivery(user: &UserId, id: DeliveryId) -> Self {
+        Self::new(webhooks::waiting_deliveries_partition(user), id.to_string())
     }
 
     /// The key of a delivery's long pause.
-    pub(crate) fn pause(person: &UserId, ends_at: Timestamp, id: DeliveryId) -> Self {
+    pub(crate) fn pause(user: &UserId, ends_at: Timestamp, id: DeliveryId) -> Self {
         Self::new(
-            webhooks::pauses_partition(notices::recipient_shard(person)),
+            webhooks::pauses_partition(notices::recipient_shard(user)),
             format!("{ends_at}#{id}"),
         )
     }
 
     /// The key of a user's notification settings.
-    pub(crate) fn notification_settings(person: &UserId) -> Self {
+    pub(crate) fn notification_settings(user: &UserId) -> Self {
         Self::new(
-            notices::recipients_partition(notices::recipient_shard(person)),
-            person.as_str(),
+            notices::recipients_partition(notices::recipient_shard(user)),
+            user.as_str(),
         )
     }
 
     /// The key of a stored URL: an incoming webhook to which a user's notifications are posted.
-    pub(crate) fn notification_url(person: &UserId, url: NoticeUrlId) -> Self {
-        Self::new(format!("U#{person}"), url.to_string())
+    pub(crate) fn notification_url(user: &UserId, url: NoticeUrlId) -> Self {
+        Self::new(format!("U#{user}"), url.to_string())
     }
 
     /// The key of the marker that a channel can no longer deliver messages.
-    pub(crate) fn ended_channel(person: &UserId, channel: NoticeChannel) -> Self {
-        Self::new(notices::ended_channels_partition(person), channel.name())
+    pub(crate) fn ended_channel(user: &UserId, channel: NoticeChannel) -> Self {
+        Self::new(notices::ended_channels_partition(user), channel.name())
     }
 
     /// The key of the time from which a channel's next message may be sent.
-    pub(crate) fn notification_pace(person: &UserId, channel: NoticeChannel) -> Self {
-        Self::new(format!("F#{}#{person}", channel.name()), ONLY)
+    pub(crate) fn notification_pace(user: &UserId, channel: NoticeChannel) -> Self {
+        Self::new(format!("F#{}#{user}", channel.name()), ONLY)
     }
 
     /// The key of an event that waits to be sent on a channel.
-    pub(crate) fn waiting_notification(person: &UserId, channel: NoticeChannel, key: &str) -> Self {
-        Self::new(notices::waiting_events_partition(person, channel), key)
+    pub(crate) fn waiting_notification(user: &UserId, channel: NoticeChannel, key: &str) -> Self {
+        Self::new(notices::waiting_events_partition(user, channel), key)
     }
 
     /// The key of the marker that an event was sent on a channel, or need not be sent.
-    pub(crate) fn sent_notification(person: &UserId, channel: NoticeChannel, key: &str) -> Self {
-        Self::new(format!("T#{}#{person}", channel.name()), key)
+    pub(crate) fn sent_notification(user: &UserId, channel: NoticeChannel, key: &str) -> Self {
+        Self::new(format!("T#{}#{user}", channel.name()), key)
     }
 
     /// The key of a service's verified payees, in the usage table.
@@ -347,11 +347,11 @@ pub(crate) fn audit_partition(actor: &Actor) -> String {
 /// The partition of the copy of an audit row that informs a user of an operator's action or of reconcile's finding.
 /// Each function that writes such copies has its own partition. `None` for actions of users and rules, which have no
 /// copy.
-pub(crate) fn notification_partition(actor: &Actor, person: &UserId) -> Option<String> {
+pub(crate) fn notification_partition(actor: &Actor, user: &UserId) -> Option<String> {
     match actor {
         Actor::Person { .. } | Actor::Rule { .. } => None,
-        Actor::Operator(_) => Some(format!("O#{person}")),
-        Actor::Reconcile => Some(format!("W#{person}")),
+        Actor::Operator(_) => Some(format!("O#{user}")),
+        Actor::Reconcile => Some(format!("W#{user}")),
     }
 }
 
@@ -391,8 +391,8 @@ pub(crate) fn parse_session(sk: &str) -> Option<SessionId> {
     SessionId::parse(sk.strip_prefix(SESSIONS)?)
 }
 
-pub(crate) fn user_partition(person: &UserId) -> String {
-    format!("PERSON#{person}")
+pub(crate) fn user_partition(user: &UserId) -> String {
+    format!("PERSON#{user}")
 }
 
 /// The partition of a window. Each window has its own partition, so that a busy window does not slow down others.
@@ -701,8 +701,8 @@ pub(crate) mod webhooks {
     use super::{UserId, WebhookId};
     use purser_domain::Webhook;
 
-    pub(crate) fn webhooks_partition(person: &UserId) -> String {
-        format!("P#{person}")
+    pub(crate) fn webhooks_partition(user: &UserId) -> String {
+        format!("P#{user}")
     }
 
     /// Parses the slot from a webhook's sort key.
@@ -716,13 +716,13 @@ pub(crate) mod webhooks {
     }
 
     /// The partition of a user's deliveries that wait for their next attempt.
-    pub(crate) fn waiting_deliveries_partition(person: &UserId) -> String {
-        format!("W#{person}")
+    pub(crate) fn waiting_deliveries_partition(user: &UserId) -> String {
+        format!("W#{user}")
     }
 
     /// The partition of long pauses. Each shard of users has its own partition.
-    pub(crate) fn pauses_partition(part: char) -> String {
-        format!("N#{part}")
+    pub(crate) fn pauses_partition(shard: char) -> String {
+        format!("N#{shard}")
     }
 
     pub(crate) fn deliveries_partition(webhook: WebhookId) -> String {
@@ -740,18 +740,18 @@ pub(crate) mod notices {
         format!("R#{shard}")
     }
 
-    pub(crate) fn recipient_shard(person: &UserId) -> char {
-        person.as_str().chars().next().unwrap_or('0')
+    pub(crate) fn recipient_shard(user: &UserId) -> char {
+        user.as_str().chars().next().unwrap_or('0')
     }
 
     /// The partition of a user's channels that can no longer deliver messages.
-    pub(crate) fn ended_channels_partition(person: &UserId) -> String {
-        format!("X#{person}")
+    pub(crate) fn ended_channels_partition(user: &UserId) -> String {
+        format!("X#{user}")
     }
 
     /// The partition of the events that wait to be sent on a channel.
-    pub(crate) fn waiting_events_partition(person: &UserId, channel: NoticeChannel) -> String {
-        format!("Q#{}#{person}", channel.name())
+    pub(crate) fn waiting_events_partition(user: &UserId, channel: NoticeChannel) -> String {
+        format!("Q#{}#{user}", channel.name())
     }
 }
 

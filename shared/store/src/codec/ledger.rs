@@ -47,19 +47,19 @@ const READING: &str = "reading the ledger";
 pub(crate) async fn get_all_items(
     db: &Client,
     table: &str,
-    mut wanted: Vec<Item>,
+    mut keys: Vec<Item>,
     consistent: bool,
     operation: &'static str,
 ) -> Result<Vec<Item>> {
     /// The maximum number of keys in one `BatchGetItem` (API reference).
     const BATCH: usize = 100;
-    let mut found = Vec::with_capacity(wanted.len());
+    let mut found = Vec::with_capacity(keys.len());
     let mut pauses = 0_u32;
-    while !wanted.is_empty() {
-        let rest = wanted.split_off(wanted.len().min(BATCH));
-        let asked = wanted.len();
+    while !keys.is_empty() {
+        let rest = keys.split_off(keys.len().min(BATCH));
+        let asked = keys.len();
         let batch = KeysAndAttributes::builder()
-            .set_keys(Some(wanted))
+            .set_keys(Some(keys))
             .consistent_read(consistent);
         let batch = batch.build().map_err(|error| Error::internal(operation, error))?;
         let request = HashMap::from([(table.to_owned(), batch)]);
@@ -68,12 +68,12 @@ pub(crate) async fn get_all_items(
         found.extend(answer.responses.into_iter().flat_map(HashMap::into_values).flatten());
         // DynamoDB returns keys as unprocessed, instead of a throttling error, if they exceed the table's throughput.
         let left = answer.unprocessed_keys.into_iter().flat_map(HashMap::into_values);
-        wanted = left.flat_map(|left| left.keys).collect();
+        keys = left.flat_map(|left| left.keys).collect();
         // A round that made progress does not count towards the maximum.
-        if wanted.len() < asked {
+        if keys.len() < asked {
             pauses = 0;
         }
-        if !wanted.is_empty() {
+        if !keys.is_empty() {
             if pauses >= THROTTLING_PAUSES {
                 return Err(Error::temporarily_unavailable(
                     operation,
@@ -83,7 +83,7 @@ pub(crate) async fn get_all_items(
             pauses = pauses.saturating_add(1);
             tokio::time::sleep(throttling_pause()).await;
         }
-        wanted.extend(rest);
+        keys.extend(rest);
     }
     Ok(found)
 }

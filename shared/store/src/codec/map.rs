@@ -171,11 +171,11 @@ pub(crate) fn read_probe(value: &AttributeValue) -> Option<(OperationUuid, Probe
 }
 
 /// The attribute for the kind is absent for [`AskingKind::ApprovalRequired`].
-fn write_asking_rule(asking: &AskingLimit) -> Draft {
-    let kind = Some(&asking.kind).filter(|kind| **kind != AskingKind::ApprovalRequired);
+fn write_asking_rule(limit: &AskingLimit) -> Draft {
+    let kind = Some(&limit.kind).filter(|kind| **kind != AskingKind::ApprovalRequired);
     Draft::new_map()
-        .with_optional("id", asking.rule.as_ref())
-        .with("above", &asking.above)
+        .with_optional("id", limit.rule.as_ref())
+        .with("above", &limit.above)
         .with_optional("kind", kind)
 }
 

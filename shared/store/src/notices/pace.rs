@@ -12,9 +12,9 @@ const KEPT_SECS: u64 = 7 * 86_400;
 
 impl WebhooksTable {
     /// Reads the record of a channel, strongly consistent.
-    pub async fn read_notification_pace(&self, person: &UserId, channel: NoticeChannel) -> Result<NotificationPace> {
+    pub async fn read_notification_pace(&self, user: &UserId, channel: NoticeChannel) -> Result<NotificationPace> {
         let item = self
-            .get_item(&Key::notification_pace(person, channel), "reading the pace of notices")
+            .get_item(&Key::notification_pace(user, channel), "reading the pace of notices")
             .await?;
         let Some(item) = item else {
             return Ok(NotificationPace::default());
@@ -26,7 +26,7 @@ impl WebhooksTable {
     /// is stored. Returns whether the version was stored.
     pub async fn put_notification_pace(
         &self,
-        person: &UserId,
+        user: &UserId,
         channel: NoticeChannel,
         pace: &NotificationPace,
         now: Timestamp,
@@ -34,7 +34,7 @@ impl WebhooksTable {
         let put = put_version_request(
             &self.db,
             &self.table,
-            write_pace(person, channel, pace, now),
+            write_pace(user, channel, pace, now),
             pace.version.saturating_sub(1),
         );
         was_applied(put.send().await, "writing the pace of notices")
@@ -45,7 +45,7 @@ fields! {
     NotificationPace { version: "ver", next_at: "next", failed: "failed", place: "place" optional, waker: "waker" optional }
 }
 
-pub(crate) fn write_pace(person: &UserId, channel: NoticeChannel, pace: &NotificationPace, now: Timestamp) -> Item {
-    let row = Draft::new(&Key::notification_pace(person, channel)).with_fields(pace);
+pub(crate) fn write_pace(user: &UserId, channel: NoticeChannel, pace: &NotificationPace, now: Timestamp) -> Item {
+    let row = Draft::new(&Key::notification_pace(user, channel)).with_fields(pace);
     row.with("ttl", &now.secs().saturating_add(KEPT_SECS)).into_item()
 }

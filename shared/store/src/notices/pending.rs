@@ -39,20 +39,22 @@ impl WebhooksTable {
     /// in the queue now.
     pub async fn enqueue_notification(
         &self,
-        person: &UserId,
+        user: &UserId,
         channel: NoticeChannel,
-        waiting: &Waiting,
+        notification: &Waiting,
         now: Timestamp,
     ) -> Result<bool> {
-        let row = Draft::new(&Key::waiting_notification(person, channel, &waiting.key))
-            .with("event", &waiting.event.to_json().to_string())
+        let row = Draft::new(&Key::waiting_notification(user, channel, &notification.key))
+            .with("event", &notification.event.to_json().to_string())
             .with("ttl", &now.secs().saturating_add(KEPT_SECS));
         let is_new = self
             .put_item(row.into_item())
             .condition_expression("attribute_not_exists(pk)");
         let is_untold = ConditionCheckBuilder::default()
             .table_name(&*self.table)
-            .set_key(Some(Key::sent_notification(person, channel, &waiting.key).attributes()))
+            .set_key(Some(
+                Key::sent_notification(user, channel, &notification.key).attributes(),
+            ))
             .condition_expression("attribute_not_exists(pk)");
         let mut transaction = Transaction::new();
         transaction.add_put(Role::Waiting, is_new)?;
@@ -67,19 +69,15 @@ impl WebhooksTable {
     /// consistent. An unreadable event is returned as an error and does not affect the others.
     pub async fn read_waiting_notifications(
         &self,
-        person: &UserId,
+        user: &UserId,
         channel: NoticeChannel,
         limit: u32,
     ) -> Result<Vec<(String, Result<Event>)>> {
-        let answer = Query::new(
-            &self.db,
-            &self.table,
-            notices::waiting_events_partition(person, channel),
-        )
-        .consistent()
-        .limit(limit)
-        .send("reading pending notices")
-        .await?;
+        let answer = Query::new(&self.db, &self.table, notices::waiting_events_partition(user, channel))
+            .consistent()
+            .limit(limit)
+            .send("reading pending notices")
+            .await?;
         let read = |item| (key::sort_key_text(item).to_owned(), self.read_waiting_event(item));
         Ok(answer.items().iter().map(read).collect())
     }
@@ -88,7 +86,7 @@ impl WebhooksTable {
     /// again.
     pub async fn remove_waiting_notifications(
         &self,
-        person: &UserId,
+        user: &UserId,
         channel: NoticeChannel,
         keys: &[String],
         now: Timestamp,
@@ -96,10 +94,10 @@ impl WebhooksTable {
         for keys in keys.chunks(AT_ONCE) {
             let mut transaction = Transaction::new();
             for key in keys {
-                transaction.add_put_without_item(Role::Told, self.put_sent_notification(person, channel, key, now))?;
+                transaction.add_put_without_item(Role::Told, self.put_sent_notification(user, channel, key, now))?;
                 transaction.add_delete(
                     Role::Waiting,
-                    self.item_deletion(&Key::waiting_notification(person, channel, key)),
+                    self.item_deletion(&Key::waiting_notification(user, channel, key)),
                 )?;
             }
             // The transaction has no conditions, so no condition can fail.
@@ -108,8 +106,8 @@ impl WebhooksTable {
         Ok(())
     }
 
-    fn put_sent_notification(&self, person: &UserId, channel: NoticeChannel, key: &str, now: Timestamp) -> PutBuilder {
-        let row = Draft::new(&Key::sent_notification(person, channel, key));
+    fn put_sent_notification(&self, user: &UserId, channel: NoticeChannel, key: &str, now: Timestamp) -> PutBuilder {
+        let row = Draft::new(&Key::sent_notification(user, channel, key));
         self.put_item(row.with("ttl", &now.secs().saturating_add(KEPT_SECS)).into_item())
     }
 

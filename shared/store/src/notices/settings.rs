@@ -45,13 +45,13 @@ enum Role {
 
 impl WebhooksTable {
     /// Reads a user's notification settings, strongly consistent.
-    pub async fn read_notification_settings(&self, person: &UserId) -> Result<NotificationSettings> {
+    pub async fn read_notification_settings(&self, user: &UserId) -> Result<NotificationSettings> {
         let item = self
-            .get_item(&Key::notification_settings(person), "reading notices")
+            .get_item(&Key::notification_settings(user), "reading notices")
             .await?;
         match item {
             Some(item) => self.item_row(&item).read(),
-            None => Ok(NotificationSettings::new(person.clone())),
+            None => Ok(NotificationSettings::new(user.clone())),
         }
     }
 
@@ -59,12 +59,12 @@ impl WebhooksTable {
     /// settings is returned as an error and does not affect the others.
     pub async fn read_recipients(
         &self,
-        part: char,
+        shard: char,
         after: Option<&UserId>,
         limit: u32,
     ) -> Result<Vec<(UserId, Result<NotificationSettings>)>> {
         // `#` sorts before every id. DynamoDB does not allow an empty key.
-        let answer = Query::new(&self.db, &self.table, notices::recipients_partition(part))
+        let answer = Query::new(&self.db, &self.table, notices::recipients_partition(shard))
             .after(after.map_or("#", UserId::as_str))
             .limit(limit)
             .send("listing the recipients of notices")
@@ -78,17 +78,17 @@ impl WebhooksTable {
         read.collect()
     }
 
-    /// Stores the address that the issuer reported as verified at `said_at`, or removes the stored address if the
+    /// Stores the address that the issuer reported as verified at `signed_in_at`, or removes the stored address if the
     /// issuer reported none. Ignores the report if the stored report is newer. Returns whether the report was stored.
     pub async fn store_mail_address(
         &self,
-        person: &UserId,
+        user: &UserId,
         address: Option<&MailAddress>,
-        said_at: Timestamp,
+        signed_in_at: Timestamp,
     ) -> Result<bool> {
         const LATER: &str = "(attribute_not_exists(said) OR said < :at)";
-        let update = update_request(&self.db, &self.table, &Key::notification_settings(person))
-            .expression_attribute_values(":at", said_at.write());
+        let update = update_request(&self.db, &self.table, &Key::notification_settings(user))
+            .expression_attribute_values(":at", signed_in_at.write());
         let update = match address {
             Some(address) => update
                 .update_expression("SET mail = :mail, said = :at")
@@ -143,9 +143,9 @@ impl WebhooksTable {
     }
 
     /// Reads a user's encrypted URL, strongly consistent. Returns `None` if the URL was replaced or removed.
-    pub async fn read_notification_url(&self, person: &UserId, id: NoticeUrlId) -> Result<Option<Ciphertext>> {
+    pub async fn read_notification_url(&self, user: &UserId, id: NoticeUrlId) -> Result<Option<Ciphertext>> {
         let item = self
-            .get_item(&Key::notification_url(person, id), "reading the address of a channel")
+            .get_item(&Key::notification_url(user, id), "reading the address of a channel")
             .await?;
         item.map(|item| self.item_row(&item).get("c")).transpose()
     }
@@ -153,14 +153,14 @@ impl WebhooksTable {
     /// Records that a channel can no longer deliver messages.
     pub async fn record_ended_channel(
         &self,
-        person: &UserId,
+        user: &UserId,
         channel: NoticeChannel,
-        ended: &EndedChannel,
+        ended_channel: &EndedChannel,
     ) -> Result<()> {
         put_item(
             &self.db,
             &self.table,
-            write_ended(person, channel, ended),
+            write_ended(user, channel, ended_channel),
             "recording that a channel has ended",
         )
         .await
@@ -193,11 +193,11 @@ impl WebhooksTable {
     }
 
     /// Removes the marker of an ended channel, because the channel has delivered a message again.
-    pub async fn remove_ended_channel(&self, person: &UserId, channel: NoticeChannel) -> Result<()> {
+    pub async fn remove_ended_channel(&self, user: &UserId, channel: NoticeChannel) -> Result<()> {
         delete_item(
             &self.db,
             &self.table,
-            &Key::ended_channel(person, channel),
+            &Key::ended_channel(user, channel),
             "recording that a channel works",
         )
         .await
@@ -234,8 +234,8 @@ impl Fields for (SlackDestination, ChannelSettings) {
 
 stored_as_map! { NotificationPreferences, ChannelSettings, (SlackDestination, ChannelSettings) }
 
-pub(crate) fn write_ended(person: &UserId, channel: NoticeChannel, ended: &EndedChannel) -> Item {
-    Draft::new(&Key::ended_channel(person, channel))
-        .with_fields(ended)
+pub(crate) fn write_ended(user: &UserId, channel: NoticeChannel, ended_channel: &EndedChannel) -> Item {
+    Draft::new(&Key::ended_channel(user, channel))
+        .with_fields(ended_channel)
         .into_item()
 }

@@ -140,17 +140,17 @@ impl Ledger {
     async fn backfill_window(
         &self,
         agent: &Agent,
-        counting: &CountingRule<'_>,
+        rule: &CountingRule<'_>,
         catalog: &Catalog,
         now: Timestamp,
         pages: &PagesLeft,
     ) -> Result<()> {
-        let scope = counting.window_scope(agent.id);
+        let scope = rule.window_scope(agent.id);
         let mut backoff = Backoff::new();
         while let Some(totals) = self.get_item(&Key::window(scope)).await? {
-            let progress = self.read_progress(&totals, counting.period, &counting.coverage(), now)?;
+            let progress = self.read_progress(&totals, rule.period, &rule.coverage(), now)?;
             // If the rule was changed meanwhile, the caller reads the changed rule.
-            if progress.is_complete || progress.stamp != counting.rule.version {
+            if progress.is_complete || progress.stamp != rule.rule.version {
                 return Ok(());
             }
             if !pages.take_page() {
@@ -160,9 +160,7 @@ impl Ledger {
                 ));
             }
             let (position, cut) = (progress.position, progress.cut);
-            let mut page = self
-                .earlier_payments(agent.id, counting, catalog, position, cut)
-                .await?;
+            let mut page = self.earlier_payments(agent.id, rule, catalog, position, cut).await?;
             if progress.version.is_some() && !page.entries.is_empty() {
                 let keys: Vec<Key> = page
                     .entries
@@ -176,7 +174,7 @@ impl Ledger {
                 });
             }
             let is_last = page.next.is_none();
-            let transaction = self.count_page(scope, counting, &progress, &page)?;
+            let transaction = self.count_page(scope, rule, &progress, &page)?;
             match transaction.send_until_known(&self.db, &mut backoff).await? {
                 TransactionOutcome::Committed if is_last => return Ok(()),
                 TransactionOutcome::Committed => backoff = Backoff::new(),
@@ -262,33 +260,33 @@ impl Ledger {
         })
     }
 
-    /// Reads a page of settlements, newest first. Returns the payments after `cut` that the rule counts.
+    /// Reads a page of settlements, newest first. Returns the payments after `cutoff` that the rule counts.
     async fn earlier_payments(
         &self,
         agent: AgentId,
-        counting: &CountingRule<'_>,
+        rule: &CountingRule<'_>,
         catalog: &Catalog,
         position: Option<SettlementId>,
-        cut: Timestamp,
+        cutoff: Timestamp,
     ) -> Result<Page> {
         let settlements = self
             .read_settlements(agent, position.map(SettlementId::uuid), PAGE)
             .await?;
         let is_full = settlements.len() >= usize::try_from(PAGE).unwrap_or(usize::MAX);
         let oldest = settlements.last().map(|settlement| settlement.terms.id);
-        let next = oldest.filter(|oldest| is_full && oldest.authorized_at() > cut);
+        let next = oldest.filter(|oldest| is_full && oldest.authorized_at() > cutoff);
         let counts = |settlement: &&Settlement| {
             let service = settlement.terms.purchase().map(|purchase| purchase.service);
             // A payment to a service that is no longer in the catalog counts.
             let applies = service.is_some_and(|service| {
                 let service = catalog.find_by_id(service);
-                service.is_none_or(|service| counting.applies_to(&service.slug))
+                service.is_none_or(|service| rule.applies_to(&service.slug))
             });
-            applies && settlement.state != SettlementState::Expired && settlement.counted_at > cut
+            applies && settlement.state != SettlementState::Expired && settlement.counted_at > cutoff
         };
         let entries = settlements.iter().filter(counts).map(|settlement| Entry {
             at: settlement.counted_at,
-            amount: counting.counted.to_units(settlement.terms.amount),
+            amount: rule.counted.to_units(settlement.terms.amount),
             settlement: settlement.terms.id,
         });
         Ok(Page {
@@ -300,7 +298,7 @@ impl Ledger {
     fn count_page(
         &self,
         scope: WindowScope,
-        counting: &CountingRule<'_>,
+        rule: &CountingRule<'_>,
         progress: &Progress,
         page: &Page,
     ) -> Result<Transaction<()>> {
@@ -308,10 +306,10 @@ impl Ledger {
         let mut update = self
             .update_item(&Key::window(scope))
             .expression_attribute_names("#total", "total")
-            .expression_attribute_names("#horizon", eviction_watermark_name(counting.period))
+            .expression_attribute_names("#horizon", eviction_watermark_name(rule.period))
             .expression_attribute_values(":delta", delta.write())
-            .expression_attribute_values(":stamp", counting.rule.version.write())
-            .expression_attribute_values(":coverage", counting.coverage().write())
+            .expression_attribute_values(":stamp", rule.rule.version.write())
+            .expression_attribute_values(":coverage", rule.coverage().write())
             .expression_attribute_values(":cut", progress.cut.write())
             .expression_attribute_values(":one", 1_u32.write());
         // Every write of counted payments changes `ver`. This condition therefore ensures that the page matches the

@@ -67,12 +67,12 @@ struct Rows {
     end: Option<Uuid>,
 }
 
-const fn id_before(place: Uuid) -> Uuid {
-    Uuid::from_u128(place.as_u128().saturating_sub(1))
+const fn id_before(id: Uuid) -> Uuid {
+    Uuid::from_u128(id.as_u128().saturating_sub(1))
 }
 
-const fn id_after(place: Uuid) -> Uuid {
-    Uuid::from_u128(place.as_u128().saturating_add(1))
+const fn id_after(id: Uuid) -> Uuid {
+    Uuid::from_u128(id.as_u128().saturating_add(1))
 }
 
 impl Ledger {
@@ -151,13 +151,13 @@ impl Ledger {
         })
     }
 
-    /// Reads the agent's newest payments in this range, newest first. May return a few more than `most`. The newest
+    /// Reads the agent's newest payments in this range, newest first. May return a few more than `max_rows`. The newest
     /// `calls` payments include their provider calls.
     pub async fn read_payments_between(
         &self,
         agent: AgentId,
         range: LogRange,
-        most: usize,
+        max_rows: usize,
         calls: usize,
         is_consistent: bool,
     ) -> Result<PastPayments> {
@@ -168,7 +168,7 @@ impl Ledger {
                 ..range
             }),
         );
-        while let Some(range) = rest.filter(|_| payments.len() < most) {
+        while let Some(range) = rest.filter(|_| payments.len() < max_rows) {
             // A page of a DynamoDB query has at most one megabyte, which is about a thousand of these rows.
             let page = self
                 .read_rows_between(
@@ -335,10 +335,10 @@ fields! {
 }
 
 /// Encodes the row of a reverted confirmation.
-pub(crate) fn write_reverted_confirmation(taken_back: &ConfirmationReverted) -> Item {
-    Draft::new(&Key::decision(taken_back.agent, taken_back.transaction))
+pub(crate) fn write_reverted_confirmation(reversion: &ConfirmationReverted) -> Item {
+    Draft::new(&Key::decision(reversion.agent, reversion.transaction))
         .with("result", &DecisionResult::RevertConfirmation)
-        .with_fields(taken_back)
+        .with_fields(reversion)
         .into_item()
 }
 

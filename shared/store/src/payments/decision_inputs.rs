@@ -114,7 +114,7 @@ impl Ledger {
     pub async fn read_decision_inputs(
         &self,
         caller: impl Into<Reader<'_>>,
-        ask: &DecisionKeys,
+        keys: &DecisionKeys,
     ) -> Result<(Option<Agent>, DecisionInputs)> {
         let caller = caller.into();
         let agent = match caller {
@@ -124,8 +124,8 @@ impl Ledger {
         let mut backoff = Backoff::new();
         loop {
             // Boxed, because `join` copies a finished future, and the SDK's futures take kilobytes.
-            let rows = Box::pin(self.read_single_rows(agent, ask));
-            let (rows, day) = tokio::try_join!(rows, Box::pin(self.read_day_window(agent, ask)))?;
+            let rows = Box::pin(self.read_single_rows(agent, keys));
+            let (rows, day) = tokio::try_join!(rows, Box::pin(self.read_day_window(agent, keys)))?;
             let SingleRows {
                 agent,
                 record,
@@ -144,7 +144,7 @@ impl Ledger {
                 }
                 None => None,
             };
-            if service_state.is_some() || ask.service.is_none() {
+            if service_state.is_some() || keys.service.is_none() {
                 let inputs = DecisionInputs {
                     record,
                     approval,
@@ -213,12 +213,12 @@ impl Ledger {
         }))
     }
 
-    async fn read_single_rows(&self, id: AgentId, ask: &DecisionKeys) -> Result<SingleRows> {
+    async fn read_single_rows(&self, id: AgentId, decision_keys: &DecisionKeys) -> Result<SingleRows> {
         let agent = Key::agent(id);
-        let record = ask.key.map(|key| Key::idempotency(id, &key));
-        let approval = ask.approval.map(Key::approval);
-        let policy = ask.service.map(|service| Key::policy(id, service));
-        let freezes = ask.freezes.then(|| Key::freezes(key::freezes_copy(id)));
+        let record = decision_keys.key.map(|key| Key::idempotency(id, &key));
+        let approval = decision_keys.approval.map(Key::approval);
+        let policy = decision_keys.service.map(|service| Key::policy(id, service));
+        let freezes = decision_keys.freezes.then(|| Key::freezes(key::freezes_copy(id)));
         let keys = [
             Some(agent.clone()),
             record.clone(),
@@ -239,7 +239,7 @@ impl Ledger {
                 .map(|item| IdempotencyRecord::read_record(self.item_row(item)))
                 .transpose()?,
             approval: item_of(approval.as_ref())
-                .zip(ask.approval)
+                .zip(decision_keys.approval)
                 .map(|(item, id)| self.read_approval_item(id, item))
                 .transpose()?,
             policy: item_of(policy.as_ref())
@@ -251,8 +251,8 @@ impl Ledger {
         })
     }
 
-    async fn read_day_window(&self, agent: AgentId, ask: &DecisionKeys) -> Result<Option<(Window, RecentPayments)>> {
-        let Some(service) = ask.service else { return Ok(None) };
+    async fn read_day_window(&self, agent: AgentId, keys: &DecisionKeys) -> Result<Option<(Window, RecentPayments)>> {
+        let Some(service) = keys.service else { return Ok(None) };
         let scope = WindowScope::Day { agent, service };
         self.read_day_head(scope).await.map(Some)
     }

@@ -76,8 +76,8 @@ impl ApprovalSlot {
 impl Ledger {
     /// Creates the approval that a decision requires, or uses the open approval, and binds the idempotency key to the
     /// approval. The same transaction records the decision with the approval's id. A new approval expires at
-    /// `expires_at`, and is created only if fewer than `most` of the agent's approvals are pending. `carried` is the
-    /// granted approval that the request contains and that waives too few limits. With `carried`, the key may already
+    /// `expires_at`, and is created only if fewer than `max_waiting` of the agent's approvals are pending. `previous_approval` is the
+    /// granted approval that the request contains and that waives too few limits. With `previous_approval`, the key may already
     /// be bound to an earlier approval of the request.
     ///
     /// If several conditions fail, the first of the following determines the result: the key was used, the approval's
@@ -87,18 +87,18 @@ impl Ledger {
         &self,
         key: &Fingerprint,
         decision: &DecisionRecord,
-        carried: Option<ApprovalId>,
+        previous_approval: Option<ApprovalId>,
         expires_at: Timestamp,
-        most: u32,
+        max_waiting: u32,
     ) -> Result<EscalateResult> {
         let mut backoff = Backoff::new();
-        let mut place = match carried {
+        let mut place = match previous_approval {
             // Most escalated requests are new, so number 0 is tried without a read.
             None => ApprovalSlot::New(required_approval(decision, expires_at, 0)?, None),
             Some(_) => self.read_next_sequence(decision, expires_at).await?,
         };
         loop {
-            let transaction = self.escalation_transaction(key, decision, carried, &place, most)?;
+            let transaction = self.escalation_transaction(key, decision, previous_approval, &place, max_waiting)?;
             let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await?
             else {
                 return Ok(place.into_escalate_result());
@@ -142,11 +142,11 @@ impl Ledger {
         &self,
         key: &Fingerprint,
         decision: &DecisionRecord,
-        carried: Option<ApprovalId>,
-        place: &ApprovalSlot,
-        most: u32,
+        previous_approval: Option<ApprovalId>,
+        slot: &ApprovalSlot,
+        max_waiting: u32,
     ) -> Result<Transaction<Role>> {
-        let approval = place.approval();
+        let approval = slot.approval();
         let row = Draft::new(&Key::idempotency(decision.agent, key))
             .with_value("kind", encode_text(ESCALATE))
             .with("rh", &decision.fingerprint)
@@ -162,7 +162,7 @@ impl Ledger {
             .set_item(Some(write_decision(&decision)))
             .condition_expression("attribute_not_exists(pk)");
         let mut transaction = Transaction::new();
-        let key = match carried {
+        let key = match previous_approval {
             None => self.put_new_item(row),
             Some(_) => self
                 .put_item(row)
@@ -174,12 +174,12 @@ impl Ledger {
                 .expression_attribute_values(":id", approval.id.write()),
         };
         transaction.add_put(Role::Key, key)?;
-        if let ApprovalSlot::New(approval, ended) = place {
+        if let ApprovalSlot::New(approval, ended) = slot {
             transaction.add_put(Role::Approval, self.put_new_item(write_approval(approval)))?;
             if let Some(ended) = ended {
                 transaction.add_update(Role::Ended, self.end_approval(ended, approval.created_at))?;
             }
-            transaction.add_update(Role::Waiting, self.add_waiting_approval(approval, most))?;
+            transaction.add_update(Role::Waiting, self.add_waiting_approval(approval, max_waiting))?;
         }
         transaction.add_put(Role::Decision, record)?;
         Ok(transaction)
@@ -238,9 +238,9 @@ fn asking(decision: &DecisionRecord) -> &[AskingLimit] {
 }
 
 /// Returns whether an earlier attempt of this call, whose response was lost, bound the key.
-fn was_written_by_this_call(record: &IdempotencyRecord, decision: &DecisionRecord, place: &ApprovalSlot) -> bool {
+fn was_written_by_this_call(record: &IdempotencyRecord, decision: &DecisionRecord, slot: &ApprovalSlot) -> bool {
     matches!(record, IdempotencyRecord::Escalated { transaction, approval, .. }
-        if *transaction == decision.transaction && *approval == place.approval().id)
+        if *transaction == decision.transaction && *approval == slot.approval().id)
 }
 
 fn required_approval(decision: &DecisionRecord, expires_at: Timestamp, sequence: u32) -> Result<Approval> {

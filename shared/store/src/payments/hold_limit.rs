@@ -16,11 +16,11 @@ use std::{num::NonZeroU64, sync::Arc};
 pub struct HoldLimit(ChunkedCounter<AgentId, ()>);
 
 impl HoldLimit {
-    /// Creates the limit with counters in the throttle table. An agent may make `most` payments per period. The period
+    /// Creates the limit with counters in the throttle table. An agent may make `max_holds` payments per period. The period
     /// is as long as the longest authorization is valid.
-    pub fn new(db: Client, table: impl Into<Arc<str>>, most: u32, longest: Duration) -> Self {
-        let span = NonZeroU64::new(longest.secs()).unwrap_or(NonZeroU64::MIN);
-        Self(ChunkedCounter::new(db, table.into(), most, span))
+    pub fn new(db: Client, table: impl Into<Arc<str>>, max_holds: u32, max_duration: Duration) -> Self {
+        let span = NonZeroU64::new(max_duration.secs()).unwrap_or(NonZeroU64::MIN);
+        Self(ChunkedCounter::new(db, table.into(), max_holds, span))
     }
 
     /// Returns 429 until the period ends if the agent has reached the limit.

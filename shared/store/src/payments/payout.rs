@@ -82,12 +82,16 @@ impl Ledger {
 
     /// Reads the agent, its withdrawal address, the operators' freezes and the record of this idempotency key. Takes
     /// four read units in one round trip.
-    pub async fn read_withdrawal_inputs(&self, agent: AgentId, used: &Fingerprint) -> Result<StoredWithdrawalInputs> {
+    pub async fn read_withdrawal_inputs(
+        &self,
+        agent: AgentId,
+        idempotency_key: &Fingerprint,
+    ) -> Result<StoredWithdrawalInputs> {
         let keys = [
             Key::agent(agent),
             Key::withdrawal_record(agent),
             Key::freezes(key::freezes_copy(agent)),
-            Key::withdrawal_key(agent, used),
+            Key::withdrawal_key(agent, idempotency_key),
         ];
         let items = self.get_items(&keys).await?;
         let [record, address, freezes, used] = keys.map(|key| items.iter().find(|item| key.is_key_of(item)));

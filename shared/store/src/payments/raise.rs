@@ -32,30 +32,30 @@ enum Role {
 
 impl Ledger {
     /// Stores a request for a temporary limit increase under the next number, unless an earlier request is pending or
-    /// was rejected recently. Returns `TooMany` unless fewer than `most` of the agent's requests are pending.
+    /// was rejected recently. Returns `TooMany` unless fewer than `max_waiting` of the agent's requests are pending.
     pub async fn store_limit_increase_request(
         &self,
-        asked: &Approval,
-        raise: &LimitIncreaseRequest,
-        most: u32,
+        approval: &Approval,
+        increase: &LimitIncreaseRequest,
+        max_waiting: u32,
     ) -> Result<LimitIncreaseRequestResult> {
         let mut backoff = Backoff::new();
         loop {
-            let newest = self.read_newest_approval(asked.agent, &asked.fingerprint).await?;
+            let newest = self.read_newest_approval(approval.agent, &approval.fingerprint).await?;
             let number = match newest {
-                Some(newest) if newest.stands_for(raise, asked.created_at) => {
+                Some(newest) if newest.stands_for(increase, approval.created_at) => {
                     return Ok(LimitIncreaseRequestResult::Already(newest));
                 }
                 newest => next_number(newest.as_ref())?,
             };
             let asked = Approval {
-                id: ApprovalId::derive(asked.agent, &asked.fingerprint, number),
-                raise: Some(raise.clone()),
-                ..asked.clone()
+                id: ApprovalId::derive(approval.agent, &approval.fingerprint, number),
+                raise: Some(increase.clone()),
+                ..approval.clone()
             };
             let mut transaction = Transaction::new();
             transaction.add_put(Role::Approval, self.put_new_item(write_approval(&asked)))?;
-            transaction.add_update(Role::Waiting, self.add_waiting_approval(&asked, most))?;
+            transaction.add_update(Role::Waiting, self.add_waiting_approval(&asked, max_waiting))?;
             let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await?
             else {
                 return Ok(LimitIncreaseRequestResult::New(asked));

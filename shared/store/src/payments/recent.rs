@@ -199,21 +199,21 @@ pub(crate) fn remove_call(
 /// its other condition.
 pub(crate) fn add_recent_payment_to_update(
     update: UpdateBuilder,
-    remembered: &RecentUpdate,
+    recent_update: &RecentUpdate,
     sets: &[&str],
     condition: String,
 ) -> UpdateBuilder {
     let mut members = Vec::new();
-    let paid = remembered.at.write();
-    if let Some(CallMark { call, .. }) = remembered.call {
+    let paid = recent_update.at.write();
+    if let Some(CallMark { call, .. }) = recent_update.call {
         members.push((":call", recent_field_name(RecentKey::Call(call)), paid.clone()));
     }
-    if let Some(payee) = remembered.payee {
+    if let Some(payee) = recent_update.payee {
         members.push((":payee", recent_field_name(RecentKey::Payee(payee)), paid));
     }
-    if let Some((operation, prices)) = &remembered.prices {
+    if let Some((operation, prices)) = &recent_update.prices {
         let paid = PaidPrices {
-            at: remembered.at,
+            at: recent_update.at,
             prices: prices.clone(),
         };
         members.push((
@@ -225,7 +225,7 @@ pub(crate) fn add_recent_payment_to_update(
     let mut update = update.expression_attribute_names("#recent", RECENT);
     let mut sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
     let mut condition = condition;
-    if remembered.is_first {
+    if recent_update.is_first {
         let map = members.into_iter().map(|(_, name, value)| (name, value));
         sets.push("#recent = :recent".to_owned());
         condition.push_str(" AND attribute_not_exists(#recent)");
@@ -238,13 +238,13 @@ pub(crate) fn add_recent_payment_to_update(
                 .expression_attribute_names(path, name)
                 .expression_attribute_values(place, value);
         }
-        if let Some(not_after) = remembered.call.and_then(|mark| mark.not_after) {
+        if let Some(not_after) = recent_update.call.and_then(|mark| mark.not_after) {
             condition.push_str(" AND (attribute_not_exists(#recent.#call) OR #recent.#call <= :not_after)");
             update = update.expression_attribute_values(":not_after", not_after.write());
         }
     }
     let mut removed = Vec::new();
-    for (index, (key, at)) in remembered.forget.iter().enumerate() {
+    for (index, (key, at)) in recent_update.forget.iter().enumerate() {
         let path = format!("#old{index}");
         removed.push(format!("#recent.{path}"));
         if let RecentKey::Call(_) | RecentKey::Payee(_) = key {

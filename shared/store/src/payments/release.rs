@@ -42,10 +42,10 @@ impl Ledger {
     pub async fn release_hold(
         &self,
         settlement: &Settlement,
-        unusable: &UnusableAuthorization,
+        unusable_authorization: &UnusableAuthorization,
     ) -> Result<TransitionResult> {
         let terms = &settlement.terms;
-        if unusable.settlement_id() != terms.id {
+        if unusable_authorization.settlement_id() != terms.id {
             let words = Fault::new("the evidence is of another settlement");
             return Err(Error::internal(RELEASING, words));
         }
@@ -55,7 +55,9 @@ impl Ledger {
             let transaction = self.release_transaction(settlement, &counted_in).await?;
             let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await?
             else {
-                return Ok(TransitionResult::Done(settlement.clone().expire(unusable)));
+                return Ok(TransitionResult::Done(
+                    settlement.clone().expire(unusable_authorization),
+                ));
             };
             if let Some(item) = refusal.existing_item(Role::Settlement) {
                 return Ok(TransitionResult::Superseded(self.read_settlement_item(item)?));

@@ -149,25 +149,27 @@ impl Ledger {
 
     fn classify_failed_reservation(
         &self,
-        refusal: &FailedConditions<Role>,
+        failures: &FailedConditions<Role>,
         approval: Option<ApprovalId>,
-        ours: SettlementId,
+        settlement_id: SettlementId,
     ) -> Result<ReserveResult> {
-        if let Some((item, id)) = refusal.existing_item(Role::Approval).zip(approval)
+        if let Some((item, id)) = failures.existing_item(Role::Approval).zip(approval)
             && let Resolution::Executed { settlement, .. } = self.read_approval_item(id, item)?.resolution
         {
-            return Ok(if settlement == ours {
+            return Ok(if settlement == settlement_id {
                 ReserveResult::Done
             } else {
                 ReserveResult::ApprovalUsed { settlement }
             });
         }
-        let record = refusal
+        let record = failures
             .existing_item(Role::Key)
             .map(|item| IdempotencyRecord::read_record(self.item_row(item)))
             .transpose()?;
         Ok(match record {
-            Some(IdempotencyRecord::Allowed { payment, .. }) if payment.settlement == ours => ReserveResult::Done,
+            Some(IdempotencyRecord::Allowed { payment, .. }) if payment.settlement == settlement_id => {
+                ReserveResult::Done
+            }
             Some(record) => ReserveResult::IdempotencyRecord(record),
             None => ReserveResult::Raced,
         })

@@ -33,12 +33,12 @@ impl Ledger {
     pub async fn revert_confirmation(
         &self,
         settlement: &Settlement,
-        transfer_gone: &VanishedTransfer,
+        vanished_transfer: &VanishedTransfer,
         decision: TransactionId,
         at: Timestamp,
     ) -> Result<TransitionResult> {
-        let (terms, tx_hash) = (&settlement.terms, transfer_gone.tx_hash());
-        if transfer_gone.settlement_id() != terms.id {
+        let (terms, tx_hash) = (&settlement.terms, vanished_transfer.tx_hash());
+        if vanished_transfer.settlement_id() != terms.id {
             let words = Fault::new("the evidence is of another settlement");
             return Err(Error::internal(TAKING_BACK, words));
         }
@@ -55,7 +55,7 @@ impl Ledger {
             .table_name(self.decisions_table()?)
             .set_item(Some(write_reverted_confirmation(&ConfirmationReverted::new(
                 settlement,
-                transfer_gone,
+                vanished_transfer,
                 decision,
                 at,
             ))))
@@ -67,13 +67,13 @@ impl Ledger {
         let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut Backoff::new()).await?
         else {
             return Ok(TransitionResult::Done(
-                settlement.clone().revert_confirmation(transfer_gone),
+                settlement.clone().revert_confirmation(vanished_transfer),
             ));
         };
         // The id is random, so only an earlier attempt whose response was lost can have written the row.
         if refusal.has_failed(Role::Decision) {
             return Ok(TransitionResult::Done(
-                settlement.clone().revert_confirmation(transfer_gone),
+                settlement.clone().revert_confirmation(vanished_transfer),
             ));
         }
         match refusal.existing_item(Role::Settlement) {

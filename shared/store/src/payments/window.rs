@@ -250,10 +250,10 @@ impl Ledger {
         scope: WindowScope,
         period: WindowPeriod,
         at: Timestamp,
-        left: &PagesLeft,
+        pages_left: &PagesLeft,
     ) -> Result<Window> {
         let mut window = self.read_head(scope, period).await?;
-        self.read_expired_entries(&mut window, at, left).await?;
+        self.read_expired_entries(&mut window, at, pages_left).await?;
         Ok(window)
     }
 
@@ -263,14 +263,14 @@ impl Ledger {
         &self,
         window: &mut Window,
         at: Timestamp,
-        left: &PagesLeft,
+        pages_left: &PagesLeft,
     ) -> Result<()> {
         let last = window
             .oldest
             .last()
             .map(|last| key::counted_payment_key(window.scope, last));
         let mut after = last.unwrap_or_else(|| Key::window(window.scope));
-        while window.may_overstate_spend(at) && left.take_page() {
+        while window.may_overstate_spend(at) && pages_left.take_page() {
             window.forget_expired(at);
             let (items, complete) = self.read_partition(window.scope, Some(&after), PAGE).await?;
             for item in &items {
@@ -313,20 +313,20 @@ impl Ledger {
 
     /// Evicts up to [`DRAIN`] of these payments and writes nothing else. Returns `false` if a concurrent write prevents
     /// the eviction. The payments have expired under the version of the policy or rule that was read; under another
-    /// version they may still count. `cleared` is the eviction watermark that was read.
+    /// version they may still count. `watermark` is the eviction watermark that was read.
     pub(crate) async fn evict_entries(
         &self,
         scope: WindowScope,
         period: WindowPeriod,
-        stamp: u64,
+        version: u64,
         expired: &[Entry],
-        cleared: Timestamp,
+        watermark: Timestamp,
     ) -> Result<bool> {
         let expired = expired.get(..DRAIN.into()).unwrap_or(expired);
         let Some(newest) = expired.last() else {
             return Ok(true);
         };
-        let cleared = newest.at.max(cleared);
+        let cleared = newest.at.max(watermark);
         let mut transaction = Transaction::new();
         let delta = expired
             .iter()
@@ -341,7 +341,7 @@ impl Ledger {
             .expression_attribute_names("#horizon", eviction_watermark_name(period))
             .expression_attribute_values(":delta", delta.write())
             .expression_attribute_values(":cleared", cleared.write())
-            .expression_attribute_values(":stamp", stamp.write())
+            .expression_attribute_values(":stamp", version.write())
             .expression_attribute_values(":one", 1_u32.write());
         transaction.add_update(Role::Totals, update)?;
         for entry in expired {
@@ -367,7 +367,7 @@ impl Ledger {
         charge: &Charge<'_>,
         agent_version: u64,
         terms: &SettlementTerms,
-        remembered: Option<&RecentUpdate>,
+        recent_update: Option<&RecentUpdate>,
     ) -> Result<()> {
         let delta = add_to_sum(0, charge.amount).saturating_sub(add_to_sum(0, charge.evicted));
         // A condition can't do arithmetic, so `total + delta <= cap` becomes `total <= cap - delta`. A missing total
@@ -400,7 +400,7 @@ impl Ledger {
             condition.push_str(" AND attribute_not_exists(ver)");
             update = update.expression_attribute_values(":coverage", coverage.write());
         }
-        let update = match remembered {
+        let update = match recent_update {
             None => {
                 let set = if sets.is_empty() { "" } else { "SET " };
                 update
@@ -498,7 +498,7 @@ pub(crate) fn eviction_watermark_name(period: WindowPeriod) -> String {
 }
 
 /// Returns a window that was never written. Its version is zero, which no stored window has.
-const fn empty_window(scope: WindowScope, period: WindowPeriod, complete: bool) -> Window {
+const fn empty_window(scope: WindowScope, period: WindowPeriod, is_complete: bool) -> Window {
     Window {
         scope,
         period,
@@ -507,7 +507,7 @@ const fn empty_window(scope: WindowScope, period: WindowPeriod, complete: bool) 
         stamp: 0,
         horizon: Timestamp::EPOCH,
         oldest: Vec::new(),
-        complete,
+        complete: is_complete,
     }
 }
 

@@ -67,29 +67,30 @@ impl Ledger {
     pub async fn resolve_approval(
         &self,
         id: ApprovalId,
-        verdict: ApprovalDecision,
-        ruling: &ApprovalResolution,
+        decision: ApprovalDecision,
+        approval_decision: &ApprovalResolution,
         audit: &AuditEntry,
     ) -> Result<ResolveResult> {
-        let state = match verdict {
+        let state = match decision {
             ApprovalDecision::Approve => APPROVED,
             ApprovalDecision::Reject => REJECTED,
         };
         let Some(asked) = self.read_approval_by_id(id).await? else {
             return Ok(ResolveResult::NotFound);
         };
-        let set = match ruling.note {
+        let set = match approval_decision.note {
             None => "SET st = :state, resolved = :now, #by = :by, os = :decided",
             Some(_) => "SET st = :state, resolved = :now, #by = :by, os = :decided, note = :note",
         };
-        let update = require_pending(self.resolution_update(id, set, state, ruling))
+        let update = require_pending(self.resolution_update(id, set, state, approval_decision))
             .expression_attribute_values(":decided", key::owned::decided_key(id, asked.created_at).write());
-        let is_ours = |resolution: &Resolution| match (verdict, resolution) {
+        let is_ours = |resolution: &Resolution| match (decision, resolution) {
             (ApprovalDecision::Approve, Resolution::Approved(found) | Resolution::Executed { ruling: found, .. })
-            | (ApprovalDecision::Reject, Resolution::Rejected(found)) => found == ruling,
+            | (ApprovalDecision::Reject, Resolution::Rejected(found)) => found == approval_decision,
             _ => false,
         };
-        self.send_resolution(id, update, ruling, audit, is_ours).await
+        self.send_resolution(id, update, approval_decision, audit, is_ours)
+            .await
     }
 
     /// Creates the update that approves a pending request for a temporary limit increase, with the granted caps and
@@ -98,32 +99,38 @@ impl Ledger {
         &self,
         request: &Approval,
         granted: TemporaryCaps,
-        ruling: &ApprovalResolution,
+        resolution: &ApprovalResolution,
     ) -> UpdateBuilder {
-        let set = match ruling.note {
+        let set = match resolution.note {
             None => "SET st = :state, resolved = :now, #by = :by, os = :decided, ends = :until, granted = :granted",
             Some(_) => {
                 "SET st = :state, resolved = :now, #by = :by, os = :decided, ends = :until, granted = :granted, note = :note"
             }
         };
         let decided = key::owned::decided_key(request.id, request.created_at);
-        require_pending(self.resolution_update(request.id, set, APPROVED, ruling))
+        require_pending(self.resolution_update(request.id, set, APPROVED, resolution))
             .expression_attribute_values(":decided", decided.write())
             .expression_attribute_values(":until", granted.until.write())
             .expression_attribute_values(":granted", granted.write())
     }
 
     /// Creates the update that stores an approval decision. The caller must add the condition.
-    fn resolution_update(&self, id: ApprovalId, set: &str, state: &str, ruling: &ApprovalResolution) -> UpdateBuilder {
+    fn resolution_update(
+        &self,
+        id: ApprovalId,
+        set: &str,
+        state: &str,
+        resolution: &ApprovalResolution,
+    ) -> UpdateBuilder {
         let update = self
             .update_item(&Key::approval(id))
             .update_expression(set)
             .expression_attribute_names("#by", "by")
             .expression_attribute_names("#owner", "owner")
             .expression_attribute_values(":state", encode_text(state))
-            .expression_attribute_values(":now", ruling.at.write())
-            .expression_attribute_values(":by", ruling.by.write());
-        match &ruling.note {
+            .expression_attribute_values(":now", resolution.at.write())
+            .expression_attribute_values(":by", resolution.by.write());
+        match &resolution.note {
             None => update,
             Some(note) => update.expression_attribute_values(":note", note.write()),
         }
@@ -131,13 +138,13 @@ impl Ledger {
 
     /// Creates the update that ends an open approval at `at`. The condition requires that nobody has decided or used
     /// the approval meanwhile.
-    pub(crate) fn end_approval(&self, open: &Approval, at: Timestamp) -> UpdateBuilder {
-        self.update_item(&Key::approval(open.id))
+    pub(crate) fn end_approval(&self, approval: &Approval, at: Timestamp) -> UpdateBuilder {
+        self.update_item(&Key::approval(approval.id))
             .update_expression("SET ends = :at")
             .condition_expression("st = :state AND ends = :ends")
             .expression_attribute_values(":at", at.write())
-            .expression_attribute_values(":state", encode_text(stored_approval_state(open)))
-            .expression_attribute_values(":ends", open.expires_at.write())
+            .expression_attribute_values(":state", encode_text(stored_approval_state(approval)))
+            .expression_attribute_values(":ends", approval.expires_at.write())
     }
 
     /// Sends the update together with its audit row. `is_ours` returns whether an earlier attempt of the same decision
@@ -146,7 +153,7 @@ impl Ledger {
         &self,
         id: ApprovalId,
         update: UpdateBuilder,
-        ruling: &ApprovalResolution,
+        resolution: &ApprovalResolution,
         audit: &AuditEntry,
         is_ours: impl Fn(&Resolution) -> bool,
     ) -> Result<ResolveResult> {
@@ -164,7 +171,7 @@ impl Ledger {
             return Ok(ResolveResult::NotFound);
         };
         let approval = self.read_approval_item(id, item)?;
-        if approval.owner != ruling.by {
+        if approval.owner != resolution.by {
             return Ok(ResolveResult::NotFound);
         }
         Ok(if is_ours(&approval.resolution) {
@@ -182,20 +189,22 @@ impl Ledger {
     pub async fn withdraw_approval(
         &self,
         id: ApprovalId,
-        ruling: &ApprovalResolution,
+        approval_decision: &ApprovalResolution,
         audit: &AuditEntry,
     ) -> Result<ResolveResult> {
         // The note about the earlier approval does not explain the rejection.
-        let set = match ruling.note {
+        let set = match approval_decision.note {
             None => "SET st = :state, resolved = :now, #by = :by REMOVE note",
             Some(_) => "SET st = :state, resolved = :now, #by = :by, note = :note",
         };
-        let update = self.resolution_update(id, set, REJECTED, ruling);
+        let update = self.resolution_update(id, set, REJECTED, approval_decision);
         let update = update
             .condition_expression("st = :approved AND ends > :now AND #owner = :by")
             .expression_attribute_values(":approved", encode_text(APPROVED));
-        let is_ours = |resolution: &Resolution| matches!(resolution, Resolution::Rejected(found) if found == ruling);
-        self.send_resolution(id, update, ruling, audit, is_ours).await
+        let is_ours =
+            |resolution: &Resolution| matches!(resolution, Resolution::Rejected(found) if found == approval_decision);
+        self.send_resolution(id, update, approval_decision, audit, is_ours)
+            .await
     }
 
     /// Decodes an approval, and takes its id from the item's key.
@@ -241,8 +250,8 @@ impl Ledger {
 }
 
 /// Adds the condition that the approval is pending and that the agent belongs to the deciding user.
-fn require_pending(ruling: UpdateBuilder) -> UpdateBuilder {
-    ruling
+fn require_pending(update: UpdateBuilder) -> UpdateBuilder {
+    update
         .condition_expression("st = :pending AND ends > :now AND #owner = :by")
         .expression_attribute_values(":pending", encode_text(PENDING))
 }

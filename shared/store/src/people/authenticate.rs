@@ -84,13 +84,13 @@ impl Authenticator {
         })
     }
 
-    /// Reads a call's agent with `read` while the call's request is counted. Returns 429 without the read for a scope
+    /// Reads a call's agent with `operation` while the call's request is counted. Returns 429 without the read for a scope
     /// that this instance has cached as throttled.
     ///
-    /// `read` must not write, because the throttle may still reject the call. The amount of its work must not reveal
+    /// `operation` must not write, because the throttle may still reject the call. The amount of its work must not reveal
     /// whether the agent exists, unless the key is a valid key of the agent.
-    pub async fn run_counted<T>(&self, call: &UnverifiedCall, read: impl Future<Output = Result<T>>) -> Result<T> {
-        self.throttle.run_limited_by(&call.scope, call.began, read).await
+    pub async fn run_counted<T>(&self, call: &UnverifiedCall, operation: impl Future<Output = Result<T>>) -> Result<T> {
+        self.throttle.run_limited_by(&call.scope, call.began, operation).await
     }
 
     /// Verifies the key and its permissions against the agent's record, counts the call for the key, and records the
@@ -99,11 +99,11 @@ impl Authenticator {
         &self,
         call: UnverifiedCall,
         agent: Option<Agent>,
-        read: T,
+        inputs: T,
         now: Timestamp,
     ) -> Result<AuthenticatedCaller<T>> {
         let began = call.began;
-        let caller = call.verify_key(agent, read, now)?;
+        let caller = call.verify_key(agent, inputs, now)?;
         self.key_limit.count_call(&caller.agent, caller.key, began);
         self.key_uses.record_use(caller.agent.id, caller.key, began);
         Ok(caller)
@@ -111,7 +111,7 @@ impl Authenticator {
 }
 
 impl UnverifiedCall {
-    fn verify_key<T>(self, agent: Option<Agent>, read: T, now: Timestamp) -> Result<AuthenticatedCaller<T>> {
+    fn verify_key<T>(self, agent: Option<Agent>, inputs: T, now: Timestamp) -> Result<AuthenticatedCaller<T>> {
         // The comparison also runs without an agent, so that the duration does not reveal whether the agent exists.
         let is_valid = self.key.is_valid_for(agent.as_ref(), now);
         let agent = agent.filter(|_| is_valid).ok_or(ErrorKind::InvalidAgentKey)?;
@@ -121,7 +121,11 @@ impl UnverifiedCall {
             tracing::warn!(agent.id = %agent.id, key.id = %key, %error, "key.not_allowed");
             return Err(error);
         }
-        Ok(AuthenticatedCaller { agent, key, read })
+        Ok(AuthenticatedCaller {
+            agent,
+            key,
+            read: inputs,
+        })
     }
 }
 

@@ -60,29 +60,34 @@ const ATTEMPTS: u32 = 4;
 const AFTER_A_RACE: Duration = Duration::from_secs_u32(1);
 
 impl CallLeases {
-    /// Creates the leases in this table. Each lease ends after `length`.
-    pub fn new(db: &Client, table: impl Into<Arc<str>>, length: Duration) -> Self {
+    /// Creates the leases in this table. Each lease ends after `lease_duration`.
+    pub fn new(db: &Client, table: impl Into<Arc<str>>, lease_duration: Duration) -> Self {
         Self {
             db: without_throttling_pauses(db),
             table: table.into(),
             kind: ThrottleKind::Api,
-            length,
+            length: lease_duration,
         }
     }
 
     /// Creates the leases of `mcp` in this table, which are separate from the leases of the API.
-    pub fn for_mcp(db: &Client, table: impl Into<Arc<str>>, length: Duration) -> Self {
+    pub fn for_mcp(db: &Client, table: impl Into<Arc<str>>, lease_duration: Duration) -> Self {
         Self {
             kind: ThrottleKind::Mcp,
-            ..Self::new(db, table, length)
+            ..Self::new(db, table, lease_duration)
         }
     }
 
-    /// Leases one of the first `most` slots of a scope.
-    pub async fn take_lease(&self, scope: impl fmt::Display, most: u32, now: Timestamp) -> Result<TakeLeaseResult> {
+    /// Leases one of the first `max_calls` slots of a scope.
+    pub async fn take_lease(
+        &self,
+        scope: impl fmt::Display,
+        max_calls: u32,
+        now: Timestamp,
+    ) -> Result<TakeLeaseResult> {
         let scope = scope.to_string();
         let until = now.after(self.length);
-        let mut slots: Vec<u32> = (0..most).collect();
+        let mut slots: Vec<u32> = (0..max_calls).collect();
         let mut ends = Vec::new();
         for _ in 0..ATTEMPTS {
             // The time selects one of the free slots, so that concurrent calls try different slots.
@@ -95,7 +100,7 @@ impl CallLeases {
             };
             ends = Vec::new();
             slots = Vec::new();
-            for slot in 0..most {
+            for slot in 0..max_calls {
                 match read_field::<Timestamp>(&item, &slot_name(slot)) {
                     Some(end) if now < end => ends.push(end),
                     _ => slots.push(slot),

@@ -72,9 +72,9 @@ impl Ledger {
 
     /// Reads the offers to a user with their agents, oldest first. The caller must check whether an offer has expired.
     /// A new offer may be missing for a moment.
-    pub async fn read_offers_to_user(&self, person: &UserId) -> Result<Vec<(OwnershipOffer, Agent)>> {
+    pub async fn read_offers_to_user(&self, user: &UserId) -> Result<Vec<(OwnershipOffer, Agent)>> {
         let agents = self
-            .read_indexed_agent_ids(person.as_str(), owned::HANDOVERS, None)
+            .read_indexed_agent_ids(user.as_str(), owned::HANDOVERS, None)
             .await?;
         let both: Vec<Key> = agents
             .iter()
@@ -88,7 +88,7 @@ impl Ledger {
                 offers.push((self.read_offer_item(offer)?, self.read_agent_item(agent)?));
             }
         }
-        offers.retain(|(offer, _)| offer.to == *person);
+        offers.retain(|(offer, _)| offer.to == *user);
         Ok(offers)
     }
 

@@ -35,12 +35,12 @@ pub struct KeptResponses {
 
 impl KeptResponses {
     /// Creates the texts of `mcp` in this table, with `slots` texts per scope.
-    pub fn for_mcp(db: &Client, table: impl Into<Arc<str>>, slots: u8, kept_for: Duration) -> Self {
+    pub fn for_mcp(db: &Client, table: impl Into<Arc<str>>, slots: u8, retention: Duration) -> Self {
         Self {
             db: db.clone(),
             table: table.into(),
             slots,
-            kept_for,
+            kept_for: retention,
         }
     }
 

@@ -20,10 +20,11 @@ impl KeyLimit {
     }
 
     /// Returns 429 if the key has reached this minute's limit.
-    pub(crate) fn check_limit(&self, presented: &PresentedKey, now: Timestamp) -> Result<()> {
+    pub(crate) fn check_limit(&self, presented_key: &PresentedKey, now: Timestamp) -> Result<()> {
         // A key that has ended is not limited, because authentication rejects the key anyway.
-        let is_its_secret = |key: &AgentKey| presented.matches_key(key, now);
-        self.0.check_limit((presented.agent, presented.key), now, is_its_secret)
+        let is_its_secret = |key: &AgentKey| presented_key.matches_key(key, now);
+        self.0
+            .check_limit((presented_key.agent, presented_key.key), now, is_its_secret)
     }
 
     /// Counts a call with a verified key.

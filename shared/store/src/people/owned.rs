@@ -99,14 +99,14 @@ impl Ledger {
         self.read_indexed_agent_ids(owner, owned::AGENTS, first).await
     }
 
-    /// Reads the positions of up to `most` agents of an owner in this order, starting with `from` or with the first
+    /// Reads the positions of up to `max_rows` agents of an owner in this order, starting with `from` or with the first
     /// agent. Only the index is read, so the caller must check the owner in each agent's record.
     pub async fn read_agent_positions(
         &self,
         owner: &str,
         order: AgentOrder,
         from: Option<AgentCursor>,
-        most: u32,
+        max_rows: u32,
     ) -> Result<Vec<AgentCursor>> {
         let (mut first, mut last) = (owned::AGENTS.to_owned(), owned::AFTER_AGENTS.to_owned());
         let from = from.map(|from| owned::agent_key(from.id, from.created_at));
@@ -120,7 +120,7 @@ impl Ledger {
             .expression_attribute_values(":first", first.write())
             .expression_attribute_values(":last", last.write())
             .scan_index_forward(order == AgentOrder::OldestFirst)
-            .limit(i32::try_from(most).unwrap_or(i32::MAX));
+            .limit(i32::try_from(max_rows).unwrap_or(i32::MAX));
         let listed = query.send().await.map_err(store_error(LISTING))?;
         let places = listed.items().iter().map(|item| {
             let row = self.item_row(item);
@@ -239,8 +239,8 @@ impl Ledger {
     }
 
     /// Returns the number of an owner's approvals that no user has decided and that were created at or after `since`,
-    /// counted up to `most`. Only the index is read, so a very recent decision may be missing.
-    pub async fn count_undecided_approvals(&self, owner: &str, since: Timestamp, most: u8) -> Result<usize> {
+    /// counted up to `max`. Only the index is read, so a very recent decision may be missing.
+    pub async fn count_undecided_approvals(&self, owner: &str, since: Timestamp, max: u8) -> Result<usize> {
         let (first, last) = owned::undecided_bounds(since, None);
         let query = self
             .query_owner_index(owner)
@@ -248,7 +248,7 @@ impl Ledger {
             .expression_attribute_values(":first", first.write())
             .expression_attribute_values(":last", last.write())
             .select(Select::Count)
-            .limit(most.into());
+            .limit(max.into());
         let counted = query.send().await.map_err(store_error(LISTING))?.count;
         usize::try_from(counted).map_err(|error| Error::internal(LISTING, error))
     }

@@ -67,10 +67,10 @@ impl Ledger {
         approval: &Approval,
         granted: TemporaryCaps,
         enabled: &EnabledService,
-        ruling: &ApprovalResolution,
+        resolution: &ApprovalResolution,
         audit: &AuditEntry,
     ) -> Result<GrantLimitIncreaseResult> {
-        let update = self.approve_limit_increase_update(approval, granted, ruling);
+        let update = self.approve_limit_increase_update(approval, granted, resolution);
         self.put_policy_with(approval.agent, enabled, Some(update), audit).await
     }
 

@@ -78,8 +78,8 @@ impl Ledger {
     }
 
     /// Reads a user's session, strongly consistent. The caller must check the session's times.
-    pub async fn read_session_by_id(&self, person: &UserId, id: &SessionId) -> Result<Option<Session>> {
-        let item = self.get_item(&Key::session(person, id)).await?;
+    pub async fn read_session_by_id(&self, user: &UserId, id: &SessionId) -> Result<Option<Session>> {
+        let item = self.get_item(&Key::session(user, id)).await?;
         item.map(|item| self.item_row(&item).read()).transpose()
     }
 
@@ -94,8 +94,8 @@ impl Ledger {
     }
 
     /// Reads a user's sessions that TTL has not deleted yet, strongly consistent, in any order.
-    pub async fn read_sessions(&self, person: &UserId) -> Result<Vec<Session>> {
-        let items = Query::new(&self.db, &self.table, key::user_partition(person))
+    pub async fn read_sessions(&self, user: &UserId) -> Result<Vec<Session>> {
+        let items = Query::new(&self.db, &self.table, key::user_partition(user))
             .prefix(key::SESSIONS)
             .consistent()
             .collect("listing sessions")
@@ -104,9 +104,9 @@ impl Ledger {
     }
 
     /// Ends a session. Returns whether the session existed.
-    pub async fn end_session(&self, person: &UserId, id: &SessionId, audit: &AuditEntry) -> Result<bool> {
+    pub async fn end_session(&self, user: &UserId, id: &SessionId, audit: &AuditEntry) -> Result<bool> {
         let mut transaction = Transaction::new();
-        transaction.add_delete_of_existing(Role::Session, &self.table, Key::session(person, id).attributes())?;
+        transaction.add_delete_of_existing(Role::Session, &self.table, Key::session(user, id).attributes())?;
         transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(true),
@@ -131,9 +131,9 @@ impl Ledger {
     ///
     /// The time is written first. A session that starts concurrently is either rejected because of this time, or found
     /// and deleted.
-    pub async fn end_sessions(&self, person: &UserId, now: Timestamp, audit: &AuditEntry) -> Result<usize> {
+    pub async fn end_sessions(&self, user: &UserId, now: Timestamp, audit: &AuditEntry) -> Result<usize> {
         let update = self
-            .update_item(&Key::user(person))
+            .update_item(&Key::user(user))
             .update_expression("SET nb = :now")
             .condition_expression("attribute_not_exists(nb) OR nb < :now")
             .expression_attribute_values(":now", now.write());
@@ -142,7 +142,7 @@ impl Ledger {
         transaction.add_audit_rows(Role::Audit, audit)?;
         // If an earlier attempt stored the time, the condition fails, and this function continues.
         transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
-        let sessions = self.read_sessions(person).await?;
+        let sessions = self.read_sessions(user).await?;
         for batch in sessions.chunks(AT_ONCE) {
             let mut ends = tokio::task::JoinSet::new();
             for session in batch {
@@ -158,8 +158,8 @@ impl Ledger {
 
     /// Reads the time at which all sessions of a user were last ended, strongly consistent. Sign-ins at or before this
     /// time are invalid.
-    pub async fn read_sessions_ended_at(&self, person: &UserId) -> Result<Option<Timestamp>> {
-        match self.get_item(&Key::user(person)).await? {
+    pub async fn read_sessions_ended_at(&self, user: &UserId) -> Result<Option<Timestamp>> {
+        match self.get_item(&Key::user(user)).await? {
             Some(item) => self.item_row(&item).get_optional("nb"),
             None => Ok(None),
         }

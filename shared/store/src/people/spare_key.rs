@@ -41,8 +41,10 @@ impl Ledger {
     }
 
     /// Adds a key at the end of the list.
-    pub async fn add_spare_key(&self, spare: SpareKey) -> Result<()> {
-        let entry = Draft::new_map().with("key", &spare.key).with("agent", &spare.agent);
+    pub async fn add_spare_key(&self, spare_key: SpareKey) -> Result<()> {
+        let entry = Draft::new_map()
+            .with("key", &spare_key.key)
+            .with("agent", &spare_key.agent);
         let update = update_request(&self.db, &self.table, &Key::spare_keys())
             .update_expression("SET spare = list_append(if_not_exists(spare, :none), :added)")
             .expression_attribute_values(":none", AttributeValue::L(Vec::new()))
@@ -52,8 +54,8 @@ impl Ledger {
     }
 }
 
-fn first_spare_key(spare: &AttributeValue) -> Option<SpareKey> {
-    let entry: &Item = spare.as_l().ok()?.first()?.as_m().ok()?;
+fn first_spare_key(spare_key: &AttributeValue) -> Option<SpareKey> {
+    let entry: &Item = spare_key.as_l().ok()?.first()?.as_m().ok()?;
     Some(SpareKey {
         key: read_field(entry, "key")?,
         agent: read_field(entry, "agent")?,

@@ -22,39 +22,39 @@ enum Role {
 
 impl Ledger {
     /// Reads a user's templates, strongly consistent. Takes one read unit for every 4 KB.
-    pub async fn read_template_list(&self, person: &UserId) -> Result<TemplateList> {
-        match self.get_item(&Key::templates(person)).await? {
+    pub async fn read_template_list(&self, user: &UserId) -> Result<TemplateList> {
+        match self.get_item(&Key::templates(user)).await? {
             None => Ok(TemplateList::default()),
             Some(item) => self.read_template_list_item(&item),
         }
     }
 
     /// Reads the limits of a template version, strongly consistent.
-    pub async fn read_template_limits(&self, person: &UserId, version: u64) -> Result<Option<TemplateTerms>> {
-        let item = self.get_item(&Key::template(person, version)).await?;
+    pub async fn read_template_limits(&self, user: &UserId, version: u64) -> Result<Option<TemplateTerms>> {
+        let item = self.get_item(&Key::template(user, version)).await?;
         item.map(|item| self.read_limits_item(&item)).transpose()
     }
 
-    /// Replaces the list with its next version. `edited` contains the new limits of the template that this version
+    /// Replaces the list with its next version. `updated` contains the new limits of the template that this version
     /// changes.
     pub async fn put_templates(
         &self,
-        person: &UserId,
+        user: &UserId,
         list: &TemplateList,
-        edited: Option<&TemplateTerms>,
+        updated: Option<&TemplateTerms>,
         audit: &AuditEntry,
     ) -> Result<UpdateResult> {
         let mut transaction = Transaction::new();
         let put = self
-            .put_item(write_templates(person, list))
+            .put_item(write_templates(user, list))
             .condition_expression("ver = :old OR (attribute_not_exists(pk) AND :old = :zero)")
             .expression_attribute_values(":old", list.version.saturating_sub(1).write())
             .expression_attribute_values(":zero", 0_u64.write());
         transaction.add_put(Role::List, put)?;
-        if let Some(terms) = edited {
+        if let Some(terms) = updated {
             transaction.add_put(
                 Role::Version,
-                self.put_new_item(write_limits(person, list.version, terms)),
+                self.put_new_item(write_limits(user, list.version, terms)),
             )?;
         }
         transaction.add_audit_rows(Role::Audit, audit)?;
@@ -85,12 +85,10 @@ fields! {
     TemplateTerms { services: "limits", rules: "rules" optional }
 }
 
-pub(crate) fn write_templates(person: &UserId, list: &TemplateList) -> Item {
-    Draft::new(&Key::templates(person)).with_fields(list).into_item()
+pub(crate) fn write_templates(user: &UserId, list: &TemplateList) -> Item {
+    Draft::new(&Key::templates(user)).with_fields(list).into_item()
 }
 
-pub(crate) fn write_limits(person: &UserId, version: u64, terms: &TemplateTerms) -> Item {
-    Draft::new(&Key::template(person, version))
-        .with_fields(terms)
-        .into_item()
+pub(crate) fn write_limits(user: &UserId, version: u64, terms: &TemplateTerms) -> Item {
+    Draft::new(&Key::template(user, version)).with_fields(terms).into_item()
 }

@@ -36,26 +36,26 @@ impl Ledger {
         items.iter().map(|item| self.read_listed_approval(item)).collect()
     }
 
-    /// Returns whether a new escalation of the agent would be rejected: `most` or more approvals are pending, and no
+    /// Returns whether a new escalation of the agent would be rejected: `max_waiting` or more approvals are pending, and no
     /// open approval of this request waives these limits. Takes one read, and up to two more if the set is full.
     pub async fn would_exceed_approval_limit(
         &self,
         agent: AgentId,
         fingerprint: &Fingerprint,
-        asking: &[AskingLimit],
-        most: u32,
+        asking_limits: &[AskingLimit],
+        max_waiting: u32,
         at: Timestamp,
     ) -> Result<bool> {
         let Some(item) = self.get_item(&Key::waiting_approvals(agent)).await? else {
             return Ok(false);
         };
         let ids = self.waiting_ids(&item, PAYMENTS)?;
-        let is_full = |ids: &BTreeSet<ApprovalId>| u32::try_from(ids.len()).is_ok_and(|count| count >= most);
+        let is_full = |ids: &BTreeSet<ApprovalId>| u32::try_from(ids.len()).is_ok_and(|count| count >= max_waiting);
         if !is_full(&ids) || !is_full(&self.filter_pending_approvals(&ids, at).await?) {
             return Ok(false);
         }
         let newest = self.read_newest_approval(agent, fingerprint).await?;
-        Ok(newest.is_none_or(|newest| !newest.status(at).is_open() || !newest.waives(asking)))
+        Ok(newest.is_none_or(|newest| !newest.status(at).is_open() || !newest.waives(asking_limits)))
     }
 
     /// Decodes the ids in both sets.
@@ -69,15 +69,15 @@ impl Ledger {
         Ok(self.item_row(item).get_optional(set)?.unwrap_or_default())
     }
 
-    /// Creates an update that adds a new approval to its set. The condition requires that the set has fewer than `most`
+    /// Creates an update that adds a new approval to its set. The condition requires that the set has fewer than `max_waiting`
     /// ids.
-    pub(crate) fn add_waiting_approval(&self, approval: &Approval, most: u32) -> UpdateBuilder {
+    pub(crate) fn add_waiting_approval(&self, approval: &Approval, max_waiting: u32) -> UpdateBuilder {
         let set = pending_ids_attribute(approval);
         self.update_item(&Key::waiting_approvals(approval.agent))
             .update_expression(format!("ADD {set} :id"))
             .condition_expression(format!("attribute_not_exists({set}) OR size({set}) < :most"))
             .expression_attribute_values(":id", BTreeSet::from([approval.id]).write())
-            .expression_attribute_values(":most", most.write())
+            .expression_attribute_values(":most", max_waiting.write())
     }
 
     /// Removes approvals that are no longer pending from the full set of a new approval. Returns `false` if all

@@ -97,8 +97,8 @@ impl Ledger {
     }
 
     /// Reads settlements of several agents, strongly consistent, in any order. Missing settlements are skipped.
-    pub async fn read_settlements_by_id(&self, wanted: &[(AgentId, SettlementId)]) -> Result<Vec<Result<Settlement>>> {
-        let keys: Vec<Key> = wanted.iter().map(|(agent, id)| Key::settlement(*agent, *id)).collect();
+    pub async fn read_settlements_by_id(&self, ids: &[(AgentId, SettlementId)]) -> Result<Vec<Result<Settlement>>> {
+        let keys: Vec<Key> = ids.iter().map(|(agent, id)| Key::settlement(*agent, *id)).collect();
         let items = self.get_items(&keys).await?;
         Ok(items.iter().map(|item| self.read_settlement_item(item)).collect())
     }
@@ -117,8 +117,8 @@ impl Ledger {
     }
 
     /// Stores a request to reconcile.
-    pub async fn request_reconcile(&self, mark: &ReconcileRequest, audit: &AuditEntry) -> Result<()> {
-        let row = Draft::new(&Key::reconcile_request(mark.agent, mark.settlement)).with("t", &mark.asked_at);
+    pub async fn request_reconcile(&self, request: &ReconcileRequest, audit: &AuditEntry) -> Result<()> {
+        let row = Draft::new(&Key::reconcile_request(request.agent, request.settlement)).with("t", &request.asked_at);
         let mut transaction = Transaction::new();
         transaction.add_put(Role::Mark, self.put_item(row.into_item()))?;
         transaction.add_audit_rows(Role::Audit, audit)?;
@@ -151,14 +151,16 @@ impl Ledger {
     }
 
     /// Removes a request to reconcile, unless the request was stored again after it was read.
-    pub async fn clear_reconcile_request(&self, mark: &ReconcileRequest) -> Result<()> {
+    pub async fn clear_reconcile_request(&self, request: &ReconcileRequest) -> Result<()> {
         let delete = self
             .db
             .delete_item()
             .table_name(&*self.table)
-            .set_key(Some(Key::reconcile_request(mark.agent, mark.settlement).attributes()))
+            .set_key(Some(
+                Key::reconcile_request(request.agent, request.settlement).attributes(),
+            ))
             .condition_expression("t = :asked")
-            .expression_attribute_values(":asked", mark.asked_at.write());
+            .expression_attribute_values(":asked", request.asked_at.write());
         was_applied(delete.send().await, "taking a mark away").map(|_| ())
     }
 

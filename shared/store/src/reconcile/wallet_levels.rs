@@ -63,8 +63,8 @@ impl Ledger {
 
     /// Stores the checkpoint. If concurrent runs write different checkpoints, the last write wins, and some wallets may
     /// be checked twice or an hour later.
-    pub async fn save_wallet_level_checkpoint(&self, place: Option<AgentId>) -> Result<()> {
-        let row = Draft::new(&Key::wallet_level_checkpoint()).with_optional("agent", place.as_ref());
+    pub async fn save_wallet_level_checkpoint(&self, checkpoint: Option<AgentId>) -> Result<()> {
+        let row = Draft::new(&Key::wallet_level_checkpoint()).with_optional("agent", checkpoint.as_ref());
         put_item(
             &self.db,
             &self.table,

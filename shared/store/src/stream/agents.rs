@@ -129,13 +129,13 @@ struct Edit<'a> {
 }
 
 impl Edit<'_> {
-    /// Creates a change event of this update. `what` distinguishes events of the same kind.
-    fn change_event(&self, kind: EventKind, what: &dyn Display, data: EventData) -> ChangeEvent {
+    /// Creates a change event of this update. `subject` distinguishes events of the same kind.
+    fn change_event(&self, kind: EventKind, subject: &dyn Display, data: EventData) -> ChangeEvent {
         let (agent, time) = match kind {
             EventKind::AgentCreated => (self.agent, self.agent.created_at),
             _ => (self.agent, self.change.at),
         };
-        let id = EventId::derive(kind, &[&agent.id, &agent.version, what]);
+        let id = EventId::derive(kind, &[&agent.id, &agent.version, subject]);
         ChangeEvent::for_agent(agent.id, kind, id, time, data).with_owner(self.owner.clone())
     }
 

@@ -143,12 +143,12 @@ fn pricing_data(pricing: Pricing<'_>) -> EventData {
 fn service_event(
     service: &Service,
     kind: EventKind,
-    what: &dyn Display,
+    subject: &dyn Display,
     time: Timestamp,
     data: EventData,
 ) -> ChangeEvent {
     ChangeEvent {
-        id: EventId::derive(kind, &[&service.id, &service.version, what]),
+        id: EventId::derive(kind, &[&service.id, &service.version, subject]),
         kind,
         time,
         subject: EventSubject::Service(service.id),

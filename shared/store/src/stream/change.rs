@@ -97,8 +97,8 @@ pub(crate) fn decode_item(value: &Value) -> Option<Item> {
     decode_map(value.as_object()?)
 }
 
-fn decode_map(members: &Map<String, Value>) -> Option<Item> {
-    let members = members.iter();
+fn decode_map(fields: &Map<String, Value>) -> Option<Item> {
+    let members = fields.iter();
     members
         .map(|(name, value)| Some((name.clone(), decode_attribute(value)?)))
         .collect()

@@ -27,8 +27,8 @@ impl Ledger {
     }
 }
 
-fn freeze_event(freeze: &OperatorFreeze, begins: bool, time: Timestamp) -> ChangeEvent {
-    let kind = |frozen, unfrozen| if begins { frozen } else { unfrozen };
+fn freeze_event(freeze: &OperatorFreeze, is_start: bool, time: Timestamp) -> ChangeEvent {
+    let kind = |frozen, unfrozen| if is_start { frozen } else { unfrozen };
     let (kind, subject, owner, data) = match &freeze.target {
         FreezeTarget::Agent(agent) => (
             kind(EventKind::AgentFrozen, EventKind::AgentUnfrozen),

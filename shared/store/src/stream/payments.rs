@@ -162,46 +162,46 @@ fn transfer_data(settlement: &Settlement) -> EventData {
     }
 }
 
-fn denial_event(refusal: &LoggedDenial) -> ChangeEvent {
-    let kind = match refusal.result {
+fn denial_event(denial: &LoggedDenial) -> ChangeEvent {
+    let kind = match denial.result {
         DecisionResult::Escalate => EventKind::PaymentEscalated,
         DecisionResult::Allow | DecisionResult::Block | DecisionResult::RevertConfirmation | DecisionResult::Payout => {
             EventKind::PaymentRefused
         }
     };
     let data = EventData::new()
-        .text("transaction_id", refusal.transaction)
-        .text("service_id", refusal.service)
-        .optional_text("operation_id", refusal.operation.as_ref())
-        .text("key_id", refusal.key)
-        .amount("amount_units", refusal.amount)
-        .text("pay_to", refusal.pay_to)
-        .text("error", &refusal.error)
-        .text("reason", &refusal.reason)
-        .text("rule_triggered", &refusal.rule);
+        .text("transaction_id", denial.transaction)
+        .text("service_id", denial.service)
+        .optional_text("operation_id", denial.operation.as_ref())
+        .text("key_id", denial.key)
+        .amount("amount_units", denial.amount)
+        .text("pay_to", denial.pay_to)
+        .text("error", &denial.error)
+        .text("reason", &denial.reason)
+        .text("rule_triggered", &denial.rule);
     let data = match kind {
-        EventKind::PaymentEscalated => data.optional_text("approval_id", refusal.approval),
+        EventKind::PaymentEscalated => data.optional_text("approval_id", denial.approval),
         _ => data,
     };
-    let id = EventId::derive(kind, &[&refusal.transaction]);
-    ChangeEvent::for_agent(refusal.agent, kind, id, refusal.at, data)
+    let id = EventId::derive(kind, &[&denial.transaction]);
+    ChangeEvent::for_agent(denial.agent, kind, id, denial.at, data)
 }
 
-fn reversion_event(reverted: &ConfirmationReverted) -> ChangeEvent {
-    let kind = match reverted.service {
+fn reversion_event(reversion: &ConfirmationReverted) -> ChangeEvent {
+    let kind = match reversion.service {
         Some(_) => EventKind::PaymentTakenBack,
         None => EventKind::PayoutTakenBack,
     };
     let data = EventData::new()
-        .text("settlement_id", reverted.settlement)
-        .text("transaction_id", reverted.transaction)
-        .amount("amount_units", reverted.amount)
-        .text("pay_to", reverted.pay_to)
-        .time("authorized_at", reverted.settlement.authorized_at())
-        .text("tx_hash", reverted.tx_hash)
-        .optional_text("service_id", reverted.service)
-        .optional_text("operation_id", reverted.operation.as_ref())
-        .optional_text("key_id", reverted.key);
-    let id = EventId::derive(kind, &[&reverted.transaction]);
-    ChangeEvent::for_agent(reverted.agent, kind, id, reverted.at, data)
+        .text("settlement_id", reversion.settlement)
+        .text("transaction_id", reversion.transaction)
+        .amount("amount_units", reversion.amount)
+        .text("pay_to", reversion.pay_to)
+        .time("authorized_at", reversion.settlement.authorized_at())
+        .text("tx_hash", reversion.tx_hash)
+        .optional_text("service_id", reversion.service)
+        .optional_text("operation_id", reversion.operation.as_ref())
+        .optional_text("key_id", reversion.key);
+    let id = EventId::derive(kind, &[&reversion.transaction]);
+    ChangeEvent::for_agent(reversion.agent, kind, id, reversion.at, data)
 }

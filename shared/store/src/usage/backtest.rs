@@ -61,7 +61,7 @@ impl<'a> BacktestReads<'a> {
         }
     }
 
-    /// Tests an agent's decisions at or after `from` and before `to`, oldest first, until about `most` decisions are
+    /// Tests an agent's decisions at or after `from` and before `to`, oldest first, until about `max_payments` decisions are
     /// tested or the time is over. Decisions and payments under another owner are skipped. Returns the result, and
     /// whether there are more decisions.
     pub async fn run_for_agent(
@@ -69,17 +69,17 @@ impl<'a> BacktestReads<'a> {
         agent: &Agent,
         candidate: ProposedLimits,
         (from, to): (Timestamp, Timestamp),
-        most: usize,
-        is_over: impl Fn() -> bool,
+        max_payments: usize,
+        is_past_deadline: impl Fn() -> bool,
     ) -> Result<(BacktestResult, bool)> {
         let since = self.usage.read_owned_since(agent).await?;
         let from = from.max(since);
         let mut backtest = Backtest::new(candidate);
         let is_partial = self
-            .count_earlier_payments(&mut backtest, agent, (since, from), most)
+            .count_earlier_payments(&mut backtest, agent, (since, from), max_payments)
             .await?;
         let (mut count, mut rest) = (0_usize, Some(LogRange::new(from, to, false)));
-        while let Some(range) = rest.filter(|_| count < most && !is_over()) {
+        while let Some(range) = rest.filter(|_| count < max_payments && !is_past_deadline()) {
             let page = self.ledger.read_decisions_between(agent.id, range, ROWS).await?;
             count = count.saturating_add(page.decisions.len());
             rest = page.rest;
@@ -89,14 +89,14 @@ impl<'a> BacktestReads<'a> {
     }
 
     /// Counts the payments between `since` and the start of the range, because the windows may still contain them.
-    /// Reads the newest payments first, and stops after at least `most` payments. Returns whether there are more
+    /// Reads the newest payments first, and stops after at least `max_payments` payments. Returns whether there are more
     /// payments.
     pub async fn count_earlier_payments(
         &mut self,
         backtest: &mut Backtest,
         agent: &Agent,
         (since, from): (Timestamp, Timestamp),
-        most: usize,
+        max_payments: usize,
     ) -> Result<bool> {
         let warm_ups = backtest
             .compared_limits()
@@ -110,7 +110,7 @@ impl<'a> BacktestReads<'a> {
         let names_services = backtest.compared_limits().any(ProposedLimits::counts_by_service);
         let earlier = self
             .ledger
-            .read_payments_between(agent.id, range, most, calls, false)
+            .read_payments_between(agent.id, range, max_payments, calls, false)
             .await?;
         if names_services {
             let services = earlier.payments.iter().map(|payment| payment.service);
@@ -160,15 +160,15 @@ impl<'a> BacktestReads<'a> {
         Ok(())
     }
 
-    async fn read_inputs(&mut self, of: &TestedDecision) -> Result<()> {
-        let Some(versions) = of.input_versions() else {
+    async fn read_inputs(&mut self, decision: &TestedDecision) -> Result<()> {
+        let Some(versions) = decision.input_versions() else {
             return Ok(());
         };
         if self.inputs.contains_key(&versions) || self.inputs.len() >= MAX_INPUTS {
             return Ok(());
         }
         let (service, policy, others) = versions;
-        let (agent, usage) = (of.agent_id(), self.usage);
+        let (agent, usage) = (decision.agent_id(), self.usage);
         let inputs = usage.read_replay_inputs(self.ledger, self.catalog, (agent, service), policy, others);
         self.inputs.insert(versions, inputs.await?);
         Ok(())

@@ -18,7 +18,7 @@ impl UsageTable {
         owner: &UserId,
         agent: AgentId,
         at: Timestamp,
-        brake: AutomaticFreeze,
+        automatic_freeze: AutomaticFreeze,
     ) -> Result<Option<Anomaly>> {
         let hour = Hour::containing(at);
         let today = self.read_agent_sums_of_day(owner, hour, agent).await?;
@@ -36,10 +36,10 @@ impl UsageTable {
         };
         let sum = AutomaticFreeze::sum_within_an_hour(at, today.amount_since_automatic_freeze(hour), before);
         // Without earlier payments, only the rule's minimum decides.
-        if !brake.trips_at(sum, Amount::ZERO) {
+        if !automatic_freeze.trips_at(sum, Amount::ZERO) {
             return Ok(None);
         }
-        Ok(brake.find_anomaly(hour, sum, &self.read_hours_before(owner, agent, hour).await?))
+        Ok(automatic_freeze.find_anomaly(hour, sum, &self.read_hours_before(owner, agent, hour).await?))
     }
 
     async fn read_agent_sums_of_day(&self, owner: &UserId, hour: Hour, agent: AgentId) -> Result<AgentOfDay> {

@@ -47,19 +47,19 @@ pub(crate) struct StoredEntry {
 
 impl UsageTable {
     /// Reads a page of an owner's decision history, newest first, eventually consistent. The page contains the entries
-    /// that `keep` keeps. At most 160 entries are read, so a page may be short even if more pages follow.
+    /// that `filter` keeps. At most 160 entries are read, so a page may be short even if more pages follow.
     pub async fn read_history_page(
         &self,
         owner: &UserId,
         part: HistoryPart,
-        slice: PageRequest<Uuid>,
-        keep: Option<impl Fn(&HistoryEntry) -> Filter>,
+        page_request: PageRequest<Uuid>,
+        filter: Option<impl Fn(&HistoryEntry) -> Filter>,
     ) -> Result<Page<HistoryEntry, Uuid>> {
         let read = |before, count| async move {
             let entries = self.read_entries_before(owner, part, before, count, false).await?;
             Ok(entries.into_iter().map(|stored| stored.entry).collect())
         };
-        read_page_with_row_count(slice, (JOURNAL_READS, ROWS), keep, |entry| entry.place, read).await
+        read_page_with_row_count(page_request, (JOURNAL_READS, ROWS), filter, |entry| entry.place, read).await
     }
 
     /// Reads the entry of a decision, by its position or by its transaction id. Takes half a read unit.

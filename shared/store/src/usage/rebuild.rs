@@ -132,9 +132,9 @@ impl UsageTable {
         &self,
         owner: &UserId,
         entry: &HistoryEntry,
-        known: Option<&StoredEntry>,
+        stored_entry: Option<&StoredEntry>,
     ) -> Result<bool> {
-        let sequence = known.and_then(|known| known.sequence.as_ref());
+        let sequence = stored_entry.and_then(|known| known.sequence.as_ref());
         let mut is_made = false;
         for part in history_parts(entry) {
             let put = self.put_entry_request(owner, *part, entry, sequence);
@@ -229,16 +229,16 @@ impl UsageTable {
 
 /// Returns whether two entries are equal except for the agent's name and labels. The ledger contains only the current
 /// name and labels.
-fn is_same_entry(one: &HistoryEntry, other: &HistoryEntry) -> bool {
+fn is_same_entry(left: &HistoryEntry, right: &HistoryEntry) -> bool {
     let other = HistoryEntry {
-        agent_name: one.agent_name.clone(),
-        labels: one.labels.clone(),
-        ..other.clone()
+        agent_name: left.agent_name.clone(),
+        labels: left.labels.clone(),
+        ..right.clone()
     };
-    *one == other
+    *left == other
 }
 
-fn update_last_sequence(of_agent: &mut AgentOfDay, entry: &HistoryEntry, sequence: Option<SequenceNumber>) {
+fn update_last_sequence(agent_day: &mut AgentOfDay, entry: &HistoryEntry, sequence: Option<SequenceNumber>) {
     let source = match entry.result {
         DecisionResult::Allow | DecisionResult::Payout => HistorySource::Ledger,
         DecisionResult::Block | DecisionResult::Escalate | DecisionResult::RevertConfirmation => {
@@ -246,7 +246,7 @@ fn update_last_sequence(of_agent: &mut AgentOfDay, entry: &HistoryEntry, sequenc
         }
     };
     if let Some(sequence) = sequence {
-        let last = of_agent.last.entry(source).or_insert_with(|| sequence.clone());
+        let last = agent_day.last.entry(source).or_insert_with(|| sequence.clone());
         *last = sequence.max(last.clone());
     }
 }

@@ -50,14 +50,19 @@ impl UsageTable {
         put_item(&self.db, &self.table, row.into_item(), "writing a reminder").await
     }
 
-    /// Reads a page of up to `most` reminders after `after`, oldest first. The events of these reminders have certainly
+    /// Reads a page of up to `max_rows` reminders after `after`, oldest first. The events of these reminders have certainly
     /// happened by `now`.
-    pub async fn read_reminders(&self, now: Timestamp, after: Option<ReminderCursor>, most: u32) -> Result<Reminders> {
+    pub async fn read_reminders(
+        &self,
+        now: Timestamp,
+        after: Option<ReminderCursor>,
+        max_rows: u32,
+    ) -> Result<Reminders> {
         let answer = Query::new(&self.db, &self.table, key::REMINDERS)
             .until(key::reminders_until(latest_certain_expiry(now)))
             .consistent()
             .start_after(after.map(|place| place.0))
-            .limit(most)
+            .limit(max_rows)
             .send("listing due reminders")
             .await?;
         let mut page = Reminders {
@@ -86,12 +91,15 @@ impl UsageTable {
     }
 
     /// Stores a change in quarantine. An operator has to examine the change.
-    pub async fn quarantine_row(&self, aside: &QuarantinedRow, now: Timestamp) -> Result<()> {
-        let row = Draft::new(&key::quarantined_row_key(&aside.table, &aside.sequence))
-            .with("key", &aside.key)
-            .with("problem", &aside.problem)
-            .with("t", &now)
-            .with("ttl", &now.after(KEPT).secs());
+    pub async fn quarantine_row(&self, quarantined_row: &QuarantinedRow, now: Timestamp) -> Result<()> {
+        let row = Draft::new(&key::quarantined_row_key(
+            &quarantined_row.table,
+            &quarantined_row.sequence,
+        ))
+        .with("key", &quarantined_row.key)
+        .with("problem", &quarantined_row.problem)
+        .with("t", &now)
+        .with("ttl", &now.after(KEPT).secs());
         put_item(&self.db, &self.table, row.into_item(), "setting a row aside").await
     }
 }

@@ -26,8 +26,8 @@ impl UsageTable {
 
     /// Sets the time after a decision at which its entry in the decision history is deleted.
     #[must_use]
-    pub const fn with_history_retention(mut self, journal_kept: Option<Duration>) -> Self {
-        self.journal_kept = journal_kept;
+    pub const fn with_history_retention(mut self, history_retention: Option<Duration>) -> Self {
+        self.journal_kept = history_retention;
         self
     }
 }

@@ -156,20 +156,20 @@ impl UsageTable {
         }))
     }
 
-    /// Reads up to `most` versions of an agent's policy for a service before `before`, newest first. Versions under
+    /// Reads up to `max` versions of an agent's policy for a service before `before`, newest first. Versions under
     /// another owner are skipped, except for the current version.
     pub async fn read_policy_versions(
         &self,
         ledger: &Ledger,
         agent: &Agent,
         service: ServiceId,
-        (before, most): (Option<u64>, u32),
+        (before, max): (Option<u64>, u32),
     ) -> Result<Vec<RecordVersion<EnabledService>>> {
         let partition = key::policy_version_key(agent.id, service, 0).pk;
         let (current, accepted_at, items) = tokio::try_join!(
             ledger.find_enabled_service(agent.id, service),
             self.find_acceptance_time(agent),
-            self.read_versions_before(&partition, before, most),
+            self.read_versions_before(&partition, before, max),
         )?;
         let mut versions = Vec::with_capacity(items.len());
         for (at, body) in &items {
@@ -184,19 +184,19 @@ impl UsageTable {
             }
         }
         let current = current.map(|record| (record.version, record));
-        Ok(with_current(versions, current, (before, most)))
+        Ok(with_current(versions, current, (before, max)))
     }
 
-    /// Reads up to `most` versions of an agent's record before `before`, newest first, without the digests of the
+    /// Reads up to `max` versions of an agent's record before `before`, newest first, without the digests of the
     /// agent's keys. Versions under another owner are skipped.
     pub async fn read_agent_versions(
         &self,
         ledger: &Ledger,
         agent: &Agent,
-        (before, most): (Option<u64>, u32),
+        (before, max): (Option<u64>, u32),
     ) -> Result<Vec<RecordVersion<Agent>>> {
         let partition = key::agent_version_key(agent.id, 0).pk;
-        let items = self.read_versions_before(&partition, before, most).await?;
+        let items = self.read_versions_before(&partition, before, max).await?;
         let mut versions = Vec::with_capacity(items.len());
         for (at, body) in &items {
             let record = ledger.read_agent_item(body)?;
@@ -212,7 +212,7 @@ impl UsageTable {
             });
         }
         let current = (agent.version, evaluation_input(agent.clone()));
-        Ok(with_current(versions, Some(current), (before, most)))
+        Ok(with_current(versions, Some(current), (before, max)))
     }
 
     /// Returns the time from which the agent's decisions belong to the current owner: the second after the owner
@@ -256,10 +256,10 @@ impl UsageTable {
         &self,
         partition: &str,
         before: Option<u64>,
-        most: u32,
+        max_rows: u32,
     ) -> Result<Vec<(Timestamp, Item)>> {
         let query = self.query_newest_versions(partition, before);
-        let answer = query.limit(most).send(READING).await?;
+        let answer = query.limit(max_rows).send(READING).await?;
         let read = |item: &Item| Ok((Row::new(&self.table, item).get("t")?, self.parse_body(item)?));
         answer.items().iter().map(read).collect()
     }
@@ -336,7 +336,7 @@ const READING: &str = "reading a version";
 fn with_current<T>(
     mut versions: Vec<RecordVersion<T>>,
     current: Option<(u64, T)>,
-    (before, most): (Option<u64>, u32),
+    (before, max): (Option<u64>, u32),
 ) -> Vec<RecordVersion<T>> {
     if let Some((version, record)) = current
         && before.is_none_or(|before| version < before)
@@ -350,7 +350,7 @@ fn with_current<T>(
             record,
         };
         versions.insert(0, current);
-        versions.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+        versions.truncate(usize::try_from(max).unwrap_or(usize::MAX));
     }
     versions
 }

@@ -39,11 +39,11 @@ impl WebhooksTable {
     pub async fn read_delivery_page(
         &self,
         webhook: WebhookId,
-        slice: PageRequest<Uuid>,
+        page_request: PageRequest<Uuid>,
     ) -> Result<Page<Delivery, Uuid>> {
         let place = |delivery: &Delivery| delivery.id.uuid();
         let read = |before, count| self.read_deliveries(webhook, before, count);
-        read_page(slice, 1, None::<fn(&Delivery) -> Filter>, place, read).await
+        read_page(page_request, 1, None::<fn(&Delivery) -> Filter>, place, read).await
     }
 
     async fn read_deliveries(&self, webhook: WebhookId, before: Option<Uuid>, limit: u32) -> Result<Vec<Delivery>> {

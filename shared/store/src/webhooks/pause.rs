@@ -43,13 +43,13 @@ impl WebhooksTable {
     /// its row's key. An unreadable row is returned as an error and does not affect the others.
     pub async fn read_pauses(
         &self,
-        part: char,
+        shard: char,
         after: Option<&str>,
         until: Timestamp,
         limit: u32,
     ) -> Result<Vec<(String, Result<Pause>)>> {
         // Appending `!`, which sorts before every character of a key, excludes `after` itself.
-        let answer = Query::new(&self.db, &self.table, key::webhooks::pauses_partition(part))
+        let answer = Query::new(&self.db, &self.table, key::webhooks::pauses_partition(shard))
             .range(
                 after.map_or("#".to_owned(), |after| format!("{after}!")),
                 until.to_string(),

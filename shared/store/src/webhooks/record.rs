@@ -34,8 +34,8 @@ enum Role {
 
 impl WebhooksTable {
     /// Reads a user's webhooks, oldest first, strongly consistent.
-    pub async fn list_webhooks(&self, person: &UserId) -> Result<Vec<Webhook>> {
-        let items = Query::new(&self.db, &self.table, key::webhooks_partition(person))
+    pub async fn list_webhooks(&self, user: &UserId) -> Result<Vec<Webhook>> {
+        let items = Query::new(&self.db, &self.table, key::webhooks_partition(user))
             .consistent()
             .collect("listing webhooks")
             .await?;
@@ -76,7 +76,7 @@ impl WebhooksTable {
         &self,
         webhook: &Webhook,
         secret: &NewWebhookSecret,
-        ended: &[WebhookSecretId],
+        ended_secrets: &[WebhookSecretId],
         audit: &AuditEntry,
     ) -> Result<UpdateResult> {
         let mut transaction = Transaction::new();
@@ -85,7 +85,7 @@ impl WebhooksTable {
             self.put_item(write_webhook(webhook)).with_version_check(webhook),
         )?;
         transaction.add_put_without_item(Role::Secret, self.put_item(secret.to_item(webhook.id)))?;
-        for id in ended {
+        for id in ended_secrets {
             transaction.add_delete(Role::Ended, self.item_deletion(&Key::webhook_secret(webhook.id, *id)))?;
         }
         self.send_webhook_transaction(transaction, audit).await

@@ -21,27 +21,27 @@ impl WebhooksTable {
     /// Marks a delivery as waiting, if it is already marked or if fewer than [`Delivery::MAX_WAITING`] of the user's
     /// deliveries wait. Returns whether the delivery is marked. Concurrent calls may slightly exceed the limit. Takes
     /// half a read unit per forty waiting deliveries, and a write unit.
-    pub async fn mark_waiting(&self, person: &UserId, id: DeliveryId, now: Timestamp) -> Result<bool> {
-        let is_full = self.count_waiting(person, now).await? >= Delivery::MAX_WAITING;
-        let row = Draft::new(&Key::waiting_delivery(person, id)).with("ttl", &now.after(KEPT).secs());
+    pub async fn mark_waiting(&self, user: &UserId, id: DeliveryId, now: Timestamp) -> Result<bool> {
+        let is_full = self.count_waiting(user, now).await? >= Delivery::MAX_WAITING;
+        let row = Draft::new(&Key::waiting_delivery(user, id)).with("ttl", &now.after(KEPT).secs());
         let put = put_request(&self.db, &self.table, row.into_item())
             .set_condition_expression(is_full.then(|| "attribute_exists(pk)".to_owned()));
         was_applied(put.send().await, "recording a waiting delivery")
     }
 
     /// Removes the marker of a delivery that no longer waits.
-    pub async fn clear_waiting(&self, person: &UserId, id: DeliveryId) -> Result<()> {
+    pub async fn clear_waiting(&self, user: &UserId, id: DeliveryId) -> Result<()> {
         delete_item(
             &self.db,
             &self.table,
-            &Key::waiting_delivery(person, id),
+            &Key::waiting_delivery(user, id),
             "clearing a waiting delivery",
         )
         .await
     }
 
     /// Returns the number of a user's waiting deliveries. Counting stops at [`Delivery::MAX_WAITING`].
-    async fn count_waiting(&self, person: &UserId, now: Timestamp) -> Result<u32> {
+    async fn count_waiting(&self, user: &UserId, now: Timestamp) -> Result<u32> {
         let (mut count, mut from) = (0_u32, None);
         loop {
             let query = self
@@ -53,7 +53,7 @@ impl WebhooksTable {
                 // TTL may delete expired rows days later.
                 .filter_expression("#ttl > :now")
                 .expression_attribute_names("#ttl", "ttl")
-                .expression_attribute_values(":pk", encode_text(&key::webhooks::waiting_deliveries_partition(person)))
+                .expression_attribute_values(":pk", encode_text(&key::webhooks::waiting_deliveries_partition(user)))
                 .expression_attribute_values(":now", now.secs().write())
                 .set_exclusive_start_key(from);
             let answer = query.send().await.map_err(store_error("counting what waits"))?;
