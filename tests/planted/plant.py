@@ -271,8 +271,8 @@ BUGS = [
     Bug(
         "a fact stated again when its record is repeated",
         "shared/log/src/append.rs",
-        "if !is_known && !state.is_stated(&batch.shard, &fact.sequence) {",
-        "if !is_known && (PLANTED || !state.is_stated(&batch.shard, &fact.sequence)) {",
+        "if !is_known && !state.is_stated(&batch.shard, &change.sequence) {",
+        "if !is_known && (PLANTED || !state.is_stated(&batch.shard, &change.sequence)) {",
         "package(purser-log) and test(=interrupted_log_runs_lose_and_duplicate_no_entry)",
     ),
     Bug(
@@ -421,8 +421,8 @@ BUGS = [
     Bug(
         "a brake that forgets the busiest hour",
         "shared/domain/src/policy/anomaly.rs",
-        "&& u128::from(sum.units()) > most",
-        "&& (PLANTED || u128::from(sum.units()) > most)",
+        "&& u128::from(sum.units()) > max",
+        "&& (PLANTED || u128::from(sum.units()) > max)",
         "package(purser-domain) and test(=policy::anomaly::tests::an_automatic_freeze_requires_exceeding_both_limits)",
     ),
     Bug(
@@ -463,8 +463,8 @@ BUGS = [
     Bug(
         "a batch that was folded before the function was killed, and is not judged",
         "functions/events/src/history.rs",
-        "let judged = hours_to_check(&changes);",
-        "let mut judged = hours_to_check(&changes);\n        if PLANTED { self.brakes.evaluate_hours(&std::mem::take(&mut judged), &owners).await?; }",
+        "let hours = hours_to_check(&changes);",
+        "let mut hours = hours_to_check(&changes);\n        if PLANTED { self.brakes.evaluate_hours(&std::mem::take(&mut hours), &owners).await?; }",
         "package(purser-events) and test(=brakes::a_payment_burst_freezes_the_agent_once_per_hour)",
     ),
     Bug(
@@ -603,8 +603,8 @@ BUGS = [
     Bug(
         "the audit log of everybody in one place",
         "shared/store/src/codec/key.rs",
-        'format!("{BY_PERSON}{person}")',
-        'if PLANTED { BY_PERSON.to_owned() } else { format!("{BY_PERSON}{person}") }',
+        'format!("{BY_PERSON}{user}")',
+        'if PLANTED { BY_PERSON.to_owned() } else { format!("{BY_PERSON}{user}") }',
         "package(purser-people) and test(=pages::the_audit_log_is_shown_and_exported)",
     ),
     Bug(
@@ -736,8 +736,8 @@ BUGS = [
     Bug(
         "a raise granted for another service",
         "functions/people/src/approvals/grant.rs",
-        "let present = self\n                .ledger\n                .find_enabled_service(approval.agent, approval.service)\n                .await?;",
-        "let present = if PLANTED { self.ledger.list_enabled_services(owned.agent()).await?.into_iter().find(|other| other.service != approval.service) } else { self.ledger.find_enabled_service(approval.agent, approval.service).await? };",
+        "let current = self\n                .ledger\n                .find_enabled_service(approval.agent, approval.service)\n                .await?;",
+        "let current = if PLANTED { self.ledger.list_enabled_services(owned.agent()).await?.into_iter().find(|other| other.service != approval.service) } else { self.ledger.find_enabled_service(approval.agent, approval.service).await? };",
         "package(purser-tests) and test(=people::raises::a_requested_limit_increase_is_granted_and_ends)",
     ),
     Bug(
@@ -785,7 +785,7 @@ BUGS = [
     Bug(
         "an ID token counts though all sessions were ended since",
         "functions/people/src/sessions/authenticate.rs",
-        "ended_at?.is_some_and(|ended_at| person.signed_in_at <= ended_at)",
+        "ended_at?.is_some_and(|ended_at| user.signed_in_at <= ended_at)",
         "ended_at?.is_some_and(|_| false)",
         "package(purser-people) and test(=sessions::ending_all_sessions_invalidates_cookies_and_tokens)",
     ),
@@ -864,7 +864,7 @@ BUGS = [
         "what could not be told and is forgotten",
         "functions/notices/src/flush.rs",
         "let [jitter] = shared.entropy.random_bytes()?;",
-        "if PLANTED { shared.table.remove_waiting_notifications(person, channel, keys, now).await?; }\n                let [jitter] = shared.entropy.random_bytes()?;",
+        "if PLANTED { shared.table.remove_waiting_notifications(user, channel, keys, now).await?; }\n                let [jitter] = shared.entropy.random_bytes()?;",
         "package(purser-notices) and "
         "test(=undelivered_notifications_are_retried_for_a_day)",
     ),
@@ -910,8 +910,8 @@ BUGS = [
     Bug(
         "a list of a fleet that ends with its first page",
         "functions/people/src/journal/operations.rs",
-        "return self\n                .usage\n                .read_history_page(&user.id, filter.index_partition(), slice, keep)\n                .await;",
-        "let page = self.usage.read_history_page(&user.id, filter.index_partition(), slice, keep).await?;\n            return Ok(if PLANTED { Page { next: None, ..page } } else { page });",
+        "return self\n                .usage\n                .read_history_page(&user.id, filter.index_partition(), request, keep)\n                .await;",
+        "let page = self.usage.read_history_page(&user.id, filter.index_partition(), request, keep).await?;\n            return Ok(if PLANTED { Page { next: None, ..page } } else { page });",
         "package(purser-people) and "
         "test(=lists::lists_of_many_agents_return_every_row_exactly_once)",
     ),

@@ -88,7 +88,7 @@ pub fn environment(stack: &Value) -> Result<Env, Failed> {
     // arn:aws:cloudformation:<region>:<account>:stack/<name>/<id>
     let region = stack.pointer("/Stacks/0/StackId").and_then(Value::as_str);
     let region = region.and_then(|arn| arn.split(':').nth(3)).unwrap_or_default();
-    let member = |name: &str| {
+    let field = |name: &str| {
         credentials
             .get(name)
             .and_then(Value::as_str)
@@ -97,9 +97,9 @@ pub fn environment(stack: &Value) -> Result<Env, Failed> {
     };
     let variables = [
         ("AWS_REGION", region.to_owned()),
-        ("AWS_ACCESS_KEY_ID", member("AccessKeyId")),
-        ("AWS_SECRET_ACCESS_KEY", member("SecretAccessKey")),
-        ("AWS_SESSION_TOKEN", member("SessionToken")),
+        ("AWS_ACCESS_KEY_ID", field("AccessKeyId")),
+        ("AWS_SECRET_ACCESS_KEY", field("SecretAccessKey")),
+        ("AWS_SESSION_TOKEN", field("SessionToken")),
     ];
     Ok(variables.into_iter().collect())
 }

@@ -94,16 +94,16 @@ impl Api {
         loop {
             attempts_left = attempts_left.saturating_sub(1);
             match self.send_once(&call).await {
-                Err(Failure::Api(ApiError::Refused(refusal)))
-                    if matches!(refusal.status, 429 | 503) && attempts_left > 0 =>
+                Err(Failure::Api(ApiError::Refused(rejection)))
+                    if matches!(rejection.status, 429 | 503) && attempts_left > 0 =>
                 {
-                    let pause = refusal.retry_after.unwrap_or(Duration::from_secs(1));
+                    let pause = rejection.retry_after.unwrap_or(Duration::from_secs(1));
                     if pause > MAX_PAUSE {
-                        return Err(ApiError::Refused(refusal).into());
+                        return Err(ApiError::Refused(rejection).into());
                     }
                     tokio::time::sleep(pause).await;
                 }
-                answer => return answer,
+                response => return response,
             }
         }
     }
@@ -147,8 +147,8 @@ impl Api {
             bytes.extend_from_slice(&chunk);
         }
         if !status.is_success() {
-            let refusal = Refusal::read(status.as_u16(), retry_after.map(Duration::from_secs), &bytes);
-            return Err(ApiError::from(refusal).into());
+            let rejection = Refusal::read(status.as_u16(), retry_after.map(Duration::from_secs), &bytes);
+            return Err(ApiError::from(rejection).into());
         }
         serde_json::from_slice(&bytes).map_err(|_| ApiError::Unreadable("it is no JSON").into())
     }

@@ -95,17 +95,17 @@ pub(crate) async fn read_bazaar(import: &Import) -> Result<Listing, Failure> {
 }
 
 fn read_bazaar_file(path: &str) -> Result<Vec<Value>, Failure> {
-    let wrong = |what: String| Failure::Words(format!("{path}: {what}"));
+    let wrong = |message: String| Failure::Words(format!("{path}: {message}"));
     let mut text = String::new();
     let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
     let length = file.take(MAX_FILE_BYTES).read_to_string(&mut text);
     if u64::try_from(length.map_err(|error| wrong(error.to_string()))?).is_ok_and(|length| length >= MAX_FILE_BYTES) {
         return Err(wrong("it is longer than 128 MiB".to_owned()));
     }
-    let answer: Value = serde_json::from_str(&text).map_err(|error| wrong(format!("it is no JSON: {error}")))?;
-    match answer {
+    let response: Value = serde_json::from_str(&text).map_err(|error| wrong(format!("it is no JSON: {error}")))?;
+    match response {
         Value::Array(items) => Ok(items),
-        mut answer => match answer.get_mut("items").map(Value::take) {
+        mut response => match response.get_mut("items").map(Value::take) {
             Some(Value::Array(items)) => Ok(items),
             _ => Err(wrong("it has no `items`".to_owned())),
         },
@@ -128,15 +128,15 @@ async fn read_pages(import: &Import, listing: &mut Listing, seen: &mut Seen) -> 
         .timeout(PAGE_TIMEOUT)
         .build()
         .map_err(|_| no_address())?;
-    let begun = Instant::now();
+    let start = Instant::now();
     let mut offset = 0_usize;
-    let most = usize::try_from(import.limit).unwrap_or(usize::MAX);
-    while listing.entries < most {
-        if listing.pages >= MAX_PAGES || begun.elapsed() > PATIENCE {
+    let max = usize::try_from(import.limit).unwrap_or(usize::MAX);
+    while listing.entries < max {
+        if listing.pages >= MAX_PAGES || start.elapsed() > PATIENCE {
             listing.stopped = Some(format!(
                 "after {} pages and {} s",
                 listing.pages,
-                begun.elapsed().as_secs()
+                start.elapsed().as_secs()
             ));
             break;
         }
@@ -148,13 +148,13 @@ async fn read_pages(import: &Import, listing: &mut Listing, seen: &mut Seen) -> 
         let (items, total) = match fetch_page(&http, url).await {
             Ok(page) => page,
             // The pages that were read before the error are used. The next import reads the remaining pages.
-            Err(what) if listing.pages > 0 => {
-                listing.stopped = Some(what);
+            Err(message) if listing.pages > 0 => {
+                listing.stopped = Some(message);
                 break;
             }
-            Err(what) => {
+            Err(message) => {
                 return Err(Failure::Words(format!(
-                    "the facilitator's Bazaar can't be read: {what}"
+                    "the facilitator's Bazaar can't be read: {message}"
                 )));
             }
         };
@@ -171,8 +171,8 @@ async fn read_pages(import: &Import, listing: &mut Listing, seen: &mut Seen) -> 
             break;
         }
     }
-    if listing.stopped.is_none() && listing.entries >= most {
-        listing.stopped = Some(format!("at the limit of {most} entries"));
+    if listing.stopped.is_none() && listing.entries >= max {
+        listing.stopped = Some(format!("at the limit of {max} entries"));
     }
     Ok(())
 }
@@ -191,10 +191,10 @@ async fn fetch_page(http: &reqwest::Client, url: Url) -> Result<(Vec<Value>, Opt
         }
         bytes.extend_from_slice(&chunk);
     }
-    let mut answer: Value = serde_json::from_slice(&bytes).map_err(|_| "a page is no JSON".to_owned())?;
-    let total = answer.pointer("/pagination/total").and_then(Value::as_u64);
+    let mut document: Value = serde_json::from_slice(&bytes).map_err(|_| "a page is no JSON".to_owned())?;
+    let total = document.pointer("/pagination/total").and_then(Value::as_u64);
     let total = total.and_then(|total| usize::try_from(total).ok());
-    match answer.get_mut("items").map(Value::take) {
+    match document.get_mut("items").map(Value::take) {
         Some(Value::Array(items)) => Ok((items, total)),
         _ => Err("a page has no `items`".to_owned()),
     }
@@ -213,12 +213,12 @@ impl Seen {
     fn into_hosts(self, import: &Import, rejected_hosts: &mut Vec<(String, String)>) -> Vec<Host> {
         let mut all: Vec<_> = self.by_origin.into_iter().collect();
         all.sort_by(|(a, of_a), (b, of_b)| of_b.len().cmp(&of_a.len()).then_with(|| a.cmp(b)));
-        let most = usize::try_from(import.most_hosts).unwrap_or(usize::MAX);
-        for (_, left) in all.iter().skip(most) {
-            let why = format!("there are more than {most} hosts (--most-hosts)");
-            rejected_hosts.extend(left.values().map(|one| (one.endpoint.clone(), why.clone())));
+        let max = usize::try_from(import.most_hosts).unwrap_or(usize::MAX);
+        for (_, left) in all.iter().skip(max) {
+            let reason = format!("there are more than {max} hosts (--most-hosts)");
+            rejected_hosts.extend(left.values().map(|item| (item.endpoint.clone(), reason.clone())));
         }
-        all.truncate(most);
+        all.truncate(max);
         let mut hosts = Vec::new();
         for (origin, operations) in all {
             let id = id_for("bazaar", &origin);
@@ -231,10 +231,10 @@ impl Seen {
 /// Adds the usable items of a page to the listing. Returns whether any item of the page is new.
 fn add_items(import: &Import, items: &[Value], allows_loopback: bool, listing: &mut Listing, seen: &mut Seen) -> bool {
     let mut is_new = false;
-    let most = usize::try_from(import.limit).unwrap_or(usize::MAX);
+    let max = usize::try_from(import.limit).unwrap_or(usize::MAX);
     for item in items {
-        if listing.entries >= most {
-            listing.stopped = Some(format!("at the limit of {most} entries"));
+        if listing.entries >= max {
+            listing.stopped = Some(format!("at the limit of {max} entries"));
             break;
         }
         let name = printable(item_address(item).unwrap_or_default(), MAX_URL_BYTES);
@@ -246,19 +246,19 @@ fn add_items(import: &Import, items: &[Value], allows_loopback: bool, listing: &
         listing.entries = listing.entries.saturating_add(1);
         match parse_item(item, allows_loopback) {
             Ok((origin, _)) if !is_wanted(&origin, &import.hosts) => {}
-            Ok((origin, one)) => {
-                let key = (one.endpoint.clone(), one.method.clone());
+            Ok((origin, entry)) => {
+                let key = (entry.endpoint.clone(), entry.method.clone());
                 let origin = origin.as_str().trim_end_matches('/').to_owned();
                 match seen.by_origin.entry(origin).or_default().entry(key) {
-                    Entry::Vacant(place) => {
-                        place.insert(one);
+                    Entry::Vacant(slot) => {
+                        slot.insert(entry);
                     }
                     Entry::Occupied(_) => listing
                         .refused
                         .push((name, "its method and route are listed twice".to_owned())),
                 }
             }
-            Err(why) => listing.refused.push((name, why)),
+            Err(reason) => listing.refused.push((name, reason)),
         }
     }
     is_new
@@ -337,14 +337,14 @@ fn parse_item(item: &Value, allows_loopback: bool) -> Result<(Url, ListedOperati
         label => label,
     };
     let endpoint = format!("{}{path}", origin.as_str().trim_end_matches('/'));
-    let one = ListedOperation {
+    let entry = ListedOperation {
         method,
         endpoint,
         label,
         units,
         params,
     };
-    Ok((origin, one))
+    Ok((origin, entry))
 }
 
 /// Parses the URL of a resource.
@@ -510,7 +510,7 @@ impl Host {
         let there: BTreeMap<_, _> = operations
             .iter()
             .enumerate()
-            .map(|(index, one)| (key(one), index))
+            .map(|(index, listed_operation)| (key(listed_operation), index))
             .collect();
         let has_payee = |operation: &&Value| {
             let has = |name: &str| operation.get(name).is_some_and(|value| !value.is_null());
@@ -518,7 +518,10 @@ impl Host {
         };
         let stored = stored.and_then(|stored| stored.get("operations")?.as_array());
         let pinned: BTreeSet<_> = stored.into_iter().flatten().filter(has_payee).map(key).collect();
-        let mut slugs: BTreeSet<String> = operations.iter().map(|one| text(one, "operation_id")).collect();
+        let mut slugs: BTreeSet<String> = operations
+            .iter()
+            .map(|listed_operation| text(listed_operation, "operation_id"))
+            .collect();
         let category = entry.get("category").cloned().unwrap_or_default();
         let mut bytes = entry.to_string().len();
         for operation in &operations {
@@ -536,17 +539,17 @@ impl Host {
             let operation = self.new_operation(listed, &category, &slugs);
             let more = bytes.saturating_add(operation.to_string().len().saturating_add(1));
             if operations.len() >= MAX_OPERATIONS || more > MAX_ENTRY_BYTES {
-                let why =
+                let reason =
                     format!("its host has more than a service holds, {MAX_OPERATIONS} operations in 190,000 bytes");
-                rejected_hosts.push((listed.endpoint.clone(), why));
+                rejected_hosts.push((listed.endpoint.clone(), reason));
                 continue;
             }
             bytes = more;
             slugs.insert(text(&operation, "operation_id"));
             operations.push(operation);
         }
-        if let Value::Object(members) = &mut entry {
-            members.insert("operations".to_owned(), operations.into());
+        if let Value::Object(fields) = &mut entry {
+            fields.insert("operations".to_owned(), operations.into());
         }
         entry
     }
@@ -593,8 +596,8 @@ fn short_id(id: Uuid) -> String {
 impl Listing {
     /// Returns the rejected items and the reasons as JSON.
     pub(crate) fn rejections_json(&self) -> Value {
-        let one = |(resource, reason): &(String, String)| json!({"resource": resource, "reason": reason});
-        self.refused.iter().map(one).collect()
+        let item = |(resource, reason): &(String, String)| json!({"resource": resource, "reason": reason});
+        self.refused.iter().map(item).collect()
     }
 
     /// Returns the rejected items as text: for each reason, a count and an example.
@@ -606,11 +609,11 @@ impl Listing {
         }
         let refused = reasons
             .iter()
-            .map(|(why, (count, one))| format!("{count} not taken: {why} (as {one})"));
+            .map(|(cause, (count, item))| format!("{count} not taken: {cause} (as {item})"));
         let stopped = self
             .stopped
             .iter()
-            .map(|why| format!("It was not read to its end: {why}."));
+            .map(|cause| format!("It was not read to its end: {cause}."));
         refused.chain(stopped).collect()
     }
 }

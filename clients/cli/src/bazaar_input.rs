@@ -42,9 +42,10 @@ impl<'a> BazaarInput<'a> {
         let v2 = bazaar.and_then(|bazaar| bazaar.pointer("/info/input"));
         let mut accepts = item.get("accepts").and_then(Value::as_array).into_iter().flatten();
         let v1 = || {
-            accepts.find_map(|one| {
-                one.get("outputSchema")
-                    .or_else(|| one.get("output_schema"))?
+            accepts.find_map(|entry| {
+                entry
+                    .get("outputSchema")
+                    .or_else(|| entry.get("output_schema"))?
                     .get("input")
             })
         };
@@ -183,7 +184,7 @@ impl<'a> BazaarInput<'a> {
 /// Returns the properties of a JSON schema, with the values of an example.
 fn properties(schema: &Value, example: &Value) -> Vec<Parameter> {
     let required = schema.get("required").and_then(Value::as_array);
-    let is_required = |name: &str| required.into_iter().flatten().any(|one| one == name);
+    let is_required = |name: &str| required.into_iter().flatten().any(|item| item == name);
     let all = schema
         .get("properties")
         .and_then(Value::as_object)
@@ -290,10 +291,10 @@ fn assemble_schema(parameters: Vec<Parameter>, body_type: Option<&str>) -> Resul
         }
     }
     let mut params = json!({"type": "object", "properties": properties, "required": required});
-    if let Some((body_type, members)) = body_type.zip(params.as_object_mut()) {
-        members.insert("bodyType".to_owned(), json!(body_type));
+    if let Some((body_type, fields)) = body_type.zip(params.as_object_mut()) {
+        fields.insert("bodyType".to_owned(), json!(body_type));
     }
-    for most in TEXTS {
+    for max in TEXTS {
         if params.to_string().len() <= MAX_BYTES {
             return Ok(params);
         }
@@ -303,7 +304,7 @@ fn assemble_schema(parameters: Vec<Parameter>, body_type: Option<&str>) -> Resul
             .into_iter()
             .flatten()
         {
-            shorten_descriptions(schema.1, most);
+            shorten_descriptions(schema.1, max);
         }
     }
     let fits = params.to_string().len() <= MAX_BYTES;
@@ -313,11 +314,11 @@ fn assemble_schema(parameters: Vec<Parameter>, body_type: Option<&str>) -> Resul
 
 /// Cuts the texts in a schema to `max` bytes. With 0, only the essential keywords remain.
 fn shorten_descriptions(schema: &mut Value, max: usize) {
-    let Value::Object(members) = schema else { return };
+    let Value::Object(fields) = schema else { return };
     if max == 0 {
-        members.retain(|keyword, _| ESSENTIAL.contains(&keyword.as_str()));
+        fields.retain(|keyword, _| ESSENTIAL.contains(&keyword.as_str()));
     }
-    for (keyword, value) in members {
+    for (keyword, value) in fields {
         match value {
             Value::String(text) if TEXT_KEYWORDS.contains(&keyword.as_str()) => {
                 *text = printable(text, max);

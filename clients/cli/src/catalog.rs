@@ -51,7 +51,7 @@ pub(crate) async fn run(operator: &Operator, command: Catalog, output: &Output) 
 async fn apply(operator: &Operator, path: &Path, consent: &Consent, output: &Output) -> Result<Exit, Failure> {
     let files = read_folder(path)?;
     let ids = ids_by_slug(&operator.services().await?);
-    let mut wanted = Vec::new();
+    let mut desired = Vec::new();
     for ServiceFile { file, id, slug, entry } in files {
         let id = id.or_else(|| ids.get(&slug).cloned());
         let id = id.unwrap_or_else(|| id_for("catalog", &slug).to_string());
@@ -60,14 +60,14 @@ async fn apply(operator: &Operator, path: &Path, consent: &Consent, output: &Out
         } else {
             None
         };
-        wanted.push(DesiredService {
+        desired.push(DesiredService {
             from: file,
             id,
             entry,
             stored,
         });
     }
-    write_services(operator, wanted, consent, output, json!({})).await
+    write_services(operator, desired, consent, output, json!({})).await
 }
 
 /// Maps the slugs of services to their ids.
@@ -92,37 +92,40 @@ fn read_folder(path: &Path) -> Result<Vec<ServiceFile>, Failure> {
         files.sort();
     }
     if files.is_empty() || files.len() > MAX_FILES {
-        let what = format!("{}: there must be 1 to {MAX_FILES} JSON files", path.display());
-        return Err(Failure::Words(what));
+        let message = format!("{}: there must be 1 to {MAX_FILES} JSON files", path.display());
+        return Err(Failure::Words(message));
     }
     let (mut all, mut wrong) = (Vec::new(), Vec::new());
     let mut seen: BTreeMap<String, String> = BTreeMap::new();
     for path in files {
         let file = path.display().to_string();
         match read_service_file(&path) {
-            Ok(one) => {
-                for name in std::iter::once(&one.slug).chain(&one.id) {
+            Ok(item) => {
+                for name in std::iter::once(&item.slug).chain(&item.id) {
                     if let Some(other) = seen.insert(name.clone(), file.clone()) {
                         wrong.push(format!("{file}: {name} is in {other}, too"));
                     }
                 }
-                all.push(one);
+                all.push(item);
             }
-            Err(problems) => wrong.extend(problems.iter().map(|problem| format!("{file}: {problem}"))),
+            Err(errors) => wrong.extend(errors.iter().map(|problem| format!("{file}: {problem}"))),
         }
     }
     if wrong.is_empty() {
         Ok(all)
     } else {
-        let what = "nothing is changed, for these files are no entries of a catalog".to_owned();
-        Err(Failure::Problems { what, problems: wrong })
+        let message = "nothing is changed, for these files are no entries of a catalog".to_owned();
+        Err(Failure::Problems {
+            what: message,
+            problems: wrong,
+        })
     }
 }
 
 fn read_service_file(path: &Path) -> Result<ServiceFile, Vec<String>> {
-    let text = read_text(path, MAX_MEBIBYTES).map_err(|problem| vec![problem])?;
+    let text = read_text(path, MAX_MEBIBYTES).map_err(|message| vec![message])?;
     let mut entry: Value = serde_json::from_str(&text).map_err(|error| vec![format!("it is no JSON: {error}")])?;
-    let id = entry.as_object_mut().and_then(|members| members.remove("id"));
+    let id = entry.as_object_mut().and_then(|fields| fields.remove("id"));
     let mut wrong = validation_errors(&entry);
     let parsed = id.as_ref().and_then(|id| Uuid::parse_str(id.as_str()?).ok());
     if id.is_some() && parsed.is_none() {
@@ -172,39 +175,39 @@ async fn write_services(
 ) -> Result<Exit, Failure> {
     let changed: Vec<(DesiredService, Vec<Change>)> = services
         .into_iter()
-        .map(|wanted| {
-            let changes = differences(wanted.stored.as_ref(), &wanted.entry);
-            (wanted, changes)
+        .map(|desired| {
+            let changes = differences(desired.stored.as_ref(), &desired.entry);
+            (desired, changes)
         })
         .filter(|(_, changes)| !changes.is_empty())
         .collect();
-    let mut told: Vec<Value> = Vec::new();
-    for (wanted, changes) in &changed {
-        let slug = wanted.entry.get("slug").and_then(Value::as_str).unwrap_or_default();
-        let what = if wanted.stored.is_some() { "changes" } else { "is new" };
-        output.print_text(&format!("{slug} ({}) {what}", wanted.id));
+    let mut result: Vec<Value> = Vec::new();
+    for (desired, changes) in &changed {
+        let slug = desired.entry.get("slug").and_then(Value::as_str).unwrap_or_default();
+        let message = if desired.stored.is_some() { "changes" } else { "is new" };
+        output.print_text(&format!("{slug} ({}) {message}", desired.id));
         for change in changes {
             output.print_text(&format!("  {change}"));
         }
-        told.push(json!({
-            "id": wanted.id, "slug": slug, "from": wanted.from, "is_new": wanted.stored.is_none(),
+        result.push(json!({
+            "id": desired.id, "slug": slug, "from": desired.from, "is_new": desired.stored.is_none(),
             "changes": changes.iter().map(Change::as_json).collect::<Vec<_>>(), "written": false,
         }));
     }
     let is_allowed = !changed.is_empty() && consent.is_given(&format!("Write {} services?", changed.len()))?;
     let (mut written, mut refused) = (0_usize, Vec::new());
     if is_allowed {
-        for ((wanted, _), told) in changed.iter().zip(&mut told) {
-            let over = wanted.stored.as_ref().map(service_version).transpose()?;
-            match operator.put_service(&wanted.id, over, &wanted.entry).await {
+        for ((desired, _), result) in changed.iter().zip(&mut result) {
+            let over = desired.stored.as_ref().map(service_version).transpose()?;
+            match operator.put_service(&desired.id, over, &desired.entry).await {
                 Ok(_) => {
                     written = written.saturating_add(1);
-                    told["written"] = json!(true);
+                    result["written"] = json!(true);
                 }
                 Err(failure) => {
-                    told["error"] = failure.as_json();
-                    let mut lines = vec![format!("{}: {failure}", wanted.from)];
-                    lines.extend(failure.lines().iter().map(|line| format!("{}: {line}", wanted.from)));
+                    result["error"] = failure.as_json();
+                    let mut lines = vec![format!("{}: {failure}", desired.from)];
+                    lines.extend(failure.lines().iter().map(|line| format!("{}: {line}", desired.from)));
                     refused.extend(lines);
                     // Any other error would occur for every service, so the remaining entries are not written.
                     if !is_about_the_entry(&failure) {
@@ -214,11 +217,11 @@ async fn write_services(
             }
         }
     }
-    let mut answer = json!({"services": told, "differences": changed.len(), "written": written});
-    if let (Value::Object(answer), Value::Object(beside)) = (&mut answer, extra_output) {
-        answer.extend(beside);
+    let mut document = json!({"services": result, "differences": changed.len(), "written": written});
+    if let (Value::Object(document), Value::Object(beside)) = (&mut document, extra_output) {
+        document.extend(beside);
     }
-    output.print_result(&answer, || {
+    output.print_result(&document, || {
         vec![match (changed.is_empty(), is_allowed) {
             (true, _) => "No difference.".to_owned(),
             (false, false) => format!("{} services differ; nothing is written.", changed.len()),
@@ -228,13 +231,13 @@ async fn write_services(
     if refused.is_empty() {
         return Ok(Exit::Done);
     }
-    let what = format!(
+    let message = format!(
         "{} of {} services are not written",
         changed.len().saturating_sub(written),
         changed.len()
     );
     Err(Failure::Problems {
-        what,
+        what: message,
         problems: refused,
     })
 }
@@ -243,7 +246,7 @@ async fn write_services(
 fn is_about_the_entry(failure: &Failure) -> bool {
     failure
         .refusal()
-        .is_some_and(|refusal| matches!(refusal.status, 400 | 409 | 412 | 413 | 422 | 428))
+        .is_some_and(|rejection| matches!(rejection.status, 400 | 409 | 412 | 413 | 422 | 428))
 }
 
 async fn export(operator: &Operator, folder: &Path, output: &Output) -> Result<Exit, Failure> {
@@ -283,13 +286,13 @@ fn replace_file(path: &Path, text: &str) -> io::Result<()> {
 }
 
 fn unwritable_file_failure(path: &Path, source: io::Error) -> Failure {
-    let what = path.display().to_string();
-    Failure::Output { what, source }
+    let message = path.display().to_string();
+    Failure::Output { what: message, source }
 }
 
 async fn probe(operator: &Operator, services: &[String], includes_all: bool, output: &Output) -> Result<Exit, Failure> {
     let ids = ids_by_slug(&operator.services().await?);
-    let wanted: Vec<&String> = if includes_all {
+    let desired: Vec<&String> = if includes_all {
         ids.values().collect()
     } else {
         let id_of = |service: &String| ids.get(service).or_else(|| ids.values().find(|id| *id == service));
@@ -299,19 +302,19 @@ async fn probe(operator: &Operator, services: &[String], includes_all: bool, out
             .cloned()
             .collect();
         if !unknown.is_empty() {
-            let what = "there are no such services, and none is probed".to_owned();
+            let message = "there are no such services, and none is probed".to_owned();
             return Err(Failure::Problems {
-                what,
+                what: message,
                 problems: unknown,
             });
         }
         services.iter().filter_map(id_of).collect()
     };
-    for id in &wanted {
+    for id in &desired {
         operator.request_probe(id).await?;
     }
-    output.print_result(&json!({"asked_for": wanted.len()}), || {
-        vec![format!("{} services are probed in the next minutes.", wanted.len())]
+    output.print_result(&json!({"asked_for": desired.len()}), || {
+        vec![format!("{} services are probed in the next minutes.", desired.len())]
     });
     Ok(Exit::Done)
 }
@@ -322,8 +325,11 @@ async fn import(operator: &Operator, import: &Import, output: &Output) -> Result
     let services = operator.services().await?;
     let mut slugs = ids_by_slug(&services);
     let id_of = |service: &'_ Value| service.get("id").and_then(Value::as_str).map(str::to_owned);
-    let there: BTreeMap<String, &Value> = services.iter().filter_map(|one| Some((id_of(one)?, one))).collect();
-    let (mut wanted, mut kept) = (Vec::new(), 0_u64);
+    let there: BTreeMap<String, &Value> = services
+        .iter()
+        .filter_map(|listed_service| Some((id_of(listed_service)?, listed_service)))
+        .collect();
+    let (mut desired, mut kept) = (Vec::new(), 0_u64);
     for host in &listing.hosts {
         let id = host.id.to_string();
         let stored = match there.get(&id) {
@@ -340,14 +346,14 @@ async fn import(operator: &Operator, import: &Import, output: &Output) -> Result
             // The hosts `a-b.example` and `a.b.example` have the same slug, so the second host gets another slug.
             slugs.insert(slug.to_owned(), id.clone());
         }
-        wanted.push(DesiredService {
+        desired.push(DesiredService {
             from: host.origin.clone(),
             id,
             entry,
             stored,
         });
     }
-    let told = json!({
+    let rows = json!({
         "pages": listing.pages, "entries": listing.entries, "hosts": listing.hosts.len(), "kept_hosts": kept,
         "refused": listing.rejections_json(), "stopped": listing.stopped,
     });
@@ -360,5 +366,5 @@ async fn import(operator: &Operator, import: &Import, output: &Output) -> Result
     for line in listing.lines() {
         output.print_text(&line);
     }
-    write_services(operator, wanted, &import.consent, output, told).await
+    write_services(operator, desired, &import.consent, output, rows).await
 }

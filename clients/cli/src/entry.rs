@@ -67,9 +67,9 @@ impl fmt::Display for Change {
 /// Returns the entry that reproduces a service. An operation with a scheduled change gets the new pricing and no
 /// payment, because an entry with a payment would cancel the scheduled change.
 pub(crate) fn service_entry(service: &Value) -> Value {
-    let of = |object: &Value, members: &[(&str, bool)]| -> Map<String, Value> {
-        let members = members.iter();
-        members
+    let of = |object: &Value, fields: &[(&str, bool)]| -> Map<String, Value> {
+        let fields = fields.iter();
+        fields
             .filter_map(|(name, _)| Some(((*name).to_owned(), object.get(*name)?.clone())))
             .collect()
     };
@@ -153,14 +153,14 @@ fn current_or_next(mut stored: Value, entry: &Value) -> Value {
         None if *name == "payment" => true,
         value => normalize(name, value) == normalize(name, next.get(*name)),
     });
-    if let Value::Object(members) = &mut stored {
+    if let Value::Object(fields) = &mut stored {
         if is_so {
             for name in PRICING {
-                members.insert(name.to_owned(), next.get(name).cloned().unwrap_or_default());
+                fields.insert(name.to_owned(), next.get(name).cloned().unwrap_or_default());
             }
         } else if entry.get("payment").is_some() {
             // An entry with a payment cancels the scheduled change, even if the payment equals the current payment.
-            members.insert("payment".to_owned(), next.get("payment").cloned().unwrap_or_default());
+            fields.insert("payment".to_owned(), next.get("payment").cloned().unwrap_or_default());
         }
     }
     stored
@@ -217,24 +217,24 @@ fn normalize(name: &str, value: Option<&Value>) -> Value {
 
 /// Returns the structural errors of an entry. Purser itself validates the values.
 pub(crate) fn validation_errors(entry: &Value) -> Vec<String> {
-    let Value::Object(members) = entry else {
+    let Value::Object(fields) = entry else {
         return vec!["it must be an object".to_owned()];
     };
-    let mut problems = missing_and_unknown("", members, &SERVICE);
-    match members.get("operations") {
+    let mut errors = missing_and_unknown("", fields, &SERVICE);
+    match fields.get("operations") {
         Some(Value::Array(operations)) => {
             for (index, operation) in operations.iter().enumerate() {
                 let at = format!("/operations/{index}");
                 match operation {
-                    Value::Object(members) => problems.extend(missing_and_unknown(&at, members, &OPERATION)),
-                    _ => problems.push(format!("{at}: must be an object")),
+                    Value::Object(fields) => errors.extend(missing_and_unknown(&at, fields, &OPERATION)),
+                    _ => errors.push(format!("{at}: must be an object")),
                 }
             }
         }
-        Some(_) => problems.push("/operations: must be an array".to_owned()),
+        Some(_) => errors.push("/operations: must be an array".to_owned()),
         None => {}
     }
-    problems
+    errors
 }
 
 fn missing_and_unknown(at: &str, fields: &Map<String, Value>, known_fields: &[(&str, bool)]) -> Vec<String> {

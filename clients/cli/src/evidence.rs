@@ -60,10 +60,10 @@ pub(crate) async fn write(purser: &Purser, arguments: &Evidence, output: &Output
         (None, None) => return Err(Failure::Words("name a settlement or a decision".to_owned())),
     };
     let trust = purser.trust().await?;
-    if let Some(members) = evidence.as_object_mut() {
-        members.insert("how_to_check".to_owned(), json!(HOW));
-        members.insert("inputs".to_owned(), Value::Null);
-        members.insert("trust".to_owned(), trust);
+    if let Some(fields) = evidence.as_object_mut() {
+        fields.insert("how_to_check".to_owned(), json!(HOW));
+        fields.insert("inputs".to_owned(), Value::Null);
+        fields.insert("trust".to_owned(), trust);
     }
     let default = || PathBuf::from(format!("purser-evidence-{id}.json"));
     let path = arguments.output.clone().unwrap_or_else(default);
@@ -71,8 +71,8 @@ pub(crate) async fn write(purser: &Purser, arguments: &Evidence, output: &Output
     write_file(&path, &text)?;
     let has_receipt = evidence.get("receipt").is_some_and(|receipt| !receipt.is_null());
     let has_payment = evidence.get("settlement_id").is_some_and(|id| !id.is_null());
-    let answer = json!({"file": path.display().to_string(), "has_receipt": has_receipt});
-    output.print_result(&answer, || {
+    let document = json!({"file": path.display().to_string(), "has_receipt": has_receipt});
+    output.print_result(&document, || {
         let lacks = match (has_payment, has_receipt) {
             (true, false) => {
                 ", without a statement of the receipt: the payment is not confirmed, so it does not verify"
@@ -140,19 +140,19 @@ fn stored_provider_objects(settlement: Uuid, arguments: &Evidence) -> Result<Val
         .iter()
         .map(|path| read_file(path))
         .collect::<Result<Vec<_>, _>>()?;
-    if let Some(members) = provider.as_object_mut() {
+    if let Some(fields) = provider.as_object_mut() {
         if !given.is_empty() {
-            members.insert("offers".to_owned(), given.into());
+            fields.insert("offers".to_owned(), given.into());
         }
         if let Some(path) = &arguments.receipt {
-            members.insert("receipt".to_owned(), read_file(path)?);
+            fields.insert("receipt".to_owned(), read_file(path)?);
         }
     }
     Ok(provider)
 }
 
 fn read_file(path: &Path) -> Result<Value, Failure> {
-    let unreadable = |why: String| Failure::Words(format!("{} can't be read: {why}", path.display()));
+    let unreadable = |reason: String| Failure::Words(format!("{} can't be read: {reason}", path.display()));
     let bytes = fs::read(path).map_err(|error| unreadable(error.to_string()))?;
     serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))
 }
@@ -166,6 +166,6 @@ fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
 }
 
 fn file_failure(path: &Path, source: io::Error) -> Failure {
-    let what = path.display().to_string();
-    Failure::Output { what, source }
+    let message = path.display().to_string();
+    Failure::Output { what: message, source }
 }

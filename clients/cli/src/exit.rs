@@ -88,7 +88,7 @@ impl Failure {
             Self::ProviderStatus { .. } | Self::AnswerLost { .. } => Exit::AfterPayment,
             Self::Unreadable(_) => Exit::Unreadable,
             _ => match self.refusal() {
-                Some(refusal) if is_block(refusal) => Exit::Blocked,
+                Some(rejection) if is_block(rejection) => Exit::Blocked,
                 _ => Exit::Failed,
             },
         }
@@ -97,8 +97,8 @@ impl Failure {
     /// Returns Purser's error response, if there is one.
     pub(crate) fn refusal(&self) -> Option<&Refusal> {
         match self {
-            Self::Pay(PayError::Refused { refusal } | PayError::Purser(ApiError::Refused(refusal)))
-            | Self::Api(ApiError::Refused(refusal)) => Some(refusal),
+            Self::Pay(PayError::Refused { refusal: rejection } | PayError::Purser(ApiError::Refused(rejection)))
+            | Self::Api(ApiError::Refused(rejection)) => Some(rejection),
             Self::Pay(PayError::ApprovalRequired(pending)) => Some(pending.refusal()),
             _ => None,
         }
@@ -120,13 +120,13 @@ impl Failure {
             Self::ProviderStatus { .. } | Self::AnswerLost { .. } => {
                 Some("Run the same command again: it sends the same payment, and nothing is paid twice.")
             }
-            Self::Api(ApiError::Refused(refusal)) if refusal.slug.as_str() == "invalid_internal_token" => {
+            Self::Api(ApiError::Refused(rejection)) if rejection.slug.as_str() == "invalid_internal_token" => {
                 Some("Check PURSER_OPERATOR_TOKEN, or store one with `purser login --operator`.")
             }
-            Self::Api(ApiError::Refused(refusal)) if refusal.slug == Slug::InvalidAgentKey => {
+            Self::Api(ApiError::Refused(rejection)) if rejection.slug == Slug::InvalidAgentKey => {
                 Some("Check PURSER_KEY, or store one with `purser login`.")
             }
-            Self::Api(ApiError::Refused(refusal)) => match refusal.slug.as_str() {
+            Self::Api(ApiError::Refused(rejection)) => match rejection.slug.as_str() {
                 "invalid_session" | "recent_sign_in_required" => {
                     Some("Sign in again, put the new ID token into PURSER_SESSION_TOKEN, and repeat the command.")
                 }
@@ -140,29 +140,29 @@ impl Failure {
     /// Returns the lines below the message: a warning about the payment, the advice, `retry_at`, and all validation
     /// errors.
     pub(crate) fn lines(&self) -> Vec<String> {
-        if let Self::Problems { problems, .. } = self {
-            return problems.clone();
+        if let Self::Problems { problems: errors, .. } = self {
+            return errors.clone();
         }
         let warning = self.payment().and_then(warn_if_not_final);
         let advice = self.what_to_do().map(str::to_owned);
         // The message of a rejected payment already contains the advice.
         let advice = advice.filter(|_| !matches!(self, Self::Pay(PayError::Refused { .. })));
-        let Some(refusal) = self.refusal() else {
+        let Some(rejection) = self.refusal() else {
             return warning.into_iter().chain(advice).collect();
         };
-        let at = refusal
+        let at = rejection
             .retry_at
             .map(|at| format!("retry_at: {}", at.format("%Y-%m-%dT%H:%M:%SZ")));
-        let problems = refusal.details.iter();
-        let problems = problems.map(|problem| format!("{}: {}", problem.path, problem.message));
-        advice.into_iter().chain(at).chain(problems).collect()
+        let errors = rejection.details.iter();
+        let errors = errors.map(|error| format!("{}: {}", error.path, error.message));
+        advice.into_iter().chain(at).chain(errors).collect()
     }
 
     /// Returns the error as JSON. If Purser returned an error, the JSON contains the body of Purser's response.
     pub(crate) fn as_json(&self) -> Value {
         let mut body = match (self.refusal(), self) {
-            (Some(refusal), _) => refusal.body.clone(),
-            (None, Self::Problems { problems, .. }) => members(json!({"error": "invalid", "problems": problems})),
+            (Some(rejection), _) => rejection.body.clone(),
+            (None, Self::Problems { problems: errors, .. }) => members(json!({"error": "invalid", "problems": errors})),
             (None, Self::ProviderStatus { status, .. }) => {
                 members(json!({"error": "provider_status", "status": status}))
             }
@@ -187,7 +187,7 @@ impl Failure {
 
 fn members(object: Value) -> Map<String, Value> {
     match object {
-        Value::Object(members) => members,
+        Value::Object(fields) => fields,
         _ => Map::new(),
     }
 }

@@ -11,13 +11,13 @@ const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
 /// Reads a trust file. A deployment serves this JSON document at `/log/trust`.
 pub(crate) fn read_trust(path: &Path) -> Result<Trust, Failure> {
-    let unreadable = |why| Failure::Unreadable(format!("{} can't be verified: {why}", path.display()));
+    let unreadable = |reason| Failure::Unreadable(format!("{} can't be verified: {reason}", path.display()));
     Trust::parse(&read_text(path)?).map_err(unreadable)
 }
 
 /// Reads a file without trimming, because the exact bytes of a statement are signed.
 pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
-    let unreadable = |why: String| Failure::Unreadable(format!("{} can't be read: {why}", path.display()));
+    let unreadable = |reason: String| Failure::Unreadable(format!("{} can't be read: {reason}", path.display()));
     let mut text = String::new();
     let file = File::open(path).map_err(|error| unreadable(error.to_string()))?;
     let length = file.take(MAX_FILE_BYTES).read_to_string(&mut text);

@@ -34,7 +34,7 @@ impl LogClient {
 
     /// Reads an object below the prefix. Returns `None` if the object does not exist.
     async fn object(&self, path: &str) -> Result<Option<Vec<u8>>, Failure> {
-        let failed = |why: String| Failure::Words(format!("the log's `{path}` can't be read: {why}"));
+        let failed = |reason: String| Failure::Words(format!("the log's `{path}` can't be read: {reason}"));
         let broken = |error: reqwest::Error| failed(error.without_url().to_string());
         let mut url = self.prefix.clone();
         url.path_segments_mut()
@@ -71,14 +71,14 @@ impl LogClient {
         } else {
             (right, left)
         };
-        let why = match build_consistency_proof(self, older, newer).await {
+        let reason = match build_consistency_proof(self, older, newer).await {
             Ok(_) => return Ok(Ok(())),
             Err(ReadError::Reader(failure)) => return Err(failure),
             Err(ReadError::OtherTree) => "the log was forked or rewritten".to_owned(),
             Err(error) => error.to_string(),
         };
         Ok(Err(format!(
-            "the tree of {} entries does not continue that of {}: {why}",
+            "the tree of {} entries does not continue that of {}: {reason}",
             newer.size, older.size
         )))
     }
@@ -107,7 +107,7 @@ pub(crate) fn open_checkpoint(note: &str, trust: &Trust) -> Result<Checkpoint, S
 /// Reads and verifies a stored checkpoint.
 pub(crate) fn read_checkpoint(path: &Path, trust: &Trust) -> Result<Checkpoint, Failure> {
     open_checkpoint(&read_text(path)?, trust)
-        .map_err(|why| Failure::Unreadable(format!("{} is no trusted checkpoint: {why}", path.display())))
+        .map_err(|reason| Failure::Unreadable(format!("{} is no trusted checkpoint: {reason}", path.display())))
 }
 
 pub(crate) async fn run(command: Log, output: &Output) -> Result<Exit, Failure> {
@@ -145,8 +145,8 @@ async fn check(log: &LogClient, trust: &Trust, arguments: &Watch, output: &Outpu
         Ok(checkpoint) => {
             write_checkpoint(&arguments.state, &note)?;
             let size = checkpoint.tree_head().size;
-            let answer = json!({"consistent": true, "kept_size": kept_size, "size": size});
-            output.print_result(&answer, || {
+            let document = json!({"consistent": true, "kept_size": kept_size, "size": size});
+            output.print_result(&document, || {
                 let since = kept_size.map(|kept| format!(", which begin with the {kept} of before"));
                 vec![format!(
                     "{}: {size} entries{}",
@@ -156,15 +156,15 @@ async fn check(log: &LogClient, trust: &Trust, arguments: &Watch, output: &Outpu
             });
             Ok(Exit::Done)
         }
-        Err(why) => {
+        Err(reason) => {
             let mut conflict = arguments.state.clone().into_os_string();
             conflict.push(".conflict");
             let conflict = PathBuf::from(conflict);
             write_checkpoint(&conflict, &note)?;
             let file = conflict.display().to_string();
-            let answer = json!({"consistent": false, "kept_size": kept_size, "why": why, "conflict": file});
-            output.print_result(&answer, || {
-                vec![format!("Not verified: {why}. The checkpoint is in {file}.")]
+            let document = json!({"consistent": false, "kept_size": kept_size, "why": reason, "conflict": file});
+            output.print_result(&document, || {
+                vec![format!("Not verified: {reason}. The checkpoint is in {file}.")]
             });
             Ok(Exit::NotVerified)
         }
@@ -201,6 +201,6 @@ fn write_checkpoint(path: &Path, note: &str) -> Result<(), Failure> {
     let mut beside = path.to_path_buf().into_os_string();
     beside.push(".new");
     let written = fs::write(&beside, note).and_then(|()| fs::rename(&beside, path));
-    let what = path.display().to_string();
-    written.map_err(|source| Failure::Output { what, source })
+    let message = path.display().to_string();
+    written.map_err(|source| Failure::Output { what: message, source })
 }

@@ -40,10 +40,10 @@ impl Node {
         }
         let bytes = read_body(response, MAX_RESPONSE_BYTES).await.map_err(broken)?;
         let bytes = bytes.ok_or("the node's answer is longer than 4 MiB")?;
-        let answer = serde_json::from_slice::<Value>(&bytes);
-        let mut answer = answer.map_err(|_| "the node's answer is no JSON".to_owned())?;
-        let is_ours = answer.get("id") == Some(&json!(1));
-        let result = answer.get_mut("result").filter(|_| is_ours).map(Value::take);
+        let reply = serde_json::from_slice::<Value>(&bytes);
+        let mut reply = reply.map_err(|_| "the node's answer is no JSON".to_owned())?;
+        let is_ours = reply.get("id") == Some(&json!(1));
+        let result = reply.get_mut("result").filter(|_| is_ours).map(Value::take);
         result.ok_or_else(|| format!("the node refused `{method}`"))
     }
 }

@@ -38,8 +38,8 @@ impl Operator {
 
     /// Returns all services (`GET /internal/services`).
     pub(crate) async fn services(&self) -> Result<Vec<Value>, Failure> {
-        let answer = self.0.call(Call::get(&["internal", "services"])).await?;
-        require_list(answer, "services", "its list of services")
+        let response = self.0.call(Call::get(&["internal", "services"])).await?;
+        require_list(response, "services", "its list of services")
     }
 
     /// Returns one service with its version.

@@ -78,8 +78,8 @@ impl Output {
 /// Asks the user at the terminal a question, and returns whether the user answers yes.
 pub(crate) fn confirm(prompt: &str) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() {
-        let what = "nothing is written: nobody is there to ask; see the difference with --dry-run, then say --yes";
-        return Err(Failure::Words(what.to_owned()));
+        let message = "nothing is written: nobody is there to ask; see the difference with --dry-run, then say --yes";
+        return Err(Failure::Words(message.to_owned()));
     }
     let mut to = io::stderr();
     let _ = write!(to, "{prompt} [y/N] ").and_then(|()| to.flush());

@@ -183,9 +183,9 @@ pub(crate) async fn pay(purser: &Purser, arguments: Pay, output: &Output) -> Res
 
 /// Writes the provider's response while it arrives.
 async fn write_body(mut response: Response, file: Option<&std::path::Path>) -> Result<(), Failure> {
-    let what = file.map_or_else(|| "standard output".to_owned(), |file| file.display().to_string());
+    let message = file.map_or_else(|| "standard output".to_owned(), |file| file.display().to_string());
     let failed = |source| Failure::Output {
-        what: what.clone(),
+        what: message.clone(),
         source,
     };
     let mut to: Box<dyn Write> = match file {
@@ -233,7 +233,7 @@ fn print_payment(payment: &PaymentMade, output: &Output) {
 /// so other calls are allowed.
 async fn check_unpaid_call(payer: &Payer, request: &Request) -> Result<(), Failure> {
     match payer.check_unpaid(request).await {
-        Err(PayError::Refused { refusal }) if refusal.slug == Slug::ServiceNotFound => Ok(()),
+        Err(PayError::Refused { refusal: rejection }) if rejection.slug == Slug::ServiceNotFound => Ok(()),
         judged => Ok(judged.map(|_| ())?),
     }
 }
@@ -243,24 +243,30 @@ pub(crate) async fn check(purser: &Purser, call: Call, output: &Output) -> Resul
     let sent = ProviderRequest::from_call(&call)?;
     let payer = Payer::new(purser.clone(), "", call.max)?;
     let request = sent.request(&call);
-    let Some(told) = payer.check(&request).await? else {
+    let Some(result) = payer.check(&request).await? else {
         check_unpaid_call(&payer, &request).await?;
         output.print_result(&json!({"payment_required": false}), || {
             vec!["The provider asks for no payment.".to_owned()]
         });
         return Ok(Exit::Done);
     };
-    let answer = serde_json::to_value(&told).unwrap_or_default();
-    let listed = told
+    let document = serde_json::to_value(&result).unwrap_or_default();
+    let listed = result
         .listed_amount_units
         .map_or_else(String::new, |listed| format!("; the catalog lists {listed}"));
-    output.print_result(&answer, || {
+    output.print_result(&document, || {
         vec![
-            format!("{}: {} ({} USD{listed})", told.result, told.reason, told.amount_units),
-            format!("Left today for this service: {} USD", told.spend.remaining_today_units),
+            format!(
+                "{}: {} ({} USD{listed})",
+                result.result, result.reason, result.amount_units
+            ),
+            format!(
+                "Left today for this service: {} USD",
+                result.spend.remaining_today_units
+            ),
         ]
     });
-    Ok(match (told.would_authorize, told.approval_required) {
+    Ok(match (result.would_authorize, result.approval_required) {
         (true, _) => Exit::Done,
         (false, true) => Exit::ApprovalRequired,
         (false, false) => Exit::Blocked,

@@ -49,9 +49,9 @@ impl Person {
                 query: &query,
                 ..Call::get(&["agents"])
             };
-            let answer = self.0.call(call).await?;
-            let next = answer.get("next_cursor").and_then(Value::as_str).map(str::to_owned);
-            agents.extend(require_list(answer, "agents", "its list of agents")?);
+            let response = self.0.call(call).await?;
+            let next = response.get("next_cursor").and_then(Value::as_str).map(str::to_owned);
+            agents.extend(require_list(response, "agents", "its list of agents")?);
             if next.is_none() {
                 return Ok(agents);
             }
@@ -64,15 +64,15 @@ impl Person {
 
     /// Returns the services that the agent has, including disabled services.
     pub(crate) async fn services(&self, agent: &str) -> Result<Vec<Value>, Failure> {
-        let answer = self.0.call(Call::get(&["agents", agent, "services"])).await?;
-        require_list(answer, "services", "its list of services")
+        let response = self.0.call(Call::get(&["agents", agent, "services"])).await?;
+        require_list(response, "services", "its list of services")
     }
 
     /// Returns the agent's version and the agent's rules.
     pub(crate) async fn rules(&self, agent: &str) -> Result<(u64, Vec<Value>), Failure> {
-        let answer = self.0.call(Call::get(&["agents", agent, "rules"])).await?;
-        let version = response_version(&answer)?;
-        Ok((version, require_list(answer, "rules", "its list of rules")?))
+        let response = self.0.call(Call::get(&["agents", agent, "rules"])).await?;
+        let version = response_version(&response)?;
+        Ok((version, require_list(response, "rules", "its list of rules")?))
     }
 
     /// Sends a write, and returns the version after the write.

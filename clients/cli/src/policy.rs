@@ -43,10 +43,13 @@ async fn export(user: &Person, selection: &[String], output: &Output) -> Result<
     let unknown = selection
         .iter()
         .filter(|name| !agents.iter().any(|agent| is_named(agent, name)));
-    let problems: Vec<String> = unknown.cloned().collect();
-    if !problems.is_empty() {
-        let what = "there are no such agents, and none is exported".to_owned();
-        return Err(Failure::Problems { what, problems });
+    let errors: Vec<String> = unknown.cloned().collect();
+    if !errors.is_empty() {
+        let message = "there are no such agents, and none is exported".to_owned();
+        return Err(Failure::Problems {
+            what: message,
+            problems: errors,
+        });
     }
     agents.retain(|agent| selection.is_empty() || selection.iter().any(|name| is_named(agent, name)));
     let mut policies: Vec<Policy> = Vec::new();
@@ -117,14 +120,14 @@ async fn apply(
     consent: &Consent,
     output: &Output,
 ) -> Result<Exit, Failure> {
-    let wrong = |problems: Vec<String>| Failure::Problems {
+    let wrong = |errors: Vec<String>| Failure::Problems {
         what: format!("nothing is changed, for {} can't be applied", file.display()),
-        problems,
+        problems: errors,
     };
-    let policies = read_text(file, MAX_MEBIBYTES).map_err(|problem| wrong(vec![problem]))?;
+    let policies = read_text(file, MAX_MEBIBYTES).map_err(|error| wrong(vec![error]))?;
     let policies = parse(&policies).map_err(wrong)?;
     let agents = agents(user).await?;
-    let mut problems: BTreeSet<String> = unknown_agents(&policies, &agents).into_iter().collect();
+    let mut errors: BTreeSet<String> = unknown_agents(&policies, &agents).into_iter().collect();
     let (mut differing, mut matched, mut overrides) = (Vec::new(), BTreeSet::new(), BTreeMap::new());
     for agent in agents {
         let followed = policies_for_agent(&agent, &policies);
@@ -135,7 +138,7 @@ async fn apply(
         let plan: Plan = plan(&followed, &state);
         matched.extend(plan.matched);
         matched.extend(followed.iter().map(|policy| (policy.name.clone(), String::new())));
-        problems.extend(plan.problems);
+        errors.extend(plan.problems);
         for (pair, at) in plan.overrides {
             let (all, agents): &mut (BTreeSet<String>, usize) = overrides.entry(pair).or_default();
             all.extend(at);
@@ -152,34 +155,34 @@ async fn apply(
             });
         }
     }
-    problems.extend(preview(user, &mut differing).await?);
-    if !problems.is_empty() {
-        return Err(wrong(problems.into_iter().collect()));
+    errors.extend(preview(user, &mut differing).await?);
+    if !errors.is_empty() {
+        return Err(wrong(errors.into_iter().collect()));
     }
     let notes = notes(&policies, &matched);
     show_differences(output, &differing, &overrides, &notes);
-    let differences = differing.iter().map(|one| one.edits.len()).sum();
+    let differences = differing.iter().map(|difference| difference.edits.len()).sum();
     let is_allowed = differences > 0 && consent.is_given(&format!("Write {differences} edits?"))?;
     let mut refused = None;
     if is_allowed {
-        for one in &mut differing {
-            if let Err(failure) = write(user, one, reason).await {
-                one.error = Some(failure.as_json());
+        for difference in &mut differing {
+            if let Err(failure) = write(user, difference, reason).await {
+                difference.error = Some(failure.as_json());
                 refused = Some(failure);
                 break;
             }
         }
     }
-    let written: usize = differing.iter().map(|one| one.written).sum();
+    let written: usize = differing.iter().map(|difference| difference.written).sum();
     let overrides: Vec<Value> = overrides
         .iter()
         .map(|((by, of), (at, agents))| json!({"by": by, "of": of, "at": at, "agents": agents}))
         .collect();
-    let answer = json!({
+    let document = json!({
         "agents": differing.iter().map(as_json).collect::<Vec<_>>(), "overrides": overrides, "notes": notes,
         "differences": differences, "written": written,
     });
-    output.print_result(&answer, || {
+    output.print_result(&document, || {
         vec![match (differences, is_allowed) {
             (0, _) => "No difference.".to_owned(),
             (_, false) => format!("{differences} edits are to be made; nothing is written."),
@@ -261,17 +264,17 @@ fn as_json(difference: &Differing) -> Value {
     let edits = difference.edits.iter().enumerate().map(|(index, edit)| {
         let is_refused = index == difference.written;
         let changes: Vec<Value> = edit.changes.iter().map(Change::as_json).collect();
-        let mut told = json!({
+        let mut result = json!({
             "at": edit.at, "by": edit.by, "may_widen": edit.may_widen, "changes": changes,
             "written": index < difference.written,
         });
-        if let (Some(preview), Value::Object(told)) = (&edit.preview, &mut told) {
-            told.insert("preview".to_owned(), preview.clone());
+        if let (Some(preview), Value::Object(result)) = (&edit.preview, &mut result) {
+            result.insert("preview".to_owned(), preview.clone());
         }
-        if let (Some(error), Value::Object(told)) = (difference.error.as_ref().filter(|_| is_refused), &mut told) {
-            told.insert("error".to_owned(), error.clone());
+        if let (Some(error), Value::Object(result)) = (difference.error.as_ref().filter(|_| is_refused), &mut result) {
+            result.insert("error".to_owned(), error.clone());
         }
-        told
+        result
     });
     json!({
         "agent_id": difference.agent.id, "name": difference.agent.name, "policies": difference.policies,
@@ -285,36 +288,36 @@ fn as_json(difference: &Differing) -> Value {
 /// Returns the updates that Purser rejects as invalid. Other errors are ignored here, because they depend on the time
 /// of the write and occur again during the write.
 async fn preview(user: &Person, differences: &mut [Differing]) -> Result<Vec<String>, Failure> {
-    let (mut distinct, mut problems) = (BTreeSet::new(), Vec::new());
-    for one in differences {
-        let name = format!("{} ({})", one.agent.name, one.agent.id);
-        for edit in &mut one.edits {
+    let (mut distinct, mut errors) = (BTreeSet::new(), Vec::new());
+    for difference in differences {
+        let name = format!("{} ({})", difference.agent.name, difference.agent.id);
+        for edit in &mut difference.edits {
             if !distinct.insert((edit.at.clone(), edit.write.body().map(Value::to_string))) {
                 continue;
             }
-            let (path, request) = request(&one.agent.id, one.version, &edit.write);
+            let (path, request) = request(&difference.agent.id, difference.version, &edit.write);
             match user.preview(Request { path: &path, ..request }).await {
                 Ok(preview) => edit.preview = Some(preview),
-                Err(Failure::Api(ApiError::Refused(refusal))) if refusal.status == 400 => {
-                    let failure = Failure::from(ApiError::Refused(refusal));
-                    problems.push(format!("{name}: {}: {failure}", edit.at));
-                    problems.extend(failure.lines());
+                Err(Failure::Api(ApiError::Refused(rejection))) if rejection.status == 400 => {
+                    let failure = Failure::from(ApiError::Refused(rejection));
+                    errors.push(format!("{name}: {}: {failure}", edit.at));
+                    errors.extend(failure.lines());
                 }
                 Err(Failure::Api(ApiError::Refused(_))) => {}
                 Err(failure) => return Err(failure),
             }
         }
     }
-    Ok(problems)
+    Ok(errors)
 }
 
 /// Counts the recorded decisions that would have another result with the updated limits, if no user approves anything.
 fn count_changed_decisions(preview: &Value) -> u64 {
-    let flips = preview.pointer("/if_declined/flips").and_then(Value::as_array);
-    let counts = flips
+    let changed_decisions = preview.pointer("/if_declined/flips").and_then(Value::as_array);
+    let counts = changed_decisions
         .into_iter()
         .flatten()
-        .filter_map(|flip| flip.get("count")?.as_u64());
+        .filter_map(|changed_decision| changed_decision.get("count")?.as_u64());
     counts.fold(0, u64::saturating_add)
 }
 
@@ -360,35 +363,38 @@ async fn write(user: &Person, difference: &mut Differing, reason: Option<&str>) 
 /// Returns the error for a command that stopped at a rejected update. The error lists the written and the remaining
 /// updates.
 fn partial_failure(failure: &Failure, agents: &[Differing], written_count: usize, differences: usize) -> Failure {
-    let mut problems = Vec::new();
-    let named = |one: &Differing| format!("{} ({})", one.agent.name, one.agent.id);
+    let mut errors = Vec::new();
+    let named = |difference: &Differing| format!("{} ({})", difference.agent.name, difference.agent.id);
     let places = |edits: &[Edit]| {
         let places = edits.iter().map(|edit| edit.at.as_str());
         places.collect::<Vec<_>>().join(", ")
     };
-    for one in agents {
-        let done = one.edits.get(..one.written).unwrap_or_default();
-        let left = one.edits.get(one.written..).unwrap_or_default();
+    for difference in agents {
+        let done = difference.edits.get(..difference.written).unwrap_or_default();
+        let remaining = difference.edits.get(difference.written..).unwrap_or_default();
         if !done.is_empty() {
-            problems.push(format!("written: {}: {}", named(one), places(done)));
+            errors.push(format!("written: {}: {}", named(difference), places(done)));
         }
-        if one.error.is_some() {
-            let at = left.first().map(|edit| edit.at.as_str()).unwrap_or_default();
-            let what = if matches!(failure, Failure::Api(ApiError::Refused(_))) {
+        if difference.error.is_some() {
+            let at = remaining.first().map(|edit| edit.at.as_str()).unwrap_or_default();
+            let message = if matches!(failure, Failure::Api(ApiError::Refused(_))) {
                 "refused"
             } else {
                 "not known whether it is written"
             };
-            problems.push(format!("{what}: {}: {at}: {failure}", named(one)));
-            problems.extend(failure.lines());
-            let rest = left.get(1..).unwrap_or_default();
+            errors.push(format!("{message}: {}: {at}: {failure}", named(difference)));
+            errors.extend(failure.lines());
+            let rest = remaining.get(1..).unwrap_or_default();
             if !rest.is_empty() {
-                problems.push(format!("not written: {}: {}", named(one), places(rest)));
+                errors.push(format!("not written: {}: {}", named(difference), places(rest)));
             }
-        } else if !left.is_empty() {
-            problems.push(format!("not written: {}: {}", named(one), places(left)));
+        } else if !remaining.is_empty() {
+            errors.push(format!("not written: {}: {}", named(difference), places(remaining)));
         }
     }
-    let what = format!("{written_count} of {differences} edits are written; the first refusal stopped the command");
-    Failure::Problems { what, problems }
+    let message = format!("{written_count} of {differences} edits are written; the first refusal stopped the command");
+    Failure::Problems {
+        what: message,
+        problems: errors,
+    }
 }

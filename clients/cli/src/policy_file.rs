@@ -140,17 +140,17 @@ impl Reader {
 
     /// Returns the fields of an object. Reports unknown fields as errors.
     fn members<'a>(&mut self, at: &str, value: &'a Value, known_fields: &[&str]) -> Option<&'a Map<String, Value>> {
-        let Some(members) = value.as_object() else {
+        let Some(fields) = value.as_object() else {
             self.add_error(at, "must be a mapping");
             return None;
         };
-        for name in members.keys().filter(|name| !known_fields.contains(&name.as_str())) {
+        for name in fields.keys().filter(|name| !known_fields.contains(&name.as_str())) {
             self.add_error(&format!("{at}/{name}"), "is no member; there are ");
-            if let Some(problem) = self.problems.last_mut() {
-                problem.push_str(&known_fields.join(", "));
+            if let Some(message) = self.problems.last_mut() {
+                message.push_str(&known_fields.join(", "));
             }
         }
-        Some(members)
+        Some(fields)
     }
 
     fn text(&mut self, at: &str, value: &Value) -> String {
@@ -162,13 +162,13 @@ impl Reader {
     }
 
     fn document(&mut self, document: &Value) -> Vec<Policy> {
-        let Some(members) = self.members("", document, &["version", "policies"]) else {
+        let Some(fields) = self.members("", document, &["version", "policies"]) else {
             return vec![];
         };
-        if members.get("version") != Some(&json!(VERSION)) {
+        if fields.get("version") != Some(&json!(VERSION)) {
             self.add_error("/version", "must be 1");
         }
-        let Some(list) = members.get("policies").and_then(Value::as_array) else {
+        let Some(list) = fields.get("policies").and_then(Value::as_array) else {
             self.add_error("/policies", "must be a list");
             return vec![];
         };
@@ -187,16 +187,16 @@ impl Reader {
     }
 
     fn policy(&mut self, at: &str, policy: &Value) -> Option<Policy> {
-        let members = self.members(at, policy, &["name", "agents", "services", "rules"])?;
-        let name = members.get("name").unwrap_or(&Value::Null);
+        let fields = self.members(at, policy, &["name", "agents", "services", "rules"])?;
+        let name = fields.get("name").unwrap_or(&Value::Null);
         let name = self.text(&format!("{at}/name"), name);
-        let agents = members.get("agents").unwrap_or(&Value::Null);
+        let agents = fields.get("agents").unwrap_or(&Value::Null);
         let agents = self.selector(&format!("{at}/agents"), agents);
-        let services = match members.get("services") {
+        let services = match fields.get("services") {
             None => BTreeMap::new(),
             Some(services) => self.services(&format!("{at}/services"), services),
         };
-        let rules = members
+        let rules = fields
             .get("rules")
             .map(|rules| self.rules(&format!("{at}/rules"), rules));
         Some(Policy {
@@ -208,9 +208,9 @@ impl Reader {
     }
 
     fn selector(&mut self, at: &str, selector: &Value) -> Option<Selector> {
-        let members = self.members(at, selector, &["all", "ids", "names", "labels"])?;
-        let mut one = members.iter();
-        let (Some((name, value)), None) = (one.next(), one.next()) else {
+        let fields = self.members(at, selector, &["all", "ids", "names", "labels"])?;
+        let mut item = fields.iter();
+        let (Some((name, value)), None) = (item.next(), item.next()) else {
             self.add_error(at, "must have one member of all, ids, names, labels");
             return None;
         };
@@ -254,8 +254,8 @@ impl Reader {
             };
             let key = Key::parse(name);
             for (name, value) in limits {
-                if let Some(problem) = field_error(&key, name, value) {
-                    self.add_error(&format!("{at}/{name}"), problem);
+                if let Some(error) = field_error(&key, name, value) {
+                    self.add_error(&format!("{at}/{name}"), error);
                 }
             }
             read.insert(key, limits.clone());

@@ -145,8 +145,8 @@ fn limits_for<'a>(policy: &'a Policy, record: &Value) -> Option<(Vec<&'a Key>, L
         };
         if matches {
             keys.push(key);
-            for (member, value) in limits {
-                merged.entry(member).or_insert_with(|| value.clone());
+            for (field, value) in limits {
+                merged.entry(field).or_insert_with(|| value.clone());
             }
         }
     }
@@ -218,12 +218,12 @@ fn service_id(record: &Value) -> &str {
 impl Plan {
     /// Returns the last policy, which applies, and records which other policies are overridden.
     fn last_policy<'a, T: Clone>(&mut self, policies: &[(&'a Policy, T)], at: &str) -> Option<(&'a Policy, T)> {
-        let ((last, what), others) = policies.split_last()?;
+        let ((last, message), others) = policies.split_last()?;
         for (other, _) in others {
             let pair = (last.name.clone(), other.name.clone());
             self.overrides.entry(pair).or_default().insert(at.to_owned());
         }
-        Some((*last, what.clone()))
+        Some((*last, message.clone()))
     }
 
     fn plan_update(&mut self, policy: &Policy, record: &Value, limits: &Limits) {
@@ -231,30 +231,30 @@ impl Plan {
         let nothing = Map::new();
         let stored = record.get("policy").and_then(Value::as_object).unwrap_or(&nothing);
         let (mut changes, mut body, mut may_widen) = (Vec::new(), Map::new(), false);
-        for (member, to) in limits {
-            let from = match member.as_str() {
+        for (field, to) in limits {
+            let from = match field.as_str() {
                 "enabled" => record.get("enabled"),
-                member => stored.get(member),
+                field => stored.get(field),
             };
             let Some(from) = from else {
                 let known: Vec<&str> = stored.keys().map(String::as_str).collect();
                 let known = known.join(", ");
                 self.problems.insert(format!(
-                    "{}: {member} is no member of a service's policy; there are enabled, {known}",
+                    "{}: {field} is no member of a service's policy; there are enabled, {known}",
                     policy.name
                 ));
                 continue;
             };
-            if normalize_value(member, from) == normalize_value(member, to) {
+            if normalize_value(field, from) == normalize_value(field, to) {
                 continue;
             }
-            may_widen |= widens(member, from, to);
+            may_widen |= widens(field, from, to);
             changes.push(Change {
-                at: format!("{name} {member}"),
+                at: format!("{name} {field}"),
                 from: from.clone(),
                 to: to.clone(),
             });
-            body.insert(member.clone(), to.clone());
+            body.insert(field.clone(), to.clone());
         }
         let Some(over) = record.get("version").and_then(Value::as_u64) else {
             self.problems.insert(format!(
@@ -279,8 +279,8 @@ impl Plan {
     }
 
     fn plan_enabling(&mut self, policy: &Policy, service: &str, limits: &Limits) {
-        let changes = limits.iter().map(|(member, to)| Change {
-            at: format!("{service} {member}"),
+        let changes = limits.iter().map(|(field, to)| Change {
+            at: format!("{service} {field}"),
             from: Value::Null,
             to: to.clone(),
         });
@@ -298,9 +298,9 @@ impl Plan {
     }
 
     fn plan_rules(&mut self, policy: &Policy, stored: &[Value], desired_rules: &[Value]) {
-        let stored = stored.iter().map(|answer| StoredRule {
-            id: answer.get("rule_id").and_then(Value::as_str).unwrap_or_default(),
-            rule: rule_without_usage(answer),
+        let stored = stored.iter().map(|response| StoredRule {
+            id: response.get("rule_id").and_then(Value::as_str).unwrap_or_default(),
+            rule: rule_without_usage(response),
         });
         for edit in rule::edits(&stored.collect::<Vec<_>>(), desired_rules) {
             let at = format!("rule {}", edit.kind());
@@ -334,10 +334,10 @@ fn widens(field: &str, from: &Value, to: &Value) -> bool {
         }
         // `null` enables all operations, so a list can only restrict the operations.
         ("enabled_operations", Value::Null, _) => false,
-        ("enabled_operations", Value::Array(from), Value::Array(to)) => !to.iter().all(|one| from.contains(one)),
+        ("enabled_operations", Value::Array(from), Value::Array(to)) => !to.iter().all(|item| from.contains(item)),
         ("allowed_domains", Value::Array(from), Value::Array(to)) => {
             let is_any = from.iter().any(|domain| domain == "*");
-            !is_any && !to.iter().all(|one| from.contains(one))
+            !is_any && !to.iter().all(|item| from.contains(item))
         }
         _ => true,
     }
@@ -350,9 +350,9 @@ fn normalize_value(field: &str, value: &Value) -> Value {
     };
     let mut list: Vec<Value> = list
         .iter()
-        .map(|one| match one.as_str() {
+        .map(|item| match item.as_str() {
             Some(domain) if field == "allowed_domains" => json!(normalize_domain(domain)),
-            _ => one.clone(),
+            _ => item.clone(),
         })
         .collect();
     list.sort_by_key(Value::to_string);

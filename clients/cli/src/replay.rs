@@ -13,21 +13,21 @@ use serde_json::{Value, json};
 /// file, and prints the differences.
 pub(crate) fn replay(arguments: &Replay, output: &Output) -> Result<Exit, Failure> {
     let path = arguments.file.display();
-    let unreadable = |why: String| Failure::Unreadable(format!("{path} can't be replayed: {why}"));
+    let unreadable = |reason: String| Failure::Unreadable(format!("{path} can't be replayed: {reason}"));
     let trust = read_trust(&arguments.trust)?;
     let text = read_text(&arguments.file)?;
     let report = verify_evidence(&text, &trust).map_err(|error| unreadable(error.to_string()))?;
     let Some(decision) = report.decision_statement() else {
-        let answer = json!({"outcome": "not_verified"});
+        let document = json!({"outcome": "not_verified"});
         let line = "The statement of the decision is not verified: `purser verify` says why.";
-        output.print_result(&answer, || vec![line.to_owned()]);
+        output.print_result(&document, || vec![line.to_owned()]);
         return Ok(Exit::NotVerified);
     };
     let file = parse_json(text.as_bytes()).map_err(|error| unreadable(error.to_string()))?;
     let payload = parse_json(decision.payload()).map_err(|error| unreadable(error.to_string()))?;
-    let replayed = replay_stated(&payload, file.get("inputs").unwrap_or(&Value::Null));
-    output.print_result(&as_json(&replayed), || lines(&replayed));
-    Ok(match replayed {
+    let replay = replay_stated(&payload, file.get("inputs").unwrap_or(&Value::Null));
+    output.print_result(&as_json(&replay), || lines(&replay));
+    Ok(match replay {
         Ok(differences) if differences.is_empty() => Exit::Done,
         Ok(_) => Exit::Different,
         Err(_) => Exit::Unreadable,
@@ -37,13 +37,13 @@ pub(crate) fn replay(arguments: &Replay, output: &Output) -> Result<Exit, Failur
 /// Returns the result with the fields of the API's replay.
 fn as_json(replay: &Result<Vec<ReplayDifference>, NoReplay>) -> Value {
     let (outcome, detail, differences) = match replay {
-        Err(why) => ("impossible", Some(why.to_string()), &[][..]),
+        Err(reason) => ("impossible", Some(reason.to_string()), &[][..]),
         Ok(differences) if differences.is_empty() => ("same", None, &[][..]),
         Ok(differences) => ("different", None, &differences[..]),
     };
-    let differences = differences
-        .iter()
-        .map(|one| json!({"what": one.what, "recorded": one.recorded, "replayed": one.replayed}));
+    let differences = differences.iter().map(
+        |difference| json!({"what": difference.what, "recorded": difference.recorded, "replayed": difference.replayed}),
+    );
     json!({
         "outcome": outcome, "detail": detail, "engine_version": ENGINE_VERSION,
         "differences": differences.collect::<Vec<_>>(),
@@ -52,10 +52,11 @@ fn as_json(replay: &Result<Vec<ReplayDifference>, NoReplay>) -> Value {
 
 fn lines(replay: &Result<Vec<ReplayDifference>, NoReplay>) -> Vec<String> {
     match replay {
-        Err(why) => vec![format!("The decision can't be evaluated again: {why}.")],
+        Err(reason) => vec![format!("The decision can't be evaluated again: {reason}.")],
         Ok(differences) if differences.is_empty() => vec!["The evaluation decides the same.".to_owned()],
         Ok(differences) => {
-            let row = |one: &ReplayDifference| vec![one.what.to_owned(), one.recorded.clone(), one.replayed.clone()];
+            let row =
+                |item: &ReplayDifference| vec![item.what.to_owned(), item.recorded.clone(), item.replayed.clone()];
             let rows: Vec<_> = differences.iter().map(row).collect();
             let mut lines = table(&["WHAT", "RECORDED", "REPLAYED"], &rows);
             lines.push("The evaluation decides otherwise.".to_owned());

@@ -54,8 +54,8 @@ pub(crate) fn rule_without_usage(response: &Value) -> Value {
     let is_report = |name: &str| {
         matches!(name, "rule_id" | "rule_version") || name.starts_with("used") || name.starts_with("remaining")
     };
-    let members = response.as_object().into_iter().flatten();
-    members
+    let fields = response.as_object().into_iter().flatten();
+    fields
         .filter(|(name, value)| !is_report(name) && !value.is_null())
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect::<Map<_, _>>()
@@ -72,7 +72,8 @@ pub(crate) fn rule_kind(rule: &Value) -> &str {
 /// A wanted rule replaces the most similar stored rule of the same kind that is not wanted. Replacing is preferred
 /// because removing a rule always widens.
 pub(crate) fn edits(stored: &[StoredRule<'_>], desired_rules: &[Value]) -> Vec<RuleEdit> {
-    let mut stored: Vec<(&StoredRule<'_>, Value)> = stored.iter().map(|one| (one, normalize_rule(&one.rule))).collect();
+    let mut stored: Vec<(&StoredRule<'_>, Value)> =
+        stored.iter().map(|item| (item, normalize_rule(&item.rule))).collect();
     let mut missing = Vec::new();
     for rule in desired_rules {
         let is = normalize_rule(rule);
@@ -98,17 +99,17 @@ pub(crate) fn edits(stored: &[StoredRule<'_>], desired_rules: &[Value]) -> Vec<R
             None => RuleEdit::Add { to: rule.clone() },
         });
     }
-    edits.extend(stored.into_iter().map(|(one, _)| RuleEdit::Remove {
-        id: one.id.to_owned(),
-        from: one.rule.clone(),
+    edits.extend(stored.into_iter().map(|(item, _)| RuleEdit::Remove {
+        id: item.id.to_owned(),
+        from: item.rule.clone(),
     }));
     edits
 }
 
 /// Counts the fields that have the same value in both rules.
 fn count_shared_fields(left: &Value, right: &Value) -> usize {
-    let members = left.as_object().into_iter().flatten();
-    members.filter(|(name, value)| right.get(name) == Some(value)).count()
+    let fields = left.as_object().into_iter().flatten();
+    fields.filter(|(name, value)| right.get(name) == Some(value)).count()
 }
 
 /// Returns a normalized form of a rule. Equal rules have the same form.
@@ -118,10 +119,10 @@ fn normalize_rule(rule: &Value) -> Value {
     let is_allowlist = rule_kind(&rule) == "vendor_allowlist";
     // A budget or count limit without an action blocks.
     let is_window = matches!(rule_kind(&rule), "budget_limit" | "count_limit");
-    if let Value::Object(members) = &mut rule {
-        members.retain(|_, value| !(is_allowlist && value.as_array().is_some_and(Vec::is_empty)));
-        members.retain(|name, value| !(is_window && name == "action" && *value == "block"));
-        for list in members.values_mut().filter_map(Value::as_array_mut) {
+    if let Value::Object(fields) = &mut rule {
+        fields.retain(|_, value| !(is_allowlist && value.as_array().is_some_and(Vec::is_empty)));
+        fields.retain(|name, value| !(is_window && name == "action" && *value == "block"));
+        for list in fields.values_mut().filter_map(Value::as_array_mut) {
             for text in list.iter_mut() {
                 match text {
                     Value::String(address) if address.starts_with("0x") => address.make_ascii_lowercase(),
@@ -129,7 +130,7 @@ fn normalize_rule(rule: &Value) -> Value {
                 }
             }
             if list.iter().all(Value::is_string) {
-                list.sort_by(|one, other| one.as_str().cmp(&other.as_str()));
+                list.sort_by(|left, right| left.as_str().cmp(&right.as_str()));
             }
         }
     }

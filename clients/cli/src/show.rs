@@ -35,8 +35,8 @@ pub(crate) async fn services(purser: &Purser, filter: Filter, output: &Output) -
         limit: filter.limit,
         ..CatalogFilter::default()
     };
-    let answer = purser.services(&filter).await?;
-    Ok(print(output, &answer, || service_lines(&answer.services)))
+    let response = purser.services(&filter).await?;
+    Ok(print(output, &response, || service_lines(&response.services)))
 }
 
 /// Lists the services that contain all words in the name, description, category or slug.
@@ -45,15 +45,15 @@ pub(crate) async fn search(purser: &Purser, query: &[String], output: &Output) -
         limit: Some(ALL),
         ..CatalogFilter::default()
     };
-    let words: Vec<String> = query.iter().map(|word| word.to_lowercase()).collect();
+    let message: Vec<String> = query.iter().map(|word| word.to_lowercase()).collect();
     let mut found = purser.services(&filter).await?.services;
     found.retain(|service| {
         let text = [&service.slug, &service.name, &service.description, &service.category];
         let text = text.map(|text| text.to_lowercase()).join(" ");
-        words.iter().all(|word| text.contains(word.as_str()))
+        message.iter().all(|word| text.contains(word.as_str()))
     });
-    let answer = json!({"services": found, "count": found.len()});
-    Ok(print(output, &answer, || service_lines(&found)))
+    let document = json!({"services": found, "count": found.len()});
+    Ok(print(output, &document, || service_lines(&found)))
 }
 
 fn service_lines(services: &[ServiceItem]) -> Vec<String> {
@@ -74,8 +74,8 @@ fn service_lines(services: &[ServiceItem]) -> Vec<String> {
 
 /// Shows one service.
 pub(crate) async fn service(purser: &Purser, service: &str, output: &Output) -> Result<Exit, Failure> {
-    let answer = purser.service(service).await?;
-    Ok(print(output, &answer, || detail_lines(&answer)))
+    let response = purser.service(service).await?;
+    Ok(print(output, &response, || detail_lines(&response)))
 }
 
 fn detail_lines(service: &ServiceDetail) -> Vec<String> {
@@ -106,9 +106,9 @@ fn detail_lines(service: &ServiceDetail) -> Vec<String> {
 /// Lists the services that are enabled for the agent.
 pub(crate) async fn list_enabled(purser: &Purser, output: &Output) -> Result<Exit, Failure> {
     let agent = purser.agent().await?;
-    let answer = purser.list_enabled_services(&agent.agent_id).await?;
+    let response = purser.list_enabled_services(&agent.agent_id).await?;
     // Every service has the same rules in the response, because rules belong to the agent.
-    let rules = match answer.services.first() {
+    let rules = match response.services.first() {
         Some(service) => {
             purser
                 .policy(&agent.agent_id, &service.service_id.to_string())
@@ -118,7 +118,7 @@ pub(crate) async fn list_enabled(purser: &Purser, output: &Output) -> Result<Exi
         None => Vec::new(),
     };
     let shown = json!({
-        "agent_id": answer.agent_id, "services": answer.services, "count": answer.count, "rules": rules,
+        "agent_id": response.agent_id, "services": response.services, "count": response.count, "rules": rules,
     });
     Ok(print(output, &shown, || {
         let row = |service: &EnabledService| {
@@ -134,9 +134,9 @@ pub(crate) async fn list_enabled(purser: &Purser, output: &Output) -> Result<Exi
                 service.policy.require_approval_above_units.to_string(),
             ]
         };
-        let rows: Vec<_> = answer.services.iter().map(row).collect();
+        let rows: Vec<_> = response.services.iter().map(row).collect();
         let mut lines = table(&["SERVICE", "STATUS", "PER CALL", "PER DAY", "ASK ABOVE"], &rows);
-        let more = answer
+        let more = response
             .services
             .iter()
             .flat_map(other_limit_rows)
@@ -188,9 +188,9 @@ fn rule_row(rule: &AgentRule) -> Vec<String> {
 /// Lists the newest receipts.
 pub(crate) async fn receipts(purser: &Purser, limit: u8, output: &Output) -> Result<Exit, Failure> {
     let agent = purser.agent().await?;
-    let answer = purser.receipts(&agent.agent_id, limit).await?;
-    Ok(print(output, &answer, || {
-        let rows: Vec<_> = answer
+    let response = purser.receipts(&agent.agent_id, limit).await?;
+    Ok(print(output, &response, || {
+        let rows: Vec<_> = response
             .settlements
             .iter()
             .map(|item| {
@@ -209,9 +209,9 @@ pub(crate) async fn receipts(purser: &Purser, limit: u8, output: &Output) -> Res
 
 /// Shows one receipt.
 pub(crate) async fn receipt(purser: &Purser, settlement: Uuid, output: &Output) -> Result<Exit, Failure> {
-    let answer = purser.receipt(settlement).await?;
-    Ok(print(output, &answer, || {
-        members(&serde_json::to_value(&answer).unwrap_or_default())
+    let response = purser.receipt(settlement).await?;
+    Ok(print(output, &response, || {
+        members(&serde_json::to_value(&response).unwrap_or_default())
     }))
 }
 
@@ -222,8 +222,12 @@ pub(crate) async fn statement(
     is_decision: bool,
     output: &Output,
 ) -> Result<Exit, Failure> {
-    let answer = purser.statements(settlement).await?;
-    let found = if is_decision { answer.decision } else { answer.receipt };
+    let response = purser.statements(settlement).await?;
+    let found = if is_decision {
+        response.decision
+    } else {
+        response.receipt
+    };
     let Some(found) = found else {
         return Err(Failure::Words(
             "the statement is not in the log yet: a decision is stated within about a minute, a receipt after the \

@@ -31,8 +31,8 @@ impl Signer {
         };
         let region = variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION"));
         let region = region.or_else(|| region_in_host(url.host_str()?)).ok_or_else(|| {
-            let what = "there are AWS credentials in the environment, but no region: set AWS_REGION, or unset them";
-            Failure::Words(what.to_owned())
+            let message = "there are AWS credentials in the environment, but no region: set AWS_REGION, or unset them";
+            Failure::Words(message.to_owned())
         })?;
         let token = variable("AWS_SESSION_TOKEN");
         Ok(Some(Self {

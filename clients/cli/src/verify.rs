@@ -20,26 +20,26 @@ const MAX_DID_BYTES: usize = 64 * 1024;
 
 /// Verifies a document, and prints each step.
 pub(crate) async fn verify(arguments: &Verify, output: &Output) -> Result<Exit, Failure> {
-    let unreadable = |path: &Path, why: &dyn std::fmt::Display| {
-        Failure::Unreadable(format!("{} can't be verified: {why}", path.display()))
+    let unreadable = |path: &Path, reason: &dyn std::fmt::Display| {
+        Failure::Unreadable(format!("{} can't be verified: {reason}", path.display()))
     };
     let mut trust = read_trust(&arguments.trust)?;
     for path in &arguments.did {
         trust
             .providers
-            .extend(provider_keys(&read_text(path)?).map_err(|why| unreadable(path, &why))?);
+            .extend(provider_keys(&read_text(path)?).map_err(|reason| unreadable(path, &reason))?);
     }
     let node = arguments.node.as_deref().map(Node::for_address).transpose();
-    let node = node.map_err(|why| Failure::Words(why.to_owned()))?;
+    let node = node.map_err(|reason| Failure::Words(reason.to_owned()))?;
     let document = read_text(&arguments.file)?;
     if is_evidence_file(&document) {
         let verified = |trust: &Trust| verify_evidence(&document, trust);
-        let mut report = verified(&trust).map_err(|why| unreadable(&arguments.file, &why))?;
+        let mut report = verified(&trust).map_err(|reason| unreadable(&arguments.file, &reason))?;
         if arguments.fetch_did && !report.missing_dids().is_empty() {
             for did in report.missing_dids() {
                 trust.providers.extend(fetch_did(did).await?);
             }
-            report = verified(&trust).map_err(|why| unreadable(&arguments.file, &why))?;
+            report = verified(&trust).map_err(|reason| unreadable(&arguments.file, &reason))?;
         }
         for (part, proof) in proofs_in_evidence(&document) {
             if let Some(outcome) = consistency(&proof, arguments, &trust).await? {
@@ -49,7 +49,7 @@ pub(crate) async fn verify(arguments: &Verify, output: &Output) -> Result<Exit, 
         return Ok(evidence(report, node.as_ref(), output).await);
     }
     let mut report =
-        purser_verify::verify_document(&document, &trust).map_err(|why| unreadable(&arguments.file, &why))?;
+        purser_verify::verify_document(&document, &trust).map_err(|reason| unreadable(&arguments.file, &reason))?;
     let outcome = chain(report.statement(), node.as_ref()).await;
     report.add_step(Step::new(StepName::Chain, outcome));
     if let Some(outcome) = consistency(&document, arguments, &trust).await? {
@@ -73,11 +73,11 @@ async fn evidence(mut report: EvidenceReport, node: Option<&Node>, output: &Outp
     );
     let is_verified = report.is_verified();
     let unverified = report.unverified_pointers();
-    let answer = json!({
+    let document = json!({
         "verified": is_verified, "steps": report.steps(), "unverified": unverified,
         "decision": decision, "receipt": receipt,
     });
-    output.print_result(&answer, || {
+    output.print_result(&document, || {
         let rows = report.steps().iter().map(|step| {
             let part = step.part.name().to_owned();
             [vec![part], row(&step.step)].concat()
@@ -105,7 +105,7 @@ fn provider_keys(document: &str) -> Result<Vec<ProviderKey>, String> {
 /// Fetches the keys of a `did:web` without a path from the DID's host (did:web §3.2). Uses http if the host is a
 /// loopback host.
 async fn fetch_did(did: &str) -> Result<Vec<ProviderKey>, Failure> {
-    let failed = |why: String| Failure::Words(format!("the document of {did} can't be fetched: {why}"));
+    let failed = |reason: String| Failure::Words(format!("the document of {did} can't be fetched: {reason}"));
     let host = did.trim_start_matches("did:web:").replace("%3A", ":");
     let at = |scheme: &str| connection(&format!("{scheme}://{host}/.well-known/did.json"));
     let (http, url) = at("http")
@@ -151,7 +151,7 @@ async fn consistency(proof: &str, arguments: &Verify, trust: &Trust) -> Result<O
     });
     let head = match opened {
         Ok(opened) => opened.tree_head(),
-        Err(why) => return Ok(Some(Outcome::Failed(why))),
+        Err(reason) => return Ok(Some(Outcome::Failed(reason))),
     };
     let (kept, log) = (kept.tree_head(), LogClient::for_address(log)?);
     Ok(Some(match log.check_consistency(&kept, &head).await? {
@@ -159,7 +159,7 @@ async fn consistency(proof: &str, arguments: &Verify, trust: &Trust) -> Result<O
             "the trees of {} and {} entries are of one log",
             kept.size, head.size
         )),
-        Err(why) => Outcome::Failed(why),
+        Err(reason) => Outcome::Failed(reason),
     }))
 }
 
@@ -183,14 +183,14 @@ fn result(is_verified: bool) -> String {
 
 /// Runs the chain step. If the caller names a node and the node is unavailable, the step fails and is not skipped.
 async fn chain(statement: Option<&VerifiedStatement>, node: Option<&Node>) -> Outcome {
-    let skipped = |why: &str| Outcome::Skipped(why.to_owned());
+    let skipped = |reason: &str| Outcome::Skipped(reason.to_owned());
     let Some(statement) = statement else {
         return skipped("there is no verified statement of a payment");
     };
     let (transfer, node) = match (StatedTransfer::from_statement(statement), node) {
-        (Err(why @ NoTransfer::Unstated), _) => return Outcome::Skipped(why.to_string()),
+        (Err(reason @ NoTransfer::Unstated), _) => return Outcome::Skipped(reason.to_string()),
         (_, None) => return skipped("no node was named (--node)"),
-        (Err(why @ NoTransfer::Malformed), Some(_)) => return Outcome::Failed(why.to_string()),
+        (Err(reason @ NoTransfer::Malformed), Some(_)) => return Outcome::Failed(reason.to_string()),
         (Ok(transfer), Some(node)) => (transfer, node),
     };
     let found = async {
@@ -205,15 +205,15 @@ async fn chain(statement: Option<&VerifiedStatement>, node: Option<&Node>) -> Ou
     };
     match found.await {
         Ok(block) => Outcome::Passed(format!("the node has the transfer, in the block {block}")),
-        Err(why) => Outcome::Failed(why),
+        Err(reason) => Outcome::Failed(reason),
     }
 }
 
 fn row(step: &Step) -> Vec<String> {
     let (outcome, detail) = match &step.outcome {
         Outcome::Passed(found) => ("passed", found),
-        Outcome::Failed(why) => ("FAILED", why),
-        Outcome::Skipped(why) => ("skipped", why),
+        Outcome::Failed(reason) => ("FAILED", reason),
+        Outcome::Skipped(reason) => ("skipped", reason),
     };
     vec![step.step.to_string(), outcome.to_owned(), detail.clone()]
 }

@@ -86,8 +86,8 @@ impl UnverifiedFields {
         let Some((parent, name)) = pointer.rsplit_once('/') else {
             return;
         };
-        if let Some(Value::Object(members)) = self.rest.pointer_mut(parent) {
-            members.remove(name);
+        if let Some(Value::Object(fields)) = self.rest.pointer_mut(parent) {
+            fields.remove(name);
         }
     }
 
@@ -96,16 +96,16 @@ impl UnverifiedFields {
     fn into_pointers(self) -> Vec<String> {
         fn collect_pointers(file: &Value, rest: &Value, at: &str, pointers: &mut Vec<String>) {
             match rest {
-                Value::Object(members) if file != rest || at.is_empty() => {
-                    for (name, member) in members {
+                Value::Object(fields) if file != rest || at.is_empty() => {
+                    for (name, field) in fields {
                         let at = format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"));
-                        collect_pointers(file.get(name).unwrap_or(&Value::Null), member, &at, pointers);
+                        collect_pointers(file.get(name).unwrap_or(&Value::Null), field, &at, pointers);
                     }
                 }
-                Value::Array(members) if file != rest => {
-                    for (index, member) in members.iter().enumerate() {
+                Value::Array(fields) if file != rest => {
+                    for (index, field) in fields.iter().enumerate() {
                         let at = format!("{at}/{index}");
-                        collect_pointers(file.get(index).unwrap_or(&Value::Null), member, &at, pointers);
+                        collect_pointers(file.get(index).unwrap_or(&Value::Null), field, &at, pointers);
                     }
                 }
                 _ => pointers.push(at.to_owned()),
@@ -245,12 +245,12 @@ impl EvidenceReport {
         let is_same = statement.is_none() || trust.keys.verify(&payload.statement).ok() == statement;
         let is_index = payload.index.is_none_or(|stated| stated == index);
         if !is_kind || !is_same || !is_index {
-            let why = match (is_kind, is_same) {
+            let reason = match (is_kind, is_same) {
                 (false, _) => "the statement is of another kind",
                 (_, false) => "`statement` is not the statement of the proof",
                 _ => "`index` is not the index of the proof",
             };
-            self.add_step(part, Step::new(StepName::Statement, Outcome::Failed(why.to_owned())));
+            self.add_step(part, Step::new(StepName::Statement, Outcome::Failed(reason.to_owned())));
             return None;
         }
         statement
@@ -262,8 +262,8 @@ pub fn verify_evidence(document: &str, trust: &Trust) -> Result<EvidenceReport, 
     let malformed = |error: serde_json::Error| DocumentError::Evidence(error.to_string());
     let json = parse_json(document.as_bytes()).map_err(malformed)?;
     if json.get("decision").or(json.get("receipt")).is_none() {
-        let why = "it has neither `decision` nor `receipt`";
-        return Err(DocumentError::Evidence(why.to_owned()));
+        let reason = "it has neither `decision` nor `receipt`";
+        return Err(DocumentError::Evidence(reason.to_owned()));
     }
     let mut rest = UnverifiedFields::new(&json);
     let file = File::deserialize(&json).map_err(malformed)?;
@@ -294,8 +294,8 @@ pub fn verify_evidence(document: &str, trust: &Trust) -> Result<EvidenceReport, 
                 check_change(&change, paid.as_ref().or(decided.as_ref()), receipt)
             };
             report.add_step(Part::Changes, Step::new(StepName::Payment, outcome));
-            for member in ["statement", "proof"].into_iter().chain(stated.index.map(|_| "index")) {
-                rest.mark_verified(&format!("/changes/{index}/{member}"));
+            for field in ["statement", "proof"].into_iter().chain(stated.index.map(|_| "index")) {
+                rest.mark_verified(&format!("/changes/{index}/{field}"));
             }
         }
     }
@@ -312,9 +312,9 @@ pub fn verify_evidence(document: &str, trust: &Trust) -> Result<EvidenceReport, 
             rest.mark_verified(&format!("/{part}"));
             continue;
         };
-        for member in ["statement", "proof"].into_iter().chain(stated.index.map(|_| "index")) {
+        for field in ["statement", "proof"].into_iter().chain(stated.index.map(|_| "index")) {
             if is_verified {
-                rest.mark_verified(&format!("/{part}/{member}"));
+                rest.mark_verified(&format!("/{part}/{field}"));
             }
         }
     }
@@ -349,8 +349,8 @@ impl EvidenceReport {
                 Err(error) => Outcome::Failed(error.to_string()),
             };
             if matches!(outcome, Outcome::Passed(_)) {
-                for member in kind.list_signed_members(object) {
-                    unverified.mark_verified(&format!("{at}{member}"));
+                for field in kind.list_signed_members(object) {
+                    unverified.mark_verified(&format!("{at}{field}"));
                 }
             }
             // A host is asked only for keys of its own resources.
@@ -379,15 +379,15 @@ fn skip_other_offers(steps: &mut [PartStep]) {
     let is_offer = |step: &&PartStep| step.step.step == StepName::Offer;
     let has_match = steps.iter().filter(is_offer).any(|step| match &step.step.outcome {
         Outcome::Passed(_) => true,
-        Outcome::Skipped(why) => !why.starts_with(OTHER),
+        Outcome::Skipped(reason) => !reason.starts_with(OTHER),
         Outcome::Failed(_) => false,
     });
     for step in steps.iter_mut().filter(|step| step.step.step == StepName::Offer) {
-        if let Outcome::Skipped(why) = &step.step.outcome
-            && why.starts_with(OTHER)
+        if let Outcome::Skipped(reason) = &step.step.outcome
+            && reason.starts_with(OTHER)
             && !has_match
         {
-            step.step.outcome = Outcome::Failed(why.clone());
+            step.step.outcome = Outcome::Failed(reason.clone());
         }
     }
 }
@@ -409,14 +409,14 @@ fn hexadecimal(bytes: &[u8]) -> String {
 
 /// Compares the hashes in a decision with the documents.
 fn check_decision_hashes(payload: &Value, inputs: Option<&Value>, unverified: &mut UnverifiedFields) -> Outcome {
-    let member = |name: &str| payload.get(name).cloned().unwrap_or_default();
+    let field = |name: &str| payload.get(name).cloned().unwrap_or_default();
     let hashed = json!({
-        "transaction_id": member("transaction_id"),
-        "settlement_id": member("settlement_id"),
-        "approval_id": member("approval_id"),
-        "facts": member("facts"),
-        "result": member("result"),
-        "reason": member("reason"),
+        "transaction_id": field("transaction_id"),
+        "settlement_id": field("settlement_id"),
+        "approval_id": field("approval_id"),
+        "facts": field("facts"),
+        "result": field("result"),
+        "reason": field("reason"),
     });
     if payload.get("decision_hash").and_then(Value::as_str) != Some(json_hash(&hashed).as_str()) {
         return Outcome::Failed("`decision_hash` is another".to_owned());
@@ -630,10 +630,10 @@ impl Payment {
                 found.eq_ignore_ascii_case(stated)
             };
             if !is_same {
-                let why = format!("{OTHER}its `{name}` is `{found}`");
+                let reason = format!("{OTHER}its `{name}` is `{found}`");
                 return match kind {
-                    ProviderObject::Offer => Outcome::Skipped(why),
-                    ProviderObject::Receipt => Outcome::Failed(why),
+                    ProviderObject::Offer => Outcome::Skipped(reason),
+                    ProviderObject::Receipt => Outcome::Failed(reason),
                 };
             }
         }

@@ -315,8 +315,8 @@ impl ProviderObject {
             }
             Object::Jws { signature } => verify_jws(&signature, keys)?,
         };
-        for member in self.payment_fields() {
-            let (name, is_there) = match member {
+        for field in self.payment_fields() {
+            let (name, is_there) = match field {
                 Text(name) => (*name, signed.payload.get(name).is_some_and(Value::is_string)),
                 Number(name) => (*name, signed.payload.get(name).is_some_and(Value::is_u64)),
             };
@@ -329,14 +329,14 @@ impl ProviderObject {
 
     /// Returns the JSON Pointers of the fields that the signature covers.
     pub(crate) fn list_signed_members(self, object: &Value) -> Vec<String> {
-        let mut members = vec!["/format".to_owned(), "/signature".to_owned()];
+        let mut fields = vec!["/format".to_owned(), "/signature".to_owned()];
         if object.get("format").and_then(Value::as_str) == Some("eip712") {
-            members.extend(self.eip712_fields().iter().map(|member| {
-                let (Text(name) | Number(name)) = member;
+            fields.extend(self.eip712_fields().iter().map(|field| {
+                let (Text(name) | Number(name)) = field;
                 format!("/payload/{name}")
             }));
         }
-        members
+        fields
     }
 
     /// Returns the signed digest (EIP-712, "Definition of `encode`").
@@ -346,8 +346,8 @@ impl ProviderObject {
         domain.extend(keccak(b"1"));
         domain.extend(abi_word(1));
         let mut structure = keccak(self.eip712_type_name().as_bytes()).to_vec();
-        for member in self.eip712_fields() {
-            match member {
+        for field in self.eip712_fields() {
+            match field {
                 Text(name) => {
                     let text = payload.get(name).and_then(Value::as_str).ok_or(ProviderError::Form)?;
                     structure.extend(keccak(text.as_bytes()));

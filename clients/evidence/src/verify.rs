@@ -167,7 +167,7 @@ impl Step {
             step,
             match result {
                 Ok(found) => Outcome::Passed(found),
-                Err(why) => Outcome::Failed(why.to_string()),
+                Err(reason) => Outcome::Failed(reason.to_string()),
             },
         )
     }
@@ -230,9 +230,9 @@ pub fn verify_document(document: &str, trust: &Trust) -> Result<Report, Document
         return Err(DocumentError::Unknown);
     }
     let (step, statement) = verify_statement(document, trust);
-    let why = "the document is a bare statement, without a proof of the log";
+    let reason = "the document is a bare statement, without a proof of the log";
     let skipped = [StepName::Inclusion, StepName::Checkpoint, StepName::Witnesses];
-    let skipped = skipped.map(|step| Step::skipped(step, why));
+    let skipped = skipped.map(|step| Step::skipped(step, reason));
     Ok(Report {
         steps: std::iter::once(step).chain(skipped).collect(),
         statement,
@@ -298,7 +298,7 @@ fn verify_proof(proof: &TlogProof, trust: &Trust) -> Report {
         (_, cosigned) => Step::from_result(
             StepName::Witnesses,
             cosigned.map(|cosigned| {
-                let named = cosigned.iter().map(|one| format!("{} at {}", one.witness, one.time));
+                let named = cosigned.iter().map(|item| format!("{} at {}", item.witness, item.time));
                 format!("cosigned by {}", named.collect::<Vec<_>>().join(", "))
             }),
         ),

@@ -269,7 +269,7 @@ impl From<&Check> for CheckAnswer {
             name: clean_data(&check.name, SHORT),
             outcome: clean_data(check.outcome.as_str(), SHORT),
             limit_usd: check.limit.map(|limit| limit.to_string()),
-            left_usd: check.remaining.map(|left| left.to_string()),
+            left_usd: check.remaining.map(|remaining| remaining.to_string()),
         }
     }
 }

@@ -75,43 +75,45 @@ pub(crate) async fn check_payment(
 ) -> Result<Checked, Failure> {
     let answer_by = deadline_after(limits.longest);
     let purser = purser.until(answer_by);
-    let meant = Meant {
+    let expected = Meant {
         service: &arguments.service,
         operation: &arguments.operation,
         parameters: &arguments.parameters.0,
         target_url: arguments.target_url.as_deref(),
         ceiling: arguments.max_usd.0,
     };
-    let planned = meant.plan(&purser, providers).await?;
+    let planned = expected.plan(&purser, providers).await?;
     match planned.check_unpaid(&purser).await {
         Ok(_) => {}
         // This tool returns decisions, so a rejection with checks is a result and not an error.
-        Err(ApiError::Refused(refusal)) if !refusal.checks.is_empty() => return Ok(planned.block(&refusal)),
+        Err(ApiError::Refused(rejection)) if !rejection.checks.is_empty() => return Ok(planned.block(&rejection)),
         Err(error) => return Err(Failure::from(error).before_payment()),
     }
     let Ready::Paid(request) = planned.ready else {
         return Ok(Checked::for_free_operation());
     };
-    let payer = Payer::with_client(purser, "", meant.ceiling, providers.client.clone()).until(answer_by);
+    let payer = Payer::with_client(purser, "", expected.ceiling, providers.client.clone()).until(answer_by);
     let key = fresh_key()?;
     let check = async {
-        let told = payer.check(&request).await;
-        told.map_err(|error| Failure::from_pay_error(&error, &key, limits.longest))
+        let result = payer.check(&request).await;
+        result.map_err(|error| Failure::from_pay_error(&error, &key, limits.longest))
     };
-    let told = limits.run_within_limits(&planned.host, check).await?;
+    let result = limits.run_within_limits(&planned.host, check).await?;
     Ok(Checked {
-        payment_required: told.is_some(),
-        would_pay: told.as_ref().is_some_and(|told| told.would_authorize),
-        result: told.as_ref().map(|told| clean_data(&told.result, SHORT)),
-        reason: told.as_ref().map(|told| clean_data(&told.reason, LONG)),
-        cost_usd: told
+        payment_required: result.is_some(),
+        would_pay: result.as_ref().is_some_and(|result| result.would_authorize),
+        result: result.as_ref().map(|result| clean_data(&result.result, SHORT)),
+        reason: result.as_ref().map(|result| clean_data(&result.reason, LONG)),
+        cost_usd: result
             .as_ref()
-            .map_or(Usdc::from_units(0), |told| told.amount_units)
+            .map_or(Usdc::from_units(0), |result| result.amount_units)
             .to_string(),
-        left_today_usd: told.as_ref().map(|told| told.spend.remaining_today_units.to_string()),
-        checks: told
+        left_today_usd: result
+            .as_ref()
+            .map(|result| result.spend.remaining_today_units.to_string()),
+        checks: result
             .iter()
-            .flat_map(|told| &told.checks)
+            .flat_map(|result| &result.checks)
             .map(CheckAnswer::from)
             .collect(),
     })
@@ -125,7 +127,7 @@ pub(crate) async fn call_service(
 ) -> Result<WithBody<Called>, Failure> {
     let over = deadline_after(limits.longest);
     let answer_by = over.checked_sub(FOR_THE_RECEIPT).unwrap_or(over);
-    let meant = Meant {
+    let expected = Meant {
         service: &arguments.service,
         operation: &arguments.operation,
         parameters: &arguments.parameters.0,
@@ -142,7 +144,10 @@ pub(crate) async fn call_service(
         None => fresh_key()?,
     };
     let keyed = |failure: Failure| failure.with_key(&key);
-    let planned = meant.plan(&purser.until(answer_by), providers).await.map_err(keyed)?;
+    let planned = expected
+        .plan(&purser.until(answer_by), providers)
+        .await
+        .map_err(keyed)?;
     let allowed = planned.check_unpaid(&purser.until(answer_by)).await;
     let agent_id = allowed
         .map_err(|error| keyed(Failure::from(error).before_payment()))?
@@ -161,17 +166,19 @@ pub(crate) async fn call_service(
             None => request,
         };
         let provider = providers.client.clone();
-        let payer = Payer::with_client(purser.until(answer_by), "", meant.ceiling, provider).until(over);
+        let payer = Payer::with_client(purser.until(answer_by), "", expected.ceiling, provider).until(over);
         let failed = |error: PayError| Failure::from_pay_error(&error, &key, limits.longest);
         let Paid { response, payment } = payer.send(request).await.map_err(failed)?;
         let purser = purser.until(over);
-        let (received, left_today_usd) =
-            tokio::join!(read_body(response), remaining_today(&purser, &agent_id, meant.service));
+        let (received, left_today_usd) = tokio::join!(
+            read_body(response),
+            remaining_today(&purser, &agent_id, expected.service)
+        );
         let store = payment.is_some().then_some(limits.responses);
-        let (answer, body) = received.into_result(arguments.max_bytes, store).await;
+        let (reply, body) = received.into_result(arguments.max_bytes, store).await;
         let cost = payment.as_ref().map_or(Usdc::from_units(0), |payment| payment.amount);
         let called = Called {
-            answer,
+            answer: reply,
             cost_usd: cost.to_string(),
             payment: payment.map(payment_result),
             left_today_usd,
@@ -201,9 +208,9 @@ async fn call_free(
         )
         .before_payment());
     }
-    let (answer, body) = read_body(response).await.into_result(max_bytes, None).await;
+    let (reply, body) = read_body(response).await.into_result(max_bytes, None).await;
     let called = Called {
-        answer,
+        answer: reply,
         cost_usd: Usdc::from_units(0).to_string(),
         payment: None,
         left_today_usd: None,

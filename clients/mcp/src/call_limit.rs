@@ -49,9 +49,9 @@ impl CallLimit {
         call: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
         let open = (self.0)(host.map(str::to_owned)).await?;
-        let answer = call.await;
+        let response = call.await;
         open.0.await;
-        answer
+        response
     }
 }
 

@@ -94,7 +94,7 @@ impl Failure {
     pub(crate) fn from_pay_error(error: &PayError, key: &IdempotencyKey, timeout: Duration) -> Self {
         const SAME_AGAIN: &str = "Call again with the same arguments and this idempotency_key: the same payment is sent, \
                                   and nothing is paid twice. get_receipt tells whether it was taken.";
-        let told = match error {
+        let result = match error {
             PayError::Provider(error) if error.is_timeout() => Self::new(
                 "provider_too_slow",
                 format!(
@@ -119,7 +119,7 @@ impl Failure {
                 "Call another service: this one does not ask for its payment by x402.",
             )
             .before_payment(),
-            PayError::Refused { refusal } => Self::from_refusal(refusal).before_payment(),
+            PayError::Refused { refusal: rejection } => Self::from_refusal(rejection).before_payment(),
             PayError::ApprovalRequired(pending) => Self {
                 what_to_do:
                     "Tell a person of this approval_id. Once get_approval says `approved`, call again with the same \
@@ -131,16 +131,16 @@ impl Failure {
             .before_payment(),
             PayError::Purser(error) => Self::from(error).before_payment(),
             PayError::PaymentUnanswered { source, .. } => {
-                let (slug, why) = if source.is_timeout() {
-                    let why = format!(
+                let (slug, reason) = if source.is_timeout() {
+                    let reason = format!(
                         "it took longer than the {} s that are allowed in all",
                         timeout.as_secs()
                     );
-                    ("provider_too_slow", why)
+                    ("provider_too_slow", reason)
                 } else {
                     ("answer_lost", "the connection broke".to_owned())
                 };
-                let message = format!("the payment was sent, and the provider's answer did not come: {why}");
+                let message = format!("the payment was sent, and the provider's answer did not come: {reason}");
                 Self::new(slug, message, SAME_AGAIN).with_payment(WasPaid::Maybe)
             }
             PayError::PaymentNotAccepted { .. } => Self::new(
@@ -172,11 +172,11 @@ impl Failure {
             other => Self::new("failed", clean_data(&other.to_string(), LONG), SAME_AGAIN).with_payment(WasPaid::Maybe),
         };
         let settlement = error.payment().map(|payment| payment.settlement_id.to_string());
-        let told = match settlement {
-            Some(settlement) => told.with_detail("settlement_id", settlement),
-            None => told,
+        let result = match settlement {
+            Some(settlement) => result.with_detail("settlement_id", settlement),
+            None => result,
         };
-        told.with_detail("idempotency_key", key.as_str())
+        result.with_detail("idempotency_key", key.as_str())
     }
 
     fn from_refusal(rejection: &Refusal) -> Self {
@@ -189,7 +189,7 @@ impl Failure {
         let details: Vec<Value> = rejection
             .details
             .iter()
-            .map(|problem| json!({"path": clean_data(&problem.path, SHORT), "message": clean_data(&problem.message, LONG)}))
+            .map(|error| json!({"path": clean_data(&error.path, SHORT), "message": clean_data(&error.message, LONG)}))
             .collect();
         Self::new(
             rejection.slug.as_str(),
@@ -242,7 +242,7 @@ fn first_values(values: Vec<Value>) -> Value {
 impl From<&ApiError> for Failure {
     fn from(error: &ApiError) -> Self {
         match error {
-            ApiError::Refused(refusal) => Self::from_refusal(refusal),
+            ApiError::Refused(rejection) => Self::from_refusal(rejection),
             ApiError::Unreachable(_) => Self::new(
                 "purser_unreachable",
                 "Purser did not answer",

@@ -87,12 +87,19 @@ impl ResponseStore for MemoryResponses {
         text: &'a str,
     ) -> BoxFuture<'a, Result<ResponseId, ResponsesUnavailable>> {
         Box::pin(async move {
-            let until = Instant::now().checked_add(KEPT_FOR).ok_or(ResponsesUnavailable)?;
+            let deadline = Instant::now().checked_add(KEPT_FOR).ok_or(ResponsesUnavailable)?;
             let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let slot = slots.next;
             slots.next = slot.checked_add(1).filter(|next| *next < MAX_KEPT).unwrap_or(0);
             let text = text.to_owned();
-            slots.kept.insert(slot, KeptResponse { nonce, text, until });
+            slots.kept.insert(
+                slot,
+                KeptResponse {
+                    nonce,
+                    text,
+                    until: deadline,
+                },
+            );
             Ok(ResponseId { slot, nonce })
         })
     }

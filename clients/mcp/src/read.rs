@@ -32,13 +32,13 @@ pub(crate) async fn find_services(purser: &Purser, request: FindServices) -> Res
         ..CatalogFilter::default()
     };
     let text = request.text.to_lowercase();
-    let words: Vec<&str> = text.split_whitespace().collect();
+    let message: Vec<&str> = text.split_whitespace().collect();
     let services = purser.services(&filter).await?.services;
     let mut found_by: Vec<(usize, &ServiceItem)> = services
         .iter()
-        .filter(|service| request.max_usd.is_none_or(|most| service.min_price_units <= most.0))
-        .map(|service| (count_matching_words(service, &words), service))
-        .filter(|(count, _)| words.is_empty() || *count > 0)
+        .filter(|service| request.max_usd.is_none_or(|max| service.min_price_units <= max.0))
+        .map(|service| (count_matching_words(service, &message), service))
+        .filter(|(count, _)| message.is_empty() || *count > 0)
         .collect();
     // The sort is stable, so services with the same number of words stay in the catalog's order.
     found_by.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
@@ -119,7 +119,7 @@ fn operation_result(operation: &Operation) -> OperationAnswer {
         method: clean_data(&operation.method, SHORT),
         payable: payment.is_some(),
         price_usd: price.to_string(),
-        max_price_usd: operation.max_price_units.map(|most| most.to_string()),
+        max_price_usd: operation.max_price_units.map(|max| max.to_string()),
         path_parameters: path_parameters(&operation.endpoint),
         provider_text: OperationText {
             label: clean_data(&operation.label, SHORT),

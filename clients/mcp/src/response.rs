@@ -81,7 +81,7 @@ impl ReceivedBody {
         max: Option<MaxBytes>,
         store: Option<&dyn ResponseStore>,
     ) -> (ProviderAnswer, Option<ContentBlock>) {
-        let mut answer = ProviderAnswer {
+        let mut response = ProviderAnswer {
             status: self.status,
             content_type: self.content_type,
             headers: self.headers,
@@ -92,23 +92,28 @@ impl ReceivedBody {
             rest: None,
         };
         if self.bytes.is_empty() {
-            return (answer, None);
+            return (response, None);
         }
-        let is_audio = media_type(answer.content_type.as_deref()).starts_with("audio/");
-        let text = decode_text(answer.content_type.as_deref(), &self.bytes, self.cut.is_none()).filter(|_| !is_audio);
+        let is_audio = media_type(response.content_type.as_deref()).starts_with("audio/");
+        let text = decode_text(response.content_type.as_deref(), &self.bytes, self.cut.is_none()).filter(|_| !is_audio);
         let Some(CleanText { mut text, removed }) = text.as_deref().map(clean_body) else {
             let encoded = STANDARD.encode(&self.bytes);
-            let (kind, block) = media_block(&self.bytes, encoded, answer.content_type.as_deref(), self.cut.is_some());
-            answer.body = kind;
-            return (answer, Some(block));
+            let (kind, block) = media_block(
+                &self.bytes,
+                encoded,
+                response.content_type.as_deref(),
+                self.cut.is_some(),
+            );
+            response.body = kind;
+            return (response, Some(block));
         };
-        answer.body = BodyKind::Text;
-        answer.removed_characters = removed;
+        response.body = BodyKind::Text;
+        response.removed_characters = removed;
         if text.len() > MAX_KEPT_BYTES {
             text.truncate(text.floor_char_boundary(MAX_KEPT_BYTES));
-            answer.cut = Some("too_long");
+            response.cut = Some("too_long");
         }
-        answer.body_bytes = text.len();
+        response.body_bytes = text.len();
         let max = max.unwrap_or_default().0;
         if text.len() > max {
             let end = text.floor_char_boundary(max);
@@ -117,17 +122,17 @@ impl ReceivedBody {
                 None => None,
             };
             let shown = if let Some(id) = kept {
-                answer.rest = Some(Rest::new(Cursor { id, offset: end }, text.len()));
+                response.rest = Some(Rest::new(Cursor { id, offset: end }, text.len()));
                 end
             } else {
                 // A paid text that cannot be stored is returned as far as a result can contain it.
                 let all = if store.is_some() { MaxBytes::MAX } else { max };
-                answer.cut = answer.cut.or((text.len() > all).then_some("too_long"));
+                response.cut = response.cut.or((text.len() > all).then_some("too_long"));
                 text.floor_char_boundary(all)
             };
             text.truncate(shown);
         }
-        (answer, Some(ContentBlock::text(text)))
+        (response, Some(ContentBlock::text(text)))
     }
 }
 

@@ -128,23 +128,26 @@ impl Tools {
             responses: &*responses,
         };
         Some(match name {
-            FIND_SERVICES => run_tool(arguments, |asked| read::find_services(&bounded, asked)).await,
-            GET_SERVICE => run_tool(arguments, |asked| read::get_service(&bounded, asked)).await,
-            LIST_ENABLED => run_tool(arguments, |asked| read::list_enabled(&bounded, asked)).await,
+            FIND_SERVICES => run_tool(arguments, |request| read::find_services(&bounded, request)).await,
+            GET_SERVICE => run_tool(arguments, |request| read::get_service(&bounded, request)).await,
+            LIST_ENABLED => run_tool(arguments, |request| read::list_enabled(&bounded, request)).await,
             CHECK_PAYMENT => {
-                run_tool(arguments, |asked| {
-                    call::check_payment(&purser, providers, limits, asked)
+                run_tool(arguments, |request| {
+                    call::check_payment(&purser, providers, limits, request)
                 })
                 .await
             }
             CALL_SERVICE => {
-                run_tool_with_body(arguments, |asked| call::call_service(&purser, providers, limits, asked)).await
+                run_tool_with_body(arguments, |request| {
+                    call::call_service(&purser, providers, limits, request)
+                })
+                .await
             }
-            READ_RESPONSE => run_tool_with_body(arguments, |asked| call::read_response(limits, asked)).await,
-            GET_APPROVAL => run_tool(arguments, |asked| read::get_approval(&bounded, calls, asked)).await,
-            REQUEST_RAISE => run_tool(arguments, |asked| read::request_raise(&bounded, asked)).await,
-            LIST_RECEIPTS => run_tool(arguments, |asked| read::list_receipts(&bounded, asked)).await,
-            GET_RECEIPT => run_tool(arguments, |asked| read::get_receipt(&bounded, asked)).await,
+            READ_RESPONSE => run_tool_with_body(arguments, |request| call::read_response(limits, request)).await,
+            GET_APPROVAL => run_tool(arguments, |request| read::get_approval(&bounded, calls, request)).await,
+            REQUEST_RAISE => run_tool(arguments, |request| read::request_raise(&bounded, request)).await,
+            LIST_RECEIPTS => run_tool(arguments, |request| read::list_receipts(&bounded, request)).await,
+            GET_RECEIPT => run_tool(arguments, |request| read::get_receipt(&bounded, request)).await,
             _ => return None,
         })
     }
@@ -181,8 +184,8 @@ async fn run_tool_with_body<A: DeserializeOwned, R: Serialize, F: Future<Output 
     arguments: Map<String, Value>,
     tool: impl FnOnce(A) -> F,
 ) -> Result<CallToolResult, Failure> {
-    let (answer, body) = tool(parse(arguments)?).await?;
-    let mut blocks = vec![ContentBlock::text(json(&answer)?.to_string())];
+    let (response, body) = tool(parse(arguments)?).await?;
+    let mut blocks = vec![ContentBlock::text(json(&response)?.to_string())];
     blocks.extend(body);
     Ok(CallToolResult::success(blocks))
 }
@@ -222,9 +225,9 @@ impl ServerHandler for Tools {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let arguments = request.arguments.unwrap_or_default();
-        let answer = self.run(&request.name, arguments, &context).await;
-        let answer = answer.ok_or_else(|| ErrorData::invalid_params("there is no such tool", None))?;
-        Ok(match answer {
+        let response = self.run(&request.name, arguments, &context).await;
+        let response = response.ok_or_else(|| ErrorData::invalid_params("there is no such tool", None))?;
+        Ok(match response {
             Ok(result) => result,
             Err(failure) => CallToolResult::error(vec![ContentBlock::text(failure.to_text())]),
         }

@@ -109,7 +109,7 @@ impl ApiError {
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Unreachable(_) => true,
-            Self::Refused(refusal) => refusal.is_temporary(),
+            Self::Refused(rejection) => rejection.is_temporary(),
             Self::Unreadable(_) => false,
         }
     }
@@ -117,7 +117,7 @@ impl ApiError {
     /// Returns the time to wait before a retry, if Purser specifies a time.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Refused(refusal) => refusal.retry_after,
+            Self::Refused(rejection) => rejection.retry_after,
             Self::Unreachable(_) | Self::Unreadable(_) => None,
         }
     }
@@ -375,7 +375,7 @@ impl Purser {
             replay_key: Some(replay_key),
             ..AuthorizeBody::new(call, terms)
         };
-        self.post(&["x402", "check"], &body).await.map(|(answer, _)| answer)
+        self.post(&["x402", "check"], &body).await.map(|(response, _)| response)
     }
 
     /// Checks whether the agent may make a call without a payment. Purser evaluates the key's permissions, the catalog,
@@ -394,8 +394,8 @@ impl Purser {
             service_id: call.service_id,
             operation_id: call.operation_id,
         };
-        let answer = self.post(&["x402", "check", "unpaid"], &body).await;
-        answer.map(|(answer, _)| answer)
+        let response = self.post(&["x402", "check", "unpaid"], &body).await;
+        response.map(|(response, _)| response)
     }
 
     /// Authorizes a call: Purser evaluates the policy, reserves the amount and signs the payment. Repeating the same
@@ -412,10 +412,10 @@ impl Purser {
             approval_id: approval,
             ..AuthorizeBody::new(call, terms)
         };
-        let (answer, headers): (Authorized, HeaderMap) = self.post(&["x402", "authorize"], &body).await?;
+        let (response, headers): (Authorized, HeaderMap) = self.post(&["x402", "authorize"], &body).await?;
         Ok(Authorized {
             replayed: headers.get("idempotent-replayed").is_some_and(|value| value == "true"),
-            ..answer
+            ..response
         })
     }
 
@@ -436,7 +436,7 @@ impl Purser {
         let url = self.address(&["x402", "settlements", &settlement.to_string(), "complete"])?;
         self.send_once(Method::POST, url, Some(&body))
             .await
-            .map(|(answer, _)| answer)
+            .map(|(response, _)| response)
     }
 
     /// Returns a settlement, which is the receipt of a payment.
@@ -483,8 +483,8 @@ impl Purser {
         }
         let mut url = self.address(&["approvals", &approval.to_string()])?;
         url.query_pairs_mut().append_pair("wait_seconds", &seconds.to_string());
-        let (answer, _) = self.send_once(Method::GET, url, None::<&()>).await?;
-        Ok(answer)
+        let (response, _) = self.send_once(Method::GET, url, None::<&()>).await?;
+        Ok(response)
     }
 
     /// Builds a URL below the base URL. Each segment is percent-encoded as a single path segment.
@@ -508,7 +508,7 @@ impl Purser {
         }
         self.send_with_retries(Method::GET, url, None::<&()>)
             .await
-            .map(|(answer, _)| answer)
+            .map(|(response, _)| response)
     }
 
     async fn post<T: DeserializeOwned>(
@@ -531,19 +531,19 @@ impl Purser {
         let mut attempts_left = ATTEMPTS;
         loop {
             attempts_left = attempts_left.saturating_sub(1);
-            let answer = self.send_once(method.clone(), url.clone(), body).await;
-            let pause = match &answer {
-                Err(ApiError::Refused(refusal)) if refusal.is_temporary() => {
-                    refusal.retry_after.unwrap_or(Duration::from_millis(500))
+            let response = self.send_once(method.clone(), url.clone(), body).await;
+            let pause = match &response {
+                Err(ApiError::Refused(rejection)) if rejection.is_temporary() => {
+                    rejection.retry_after.unwrap_or(Duration::from_millis(500))
                 }
                 Err(ApiError::Unreachable(_)) => Duration::from_millis(500),
-                _ => return answer,
+                _ => return response,
             };
             let longest = self
                 .deadline
                 .map_or(MAX_PAUSE, |deadline| time_left(deadline).min(MAX_PAUSE));
             if attempts_left == 0 || pause > longest {
-                return answer;
+                return response;
             }
             tokio::time::sleep(pause).await;
         }
@@ -587,8 +587,8 @@ impl Purser {
                 BodyError::TooLong => ApiError::Unreadable("it is longer than 1 MiB"),
             })?;
         if status.is_success() {
-            let answer = serde_json::from_slice(&body).map_err(|_| ApiError::Unreadable("its members"))?;
-            Ok((answer, headers))
+            let document = serde_json::from_slice(&body).map_err(|_| ApiError::Unreadable("its members"))?;
+            Ok((document, headers))
         } else {
             Err(Refusal::read(status.as_u16(), retry_after(&headers), &body).into())
         }

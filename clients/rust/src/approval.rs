@@ -65,12 +65,12 @@ impl PendingApproval {
     /// Purser delays its response until the decision. If Purser responds without a delay, the client repeats the
     /// request with a growing pause, and respects `Retry-After`.
     pub async fn verdict(purser: &Purser, approval_id: Uuid, max_wait: Duration) -> Result<Approval, ApiError> {
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut pause = FIRST_PAUSE;
         loop {
-            let asked = Instant::now();
+            let request = Instant::now();
             let found = purser
-                .approval_within(approval_id, max_wait.saturating_sub(begun.elapsed()))
+                .approval_within(approval_id, max_wait.saturating_sub(start.elapsed()))
                 .await;
             let hint = match &found {
                 Ok(approval) if approval.status != ApprovalStatus::Pending => return found,
@@ -78,12 +78,12 @@ impl PendingApproval {
                 Err(error) if error.is_passing() => error.retry_after().unwrap_or_default(),
                 Err(_) => return found,
             };
-            let left = max_wait.saturating_sub(begun.elapsed());
-            if left.is_zero() || hint > left {
+            let remaining = max_wait.saturating_sub(start.elapsed());
+            if remaining.is_zero() || hint > remaining {
                 return found;
             }
             // The pause is cut at the end of the wait, so that the last request is made at that time.
-            tokio::time::sleep(hint.max(pause.saturating_sub(asked.elapsed()).min(left))).await;
+            tokio::time::sleep(hint.max(pause.saturating_sub(request.elapsed()).min(remaining))).await;
             pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
         }
     }

@@ -44,8 +44,8 @@ fn sample(document: &Value, schema: &Value, is_bare: bool) -> Value {
     let schema = resolve(document, schema);
     if let Some(parts) = schema["allOf"].as_array() {
         let all = parts.iter().map(|part| sample(document, part, is_bare));
-        let members = all.flat_map(|part| part.as_object().unwrap().clone());
-        return members.collect::<Map<_, _>>().into();
+        let fields = all.flat_map(|part| part.as_object().unwrap().clone());
+        return fields.collect::<Map<_, _>>().into();
     }
     if let Some(choices) = schema["oneOf"].as_array() {
         let is_null = |choice: &&Value| choice["type"] == "null";
@@ -69,8 +69,8 @@ fn sample(document: &Value, schema: &Value, is_bare: bool) -> Value {
                     .as_array()
                     .is_some_and(|all| all.iter().any(|n| n == name))
             };
-            let members = schema["properties"].as_object().into_iter().flatten();
-            members
+            let fields = schema["properties"].as_object().into_iter().flatten();
+            fields
                 .filter(|(name, _)| !is_bare || required(name))
                 .map(|(name, of)| (name.clone(), sample(document, of, is_bare)))
                 .collect::<Map<_, _>>()
@@ -113,9 +113,10 @@ fn answers<T: DeserializeOwned + Serialize>(document: &Value, id: &str) {
     let (_, operation) = operation(document, id);
     let schema = &operation["responses"]["200"]["content"]["application/json"]["schema"];
     for is_bare in [false, true] {
-        let answer = sample(document, schema, is_bare);
-        let read: T = serde_json::from_value(answer.clone()).unwrap_or_else(|error| panic!("{id}: {error}: {answer}"));
-        assert_eq!(missing(&answer, &serde_json::to_value(read).unwrap(), id), [""; 0]);
+        let response = sample(document, schema, is_bare);
+        let read: T =
+            serde_json::from_value(response.clone()).unwrap_or_else(|error| panic!("{id}: {error}: {response}"));
+        assert_eq!(missing(&response, &serde_json::to_value(read).unwrap(), id), [""; 0]);
     }
 }
 
@@ -168,7 +169,7 @@ fn the_client_covers_all_agent_routes_and_fields() {
     ];
     let is_for_agents = |operation: &&Value| {
         let security = operation["security"].as_array();
-        security.is_none_or(|all| all.iter().any(|one| one.get("agentKey").is_some()))
+        security.is_none_or(|all| all.iter().any(|item| item.get("agentKey").is_some()))
     };
     let paths = document["paths"].as_object().unwrap().values();
     let operations = paths.flat_map(|methods| methods.as_object().unwrap().values());
@@ -224,8 +225,8 @@ fn the_client_can_send_every_field_of_each_request() {
         let (_, operation) = operation(&document, id);
         let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
         let names = |schema: &Value| -> BTreeSet<String> {
-            let members = resolve(&document, schema)["properties"].as_object().unwrap();
-            members.keys().cloned().collect()
+            let fields = resolve(&document, schema)["properties"].as_object().unwrap();
+            fields.keys().cloned().collect()
         };
         let of = |value: &Value| -> BTreeSet<String> { value.as_object().unwrap().keys().cloned().collect() };
         assert_eq!(of(&sent), names(schema), "{id}");
@@ -286,9 +287,9 @@ fn the_client_knows_all_agent_errors_and_fields() {
 
     let document = document();
     let mut body = sample(&document, &json!({"$ref": "#/components/schemas/Error"}), false);
-    let members = body.as_object_mut().unwrap();
+    let fields = body.as_object_mut().unwrap();
     for of_people in ["claim", "max_age_seconds", "status", "version"] {
-        assert!(members.remove(of_people).is_some(), "{of_people}");
+        assert!(fields.remove(of_people).is_some(), "{of_people}");
     }
     let Refusal {
         status: _,
@@ -312,7 +313,7 @@ fn the_client_knows_all_agent_errors_and_fields() {
         "error": slug, "message": message, "request_id": request_id, "transaction_id": transaction_id,
         "decision_hash": decision_hash, "approval_id": approval_id, "settlement_id": settlement_id, "amount_units": amount, "retry_at": retry_at,
         "retry_after": retry_after.map(|time| time.as_secs()), "reason": reason,
-        "details": details.iter().map(|one| json!({"path": one.path, "message": one.message})).collect::<Vec<_>>(),
+        "details": details.iter().map(|detail| json!({"path": detail.path, "message": detail.message})).collect::<Vec<_>>(),
         "decision": {
             "checks": checks, "reason": "text", "result": "text", "rule_triggered": "text", "latency_ms": 7,
             "retry_at": retry_at,
@@ -328,16 +329,19 @@ fn the_client_knows_all_agent_errors_and_fields() {
 #[test]
 fn the_client_knows_every_value_of_each_enum() {
     let document = document();
-    let words = |pointer: &str| -> BTreeSet<&str> {
+    let message = |pointer: &str| -> BTreeSet<&str> {
         let found = document.pointer(&format!("/components/schemas/{pointer}")).unwrap();
         let text = found["description"].as_str().unwrap_or_default();
         match found["enum"].as_array() {
-            Some(words) => words.iter().map(|word| word.as_str().unwrap()).collect(),
+            Some(message) => message.iter().map(|word| word.as_str().unwrap()).collect(),
             None => text.split('`').skip(1).step_by(2).collect(),
         }
     };
-    let of = |words: &[&'static str]| -> BTreeSet<&str> { words.iter().copied().collect() };
-    assert_eq!(of(ReceiptStatus::WORDS), words("Settlement/properties/receipt_status"));
-    assert_eq!(of(ApprovalStatus::WORDS), words("Approval/properties/status"));
-    assert_eq!(of(CheckOutcome::WORDS), words("Check/properties/outcome"));
+    let of = |message: &[&'static str]| -> BTreeSet<&str> { message.iter().copied().collect() };
+    assert_eq!(
+        of(ReceiptStatus::WORDS),
+        message("Settlement/properties/receipt_status")
+    );
+    assert_eq!(of(ApprovalStatus::WORDS), message("Approval/properties/status"));
+    assert_eq!(of(CheckOutcome::WORDS), message("Check/properties/outcome"));
 }

@@ -118,7 +118,7 @@ impl PayError {
             Self::Provider(_) => "Nothing was paid. Call again.",
             Self::Request(_) => "Correct the request; nothing was sent.",
             Self::Terms(_) => "Don't pay: the provider's terms are no x402 terms.",
-            Self::Refused { refusal } | Self::Purser(ApiError::Refused(refusal)) => refusal.what_to_do(),
+            Self::Refused { refusal: rejection } | Self::Purser(ApiError::Refused(rejection)) => rejection.what_to_do(),
             Self::ApprovalRequired(pending) => pending.refusal().what_to_do(),
             Self::AboveListed { .. } => {
                 "Nothing was paid. Allow a higher percentage above the listed price, if the call is worth it."
@@ -156,8 +156,9 @@ impl PayError {
     /// been used by an identical call with another key. A new request needs a new key.
     pub(crate) fn is_bound_in_vain(&self) -> bool {
         match self {
-            Self::Refused { refusal } => {
-                refusal.slug == crate::Slug::IdempotentReplay || refusal.reason.as_deref() == Some("approval_expired")
+            Self::Refused { refusal: rejection } => {
+                rejection.slug == crate::Slug::IdempotentReplay
+                    || rejection.reason.as_deref() == Some("approval_expired")
             }
             _ => false,
         }
@@ -167,7 +168,7 @@ impl PayError {
 impl From<ApiError> for PayError {
     fn from(error: ApiError) -> Self {
         match error {
-            ApiError::Refused(refusal) if !refusal.is_temporary() => Self::Refused { refusal },
+            ApiError::Refused(rejection) if !rejection.is_temporary() => Self::Refused { refusal: rejection },
             other => Self::Purser(other),
         }
     }
@@ -204,8 +205,8 @@ impl ProviderAnswer {
     /// Returns whether the provider's error text reports that the payment's nonce was used. The text is untrusted, so
     /// the result only selects the error that the caller gets.
     pub(crate) fn says_used(&self) -> bool {
-        let answer: Value = serde_json::from_str(&self.text).unwrap_or_default();
-        let error = answer.get("error").and_then(Value::as_str).unwrap_or_default();
+        let document: Value = serde_json::from_str(&self.text).unwrap_or_default();
+        let error = document.get("error").and_then(Value::as_str).unwrap_or_default();
         let error = error.to_ascii_lowercase();
         let near = |first: &str, second: &str| {
             error.match_indices(first).any(|(at, _)| {

@@ -228,10 +228,13 @@ impl Payer {
         let Some(percent) = self.max_over_listed else {
             return Ok(());
         };
-        let told = self.preflight(request, terms).await?;
-        let asked = told.amount_units;
-        match told.listed_amount_units {
-            Some(listed) if asked.is_over(listed, percent) => Err(PayError::AboveListed { asked, listed }),
+        let result = self.preflight(request, terms).await?;
+        let requested = result.amount_units;
+        match result.listed_amount_units {
+            Some(listed) if requested.is_over(listed, percent) => Err(PayError::AboveListed {
+                asked: requested,
+                listed,
+            }),
             _ => Ok(()),
         }
     }
@@ -318,14 +321,14 @@ impl Payer {
             let (key, ordinal) = match std::mem::replace(&mut key, Key::Derived) {
                 Key::Given(key) => (key, None),
                 // If another identical request has continued the purchase, this request gets a new key.
-                Key::Held(key, place) => match place.retake() {
+                Key::Held(key, location) => match location.retake() {
                     Some(ordinal) => (key, Some(ordinal)),
                     None => self.next_key(request),
                 },
                 Key::Derived => self.next_key(request),
             };
-            let place = ordinal.as_ref().map(Ordinal::reserved_place);
-            let authorized = match self.authorize_under(request, &mut terms, &key, place).await {
+            let location = ordinal.as_ref().map(Ordinal::reserved_place);
+            let authorized = match self.authorize_under(request, &mut terms, &key, location).await {
                 Ok(Asking::Authorized(authorized)) => authorized,
                 Ok(Asking::Unpriced(response)) => return Ok(Asking::Unpriced(response)),
                 Err(error) => {
@@ -377,21 +380,21 @@ impl Payer {
         let ask = async |terms: &PaymentTerms, approval| match self.purser.authorize(&call, terms, key, approval).await
         {
             // The response to the approved call was lost. The same key without the approval returns the same payment.
-            Err(ApiError::Refused(refusal)) if approval.is_some() && refusal.slug == Slug::IdempotentReplay => {
+            Err(ApiError::Refused(rejection)) if approval.is_some() && rejection.slug == Slug::IdempotentReplay => {
                 self.purser.authorize(&call, terms, key, None).await
             }
-            answer => answer,
+            reply => reply,
         };
-        let refusal = match ask(terms, request.approval).await {
-            Err(ApiError::Refused(refusal)) => refusal,
-            answer => return Ok(Asking::Authorized(answer?)),
+        let rejection = match ask(terms, request.approval).await {
+            Err(ApiError::Refused(rejection)) => rejection,
+            reply => return Ok(Asking::Authorized(reply?)),
         };
-        let (Slug::ApprovalRequired, Some(approval_id)) = (&refusal.slug, refusal.approval_id) else {
-            return Err(ApiError::Refused(refusal).into());
+        let (Slug::ApprovalRequired, Some(approval_id)) = (&rejection.slug, rejection.approval_id) else {
+            return Err(ApiError::Refused(rejection).into());
         };
         // The approval may be decided already, for example if the run was stopped while it waited.
         let wait = request.wait_for_approval.unwrap_or(self.wait_for_approval);
-        let begun = Instant::now();
+        let start = Instant::now();
         let found = PendingApproval::verdict(&self.purser, approval_id, wait).await;
         let approval = match found.map(|approval| approval.status) {
             Ok(ApprovalStatus::Approved) => Some(approval_id),
@@ -404,11 +407,11 @@ impl Payer {
                     purser: self.purser.clone(),
                     request: request.clone().with_key(key.clone(), location),
                     approval_id,
-                    refusal,
+                    refusal: rejection,
                 })));
             }
         };
-        if approval.is_some() && begun.elapsed() > FRESH {
+        if approval.is_some() && start.elapsed() > FRESH {
             *terms = match self.call_unpaid(request).await? {
                 UnpaidResult::Payment(newest) => newest,
                 UnpaidResult::Nothing(response) => return Ok(Asking::Unpriced(response)),
@@ -454,13 +457,13 @@ fn payment_header(signed: &SignedPayment) -> Option<(HeaderName, HeaderValue)> {
 /// Handles a 402 response to the paid call. Either the provider took the payment in an earlier attempt, or the provider
 /// rejected this payment.
 async fn rejection_error(mut payment: PaymentMade, response: Response, location: Option<Place>) -> PayError {
-    let answer = ProviderAnswer::from_response(response).await;
+    let reply = ProviderAnswer::from_response(response).await;
     let status = payment.look().await.unwrap_or(ReceiptStatus::Authorized);
-    if payment.replayed && (status == ReceiptStatus::Confirmed || answer.says_used()) {
+    if payment.replayed && (status == ReceiptStatus::Confirmed || reply.says_used()) {
         return already_paid(payment, status, location);
     }
     let payment = Box::new(payment);
-    PayError::PaymentNotAccepted { payment, answer }
+    PayError::PaymentNotAccepted { payment, answer: reply }
 }
 
 fn already_paid(payment: PaymentMade, receipt_status: ReceiptStatus, location: Option<Place>) -> PayError {

@@ -124,22 +124,22 @@ impl PaymentMade {
 
     /// Requests the receipt repeatedly until it is `Confirmed` or `Expired`, but not longer than `max_wait`.
     pub async fn confirm(&mut self, max_wait: Duration) -> &ReceiptState {
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut pause = PAUSE;
         while !self.receipt.is_settled() {
             if let ReceiptState::Pending { retry_after, .. } = self.receipt {
-                if begun.elapsed().saturating_add(retry_after) > max_wait {
+                if start.elapsed().saturating_add(retry_after) > max_wait {
                     break;
                 }
                 tokio::time::sleep(retry_after).await;
                 self.complete().await;
             } else {
                 self.look().await;
-                let left = max_wait.saturating_sub(begun.elapsed());
-                if self.receipt.is_settled() || left.is_zero() {
+                let remaining = max_wait.saturating_sub(start.elapsed());
+                if self.receipt.is_settled() || remaining.is_zero() {
                     break;
                 }
-                tokio::time::sleep(pause.min(left)).await;
+                tokio::time::sleep(pause.min(remaining)).await;
                 pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
             }
         }

@@ -236,7 +236,7 @@ impl Refusal {
 
     /// Returns whether every validation error is in the payment requirements, which come from the provider.
     fn is_about_the_terms(&self) -> bool {
-        let is_of_terms = |problem: &Problem| problem.path.starts_with("/payment_requirement");
+        let is_of_terms = |error: &Problem| error.path.starts_with("/payment_requirement");
         !self.details.is_empty() && self.details.iter().all(is_of_terms)
     }
 

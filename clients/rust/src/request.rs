@@ -143,7 +143,7 @@ impl Request {
 
     pub(crate) fn with_key(self, key: IdempotencyKey, location: Option<Place>) -> Self {
         let key = match location {
-            Some(place) => Key::Held(key, place),
+            Some(ordinal) => Key::Held(key, ordinal),
             None => Key::Given(key),
         };
         Self { key, ..self }

@@ -28,8 +28,8 @@ impl Usdc {
 
     /// Returns whether this amount exceeds `listed_price` by more than `percent` percent.
     pub(crate) fn is_over(self, listed_price: Self, percent: u32) -> bool {
-        let most = u128::from(listed_price.0).saturating_mul(u128::from(percent).saturating_add(100));
-        u128::from(self.0).saturating_mul(100) > most
+        let max = u128::from(listed_price.0).saturating_mul(u128::from(percent).saturating_add(100));
+        u128::from(self.0).saturating_mul(100) > max
     }
 
     /// Returns the amount in micro-USDC.

@@ -157,7 +157,7 @@ impl<'a> ServiceDetail<'a> {
             operations: service
                 .operations
                 .iter()
-                .map(|one| OperationView::new(one, now))
+                .map(|operation| OperationView::new(operation, now))
                 .collect(),
         }
     }

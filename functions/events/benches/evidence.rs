@@ -148,9 +148,9 @@ async fn log(size: u64) -> [Value; 2] {
     let statement = signer.sign(Uuid::nil());
     let log = NoteSigner::new("purser:bench", KeyType::Ed25519, &seed(2)).unwrap();
     let log = Log::new(objects.clone(), "purser:bench", log);
-    let (mut took, mut signing) = (Duration::ZERO, Duration::ZERO);
+    let (mut duration, mut signing) = (Duration::ZERO, Duration::ZERO);
     for first in (0..size).step_by(usize::try_from(BATCH).unwrap()) {
-        let facts = (first..first + BATCH).map(|number| PendingChange {
+        let changes = (first..first + BATCH).map(|number| PendingChange {
             sequence: format!("{number:040}"),
             changed_at: at(number),
             agent: AgentId::from_uuid(Uuid::from_u128(1)),
@@ -160,21 +160,21 @@ async fn log(size: u64) -> [Value; 2] {
         let shard = "shardId-1".to_owned();
         let batch = PendingBatch {
             shard,
-            facts: facts.collect(),
+            facts: changes.collect(),
         };
         batch.write_batch(&objects).await.unwrap();
-        let began = Instant::now();
+        let start = Instant::now();
         let written = log.write_pending(at(first), &signer).await.unwrap();
-        took += began.elapsed();
+        duration += start.elapsed();
         assert_eq!(u64::try_from(written.statements).unwrap(), BATCH);
-        let began = Instant::now();
+        let start = Instant::now();
         for number in first..first + BATCH {
             assert_eq!(signer.sign(transaction(number).uuid()).len(), statement.len());
         }
-        signing += began.elapsed();
+        signing += start.elapsed();
     }
     let reader = LogReader::new(objects.clone());
-    let began = Instant::now();
+    let start = Instant::now();
     for number in (0..PROOFS).map(|number| number * (size / PROOFS)) {
         assert!(
             reader
@@ -184,11 +184,11 @@ async fn log(size: u64) -> [Value; 2] {
                 .is_some()
         );
     }
-    let proving = began.elapsed();
-    let began = Instant::now();
+    let proving = start.elapsed();
+    let start = Instant::now();
     let archive = Archive::new(objects, ObjectStore::open_folder(&place.0));
     assert_eq!(archive.archive_batches(|| false).await.unwrap().entries, size);
-    let archiving = began.elapsed();
+    let archiving = start.elapsed();
 
     // A full tile or bundle replaces a partial one, which may then be removed (c2sp.org/tlog-tiles).
     let tiles = bytes_below(&folder.0.join("tile")) - partial_bytes(&folder.0.join("tile"));
@@ -199,8 +199,8 @@ async fn log(size: u64) -> [Value; 2] {
         json!({
             "group": "appends to the log", "name": name, "over": false,
             "cells": [
-                ["appends a second", rate(size, took)],
-                ["beside the signatures alone", ratio(took, signing)],
+                ["appends a second", rate(size, duration)],
+                ["beside the signatures alone", ratio(duration, signing)],
                 ["bytes of a statement", length.to_string()],
                 ["bytes of a leaf in tiles and bundles", of(tiles)],
                 ["bytes of a leaf in the index", of(bytes_below(&folder.0.join("index")))],
@@ -244,8 +244,8 @@ async fn rebuild() -> Value {
     ledger.put_policy(agent.id, &enabled, &audit).await.unwrap();
     for number in 0..ENTRIES {
         let request = Request::new(agent.id, sample::service_id(1), 1, format!("key {number}"));
-        let answer = authorize(&ledger, &request, at(number)).await.unwrap();
-        assert!(matches!(answer, Answer::Allowed(_)));
+        let response = authorize(&ledger, &request, at(number)).await.unwrap();
+        assert!(matches!(response, Answer::Allowed(_)));
     }
     let day = Day::containing(sample::start());
     let later = day.days_later(3).start_time();
@@ -266,24 +266,24 @@ async fn rebuild() -> Value {
         let delete = delete.key("pk", row["pk"].clone()).key("sk", row["sk"].clone());
         delete.send().await.unwrap();
     }
-    let began = Instant::now();
+    let start = Instant::now();
     let usage = UsageTable::new(emulator.client.clone(), USAGE);
     let rebuilt = usage.rebuild_day(&ledger, &owner, &agents, day, later).await.unwrap();
-    let took = began.elapsed();
+    let duration = start.elapsed();
     assert_eq!(rebuilt.entries, ENTRIES);
-    let began = Instant::now();
+    let start = Instant::now();
     for row in rows {
         let put = emulator.client.put_item().table_name(USAGE).set_item(Some(row));
         put.send().await.unwrap();
     }
-    let bare = began.elapsed();
+    let bare = start.elapsed();
     // Capacity units are counted in tenths.
     let decimal = |tenths: u64| format!("{}.{:02}", tenths * 10 / ENTRIES / 100, tenths * 10 / ENTRIES % 100);
     json!({
         "group": "rebuilds of the journal", "name": format!("{ENTRIES} lost entries of a day"), "over": false,
         "cells": [
-            ["entries a second", rate(ENTRIES, took)],
-            ["beside as many bare puts", ratio(took, bare)],
+            ["entries a second", rate(ENTRIES, duration)],
+            ["beside as many bare puts", ratio(duration, bare)],
             ["read units an entry", decimal(units.read)],
             ["write units an entry", decimal(units.write)],
         ],

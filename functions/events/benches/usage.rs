@@ -22,20 +22,20 @@ use std::path::Path;
 async fn main() {
     let mut lines = Vec::new();
     for fleet in &FLEETS {
-        let folded = measure(fleet).await;
+        let aggregated = measure(fleet).await;
         let decimal = |hundredths: u64| format!("{}.{:02}", hundredths / 100, hundredths % 100);
         let line = json!({
             "group": "the journal and its sums",
             "name": fleet.name,
             "cells": [
-                ["records of a batch", folded.records_of_a_batch.to_string()],
-                ["read units for a payment", decimal(folded.read)],
-                ["write units for a payment", decimal(folded.write)],
-                ["most writes of an item of sums for a batch", folded.hottest.to_string()],
+                ["records of a batch", aggregated.records_of_a_batch.to_string()],
+                ["read units for a payment", decimal(aggregated.read)],
+                ["write units for a payment", decimal(aggregated.write)],
+                ["most writes of an item of sums for a batch", aggregated.hottest.to_string()],
                 ["limit of write units", format!("≤ {}", decimal(fleet.limit))],
                 ["limit of read units", format!("≤ {}", decimal(fleet.read_limit))],
             ],
-            "over": folded.write > fleet.limit || folded.read > fleet.read_limit,
+            "over": aggregated.write > fleet.limit || aggregated.read > fleet.read_limit,
         });
         lines.push(line.to_string());
     }

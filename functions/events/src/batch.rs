@@ -28,8 +28,8 @@ impl Inner {
         self.store_input_versions(records).await?;
         self.verify_changed_payees(records).await?;
         let Batch { placed, unreadable } = self.read_batch(records).await?;
-        for aside in unreadable {
-            self.quarantine_row(aside).await?;
+        for row in unreadable {
+            self.quarantine_row(row).await?;
         }
         for reminder in placed.iter().filter_map(|placed| reminder_for_event(&placed.event)) {
             self.usage.store_reminder(reminder).await?;
@@ -60,29 +60,31 @@ impl Inner {
 
     /// Parses these records into events and unreadable rows.
     pub(crate) async fn read_batch(&self, records: &[Value]) -> Result<Batch> {
-        let (mut facts, mut unreadable) = (Vec::new(), Vec::new());
+        let (mut changes, mut unreadable) = (Vec::new(), Vec::new());
         for record in records {
             match Change::parse(record) {
                 Ok(change) => match self.change_events(&change) {
-                    Ok(found) => facts.extend(found.into_iter().map(|fact| (fact, change.clone()))),
+                    Ok(found) => {
+                        changes.extend(found.into_iter().map(|pending_change| (pending_change, change.clone())))
+                    }
                     Err(error) => unreadable.push(quarantined_row(&change, &error)),
                 },
-                Err(problem) => unreadable.push(QuarantinedRow {
+                Err(message) => unreadable.push(QuarantinedRow {
                     table: String::new(),
-                    sequence: problem.sequence.clone().unwrap_or_default(),
+                    sequence: message.sequence.clone().unwrap_or_default(),
                     key: String::new(),
-                    problem: problem.to_string(),
+                    problem: message.to_string(),
                 }),
             }
         }
-        let agents: BTreeSet<_> = facts
+        let agents: BTreeSet<_> = changes
             .iter()
-            .filter_map(|(fact, _)| fact.agent_without_owner())
+            .filter_map(|(pending_change, _)| pending_change.agent_without_owner())
             .collect();
         let owners = self.ledger.read_owners(&agents).await?;
         let mut placed = Vec::new();
-        for (fact, change) in facts {
-            match fact.into_event(&self.source, &owners) {
+        for (pending_change, change) in changes {
+            match pending_change.into_event(&self.source, &owners) {
                 Ok(event) => placed.push(PositionedEvent {
                     event,
                     sequence: change.sequence,
@@ -107,9 +109,9 @@ impl Inner {
             table,
             sequence,
             key,
-            problem,
+            problem: error,
         } = &row;
-        tracing::error!(table, sequence, key, problem, "event.set_aside");
+        tracing::error!(table, sequence, key, problem = error, "event.set_aside");
         Ok(())
     }
 }

@@ -52,10 +52,10 @@ impl AutomaticFreezes {
             let Some(owned) = owners.find(*agent) else {
                 continue;
             };
-            let Some(brake) = owned.brake else {
+            let Some(automatic_freeze) = owned.brake else {
                 continue;
             };
-            match self.evaluate_hour(*agent, &owned.owner, *at, brake).await {
+            match self.evaluate_hour(*agent, &owned.owner, *at, automatic_freeze).await {
                 Err(error) if is_corrupt(&error) => report_unreadable_row(&error),
                 Err(error) => judged = Err(error),
                 Ok(()) => {}
@@ -84,8 +84,9 @@ impl AutomaticFreezes {
             let Some((agent, mark)) = self.ledger.read_agent_with_update_mark(id).await? else {
                 return Ok(());
             };
-            let brake = AutomaticFreeze::find_in_rules(&agent.rules);
-            let is_tripped = brake.is_some_and(|brake| brake.trips_at(anomaly.sum, anomaly.usual));
+            let automatic_freeze = AutomaticFreeze::find_in_rules(&agent.rules);
+            let is_tripped =
+                automatic_freeze.is_some_and(|automatic_freeze| automatic_freeze.trips_at(anomaly.sum, anomaly.usual));
             if !is_tripped || agent.owner != owner.as_str() {
                 return Ok(());
             }
@@ -121,13 +122,13 @@ impl AutomaticFreezes {
                 ..RequestSource::default()
             },
         };
-        let act = Act::new(AuditKind::AgentFrozen).on_agent(agent.id);
+        let action = Act::new(AuditKind::AgentFrozen).on_agent(agent.id);
         // The low bits of an agent's id are random, and a version of an agent is stored once, so the value is unique.
         let (_, low) = agent.id.uuid().as_u64_pair();
         let random = (low ^ agent.version).to_be_bytes();
         let now = self.clock.now();
         self.audit
-            .new_entry(&acting.audit_record(now, random, &act, AuditOutcome::Done(changes)))
+            .new_entry(&acting.audit_record(now, random, &action, AuditOutcome::Done(changes)))
     }
 }
 

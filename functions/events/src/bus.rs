@@ -36,27 +36,27 @@ impl Bus {
 
     /// Publishes these events in order. Stops if the bus rejects an event.
     pub(crate) async fn publish(&self, events: &[Event]) -> PublishResult {
-        let mut told = 0_usize;
+        let mut result = 0_usize;
         for events in events.chunks(MAX_ENTRIES) {
             let entries = events.iter().map(|event| self.put_events_entry(event)).collect();
             match self.client.put_events().set_entries(Some(entries)).send().await {
-                Ok(answer) => {
+                Ok(response) => {
                     // The response has one result for each entry, in the same order (API reference,
                     // `PutEventsResultEntry`).
-                    let refused = answer.entries().iter().position(|entry| entry.event_id().is_none());
-                    let missing = (answer.entries().len() < events.len()).then_some(answer.entries().len());
+                    let refused = response.entries().iter().position(|entry| entry.event_id().is_none());
+                    let missing = (response.entries().len() < events.len()).then_some(response.entries().len());
                     if let Some(first) = refused.or(missing) {
-                        let code = answer.entries().get(first).and_then(|entry| entry.error_code());
+                        let code = response.entries().get(first).and_then(|entry| entry.error_code());
                         tracing::warn!(code, "events.refused");
-                        return PublishResult::UpTo(told.saturating_add(first));
+                        return PublishResult::UpTo(result.saturating_add(first));
                     }
                 }
                 Err(error) => {
                     tracing::warn!(cause = sdk_error_text(&error), "events.untold");
-                    return PublishResult::UpTo(told);
+                    return PublishResult::UpTo(result);
                 }
             }
-            told = told.saturating_add(events.len());
+            result = result.saturating_add(events.len());
         }
         PublishResult::All
     }
@@ -83,7 +83,7 @@ where
     E: ProvideErrorMetadata + std::error::Error + 'static,
 {
     match error.as_service_error() {
-        Some(answer) => answer.code().unwrap_or("unknown").to_owned(),
+        Some(response) => response.code().unwrap_or("unknown").to_owned(),
         None => DisplayErrorContext(error).to_string(),
     }
 }

@@ -62,8 +62,8 @@ impl Records<'_> {
     ) -> Result<u64> {
         let EntriesToCheck { statements, misindexed } = log.read_claimed(claim).await?;
         for Range { start, end } in misindexed {
-            let what = "the index does not have these entries";
-            report_row_difference(&format!("entries {start} to {}", end.saturating_sub(1)), what);
+            let difference = "the index does not have these entries";
+            report_row_difference(&format!("entries {start} to {}", end.saturating_sub(1)), difference);
         }
         let checks = statements.iter().map(|(index, statement)| async move {
             self.audit_log_entry(log, keys, *index, statement).await?;
@@ -93,8 +93,8 @@ impl Records<'_> {
             Err(error) if is_corrupt(&error) => Some(Causes(&error).to_string()),
             Err(error) => return Err(error),
         };
-        if let Some(what) = difference {
-            report_row_difference(&describe_pending_change(&logged.fact), &what);
+        if let Some(description) = difference {
+            report_row_difference(&describe_pending_change(&logged.fact), &description);
         }
         Ok(())
     }
@@ -103,7 +103,7 @@ impl Records<'_> {
     async fn describe_difference(&self, log: &LogReader, statement: &LoggedStatement) -> Result<Option<String>> {
         let payload = &statement.payload;
         match self.read_record(statement.agent, &statement.fact).await? {
-            Record::Missing(what) => Ok(Some(format!("{what} is missing"))),
+            Record::Missing(difference) => Ok(Some(format!("{difference} is missing"))),
             Record::Decision(decision, ids, recorded, _) => {
                 let with_inputs = payload.get("inputs").is_some_and(|inputs| !inputs.is_null());
                 let rebuilt = self.decision_payload(&decision, ids, with_inputs).await?;
@@ -130,16 +130,16 @@ impl Records<'_> {
                     },
                 )
             }
-            Record::Reversal(reverted, settlement, _) => {
-                let Some(receipt) = statement.find_reverted_receipt(log, &reverted).await? else {
+            Record::Reversal(reversion, settlement, _) => {
+                let Some(receipt) = statement.find_reverted_receipt(log, &reversion).await? else {
                     return Ok(Some("`changed_receipt` is not the reverted one".to_owned()));
                 };
-                let change = PaymentChange::Reversal(&reverted, receipt);
+                let change = PaymentChange::Reversal(&reversion, receipt);
                 let rebuilt = self.payment_change_payload(&settlement, change).await?;
                 Ok(match statement.first_differing_field(&rebuilt) {
                     Some(name) => Some(format!("`{name}` differs from the statement")),
                     None => {
-                        self.describe_history_difference(&LoggedDecision::ConfirmationReverted(*reverted))
+                        self.describe_history_difference(&LoggedDecision::ConfirmationReverted(*reversion))
                             .await?
                     }
                 })
@@ -219,8 +219,8 @@ impl LoggedStatement {
         if self.bytes == rebuilt.to_string().as_bytes() {
             return None;
         }
-        let members = self.payload.as_object().into_iter().flatten();
-        let mut differing = members.filter(|(name, value)| rebuilt.get(name) != Some(value));
+        let fields = self.payload.as_object().into_iter().flatten();
+        let mut differing = fields.filter(|(name, value)| rebuilt.get(name) != Some(value));
         Some(differing.next().map_or("payload", |(name, _)| name.as_str()).to_owned())
     }
 

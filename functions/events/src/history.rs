@@ -37,7 +37,7 @@ impl History {
         let db = purser_store::dynamodb_client(&aws);
         let ledger = Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table);
         let usage = UsageTable::new(db.clone(), settings.usage_table).with_history_retention(settings.kept);
-        let brakes = AutomaticFreezes {
+        let automatic_freezes = AutomaticFreezes {
             ledger: ledger.clone(),
             usage: usage.clone(),
             audit: AuditLog::new(db, settings.audit_table),
@@ -47,7 +47,7 @@ impl History {
             ledger,
             usage,
             clock,
-            brakes,
+            brakes: automatic_freezes,
             log: settings.log_bucket.map(|bucket| ObjectStore::open(&aws, &bucket)),
         })))
     }
@@ -80,12 +80,12 @@ impl HistoryState {
             self.usage.report_lag(oldest, self.clock.now()).await?;
         }
         // The changes that need a statement have the same order as the records.
-        let (records, mut changes, mut facts) = (changes, Vec::new(), Vec::new());
+        let (records, mut changes, mut change_list) = (changes, Vec::new(), Vec::new());
         for record in &records {
             if let Ok(Some(decided)) = self.ledger.decided_approval(record) {
-                facts.push(statements::pending_approval_decision(&decided));
+                change_list.push(statements::pending_approval_decision(&decided));
             } else if let Ok(Some(change)) = self.ledger.decision_history_change(record) {
-                facts.extend(statements::pending_change(&change));
+                change_list.extend(statements::pending_change(&change));
                 changes.push(change);
             }
         }
@@ -94,14 +94,19 @@ impl HistoryState {
         if let Some(objects) = &self.log {
             // A shard id is unique only within a stream (API reference, `Shard`), so the table's name is added.
             let shard = format!("{table}-{shard}");
-            PendingBatch { shard, facts }.write_batch(objects).await?;
+            PendingBatch {
+                shard,
+                facts: change_list,
+            }
+            .write_batch(objects)
+            .await?;
         }
-        let judged = hours_to_check(&changes);
-        let folded = self.usage.add_history_changes(changes, &owners).await?;
-        folded.iter().for_each(report_unreadable_row);
+        let hours = hours_to_check(&changes);
+        let aggregated = self.usage.add_history_changes(changes, &owners).await?;
+        aggregated.iter().for_each(report_unreadable_row);
         // A batch that was stored before is evaluated again, because the earlier call may have been killed before this
         // point.
-        self.brakes.evaluate_hours(&judged, &owners).await
+        self.brakes.evaluate_hours(&hours, &owners).await
     }
 }
 

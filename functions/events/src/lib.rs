@@ -129,13 +129,13 @@ impl Events {
             Ok(Value::Null)
         } else {
             // A failed step does not stop the other steps.
-            let began = Instant::now();
+            let start = Instant::now();
             let swept = self.publish_due_events(time_left).await;
             let stated = self
                 .0
-                .sign_pending_changes(time_left.saturating_sub(began.elapsed()))
+                .sign_pending_changes(time_left.saturating_sub(start.elapsed()))
                 .await;
-            let tested = self.run_backtests(time_left.saturating_sub(began.elapsed())).await;
+            let tested = self.run_backtests(time_left.saturating_sub(start.elapsed())).await;
             swept.and(stated).and(tested)?;
             Ok(Value::Null)
         }

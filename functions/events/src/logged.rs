@@ -26,13 +26,13 @@ impl LoggedStatement {
         let payload: Value = serde_json::from_slice(verified.payload()).ok()?;
         let text = |at: &str| payload.pointer(at).and_then(Value::as_str);
         let settlement = text("/settlement_id").map(SettlementId::parse);
-        let (agent, fact) = match text("/statement")? {
+        let (agent, pending_change) = match text("/statement")? {
             DECISION_STATEMENT => {
-                let fact = match settlement {
+                let pending_change = match settlement {
                     Some(settlement) => StatedChange::Allowed(settlement?),
                     None => StatedChange::Refused(TransactionId::parse(text("/transaction_id")?)?),
                 };
-                (text("/facts/agent_id")?, fact)
+                (text("/facts/agent_id")?, pending_change)
             }
             RECEIPT_STATEMENT => {
                 let confirmation = Confirmation {
@@ -48,24 +48,24 @@ impl LoggedStatement {
             CHANGE_STATEMENT if payload.get("approval").is_some() => {
                 let id = ApprovalId::parse(text("/approval/approval_id")?)?;
                 let change = ApprovalChange::from_name(text("/change")?)?;
-                let fact = StatedChange::ApprovalChanged(id, change, Timestamp::parse(text("/changed_at")?)?);
-                (text("/approval/agent_id")?, fact)
+                let pending_change = StatedChange::ApprovalChanged(id, change, Timestamp::parse(text("/changed_at")?)?);
+                (text("/approval/agent_id")?, pending_change)
             }
             CHANGE_STATEMENT => {
-                let fact = match text("/change")? {
+                let pending_change = match text("/change")? {
                     "reversal" => StatedChange::Reverted(TransactionId::parse(text("/transaction_id")?)?),
                     "release" => StatedChange::Released(settlement??, Timestamp::parse(text("/changed_at")?)?),
                     "withdrawal" => StatedChange::Withdrawn(settlement??),
                     _ => return None,
                 };
-                (text("/settlement/agent_id")?, fact)
+                (text("/settlement/agent_id")?, pending_change)
             }
             _ => return None,
         };
         Some(Self {
             index,
             agent: AgentId::parse(agent)?,
-            fact,
+            fact: pending_change,
             payload,
             bytes: verified.payload().to_vec(),
         })

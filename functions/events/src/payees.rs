@@ -35,7 +35,9 @@ struct VerifiedServices(Option<BTreeMap<ServiceId, VerifiedService>>);
 
 impl VerifiedServices {
     fn from_services(services: Vec<VerifiedService>) -> Self {
-        Self(Some(services.into_iter().map(|one| (one.service, one)).collect()))
+        Self(Some(
+            services.into_iter().map(|service| (service.service, service)).collect(),
+        ))
     }
 
     fn list_services(&self) -> Vec<VerifiedService> {
@@ -58,7 +60,7 @@ impl Inner {
         if !services.is_empty() {
             self.verify_payees_on_first_run().await?;
         }
-        let mut attested = VerifiedServices::default();
+        let mut verified_service = VerifiedServices::default();
         for service in services {
             let present = match self.catalog.read_service_by_id(service).await {
                 // `payments` can't read the service either, so the verified payees stay unchanged. The unreadable row
@@ -70,7 +72,7 @@ impl Inner {
                 present => present?,
             };
             match self
-                .verify_service_payees(service, present.as_ref(), &mut attested)
+                .verify_service_payees(service, present.as_ref(), &mut verified_service)
                 .await
             {
                 // `payments` can't read the row with the verified payees either, so no payee of the service is paid.
@@ -97,22 +99,23 @@ impl Inner {
     pub(crate) async fn verify_catalog_payees(&self, how: WholeCatalog) -> Result<usize> {
         let services = self.catalog.read_services().await?;
         let stored = self.usage.read_all_verified_services().await?;
-        let mut attested = VerifiedServices::from_services(stored.clone());
+        let mut verified_service = VerifiedServices::from_services(stored.clone());
         for service in &services {
             match how {
                 WholeCatalog::ByRule => {
-                    self.verify_service_payees(service.id, Some(service), &mut attested)
+                    self.verify_service_payees(service.id, Some(service), &mut verified_service)
                         .await?;
                 }
                 WholeCatalog::AtOnce => {
-                    let before = stored.iter().find(|one| one.service == service.id);
+                    let before = stored.iter().find(|item| item.service == service.id);
                     self.verify_payees_immediately(service, before).await?;
                 }
             }
         }
-        for one in &stored {
-            if !services.iter().any(|service| service.id == one.service) {
-                self.verify_service_payees(one.service, None, &mut attested).await?;
+        for item in &stored {
+            if !services.iter().any(|service| service.id == item.service) {
+                self.verify_service_payees(item.service, None, &mut verified_service)
+                    .await?;
             }
         }
         if how == WholeCatalog::AtOnce {
@@ -127,10 +130,10 @@ impl Inner {
     }
 
     async fn verify_payees_immediately(&self, service: &Service, stored: Option<&VerifiedService>) -> Result<()> {
-        let attested = VerifiedService::effective_immediately(service, stored, self.clock.now());
+        let verified_service = VerifiedService::effective_immediately(service, stored, self.clock.now());
         // If the write fails because of a conflict, the stored row is newer.
-        if service.was_ever_open() && attested.differs_from(stored) {
-            self.usage.put_verified_service(&attested).await?;
+        if service.was_ever_open() && verified_service.differs_from(stored) {
+            self.usage.put_verified_service(&verified_service).await?;
         }
         Ok(())
     }
@@ -160,16 +163,18 @@ impl Inner {
                 accepted_delay: self.delays.of_accepted_changes,
                 others: &others,
             };
-            let attested = match (service, &before) {
+            let verified_service = match (service, &before) {
                 (Some(service), before) => attesting.verify_service(before.as_ref(), service),
                 (None, Some(before)) => Some(attesting.verify_removed_service(before)),
                 (None, None) => None,
             };
-            let Some(attested) = attested.filter(|attested| attested.differs_from(before.as_ref())) else {
+            let Some(verified_service) =
+                verified_service.filter(|verified_service| verified_service.differs_from(before.as_ref()))
+            else {
                 return Ok(());
             };
             // The changes are logged before the write, because a repetition after the write would find no change.
-            for (call, payee) in attested.changes_since(before.as_ref()) {
+            for (call, payee) in verified_service.changes_since(before.as_ref()) {
                 tracing::warn!(
                     change = "payee",
                     service.id = %id,
@@ -180,8 +185,8 @@ impl Inner {
                     "change.seen"
                 );
             }
-            if self.usage.put_verified_service(&attested).await? {
-                verified_services.put(attested);
+            if self.usage.put_verified_service(&verified_service).await? {
+                verified_services.put(verified_service);
                 return Ok(());
             }
             backoff.wait_for_retry().await?;

@@ -47,11 +47,11 @@ impl Records<'_> {
                 let Some((logged, row)) = ledger.read_decision_with_hash(agent, *id).await? else {
                     return Ok(Record::Missing("the decision"));
                 };
-                let LoggedDecision::Refused(refusal) = &logged else {
+                let LoggedDecision::Refused(rejection) = &logged else {
                     return Ok(Record::Missing("the rejection"));
                 };
-                let ids = DecisionIds::from_denial(refusal);
-                let decision = RecordedDecision::from_denial(refusal.clone(), self.network);
+                let ids = DecisionIds::from_denial(rejection);
+                let decision = RecordedDecision::from_denial(rejection.clone(), self.network);
                 Ok(Record::Decision(Box::new(decision), ids, Box::new(logged), row))
             }
             StatedChange::Allowed(id) => {
@@ -74,11 +74,11 @@ impl Records<'_> {
                 let Some((logged, row)) = ledger.read_decision_with_hash(agent, *id).await? else {
                     return Ok(Record::Missing("the reversal"));
                 };
-                let LoggedDecision::ConfirmationReverted(reverted) = logged else {
+                let LoggedDecision::ConfirmationReverted(reversion) = logged else {
                     return Ok(Record::Missing("the reversal"));
                 };
-                Ok(match ledger.read_settlement_by_id(agent, reverted.settlement).await? {
-                    Some(settlement) => Record::Reversal(Box::new(reverted), Box::new(settlement), row),
+                Ok(match ledger.read_settlement_by_id(agent, reversion.settlement).await? {
+                    Some(settlement) => Record::Reversal(Box::new(reversion), Box::new(settlement), row),
                     None => Record::Missing("the settlement"),
                 })
             }
@@ -88,11 +88,11 @@ impl Records<'_> {
                     return Ok(Record::Missing("the approval"));
                 };
                 let logged = ledger.find_recorded_decision(agent, approval.transaction).await?;
-                let Some(LoggedDecision::Refused(refusal)) = logged else {
+                let Some(LoggedDecision::Refused(rejection)) = logged else {
                     return Ok(Record::Missing("the decision"));
                 };
-                let ids = DecisionIds::from_denial(&refusal);
-                let (decision, inputs) = (&RecordedDecision::from_denial(refusal, self.network), None);
+                let ids = DecisionIds::from_denial(&rejection);
+                let (decision, inputs) = (&RecordedDecision::from_denial(rejection, self.network), None);
                 let hash = StatedDecision { ids, decision, inputs }.decision_hash();
                 Ok(Record::Approval(Box::new(approval), hash, row))
             }
@@ -175,8 +175,8 @@ impl Records<'_> {
         while let Some(range) = rest {
             let page = self.shared.ledger.read_decisions_between(agent, range, AT_ONCE).await?;
             let is_reversal = |decision: &LoggedDecision| {
-                matches!(decision, LoggedDecision::ConfirmationReverted(reverted)
-                    if reverted.settlement == id && hash.is_none_or(|hash| reverted.tx_hash == hash))
+                matches!(decision, LoggedDecision::ConfirmationReverted(reversion)
+                    if reversion.settlement == id && hash.is_none_or(|hash| reversion.tx_hash == hash))
             };
             if page.decisions.iter().any(is_reversal) {
                 return Ok(true);
@@ -205,10 +205,10 @@ enum PayloadResult {
 impl Signing<'_> {
     async fn statement_payload(&self, pending: &PendingChange) -> Result<PayloadResult> {
         const REWRITTEN: &str = "the row was rewritten";
-        let (agent, fact) = (pending.agent, &pending.fact);
+        let (agent, pending_change) = (pending.agent, &pending.fact);
         let row_in_stream = RowHash::from_digits(&pending.row);
-        match self.records.read_record(agent, fact).await? {
-            Record::Missing(what) => Ok(PayloadResult::Differs(what)),
+        match self.records.read_record(agent, pending_change).await? {
+            Record::Missing(difference) => Ok(PayloadResult::Differs(difference)),
             Record::Decision(.., row)
             | Record::Payment(_, row)
             | Record::Reversal(.., row)
@@ -217,7 +217,7 @@ impl Signing<'_> {
             {
                 Ok(PayloadResult::Differs(REWRITTEN))
             }
-            Record::Approval(approval, hash, _) => match fact {
+            Record::Approval(approval, hash, _) => match pending_change {
                 StatedChange::ApprovalChanged(_, change, at) => {
                     self.approval_payload(&approval, hash, *change, *at).await
                 }
@@ -231,9 +231,9 @@ impl Signing<'_> {
                     payload,
                 ))
             }
-            Record::Reversal(reverted, settlement, _) => {
-                let receipt = self.find_reverted_receipt(&reverted).await?;
-                let change = PaymentChange::Reversal(&reverted, receipt);
+            Record::Reversal(reversion, settlement, _) => {
+                let receipt = self.find_reverted_receipt(&reversion).await?;
+                let change = PaymentChange::Reversal(&reversion, receipt);
                 let payload = self.records.payment_change_payload(&settlement, change).await?;
                 Ok(PayloadResult::Payload(
                     StatementKind::Change,
@@ -241,7 +241,7 @@ impl Signing<'_> {
                     payload,
                 ))
             }
-            Record::Payment(settlement, _) => match fact {
+            Record::Payment(settlement, _) => match pending_change {
                 StatedChange::Confirmed(id, confirmation) => {
                     self.receipt_payload(&settlement, *id, confirmation, pending).await
                 }
@@ -291,7 +291,7 @@ impl Signing<'_> {
             let stated = self.log.find_changes(id, since).await?;
             if stated
                 .iter()
-                .any(|one| unverified_payload(&one.statement).as_ref() == Some(&payload))
+                .any(|item| unverified_payload(&item.statement).as_ref() == Some(&payload))
             {
                 return Ok(PayloadResult::Nothing);
             }
@@ -419,9 +419,9 @@ impl Stating for Signing<'_> {
         let (kind, id, payload) = match self.statement_payload(pending).await {
             Ok(PayloadResult::Payload(kind, id, payload)) => (kind, id, payload),
             Ok(PayloadResult::Nothing) => return Ok(Outcome::Nothing),
-            Ok(PayloadResult::Differs(what)) => {
-                report_row_difference(&describe_pending_change(&pending.fact), what);
-                return Ok(Outcome::SetAside(what.to_owned()));
+            Ok(PayloadResult::Differs(difference)) => {
+                report_row_difference(&describe_pending_change(&pending.fact), difference);
+                return Ok(Outcome::SetAside(difference.to_owned()));
             }
             Err(error) if is_corrupt(&error) => return Ok(Outcome::SetAside(Causes(&error).to_string())),
             Err(error) => return Ok(Outcome::Later(error)),
@@ -477,10 +477,10 @@ pub(crate) fn report_row_difference(row: &str, description: &str) {
 fn report_replay_differences(transaction: TransactionId, differences: &[ReplayDifference]) {
     for difference in differences {
         let ReplayDifference {
-            what,
+            what: description,
             recorded,
             replayed,
         } = difference;
-        tracing::error!(change = "replay", row = %transaction, what, recorded, replayed, "change.seen");
+        tracing::error!(change = "replay", row = %transaction, what = description, recorded, replayed, "change.seen");
     }
 }

@@ -63,10 +63,10 @@ impl KmsSigner {
     /// Reads this key's public key from KMS.
     pub(crate) async fn from_kms_key(aws: &SdkConfig, arn: &str) -> Result<Self> {
         let client = Client::new(aws);
-        let answer = client.get_public_key().key_id(arn).send().await;
-        let answer = answer.map_err(|error| kms_error(READING, &error))?;
-        let is_p256 = answer.key_spec() == Some(&KeySpec::EccNistP256);
-        let der = answer.public_key().map(Blob::as_ref).filter(|_| is_p256);
+        let response = client.get_public_key().key_id(arn).send().await;
+        let response = response.map_err(|error| kms_error(READING, &error))?;
+        let is_p256 = response.key_spec() == Some(&KeySpec::EccNistP256);
+        let der = response.public_key().map(Blob::as_ref).filter(|_| is_p256);
         let point = der.and_then(|der| der.strip_prefix(&BEFORE_POINT));
         let point: Option<&[u8; 65]> = point.and_then(|point| point.try_into().ok());
         let point = point.ok_or_else(|| Error::internal(READING, "KMS answered no key of P-256"))?;
@@ -84,8 +84,8 @@ impl DigestSigner for KmsSigner {
         let sign = sign
             .message(Blob::new(digest))
             .signing_algorithm(SigningAlgorithmSpec::EcdsaSha256);
-        let answer = sign.send().await.map_err(|error| kms_error(SIGNING, &error))?;
-        let der = answer.signature().map(Blob::as_ref).unwrap_or_default();
+        let response = sign.send().await.map_err(|error| kms_error(SIGNING, &error))?;
+        let der = response.signature().map(Blob::as_ref).unwrap_or_default();
         EcdsaSignature::from_der(der).ok_or_else(|| Error::internal(SIGNING, "KMS answered no signature"))
     }
 }

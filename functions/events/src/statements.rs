@@ -146,10 +146,10 @@ impl Inner {
         let Some(statements) = &self.statements else {
             return Ok(());
         };
-        let until = deadline(time_left);
-        let stated = self.append_statements(statements, until).await;
+        let stop_at = deadline(time_left);
+        let stated = self.append_statements(statements, stop_at).await;
         let reported = self.report_oldest_pending_change(statements).await;
-        let archived = self.archive_and_check(statements, until).await;
+        let archived = self.archive_and_check(statements, stop_at).await;
         stated.and(reported).and(archived)
     }
 
@@ -159,8 +159,8 @@ impl Inner {
         let Some(statements) = &self.statements else {
             return Ok(());
         };
-        let until = deadline(time_left);
-        self.archive_and_check(statements, until).await
+        let stop_at = deadline(time_left);
+        self.archive_and_check(statements, stop_at).await
     }
 
     /// Helps other runs to check the log, if many statements are due.
@@ -172,8 +172,8 @@ impl Inner {
         if !log.is_check_busy(self.clock.now()).await? {
             return Ok(());
         }
-        let until = deadline(time_left);
-        self.check(statements, &log, until).await
+        let stop_at = deadline(time_left);
+        self.check(statements, &log, stop_at).await
     }
 
     async fn archive_and_check(&self, statements: &Statements, deadline: Instant) -> Result<()> {
@@ -205,11 +205,11 @@ impl Inner {
         let Some(statements) = &self.statements else { return };
         let changes = records.iter().filter_map(|record| Change::parse(record).ok());
         let changes = changes.filter_map(|change| self.ledger.decision_history_change(&change).ok().flatten());
-        let facts: Vec<PendingChange> = changes.filter_map(|change| pending_change(&change)).collect();
-        if facts.len() < BUSY {
+        let change_list: Vec<PendingChange> = changes.filter_map(|change| pending_change(&change)).collect();
+        if change_list.len() < BUSY {
             return;
         }
-        match timeout(AHEAD, self.write_early_statements(statements, facts)).await {
+        match timeout(AHEAD, self.write_early_statements(statements, change_list)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(error = %Causes(&error), "statements.not_signed_ahead"),
             Err(_) => tracing::warn!("statements.not_signed_ahead"),
@@ -218,13 +218,13 @@ impl Inner {
 
     async fn write_early_statements(&self, statements: &Statements, changes: Vec<PendingChange>) -> Result<()> {
         let signing = self.statement_signer(statements, statements.signing_keys().await?);
-        let signed = stream::iter(changes).map(|fact| {
+        let signed = stream::iter(changes).map(|change| {
             let signing = &signing;
             async move {
                 signing
-                    .sign_statement_early(&fact)
+                    .sign_statement_early(&change)
                     .await
-                    .map(|statement| (fact, statement))
+                    .map(|statement| (change, statement))
             }
         });
         let signed: Vec<_> = signed.buffered(AT_ONCE).collect().await;
@@ -269,7 +269,7 @@ impl Inner {
         };
         // The clock is read for each page, so that sequence numbers increase.
         let now = self.clock.now();
-        let facts = (now.micros()..)
+        let changes = (now.micros()..)
             .zip(expired)
             .map(|(sequence, (approval, row))| PendingChange {
                 sequence: format!("{sequence:040}"),
@@ -278,8 +278,10 @@ impl Inner {
                 fact: StatedChange::ApprovalChanged(approval.id, ApprovalChange::Expired, approval.expires_at),
                 row: row.to_string(),
             });
-        let (shard, facts) = (EXPIRED.to_owned(), facts.collect());
-        PendingBatch { shard, facts }.write_batch(&statements.objects).await
+        let (shard, changes) = (EXPIRED.to_owned(), changes.collect());
+        PendingBatch { shard, facts: changes }
+            .write_batch(&statements.objects)
+            .await
     }
 
     /// Moves the changes that were set aside back to the pending changes, and returns how many.
@@ -306,11 +308,11 @@ pub(crate) fn pending_approval_decision(approval: &DecidedApproval) -> PendingCh
 /// is made. A payment gets a statement when it is confirmed, when its transaction moves to another block, when its
 /// confirmation is reverted, and when its amount is released. No function makes other changes to a confirmed payment.
 pub(crate) fn pending_change(change: &HistoryChange) -> Option<PendingChange> {
-    let fact = match (&change.old, &change.new) {
+    let pending_change = match (&change.old, &change.new) {
         (None, LoggedDecision::Allowed(settlement)) => StatedChange::Allowed(settlement.id()),
-        (None, LoggedDecision::Refused(refusal)) => StatedChange::Refused(refusal.transaction),
+        (None, LoggedDecision::Refused(denial)) => StatedChange::Refused(denial.transaction),
         (None, LoggedDecision::PaidOut(settlement)) => StatedChange::Withdrawn(settlement.id()),
-        (None, LoggedDecision::ConfirmationReverted(reverted)) => StatedChange::Reverted(reverted.transaction),
+        (None, LoggedDecision::ConfirmationReverted(reversion)) => StatedChange::Reverted(reversion.transaction),
         (
             Some(LoggedDecision::Allowed(old) | LoggedDecision::PaidOut(old)),
             LoggedDecision::Allowed(new) | LoggedDecision::PaidOut(new),
@@ -347,7 +349,7 @@ pub(crate) fn pending_change(change: &HistoryChange) -> Option<PendingChange> {
         sequence: change.sequence.to_string(),
         changed_at: change.changed_at,
         agent: change.agent,
-        fact,
+        fact: pending_change,
         row: change.row.to_string(),
     })
 }

@@ -17,32 +17,32 @@ impl Inner {
     /// is skipped and keeps its reminder, and the run fails after it has processed the other rows.
     pub(crate) async fn publish_due_reminders(&self, time_left: Duration) -> Result<()> {
         // If payees can't be verified, the reminders are still processed.
-        let attested = self.verify_payees_on_first_run().await;
+        let verified_service = self.verify_payees_on_first_run().await;
         let now = self.clock.now();
-        let began = Instant::now();
-        let until = began.checked_add(time_left.saturating_sub(LAST)).unwrap_or(began);
+        let start = Instant::now();
+        let until = start.checked_add(time_left.saturating_sub(LAST)).unwrap_or(start);
         let (mut after, mut failure) = (None, None);
         loop {
             let page = self.usage.read_reminders(now, after, AT_ONCE).await?;
             failure = page.unreadable.or(failure);
-            let (mut facts, mut seen, mut expired) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut changes, mut seen, mut expired) = (Vec::new(), Vec::new(), Vec::new());
             for reminder in page.found {
                 match self.due_change_events(reminder, now, &mut expired).await {
-                    Ok(facts_due) => {
-                        facts.extend(facts_due);
+                    Ok(changes_due) => {
+                        changes.extend(changes_due);
                         seen.push(reminder);
                     }
                     Err(error) => failure = Some(error),
                 }
             }
-            self.publish_change_events(facts).await?;
+            self.publish_change_events(changes).await?;
             self.queue_expired_approvals(&expired).await?;
             for reminder in seen {
                 self.usage.remove_reminder(reminder).await?;
             }
             after = page.next;
             if after.is_none() || Instant::now() >= until {
-                return failure.map_or(attested, Err);
+                return failure.map_or(verified_service, Err);
             }
         }
     }
@@ -58,11 +58,11 @@ impl Inner {
         Ok(match reminder.of {
             ReminderKind::Expiry(approval) => {
                 let approval = self.ledger.read_approval_with_hash(approval).await?;
-                let fact = approval
+                let change = approval
                     .as_ref()
                     .and_then(|(approval, _)| ChangeEvent::expiry_event(approval, now));
-                expired.extend(approval.filter(|_| fact.is_some()));
-                fact.into_iter().collect()
+                expired.extend(approval.filter(|_| change.is_some()));
+                change.into_iter().collect()
             }
             ReminderKind::Pricing(service) => {
                 let service = self.catalog.read_service_by_id(service).await?;
@@ -75,8 +75,8 @@ impl Inner {
         let agents: BTreeSet<_> = changes.iter().filter_map(ChangeEvent::agent_without_owner).collect();
         let owners = self.ledger.read_owners(&agents).await?;
         let mut events = Vec::new();
-        for fact in changes {
-            match fact.into_event(&self.source, &owners) {
+        for change in changes {
+            match change.into_event(&self.source, &owners) {
                 Ok(event) => events.push(event),
                 // The owner is unknown, because the agent's record is unreadable. This was reported before.
                 Err(error) => tracing::error!(cause = %error, "expiry.untold"),

@@ -52,7 +52,7 @@ impl Operators {
     ) -> Result<Service> {
         let condition = Condition::Existing(precondition);
         let change = |_: Option<&Service>| Ok(Change::Accept(operation));
-        let edited = self.update_service(operator, AuditKind::PaymentChangeAccepted, id, condition, change);
-        Ok(edited.await?.into_service())
+        let updated = self.update_service(operator, AuditKind::PaymentChangeAccepted, id, condition, change);
+        Ok(updated.await?.into_service())
     }
 }

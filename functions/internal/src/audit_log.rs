@@ -25,7 +25,7 @@ pub(crate) async fn list_internal_audit_log(
     Caller(_operator): Caller,
     QueryOf(mut query, _): QueryOf<AuditParameters>,
 ) -> Result<Json<AuditList>, Failure> {
-    let person = query.parse_with(
+    let user = query.parse_with(
         "person_id",
         UserId::parse,
         "must be a person's id: 64 hexadecimal digits",
@@ -37,21 +37,21 @@ pub(crate) async fn list_internal_audit_log(
         AuditId::parse,
         "must be the `next_cursor` of an earlier answer",
     );
-    let slice = PageRequest {
+    let page_request = PageRequest {
         before: cursor.map(AuditId::uuid),
         limit: query.parse_limit("limit", 25, READ_AT_ONCE),
     };
     query.finish()?;
-    let scope = match (person, outflows.unwrap_or(false)) {
-        (Some(person), true) => {
+    let scope = match (user, outflows.unwrap_or(false)) {
+        (Some(user), true) => {
             filter.kind = Some(AuditKind::OutflowFound);
-            AuditScope::Person(person)
+            AuditScope::Person(user)
         }
-        (Some(person), false) => AuditScope::Person(person),
+        (Some(user), false) => AuditScope::Person(user),
         (None, true) => AuditScope::Outflows,
         (None, false) => AuditScope::Operators,
     };
-    let page = operators.audit.read_page(&scope, filter, slice).await?;
+    let page = operators.audit.read_page(&scope, filter, page_request).await?;
     let entries = page.items.iter().map(|row| AuditView::new(&row.record, &row.sha256));
     Ok(Json(AuditList::new(
         entries.collect(),

@@ -48,9 +48,9 @@ impl BrowserOperators {
 fn parse_browser_operators(text: &str) -> Option<BTreeMap<UserId, OperatorName>> {
     let mut names = BTreeMap::new();
     for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
-        let (name, person) = pair.split_once('=')?;
-        let (name, person) = (OperatorName::parse(name)?, UserId::parse(person)?);
-        if names.insert(person, name).is_some() {
+        let (name, user) = pair.split_once('=')?;
+        let (name, user) = (OperatorName::parse(name)?, UserId::parse(user)?);
+        if names.insert(user, name).is_some() {
             return None;
         }
     }
@@ -60,7 +60,7 @@ fn parse_browser_operators(text: &str) -> Option<BTreeMap<UserId, OperatorName>>
 impl Operators {
     /// Returns the operator who acts in a browser, or `None` if the user is not a registered operator.
     pub(crate) async fn browser_operator(&self, action: &BrowserAct) -> Result<Option<Operator>> {
-        let name = action.user().and_then(|person| self.browser.names.get(&person));
+        let name = action.user().and_then(|user| self.browser.names.get(&user));
         let Some(name) = name else { return Ok(None) };
         let is_registered = self.tokens.has_operator(name, self.clock.now()).await?;
         Ok(is_registered.then(|| action.browser_operator(name)))

@@ -37,8 +37,8 @@ pub(crate) async fn set_curated(
         curated,
         ..stored.clone()
     });
-    let edited = operators
+    let updated = operators
         .update_service(&operator, AuditKind::CuratedSet, id, condition, change)
         .await?;
-    Ok(operators.service_response(&edited.into_service()).await?)
+    Ok(operators.service_response(&updated.into_service()).await?)
 }

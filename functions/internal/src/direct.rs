@@ -22,8 +22,8 @@ pub(crate) async fn handle_browser_act(
         tracing::warn!("operator.not_registered");
         return Ok(Json(OperatorResponse::NotAnOperator {}));
     };
-    let answer = operators.perform_act(&operator, action.act).await;
-    Ok(Json(answer.or_else(OperatorResponse::from_rejection)?))
+    let response = operators.perform_act(&operator, action.act).await;
+    Ok(Json(response.or_else(OperatorResponse::from_rejection)?))
 }
 
 impl Operators {
@@ -102,7 +102,7 @@ const fn expected_version(at: OperationAt) -> Precondition {
 /// Returns whether the price change needs a second operator, for the response.
 fn price_change_response(service: &Service, at: OperationAt) -> OperatorResponse {
     let mut operations = service.operations.iter();
-    let operation = operations.find(|one| one.id == at.operation());
+    let operation = operations.find(|listed_operation| listed_operation.id == at.operation());
     let next = operation.and_then(|operation| operation.next.as_ref());
     if next.is_some_and(|next| next.effective_from().is_none()) {
         OperatorResponse::AwaitsSecond {}

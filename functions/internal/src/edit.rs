@@ -51,9 +51,9 @@ impl Operators {
         condition: Condition,
         change: impl Fn(Option<&Service>) -> Result<Change>,
     ) -> Result<EditResult> {
-        let act = Act::new(kind).about_service(id);
-        let edited = self.store_service_update(operator, &act, id, condition, change);
-        self.audit_rejection(operator, &act, edited).await
+        let action = Act::new(kind).about_service(id);
+        let updated = self.store_service_update(operator, &action, id, condition, change);
+        self.audit_rejection(operator, &action, updated).await
     }
 
     async fn store_service_update(
@@ -128,14 +128,14 @@ impl Operators {
         } else {
             None
         };
-        let edit = Edit {
+        let change = Edit {
             by: &operator.name,
             at: now,
             delay: self.payment_change_delay,
             awaits_second: self.needs_second_operator(operator),
             catalog: catalog.as_deref(),
         };
-        Ok(edit.apply(stored, update))
+        Ok(change.apply(stored, update))
     }
 
     /// Writes the catalog object again if the object is older than the table. The update is already committed, so a
@@ -193,7 +193,7 @@ fn apply_delayed_change(
     let stored = stored.ok_or(ErrorKind::NotFound)?;
     stored
         .accept_delayed_pricing(operation, operator, now)
-        .map_err(|why| match why {
+        .map_err(|reason| match reason {
             NotAccepted::NothingWaits => ErrorKind::NotFound.into(),
             NotAccepted::SameOperator => ErrorKind::SecondOperatorRequired.into(),
         })

@@ -103,12 +103,12 @@ impl Entry {
     pub(crate) fn parse_complete(body: &Value) -> Result<Self> {
         let entry = Self::parse(body)?;
         let text_bytes = entry.total_text_bytes();
-        let mut problems = ValidationErrors::default();
+        let mut errors = ValidationErrors::default();
         if text_bytes > MAX_TEXT_BYTES {
             let message = format!("must hold at most {MAX_TEXT_BYTES} bytes of text in all; these are {text_bytes}");
-            problems.add_at(BodyPath::Body, message);
+            errors.add_at(BodyPath::Body, message);
         }
-        problems.finish(Some(entry))
+        errors.finish(Some(entry))
     }
 
     /// Rejects endpoints that must not be called with a payment on this network. The error lists all of these
@@ -116,16 +116,16 @@ impl Entry {
     pub(crate) fn check_endpoints(&self, network: Network) -> Result<()> {
         let operations = self.operations.0.iter().enumerate();
         let plain = operations.filter(|(_, operation)| !operation.endpoint.0.may_be_paid_on(network));
-        let problems: Vec<ValidationError> = plain
+        let errors: Vec<ValidationError> = plain
             .map(|(index, _)| {
                 let message = "must be https: its calls carry payments in the clear";
                 ValidationError::at_path(format!("/operations/{index}/endpoint"), message)
             })
             .collect();
-        if problems.is_empty() {
+        if errors.is_empty() {
             Ok(())
         } else {
-            Err(Error::invalid(problems))
+            Err(Error::invalid(errors))
         }
     }
 
@@ -254,16 +254,19 @@ impl Member for Operations {
         let (mut ids, mut slugs) = (BTreeSet::new(), BTreeSet::new());
         let mut operations = Vec::with_capacity(values.len());
         for (index, value) in values.iter().enumerate() {
-            let place = BodyPath::Entry(&path, index);
-            let Some(operation) = OperationEntry::read(value, place, errors) else {
+            let field_path = BodyPath::Entry(&path, index);
+            let Some(operation) = OperationEntry::read(value, field_path, errors) else {
                 continue;
             };
             if !ids.insert(operation.id.0) {
-                errors.add_at(BodyPath::Member(&place, "id"), "must not be the id of two operations");
+                errors.add_at(
+                    BodyPath::Member(&field_path, "id"),
+                    "must not be the id of two operations",
+                );
             }
             if !slugs.insert(operation.operation_id.0.clone()) {
                 let message = "must not be the slug of two operations";
-                errors.add_at(BodyPath::Member(&place, "operation_id"), message);
+                errors.add_at(BodyPath::Member(&field_path, "operation_id"), message);
             }
             operations.push(operation);
         }

@@ -106,7 +106,7 @@ impl Operators {
         target: FreezeTarget,
         reason: OperatorReason,
     ) -> Result<FreezeOutcome> {
-        let act = freeze_act(AuditKind::FreezeSet, &target);
+        let action = freeze_act(AuditKind::FreezeSet, &target);
         let begin = |stored| {
             let freeze = OperatorFreeze {
                 target: target.clone(),
@@ -117,7 +117,7 @@ impl Operators {
             };
             FreezeChange::begin_freeze(stored, freeze)
         };
-        self.audit_rejection(operator, &act, self.change_freeze(operator, &act, &target, begin))
+        self.audit_rejection(operator, &action, self.change_freeze(operator, &action, &target, begin))
             .await
     }
 
@@ -150,8 +150,8 @@ impl Operators {
             let freezes = self.ledger.list_operator_freezes().await?;
             let stored = freezes.into_iter().find(|freeze| freeze.target == *target);
             let Ok(change) = change(stored) else {
-                let refusal = AuditRejection::new("token_required", "the freeze was set with a token");
-                self.record_rejection(operator, action, refusal).await?;
+                let rejection = AuditRejection::new("token_required", "the freeze was set with a token");
+                self.record_rejection(operator, action, rejection).await?;
                 return Ok(FreezeOutcome::NeedsToken);
             };
             if operator.name.acted_in_browser() && change.stored_freeze().or(change.new_freeze()).is_none() {
@@ -161,14 +161,15 @@ impl Operators {
             // the owner, so the owner's audit log gets no row.
             let is_request = change.new_freeze().is_some_and(|freeze| freeze.end_asked_by.is_some());
             let request = freeze_act(AuditKind::FreezeEndRequested, target);
-            let (act, owner) = if is_request {
+            let (audit_action, owner) = if is_request {
                 (&request, None)
             } else {
                 (action, owner.as_ref())
             };
             let [before, after] =
                 [change.stored_freeze(), change.new_freeze()].map(|freeze| freeze.map(OperatorFreeze::audit_members));
-            let entry = self.audit_entry_for_owner(operator, act, AuditChanges::between(before, after), owner)?;
+            let entry =
+                self.audit_entry_for_owner(operator, audit_action, AuditChanges::between(before, after), owner)?;
             match self.ledger.change_freeze(&change, &entry).await? {
                 ChangeFreezeResult::Stored => {
                     log_freeze_change(operator, &change, is_request);

@@ -137,10 +137,10 @@ impl Operators {
                 at.after(OwnershipOffer::OPEN_FOR)
             },
         };
-        let act = Act::new(AuditKind::HandoverOffered).on_agent(agent.id);
+        let action = Act::new(AuditKind::HandoverOffered).on_agent(agent.id);
         let changes = AuditChanges::single("owner", agent.owner.as_str(), offer.to.as_str());
         let owner = UserId::parse(&agent.owner);
-        let entry = self.audit_entry_for_owner(operator, &act, changes, owner.as_ref())?;
+        let entry = self.audit_entry_for_owner(operator, &action, changes, owner.as_ref())?;
         self.ledger.store_agent_offer(&offer, &entry).await?;
         tracing::info!(
             operator.name = %offer.by,
@@ -155,10 +155,10 @@ impl Operators {
 
     /// Withdraws an agent's offer, if the agent has one.
     pub(crate) async fn withdraw_agent_offer(&self, operator: &Operator, id: AgentId) -> Result<()> {
-        let act = Act::new(AuditKind::HandoverTakenBack).on_agent(id);
+        let action = Act::new(AuditKind::HandoverTakenBack).on_agent(id);
         let agent = self.ledger.read_agent_by_id(id).await?;
         let owner = agent.and_then(|agent| UserId::parse(&agent.owner));
-        let entry = self.audit_entry_for_owner(operator, &act, AuditChanges::default(), owner.as_ref())?;
+        let entry = self.audit_entry_for_owner(operator, &action, AuditChanges::default(), owner.as_ref())?;
         self.ledger.remove_offer(id, &entry).await?;
         tracing::info!(operator.name = %operator.name, agent.id = %id, "handover.taken_back");
         Ok(())

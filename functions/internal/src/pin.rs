@@ -64,8 +64,8 @@ impl Operators {
             with_probed_payment(stored, operation, &is_seen, &record).map(|service| Change::Write(Box::new(service)))
         };
         let condition = Condition::Existing(precondition);
-        let edited = self.update_service(operator, AuditKind::PaymentPinned, id, condition, change);
-        Ok(edited.await?.into_service())
+        let updated = self.update_service(operator, AuditKind::PaymentPinned, id, condition, change);
+        Ok(updated.await?.into_service())
     }
 }
 
@@ -77,12 +77,15 @@ fn with_probed_payment(
     record: &ProbeRecord,
 ) -> Result<Service> {
     let mut service = stored.clone();
-    let pinned = service.operations.iter_mut().find(|one| one.id == operation);
+    let pinned = service
+        .operations
+        .iter_mut()
+        .find(|listed_operation| listed_operation.id == operation);
     let pinned = pinned.ok_or(ErrorKind::NotFound)?;
-    let answer = record
+    let response = record
         .latest_probe(pinned)
-        .and_then(|Probe { answer, .. }| answer.as_ref());
-    let payment = answer.and_then(|answer| match &answer.quote {
+        .and_then(|Probe { answer: response, .. }| response.as_ref());
+    let payment = response.and_then(|response| match &response.quote {
         Quote::Paid(payment) if is_seen(payment) => Some(payment.clone()),
         Quote::Paid(_) | Quote::Free => None,
     });

@@ -34,8 +34,8 @@ impl Operators {
     /// Requests a probe of a service. Returns the service.
     pub(crate) async fn request_service_probe(&self, operator: &Operator, id: ServiceId) -> Result<Service> {
         let service = self.catalog.read_service_by_id(id).await?.ok_or(ErrorKind::NotFound)?;
-        let act = Act::new(AuditKind::ProbeRequested).about_service(id);
-        let entry = self.audit_entry(operator, &act, AuditChanges::default())?;
+        let action = Act::new(AuditKind::ProbeRequested).about_service(id);
+        let entry = self.audit_entry(operator, &action, AuditChanges::default())?;
         self.catalog.request_probe(id, self.clock.now(), &entry).await?;
         Ok(service)
     }

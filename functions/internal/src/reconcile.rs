@@ -24,8 +24,8 @@ pub(crate) async fn handle_reconcile_request(
     Id(agent): Id<AgentId>,
     Id(id): Id<SettlementId>,
 ) -> Result<Response, Failure> {
-    let (settlement, mark) = operators.request_settlement_reconcile(&operator, agent, id).await?;
-    let marked = MarkedSettlement::new(&settlement, &mark);
+    let (settlement, request) = operators.request_settlement_reconcile(&operator, agent, id).await?;
+    let marked = MarkedSettlement::new(&settlement, &request);
     Ok((StatusCode::ACCEPTED, Json(marked)).into_response())
 }
 
@@ -38,14 +38,14 @@ impl Operators {
     ) -> Result<(Settlement, ReconcileRequest)> {
         let settlement = self.ledger.read_settlement_by_id(agent, id).await?;
         let settlement = settlement.ok_or(ErrorKind::NotFound)?;
-        let mark = ReconcileRequest {
+        let request = ReconcileRequest {
             agent,
             settlement: id,
             asked_at: self.clock.now(),
         };
-        let act = Act::new(AuditKind::ReconcileRequested).on_agent(agent).with_object(&id);
-        let entry = self.audit_entry(operator, &act, AuditChanges::default())?;
-        self.ledger.request_reconcile(&mark, &entry).await?;
-        Ok((settlement, mark))
+        let action = Act::new(AuditKind::ReconcileRequested).on_agent(agent).with_object(&id);
+        let entry = self.audit_entry(operator, &action, AuditChanges::default())?;
+        self.ledger.request_reconcile(&request, &entry).await?;
+        Ok((settlement, request))
     }
 }

@@ -36,8 +36,8 @@ pub(crate) async fn set_trust_status(
         trust_status,
         ..stored.clone()
     });
-    let edited = operators
+    let updated = operators
         .update_service(&operator, AuditKind::TrustStatusSet, id, condition, change)
         .await?;
-    Ok(operators.service_response(&edited.into_service()).await?)
+    Ok(operators.service_response(&updated.into_service()).await?)
 }

@@ -347,13 +347,13 @@ impl InternalServiceItem {
             .map(|operation| record.latest_probe(operation).map(|probe| probe.at))
             .collect();
         let changes = operations.iter().filter_map(|operation| {
-            let answer = record.changed_payment(operation, now)?;
+            let response = record.changed_payment(operation, now)?;
             Some(ChangeView {
                 id: operation.id.to_string(),
                 operation_id: operation.slug.to_string(),
                 pinned: operation.payment.as_ref().map(InternalPayment::from),
-                seen: quoted_payment(&answer.quote),
-                since: answer.since.to_string(),
+                seen: quoted_payment(&response.quote),
+                since: response.since.to_string(),
             })
         });
         Self {

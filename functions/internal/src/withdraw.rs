@@ -45,13 +45,16 @@ impl Operators {
     ) -> Result<Service> {
         let change = |stored: Option<&Service>| {
             let mut service = stored.ok_or(ErrorKind::NotFound)?.clone();
-            let withdrawn = service.operations.iter_mut().find(|one| one.id == operation);
+            let withdrawn = service
+                .operations
+                .iter_mut()
+                .find(|listed_operation| listed_operation.id == operation);
             let next = withdrawn.and_then(|operation| operation.next.take());
             next.ok_or(ErrorKind::NotFound)?;
             Ok(Change::Write(Box::new(service)))
         };
         let condition = Condition::Existing(precondition);
-        let edited = self.update_service(operator, AuditKind::PaymentChangeWithdrawn, id, condition, change);
-        Ok(edited.await?.into_service())
+        let updated = self.update_service(operator, AuditKind::PaymentChangeWithdrawn, id, condition, change);
+        Ok(updated.await?.into_service())
     }
 }

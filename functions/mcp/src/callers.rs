@@ -70,8 +70,8 @@ impl Callers {
         let who = AcceptedKeys::caller_digest(authorization.as_bytes(), parts);
         if !self.accepted.contains(&who, now) {
             let deadline = Instant::now().checked_add(VERIFYING);
-            let asked = deadline.map_or_else(|| purser.clone(), |deadline| purser.until(deadline));
-            asked.agent().await.map_err(rejected_key_error)?;
+            let request = deadline.map_or_else(|| purser.clone(), |deadline| purser.until(deadline));
+            request.agent().await.map_err(rejected_key_error)?;
             self.accepted.add(who, now);
         }
         let calls = self.open_calls.call_limit(presented.agent, presented.key);
@@ -105,11 +105,11 @@ fn rejected_key_error(error: ApiError) -> Error {
     let unavailable = ErrorKind::TemporarilyUnavailable {
         retry_after: RETRY_AFTER,
     };
-    let ApiError::Refused(refusal) = error else {
+    let ApiError::Refused(rejection) = error else {
         tracing::warn!(%error, "mcp.key_not_verified");
         return unavailable.into();
     };
-    let Refusal { slug, retry_after, .. } = &*refusal;
+    let Refusal { slug, retry_after, .. } = &*rejection;
     match slug {
         Slug::InvalidAgentKey => ErrorKind::InvalidAgentKey,
         Slug::InvalidAuthorizationHeader => ErrorKind::InvalidAuthorizationHeader,
@@ -121,7 +121,7 @@ fn rejected_key_error(error: ApiError) -> Error {
             retry_after: retry_after.map_or(RETRY_AFTER, |wait| wait.as_secs()),
         },
         _ => {
-            tracing::warn!(%refusal, "mcp.key_not_verified");
+            tracing::warn!(refusal = %rejection, "mcp.key_not_verified");
             unavailable
         }
     }

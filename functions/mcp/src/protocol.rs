@@ -37,13 +37,13 @@ pub(crate) async fn dispatch_message(service: &Service, mut parts: Parts, body: 
         let error = ErrorData::invalid_params("the parameters are not those of the method", None);
         return Json(JsonRpcError::new(Some(id), error)).into_response();
     }
-    let answer = service
+    let response = service
         .handle(Request::from_parts(parts, Body::from(body.clone())))
         .await;
-    let status = answer.status();
+    let status = response.status();
     let is_error = status.is_client_error() || status.is_server_error();
-    if !is_error || self::is_json(answer.headers()) {
-        return answer.map(Body::new);
+    if !is_error || self::is_json(response.headers()) {
+        return response.map(Body::new);
     }
     let (slug, message) = match status {
         StatusCode::UNSUPPORTED_MEDIA_TYPE if is_json => return unreadable_body_response(&body),
@@ -68,11 +68,11 @@ pub(crate) async fn dispatch_message(service: &Service, mut parts: Parts, body: 
 pub(crate) fn method_not_allowed(extensions: &Extensions) -> Response {
     let id = extensions.get::<RequestId>().cloned();
     let (status, message) = (StatusCode::METHOD_NOT_ALLOWED, "only POST is supported here");
-    let mut answer = error_envelope(id, status, "method_not_allowed", message);
-    answer
+    let mut response = error_envelope(id, status, "method_not_allowed", message);
+    response
         .headers_mut()
         .insert(header::ALLOW, HeaderValue::from_static("POST"));
-    answer
+    response
 }
 
 fn error_envelope(id: Option<RequestId>, status: StatusCode, slug: &str, message: &str) -> Response {

@@ -35,22 +35,22 @@ impl Notifications {
 
     /// Enqueues the test notification that a user requested, or the notification about a failing webhook.
     pub(crate) async fn process_request(&self, record: &SqsRecord) -> Result<MessageResult> {
-        let NotificationRequest { person, of } =
+        let NotificationRequest { person: user, of } =
             NotificationRequest::parse(&record.body).ok_or_else(malformed_message_error)?;
         let source = self.0.event_source.clone();
         let event = match of {
-            NotificationSource::Test(id) => test_event(source, &person, "notices", id),
+            NotificationSource::Test(id) => test_event(source, &user, "notices", id),
             NotificationSource::Webhook(webhook) => {
                 let failed = self.0.table.list_failed_calls(&[webhook]).await?;
                 match failed.get(&webhook) {
-                    Some(calls) => calls.stage_event(source, &person, webhook),
+                    Some(calls) => calls.stage_event(source, &user, webhook),
                     // The webhook has been called successfully since.
                     None => return Ok(MessageResult::Done),
                 }
             }
         };
-        let event = event.map_err(|problem| Error::internal("making a requested event", problem))?;
-        self.enqueue_for_user(&person, &event).await?;
+        let event = event.map_err(|error| Error::internal("making a requested event", error))?;
+        self.enqueue_for_user(&user, &event).await?;
         Ok(MessageResult::Done)
     }
 
@@ -60,8 +60,8 @@ impl Notifications {
             NotificationWork::Spread { event, part, after } => {
                 self.enqueue_for_user_page(event, part, after, last_call).await
             }
-            NotificationWork::Flush { person, channel } => {
-                self.flush_channel(record, &person, channel, last_call).await
+            NotificationWork::Flush { person: user, channel } => {
+                self.flush_channel(record, &user, channel, last_call).await
             }
         }
     }
@@ -73,7 +73,7 @@ impl Notifications {
 
     async fn enqueue_for_settings(&self, settings: &NotificationSettings, event: &Event) -> Result<()> {
         let shared = &self.0;
-        let (person, now) = (&settings.person, shared.clock.now());
+        let (user, now) = (&settings.person, shared.clock.now());
         if let Some(key) = closed_request_key(event) {
             let leading = NoticeChannel::ALL
                 .iter()
@@ -81,7 +81,7 @@ impl Notifications {
             for channel in leading {
                 shared
                     .table
-                    .remove_waiting_notifications(person, *channel, std::slice::from_ref(&key), now)
+                    .remove_waiting_notifications(user, *channel, std::slice::from_ref(&key), now)
                     .await?;
             }
         }
@@ -93,7 +93,7 @@ impl Notifications {
             return Ok(());
         }
         if !is_still_relevant(event, now) {
-            log_dropped_event(person, event);
+            log_dropped_event(user, event);
             return Ok(());
         }
         // A test is sent even on a disabled channel, because the user wants to know whether the channel works.
@@ -108,9 +108,9 @@ impl Notifications {
         for channel in channels.into_iter().filter(|channel| !ended.contains_key(channel)) {
             // The notification may already be pending without a flush message, because the function may have stopped
             // after it stored the notification. So the flush message is sent again.
-            if shared.table.enqueue_notification(person, channel, &row, now).await? {
+            if shared.table.enqueue_notification(user, channel, &row, now).await? {
                 let flush = NotificationWork::Flush {
-                    person: person.clone(),
+                    person: user.clone(),
                     channel,
                 };
                 shared.queue.send(&flush).await?;
@@ -131,7 +131,7 @@ impl Notifications {
         let people = shared.table.read_recipients(shard, after.as_ref(), PAGE).await?;
         let is_last = u32::try_from(people.len()).unwrap_or(u32::MAX) < PAGE;
         let (mut last, mut is_cut_off) = (None, false);
-        for (person, settings) in people {
+        for (user, settings) in people {
             // At least one user is processed, so that each message makes progress.
             is_cut_off = last.is_some() && Instant::now() > last_call;
             if is_cut_off {
@@ -140,9 +140,9 @@ impl Notifications {
             match settings {
                 Ok(settings) => self.notify_if_affected(&settings, &event).await?,
                 // A user with an unreadable row is skipped, so that all other users get their notifications.
-                Err(error) => tracing::error!(%person, cause = %error, "notice.unreadable"),
+                Err(error) => tracing::error!(person = %user, cause = %error, "notice.unreadable"),
             }
-            last = Some(person);
+            last = Some(user);
         }
         if let Some(last) = last.filter(|_| is_cut_off || !is_last) {
             let next = NotificationWork::Spread {

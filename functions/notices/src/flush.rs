@@ -79,10 +79,10 @@ impl Notifications {
             .map(|waiting| (waiting.key, waiting.event))
             .unzip();
         sort_by_urgency(&mut events);
-        let sent = self.send_message(&settings, channel, &events).await?;
-        self.store_send_result(&settings, channel, turn, sent, &keys).await?;
-        log_message(user, channel, events.len(), sent);
-        if matches!(sent, SendResult::Taken(_)) && events.iter().any(|event| event.kind() == EventKind::WebhookTest) {
+        let result = self.send_message(&settings, channel, &events).await?;
+        self.store_send_result(&settings, channel, turn, result, &keys).await?;
+        log_message(user, channel, events.len(), result);
+        if matches!(result, SendResult::Taken(_)) && events.iter().any(|event| event.kind() == EventKind::WebhookTest) {
             shared.table.remove_ended_channel(user, channel).await?;
         }
         Ok(MessageResult::Done)
@@ -110,11 +110,11 @@ impl Notifications {
         channel: NoticeChannel,
         now: Timestamp,
     ) -> Result<Next> {
-        let (table, person) = (&self.0.table, &settings.person);
-        let waiting = table.read_waiting_notifications(person, channel, MAX).await?;
+        let (table, user) = (&self.0.table, &settings.person);
+        let waiting = table.read_waiting_notifications(user, channel, MAX).await?;
         let is_full = waiting.len() >= usize::try_from(MAX).unwrap_or(usize::MAX);
         let (wanted, over) = self.separate_obsolete_notifications(settings, channel, waiting, now);
-        table.remove_waiting_notifications(person, channel, &over, now).await?;
+        table.remove_waiting_notifications(user, channel, &over, now).await?;
         Ok(Next { wanted, is_full })
     }
 
@@ -174,11 +174,11 @@ impl Notifications {
     async fn read_message_names(&self, user: &UserId, events: &[Event]) -> NotificationNames {
         let shared = &self.0;
         let agents: BTreeSet<AgentId> = events.iter().filter_map(Event::agent).collect();
-        let asked = events.iter().filter(|event| event.kind() == EventKind::ApprovalAsked);
-        let asked = asked.filter_map(|event| ApprovalId::parse(event.data().find_text("approval_id")?));
+        let request = events.iter().filter(|event| event.kind() == EventKind::ApprovalAsked);
+        let request = request.filter_map(|event| ApprovalId::parse(event.data().find_text("approval_id")?));
         let (agents, approvals, edition) = tokio::join!(
             shared.ledger.read_agents(agents),
-            shared.ledger.read_approvals(asked),
+            shared.ledger.read_approvals(request),
             async { shared.catalog.current(shared.clock.now()).await }
         );
         let unnamed = |error: &Error| tracing::warn!(person = %user, cause = %error, "notice.without_names");
@@ -226,12 +226,12 @@ impl Notifications {
         keys: &[String],
     ) -> Result<()> {
         let shared = &self.0;
-        let (person, now) = (&settings.person, shared.clock.now());
+        let (user, now) = (&settings.person, shared.clock.now());
         let pace = match send_result {
             SendResult::Taken(_) => {
                 shared
                     .table
-                    .remove_waiting_notifications(person, channel, keys, now)
+                    .remove_waiting_notifications(user, channel, keys, now)
                     .await?;
                 reserved_pace.after_message(now)
             }
@@ -244,20 +244,20 @@ impl Notifications {
                     },
                     at: now,
                 };
-                shared.table.record_ended_channel(person, channel, &ended).await?;
+                shared.table.record_ended_channel(user, channel, &ended).await?;
                 shared
                     .table
-                    .remove_waiting_notifications(person, channel, keys, now)
+                    .remove_waiting_notifications(user, channel, keys, now)
                     .await?;
                 reserved_pace.release_flush(now)
             }
-            SendResult::Failed(result, asked) => {
+            SendResult::Failed(result, request) => {
                 let [jitter] = shared.entropy.random_bytes()?;
-                reserved_pace.after_failure(now, result, asked, jitter)
+                reserved_pace.after_failure(now, result, request, jitter)
             }
         };
         // If the write fails, a later flush has taken the channel and stored its own pace.
-        let _is_stored = shared.table.put_notification_pace(person, channel, &pace, now).await?;
+        let _is_stored = shared.table.put_notification_pace(user, channel, &pace, now).await?;
         Ok(())
     }
 }

@@ -46,7 +46,7 @@ impl Mail {
         origin: &str,
     ) -> Result<SendResult> {
         let content = mail_content(message, origin).map_err(|error| Error::internal("writing a mail", error))?;
-        let sent = self
+        let result = self
             .client
             .send_email()
             .from_email_address(self.sender.as_str())
@@ -54,7 +54,7 @@ impl Mail {
             .content(EmailContent::builder().simple(content).build())
             .send()
             .await;
-        Ok(match sent {
+        Ok(match result {
             Ok(_) => SendResult::Taken(CallResult::Status(200)),
             Err(error) => classify_ses_error(&error),
         })
@@ -85,7 +85,7 @@ fn mail_content(message: &NotificationMessage, origin: &str) -> Result<Message, 
 fn classify_ses_error(error: &SdkError<SendEmailError>) -> SendResult {
     let result = match error {
         SdkError::TimeoutError(_) => CallResult::Timeout,
-        SdkError::ServiceError(answer) => CallResult::Status(answer.raw().status().as_u16()),
+        SdkError::ServiceError(response) => CallResult::Status(response.raw().status().as_u16()),
         _ => CallResult::Unreachable,
     };
     match error.as_service_error() {

@@ -77,8 +77,8 @@ impl Notifications {
         let url = url.ok_or_else(|| Error::internal("reading the address of a channel", "it is no URL"))?;
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
         let body = message.to_slack_body(&shared.origin);
-        let called = shared.incoming.post(&url, headers, body, shared.clock.now()).await;
-        Ok(SendResult::from_webhook_response(called))
+        let result = shared.incoming.post(&url, headers, body, shared.clock.now()).await;
+        Ok(SendResult::from_webhook_response(result))
     }
 }
 

@@ -15,8 +15,8 @@ pub(crate) fn find_called_service<'a>(
     call: impl Into<ProviderCall<'a>>,
     edition: &'a CatalogVersion,
 ) -> Option<ServiceId> {
-    let matched = CatalogMatch::find_in_catalog(call, &edition.catalog).ok()?;
-    Some(matched.service.id)
+    let catalog_match = CatalogMatch::find_in_catalog(call, &edition.catalog).ok()?;
+    Some(catalog_match.service.id)
 }
 
 impl Payments {

@@ -95,7 +95,7 @@ pub(crate) async fn authorize_payment(
         };
         let attempt = authorizing.attempt_authorization(&mut caller, &edition, eviction, balance.take(), &mut backoff);
         match attempt.await? {
-            Attempt::Done(answer) => return Ok(answer),
+            Attempt::Done(response) => return Ok(response),
             // The inputs changed, so this attempt reads the key, the freeze and the approval again before it decides
             // again.
             Attempt::Retry => {
@@ -122,12 +122,12 @@ impl Authorizing<'_> {
     ) -> Result<Attempt, Failure> {
         let (agent, intent, scope) = (&caller.agent, &self.request.intent, caller.key_scope()?);
         let approval = match self.find_prior_outcome(agent, scope, &caller.read).await? {
-            PriorOutcome::Answered(answer) => return Ok(Attempt::Done(*answer)),
+            PriorOutcome::Answered(response) => return Ok(Attempt::Done(*response)),
             PriorOutcome::Open(approval) => approval,
             PriorOutcome::Raced => return Ok(Attempt::Retry),
         };
-        let matched = CatalogMatch::find_in_catalog(intent, self.catalog)?;
-        scope.check_service(matched.service.id)?;
+        let catalog_match = CatalogMatch::find_in_catalog(intent, self.catalog)?;
+        scope.check_service(catalog_match.service.id)?;
         let frozen = caller.read.frozen_by_operators(agent)?;
         let service_state = caller.read.service_state_mut()?;
         if !service_state.is_backfilled {
@@ -137,15 +137,15 @@ impl Authorizing<'_> {
         }
         let unwritten = service_state.is_unwritten;
         let denial = loop {
-            let facts = EvaluationInputs {
+            let inputs = EvaluationInputs {
                 approval: approval.as_deref().map(Approval::waiver),
                 eviction,
                 ..self
                     .payments
-                    .evaluation_inputs(agent, intent, matched, service_state, frozen)
+                    .evaluation_inputs(agent, intent, catalog_match, service_state, frozen)
             };
-            let facts = self.payments.add_payee_start(edition, facts).await?;
-            match self.payments.decide(facts, balance.take()).await {
+            let inputs = self.payments.add_payee_start(edition, inputs).await?;
+            match self.payments.decide(inputs, balance.take()).await {
                 Decision::NeedsTarget => return Err(Error::field_required("target_url").into()),
                 Decision::Allow(grant) => {
                     // The first payment writes the default policy, which applied although it had no row. If the policy
@@ -154,7 +154,7 @@ impl Authorizing<'_> {
                         && !self
                             .payments
                             .ledger
-                            .write_default_policy(agent, matched.service.id)
+                            .write_default_policy(agent, catalog_match.service.id)
                             .await?
                     {
                         backoff.wait_for_retry().await?;
@@ -175,9 +175,9 @@ impl Authorizing<'_> {
             return Ok(Attempt::Retry);
         }
         if denial.requires_approval() {
-            Box::pin(self.escalate_payment(agent, matched, denial, approval.map(|approval| approval.id))).await
+            Box::pin(self.escalate_payment(agent, catalog_match, denial, approval.map(|approval| approval.id))).await
         } else {
-            Box::pin(self.reject_payment(agent, matched, denial)).await
+            Box::pin(self.reject_payment(agent, catalog_match, denial)).await
         }
     }
 
@@ -214,8 +214,8 @@ impl Authorizing<'_> {
             latency_ms = self.latency_ms(),
             "payment.decided"
         );
-        let answer = Authorized::with_payment(&terms, self.catalog_price(), offer.version(), payment);
-        Ok(Attempt::Done(answer.with_decision_hash(hash).into_response()))
+        let response = Authorized::with_payment(&terms, self.catalog_price(), offer.version(), payment);
+        Ok(Attempt::Done(response.with_decision_hash(hash).into_response()))
     }
 
     /// Builds the settlement terms of a grant, which are stored and signed.

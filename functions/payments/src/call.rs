@@ -44,8 +44,8 @@ impl Payments {
 impl Authorizing<'_> {
     /// Returns the catalog's current price for the call. `None` if the operation is no longer in the catalog.
     pub(crate) fn catalog_price(&self) -> Option<Amount> {
-        let matched = CatalogMatch::find_in_catalog(&self.request.intent, self.catalog).ok()?;
-        Some(matched.operation?.expected_price(self.started))
+        let catalog_match = CatalogMatch::find_in_catalog(&self.request.intent, self.catalog).ok()?;
+        Some(catalog_match.operation?.expected_price(self.started))
     }
 
     /// Computes the hash that the statement of the allowed call will contain.

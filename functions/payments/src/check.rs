@@ -83,8 +83,8 @@ pub(crate) async fn preflight_payment(
         intent_with_first_requirements(&request.intent, &body, payments.network, &approval.fingerprint)
     });
     let intent = approved.as_ref().unwrap_or(&request.intent);
-    let matched = CatalogMatch::find_in_catalog(intent, &edition.catalog)?;
-    caller.key_scope()?.check_service(matched.service.id)?;
+    let catalog_match = CatalogMatch::find_in_catalog(intent, &edition.catalog)?;
+    caller.key_scope()?.check_service(catalog_match.service.id)?;
     let frozen = caller.read.frozen_by_operators(agent)?;
     let service_state = caller.read.service_state_mut()?;
     let preflight = Preflight {
@@ -94,13 +94,13 @@ pub(crate) async fn preflight_payment(
         frozen_by_operators: frozen,
         intent,
         approval: approval.as_ref(),
-        matched,
+        matched: catalog_match,
         started: now,
     };
-    let answer = preflight.evaluate(service_state, balance).await?;
+    let response = preflight.evaluate(service_state, balance).await?;
 
     if payments.hold_replay_key(agent.id, &request, &body, now).await? {
-        Ok(Json(answer))
+        Ok(Json(response))
     } else {
         Err(ErrorKind::IdempotencyKeyReused { settlement: None }.into())
     }
@@ -169,7 +169,7 @@ impl Preflight<'_> {
             let approved = self
                 .approval
                 .filter(|approval| approval.status(now) == ApprovalStatus::Approved);
-            let facts = EvaluationInputs {
+            let inputs = EvaluationInputs {
                 approval: approved.map(Approval::waiver),
                 ..payments.evaluation_inputs(
                     agent,
@@ -179,8 +179,8 @@ impl Preflight<'_> {
                     self.frozen_by_operators,
                 )
             };
-            let facts = payments.add_payee_start(self.edition, facts).await?;
-            let decided = match payments.decide(facts, balance.take()).await {
+            let inputs = payments.add_payee_start(self.edition, inputs).await?;
+            let decided = match payments.decide(inputs, balance.take()).await {
                 Decision::NeedsTarget => return Err(Error::field_required("target_url")),
                 Decision::Allow(grant) => Ok((grant.checks().to_vec(), grant.authorized_at())),
                 Decision::Refuse(denial) => Err(denial),
@@ -233,9 +233,11 @@ impl Preflight<'_> {
     async fn rejection_reason(&self, denial: &Denial) -> Result<Reason> {
         let (limit, ledger) = (self.payments.most_open_approvals, &self.payments.ledger);
         let (agent, fingerprint) = (self.agent.id, &self.intent.fingerprint);
-        if let Reason::ApprovalRequired { asking, .. } = &denial.reason
+        if let Reason::ApprovalRequired {
+            asking: asking_limits, ..
+        } = &denial.reason
             && ledger
-                .would_exceed_approval_limit(agent, fingerprint, asking, limit, denial.at)
+                .would_exceed_approval_limit(agent, fingerprint, asking_limits, limit, denial.at)
                 .await?
         {
             return Ok(Reason::PolicyBlocked(Block::TooManyApprovals { limit }));

@@ -62,12 +62,12 @@ pub(crate) async fn check_unpaid_call(
         })),
         (UnpaidDecision::Refuse { reason, checks }, _) => {
             let latency_ms = now.since(started).millis();
-            let refusal = UnpaidDenial {
+            let denial = UnpaidDenial {
                 reason,
                 checks,
                 latency_ms,
             };
-            Err(ErrorKind::UnpaidRefused(Box::new(refusal)).into())
+            Err(ErrorKind::UnpaidRefused(Box::new(denial)).into())
         }
         (UnpaidDecision::NeedsTarget, _) => Err(Error::field_required("target_url").into()),
         // An operation that is not in the catalog cannot be called, because no policy allows the operation.

@@ -76,11 +76,11 @@ impl Payments {
 
     async fn await_or_read_balance(&self, agent: &Agent, balance_prefetch: Option<BalancePrefetch>) -> Option<Amount> {
         let wallet = agent.wallet.address;
-        let early = match balance_prefetch {
-            Some(early) => early.await_balance(wallet).await,
+        let prefetch = match balance_prefetch {
+            Some(prefetch) => prefetch.await_balance(wallet).await,
             None => None,
         };
-        match early {
+        match prefetch {
             Some(answered) => answered,
             None => self.read_wallet_balance(agent.id, wallet).await,
         }

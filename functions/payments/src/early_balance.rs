@@ -71,9 +71,12 @@ impl BalancePrefetch {
     pub(crate) fn start(payments: &Arc<Payments>, agent: &Agent) -> Self {
         let (id, wallet) = (agent.id, agent.wallet.address);
         let payments = Arc::clone(payments);
-        let mut asking = JoinSet::new();
-        asking.spawn(async move { payments.read_wallet_balance(id, wallet).await }.in_current_span());
-        Self { wallet, asking }
+        let mut asking_limits = JoinSet::new();
+        asking_limits.spawn(async move { payments.read_wallet_balance(id, wallet).await }.in_current_span());
+        Self {
+            wallet,
+            asking: asking_limits,
+        }
     }
 
     /// Awaits the balance. The outer option is `None` if the balance was requested for a different wallet, and the

@@ -53,15 +53,15 @@ impl Authorizing<'_> {
         scope: &KeyScope,
         inputs: &DecisionInputs,
     ) -> Result<PriorOutcome, Failure> {
-        let carried = match (self.request.approval, &inputs.approval) {
+        let previous_approval = match (self.request.approval, &inputs.approval) {
             (None, _) => None,
             (Some(_), Some(approval)) if approval.agent == agent.id => Some(approval),
             (Some(_), _) => return Err(ErrorKind::NotFound.into()),
         };
-        if let Some(approval) = carried {
+        if let Some(approval) = previous_approval {
             scope.check_service(approval.service)?;
         }
-        if let Some(executed) = carried.and_then(used_approval_error) {
+        if let Some(executed) = previous_approval.and_then(used_approval_error) {
             return Err(executed.into());
         }
         let fingerprint = self.request.intent.fingerprint;
@@ -84,8 +84,8 @@ impl Authorizing<'_> {
                         .await?
                         .into());
                 }
-                let answer = self.replay_payment(agent, payment, &settlement).await?;
-                return Ok(PriorOutcome::Answered(Box::new(answer)));
+                let response = self.replay_payment(agent, payment, &settlement).await?;
+                return Ok(PriorOutcome::Answered(Box::new(response)));
             }
             Some(IdempotencyRecord::Escalated { fingerprint: first, .. }) if *first != fingerprint => {
                 return Err(ErrorKind::IdempotencyKeyReused { settlement: None }.into());
@@ -94,7 +94,7 @@ impl Authorizing<'_> {
             // limits.
             Some(IdempotencyRecord::Escalated {
                 approval, transaction, ..
-            }) if carried.is_none_or(|carried| carried.id.is_before(*approval)) => {
+            }) if previous_approval.is_none_or(|previous_approval| previous_approval.id.is_before(*approval)) => {
                 let pinned = self.payments.ledger.read_approval_by_id(*approval).await?;
                 let pinned = pinned.ok_or_else(|| Error::internal("reading a pinned approval", "it is gone"))?;
                 scope.check_service(pinned.service)?;
@@ -105,7 +105,7 @@ impl Authorizing<'_> {
             }
             Some(IdempotencyRecord::Escalated { .. }) | None => {}
         }
-        let Some(approval) = carried else {
+        let Some(approval) = previous_approval else {
             return Ok(PriorOutcome::Open(None));
         };
         if !approval.covers_intent(&self.request.intent) {
@@ -171,11 +171,11 @@ impl Authorizing<'_> {
     /// cannot be found.
     async fn escalation_decision_hash(&self, agent: &Agent, id: TransactionId) -> Result<Option<DocumentHash>> {
         let recorded = self.payments.ledger.find_recorded_decision(agent.id, id).await?;
-        let Some(LoggedDecision::Refused(refusal)) = recorded else {
+        let Some(LoggedDecision::Refused(rejection)) = recorded else {
             return Ok(None);
         };
-        let ids = DecisionIds::from_denial(&refusal);
-        let decision = &RecordedDecision::from_denial(refusal, self.payments.network);
+        let ids = DecisionIds::from_denial(&rejection);
+        let decision = &RecordedDecision::from_denial(rejection, self.payments.network);
         let inputs = None;
         Ok(Some(StatedDecision { ids, decision, inputs }.decision_hash()))
     }
@@ -208,7 +208,7 @@ impl Authorizing<'_> {
             settlement.state == SettlementState::Authorized && self.payments.clock.now() < bound_payment.valid_before;
         let terms = PaymentTerms::from_settlement_terms(&settlement.terms);
         let hash = self.allow_decision_hash(&settlement.terms);
-        let answer = match self.find_paid_requirements(&terms).filter(|_| usable) {
+        let response = match self.find_paid_requirements(&terms).filter(|_| usable) {
             Some(offer) => {
                 let signer = self.payments.wallet_signer(agent)?;
                 let payment = self.sign_payment(&signer, &terms, &offer).await?;
@@ -216,17 +216,17 @@ impl Authorizing<'_> {
             }
             None => Authorized::without_payment(settlement, self.catalog_price()),
         };
-        let answer = answer.with_decision_hash(hash);
+        let response = response.with_decision_hash(hash);
         tracing::info!(
             settlement.id = %bound_payment.settlement,
             agent.id = %agent.id,
             latency_ms = self.latency_ms(),
             "payment.replayed"
         );
-        let mut answer = answer.into_response();
+        let mut response = response.into_response();
         let replayed = axum::http::HeaderValue::from_static("true");
-        answer.headers_mut().insert("idempotent-replayed", replayed);
-        Ok(answer)
+        response.headers_mut().insert("idempotent-replayed", replayed);
+        Ok(response)
     }
 
     /// Finds the payment requirements that `terms` pay: the request's chosen requirements, unless an earlier version of

@@ -205,13 +205,13 @@ async fn handle_direct_request(
     Direct(request): Direct<PaymentsRequest>,
 ) -> Reply {
     Ok(match request {
-        PaymentsRequest::AttestWallet(asked) => Json(payments.attest_wallet(asked).await?).into_response(),
-        PaymentsRequest::NamePayoutAddress(asked) => {
-            Json(payments.handle_set_withdrawal_address(&asked).await?).into_response()
+        PaymentsRequest::AttestWallet(requested) => Json(payments.attest_wallet(requested).await?).into_response(),
+        PaymentsRequest::NamePayoutAddress(requested) => {
+            Json(payments.handle_set_withdrawal_address(&requested).await?).into_response()
         }
         PaymentsRequest::RemovePayoutAddress(of) => {
             Json(payments.handle_remove_withdrawal_address(&of).await?).into_response()
         }
-        PaymentsRequest::PayOut(asked) => Json(payments.handle_withdrawal(&asked).await?).into_response(),
+        PaymentsRequest::PayOut(requested) => Json(payments.handle_withdrawal(&requested).await?).into_response(),
     })
 }

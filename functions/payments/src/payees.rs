@@ -96,14 +96,14 @@ impl Payments {
         }
         let mut pauses = PAUSES.into_iter();
         loop {
-            let attested = payees.table.read_verified_service(service).await?;
-            let age = attested
+            let verified_service = payees.table.read_verified_service(service).await?;
+            let age = verified_service
                 .as_ref()
-                .map_or(PayeeAge::Unattested, |one| one.payee_age(operation, at));
-            match (age, attested) {
-                (PayeeAge::Old, attested) => {
-                    if let Some(attested) = attested {
-                        payees.store_verified_service(edition.version, Arc::new(attested));
+                .map_or(PayeeAge::Unattested, |start| start.payee_age(operation, at));
+            match (age, verified_service) {
+                (PayeeAge::Old, verified_service) => {
+                    if let Some(verified_service) = verified_service {
+                        payees.store_verified_service(edition.version, Arc::new(verified_service));
                     }
                     return Ok(None);
                 }

@@ -88,7 +88,7 @@ impl Payments {
         self.require_facilitator()?;
         let owner = &requester.owner;
         let agent = require_owner(self.ledger.read_agent_by_id(requester.agent).await?, owner)?;
-        let act = Act::new(AuditKind::PayoutAddressNamed).on_agent(agent.id);
+        let action = Act::new(AuditKind::PayoutAddressNamed).on_agent(agent.id);
         check_withdrawal_address(address, agent.wallet.address, self.network)
             .map_err(|error| invalid_address_error(&error))?;
         let mut backoff = Backoff::new();
@@ -99,7 +99,7 @@ impl Payments {
                 return Ok(());
             };
             let [before, after] = [&record, &next].map(|record| Some(record.audit_members()));
-            let entry = self.audit_entry(requester, &act, AuditChanges::between(before, after))?;
+            let entry = self.audit_entry(requester, &action, AuditChanges::between(before, after))?;
             if self.ledger.put_withdrawal_record(agent.id, &next, &entry).await? == UpdateResult::Stored {
                 let good_from = next.address.map(|named| named.good_from);
                 tracing::warn!(
@@ -120,7 +120,7 @@ impl Payments {
     /// its `valid_before`.
     async fn remove_withdrawal_address(&self, requester: &Requester) -> Result<()> {
         let agent = require_owner(self.ledger.read_agent_by_id(requester.agent).await?, &requester.owner)?;
-        let act = Act::new(AuditKind::PayoutAddressRemoved).on_agent(agent.id);
+        let action = Act::new(AuditKind::PayoutAddressRemoved).on_agent(agent.id);
         let mut backoff = Backoff::new();
         loop {
             let record = self.ledger.read_withdrawal_record(agent.id).await?;
@@ -128,7 +128,7 @@ impl Payments {
                 return Ok(());
             };
             let [before, after] = [&record, &next].map(|record| Some(record.audit_members()));
-            let entry = self.audit_entry(requester, &act, AuditChanges::between(before, after))?;
+            let entry = self.audit_entry(requester, &action, AuditChanges::between(before, after))?;
             if self.ledger.put_withdrawal_record(agent.id, &next, &entry).await? == UpdateResult::Stored {
                 tracing::info!(agent.id = %agent.id, person = %requester.owner, "payout.address_removed");
                 return Ok(());
@@ -157,10 +157,10 @@ impl Payments {
             }
             let grant = self.decide_withdrawal(&agent, &inputs, order).await?;
             let terms = self.withdrawal_terms(&agent, &grant, order)?;
-            let act = Act::new(AuditKind::PaidOut).on_agent(agent.id).with_object(&terms.id);
+            let action = Act::new(AuditKind::PaidOut).on_agent(agent.id).with_object(&terms.id);
             let entry = self.audit_entry(
                 &order.by,
-                &act,
+                &action,
                 AuditChanges::between(None, Some(grant.audit_members())),
             )?;
             match self
@@ -225,7 +225,7 @@ impl Payments {
         usable_withdrawal_address(&inputs.record, &order.by.owner, frozen_by_operators, open, now)?;
         let balance = self.chain.read_balance(agent.wallet.address).await;
         let balance = balance.map_err(|error| Error::temporarily_unavailable("reading a balance", error))?;
-        let facts = WithdrawalInputs {
+        let evaluation_inputs = WithdrawalInputs {
             agent: agent.id,
             owner: &order.by.owner,
             record: &inputs.record,
@@ -235,7 +235,7 @@ impl Payments {
             asked: order.amount,
             now,
         };
-        Ok(decide_withdrawal(&facts)?)
+        Ok(decide_withdrawal(&evaluation_inputs)?)
     }
 
     fn withdrawal_terms(

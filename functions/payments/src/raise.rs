@@ -49,54 +49,54 @@ pub(crate) async fn request_limit_increase(
     let call = call?;
     // A frozen agent cannot request approval.
     if let Some(freeze) = Freeze::effective_freeze(&caller.agent, caller.read.frozen_by_operators(&caller.agent)?) {
-        let refusal = UnpaidDenial::for_freeze(freeze, payments.clock.now().since(now).millis());
-        return Err(ErrorKind::UnpaidRefused(Box::new(refusal)).into());
+        let rejection = UnpaidDenial::for_freeze(freeze, payments.clock.now().since(now).millis());
+        return Err(ErrorKind::UnpaidRefused(Box::new(rejection)).into());
     }
-    let refusal = match call.refused {
+    let rejection = match call.refused {
         Some(id) => payments.ledger.find_recorded_decision(caller.agent.id, id).await?,
         None => None,
     };
-    let Some(LoggedDecision::Refused(refusal)) = refusal else {
+    let Some(LoggedDecision::Refused(rejection)) = rejection else {
         return Err(ErrorKind::NotFound.into());
     };
-    caller.key_scope()?.check_service(refusal.service)?;
-    let present = payments.ledger.find_enabled_service(caller.agent.id, refusal.service);
+    caller.key_scope()?.check_service(rejection.service)?;
+    let present = payments.ledger.find_enabled_service(caller.agent.id, rejection.service);
     let present = present.await?.ok_or(ErrorKind::NotFound)?;
-    let limit = find_rejecting_cap(&refusal, &call, &caller.agent, &present.policy)?;
-    let Some(operation) = refusal.operation else {
+    let limit = find_rejecting_cap(&rejection, &call, &caller.agent, &present.policy)?;
+    let Some(operation) = rejection.operation else {
         let words = "is of a call that is no operation of the service";
         return Err(Error::invalid(vec![ValidationError::at_path("/transaction_id", words)]).into());
     };
-    let raise = LimitIncreaseRequest {
+    let increase = LimitIncreaseRequest {
         caps: call.caps,
         until: call.until,
         reason: call.reason,
         asked_of: caller.agent.owner.clone(),
     };
-    let fingerprint = Approval::limit_increase_fingerprint(refusal.service);
-    let asked = Approval {
+    let fingerprint = Approval::limit_increase_fingerprint(rejection.service);
+    let request = Approval {
         id: ApprovalId::derive(caller.agent.id, &fingerprint, 0),
         agent: caller.agent.id,
         owner: caller.agent.owner.clone(),
         key: caller.key,
-        transaction: refusal.transaction,
+        transaction: rejection.transaction,
         fingerprint,
-        service: refusal.service,
+        service: rejection.service,
         operation,
-        amount: refusal.amount,
-        pay_to: refusal.pay_to,
-        call: refusal.call,
+        amount: rejection.amount,
+        pay_to: rejection.pay_to,
+        call: rejection.call,
         threshold: limit,
         asking: Vec::new(),
         created_at: now,
-        expires_at: now.after(payments.approval_ttl).min(raise.until),
+        expires_at: now.after(payments.approval_ttl).min(increase.until),
         raise: None,
         granted: None,
         resolution: Resolution::Pending,
     };
     let approval = match payments
         .ledger
-        .store_limit_increase_request(&asked, &raise, payments.most_open_approvals)
+        .store_limit_increase_request(&request, &increase, payments.most_open_approvals)
         .await?
     {
         LimitIncreaseRequestResult::New(approval) => {
@@ -129,21 +129,21 @@ fn find_rejecting_cap(
         (CheckName::Day, "/max_per_day_units", per_day, policy.max_per_day),
     ];
     let mut limits = Vec::new();
-    let mut problems = Vec::new();
+    let mut errors = Vec::new();
     for (name, path, cap, present) in requested {
         let Some(cap) = cap else { continue };
         let (max, factor) = (agent.max_requested_cap(present), agent.max_increase_factor);
         if cap > max {
             let words = format!("must be at most {max} units: your owner lets you request {factor} times the cap");
-            problems.push(ValidationError::at_path(path, words));
+            errors.push(ValidationError::at_path(path, words));
             continue;
         }
         let mut checks = denial.checks.iter();
         let failed = checks.find(|check| check.name == name && check.outcome == CheckOutcome::Failed);
         match failed.and_then(|check| check.limit) {
-            None => problems.push(ValidationError::at_path(path, "did not refuse this payment")),
+            None => errors.push(ValidationError::at_path(path, "did not refuse this payment")),
             Some(limit) if cap <= limit => {
-                problems.push(ValidationError::at_path(
+                errors.push(ValidationError::at_path(
                     path,
                     format!("must be above the limit of {limit} units"),
                 ));
@@ -152,7 +152,7 @@ fn find_rejecting_cap(
         }
     }
     match limits.first() {
-        Some(limit) if problems.is_empty() => Ok(*limit),
-        _ => Err(Error::invalid(problems)),
+        Some(limit) if errors.is_empty() => Ok(*limit),
+        _ => Err(Error::invalid(errors)),
     }
 }

@@ -63,7 +63,7 @@ async fn read_newest_purchases(
 ) -> Result<Vec<Settlement>> {
     const MAX_PAGES: u32 = 10;
     let at_once = if scope.services.is_none() { limit } else { MAX_LIMIT };
-    let most = usize::try_from(limit).unwrap_or(usize::MAX);
+    let max = usize::try_from(limit).unwrap_or(usize::MAX);
     let (mut found, mut before) = (Vec::new(), None);
     for _ in 0..MAX_PAGES {
         let page = ledger.read_settlements(agent, before, at_once).await?;
@@ -74,10 +74,10 @@ async fn read_newest_purchases(
             page.into_iter()
                 .filter(|settlement| settlement.terms.purchase().is_some_and(is_for)),
         );
-        if is_last || found.len() >= most {
+        if is_last || found.len() >= max {
             break;
         }
     }
-    found.truncate(most);
+    found.truncate(max);
     Ok(found)
 }

@@ -55,7 +55,7 @@ fn catalog() -> Catalog {
 fn problem_paths<T>(result: &Result<T>) -> Vec<String> {
     match result.as_ref().map_err(Error::kind) {
         Ok(_) => Vec::new(),
-        Err(ErrorKind::InvalidRequest(problems)) => problems.iter().map(|problem| problem.path.clone()).collect(),
+        Err(ErrorKind::InvalidRequest(errors)) => errors.iter().map(|error| error.path.clone()).collect(),
         Err(other) => vec![other.slug()],
     }
 }

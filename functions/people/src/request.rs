@@ -80,7 +80,7 @@ impl People {
         agent: &str,
         stops: bool,
     ) -> Result<OwnedAgent> {
-        let read = async |person: &Caller| self.read_own_agent(person, require_id(AgentId::parse(agent))?).await;
+        let read = async |user: &Caller| self.read_own_agent(user, require_id(AgentId::parse(agent))?).await;
         let (_, owned) = self
             .authenticate_user_while_reading(token.into_token()?, stops, read)
             .await?;
@@ -129,9 +129,19 @@ pub(crate) fn combine_results<T, O>(body: Result<T>, other: Result<O>) -> Result
             (ErrorKind::InvalidRequest(of_body), ErrorKind::InvalidRequest(of_header)) => {
                 Err(Error::invalid([of_header.as_slice(), of_body.as_slice()].concat()))
             }
-            (ErrorKind::FieldRequired { field, problems }, ErrorKind::InvalidRequest(of_header)) => {
-                let problems = [of_header.as_slice(), problems.as_slice()].concat();
-                Err(ErrorKind::FieldRequired { field, problems }.into())
+            (
+                ErrorKind::FieldRequired {
+                    field,
+                    problems: errors,
+                },
+                ErrorKind::InvalidRequest(of_header),
+            ) => {
+                let errors = [of_header.as_slice(), errors.as_slice()].concat();
+                Err(ErrorKind::FieldRequired {
+                    field,
+                    problems: errors,
+                }
+                .into())
             }
             _ => Err(body),
         },

@@ -91,8 +91,8 @@ impl Probe {
             budget.saturating_sub(LONGEST_CALL.saturating_add(RECORDING).saturating_add(STORING)),
         );
         let last_call = now.checked_add(left).unwrap_or(now);
-        let mut probed = self.0.catalog.read_probed_services().await?;
-        let due = self.due_probes(&probed);
+        let mut probed_services = self.0.catalog.read_probed_services().await?;
+        let due = self.due_probes(&probed_services);
         let runs = due.into_iter().map(|due| {
             let probe = self.clone();
             async move { probe.probe_service(due, last_call).await }
@@ -108,7 +108,7 @@ impl Probe {
                 })) => {
                     report.services = report.services.saturating_add(1);
                     report.operations = report.operations.saturating_add(operations);
-                    let known = probed.iter_mut().find(|(known, _)| known.id == service);
+                    let known = probed_services.iter_mut().find(|(known, _)| known.id == service);
                     if let Some((_, known)) = known {
                         *known = record;
                     }
@@ -116,7 +116,7 @@ impl Probe {
                 Err(RecordError) => report.dropped = report.dropped.saturating_add(1),
             }
         }
-        self.publish_probe_summary(&probed).await;
+        self.publish_probe_summary(&probed_services).await;
         let Report {
             services,
             operations,
@@ -285,7 +285,7 @@ fn log_new_differences(entry: &Service, before: &ProbeRecord, after: &ProbeRecor
         }
         let pinned = operation.pricing_at(at).payment;
         let payee = |payment: &CatalogPayment| payment.pay_to;
-        let asked = match &change.quote {
+        let request = match &change.quote {
             Quote::Paid(payment) => Some(payment),
             Quote::Free => None,
         };
@@ -295,8 +295,8 @@ fn log_new_differences(entry: &Service, before: &ProbeRecord, after: &ProbeRecor
             operation.slug = %operation.slug,
             pinned.amount_units = pinned.map(|payment| payment.amount.units()),
             pinned.pay_to = pinned.map(payee).map(tracing::field::display),
-            seen.amount_units = asked.map(|payment| payment.amount.units()),
-            seen.pay_to = asked.map(payee).map(tracing::field::display),
+            seen.amount_units = request.map(|payment| payment.amount.units()),
+            seen.pay_to = request.map(payee).map(tracing::field::display),
             "probe.changed"
         );
     }

@@ -48,7 +48,7 @@ impl Inner {
     /// partition does not affect other partitions.
     async fn read_due_holds(&self, part: Part, block: &FinalBlock, deadline: Instant) -> (Vec<HeldSettlement>, Step) {
         let partitions = part.index_partitions();
-        let most = self.most.div_ceil(partitions.len().max(1));
+        let max = self.most.div_ceil(partitions.len().max(1));
         let (mut holds, mut step) = (Vec::new(), Step::new());
         for partition in partitions {
             // Without remaining time, the run still counts the due holds. If a query has already failed, the run does
@@ -56,7 +56,7 @@ impl Inner {
             if step.has_failed() && Instant::now() > deadline {
                 break;
             }
-            let (of_partition, read) = self.read_due_holds_of_partition(partition, most, block).await;
+            let (of_partition, read) = self.read_due_holds_of_partition(partition, max, block).await;
             holds.extend(of_partition);
             step = step.combine(read);
         }
@@ -110,8 +110,8 @@ impl Inner {
         if Instant::now() > deadline {
             return not_begun();
         }
-        let wanted: Vec<(AgentId, SettlementId)> = batch.iter().map(|held| (held.agent, held.settlement)).collect();
-        let found = match self.ledger.read_settlements_by_id(&wanted).await {
+        let ids: Vec<(AgentId, SettlementId)> = batch.iter().map(|held| (held.agent, held.settlement)).collect();
+        let found = match self.ledger.read_settlements_by_id(&ids).await {
             Ok(found) => found,
             Err(error) => return not_begun().mark_failed(error),
         };
@@ -119,10 +119,10 @@ impl Inner {
         // The index may be outdated: a settlement that changed in the meantime is no longer due.
         let held = step.collect_readable(found).into_iter().filter(is_held).collect();
         let reconciled = self.reconcile_settlements(held, block, Cause::Due, deadline).await;
-        for one in &reconciled {
-            step = step.with_outcomes(&one.outcomes);
-            if one.outcomes.last().is_none_or(|outcome| outcome.waits_for_chain()) {
-                step = step.with_overdue_hold(block.at.since(one.settlement.terms.valid_before));
+        for item in &reconciled {
+            step = step.with_outcomes(&item.outcomes);
+            if item.outcomes.last().is_none_or(|outcome| outcome.waits_for_chain()) {
+                step = step.with_overdue_hold(block.at.since(item.settlement.terms.valid_before));
             }
         }
         let in_time = Instant::now() <= deadline || !reconciled.iter().any(ReconciledSettlement::has_failed);
@@ -148,14 +148,14 @@ impl Inner {
             let now = self.chain.read_final_block().await;
             now.map_err(|error| Error::internal("reading the final block", error))?;
         }
-        for one in settlements {
-            if node_failed && one.has_nonce {
+        for item in settlements {
+            if node_failed && item.has_nonce {
                 continue;
             }
-            let overdue = block.at.since(one.settlement.terms.valid_before);
-            if let Some(pause) = one.outcomes.last().and_then(|last| retry_delay(*last, overdue)) {
+            let age = block.at.since(item.settlement.terms.valid_before);
+            if let Some(pause) = item.outcomes.last().and_then(|last| retry_delay(*last, age)) {
                 self.ledger
-                    .postpone_hold(&one.settlement, block.at.after(pause))
+                    .postpone_hold(&item.settlement, block.at.after(pause))
                     .await?;
             }
         }
@@ -165,8 +165,8 @@ impl Inner {
 
 /// Whether chain calls were made and no call got a response.
 fn has_node_failed(settlements: &[ReconciledSettlement]) -> bool {
-    let mut asked = settlements.iter().filter(|one| one.has_nonce).peekable();
-    asked.peek().is_some() && asked.all(ReconciledSettlement::has_failed)
+    let mut request = settlements.iter().filter(|item| item.has_nonce).peekable();
+    request.peek().is_some() && request.all(ReconciledSettlement::has_failed)
 }
 
 /// Returns how long a hold with this outcome is postponed. `age` is how long the hold has been due. The delay grows

@@ -34,7 +34,7 @@ pub(crate) async fn evict_requested_windows(shared: &Inner, deadline: Instant) -
             Err(error) => tracing::error!(cause = %error, "reconcile.eviction_failed"),
         }
     }
-    let (asked, mut done) = (left.len(), 0_usize);
+    let (requested, mut done) = (left.len(), 0_usize);
     while !left.is_empty() && Instant::now() < deadline {
         let at = shared.clock.now();
         let turns = left.into_iter().map(|request| {
@@ -54,8 +54,8 @@ pub(crate) async fn evict_requested_windows(shared: &Inner, deadline: Instant) -
             }
         }
     }
-    if asked > 0 {
-        tracing::info!(asked, done, "reconcile.evicted");
+    if requested > 0 {
+        tracing::info!(asked = requested, done, "reconcile.evicted");
     }
     Ok(())
 }

@@ -98,11 +98,11 @@ impl Inner {
             let Some(unexplained) = unexplained else {
                 break;
             };
-            for one in &unexplained {
-                self.report_outflow(one).await?;
+            for item in &unexplained {
+                self.report_outflow(item).await?;
             }
-            for one in &found.unsearched {
-                log_unsearched_blocks(&wallets, one);
+            for item in &found.unsearched {
+                log_unsearched_blocks(&wallets, item);
             }
             self.ledger.save_outflow_checkpoint(part, found.last).await?;
             first = found.last.saturating_add(1);
@@ -157,7 +157,7 @@ impl Inner {
             let Some(explained) = self.find_explained_outflows(agent, &of_agent, block, deadline).await? else {
                 return Ok(None);
             };
-            of_agent.retain(|one| one.outflow.nonce.is_none_or(|nonce| !explained.contains(&nonce)));
+            of_agent.retain(|item| item.outflow.nonce.is_none_or(|nonce| !explained.contains(&nonce)));
             unexplained.append(&mut of_agent);
         }
         Ok(Some(unexplained))
@@ -211,15 +211,15 @@ impl Inner {
         block: &FinalBlock,
         deadline: Instant,
     ) -> Result<Option<HashSet<B256>>> {
-        let of_nonce: HashMap<B256, &Outflow> = outflows
+        let outflows_by_nonce: HashMap<B256, &Outflow> = outflows
             .iter()
-            .filter_map(|one| Some((one.outflow.nonce?, &one.outflow)))
+            .filter_map(|item| Some((item.outflow.nonce?, &item.outflow)))
             .collect();
         let times = || {
             outflows
                 .iter()
-                .filter(|one| one.outflow.nonce.is_some())
-                .map(|one| one.at)
+                .filter(|item| item.outflow.nonce.is_some())
+                .map(|item| item.at)
         };
         let mut explained = HashSet::new();
         let (Some(earliest), Some(latest)) = (times().min(), times().max()) else {
@@ -234,7 +234,7 @@ impl Inner {
             let (page, next) = self.ledger.read_settlements_between(agent, span, before).await?;
             for settlement in page {
                 let settlement = settlement?;
-                match self.find_settlement_payment(&settlement, &of_nonce) {
+                match self.find_settlement_payment(&settlement, &outflows_by_nonce) {
                     Some(Pays::Surely(nonce)) => {
                         explained.insert(nonce);
                         if settlement.state == SettlementState::Expired {
@@ -251,7 +251,7 @@ impl Inner {
                 }
             }
             before = next;
-            if before.is_none() || explained.len() == of_nonce.len() {
+            if before.is_none() || explained.len() == outflows_by_nonce.len() {
                 break;
             }
         }

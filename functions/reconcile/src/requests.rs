@@ -22,11 +22,11 @@ impl Inner {
         if requests.is_empty() {
             return step;
         }
-        let wanted: Vec<(AgentId, SettlementId)> = requests
+        let ids: Vec<(AgentId, SettlementId)> = requests
             .iter()
             .map(|request| (request.agent, request.settlement))
             .collect();
-        let found = match self.ledger.read_settlements_by_id(&wanted).await {
+        let found = match self.ledger.read_settlements_by_id(&ids).await {
             Ok(found) => found,
             Err(error) => return step.mark_failed(error),
         };
@@ -37,7 +37,7 @@ impl Inner {
         let mut kept: HashSet<SettlementId> = if are_all_readable {
             settlements.iter().map(Settlement::id).collect()
         } else {
-            wanted.iter().map(|(_, id)| *id).collect()
+            ids.iter().map(|(_, id)| *id).collect()
         };
         if Instant::now() > deadline {
             return step;

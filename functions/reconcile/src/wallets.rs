@@ -34,10 +34,10 @@ impl Inner {
         }
         let block = self.chain.read_final_block().await;
         let block = block.map_err(|error| Error::internal("reading the final block", error))?;
-        let place = self.ledger.read_wallet_level_checkpoint().await?;
+        let cursor = self.ledger.read_wallet_level_checkpoint().await?;
         let wallets = self.read_all_wallets().await?;
         let levels = self.read_all_levels().await?;
-        let after = place.map_or(Bound::Unbounded, Bound::Excluded);
+        let after = cursor.map_or(Bound::Unbounded, Bound::Excluded);
         let wallets: Vec<(AgentId, Address)> = wallets
             .range((after, Bound::Unbounded))
             .map(|(agent, wallet)| (*agent, *wallet))
@@ -52,8 +52,8 @@ impl Inner {
         }
         let is_complete = cut_off == wallets.last().map(|(agent, _)| *agent);
         tracing::info!(wallets = wallets.len(), unknown, complete = is_complete, "wallets.run");
-        let next = if is_complete { None } else { cut_off.or(place) };
-        if next == place {
+        let next = if is_complete { None } else { cut_off.or(cursor) };
+        if next == cursor {
             return Ok(());
         }
         self.ledger.save_wallet_level_checkpoint(next).await
@@ -85,10 +85,10 @@ impl Inner {
                 });
             }
         }
-        for one in self.confirm_level_changes(changed, block, deadline).await {
+        for item in self.confirm_level_changes(changed, block, deadline).await {
             let LevelChange {
                 agent, before, level, ..
-            } = one;
+            } = item;
             // If another run wrote the row concurrently, the other run has published the change.
             if self.ledger.put_wallet_level(agent, before.as_ref(), &level).await? {
                 tracing::info!(agent.id = %agent, low = level.is_low, balance_units = %level.balance, "wallet.changed");
@@ -109,11 +109,12 @@ impl Inner {
             return changes;
         }
         for witness in witnesses {
-            let addresses: Vec<Address> = changes.iter().map(|one| one.wallet).collect();
+            let addresses: Vec<Address> = changes.iter().map(|item| item.wallet).collect();
             let balances = witness.read_balances(&addresses, block, deadline).await;
-            let says_the_same = |(one, balance): (LevelChange, Option<_>)| {
-                let told = WalletLevel::next_level(one.before.as_ref(), balance?, self.low_wallet, block, self.network);
-                (told.map(|told| told.is_low) == Some(one.level.is_low)).then_some(one)
+            let says_the_same = |(item, balance): (LevelChange, Option<_>)| {
+                let result =
+                    WalletLevel::next_level(item.before.as_ref(), balance?, self.low_wallet, block, self.network);
+                (result.map(|result| result.is_low) == Some(item.level.is_low)).then_some(item)
             };
             changes = changes.into_iter().zip(balances).filter_map(says_the_same).collect();
         }

@@ -65,8 +65,8 @@ impl Inner {
         let mut step = Step::new();
         let mut first = checked.saturating_add(1);
         while first <= deep && Instant::now() <= deadline {
-            let most = u64::try_from(BLOCKS_AT_ONCE.saturating_sub(1)).unwrap_or(u64::MAX);
-            let last = first.saturating_add(most).min(deep);
+            let max = u64::try_from(BLOCKS_AT_ONCE.saturating_sub(1)).unwrap_or(u64::MAX);
+            let last = first.saturating_add(max).min(deep);
             let claimed = match self.load_claims(first, last).await {
                 Ok(claimed) => claimed,
                 Err(error) => return step.mark_failed(error),
@@ -153,11 +153,10 @@ impl Inner {
             return step.mark_incomplete();
         }
         // A settlement may have two claims in a block, but is reconciled once.
-        let wanted: BTreeSet<(AgentId, SettlementId)> =
-            gone.iter().map(|claim| (claim.agent, claim.settlement)).collect();
+        let ids: BTreeSet<(AgentId, SettlementId)> = gone.iter().map(|claim| (claim.agent, claim.settlement)).collect();
         let found = match self
             .ledger
-            .read_settlements_by_id(&wanted.into_iter().collect::<Vec<_>>())
+            .read_settlements_by_id(&ids.into_iter().collect::<Vec<_>>())
             .await
         {
             Ok(found) => step.collect_readable(found),
@@ -173,11 +172,11 @@ impl Inner {
             .reconcile_settlements(settlements, block, Cause::Reorganized, deadline)
             .await;
         let mut are_done = reconciled.len() == count;
-        for one in &reconciled {
-            step = step.with_outcomes(&one.outcomes);
-            match classify_unsupported(one) {
+        for item in &reconciled {
+            step = step.with_outcomes(&item.outcomes);
+            match classify_unsupported(item) {
                 UnsupportedResult::Ended => {
-                    ended.insert(one.settlement.id());
+                    ended.insert(item.settlement.id());
                 }
                 UnsupportedResult::Kept => {}
                 UnsupportedResult::Open => are_done = false,
@@ -193,8 +192,8 @@ impl Inner {
         if are_done {
             return step;
         }
-        let problem = "a confirmation in it could not be reconciled";
-        step.mark_failed(Error::internal(CHECKING, problem))
+        let message = "a confirmation in it could not be reconciled";
+        step.mark_failed(Error::internal(CHECKING, message))
     }
 }
 

@@ -22,19 +22,19 @@ impl Inner {
             return states;
         }
         for witness in witnesses {
-            let mut asked = Vec::new();
+            let mut request = Vec::new();
             for (of, state) in known_states.iter().zip(&mut states) {
                 if let Some(undoes) = state.as_ref().and_then(|state| release_or_revert(of, block, state)) {
-                    asked.push((of, undoes, state));
+                    request.push((of, undoes, state));
                 }
             }
             let authorizations: Vec<Authorization> =
-                asked.iter().map(|((_, authorization), ..)| *authorization).collect();
-            let told = witness
+                request.iter().map(|((_, authorization), ..)| *authorization).collect();
+            let result = witness
                 .read_authorization_states(&authorizations, block, self.log_range, deadline)
                 .await;
-            for ((of, undoes, state), told) in asked.into_iter().zip(told) {
-                if told.and_then(|told| release_or_revert(of, block, &told)) != Some(undoes) {
+            for ((of, undoes, state), result) in request.into_iter().zip(result) {
+                if result.and_then(|result| release_or_revert(of, block, &result)) != Some(undoes) {
                     // An endpoint that was called too late is not a disagreement.
                     if Instant::now() <= deadline {
                         tracing::warn!(settlement.id = %of.0.id(), "rpc.disagreed");

@@ -60,7 +60,7 @@ impl Webhooks {
             known.map(|known| known.with_request(Some(request.id)))
         } else {
             let event = test_event(self.0.event_source.clone(), &request.person, webhook.id, request.id);
-            let event = event.map_err(|problem| Error::internal("making a test event", problem))?;
+            let event = event.map_err(|error| Error::internal("making a test event", error))?;
             let new = Delivery::new(webhook.id, &event);
             Some(
                 self.0
@@ -122,7 +122,7 @@ impl Webhooks {
     /// user's event is never sent.
     async fn is_wanted(&self, webhook: &Webhook, delivery: &Delivery) -> Result<bool> {
         let event = Event::parse(delivery.event.as_bytes());
-        let event = event.map_err(|problem| Error::internal("reading a delivery's event", problem))?;
+        let event = event.map_err(|error| Error::internal("reading a delivery's event", error))?;
         let owner: Option<&UserId> = event.owner();
         let Some(owner) = owner.filter(|owner| **owner == webhook.person) else {
             return Ok(false);
@@ -206,8 +206,11 @@ impl Webhooks {
             .await?;
         if is_stored && calls.notified < stage {
             tracing::warn!(webhook.id = %webhook.id, stage = stage.name(), "webhook.failing");
-            let (person, of) = (webhook.person.clone(), NotificationSource::Webhook(webhook.id));
-            shared.notice_requests.send(&NotificationRequest { person, of }).await?;
+            let (user, of) = (webhook.person.clone(), NotificationSource::Webhook(webhook.id));
+            shared
+                .notice_requests
+                .send(&NotificationRequest { person: user, of })
+                .await?;
             // The stage is stored after the notification was requested. If the function stops in between, the
             // notification is requested again with the same id.
             let stored = calls.clone();
@@ -222,13 +225,13 @@ impl Webhooks {
 
     async fn call_and_record(&self, webhook: &Webhook, delivery: Delivery) -> Result<MessageResult> {
         let shared = &self.0;
-        let began = shared.clock.now();
-        let ids: Vec<_> = webhook.signing_secrets(began).collect();
+        let start = shared.clock.now();
+        let ids: Vec<_> = webhook.signing_secrets(start).collect();
         let secrets = self.decrypt_secrets(webhook, &ids).await?;
-        let began = shared.clock.now();
-        let Some(called) = shared
+        let start = shared.clock.now();
+        let Some(result) = shared
             .caller
-            .call_webhook(&webhook.terms, &delivery, &secrets, began)
+            .call_webhook(&webhook.terms, &delivery, &secrets, start)
             .await
         else {
             // The webhook was removed or its secret was replaced after it was read. The message will be received again
@@ -238,12 +241,12 @@ impl Webhooks {
         };
         let ended = shared.clock.now();
         let attempt = Attempt {
-            at: began,
-            took: ended.since(began),
-            result: called.result,
+            at: start,
+            took: ended.since(start),
+            result: result.result,
         };
         let [jitter] = shared.entropy.random_bytes()?;
-        let (delivery, after) = delivery.after_call(attempt, called.asked, jitter);
+        let (delivery, after) = delivery.after_call(attempt, result.asked, jitter);
         let (delivery, after) = self.count_as_waiting(webhook, delivery, after, ended).await?;
         log_call(&delivery, attempt, after);
         // The failure is recorded before the delivery's row is written. Otherwise a function that stops in between

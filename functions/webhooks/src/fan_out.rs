@@ -18,8 +18,8 @@ impl Webhooks {
         if webhooks.is_empty() {
             return Ok(MessageResult::Done);
         }
-        let gone = self.0.table.read_gone(&webhooks).await?;
-        webhooks.retain(|webhook| !gone.contains_key(&webhook.id));
+        let deleted = self.0.table.read_gone(&webhooks).await?;
+        webhooks.retain(|webhook| !deleted.contains_key(&webhook.id));
         for webhook in &webhooks {
             let message = DeliveryMessage {
                 person: owner.clone(),

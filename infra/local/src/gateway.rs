@@ -105,8 +105,8 @@ pub(crate) async fn invoke(function: Router, peer: SocketAddr, request: Request)
     let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let context = GatewayContext::new(parts.method.clone(), host, peer.ip());
     parts.extensions.insert(context);
-    let answer = function.oneshot(Request::from_parts(parts, body)).await;
-    answer.unwrap_or_else(|never: std::convert::Infallible| match never {})
+    let response = function.oneshot(Request::from_parts(parts, body)).await;
+    response.unwrap_or_else(|never: std::convert::Infallible| match never {})
 }
 
 /// `POST /_local/clock {"advance_seconds": n}`: advances the clocks of the stack and the chain.

@@ -183,8 +183,8 @@ fn required_permissions(operation: &str, request: &Value) -> Vec<Need> {
         // In one call, IAM evaluates all keys of a table together.
         "BatchGetItem" => {
             let tables = request.get("RequestItems").and_then(Value::as_object);
-            let need = |(table, asked): (&String, &Value)| {
-                Need::new(operation, table.clone(), list(asked, "Keys").iter().map(partition))
+            let need = |(table, requested): (&String, &Value)| {
+                Need::new(operation, table.clone(), list(requested, "Keys").iter().map(partition))
             };
             tables.into_iter().flatten().map(need).collect()
         }

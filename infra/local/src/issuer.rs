@@ -139,8 +139,8 @@ impl Issuer {
     /// `page`; `None` if the client's request is rejected.
     pub fn redirect_with_code(&self, page: &str, user: &'static DemoUser) -> Option<String> {
         let page = Url::parse(page).ok()?;
-        let asked: Parameters = page.query_pairs().into_owned().collect();
-        self.grant(&asked, user)
+        let request: Parameters = page.query_pairs().into_owned().collect();
+        self.grant(&request, user)
     }
 
     /// Signs with a new key from now on. The old key stays published, because its tokens are valid until they expire.

@@ -129,8 +129,8 @@ impl LogAudit {
         match value {
             Value::String(text) => self.record_text(description, text),
             Value::Array(values) => values.iter().for_each(|value| self.record_texts(description, value)),
-            Value::Object(members) => {
-                for (name, value) in members {
+            Value::Object(fields) => {
+                for (name, value) in fields {
                     if value.as_str().is_some_and(|text| is_user(name, text)) {
                         continue;
                     }
@@ -170,10 +170,10 @@ impl LogAudit {
         for rest in text.split("name=\"form_token\" value=\"").skip(1) {
             self.must_not_log("a form's token", rest.split('"').next().unwrap_or_default());
         }
-        let Ok(answer) = serde_json::from_slice::<Value>(body) else {
+        let Ok(response) = serde_json::from_slice::<Value>(body) else {
             return;
         };
-        let Some(payment) = answer.get("payment") else { return };
+        let Some(payment) = response.get("payment") else { return };
         let text_at = |pointer| payment.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         self.must_not_log("a signed payment", text_at("/header_value"));
         for part in ["/payload/payload/signature", "/payload/payload/authorization/nonce"] {
@@ -198,7 +198,7 @@ pub(crate) async fn audit(State(audit): State<LogAudit>, mut request: Request, n
             audit.record_credential(what, text);
         }
     }
-    let asked = format!("{} {}", request.method(), request.uri().path());
+    let requested = format!("{} {}", request.method(), request.uri().path());
     // The body is forwarded frame by frame. The function must limit a body that never ends.
     let read = Arc::new(Mutex::new(Vec::new()));
     let request = request.map(|body| {
@@ -213,7 +213,7 @@ pub(crate) async fn audit(State(audit): State<LogAudit>, mut request: Request, n
         }))
     });
     let (parts, body) = next.run(request).await.into_parts();
-    audit.record_body(&asked, &read.lock().unwrap_or_else(PoisonError::into_inner));
+    audit.record_body(&requested, &read.lock().unwrap_or_else(PoisonError::into_inner));
     // The response's body is in memory, so reading it can't fail.
     let body = body.collect().await.map_or_else(|_| Bytes::new(), Collected::to_bytes);
     audit.record_response(&parts.headers, &body);

@@ -222,10 +222,10 @@ impl<'a> Caller<'a> {
             .body(Body::from(body.to_string()))
             .map_err(|error| refused(error.to_string()))?;
         let here = SocketAddr::from(([127, 0, 0, 1], 0));
-        let answer = gateway::invoke(self.function.clone(), here, request).await;
-        let status = answer.status();
-        let answer = answer.into_body().collect().await;
-        let bytes = answer.map_err(|error| refused(error.to_string()))?.to_bytes();
+        let response = gateway::invoke(self.function.clone(), here, request).await;
+        let status = response.status();
+        let response = response.into_body().collect().await;
+        let bytes = response.map_err(|error| refused(error.to_string()))?.to_bytes();
         if !status.is_success() {
             return Err(refused(format!("{status} {}", String::from_utf8_lossy(&bytes))));
         }
@@ -263,7 +263,7 @@ pub(crate) async fn agent(owner: &Caller<'_>, providers: &Providers) -> Result<D
         seeding: SEEDING.to_owned(),
         detail: format!("the answer has no {what}"),
     };
-    let text = |answer: &Value, name: &str| answer.get(name).and_then(Value::as_str).map(str::to_owned);
+    let text = |response: &Value, name: &str| response.get(name).and_then(Value::as_str).map(str::to_owned);
     let made = owner
         .send(SEEDING, "POST", "/agents", &json!({"name": "Demo agent"}))
         .await?;

@@ -127,8 +127,8 @@ where
                 let (sqs, work) = (sqs.clone(), tokio::time::timeout(TIMEOUT, call(batch.clone())));
                 // Runs in a separate task, as each call in Lambda runs in a separate execution environment.
                 tokio::spawn(async move {
-                    let answer = work.await.ok().flatten();
-                    sqs.delete_done(queue, &batch, answer.as_ref());
+                    let response = work.await.ok().flatten();
+                    sqs.delete_done(queue, &batch, response.as_ref());
                 });
             }
             tokio::time::sleep(PACE).await;

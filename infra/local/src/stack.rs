@@ -575,22 +575,22 @@ async fn with_payee_verification(
 
 /// Verifies the catalog's payees after each update, for stacks that publish no events.
 async fn verify_payees_after(State(events): State<Events>, request: Request, next: Next) -> Response {
-    let edits = !request.method().is_safe();
-    let answer = next.run(request).await;
-    if edits && answer.status().is_success() {
+    let updates = !request.method().is_safe();
+    let response = next.run(request).await;
+    if updates && response.status().is_success() {
         let by_rule = json!({"attest_catalog": "by_rule"});
         if let Err(error) = events.handle_event(&by_rule, CALL).await {
             tracing::warn!(%error, "payees.not_attested");
         }
     }
-    answer
+    response
 }
 
 /// Returns the response of a function that another function invokes.
 async fn invoke_internal(routers: Routers, event: String) -> String {
     let event = RawValue::from_string(event).unwrap_or_default();
-    let answer = handle_gateway_or_direct_event(routers, LambdaEvent::new(event, Context::default())).await;
-    answer.get().to_owned()
+    let response = handle_gateway_or_direct_event(routers, LambdaEvent::new(event, Context::default())).await;
+    response.get().to_owned()
 }
 
 /// The name of the event bus.

@@ -89,17 +89,17 @@ impl Chain {
         let mut traced: Vec<(usize, Authorization)> = both()
             .enumerate()
             .filter(|(_, (_, used))| **used == Some(true))
-            .map(|(place, (authorization, _))| (place, *authorization))
+            .map(|(index, (authorization, _))| (index, *authorization))
             .collect();
         // Authorizations of about the same time are searched together, so that an old authorization does not lengthen
         // the search for the others.
         traced.sort_by_key(|(_, authorization)| authorization.authorized_at);
-        let are_near = |(_, one): &(usize, Authorization), (_, next): &(usize, Authorization)| {
-            next.authorized_at.since(one.authorized_at) < CLOCKS_APART
+        let are_near = |(_, item): &(usize, Authorization), (_, next): &(usize, Authorization)| {
+            next.authorized_at.since(item.authorized_at) < CLOCKS_APART
         };
         let near = traced.chunk_by(are_near);
         let mut chunks: Vec<&[(usize, Authorization)]> = near.flat_map(|near| near.chunks(IN_ONE_CALL)).collect();
-        chunks.sort_by_key(|chunk| chunk.iter().map(|(place, _)| *place).min());
+        chunks.sort_by_key(|chunk| chunk.iter().map(|(index, _)| *index).min());
         let mut states = HashMap::new();
         for chunk in chunks {
             let wanted: Vec<Authorization> = chunk.iter().map(|(_, authorization)| *authorization).collect();
@@ -345,7 +345,7 @@ impl<'a> Trace<'a> {
         used.sort_by_key(|(_, found)| found.block);
         // Halves of a rejected range go to the end of the queue, so that ranges that need no splitting come first.
         let mut parts = VecDeque::from([used.as_slice()]);
-        let (mut asked, mut refused) = (false, 0_usize);
+        let (mut request, mut refused) = (false, 0_usize);
         let mut by_receipt = Vec::new();
         while let Some(part) = parts.pop_front() {
             // The range has more blocks than the node searches in one call, so it is split without a call. This does
@@ -357,14 +357,14 @@ impl<'a> Trace<'a> {
             }
             // A use is evidence only together with its transfers. If time runs out before the transfers are read, the
             // state stays unknown.
-            if asked && Instant::now() > self.until {
+            if request && Instant::now() > self.until {
                 return;
             }
             if refused >= MAX_REFUSED {
                 by_receipt.extend_from_slice(part);
                 continue;
             }
-            asked = true;
+            request = true;
             match self.read_transfers_in_block_range(part).await {
                 Ok(transfers) => store_states(part, &transfers, states),
                 Err(error) => {

@@ -128,8 +128,8 @@ impl Chain {
 
     /// Reads the time and hash of a block; `None` if the node does not have the block.
     pub async fn read_header(&self, number: u64) -> Result<Option<FinalBlock>, ChainError> {
-        let asked = json!([format!("{number:#x}"), false]);
-        let Some(header) = self.rpc.call::<Option<WireHeader>>(METHOD, asked).await? else {
+        let request = json!([format!("{number:#x}"), false]);
+        let Some(header) = self.rpc.call::<Option<WireHeader>>(METHOD, request).await? else {
             return Ok(None);
         };
         let malformed = |what| ChainError::Malformed { method: METHOD, what };

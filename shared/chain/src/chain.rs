@@ -143,8 +143,8 @@ impl Chain {
         const METHOD: &str = "eth_call";
         let data = Bytes::from(balanceOfCall { account: wallet }.abi_encode());
         let call = json!([{"to": self.network.token().address, "data": data}, "latest"]);
-        let answer: Bytes = self.rpc.call(METHOD, call).await?;
-        parse_balance_word(&answer).ok_or(ChainError::Malformed {
+        let response: Bytes = self.rpc.call(METHOD, call).await?;
+        parse_balance_word(&response).ok_or(ChainError::Malformed {
             method: METHOD,
             what: "something that is not a balance",
         })
@@ -221,8 +221,8 @@ impl Chain {
     /// chain.
     async fn find_transaction_block(&self, tx_hash: TxHash) -> Result<Option<BlockId>, ChainError> {
         const METHOD: &str = "eth_getTransactionByHash";
-        let asked = json!([tx_hash.to_b256()]);
-        let Some(transaction) = self.rpc.call::<Option<WireTransaction>>(METHOD, asked).await? else {
+        let request = json!([tx_hash.to_b256()]);
+        let Some(transaction) = self.rpc.call::<Option<WireTransaction>>(METHOD, request).await? else {
             return Ok(None);
         };
         transaction

@@ -66,7 +66,7 @@ impl HttpNode {
 
     async fn post_request(&self, method: &'static str, request: &Value) -> Result<Vec<u8>, ChainError> {
         match timeout(self.timeout, self.post_with_retry(method, request)).await {
-            Ok(answer) => answer,
+            Ok(response) => response,
             Err(late) => Err(unreachable_error(method, late)),
         }
     }
@@ -82,7 +82,7 @@ impl HttpNode {
         let mut first = pin!(self.post_once(method, pooled));
         let failure = match timeout(self.timeout.checked_div(2).unwrap_or_default(), &mut first).await {
             Ok(Err(ChainError::Unreachable { source, .. })) => Some(source),
-            Ok(answer) => return answer,
+            Ok(response) => return response,
             Err(_late) => None,
         };
         // Removes the connection from the pool. With HTTP/2, all calls share one connection, which the operating system
@@ -94,7 +94,7 @@ impl HttpNode {
         let second = pin!(self.post_once(method, self.build_request(request, Connection::Own)?));
         match failure {
             Some(_) => second.await,
-            None => select_ok([first, second]).await.map(|(answer, _slower)| answer),
+            None => select_ok([first, second]).await.map(|(response, _slower)| response),
         }
     }
 
@@ -163,8 +163,8 @@ pub(crate) fn parse_node_urls(network: Network, text: &str) -> Result<(&str, Opt
             Err(ChainError::Address)
         }
     };
-    let (one, other) = (safe(first)?, second.map(safe).transpose()?);
-    if other.is_some_and(|other| other == one) {
+    let (item, other) = (safe(first)?, second.map(safe).transpose()?);
+    if other.is_some_and(|other| other == item) {
         return Err(ChainError::Address);
     }
     Ok((first, second))
@@ -200,8 +200,8 @@ fn basic_auth_header(url: &Url) -> Result<Option<String>, ChainError> {
 /// Decompresses a gzip body. The size limit applies to the decompressed body.
 fn decompress(method: &'static str, packed: &[u8]) -> Result<Vec<u8>, ChainError> {
     let mut body = Vec::new();
-    let most = u64::try_from(MAX_ANSWER_BYTES).unwrap_or(u64::MAX);
-    let mut start = MultiGzDecoder::new(packed).take(most.saturating_add(1));
+    let max = u64::try_from(MAX_ANSWER_BYTES).unwrap_or(u64::MAX);
+    let mut start = MultiGzDecoder::new(packed).take(max.saturating_add(1));
     start
         .read_to_end(&mut body)
         .map_err(|error| unreachable_error(method, error))?;

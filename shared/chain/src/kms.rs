@@ -78,7 +78,7 @@ impl KmsKeys {
                 .operation_timeout(CREATING)
                 .build(),
         );
-        let asked = self
+        let request = self
             .kms_client()
             .create_key()
             .key_spec(KeySpec::EccSecgP256K1)
@@ -87,7 +87,7 @@ impl KmsKeys {
             .set_tags(tags.ok())
             .bypass_policy_lockout_safety_check(policy.is_some())
             .set_policy(policy.map(str::to_owned));
-        let made = asked.customize().config_override(once).send().await;
+        let made = request.customize().config_override(once).send().await;
         let made = made.map_err(|error| kms_error(&error, CreateKeyError::is_limit_exceeded_exception))?;
         let id = made.key_metadata().map(aws_sdk_kms::types::KeyMetadata::key_id);
         id.and_then(KmsKeyId::parse).ok_or(KmsError::Answer("no key's id"))
@@ -96,18 +96,18 @@ impl KmsKeys {
     /// Reads a new key's public key.
     pub async fn read_public_key(&self, key: KmsKeyId) -> Result<PublicKey, KmsError> {
         let ask = || self.kms_client().get_public_key().key_id(key.to_string()).send();
-        let answer = retry_for_new_key(ask).await?;
-        let is_ours = answer.key_spec() == Some(&KeySpec::EccSecgP256K1);
-        let der = answer.public_key().map(Blob::as_ref).filter(|_| is_ours);
+        let response = retry_for_new_key(ask).await?;
+        let is_ours = response.key_spec() == Some(&KeySpec::EccSecgP256K1);
+        let der = response.public_key().map(Blob::as_ref).filter(|_| is_ours);
         der.and_then(parse_public_key)
             .ok_or(KmsError::Answer("no key of secp256k1"))
     }
 
     /// Signs a digest with this key. The signature consists of r, s, and v (27 or 28), and recovers to `address`.
     pub(crate) async fn sign(&self, key: KmsKeyId, address: Address, digest: B256) -> Result<[u8; 65], KmsError> {
-        let answer = self.sign_request(key, digest).send().await;
-        let answer = answer.map_err(|error| kms_error(&error, KmsSignError::is_key_unavailable_exception))?;
-        parse_signature(&answer, address, digest)
+        let response = self.sign_request(key, digest).send().await;
+        let response = response.map_err(|error| kms_error(&error, KmsSignError::is_key_unavailable_exception))?;
+        parse_signature(&response, address, digest)
     }
 
     /// Signs like [`Self::sign`], but with a new key, which may not be usable yet.
@@ -117,8 +117,8 @@ impl KmsKeys {
         address: Address,
         digest: B256,
     ) -> Result<[u8; 65], KmsError> {
-        let answer = retry_for_new_key(|| self.sign_request(key, digest).send()).await?;
-        parse_signature(&answer, address, digest)
+        let response = retry_for_new_key(|| self.sign_request(key, digest).send()).await?;
+        parse_signature(&response, address, digest)
     }
 
     fn sign_request(&self, key: KmsKeyId, digest: B256) -> SignFluentBuilder {
@@ -163,7 +163,7 @@ where
     let mut waits = NEW_KEY_WAITS.into_iter();
     loop {
         match (request().await, waits.next()) {
-            (Ok(answer), _) => return Ok(answer),
+            (Ok(response), _) => return Ok(response),
             (Err(SdkError::ServiceError(context)), Some(wait)) if is_not_ready(context.err()) => {
                 tokio::time::sleep(wait).await;
             }
@@ -195,7 +195,7 @@ where
         "LimitExceededException",
         "ThrottlingException",
     ];
-    let words = Causes(error).to_string();
+    let message = Causes(error).to_string();
     let may_pass = match error {
         SdkError::ServiceError(context) => {
             passes(context.err())
@@ -205,9 +205,9 @@ where
         _ => true,
     };
     if may_pass {
-        KmsError::Unavailable(words)
+        KmsError::Unavailable(message)
     } else {
-        KmsError::Refused(words)
+        KmsError::Refused(message)
     }
 }
 

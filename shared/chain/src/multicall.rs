@@ -76,11 +76,11 @@ impl Chain {
                     continue;
                 }
                 made = made.saturating_add(1);
-                let answer = match part {
+                let response = match part {
                     [_] => Ok(None),
                     _ => self.call_aggregated(part, parse, block).await,
                 };
-                match answer {
+                match response {
                     Ok(Some(answered)) => answers.extend(answered),
                     Ok(None) => answers.extend(self.call_each_alone(part, parse, block, deadline).await),
                     Err(error) if part.len() > 1 && made < MAX_CALLS && error.may_succeed_in_parts() => {
@@ -107,12 +107,12 @@ impl Chain {
                 answers.extend(some.iter().map(|_| None));
                 continue;
             }
-            let mut asked = Vec::with_capacity(some.len());
+            let mut request = Vec::with_capacity(some.len());
             for call in some {
-                asked.push(self.call_at(call.target, call.callData.clone(), block));
+                request.push(self.call_at(call.target, call.callData.clone(), block));
             }
-            let answered = join_all(asked).await.into_iter();
-            answers.extend(answered.map(|answer| parse(&answer.ok()?)));
+            let answered = join_all(request).await.into_iter();
+            answers.extend(answered.map(|response| parse(&response.ok()?)));
         }
         answers
     }
@@ -125,12 +125,12 @@ impl Chain {
         block: &FinalBlock,
     ) -> Result<Option<Vec<Option<T>>>, ChainError> {
         let all = aggregate3Call { calls: calls.to_vec() };
-        let answer = self.call_at(MULTICALL, all.abi_encode().into(), block).await?;
+        let response = self.call_at(MULTICALL, all.abi_encode().into(), block).await?;
         // An address without code returns zero bytes.
-        if answer.is_empty() {
+        if response.is_empty() {
             return Ok(None);
         }
-        let results = aggregate3Call::abi_decode_returns(&answer)
+        let results = aggregate3Call::abi_decode_returns(&response)
             .map_err(|_| malformed_response_error("no results of a multicall"))?;
         if results.len() != calls.len() {
             return Err(malformed_response_error("another number of results than of calls"));

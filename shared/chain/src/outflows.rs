@@ -167,7 +167,7 @@ impl Chain {
             .map(|found| (found.tx_hash, found.block, found.log))
             .filter(|(_, block, _)| block.number <= last)
             .collect();
-        unsearched.retain(|one: &UnsearchedBlocks| one.first <= last);
+        unsearched.retain(|item: &UnsearchedBlocks| item.first <= last);
         let outflows = find_outflows(&logs);
         Ok(Some(FoundOutflows {
             outflows,
@@ -212,12 +212,12 @@ impl Chain {
         remaining: &mut usize,
         deadline: Instant,
     ) -> Result<Option<FoundLogs>, ChainError> {
-        let places = found_logs.0.iter().map(|found| (found.block, found.tx_hash));
-        let places: Vec<(BlockId, TxHash)> = places.collect::<BTreeSet<_>>().into_iter().take(*remaining).collect();
-        *remaining = remaining.saturating_sub(places.len());
+        let cursors = found_logs.0.iter().map(|found| (found.block, found.tx_hash));
+        let cursors: Vec<(BlockId, TxHash)> = cursors.collect::<BTreeSet<_>>().into_iter().take(*remaining).collect();
+        *remaining = remaining.saturating_sub(cursors.len());
         let filter = self.log_filter(part, ALL);
         let mut logs = FoundLogs::default();
-        for some in places.chunks(AT_ONCE) {
+        for some in cursors.chunks(AT_ONCE) {
             if Instant::now() > deadline {
                 return Ok(None);
             }

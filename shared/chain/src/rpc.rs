@@ -102,9 +102,9 @@ impl Rpc {
     where
         F: Future<Output = Result<T, ChainError>>,
     {
-        let (one, other) = self.endpoint_order();
-        match fail_over(work(Arc::clone(one)).await, other) {
-            Ok(answer) => answer,
+        let (item, other) = self.endpoint_order();
+        match fail_over(work(Arc::clone(item)).await, other) {
+            Ok(response) => response,
             Err((failure, other)) => self.fallback_response(other, work(Arc::clone(other)).await, failure),
         }
     }
@@ -120,7 +120,7 @@ impl Rpc {
     fn endpoint_order(&self) -> (&Arc<Endpoint>, Option<&Arc<Endpoint>>) {
         match &self.second {
             None => (&self.first, None),
-            Some(second) if self.backoff_until().is_some_and(|until| Instant::now() < until) => {
+            Some(second) if self.backoff_until().is_some_and(|deadline| Instant::now() < deadline) => {
                 (second, Some(&self.first))
             }
             Some(second) => (&self.first, Some(second)),
@@ -135,14 +135,14 @@ impl Rpc {
         failure: ChainError,
     ) -> Result<T, ChainError> {
         match result {
-            Ok(answer) => {
+            Ok(response) => {
                 if matches!(failure, ChainError::Unreachable { .. } | ChainError::Status { .. }) {
                     self.set_backoff(other.name == SECOND);
                 }
-                Ok(answer)
+                Ok(response)
             }
             // The error code may tell the caller how to change the request.
-            Err(refusal @ ChainError::Refused { .. }) => Err(refusal),
+            Err(rejection @ ChainError::Refused { .. }) => Err(rejection),
             Err(_) => Err(failure),
         }
     }
@@ -152,8 +152,8 @@ impl Rpc {
     }
 
     fn set_backoff(&self, rests: bool) {
-        let until = if rests { Instant::now().checked_add(REST) } else { None };
-        *self.rest.lock().unwrap_or_else(PoisonError::into_inner) = until;
+        let deadline = if rests { Instant::now().checked_add(REST) } else { None };
+        *self.rest.lock().unwrap_or_else(PoisonError::into_inner) = deadline;
     }
 }
 
@@ -166,7 +166,7 @@ fn fail_over<T>(
 ) -> Result<Result<T, ChainError>, (ChainError, &Arc<Endpoint>)> {
     match (result, other) {
         (Err(failure), Some(other)) if !matches!(failure, ChainError::WrongChain { .. }) => Err((failure, other)),
-        (answer, _) => Ok(answer),
+        (response, _) => Ok(response),
     }
 }
 
@@ -246,17 +246,17 @@ impl Endpoint {
 
     /// Sends one request. Fails unless the endpoint serves the configured chain.
     async fn call_checked<T: DeserializeOwned>(&self, method: &'static str, request: &Value) -> Result<T, ChainError> {
-        let (right, answer) = tokio::join!(self.ensure_checked(), self.call(method, request));
-        right.and(answer)
+        let (right, response) = tokio::join!(self.ensure_checked(), self.call(method, request));
+        right.and(response)
     }
 
     /// Sends one request. The caller must verify the chain id first.
     async fn call<T: DeserializeOwned>(&self, method: &'static str, request: &Value) -> Result<T, ChainError> {
-        let answer = self.send_and_parse(method, request).await;
-        if let Err(error) = &answer {
+        let response = self.send_and_parse(method, request).await;
+        if let Err(error) = &response {
             self.log_failure(error);
         }
-        answer
+        response
     }
 
     async fn send_and_parse<T: DeserializeOwned>(
@@ -458,7 +458,7 @@ pub(crate) mod tests {
 
     async fn asked(rpc: &Rpc) -> String {
         match rpc.call::<Value>("eth_blockNumber", json!([])).await {
-            Ok(answer) => answer.to_string(),
+            Ok(response) => response.to_string(),
             Err(error) => error.to_string(),
         }
     }
@@ -470,9 +470,9 @@ pub(crate) mod tests {
     /// The second endpoint's chain id is verified first.
     #[tokio::test]
     async fn the_second_endpoint_takes_over_after_a_failure() {
-        let one = Reply::Result(json!(1));
+        let item = Reply::Result(json!(1));
         let rows = [
-            (one.clone(), "1", [0, 0]),
+            (item.clone(), "1", [0, 0]),
             (Reply::HangUp, "2", [1, 1]),
             (Reply::Silence, "2", [1, 1]),
             (Reply::Status(429), "2", [1, 1]),
@@ -480,9 +480,9 @@ pub(crate) mod tests {
             (Reply::Refused(-32_005), "2", [1, 1]),
             (Reply::Body("<html>".to_owned()), "2", [1, 1]),
         ];
-        for (reply, answer, asked_second) in rows {
+        for (reply, response, asked_second) in rows {
             let (first, second) = (node(reply.clone()).await, node(Reply::Result(json!(2))).await);
-            assert_eq!(asked(&over(&first, &second)).await, answer, "{reply:?}");
+            assert_eq!(asked(&over(&first, &second)).await, response, "{reply:?}");
             assert_eq!(counts(&second), asked_second, "{reply:?}");
         }
         // The first endpoint never responds, not even to the call for the chain id.
@@ -537,12 +537,12 @@ pub(crate) mod tests {
                 self.calls.fetch_add(1, Relaxed);
                 json!(self.answer)
             };
-            let answer = if self.is_on.load(Relaxed) {
+            let response = if self.is_on.load(Relaxed) {
                 Ok(json!({"id": 1, "result": result}).to_string().into_bytes())
             } else {
                 Err(ChainError::Status { method, status: 503 })
             };
-            Box::pin(async { answer })
+            Box::pin(async { response })
         }
     }
 
@@ -552,9 +552,9 @@ pub(crate) mod tests {
         let (first, second) = (Switched::new(1), Switched::new(2));
         let rpc = Rpc::with_second(CHAIN, first.clone(), second.clone());
         // Makes three calls, and returns how often each endpoint was called.
-        let thrice = async |answer: &str| {
+        let thrice = async |response: &str| {
             for _ in 0..3 {
-                assert_eq!(asked(&rpc).await, answer);
+                assert_eq!(asked(&rpc).await, response);
             }
             (first.take_calls(), second.take_calls())
         };
@@ -598,10 +598,13 @@ pub(crate) mod tests {
         let rpc = over(&first, &second);
         for _ in 0..2 {
             let each: Vec<Rpc> = rpc.clients_per_endpoint().collect();
-            let [one, other] = &each[..] else {
+            let [item, other] = &each[..] else {
                 panic!("{}", each.len())
             };
-            assert_eq!((asked(one).await, asked(other).await), ("1".to_owned(), "2".to_owned()));
+            assert_eq!(
+                (asked(item).await, asked(other).await),
+                ("1".to_owned(), "2".to_owned())
+            );
         }
         assert_eq!((counts(&first), counts(&second)), ([1, 2], [1, 2]));
     }
@@ -612,7 +615,7 @@ pub(crate) mod tests {
         for (node, answers) in [(&down, 0), (&right, 3)] {
             let rpc = over(node, node).clients_per_endpoint().next().unwrap();
             let (a, b, c) = tokio::join!(asked(&rpc), asked(&rpc), asked(&rpc));
-            assert_eq!([a, b, c].iter().filter(|answer| *answer == "1").count(), answers);
+            assert_eq!([a, b, c].iter().filter(|response| *response == "1").count(), answers);
             assert_eq!(counts(node), [1, 3]);
         }
     }

@@ -41,8 +41,8 @@ impl Chain {
     pub(crate) async fn read_ancestor_hashes(&self, ancestors: &[Ancestor], at: Value) -> Result<View, ChainError> {
         let malformed = |what| ChainError::Malformed { method: METHOD, what };
         let code = ancestor_hash_code(ancestors).ok_or_else(|| malformed("too many blocks: none was asked for"))?;
-        let answer: Bytes = self.rpc.call(METHOD, json!([{"data": code}, at])).await?;
-        let (words, rest) = answer.as_chunks::<32>();
+        let response: Bytes = self.rpc.call(METHOD, json!([{"data": code}, at])).await?;
+        let (words, rest) = response.as_chunks::<32>();
         let [number, hashes @ ..] = words else {
             return Err(malformed("no number of a block"));
         };

@@ -184,8 +184,12 @@ impl Error {
 
     /// Creates the error for a missing field that only some requests need.
     pub fn field_required(field: &'static str) -> Self {
-        let problems = Vec::new();
-        ErrorKind::FieldRequired { field, problems }.into()
+        let errors = Vec::new();
+        ErrorKind::FieldRequired {
+            field,
+            problems: errors,
+        }
+        .into()
     }
 
     /// Creates the error for an unreadable chain. `source` is the reason for the log.
@@ -266,8 +270,8 @@ impl ErrorKind {
             Self::RecentSignInRequired { .. } => "recent_sign_in_required".to_owned(),
             Self::SecondOperatorRequired => "second_operator_required".to_owned(),
             Self::CrossSiteRequest => "cross_site_request".to_owned(),
-            Self::Refused(refusal) => refusal.reason.slug().to_owned(),
-            Self::UnpaidRefused(refusal) => refusal.reason.slug().to_owned(),
+            Self::Refused(rejection) => rejection.reason.slug().to_owned(),
+            Self::UnpaidRefused(rejection) => rejection.reason.slug().to_owned(),
             Self::ServiceNotFound => "service_not_found".to_owned(),
             Self::NotFound => "not_found".to_owned(),
             Self::IdempotencyKeyReused { .. } => "idempotency_key_reused_for_different_request".to_owned(),

@@ -165,15 +165,15 @@ struct GatheredChange {
 
 impl GatheredChanges {
     fn add_batch(&mut self, state: &State, position: PendingPosition, batch: ReadBatch) {
-        for fact in batch.facts {
+        for change in batch.facts {
             let known = self.shards.get(&batch.shard);
-            let is_known = known.is_some_and(|known| *known >= fact.sequence);
-            if !is_known && !state.is_stated(&batch.shard, &fact.sequence) {
-                self.shards.insert(batch.shard.clone(), fact.sequence.clone());
+            let is_known = known.is_some_and(|known| *known >= change.sequence);
+            if !is_known && !state.is_stated(&batch.shard, &change.sequence) {
+                self.shards.insert(batch.shard.clone(), change.sequence.clone());
                 self.facts.push(GatheredChange {
                     shard: batch.shard.clone(),
                     place: self.places.len(),
-                    fact,
+                    fact: change,
                 });
             }
         }
@@ -184,33 +184,41 @@ impl GatheredChanges {
     /// Interleaves the changes of different agents. The order of each agent's changes is kept.
     fn interleave_agents(&mut self) {
         let mut turns: BTreeMap<AgentId, usize> = BTreeMap::new();
-        let facts = std::mem::take(&mut self.facts).into_iter().map(|gathered| {
+        let changes = std::mem::take(&mut self.facts).into_iter().map(|gathered| {
             let turn = turns.entry(gathered.fact.agent).or_default();
             *turn = turn.saturating_add(1);
             (*turn, gathered)
         });
-        let mut facts: Vec<_> = facts.collect();
-        facts.sort_by_key(|(turn, _)| *turn);
-        self.facts = facts.into_iter().map(|(_, gathered)| gathered).collect();
+        let mut changes: Vec<_> = changes.collect();
+        changes.sort_by_key(|(turn, _)| *turn);
+        self.facts = changes.into_iter().map(|(_, gathered)| gathered).collect();
     }
 
     /// Records in the state that statements about the first `count` changes are signed. The other changes and their
     /// batches stay for the next run.
     fn record_stated(&mut self, state: &mut State, count: usize, now: Timestamp) {
         self.has_more |= count < self.facts.len();
-        let mut facts: Vec<_> = self.facts.iter().enumerate().collect();
-        facts.sort_by_key(|(_, gathered)| (&gathered.shard, &gathered.fact.sequence));
+        let mut changes: Vec<_> = self.facts.iter().enumerate().collect();
+        changes.sort_by_key(|(_, gathered)| (&gathered.shard, &gathered.fact.sequence));
         let (mut open_shards, mut open_places) = (BTreeSet::new(), BTreeSet::new());
-        for (position, GatheredChange { shard, place, fact }) in facts {
+        for (
+            position,
+            GatheredChange {
+                shard,
+                place,
+                fact: change,
+            },
+        ) in changes
+        {
             if position >= count {
                 open_shards.insert(shard);
                 open_places.insert(*place);
             } else {
-                state.record_stated(shard, &fact.sequence, open_shards.contains(shard), now);
+                state.record_stated(shard, &change.sequence, open_shards.contains(shard), now);
             }
         }
-        let places = std::mem::take(&mut self.places).into_iter().enumerate();
-        let done = places.filter(|(place, _)| !open_places.contains(place));
+        let cursors = std::mem::take(&mut self.places).into_iter().enumerate();
+        let done = cursors.filter(|(place, _)| !open_places.contains(place));
         self.places = done.map(|(_, place)| place).collect();
     }
 }
@@ -284,8 +292,8 @@ impl Log {
         let (again, waiting) = split_for_retry(state.changes_to_retry(), now);
         gathered.interleave_agents();
         let pending = gathered.facts.iter().map(|gathered| &gathered.fact);
-        let facts: Vec<&PendingChange> = again.iter().chain(pending.take(MAX_FACTS)).collect();
-        let outcomes = self.sign_changes(&facts, &mut signed, stating).await?;
+        let changes: Vec<&PendingChange> = again.iter().chain(pending.take(MAX_FACTS)).collect();
+        let outcomes = self.sign_changes(&changes, &mut signed, stating).await?;
         if gathered.facts.len() >= OUTAGE && outcomes.iter().all(|outcome| matches!(outcome, Outcome::Later(_))) {
             return Err(Error::temporarily_unavailable(
                 PUBLISHING,
@@ -294,7 +302,7 @@ impl Log {
         }
         let (mut entries, mut later) = (Vec::new(), waiting.clone());
         let count = outcomes.len();
-        for (fact, outcome) in facts.into_iter().zip(outcomes) {
+        for (change, outcome) in changes.into_iter().zip(outcomes) {
             let reason = match outcome {
                 Outcome::Stated(SignedStatement { statement, .. }) if !fits_in_entry(&statement) => {
                     "its statement is longer than an entry of the log".to_owned()
@@ -305,15 +313,16 @@ impl Log {
                     continue;
                 }
                 Outcome::Nothing => continue,
-                Outcome::Later(_) if now.since(fact.changed_at) < TRIED_FOR && later.len() < MAX_LATER => {
-                    later.push(fact.clone());
+                Outcome::Later(_) if now.since(change.changed_at) < TRIED_FOR && later.len() < MAX_LATER => {
+                    later.push(change.clone());
                     continue;
                 }
                 Outcome::Later(error) => Causes(&error).to_string(),
                 Outcome::SetAside(reason) => reason,
             };
-            let key = format!("{ASIDE}{}/{}", fact.agent, fact.sequence);
-            let stored = serde_json::to_value(fact.to_stored()).map_err(|error| Error::internal(PUBLISHING, error))?;
+            let key = format!("{ASIDE}{}/{}", change.agent, change.sequence);
+            let stored =
+                serde_json::to_value(change.to_stored()).map_err(|error| Error::internal(PUBLISHING, error))?;
             self.quarantine(&key, &stored, &reason, now, stating).await?;
         }
         // Changes that are retried come first.
@@ -359,19 +368,19 @@ impl Log {
         stating: &impl Stating,
     ) -> Result<Vec<Outcome>> {
         let mut seen = HashSet::new();
-        let stated = changes.iter().map(|fact| {
-            let is_repeated = !seen.insert(&fact.fact);
-            let ahead = signed.take_statement(fact);
+        let stated = changes.iter().map(|change| {
+            let is_repeated = !seen.insert(&change.fact);
+            let ahead = signed.take_statement(change);
             async move {
                 if is_repeated {
                     return Ok(Outcome::Nothing);
                 }
                 if let Some(statement) = ahead
-                    && let Some(stated) = stating.accept_early_statement(fact, statement).await
+                    && let Some(stated) = stating.accept_early_statement(change, statement).await
                 {
                     return Ok(Outcome::Stated(stated));
                 }
-                stating.sign_change(fact).await
+                stating.sign_change(change).await
             }
         });
         let stated: Vec<_> = stated.collect();
@@ -399,25 +408,25 @@ impl Log {
             .map(|shard| PendingBatch::list_batches(&self.objects, shard, share))
             .collect();
         let listed: Vec<Vec<PendingPosition>> = stream::iter(listed).buffered(AT_ONCE).try_collect().await?;
-        gathered.has_more = listed.iter().any(|places| places.len() >= usize::from(share));
+        gathered.has_more = listed.iter().any(|cursors| cursors.len() >= usize::from(share));
         // The batches of different shards are interleaved, so that each shard gets the same share of the run.
-        let mut places: Vec<(usize, PendingPosition)> = listed
+        let mut cursors: Vec<(usize, PendingPosition)> = listed
             .into_iter()
-            .flat_map(|places| places.into_iter().enumerate())
+            .flat_map(|cursors| cursors.into_iter().enumerate())
             .collect();
-        places.sort_by_key(|(turn, _)| *turn);
-        let read = places.into_iter().map(|(_, place)| async move {
-            let batch = PendingBatch::read_batch(&self.objects, &place).await?;
-            Ok::<_, Error>((place, batch))
+        cursors.sort_by_key(|(turn, _)| *turn);
+        let read = cursors.into_iter().map(|(_, cursor)| async move {
+            let batch = PendingBatch::read_batch(&self.objects, &cursor).await?;
+            Ok::<_, Error>((cursor, batch))
         });
         let mut read = pin!(stream::iter(read).buffered(AT_ONCE));
-        while let Some((place, batch)) = read.try_next().await? {
+        while let Some((cursor, batch)) = read.try_next().await? {
             if gathered.facts.len() >= MAX_READ {
                 gathered.has_more = true;
                 break;
             }
             if let Some(batch) = batch {
-                gathered.add_batch(state, place, batch);
+                gathered.add_batch(state, cursor, batch);
             }
         }
         Ok(gathered)
@@ -432,8 +441,8 @@ impl Log {
         now: Timestamp,
         stating: &impl Stating,
     ) -> Result<()> {
-        let aside = json!({"fact": change, "reason": reason, "at": now.to_string()});
-        self.objects.put(key, aside.to_string().as_bytes()).await?;
+        let row = json!({"fact": change, "reason": reason, "at": now.to_string()});
+        self.objects.put(key, row.to_string().as_bytes()).await?;
         stating.report_quarantined(key, reason);
         Ok(())
     }
@@ -474,7 +483,7 @@ impl Log {
     /// the full tiles and bundles (c2sp.org/tlog-tiles). If a run stops before this step, the partial objects remain
     /// and do no harm.
     async fn delete_partial_tiles(&self, before: u64, result: &AppendResult) -> Result<()> {
-        let written = |path: &TilePath| result.tiles.iter().chain(&result.bundles).any(|(one, _)| one == path);
+        let written = |path: &TilePath| result.tiles.iter().chain(&result.bundles).any(|(item, _)| item == path);
         let full = Edge::object_paths(before)
             .into_iter()
             .map(TilePath::to_full)

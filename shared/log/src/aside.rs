@@ -23,12 +23,16 @@ const AGAIN: &str = "again";
 /// Returns the time of the oldest pending change; `None` if no change is pending.
 pub async fn read_oldest_pending(objects: &ObjectStore) -> Result<Option<Timestamp>> {
     let (state, _) = State::read_state(objects).await?;
-    let mut times: Vec<Timestamp> = state.changes_to_retry().iter().map(|fact| fact.changed_at).collect();
+    let mut times: Vec<Timestamp> = state
+        .changes_to_retry()
+        .iter()
+        .map(|change| change.changed_at)
+        .collect();
     for shard in PendingBatch::list_shards(objects).await? {
-        for place in PendingBatch::list_batches(objects, &shard, 1).await? {
-            let batch = PendingBatch::read_batch(objects, &place).await?;
-            let facts = batch.into_iter().flat_map(|batch| batch.facts);
-            times.extend(facts.map(|fact| fact.changed_at));
+        for cursor in PendingBatch::list_batches(objects, &shard, 1).await? {
+            let batch = PendingBatch::read_batch(objects, &cursor).await?;
+            let changes = batch.into_iter().flat_map(|batch| batch.facts);
+            times.extend(changes.map(|change| change.changed_at));
         }
     }
     Ok(times.into_iter().min())
@@ -38,22 +42,22 @@ pub async fn read_oldest_pending(objects: &ObjectStore) -> Result<Option<Timesta
 /// Returns the number of these changes.
 pub async fn requeue_quarantined(objects: &ObjectStore, now: Timestamp) -> Result<usize> {
     const READING: &str = "reading what was set aside";
-    let (mut facts, mut keys) = (Vec::new(), Vec::new());
+    let (mut changes, mut keys) = (Vec::new(), Vec::new());
     for key in objects.list(ASIDE, None, 1_000).await? {
         let Some(object) = objects.get(&key).await? else {
             continue;
         };
-        let aside: Option<Aside> = serde_json::from_slice(&object.bytes).ok();
-        if let Some(mut fact) = aside.and_then(|aside| PendingChange::from_stored(&aside.fact)) {
+        let row: Option<Aside> = serde_json::from_slice(&object.bytes).ok();
+        if let Some(mut change) = row.and_then(|row| PendingChange::from_stored(&row.fact)) {
             // The sequence number must be above the numbers of all earlier calls.
-            let number = i64::try_from(facts.len()).map_err(|error| Error::internal(READING, error))?;
-            fact.sequence = format!("{:040}", now.micros().saturating_add(number));
-            facts.push(fact);
+            let number = i64::try_from(changes.len()).map_err(|error| Error::internal(READING, error))?;
+            change.sequence = format!("{:040}", now.micros().saturating_add(number));
+            changes.push(change);
             keys.push(key);
         }
     }
     let shard = AGAIN.to_owned();
-    PendingBatch { shard, facts }.write_batch(objects).await?;
+    PendingBatch { shard, facts: changes }.write_batch(objects).await?;
     for key in &keys {
         objects.delete(key).await?;
     }

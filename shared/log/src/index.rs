@@ -59,12 +59,12 @@ fn uuid_micros(id: Uuid) -> i64 {
 /// Writes a batch's index object. `first` is the log index of the batch's first entry.
 pub(crate) async fn write_index(objects: &ObjectStore, at: Timestamp, first: u64, entries: &[About]) -> Result<()> {
     let times = entries.iter().map(|entry| uuid_micros(entry.id));
-    let (Some(least), Some(most)) = (times.clone().min(), times.max()) else {
+    let (Some(least), Some(max)) = (times.clone().min(), times.max()) else {
         return Ok(());
     };
     let bytes = serde_json::to_vec(&StoredIndex::new(entries))
         .map_err(|error| Error::internal("writing the log's index", error))?;
-    let key = format!("{PREFIX}{:016}-{first:016}-{least:016}-{most:016}", at.micros());
+    let key = format!("{PREFIX}{:016}-{first:016}-{least:016}-{max:016}", at.micros());
     objects.put(&key, &bytes).await
 }
 
@@ -220,10 +220,10 @@ pub(crate) async fn find_entries(objects: &ObjectStore, subject: About, since: T
 }
 
 async fn find_entries_in_object(objects: &ObjectStore, subject: About, key: &str) -> Result<Vec<u64>> {
-    let Some((_, [first, least, most])) = parse_key(key) else {
+    let Some((_, [first, least, max])) = parse_key(key) else {
         return Ok(Vec::new());
     };
-    if !(least..=most).contains(&uuid_micros(subject.id)) {
+    if !(least..=max).contains(&uuid_micros(subject.id)) {
         return Ok(Vec::new());
     }
     let Some(stored) = read_index_object(objects, key).await? else {

@@ -48,14 +48,14 @@ impl MissingStatements {
         now: Timestamp,
     ) -> Result<()> {
         let unstated = find_pending_changes(objects).await?;
-        let mut facts = Vec::new();
+        let mut changes = Vec::new();
         for (decision, row) in decisions {
-            for (fact, at) in changes_to_state(decision) {
-                if is_in_log(objects, decision, &fact).await? {
+            for (change, at) in changes_to_state(decision) {
+                if is_in_log(objects, decision, &change).await? {
                     continue;
                 }
-                let known = unstated.iter().find(|(known, _)| *known == fact);
-                match (known, &fact) {
+                let known = unstated.iter().find(|(known, _)| *known == change);
+                match (known, &change) {
                     (Some((_, Some(reason))), _) => self.count_unrecoverable(format!("it was set aside: {reason}")),
                     (Some((_, None)), _) => self.count_unrecoverable("it is pending"),
                     (None, _) if now.since(at) < FORGOTTEN => {
@@ -64,22 +64,22 @@ impl MissingStatements {
                     (None, StatedChange::Released(..)) => {
                         self.count_unrecoverable("the record does not have the time of the release");
                     }
-                    (None, _) => facts.push(PendingChange {
+                    (None, _) => changes.push(PendingChange {
                         sequence: String::new(),
                         changed_at: now,
                         agent: decision.agent_id(),
-                        fact,
+                        fact: change,
                         row: row.clone(),
                     }),
                 }
             }
         }
-        for (sequence, fact) in (now.micros()..).zip(&mut facts) {
-            fact.sequence = format!("{sequence:040}");
+        for (sequence, change) in (now.micros()..).zip(&mut changes) {
+            change.sequence = format!("{sequence:040}");
             self.pending = self.pending.saturating_add(1);
         }
         let shard = SHARD.to_owned();
-        PendingBatch { shard, facts }.write_batch(objects).await
+        PendingBatch { shard, facts: changes }.write_batch(objects).await
     }
 }
 
@@ -103,7 +103,7 @@ fn changes_to_state(decision: &LoggedDecision) -> Vec<(StatedChange, Timestamp)>
         }
     };
     match decision {
-        LoggedDecision::Refused(refusal) => vec![(StatedChange::Refused(refusal.transaction), at)],
+        LoggedDecision::Refused(denial) => vec![(StatedChange::Refused(denial.transaction), at)],
         LoggedDecision::ConfirmationReverted(reverted) => vec![(StatedChange::Reverted(reverted.transaction), at)],
         LoggedDecision::Allowed(settlement) => [(StatedChange::Allowed(settlement.id()), at)]
             .into_iter()
@@ -153,7 +153,7 @@ async fn is_in_log(objects: &ObjectStore, decision: &LoggedDecision, change: &St
 /// Returns the pending changes, and the changes that were set aside with their reasons.
 async fn find_pending_changes(objects: &ObjectStore) -> Result<Vec<(StatedChange, Option<String>)>> {
     let (state, _) = State::read_state(objects).await?;
-    let mut facts: Vec<_> = state
+    let mut changes: Vec<_> = state
         .changes_to_retry()
         .into_iter()
         .map(|later| (later.fact, None))
@@ -167,17 +167,17 @@ async fn find_pending_changes(objects: &ObjectStore) -> Result<Vec<(StatedChange
                     continue;
                 };
                 if prefix == ASIDE {
-                    let aside: Option<Aside> = serde_json::from_slice(&object.bytes).ok();
-                    let fact = aside
-                        .and_then(|aside| Some((PendingChange::from_stored(&aside.fact)?.fact, Some(aside.reason))));
-                    facts.extend(fact);
+                    let row: Option<Aside> = serde_json::from_slice(&object.bytes).ok();
+                    let change =
+                        row.and_then(|row| Some((PendingChange::from_stored(&row.fact)?.fact, Some(row.reason))));
+                    changes.extend(change);
                 } else {
                     let stored: Vec<Value> = serde_json::from_slice(&object.bytes).unwrap_or_default();
                     let stored = stored
                         .iter()
                         .filter_map(|value| StoredPendingChange::deserialize(value).ok());
                     let pending = stored.filter_map(|stored| PendingChange::from_stored(&stored));
-                    facts.extend(pending.map(|pending| (pending.fact, None)));
+                    changes.extend(pending.map(|pending| (pending.fact, None)));
                 }
             }
             match keys.last() {
@@ -186,5 +186,5 @@ async fn find_pending_changes(objects: &ObjectStore) -> Result<Vec<(StatedChange
             }
         }
     }
-    Ok(facts)
+    Ok(changes)
 }

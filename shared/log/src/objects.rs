@@ -251,8 +251,8 @@ impl Folder {
 
     fn begin_write(&self) -> io::Result<()> {
         let Some(writes) = &self.writes else { return Ok(()) };
-        let left = writes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        left.map(|_| ()).map_err(|_| io::Error::other("interrupted"))
+        let remaining = writes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |remaining| remaining.checked_sub(1));
+        remaining.map(|_| ()).map_err(|_| io::Error::other("interrupted"))
     }
 
     fn delete(&self, key: &str) -> io::Result<()> {

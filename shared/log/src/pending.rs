@@ -175,7 +175,7 @@ impl PendingChange {
         let settlement = stored.settlement.as_deref().map(SettlementId::parse);
         let transaction = stored.transaction.as_deref().map(TransactionId::parse);
         let changed_at = Timestamp::from_secs(stored.at)?;
-        let fact = match (settlement, transaction, &stored.confirmed, stored.change) {
+        let pending_change = match (settlement, transaction, &stored.confirmed, stored.change) {
             (None, None, None, None) => {
                 let StoredApproval { id, change, at } = stored.approval.as_ref()?;
                 let change = ApprovalChange::from_name(change)?;
@@ -200,7 +200,7 @@ impl PendingChange {
             sequence: stored.seq.clone(),
             changed_at,
             agent: AgentId::parse(&stored.agent)?,
-            fact,
+            fact: pending_change,
             row: stored.row.clone(),
         })
     }
@@ -219,8 +219,8 @@ impl PendingBatch {
             return Ok(());
         };
         let key = format!("{PREFIX}{}/{}-{}", self.shard, first.sequence, last.sequence);
-        let facts: Vec<StoredPendingChange> = self.facts.iter().map(PendingChange::to_stored).collect();
-        let bytes = serde_json::to_vec(&facts).map_err(|error| Error::internal("writing facts", error))?;
+        let changes: Vec<StoredPendingChange> = self.facts.iter().map(PendingChange::to_stored).collect();
+        let bytes = serde_json::to_vec(&changes).map_err(|error| Error::internal("writing facts", error))?;
         objects.put(&key, &bytes).await
     }
 
@@ -256,9 +256,9 @@ impl PendingBatch {
             unreadable: Vec::new(),
         };
         for value in stored {
-            let fact = StoredPendingChange::deserialize(&value).ok();
-            match fact.and_then(|fact| PendingChange::from_stored(&fact)) {
-                Some(fact) => batch.facts.push(fact),
+            let change = StoredPendingChange::deserialize(&value).ok();
+            match change.and_then(|change| PendingChange::from_stored(&change)) {
+                Some(change) => batch.facts.push(change),
                 None => batch.unreadable.push(value),
             }
         }

@@ -42,8 +42,8 @@ pub async fn write_signed(objects: &ObjectStore, signed: &[(PendingChange, Strin
         bytes = bytes.saturating_add(statement.len());
         bytes <= MAX_BYTES
     });
-    let stored = stored.map(|(fact, statement)| StoredStatement {
-        fact: fact.to_stored(),
+    let stored = stored.map(|(change, statement)| StoredStatement {
+        fact: change.to_stored(),
         statement: statement.clone(),
     });
     let stored: Vec<StoredStatement> = stored.collect();
@@ -70,17 +70,21 @@ impl SignedBatch {
         });
         let read: Vec<_> = stream::iter(read).buffered(AT_ONCE).try_collect().await?;
         let mut signed = Self::default();
-        for (place, (key, bytes)) in read.into_iter().flatten().enumerate() {
+        for (index, (key, bytes)) in read.into_iter().flatten().enumerate() {
             let stored: Vec<StoredStatement> = serde_json::from_slice(&bytes).unwrap_or_default();
             let (mut count, mut newest) = (0_usize, Timestamp::EPOCH);
-            for StoredStatement { fact, statement } in stored {
-                let Some(fact) = PendingChange::from_stored(&fact) else {
+            for StoredStatement {
+                fact: change,
+                statement,
+            } in stored
+            {
+                let Some(change) = PendingChange::from_stored(&change) else {
                     continue;
                 };
                 count = count.saturating_add(1);
-                newest = newest.max(fact.changed_at);
-                let of = (fact.agent, fact.sequence.clone());
-                signed.statements.insert(of, (fact, statement, place));
+                newest = newest.max(change.changed_at);
+                let of = (change.agent, change.sequence.clone());
+                signed.statements.insert(of, (change, statement, index));
             }
             signed.objects.push((key, count, newest));
         }

@@ -54,8 +54,8 @@ impl Witnesses {
     /// if a witness is malformed or repeated, if a URL is neither `https` nor on this machine, or if there are more
     /// than [`Self::MAX`] witnesses.
     pub fn parse(list: &str, http: Client) -> Option<Self> {
-        let words: Vec<&str> = list.split_whitespace().collect();
-        let (pairs, rest) = words.as_chunks::<2>();
+        let message: Vec<&str> = list.split_whitespace().collect();
+        let (pairs, rest) = message.as_chunks::<2>();
         let all: Vec<Witness> = pairs.iter().map(Witness::parse).collect::<Option<_>>()?;
         let mut keys: Vec<_> = all.iter().map(|witness| witness.key.public_key()).collect();
         keys.sort_unstable();
@@ -118,18 +118,18 @@ impl Witness {
         older_size: u64,
     ) -> Option<String> {
         let paused_until = *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner);
-        if paused_until.is_some_and(|until| Instant::now() < until) {
+        if paused_until.is_some_and(|deadline| Instant::now() < deadline) {
             return None;
         }
         let cosigned = tokio::time::timeout(TIMEOUT, self.submit_checkpoint(http, objects, signed, tree, older_size));
         let witness = self.key.name();
         match cosigned.await.unwrap_or_else(|_| Err(cosigning_error("timeout"))) {
             Ok(line) => return Some(line),
-            Err(NotCosigned::Failed(why)) => tracing::warn!(witness, why, "witness.failed"),
-            Err(NotCosigned::Contradicts(why)) => tracing::error!(witness, why, "witness.contradicts"),
+            Err(NotCosigned::Failed(reason)) => tracing::warn!(witness, why = reason, "witness.failed"),
+            Err(NotCosigned::Contradicts(reason)) => tracing::error!(witness, why = reason, "witness.contradicts"),
         }
-        let until = Instant::now().checked_add(PAUSE);
-        *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+        let deadline = Instant::now().checked_add(PAUSE);
+        *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner) = deadline;
         None
     }
 

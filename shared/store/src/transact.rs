@@ -164,13 +164,13 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
     /// once.
     pub(crate) async fn send_once(&self, db: &Client) -> Result<TransactResult<Role>> {
         let items = self.writes.iter().map(|(_, write)| write.clone()).collect();
-        let answer = db.transact_write_items().set_transact_items(Some(items)).send().await;
-        let sent = self.classify_response(answer)?;
+        let response = db.transact_write_items().set_transact_items(Some(items)).send().await;
+        let sent = self.classify_response(response)?;
         if let Some((role, entry)) = &self.audit {
             let is_committed = match &sent {
                 TransactResult::Committed => true,
                 // If the audit row exists, an earlier attempt whose response was lost has committed.
-                TransactResult::Refused(refusal) => refusal.has_failed(*role),
+                TransactResult::Refused(rejection) => rejection.has_failed(*role),
                 TransactResult::Contended | TransactResult::Unknown(_) => false,
             };
             if is_committed {
@@ -205,7 +205,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         loop {
             match self.send_once(db).await? {
                 TransactResult::Committed => return Ok(Some(TransactionOutcome::Committed)),
-                TransactResult::Refused(refusal) => return Ok(Some(TransactionOutcome::Refused(refusal))),
+                TransactResult::Refused(rejection) => return Ok(Some(TransactionOutcome::Refused(rejection))),
                 TransactResult::Contended => {}
                 // A second attempt either commits, or its conditions fail because of the rows of the first attempt.
                 TransactResult::Unknown(error) if lost_before => return Err(error),
@@ -228,7 +228,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         match &error {
             // The SDK did not send the request.
             SdkError::ConstructionFailure(_) => Err(store_error(DOING)(error)),
-            SdkError::ServiceError(answer) => match answer.err() {
+            SdkError::ServiceError(response) => match response.err() {
                 TransactWriteItemsError::TransactionCanceledException(cancelled) => {
                     self.classify_reasons(cancelled.cancellation_reasons())
                 }
@@ -256,8 +256,8 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
                 Some(CONDITION_FAILED) => refused.push((*role, reason.item().cloned())),
                 // A validation error or an oversized item is a bug in this crate.
                 Some(other) => {
-                    let words = format!("cancelled: {other}: {}", reason.message().unwrap_or("no message"));
-                    return Err(Error::internal(DOING, Fault::new(words)));
+                    let message = format!("cancelled: {other}: {}", reason.message().unwrap_or("no message"));
+                    return Err(Error::internal(DOING, Fault::new(message)));
                 }
             }
         }
@@ -308,7 +308,7 @@ pub(crate) async fn update_with_conflict_retry(
     loop {
         match update.clone().send().await {
             Err(error) if is_conflict(&error) => backoff.wait_for_retry().await?,
-            answer => return was_applied(answer, operation),
+            response => return was_applied(response, operation),
         }
     }
 }

@@ -13,13 +13,13 @@ pub(crate) async fn submit_agent_name(request: AgentForm) -> Reply {
     let Some((name, if_match)) = form.parse_agent_name().zip(form.parse_version()) else {
         return request.show_form_again(form).await;
     };
-    let edit = AgentUpdate {
+    let update = AgentUpdate {
         name: Some(name),
         ..AgentUpdate::NONE
     };
     let renamed = request
         .people
-        .update_agent(request.owned.clone(), if_match, &edit)
+        .update_agent(request.owned.clone(), if_match, &update)
         .await;
     request.respond_to_form(form, renamed, PageMessage::AgentRenamed).await
 }
@@ -30,13 +30,13 @@ pub(crate) async fn submit_agent_labels(request: AgentForm) -> Reply {
     let Some((labels, if_match)) = form.parse_labels().zip(form.parse_version()) else {
         return request.show_form_again(form).await;
     };
-    let edit = AgentUpdate {
+    let update = AgentUpdate {
         labels: Some(labels),
         ..AgentUpdate::NONE
     };
     let labelled = request
         .people
-        .update_agent(request.owned.clone(), if_match, &edit)
+        .update_agent(request.owned.clone(), if_match, &update)
         .await;
     request
         .respond_to_form(form, labelled, PageMessage::AgentLabelled)
@@ -69,12 +69,12 @@ pub(crate) async fn restore_agent(form: AgentForm) -> Reply {
 }
 
 async fn set_agent_archived(form: AgentForm, archived: bool, message: PageMessage) -> Reply {
-    let edit = AgentUpdate {
+    let update = AgentUpdate {
         archived: Some(archived),
         ..AgentUpdate::NONE
     };
-    let edited = form.people.update_agent(form.owned, Precondition::Any, &edit).await?;
-    Ok(redirect_with_notice(&paths::agent_path(edited.agent().id), message))
+    let updated = form.people.update_agent(form.owned, Precondition::Any, &update).await?;
+    Ok(redirect_with_notice(&paths::agent_path(updated.agent().id), message))
 }
 
 pub(crate) async fn freeze_agent(form: AgentForm) -> Reply {
@@ -88,10 +88,10 @@ pub(crate) async fn unfreeze_agent(form: AgentForm) -> Reply {
 /// Sets the agent's status without a version check, because a freeze must take effect at once, even while another user
 /// updates the agent.
 async fn set_agent_status(form: AgentForm, status: AgentStatus, message: PageMessage) -> Reply {
-    let edit = AgentUpdate {
+    let update = AgentUpdate {
         status: Some(status),
         ..AgentUpdate::NONE
     };
-    let edited = form.people.update_agent(form.owned, Precondition::Any, &edit).await?;
-    Ok(redirect_with_notice(&paths::agent_path(edited.agent().id), message))
+    let updated = form.people.update_agent(form.owned, Precondition::Any, &update).await?;
+    Ok(redirect_with_notice(&paths::agent_path(updated.agent().id), message))
 }

@@ -139,22 +139,22 @@ purser_api::body! {
 
 /// Parses the request body for a new agent.
 pub(crate) fn parse_new_agent(body: &Value) -> Result<(AgentName, NewAgentLimits)> {
-    let mut problems = ValidationErrors::default();
-    let new = NewAgent::read(body, BodyPath::Body, &mut problems).map(|new| {
+    let mut errors = ValidationErrors::default();
+    let new = NewAgent::read(body, BodyPath::Body, &mut errors).map(|new| {
         let limits = match (new.limits, new.template) {
             (None, None) => NewAgentLimits::Default,
             (Some(limits), None) => NewAgentLimits::Starting(limits),
             (limits, Some(template)) => {
                 if limits.is_some() {
-                    let place = BodyPath::Member(&BodyPath::Body, "template");
-                    problems.add_at(place, "must not be combined with `limits`");
+                    let path = BodyPath::Member(&BodyPath::Body, "template");
+                    errors.add_at(path, "must not be combined with `limits`");
                 }
                 NewAgentLimits::Template(template)
             }
         };
         (new.name, limits)
     });
-    problems.finish(new)
+    errors.finish(new)
 }
 
 impl People {
@@ -263,10 +263,10 @@ pub(crate) async fn update_agent(
     Path(agent): Path<String>,
     body: Body<AgentUpdate>,
 ) -> Result<Response, Failure> {
-    let edit = body.parse();
-    let stops = edit.as_ref().is_ok_and(AgentUpdate::stops_payments);
+    let update = body.parse();
+    let stops = update.as_ref().is_ok_and(AgentUpdate::stops_payments);
     let owned = people.authenticate_for_agent(token, &agent, stops).await?;
-    let (edit, if_match) = body_with_version(edit, if_match.into_precondition())?;
-    let owned = people.update_agent(owned, if_match, &edit).await?;
+    let (update, if_match) = body_with_version(update, if_match.into_precondition())?;
+    let owned = people.update_agent(owned, if_match, &update).await?;
     Ok(people.agent_response(owned.agent()).await?)
 }

@@ -180,8 +180,8 @@ impl People {
             });
         }
         let outcomes = run_concurrently(agents, |(id, owned)| {
-            let (people, act) = (Arc::clone(self), operation.clone());
-            async move { Ok((id, people.update_agent_in_bulk(owned, &act).await)) }
+            let (people, action) = (Arc::clone(self), operation.clone());
+            async move { Ok((id, people.update_agent_in_bulk(owned, &action).await)) }
         });
         let outcomes = if operation.stops_payments() {
             // A user must be able to stop agents even if all slots for long operations are taken, so this operation
@@ -209,9 +209,9 @@ impl People {
             }
             BulkTarget::All { label, from } => {
                 let filter = AgentFilter { label, ..filter };
-                let most = u32::try_from(max_agents).unwrap_or(u32::MAX);
+                let max = u32::try_from(max_agents).unwrap_or(u32::MAX);
                 let order = AgentOrder::OldestFirst;
-                let page = self.list_agents(user, &filter, order, from, most).await?;
+                let page = self.list_agents(user, &filter, order, from, max).await?;
                 let agents = page.items.into_iter().map(|owned| (owned.agent().id, Some(owned)));
                 Ok((agents.collect(), page.next))
             }
@@ -257,13 +257,13 @@ impl People {
         let Some(caps) = LIMITS.to_caps().filter(|_| *operation == BulkOperation::Limit) else {
             return Ok(is_changed);
         };
-        let edit = PolicyUpdate {
+        let update = PolicyUpdate {
             max_per_call: Some(caps.max_per_call),
             max_per_day: Some(caps.max_per_day),
             require_approval_above: Some(caps.require_approval_above),
             ..PolicyUpdate::default()
         };
-        let limited = self.limit_unlimited_services(&changed, &edit).await?;
+        let limited = self.limit_unlimited_services(&changed, &update).await?;
         Ok(is_changed || !limited.is_empty())
     }
 }

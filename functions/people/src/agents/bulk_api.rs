@@ -132,7 +132,7 @@ impl From<BulkAgents> for BulkTarget {
 
 /// Parses the request body of a bulk call.
 pub(crate) fn parse_bulk_update(body: &Value) -> Result<(BulkTarget, BulkOperation)> {
-    let (agents, act) = match BulkBody::parse(body)? {
+    let (agents, action) = match BulkBody::parse(body)? {
         BulkBody::Freeze { agents } => (agents, BulkOperation::Freeze),
         BulkBody::Unfreeze { agents } => (agents, BulkOperation::Unfreeze),
         BulkBody::Archive { agents } => (agents, BulkOperation::Archive),
@@ -163,18 +163,18 @@ pub(crate) fn parse_bulk_update(body: &Value) -> Result<(BulkTarget, BulkOperati
             )]));
         }
     };
-    let mut problems = Vec::new();
+    let mut errors = Vec::new();
     let target = BulkTarget::from(agents);
     if let BulkTarget::Agents(ids) = &target {
-        problems.extend(list_errors("/agents/ids", ids, act.max_agents()));
+        errors.extend(list_errors("/agents/ids", ids, action.max_agents()));
     }
-    if let BulkOperation::Unlabel(keys) = &act {
-        problems.extend(list_errors("/keys", keys, Labels::MAX));
+    if let BulkOperation::Unlabel(keys) = &action {
+        errors.extend(list_errors("/keys", keys, Labels::MAX));
     }
-    if problems.is_empty() {
-        Ok((target, act))
+    if errors.is_empty() {
+        Ok((target, action))
     } else {
-        Err(Error::invalid(problems))
+        Err(Error::invalid(errors))
     }
 }
 
@@ -267,11 +267,11 @@ pub(crate) async fn update_agents(
     body: Body<BulkBody>,
 ) -> Result<Json<BulkAnswer>, Failure> {
     let parsed = body.json().and_then(|body| parse_bulk_update(&body));
-    let stops = parsed.as_ref().is_ok_and(|(_, act)| act.stops_payments());
-    let mut person = people.authenticate_user(token.into_token()?, stops).await?;
-    let ((target, act), reason) = combine_results(parsed, reason.0)?;
-    person.acting.source.reason = reason.edit_reason;
+    let stops = parsed.as_ref().is_ok_and(|(_, action)| action.stops_payments());
+    let mut user = people.authenticate_user(token.into_token()?, stops).await?;
+    let ((target, action), reason) = combine_results(parsed, reason.0)?;
+    user.acting.source.reason = reason.edit_reason;
     Ok(Json(
-        Box::pin(people.update_agents(&person, target, &act)).await?.into(),
+        Box::pin(people.update_agents(&user, target, &action)).await?.into(),
     ))
 }

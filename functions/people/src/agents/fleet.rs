@@ -336,7 +336,7 @@ pub(crate) fn fleet_section(layout: &Layout, fleet: &Fleet) -> Markup {
 /// Renders the buttons for the selected agents. The Enter key in a checkbox activates the first button, so the first
 /// button only opens a form.
 fn bulk_buttons(view: &FleetView) -> Markup {
-    let button = |act: &str, text: &str| html! { button type="submit" name="act" value=(act) { (text) } };
+    let button = |action: &str, text: &str| html! { button type="submit" name="act" value=(action) { (text) } };
     html! {
         div.row-actions role="group" aria-labelledby="selected" {
             span.check id="selected" { "Selected agents:" }
@@ -358,9 +358,9 @@ fn bulk_buttons(view: &FleetView) -> Markup {
 }
 
 fn agent_row(layout: &Layout, agent: &Agent, is_frozen_by_operator: bool) -> Markup {
-    let one = |act: &str, text: &str| {
+    let item = |action: &str, text: &str| {
         html! {
-            button type="submit" name=(act) value=(agent.id) { (text) span.sr { " " (escape_hidden_characters(&agent.name)) } }
+            button type="submit" name=(action) value=(agent.id) { (text) span.sr { " " (escape_hidden_characters(&agent.name)) } }
         }
     };
     html! {
@@ -378,9 +378,9 @@ fn agent_row(layout: &Layout, agent: &Agent, is_frozen_by_operator: bool) -> Mar
             td data-label="Created" { (relative_time(agent.created_at, layout.now)) }
             td data-label="Action" {
                 @match (agent.archived, agent.status) {
-                    (true, _) => (one("restore", "Restore")),
-                    (false, AgentStatus::Active) => (one("freeze", "Freeze")),
-                    (false, AgentStatus::Frozen) => (one("unfreeze", "Unfreeze")),
+                    (true, _) => (item("restore", "Restore")),
+                    (false, AgentStatus::Active) => (item("freeze", "Freeze")),
+                    (false, AgentStatus::Frozen) => (item("unfreeze", "Unfreeze")),
                 }
             }
         }
@@ -515,7 +515,7 @@ impl BulkReport {
     /// Reads the report from a query string. Only numbers, ids and known operation names are accepted, so that no other
     /// text from the URL appears on the page.
     pub(crate) fn from_query(query: &mut Query) -> Option<Self> {
-        let act = |text: &str| CompletedOperation::ALL.into_iter().find(|act| act.name() == text);
+        let action = |text: &str| CompletedOperation::ALL.into_iter().find(|action| action.name() == text);
         let mut number = |name: &str| {
             query
                 .parse_with(name, |text| text.parse().ok(), "is no number")
@@ -524,7 +524,7 @@ impl BulkReport {
         let (done, unchanged, failed) = (number("done"), number("unchanged"), number("failed"));
         let ids = |text: &str| text.split('.').map(AgentId::parse).collect::<Option<Vec<_>>>();
         Some(Self {
-            act: Some(query.parse_with("act", act, "is unknown")?),
+            act: Some(query.parse_with("act", action, "is unknown")?),
             done,
             unchanged,
             failed,
@@ -541,7 +541,7 @@ impl BulkReport {
         let number = |number: usize| (number > 0).then(|| number.to_string());
         let ids: Vec<String> = self.frozen.iter().map(ToString::to_string).collect();
         vec![
-            ("act", self.act.map(|act| act.name().to_owned())),
+            ("act", self.act.map(|action| action.name().to_owned())),
             ("done", number(self.done)),
             ("unchanged", number(self.unchanged)),
             ("failed", number(self.failed)),
@@ -556,13 +556,13 @@ impl BulkReport {
     }
 
     fn message_markup(&self, layout: &Layout, view: &FleetView) -> Markup {
-        let Some(act) = self.act else { return html! {} };
+        let Some(action) = self.act else { return html! {} };
         let were = |count: usize| if count == 1 { "was" } else { "were" };
         html! {
             div.message.good[self.failed == 0].bad[self.failed > 0] role="status" {
                 p {
-                    (count_with_noun(self.done, "agent")) " " (were(self.done)) " " (act.name()) "."
-                    @if self.unchanged > 0 { " " (self.unchanged) " " (were(self.unchanged)) " " (act.already_done_text()) "." }
+                    (count_with_noun(self.done, "agent")) " " (were(self.done)) " " (action.name()) "."
+                    @if self.unchanged > 0 { " " (self.unchanged) " " (were(self.unchanged)) " " (action.already_done_text()) "." }
                     @if self.failed > 0 {
                         " " (self.failed) " could not be changed. Try again: an archived agent must be restored before it is "
                         "unfrozen, and an agent has at most 10 labels."

@@ -53,10 +53,10 @@ pub(crate) async fn submit_bulk_act(State(people): State<Arc<People>>, uri: Uri,
     let mut form = verified_form.parse_form(FormName::BulkLabel);
     let row = ["freeze", "unfreeze", "restore"].into_iter();
     let row = row
-        .map(|act| (act, form.field_text(act).to_owned()))
+        .map(|action| (action, form.field_text(action).to_owned()))
         .find(|(_, id)| !id.is_empty());
-    let (act, ids) = match row {
-        Some((act, id)) => (act.to_owned(), vec![id]),
+    let (action, ids) = match row {
+        Some((action, id)) => (action.to_owned(), vec![id]),
         None => (
             form.field_text("act").to_owned(),
             form.distinct_field_words("agent")
@@ -67,21 +67,24 @@ pub(crate) async fn submit_bulk_act(State(people): State<Arc<People>>, uri: Uri,
     };
     let ids: Vec<AgentId> = ids.iter().filter_map(|id| AgentId::parse(id)).collect();
     let layout = Layout::new(&verified_form.session, people.now());
-    let is_limited = ["limit", "template", "follow"].contains(&act.as_str());
-    let most = if is_limited { MAX_LIMITED } else { MAX_AGENTS };
-    let problem = if ids.is_empty() {
+    let is_limited = ["limit", "template", "follow"].contains(&action.as_str());
+    let max = if is_limited { MAX_LIMITED } else { MAX_AGENTS };
+    let message = if ids.is_empty() {
         Some("Nothing was changed: select at least one agent.".to_owned())
-    } else if ids.len() > most {
-        Some(format!("Nothing was changed: select at most {most} agents."))
+    } else if ids.len() > max {
+        Some(format!("Nothing was changed: select at most {max} agents."))
     } else {
         None
     };
-    if problem.is_some() {
-        let layout = Layout { problem, ..layout };
+    if message.is_some() {
+        let layout = Layout {
+            problem: message,
+            ..layout
+        };
         let fleet = Fleet::load(&people, &verified_form.session.person, view.clone()).await?;
         return Ok(fleet::fleet_page_response(&layout, &view, Some(&fleet), None));
     }
-    let (act, done) = match act.as_str() {
+    let (action, done) = match action.as_str() {
         "freeze" => (BulkOperation::Freeze, CompletedOperation::Frozen),
         "unfreeze" => (BulkOperation::Unfreeze, CompletedOperation::Unfrozen),
         "archive" => (BulkOperation::Archive, CompletedOperation::Archived),
@@ -89,7 +92,7 @@ pub(crate) async fn submit_bulk_act(State(people): State<Arc<People>>, uri: Uri,
         "limit" => (BulkOperation::Limit, CompletedOperation::Limited),
         "unfollow" => (BulkOperation::Unfollow, CompletedOperation::Unfollowed),
         "template" | "follow" => {
-            let name = TemplateName::parse(form.field_text("template")).filter(|_| act == "follow");
+            let name = TemplateName::parse(form.field_text("template")).filter(|_| action == "follow");
             let Some(name) = name else {
                 let list = people.list_templates(&verified_form.session.person).await?;
                 return Ok(template_page(&layout, &view, &ids, &list).into_response());
@@ -100,23 +103,23 @@ pub(crate) async fn submit_bulk_act(State(people): State<Arc<People>>, uri: Uri,
             )
         }
         "add-label" | "remove-label" => {
-            let Some(act) = parse_label_act(&mut form, act == "add-label") else {
+            let Some(action) = parse_label_act(&mut form, action == "add-label") else {
                 let layout = Layout {
                     typed: Some(form),
                     ..layout
                 };
                 return Ok((StatusCode::BAD_REQUEST, label_page(&layout, &view, &ids)).into_response());
             };
-            (act, CompletedOperation::Labelled)
+            (action, CompletedOperation::Labelled)
         }
         _ => return Ok(label_page(&layout, &view, &ids).into_response()),
     };
     let target = BulkTarget::Agents(ids);
-    let mut result = Box::pin(people.update_agents(&verified_form.session.person, target, &act)).await?;
+    let mut result = Box::pin(people.update_agents(&verified_form.session.person, target, &action)).await?;
     // The error page asks the user to sign in again, after which the operation is repeated.
     let needs_sign_in = |outcome: &BulkOutcome| matches!(outcome, BulkOutcome::Failed(error) if matches!(error.kind(), ErrorKind::RecentSignInRequired { .. }));
-    if let Some(place) = result.outcomes.iter().position(|(_, outcome)| needs_sign_in(outcome))
-        && let (_, BulkOutcome::Failed(error)) = result.outcomes.swap_remove(place)
+    if let Some(index) = result.outcomes.iter().position(|(_, outcome)| needs_sign_in(outcome))
+        && let (_, BulkOutcome::Failed(error)) = result.outcomes.swap_remove(index)
     {
         return Err(error.into());
     }
@@ -128,7 +131,7 @@ pub(crate) async fn submit_bulk_act(State(people): State<Arc<People>>, uri: Uri,
 /// Reads the label from the form, and returns the operation that adds or removes the label.
 fn parse_label_act(form: &mut Form, is_addition: bool) -> Option<BulkOperation> {
     let label = LabelFilter::parse(form.field_text("label")).filter(LabelFilter::is_readable);
-    let act = match label {
+    let action = match label {
         Some(LabelFilter { key, .. }) if !is_addition => Some(BulkOperation::Unlabel(vec![key])),
         Some(LabelFilter {
             key,
@@ -136,7 +139,7 @@ fn parse_label_act(form: &mut Form, is_addition: bool) -> Option<BulkOperation> 
         }) => Labels::from_pairs([(key, value)]).map(BulkOperation::Label),
         Some(LabelFilter { value: None, .. }) | None => None,
     };
-    if act.is_none() {
+    if action.is_none() {
         let form_of = if is_addition {
             "key=value, such as team=search"
         } else {
@@ -144,7 +147,7 @@ fn parse_label_act(form: &mut Form, is_addition: bool) -> Option<BulkOperation> 
         };
         form.add_error("label", format!("Label: enter {form_of}."));
     }
-    act
+    action
 }
 
 /// Renders the page that asks which policy template the selected agents follow.
@@ -279,8 +282,8 @@ fn freeze_all_page(layout: &Layout, view: &FleetView, content: &Markup) -> Marku
 /// Describes the agents that "Freeze all" would freeze. The agents are counted only if one read suffices.
 async fn describe_agents_to_freeze(people: &People, user: &Caller, label: Option<&LabelFilter>) -> Result<String> {
     let Some(label) = label else {
-        let most = MAX_COUNTED.saturating_add(1);
-        let ids = people.ledger.read_agent_ids(user.id.as_str(), Some(most)).await?;
+        let max = MAX_COUNTED.saturating_add(1);
+        let ids = people.ledger.read_agent_ids(user.id.as_str(), Some(max)).await?;
         return Ok(if ids.len() > MAX_COUNTED {
             format!("more than {MAX_COUNTED} agents")
         } else {
@@ -327,9 +330,9 @@ pub(crate) async fn freeze_all_agents(State(people): State<Arc<People>>, uri: Ur
         .unwrap_or_default()
         .saturating_add(1);
     // Invalid filters are rejected, because a misspelled label would otherwise freeze all agents.
-    if let Some(problem) = filter_error(query) {
+    if let Some(message) = filter_error(query) {
         let layout = Layout {
-            problem: Some(problem),
+            problem: Some(message),
             ..Layout::new(&form.session, people.now())
         };
         let page = freeze_all_page(&layout, &view, &invalid_filter_text());

@@ -53,15 +53,15 @@ impl FromRequest<Arc<People>> for AgentForm {
         let path = Path::<HashMap<String, String>>::from_request_parts(&mut parts, people).await;
         let Path(path) = path.map_err(IntoResponse::into_response)?;
         let Ok(caller) = CallerIds::from_request_parts(&mut parts, people).await;
-        let posted = VerifiedForm::from_request(Request::from_parts(parts, body), people).await?;
+        let form = VerifiedForm::from_request(Request::from_parts(parts, body), people).await?;
         let owned = async {
             let agent = require_id(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
-            people.read_own_agent(&posted.session.person, agent).await
+            people.read_own_agent(&form.session.person, agent).await
         };
         Ok(Self {
             people: Arc::clone(people),
             owned: owned.await.map_err(|error| Failure::from(error).into_response())?,
-            posted,
+            posted: form,
             caller,
             path,
             trial,
@@ -169,18 +169,18 @@ impl AgentForm {
     /// Shows the page in its current state, with the form that was rejected with `error`.
     pub(crate) async fn show_rejected_form(&self, mut form: Form, error: Error) -> Reply {
         let failure = Failure::from(error);
-        let problem = match failure.error().kind() {
-            ErrorKind::InvalidRequest(problems) => {
-                form.add_body_errors(problems, &[]);
+        let message = match failure.error().kind() {
+            ErrorKind::InvalidRequest(errors) => {
+                form.add_body_errors(errors, &[]);
                 None
             }
             ErrorKind::VersionConflict { .. } => Some(CONFLICT.to_owned()),
             ErrorKind::ServiceNotFound => Some(CLOSED.to_owned()),
             ErrorKind::IdempotencyKeyReused { .. } => Some(PAID_OUT.to_owned()),
-            ErrorKind::PayoutRefused(refusal) => Some(phrases::withdrawal_rejection_sentence(refusal)),
+            ErrorKind::PayoutRefused(rejection) => Some(phrases::withdrawal_rejection_sentence(rejection)),
             _ => return Err(failure),
         };
-        self.render_agent_page(failure.status(), form, problem).await
+        self.render_agent_page(failure.status(), form, message).await
     }
 
     /// Shows the page in its current state after `error` prevented the creation of a key. Reloading a page that shows a
@@ -201,8 +201,8 @@ impl AgentForm {
             typed: Some(form),
             ..self.page_layout()
         };
-        let (person, agent) = (&self.posted.session.person, self.owned.agent().id);
-        let owned = self.people.read_own_agent(person, agent).await?;
+        let (user, agent) = (&self.posted.session.person, self.owned.agent().id);
+        let owned = self.people.read_own_agent(user, agent).await?;
         let page = page::agent_page_response(&self.people, &layout, &owned, None).await?;
         Ok((status, page).into_response())
     }

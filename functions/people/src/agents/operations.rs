@@ -112,7 +112,7 @@ impl People {
         };
         // The default services are stored before the wallet is created, because a failure after that would leave an
         // unused key in KMS.
-        let starting_set = self.ledger.store_default_services(&set).await?;
+        let default_services = self.ledger.store_default_services(&set).await?;
         let (id, wallet) = self.create_wallet(ids).await?;
         let mut rules = Vec::new();
         let of_template = template.as_ref().and_then(|template| template.terms.rules.clone());
@@ -135,15 +135,15 @@ impl People {
             rules,
             archived: false,
             labels: Labels::default(),
-            starting_set: Some(starting_set),
+            starting_set: Some(default_services),
             template: template.map(|template| FollowedTemplate::fully_applied(template.name, template.version)),
             max_increase_factor: Agent::DEFAULT_INCREASE_FACTOR,
             former_owners: Vec::new(),
             version: 1,
         };
-        let act = Act::new(AuditKind::AgentCreated).on_agent(id);
+        let action = Act::new(AuditKind::AgentCreated).on_agent(id);
         let changes = AuditChanges::between(None, Some(agent.audit_members()));
-        let entry = self.audit_entry(&user.acting, &act, changes)?;
+        let entry = self.audit_entry(&user.acting, &action, changes)?;
         match self.ledger.create_agent(&agent, &entry).await? {
             CreateAgentResult::Stored => {
                 OwnedAgent::new(user, agent).ok_or_else(|| Error::internal(DOING, "it is not its owner's"))

@@ -131,7 +131,7 @@ pub(crate) async fn submit_handover_acceptance(
 async fn overview_response(people: &Arc<People>, session: &PageSession, layout: Layout) -> Result<Response> {
     /// The number of denied payments on the overview.
     const REFUSED: u32 = 5;
-    let person = &session.person;
+    let user = &session.person;
     let blocked = HistoryFilter {
         result: Some(DecisionResult::Block),
         ..HistoryFilter::default()
@@ -141,19 +141,19 @@ async fn overview_response(people: &Arc<People>, session: &PageSession, layout: 
         limit: REFUSED,
     };
     let (waiting, offers, edition) = tokio::try_join!(
-        people.read_waiting_approvals(person, None, None, PENDING.max_approvals()),
-        people.list_handovers(person),
+        people.read_waiting_approvals(user, None, None, PENDING.max_approvals()),
+        people.list_handovers(user),
         people.current_catalog(),
     )?;
-    let spending = people.read_spending(person).await;
+    let spending = people.read_spending(user).await;
     if let Err(error) = &spending {
         tracing::warn!(cause = %error, "usage.not_read");
     }
     let spending = spending.ok();
-    let (agents, has_any) = load_agents(people, person).await?;
+    let (agents, has_any) = load_agents(people, user).await?;
     // Services, rules and freezes are read only for the agents on the page.
     let (refused, freezes, complete_until) = tokio::join!(
-        people.read_history_page(person, HistoryList::Decisions, &blocked, newest),
+        people.read_history_page(user, HistoryList::Decisions, &blocked, newest),
         people.read_freezes_by_agent(agents.iter().map(OwnedAgent::agent)),
         people.history_complete_until(),
     );
@@ -319,12 +319,12 @@ fn agent_card(layout: &Layout, spend: &AgentSpend, catalog: &Catalog) -> Markup 
     let enabled: Vec<&GovernedService> = spend.services.iter().filter(|service| service.record.enabled).collect();
     let cap_of = |service: &GovernedService| service.caps.per_day;
     // A service has a bar only if the service has spending or a limit.
-    let (mut shown, rest): (Vec<&GovernedService>, Vec<&GovernedService>) = spend
+    let (mut page, rest): (Vec<&GovernedService>, Vec<&GovernedService>) = spend
         .services
         .iter()
         .filter(|service| service.record.enabled || !service.spent_today.amount.is_zero())
         .partition(|service| !service.spent_today.amount.is_zero() || !is_no_limit(cap_of(service)));
-    shown.sort_by_key(|service| std::cmp::Reverse(service.spent_today.amount));
+    page.sort_by_key(|service| std::cmp::Reverse(service.spent_today.amount));
     html! {
         li.card.agent {
             div.headline {
@@ -347,7 +347,7 @@ fn agent_card(layout: &Layout, spend: &AgentSpend, catalog: &Catalog) -> Markup 
                         }
                     }
                 }
-                @for service in shown {
+                @for service in page {
                     li {
                         div.spend-line {
                             span {

@@ -113,10 +113,14 @@ impl People {
         action: Act,
         change: impl Fn(Agent) -> Result<Agent>,
     ) -> Result<OwnedAgent> {
-        let act = action.on_agent(owned.agent.id);
+        let audit_action = action.on_agent(owned.agent.id);
         let acting = owned.acting().clone();
-        self.audit_rejection(&acting, &act, self.store_agent_update(owned, if_match, &act, change))
-            .await
+        self.audit_rejection(
+            &acting,
+            &audit_action,
+            self.store_agent_update(owned, if_match, &audit_action, change),
+        )
+        .await
     }
 
     async fn store_agent_update(

@@ -36,8 +36,8 @@ pub(crate) async fn agent_page_response(
         async { Ok(people.read_wallet_balance(owned).await) },
     )?;
     // Services are sorted by name. Services that are no longer in the catalog are last.
-    services.sort_by_cached_key(|governed| {
-        let service = edition.catalog.find_by_id(governed.record.service);
+    services.sort_by_cached_key(|governed_service| {
+        let service = edition.catalog.find_by_id(governed_service.record.service);
         (service.is_none(), service.map(|service| service.name.to_lowercase()))
     });
     let page = AgentPage {
@@ -65,7 +65,7 @@ pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
     let permissive = page
         .services
         .iter()
-        .filter(|panel| panel.record.enabled && panel.record.policy.is_permissive())
+        .filter(|service| service.record.enabled && service.record.policy.is_permissive())
         .count();
     layout.html_page(
         &escape_hidden_characters(&agent.name),

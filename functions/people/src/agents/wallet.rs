@@ -33,17 +33,17 @@ impl People {
             }
             NewKeys::Kms { keys, stack, policy } => (keys, stack, policy.as_deref()),
         };
-        let spare = match self.ledger.take_spare_key().await? {
-            Some(spare) => spare,
+        let spare_key = match self.ledger.take_spare_key().await? {
+            Some(spare_key) => spare_key,
             None => self.create_kms_key(keys, stack, policy).await?,
         };
-        let key_id = spare.key.to_string();
+        let key_id = spare_key.key.to_string();
         match self
-            .attest_wallet(spare.agent, RequestedWallet::Kms { key_id }, caller)
+            .attest_wallet(spare_key.agent, RequestedWallet::Kms { key_id }, caller)
             .await
         {
-            Ok(wallet) => Ok((spare.agent, wallet)),
-            Err(error) => Err(self.store_spare_key(spare, error).await),
+            Ok(wallet) => Ok((spare_key.agent, wallet)),
+            Err(error) => Err(self.store_spare_key(spare_key, error).await),
         }
     }
 

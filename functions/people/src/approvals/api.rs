@@ -177,20 +177,20 @@ impl ApprovalView {
             created_at: approval.created_at.to_string(),
             expires_at: approval.expires_at.to_string(),
             resolved_at: approval.resolved_at().map(|at| at.to_string()),
-            note: approval.users_decision().and_then(|ruling| ruling.note.clone()),
+            note: approval.users_decision().and_then(|resolution| resolution.note.clone()),
             settlement_id: approval.settlement_id().map(|id| id.to_string()),
-            raised_caps: approval.temporary_caps().map(|raise| {
+            raised_caps: approval.temporary_caps().map(|increase| {
                 let is_pending = approval.status(now) == ApprovalStatus::Pending;
                 let present = day.filter(|_| is_pending).map(|day| day.caps);
                 RaiseRequestView {
-                    raise: RaiseView::from(raise),
+                    raise: RaiseView::from(increase),
                     present_max_per_call_units: present.map(|caps| caps.per_call.units()),
                     present_max_per_day_units: present.map(|caps| caps.per_day.units()),
-                    exposure_units: present.map(|caps| raise.max_exposure(caps, now).units()),
+                    exposure_units: present.map(|caps| increase.max_exposure(caps, now).units()),
                     reason: approval
                         .raise
                         .as_ref()
-                        .map(|raise| raise.reason.clone())
+                        .map(|increase| increase.reason.clone())
                         .unwrap_or_default(),
                 }
             }),
@@ -271,14 +271,14 @@ pub(crate) struct BulkDecision {
 
 impl BulkDecision {
     pub(crate) fn parse(body: &Value) -> purser_domain::Result<Self> {
-        let mut problems = ValidationErrors::default();
-        let body = ApprovalBulkBody::read(body, BodyPath::Body, &mut problems);
+        let mut errors = ValidationErrors::default();
+        let body = ApprovalBulkBody::read(body, BodyPath::Body, &mut errors);
         let bulk = body.and_then(|body| {
             let ids: Vec<ApprovalId> = body.approval_ids.into_iter().map(|id| id.0).collect();
             let distinct: BTreeSet<&ApprovalId> = ids.iter().collect();
             if distinct.len() != ids.len() || !(1..=MAX_AT_ONCE).contains(&ids.len()) {
                 let message = format!("must have from 1 to {MAX_AT_ONCE} entries, each once");
-                problems.extend(vec![ValidationError::at_path("/approval_ids", message)]);
+                errors.extend(vec![ValidationError::at_path("/approval_ids", message)]);
                 return None;
             }
             Some(Self {
@@ -287,7 +287,7 @@ impl BulkDecision {
                 note: body.note.and_then(|note| note.0),
             })
         });
-        problems.finish(bulk)
+        errors.finish(bulk)
     }
 }
 
@@ -377,9 +377,9 @@ pub(crate) async fn list_approvals(
         status: query.parse_with("status", parse_status, status_names()),
         decided: false,
     };
-    let slice = parse_page_request(&mut query, cursor::parse_approval_cursor);
+    let page_request = parse_page_request(&mut query, cursor::parse_approval_cursor);
     query.finish()?;
-    let page = people.list_approvals(&user, filter, slice);
+    let page = people.list_approvals(&user, filter, page_request);
     let (page, edition) = tokio::try_join!(page, people.current_catalog())?;
     let now = people.now();
     let approvals = page

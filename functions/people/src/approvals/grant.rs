@@ -24,12 +24,12 @@ impl People {
         restriction: &GrantRestriction,
         note: Option<&Note>,
     ) -> Result<Approval> {
-        let act = Act::new(AuditKind::ApprovalApproved)
+        let action = Act::new(AuditKind::ApprovalApproved)
             .on_agent(approval.agent)
             .about_service(approval.service)
             .with_object(&approval.id);
-        let granted = self.store_limit_increase(owned, &act, approval, increase, restriction, note);
-        self.audit_rejection(owned.acting(), &act, granted).await
+        let granted = self.store_limit_increase(owned, &action, approval, increase, restriction, note);
+        self.audit_rejection(owned.acting(), &action, granted).await
     }
 
     async fn store_limit_increase(
@@ -48,41 +48,41 @@ impl People {
         self.limits.require_recent_sign_in(owned.signed_in_at(), self.now())?;
         let mut backoff = Backoff::new();
         loop {
-            let ruling = self.approval_resolution(owned, note);
-            let status = approval.status(ruling.at);
+            let resolution = self.approval_resolution(owned, note);
+            let status = approval.status(resolution.at);
             if status != ApprovalStatus::Pending {
                 return Err(not_pending(status).into());
             }
-            let present = self
+            let current = self
                 .ledger
                 .find_enabled_service(approval.agent, approval.service)
                 .await?;
-            let present = present.ok_or(ErrorKind::NotFound)?;
-            let caps = increase.restrict(restriction, &present.policy, ruling.at);
+            let current = current.ok_or(ErrorKind::NotFound)?;
+            let caps = increase.restrict(restriction, &current.policy, resolution.at);
             let caps = caps.map_err(Error::invalid)?;
             let record = EnabledService {
-                version: present.version.saturating_add(1),
+                version: current.version.saturating_add(1),
                 policy: SpendPolicy {
-                    raise: Some(caps.grant(increase.asked_of.clone(), approval.id, ruling.at)),
-                    ..present.policy.clone()
+                    raise: Some(caps.grant(increase.asked_of.clone(), approval.id, resolution.at)),
+                    ..current.policy.clone()
                 },
-                ..present
+                ..current
             };
-            let mut changes = AuditChanges::between(Some(present.audit_members()), Some(record.audit_members()));
+            let mut changes = AuditChanges::between(Some(current.audit_members()), Some(record.audit_members()));
             let status = |status: ApprovalStatus| ("status".to_owned(), status.name().into());
             changes.before.extend([status(ApprovalStatus::Pending)]);
             changes.after.extend([status(ApprovalStatus::Approved)]);
             let entry = self.audit_entry(owned.acting(), action, changes)?;
             let granted = self
                 .ledger
-                .grant_limit_increase(approval, caps, &record, &ruling, &entry)
+                .grant_limit_increase(approval, caps, &record, &resolution, &entry)
                 .await?;
             let stored = self.ledger.read_approval_by_id(approval.id).await?;
             match (granted, stored) {
                 (GrantLimitIncreaseResult::Conflict, _) => backoff.wait_for_retry().await?,
                 (GrantLimitIncreaseResult::Done, Some(stored)) => return Ok(stored),
                 (GrantLimitIncreaseResult::NotPending, Some(stored)) => {
-                    return Err(not_pending(stored.status(ruling.at)).into());
+                    return Err(not_pending(stored.status(resolution.at)).into());
                 }
                 (GrantLimitIncreaseResult::Done | GrantLimitIncreaseResult::NotPending, None) => {
                     return Err(ErrorKind::NotFound.into());
@@ -93,11 +93,11 @@ impl People {
 
     /// Ends the temporary limit increase that was granted with this approval, if it is still part of the policy.
     pub(crate) async fn end_limit_increase(&self, owned: &OwnedAgent, approval: &Approval) -> Result<()> {
-        let edit = ServiceUpdate {
+        let update = ServiceUpdate {
             ended_raise: Some(approval.id),
             ..ServiceUpdate::default()
         };
-        let ended = self.update_service(owned, Precondition::Any, approval.service, &edit);
+        let ended = self.update_service(owned, Precondition::Any, approval.service, &update);
         ended.await.map(|_| ())
     }
 }

@@ -248,7 +248,7 @@ impl People {
         max_rows: u32,
     ) -> Result<Page<Approval, ApprovalCursor>> {
         let (now, since) = (self.now(), self.oldest_open_creation_time());
-        let slice = PageRequest {
+        let page_request = PageRequest {
             before,
             limit: max_rows,
         };
@@ -261,7 +261,7 @@ impl People {
             };
             let rows = max_rows.saturating_add(1);
             let keep = |approval: &Approval| Filter::keep_if(is_pending(approval));
-            return read_page_with_row_count(slice, (2, rows), Some(keep), ApprovalCursor::new, read).await;
+            return read_page_with_row_count(page_request, (2, rows), Some(keep), ApprovalCursor::new, read).await;
         };
         // An agent's open approvals are listed in one item, so the approvals are read by id.
         let waiting = self.ledger.read_agents_with_approvals(vec![agent]).await?;
@@ -289,8 +289,8 @@ impl People {
         /// The maximum number that is counted.
         const MAX: u8 = 99;
         let since = self.oldest_open_creation_time();
-        let most = MAX.saturating_add(1);
-        let counted = self.ledger.count_undecided_approvals(user.id.as_str(), since, most);
+        let max = MAX.saturating_add(1);
+        let counted = self.ledger.count_undecided_approvals(user.id.as_str(), since, max);
         let counted = counted.await?;
         Ok(WaitingCount {
             number: counted.min(MAX.into()),
@@ -367,13 +367,13 @@ impl People {
     pub(crate) async fn read_own_approval(&self, owned: OwnedAgent, id: ApprovalId) -> Result<OwnApproval> {
         let approval = self.ledger.read_approval_by_id(id).await?;
         let own = approval.filter(|approval| approval.agent == owned.agent().id);
-        let (present, now) = (owned.agent().owner.as_str(), self.now());
+        let (current, now) = (owned.agent().owner.as_str(), self.now());
         let mut approval = own
-            .and_then(|approval| approval.for_current_owner(present, now))
+            .and_then(|approval| approval.for_current_owner(current, now))
             .ok_or(ErrorKind::NotFound)?;
         // If the agent's ownership was transferred after the request, the pending approval is moved to the new owner.
-        self.ledger.move_approval(&approval, present, now).await?;
-        approval.owner = present.to_owned();
+        self.ledger.move_approval(&approval, current, now).await?;
+        approval.owner = current.to_owned();
         Ok(OwnApproval { owned, approval })
     }
 
@@ -419,9 +419,9 @@ impl People {
         note: Option<&Note>,
     ) -> Result<Vec<(ApprovalId, Outcome)>> {
         if decision == ApprovalDecision::Approve && self.is_large_amount(self.sum_pending_amounts(&selected)) {
-            let act = Act::new(AuditKind::ApprovalApproved);
+            let action = Act::new(AuditKind::ApprovalApproved);
             let recent = async { self.limits.require_recent_sign_in(user.signed_in_at, self.now()) };
-            self.audit_rejection(&user.acting, &act, recent).await?;
+            self.audit_rejection(&user.acting, &action, recent).await?;
         }
         let decide = Box::pin(async {
             let mut outcomes = Vec::new();
@@ -502,22 +502,22 @@ impl People {
         if approval.raise.is_some() && approval.status(self.now()) == ApprovalStatus::Approved {
             Box::pin(self.end_limit_increase(&owned, &approval)).await?;
         }
-        let act = Act::new(AuditKind::ApprovalWithdrawn)
+        let action = Act::new(AuditKind::ApprovalWithdrawn)
             .on_agent(approval.agent)
             .about_service(approval.service)
             .with_object(&approval.id);
         let (before, after) = (ApprovalStatus::Approved, ApprovalStatus::Rejected);
         let entry = self.audit_entry(
             owned.acting(),
-            &act,
+            &action,
             AuditChanges::single("status", before.name(), after.name()),
         )?;
         let withdrawn = async {
-            let ruling = self.approval_resolution(&owned, note);
-            let resolved = self.ledger.withdraw_approval(approval.id, &ruling, &entry).await?;
-            require_resolved(resolved, ruling.at)
+            let resolution = self.approval_resolution(&owned, note);
+            let resolved = self.ledger.withdraw_approval(approval.id, &resolution, &entry).await?;
+            require_resolved(resolved, resolution.at)
         };
-        let withdrawn = self.audit_rejection(owned.acting(), &act, withdrawn).await?;
+        let withdrawn = self.audit_rejection(owned.acting(), &action, withdrawn).await?;
         self.load_context(owned, withdrawn).await
     }
 
@@ -545,9 +545,9 @@ impl People {
     ) -> Result<Approval> {
         let OwnApproval { owned, approval } = owned_approval;
         if decision == ApprovalDecision::Approve
-            && let Some(raise) = &approval.raise
+            && let Some(increase) = &approval.raise
         {
-            return Box::pin(self.grant_limit_increase(owned, approval, raise, restriction, note)).await;
+            return Box::pin(self.grant_limit_increase(owned, approval, increase, restriction, note)).await;
         }
         if *restriction != GrantRestriction::default() {
             return Err(Error::invalid(vec![ValidationError::at_path(
@@ -559,14 +559,14 @@ impl People {
             ApprovalDecision::Approve => (AuditKind::ApprovalApproved, ApprovalStatus::Approved),
             ApprovalDecision::Reject => (AuditKind::ApprovalRejected, ApprovalStatus::Rejected),
         };
-        let act = Act::new(kind)
+        let action = Act::new(kind)
             .on_agent(approval.agent)
             .about_service(approval.service)
             .with_object(&approval.id);
         let changes = AuditChanges::single("status", ApprovalStatus::Pending.name(), status.name());
-        let entry = self.audit_entry(owned.acting(), &act, changes)?;
+        let entry = self.audit_entry(owned.acting(), &action, changes)?;
         let decided = self.store_decision(owned, approval, decision, note, &entry);
-        self.audit_rejection(owned.acting(), &act, decided).await
+        self.audit_rejection(owned.acting(), &action, decided).await
     }
 
     async fn store_decision(
@@ -580,9 +580,9 @@ impl People {
         if decision == ApprovalDecision::Approve && self.is_large_amount(approval.amount) {
             self.limits.require_recent_sign_in(owned.signed_in_at(), self.now())?;
         }
-        let ruling = self.approval_resolution(owned, note);
-        let resolved = self.ledger.resolve_approval(approval.id, decision, &ruling, entry);
-        require_resolved(resolved.await?, ruling.at)
+        let resolution = self.approval_resolution(owned, note);
+        let resolved = self.ledger.resolve_approval(approval.id, decision, &resolution, entry);
+        require_resolved(resolved.await?, resolution.at)
     }
 
     pub(crate) fn approval_resolution(&self, owned: &OwnedAgent, note: Option<&Note>) -> ApprovalResolution {
@@ -608,14 +608,14 @@ impl People {
 
     async fn load_contexts(&self, user: &Caller, approvals: Vec<Approval>) -> Result<Vec<ApprovalContext>> {
         let now = self.now();
-        let asking: BTreeSet<AgentId> = approvals.iter().map(|approval| approval.agent).collect();
+        let asking_limits: BTreeSet<AgentId> = approvals.iter().map(|approval| approval.agent).collect();
         let open = approvals.iter().filter(|approval| approval.status(now).is_open());
-        let places = open.map(|approval| (approval.agent, approval.service)).collect();
-        let agents = run_concurrently(asking, |id| {
+        let cursors = open.map(|approval| (approval.agent, approval.service)).collect();
+        let agents = run_concurrently(asking_limits, |id| {
             let ledger = self.ledger.clone();
             async move { ledger.read_agent_by_id(id).await }
         });
-        let (agents, days) = tokio::try_join!(agents, self.read_daily_usage(user.id.as_str(), places))?;
+        let (agents, days) = tokio::try_join!(agents, self.read_daily_usage(user.id.as_str(), cursors))?;
         let own = agents
             .into_iter()
             .flatten()

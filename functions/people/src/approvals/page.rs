@@ -46,8 +46,17 @@ pub(crate) struct ApprovalQueue<'a> {
 pub(crate) async fn show_approvals_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
     let Some(view) = View::from_uri(&uri) else {
-        let problem = Some("The filters in this address are invalid, so everything is shown.".to_owned());
-        let page = approvals_page_response(&people, &session, Layout { problem, ..layout }, View::default()).await?;
+        let error = Some("The filters in this address are invalid, so everything is shown.".to_owned());
+        let page = approvals_page_response(
+            &people,
+            &session,
+            Layout {
+                problem: error,
+                ..layout
+            },
+            View::default(),
+        )
+        .await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
     let name = Query::without_blanks(&uri).parse_text("agent");
@@ -116,12 +125,12 @@ async fn submit_decision(uri: &Uri, sent: AgentForm, decision: ApprovalDecision)
     let restriction = restriction.unwrap_or_default();
     let decided = people.decide_approval(own, decision, &restriction, note.as_ref());
     let Err(error) = decided.await else {
-        let notice = match decision {
+        let message = match decision {
             ApprovalDecision::Approve if is_frozen => PageMessage::ApprovedFrozen,
             ApprovalDecision::Approve => PageMessage::Approved,
             ApprovalDecision::Reject => PageMessage::Rejected,
         };
-        return Ok(redirect_with_notice(&view.queue_url(), notice));
+        return Ok(redirect_with_notice(&view.queue_url(), message));
     };
     let failure = Failure::from(error);
     match failure.error().kind() {
@@ -165,12 +174,12 @@ async fn queue_page(
 ) -> Result<Response> {
     /// The number of decided approvals on the page.
     const DECIDED: u32 = 10;
-    let person = &session.person;
+    let user = &session.person;
     let named = NamedAgent {
         id: view.agent,
         text: name,
     };
-    let choice = people.choose_agent(person, named).await?;
+    let choice = people.choose_agent(user, named).await?;
     let view = View {
         agent: choice.id,
         ..view
@@ -180,13 +189,13 @@ async fn queue_page(
         status: None,
         decided: true,
     };
-    let slice = PageRequest {
+    let page_request = PageRequest {
         before: view.before,
         limit: DECIDED,
     };
     let (waiting, decided, edition) = tokio::try_join!(
-        people.read_waiting_approvals(person, view.agent, view.older, view.max_approvals()),
-        people.list_approvals(person, decided, slice),
+        people.read_waiting_approvals(user, view.agent, view.older, view.max_approvals()),
+        people.list_approvals(user, decided, page_request),
         people.current_catalog(),
     )?;
     let queue = ApprovalQueue {

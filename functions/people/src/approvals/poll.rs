@@ -105,14 +105,14 @@ async fn find_agents_approval(people: &People, caller: AgentCredentials, id: Opt
 }
 
 async fn find_users_approval(people: &People, session: SessionToken, id: Option<ApprovalId>) -> Result<Approval> {
-    let read = async |person: &Caller| {
+    let read = async |user: &Caller| {
         let approval = match id {
             Some(id) => people.ledger.read_approval_by_id(id).await?,
             None => None,
         };
         let approval = approval.ok_or(ErrorKind::NotFound)?;
-        people.read_own_agent(person, approval.agent).await?;
-        let seen = approval.for_current_owner(person.id.as_str(), people.now());
+        people.read_own_agent(user, approval.agent).await?;
+        let seen = approval.for_current_owner(user.id.as_str(), people.now());
         seen.ok_or_else(|| ErrorKind::NotFound.into())
     };
     let (_, approval) = people

@@ -27,15 +27,15 @@ impl View {
         let mut query = Query::from_uri(uri);
         let [agent, older, before] =
             ["agent_id", "older", "before"].map(|name| query.parse_text(name).filter(|text| !text.is_empty()));
-        let place = |text: Option<String>| {
+        let cursor = |text: Option<String>| {
             text.map(|text| cursor::parse_approval_cursor(&text).ok_or(()))
                 .transpose()
                 .ok()
         };
         Some(Self {
             agent: agent.map(|text| AgentId::parse(&text).ok_or(())).transpose().ok()?,
-            older: place(older)?,
-            before: place(before)?,
+            older: cursor(older)?,
+            before: cursor(before)?,
             is_brief: query.parse_text("brief").is_some_and(|text| text == "true"),
         })
     }

@@ -62,16 +62,16 @@ impl People {
             return Ok(None);
         }
         let to = approval.amount;
-        let raise = |limit, from: Option<Amount>, version| LimitToRaise {
+        let increase = |limit, from: Option<Amount>, version| LimitToRaise {
             limit,
             from,
             to,
             version,
         };
-        let Some(asking) = approval.asking.first() else {
+        let Some(asking_limits) = approval.asking.first() else {
             return Ok(None);
         };
-        let Some(rule) = asking.rule else {
+        let Some(rule) = asking_limits.rule else {
             let record = self
                 .ledger
                 .find_enabled_service(approval.agent, approval.service)
@@ -79,7 +79,7 @@ impl People {
             let record = record.filter(|record| record.enabled && record.policy.require_approval_above < to);
             return Ok(record.map(|record| {
                 let from = record.policy.require_approval_above;
-                raise(AskingLimit::Policy(record.service), Some(from), record.version)
+                increase(AskingLimit::Policy(record.service), Some(from), record.version)
             }));
         };
         let agent = owned.agent();
@@ -104,7 +104,7 @@ impl People {
         };
         let edition = self.current_catalog().await?;
         let raised = CheckedRule::check(raised, &edition.catalog).ok();
-        Ok(raised.map(|raised| raise(AskingLimit::Rule(rule.id, raised), *above, agent.version)))
+        Ok(raised.map(|raised| increase(AskingLimit::Rule(rule.id, raised), *above, agent.version)))
     }
 
     /// Raises the limit if its record has the version `if_match`, and then approves the payment. Both writes require a
@@ -123,20 +123,20 @@ impl People {
             return Err(ErrorKind::ApprovalNotPending { approval, status }.into());
         }
         let owned = owned_approval.agent_with_owner();
-        let Some(raise) = self.find_limit_to_raise(owned, approval).await? else {
+        let Some(increase) = self.find_limit_to_raise(owned, approval).await? else {
             let version = owned.agent().version;
             return Err(ErrorKind::VersionConflict { version }.into());
         };
-        match &raise.limit {
+        match &increase.limit {
             AskingLimit::Policy(service) => {
-                let edit = ServiceUpdate {
+                let update = ServiceUpdate {
                     policy: PolicyUpdate {
-                        require_approval_above: Some(raise.to),
+                        require_approval_above: Some(increase.to),
                         ..PolicyUpdate::default()
                     },
                     ..ServiceUpdate::default()
                 };
-                Box::pin(self.update_service(owned, if_match, *service, &edit)).await?;
+                Box::pin(self.update_service(owned, if_match, *service, &update)).await?;
             }
             AskingLimit::Rule(id, rule) => {
                 Box::pin(self.replace_rule(owned.clone(), if_match, *id, rule)).await?;

@@ -48,7 +48,7 @@ pub(crate) fn pending_approval_row(
                         span.ask-what { (service_and_operation(approval, catalog)) }
                         span.ask-why {
                             @match &approval.raise {
-                                Some(raise) => { "Higher limits: " (phrases::limit_increase_phrase(raise.temporary_caps(), pending_approval.caps, layout.now)) }
+                                Some(increase) => { "Higher limits: " (phrases::limit_increase_phrase(increase.temporary_caps(), pending_approval.caps, layout.now)) }
                                 None => (phrases::short_approval_reason(&approval.asking)),
                             }
                         }
@@ -113,9 +113,9 @@ pub(crate) fn approval_details(
                     @else { (phrases::approval_reason(&approval.asking, &agent.rules, catalog)) }
                 }
             }
-            @if let Some(raise) = &approval.raise {
-                div { dt { "Asks for" } dd { strong { (phrases::limit_increase_phrase(raise.temporary_caps(), caps, layout.now)) } } }
-                div { dt { "Because" } dd { p.quote { (escape_hidden_characters(&raise.reason)) } } }
+            @if let Some(increase) = &approval.raise {
+                div { dt { "Asks for" } dd { strong { (phrases::limit_increase_phrase(increase.temporary_caps(), caps, layout.now)) } } }
+                div { dt { "Because" } dd { p.quote { (escape_hidden_characters(&increase.reason)) } } }
             }
             @match approval.id.sequence() {
                 0 => {}
@@ -228,7 +228,7 @@ pub(crate) fn decided_row(layout: &Layout, context: &ApprovalContext, catalog: &
             }
             div.row-aside {
                 @match approval.users_decision() {
-                    Some(ruling) => { "decided " (relative_time(ruling.at, layout.now)) }
+                    Some(resolution) => { "decided " (relative_time(resolution.at, layout.now)) }
                     None => { "nobody decided; expired " (exact_time(approval.expires_at)) }
                 }
                 @if let Some(settlement) = approval.settlement_id() {
@@ -236,7 +236,7 @@ pub(crate) fn decided_row(layout: &Layout, context: &ApprovalContext, catalog: &
                 }
                 @if status == ApprovalStatus::Approved {
                     @match approval.temporary_caps() {
-                        Some(raise) => { " · " (phrases::limit_increase_phrase(raise, None, layout.now)) " · " }
+                        Some(increase) => { " · " (phrases::limit_increase_phrase(increase, None, layout.now)) " · " }
                         None => { " · not used yet, expires " (relative_time(approval.expires_at, layout.now)) " · " }
                     }
                     a href=(paths::approval_path(approval.agent, approval.id)) {
@@ -248,7 +248,7 @@ pub(crate) fn decided_row(layout: &Layout, context: &ApprovalContext, catalog: &
                 summary { "The call" }
                 (call::call_details(&approval.call, approval.amount))
             }
-            @if let Some(note) = approval.users_decision().and_then(|ruling| ruling.note.as_deref()) {
+            @if let Some(note) = approval.users_decision().and_then(|resolution| resolution.note.as_deref()) {
                 p.quote { (escape_hidden_characters(note)) }
             }
         }

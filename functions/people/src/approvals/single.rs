@@ -57,11 +57,11 @@ pub(crate) async fn submit_approval_and_raise(request: AgentForm) -> Reply {
         request.page_layout(),
     );
     let people = &request.people;
-    let why = request.agent_with_reason(&mut form);
+    let reason = request.agent_with_reason(&mut form);
     let own = people
-        .read_own_approval(why.clone().unwrap_or_else(|| request.owned.clone()), id)
+        .read_own_approval(reason.clone().unwrap_or_else(|| request.owned.clone()), id)
         .await?;
-    let (Some(_), Ok(note), Some(if_match)) = (why, form.parse_note(), form.parse_version()) else {
+    let (Some(_), Ok(note), Some(if_match)) = (reason, form.parse_note(), form.parse_version()) else {
         layout.typed = Some(form);
         return Ok((
             StatusCode::BAD_REQUEST,
@@ -124,11 +124,11 @@ async fn approval_page_response(people: &People, layout: &Layout, owned_approval
     let is_open = owned_approval.approval().status(layout.now) == ApprovalStatus::Pending;
     let more = async {
         if is_open {
-            let (background, raise) = tokio::try_join!(
+            let (background, increase) = tokio::try_join!(
                 people.read_approval_background(&owned_approval),
                 people.find_limit_to_raise(owned_approval.agent_with_owner(), owned_approval.approval())
             )?;
-            Ok(Some((background, raise)))
+            Ok(Some((background, increase)))
         } else {
             Ok(None)
         }
@@ -155,12 +155,12 @@ fn approval_page(
             p.crumb { a href=(paths::APPROVALS) { "Approvals" } }
             h1 { @if open_approval.is_some() { "Waiting for you" } @else { "Approval" } }
             @match open_approval {
-                Some((background, raise)) => {
+                Some((background, increase)) => {
                     div.card.waiting {
                         div.facts { (row::approval_details(layout, approval, agent, caps, day.as_ref(), catalog)) }
                         (background_section(layout, context, background))
                         (row::decision_form(layout, approval, agent, View::default()))
-                        @if let Some(raise) = raise { (approve_and_raise_form(layout, context, raise, catalog)) }
+                        @if let Some(increase) = increase { (approve_and_raise_form(layout, context, increase, catalog)) }
                     }
                     (latest_decisions(layout, &background.latest, catalog))
                 }
@@ -283,9 +283,9 @@ fn latest_decision_row(layout: &Layout, decision: &LoggedDecision, catalog: &Cat
             let receipt = paths::receipt_path(terms.agent, terms.id);
             (terms.amount, terms.authorized_at, Some(receipt), None)
         }
-        LoggedDecision::Refused(refusal) => {
+        LoggedDecision::Refused(denial) => {
             let entry = HistoryEntry::new(decision, "", &Labels::default());
-            (refusal.amount, refusal.at, None, phrases::limit_link(&entry))
+            (denial.amount, denial.at, None, phrases::limit_link(&entry))
         }
         LoggedDecision::ConfirmationReverted(reverted) => {
             let receipt = paths::receipt_path(reverted.agent, reverted.settlement);

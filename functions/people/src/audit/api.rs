@@ -28,9 +28,9 @@ pub(crate) async fn list_audit_log(
     QueryOf(mut query, _): QueryOf<AuditParameters>,
 ) -> Result<Json<AuditList>, Failure> {
     let filter = parse_audit_filter(&mut query);
-    let slice = parse_page_request(&mut query, cursor::parse_uuid_cursor);
+    let page_request = parse_page_request(&mut query, cursor::parse_uuid_cursor);
     query.finish()?;
-    let page = people.list_audit_log(&user, filter, slice).await?;
+    let page = people.list_audit_log(&user, filter, page_request).await?;
     let entries = page.items.iter().map(|row| AuditView::new(&row.record, &row.sha256));
     Ok(Json(AuditList::new(
         entries.collect(),

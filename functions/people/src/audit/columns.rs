@@ -32,11 +32,11 @@ pub(crate) fn csv_header() -> String {
 /// Formats an audit row as a CSV line.
 pub(crate) fn csv_row(row: AuditView) -> String {
     let result = if row.error.is_some() { "refused" } else { "done" };
-    let members = |members: serde_json::Map<String, serde_json::Value>| {
-        if members.is_empty() {
+    let fields = |fields: serde_json::Map<String, serde_json::Value>| {
+        if fields.is_empty() {
             String::new()
         } else {
-            serde_json::Value::Object(members).to_string()
+            serde_json::Value::Object(fields).to_string()
         }
     };
     csv_line(&[
@@ -49,8 +49,8 @@ pub(crate) fn csv_row(row: AuditView) -> String {
         row.error.unwrap_or_default(),
         row.reason.unwrap_or_default(),
         row.edit_reason.unwrap_or_default(),
-        members(row.before),
-        members(row.after),
+        fields(row.before),
+        fields(row.after),
         row.session_id.unwrap_or_default(),
         row.address.unwrap_or_default(),
         row.user_agent.unwrap_or_default(),

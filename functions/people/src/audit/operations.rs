@@ -28,8 +28,8 @@ impl People {
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let refused = |error: &Error| {
-            let refusal = rejection_for_audit(error);
-            let record = refusal.map(|refusal| self.audit_record(acting, action, AuditOutcome::Refused(refusal)));
+            let rejection = rejection_for_audit(error);
+            let record = rejection.map(|rejection| self.audit_record(acting, action, AuditOutcome::Refused(rejection)));
             record.transpose()
         };
         self.audit.audit_rejection(work, refused).await

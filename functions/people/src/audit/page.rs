@@ -38,29 +38,29 @@ const CSV: &str = "/dashboard/audit-log.csv";
 pub(crate) async fn show_audit_log_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     /// The number of rows per page.
     const ROWS: u32 = 25;
-    let (mut filter, named, before, problem) = parse_query(&uri);
-    let person = &session.person;
-    let choice = people.choose_agent(person, named).await?;
+    let (mut filter, named, before, error) = parse_query(&uri);
+    let user = &session.person;
+    let choice = people.choose_agent(user, named).await?;
     filter.agent = choice.id;
     let rows = async {
-        if problem.is_some() || choice.is_ambiguous() {
+        if error.is_some() || choice.is_ambiguous() {
             return Ok(Page::default());
         }
         people
-            .list_audit_log(person, filter, PageRequest { before, limit: ROWS })
+            .list_audit_log(user, filter, PageRequest { before, limit: ROWS })
             .await
     };
     let (page, edition) = tokio::try_join!(rows, people.current_catalog())?;
     // The agents that the rows refer to.
     let named = page.items.iter().filter_map(|row| row.record.act.agent);
     let named: BTreeSet<AgentId> = named.collect();
-    let agents = people.read_own_agents(person, named.into_iter().collect()).await?;
-    let status = match problem {
+    let agents = people.read_own_agents(user, named.into_iter().collect()).await?;
+    let status = match error {
         Some(_) => StatusCode::BAD_REQUEST,
         None => StatusCode::OK,
     };
     let layout = Layout {
-        problem,
+        problem: error,
         ..Layout::new(&session, people.now())
     };
     let log = Log {
@@ -80,18 +80,18 @@ pub(crate) async fn show_audit_log_page(State(people): State<Arc<People>>, sessi
 pub(crate) async fn download_audit_log(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     /// The maximum number of pages in a file. An export of this many pages takes some seconds, with ten reads per page.
     const MAX_PAGES: u32 = 50;
-    let (filter, _, mut before, problem) = parse_query(&uri);
-    if let Some(problem) = problem {
-        return Ok((StatusCode::BAD_REQUEST, problem).into_response());
+    let (filter, _, mut before, error) = parse_query(&uri);
+    if let Some(error) = error {
+        return Ok((StatusCode::BAD_REQUEST, error).into_response());
     }
     let mut text = columns::csv_header();
     let export = async {
         for _ in 0..MAX_PAGES {
-            let slice = PageRequest {
+            let page_request = PageRequest {
                 before,
                 limit: READ_AT_ONCE,
             };
-            let page = people.list_audit_log(&session.person, filter, slice).await?;
+            let page = people.list_audit_log(&session.person, filter, page_request).await?;
             for row in &page.items {
                 text.push_str(&columns::csv_row(AuditView::new(&row.record, &row.sha256)));
             }
@@ -202,12 +202,12 @@ fn log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
         at,
         actor,
         source,
-        act,
+        act: action,
         outcome,
     } = &row.record;
-    let refusal = match outcome {
+    let rejection = match outcome {
         AuditOutcome::Done(_) => None,
-        AuditOutcome::Refused(refusal) => Some(refusal),
+        AuditOutcome::Refused(rejection) => Some(rejection),
     };
     html! {
         li.row {
@@ -215,28 +215,28 @@ fn log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
                 summary {
                     span.log-when { (relative_time(*at, layout.now)) }
                     span.log-chip {
-                        @if refusal.is_some() {
+                        @if rejection.is_some() {
                             span.chip.bad { "refused" }
-                        } @else if act.kind == AuditKind::OutflowFound {
+                        } @else if action.kind == AuditKind::OutflowFound {
                             span.chip.bad { "unexplained" }
                         } @else {
                             span.chip.good { "done" }
                         }
                     }
-                    span.log-who { (audit_kind_text(act.kind)) @if let Some(agent) = act.agent { " · " (agent_name(agent, log.agents)) } }
-                    span.log-why { @if let Some(refusal) = refusal { (refusal.reason) } }
+                    span.log-who { (audit_kind_text(action.kind)) @if let Some(agent) = action.agent { " · " (agent_name(agent, log.agents)) } }
+                    span.log-why { @if let Some(rejection) = rejection { (rejection.reason) } }
                 }
                 div.unfolded {
                     dl.facts-list {
                         div { dt { "When" } dd { (exact_time(*at)) } }
-                        @if let Some(agent) = act.agent {
+                        @if let Some(agent) = action.agent {
                             div { dt { "Agent" } dd { a href=(paths::agent_path(agent)) { (agent_name(agent, log.agents)) } } }
                         }
-                        @if let Some(service) = act.service {
+                        @if let Some(service) = action.service {
                             div { dt { "Service" } dd { (labels::service_name(service, log.catalog)) } }
                         }
                         @if let Some(reason) = &source.reason { div { dt { "Why" } dd { (escape_hidden_characters(reason.as_str())) } } }
-                        @if let Some(object) = &act.object { div { dt { "Of" } dd { code.long { (object) } } } }
+                        @if let Some(object) = &action.object { div { dt { "Of" } dd { code.long { (object) } } } }
                         @if matches!(actor, Actor::Person { .. }) {
                             div { dt { "Address" } dd { (source.address.as_deref().unwrap_or("unknown")) } }
                             div { dt { "Program" } dd { (source.user_agent.as_deref().unwrap_or("unknown")) } }
@@ -249,7 +249,7 @@ fn log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
                     }
                     @match outcome {
                         AuditOutcome::Done(changes) => (change_list(changes)),
-                        AuditOutcome::Refused(refusal) => (rejection_text(refusal)),
+                        AuditOutcome::Refused(rejection) => (rejection_text(rejection)),
                     }
                 }
             }

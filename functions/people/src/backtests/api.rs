@@ -86,8 +86,8 @@ impl<T: Member, const MAX: usize> Member for Objects<T, MAX> {
 /// Parses the request body for a backtest that starts at `now`. An unknown service is reported as `service_not_found`,
 /// not as a validation error.
 pub(crate) fn parse_new_backtest(body: &Value, catalog: &Catalog, now: Timestamp) -> Result<NewBacktest> {
-    let mut problems = ValidationErrors::default();
-    let read = BacktestBody::read(body, BodyPath::Body, &mut problems);
+    let mut errors = ValidationErrors::default();
+    let read = BacktestBody::read(body, BodyPath::Body, &mut errors);
     let new = read.map(|read| {
         let to = read.to.unwrap_or(now);
         let days = read.days.map_or(DEFAULT_DAYS, |days| days.0);
@@ -98,7 +98,7 @@ pub(crate) fn parse_new_backtest(body: &Value, catalog: &Catalog, now: Timestamp
                 let distinct: BTreeSet<_> = ids.iter().collect();
                 if ids.is_empty() || ids.len() > BacktestRun::MAX_AGENTS || distinct.len() != ids.len() {
                     let message = format!("must be 1 to {} different agents", BacktestRun::MAX_AGENTS);
-                    problems.extend([ValidationError::at_path("/agents/ids", message)]);
+                    errors.extend([ValidationError::at_path("/agents/ids", message)]);
                 }
                 TestedAgents::Ids(ids)
             }
@@ -112,7 +112,7 @@ pub(crate) fn parse_new_backtest(body: &Value, catalog: &Catalog, now: Timestamp
                 AgentStatus::Active
             }
         });
-        let terms = parse_tested_limits(read.rules, read.policies, catalog, &mut problems);
+        let terms = parse_tested_limits(read.rules, read.policies, catalog, &mut errors);
         terms.map(|terms| NewBacktest {
             agents,
             from,
@@ -120,7 +120,7 @@ pub(crate) fn parse_new_backtest(body: &Value, catalog: &Catalog, now: Timestamp
             terms: TestedLimits { status, ..terms },
         })
     });
-    problems.finish(new)?.ok_or_else(|| ErrorKind::ServiceNotFound.into())
+    errors.finish(new)?.ok_or_else(|| ErrorKind::ServiceNotFound.into())
 }
 
 /// Builds the limits to test. Returns `None` if a service is unknown.
@@ -166,11 +166,11 @@ pub(crate) fn parse_candidate_rules(
                 kinds.push(kind);
                 found
             }
-            Err(problem) => vec![problem],
+            Err(error) => vec![error],
         };
         let found = found.into_iter();
         errors.extend(
-            found.map(|problem| ValidationError::at_path(format!("/rules/{index}{}", problem.path), problem.message)),
+            found.map(|error| ValidationError::at_path(format!("/rules/{index}{}", error.path), error.message)),
         );
     }
     let budgets = kinds.iter().filter(|kind| kind.counted_limit().is_some());
@@ -178,8 +178,8 @@ pub(crate) fn parse_candidate_rules(
         let message = format!("must have at most {} rules that count payments", Agent::MAX_BUDGETS);
         errors.extend([ValidationError::at_path("/rules", message)]);
     }
-    let brakes = kinds.iter().filter(|kind| matches!(kind, RuleKind::AnomalyBrake(_)));
-    if brakes.count() > 1 {
+    let automatic_freezes = kinds.iter().filter(|kind| matches!(kind, RuleKind::AnomalyBrake(_)));
+    if automatic_freezes.count() > 1 {
         errors.extend([ValidationError::at_path(
             "/rules",
             "must have at most one anomaly brake",

@@ -55,8 +55,8 @@ impl People {
             sum.saturating_add(all)
         });
         if decisions > BacktestRun::MAX_DECISIONS {
-            let most = BacktestRun::MAX_DECISIONS;
-            let message = format!("has some {decisions} decisions; a backtest tests at most {most}");
+            let max = BacktestRun::MAX_DECISIONS;
+            let message = format!("has some {decisions} decisions; a backtest tests at most {max}");
             return Err(Error::invalid(vec![ValidationError::at_path("/days", message)]));
         }
         let read_units = u64::try_from(agents.len()).unwrap_or(u64::MAX);
@@ -71,8 +71,8 @@ impl People {
     /// Stores a backtest for `events` to run. Rejects the backtest if the user already has [`MAX_WAITING`] unfinished
     /// backtests.
     pub(crate) async fn start_backtest(&self, user: &Caller, new: NewBacktest) -> Result<BacktestRun> {
-        let act = Act::new(AuditKind::BacktestStarted);
-        self.audit_rejection(&user.acting, &act, self.store_backtest(user, &act, new))
+        let action = Act::new(AuditKind::BacktestStarted);
+        self.audit_rejection(&user.acting, &action, self.store_backtest(user, &action, new))
             .await
     }
 
@@ -100,9 +100,9 @@ impl People {
             partial: 0,
             result: BacktestResult::default(),
         };
-        let act = action.clone().with_object(&run.id);
+        let audit_action = action.clone().with_object(&run.id);
         let changes = AuditChanges::between(None, Some(run.audit_members()));
-        let entry = self.audit_entry(&user.acting, &act, changes)?;
+        let entry = self.audit_entry(&user.acting, &audit_action, changes)?;
         self.usage.put_backtest(&run, &entry).await?;
         Ok(run)
     }

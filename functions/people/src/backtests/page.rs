@@ -142,8 +142,8 @@ fn policy_change_text(change: &PolicyChange) -> Markup {
     let PolicyChange { enabled, policy } = change;
     html! {
         @match enabled { Some(true) => "enabled; ", Some(false) => "disabled; ", None => "" }
-        @if let Some(most) = policy.max_per_call { "at most " (amount_text(most)) " per call; " }
-        @if let Some(most) = policy.max_per_day { "at most " (amount_text(most)) " in 24 hours; " }
+        @if let Some(max) = policy.max_per_call { "at most " (amount_text(max)) " per call; " }
+        @if let Some(max) = policy.max_per_day { "at most " (amount_text(max)) " in 24 hours; " }
         @if let Some(above) = policy.require_approval_above { "asks above " (amount_text(above)) "; " }
         @match &policy.enabled_operations {
             None => "",

@@ -98,7 +98,7 @@ pub(crate) struct DecisionView {
 impl DecisionRow {
     /// Builds the view of a decision in the decision history.
     pub(crate) fn new(entry: &HistoryEntry, catalog: &Catalog) -> Self {
-        let refusal = entry.refusal.as_ref();
+        let denial = entry.refusal.as_ref();
         let service = entry.service.and_then(|id| catalog.find_by_id(id));
         Self {
             transaction_id: entry.transaction.to_string(),
@@ -115,14 +115,14 @@ impl DecisionRow {
             decided_at: entry.at.to_string(),
             result: entry.result.name().to_owned(),
             reason: entry.reason.clone(),
-            error: refusal.map(|refusal| refusal.error.clone()),
-            rule_triggered: refusal.map(|refusal| refusal.rule.clone()),
-            hostname: refusal.and_then(|refusal| refusal.hostname.clone()),
+            error: denial.map(|denial| denial.error.clone()),
+            rule_triggered: denial.map(|denial| denial.rule.clone()),
+            hostname: denial.and_then(|denial| denial.hostname.clone()),
             policy_version: entry.policy_version,
             approval_id: entry.approval.map(|id| id.to_string()),
             settlement_id: entry.settlement_id().map(|id| id.to_string()),
             receipt_status: entry.settlement_state().map(SettlementState::state_name),
-            latency_ms: refusal.map(|refusal| refusal.latency_ms),
+            latency_ms: denial.map(|denial| denial.latency_ms),
         }
     }
 }
@@ -141,12 +141,12 @@ pub(crate) async fn read_decision(
     token: SessionToken,
     Path((agent, transaction)): Path<(String, String)>,
 ) -> Result<Json<DecisionView>, Failure> {
-    let read = async |person: &Caller| {
+    let read = async |user: &Caller| {
         let (agent, id) = (
             require_id(AgentId::parse(&agent))?,
             require_id(TransactionId::parse(&transaction))?,
         );
-        people.read_own_decision(person, agent, id).await
+        people.read_own_decision(user, agent, id).await
     };
     let (_, (agent, decision)) = people
         .authenticate_user_while_reading(token.into_token()?, false, read)
@@ -155,7 +155,7 @@ pub(crate) async fn read_decision(
     let call = people.read_decision_call(&decision).await?;
     let checks = match &decision {
         LoggedDecision::Allowed(settlement) => settlement.terms.purchase().map(|purchase| &purchase.checks),
-        LoggedDecision::Refused(refusal) => Some(&refusal.checks),
+        LoggedDecision::Refused(denial) => Some(&denial.checks),
         LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => None,
     };
     Ok(Json(DecisionView {
@@ -285,8 +285,8 @@ pub(crate) async fn replay_decision(
     Id(id): Id<TransactionId>,
 ) -> Result<Json<ReplayView>, Failure> {
     let decision = people.find_decision_in_history(&user, id).await?;
-    let replayed = people.replay_decision(&decision).await?;
-    Ok(Json(ReplayView::new(id, replayed)))
+    let replay = people.replay_decision(&decision).await?;
+    Ok(Json(ReplayView::new(id, replay)))
 }
 
 impl ReplayView {

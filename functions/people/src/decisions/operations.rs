@@ -41,7 +41,7 @@ pub(crate) struct DecisionStatements {
 fn decision_ids(decision: &LoggedDecision) -> Option<DecisionIds> {
     match decision {
         LoggedDecision::Allowed(settlement) => DecisionIds::from_settlement(settlement),
-        LoggedDecision::Refused(refusal) => Some(DecisionIds::from_denial(refusal)),
+        LoggedDecision::Refused(denial) => Some(DecisionIds::from_denial(denial)),
         LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => None,
     }
 }
@@ -53,7 +53,7 @@ impl People {
     pub(crate) async fn read_decision_call(&self, decision: &LoggedDecision) -> Result<Option<CallDescription>> {
         match decision {
             LoggedDecision::Allowed(settlement) => self.read_settlement_call(settlement).await,
-            LoggedDecision::Refused(refusal) => Ok(Some(refusal.call.clone())),
+            LoggedDecision::Refused(denial) => Ok(Some(denial.call.clone())),
             LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => Ok(None),
         }
     }
@@ -219,7 +219,7 @@ impl People {
                 let call = self.read_settlement_call(settlement).await?;
                 call.and_then(|call| RecordedDecision::from_settlement(settlement, call))
             }
-            LoggedDecision::Refused(refusal) => Some(RecordedDecision::from_denial(refusal.clone(), self.network)),
+            LoggedDecision::Refused(denial) => Some(RecordedDecision::from_denial(denial.clone(), self.network)),
             LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => None,
         })
     }

@@ -37,7 +37,7 @@ pub(crate) async fn show_decision_page(
         people.current_catalog()
     )?;
     let call = people.read_decision_call(&decision).await?;
-    let replayed = match uri.query() {
+    let replay = match uri.query() {
         Some("replay=1") => Some(people.replay_decision(&decision).await?),
         _ => None,
     };
@@ -48,7 +48,7 @@ pub(crate) async fn show_decision_page(
         &decision,
         call.as_ref(),
         &edition.catalog,
-        replayed.as_ref(),
+        replay.as_ref(),
     );
     Ok(page.into_response())
 }
@@ -110,7 +110,7 @@ fn replay_section(replay: Option<&ReplayResult>) -> Markup {
 fn recorded_checks(decision: &LoggedDecision) -> Option<&[Check]> {
     match decision {
         LoggedDecision::Allowed(settlement) => settlement.terms.purchase().map(|purchase| purchase.checks.as_slice()),
-        LoggedDecision::Refused(refusal) => Some(&refusal.checks),
+        LoggedDecision::Refused(denial) => Some(&denial.checks),
         LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => None,
     }
 }
@@ -137,7 +137,7 @@ fn decision_details(entry: &HistoryEntry, catalog: &Catalog) -> Markup {
             @if entry.payment.is_some() || entry.refusal.is_some() {
                 div { dt { "Evidence" } dd { a href=(paths::evidence_path(entry.agent, entry.transaction)) download { "Download the signed statements" } } }
             }
-            @if let Some(refusal) = &entry.refusal { div { dt { "Took" } dd { (refusal.latency_ms) " ms" } } }
+            @if let Some(denial) = &entry.refusal { div { dt { "Took" } dd { (denial.latency_ms) " ms" } } }
         }
     }
 }

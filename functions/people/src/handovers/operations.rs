@@ -23,8 +23,8 @@ impl People {
     /// A temporary limit increase ends with the ownership: once this function returns, no payment that was decided
     /// before the transfer can be reserved.
     pub(crate) async fn accept_ownership_offer(&self, user: &Caller, id: AgentId) -> Result<OwnedAgent> {
-        let act = Act::new(AuditKind::HandoverAccepted).on_agent(id);
-        self.audit_rejection(&user.acting, &act, self.store_offer_acceptance(user, &act, id))
+        let action = Act::new(AuditKind::HandoverAccepted).on_agent(id);
+        self.audit_rejection(&user.acting, &action, self.store_offer_acceptance(user, &action, id))
             .await
     }
 

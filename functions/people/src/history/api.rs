@@ -203,15 +203,15 @@ pub(crate) async fn list_policy_versions(
         .find_known_service(&owned, find_service_id(&edition.catalog, &reference)?)
         .await?;
     let mut query = Query::from_uri(&uri);
-    let slice = parse_page_request(&mut query, cursor::parse_version_cursor);
+    let page_request = parse_page_request(&mut query, cursor::parse_version_cursor);
     let other = query.parse_with("compared_with", cursor::parse_version_cursor, "must be a version");
     query.finish()?;
-    let history = people.read_policy_history(&owned, id, slice, other).await?;
-    let (person, now) = (&owned.agent().owner, people.now());
+    let history = people.read_policy_history(&owned, id, page_request, other).await?;
+    let (user, now) = (&owned.agent().owner, people.now());
     let versions = history
         .items
         .iter()
-        .map(|changed| PolicyVersionView::new(changed, person, now));
+        .map(|changed| PolicyVersionView::new(changed, user, now));
     let versions: Vec<_> = versions.collect();
     Ok(Json(PolicyVersionList {
         count: versions.len(),
@@ -268,10 +268,10 @@ pub(crate) async fn list_agent_versions(
     uri: Uri,
 ) -> Result<Json<RulesVersionList>, Failure> {
     let mut query = Query::from_uri(&uri);
-    let slice = parse_page_request(&mut query, cursor::parse_version_cursor);
+    let page_request = parse_page_request(&mut query, cursor::parse_version_cursor);
     let other = query.parse_with("compared_with", cursor::parse_version_cursor, "must be a version");
     query.finish()?;
-    let history = people.read_rules_history(&owned, slice, other).await?;
+    let history = people.read_rules_history(&owned, page_request, other).await?;
     let versions: Vec<_> = history.items.iter().map(RulesVersionView::new).collect();
     Ok(Json(RulesVersionList {
         count: versions.len(),

@@ -103,8 +103,8 @@ impl<T> History<T> {
 
 /// Returns the audit fields that belong to the agent's rules.
 pub(crate) fn audited_rules(agent: &Agent) -> AuditFields {
-    let members = agent.audit_members().into_iter();
-    members.filter(|(name, _)| name.starts_with("rules/")).collect()
+    let fields = agent.audit_members().into_iter();
+    fields.filter(|(name, _)| name.starts_with("rules/")).collect()
 }
 
 impl People {
@@ -183,12 +183,12 @@ impl People {
         let mut policy = full_policy_update(policy);
         let edition = self.current_catalog().await?;
         policy.take_unlisted_operations(edition.catalog.find_by_id(service));
-        let edit = ServiceUpdate {
+        let update = ServiceUpdate {
             enabled: Some(enabled),
             policy,
             ended_raise: None,
         };
-        self.update_service(owned, if_match, service, &edit).await
+        self.update_service(owned, if_match, service, &update).await
     }
 
     /// Updates a rule to the rule's values in an earlier version of the agent's record. If the rule was removed in the

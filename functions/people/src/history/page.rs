@@ -62,7 +62,7 @@ pub(crate) async fn show_history_page(
     let before = query
         .parse_text("before")
         .and_then(|text| cursor::parse_version_cursor(&text));
-    let slice = PageRequest { before, limit: ROWS };
+    let page_request = PageRequest { before, limit: ROWS };
     let version = |query: &mut Query, name| {
         query
             .parse_text(name)
@@ -73,7 +73,7 @@ pub(crate) async fn show_history_page(
     let layout = Layout::new(&session, people.now());
     let (of, versions, next) = if let Some(service) = service {
         let record = people.read_service(&owned, service).await?.record;
-        let history = people.read_policy_history(&owned, service, slice, None).await?;
+        let history = people.read_policy_history(&owned, service, page_request, None).await?;
         let of = html! { "Limits of " (labels::service_name(service, &edition.catalog)) };
         let compared = match compared {
             None => None,
@@ -91,7 +91,7 @@ pub(crate) async fn show_history_page(
         };
         (of, versions, history.next)
     } else {
-        let history = people.read_rules_history(&owned, slice, None).await?;
+        let history = people.read_rules_history(&owned, page_request, None).await?;
         let of = html! { "Rules" };
         let compared = match compared {
             None => None,
@@ -102,11 +102,11 @@ pub(crate) async fn show_history_page(
                 Some((from, to, find_changes(to, read)?))
             }
         };
-        let edits = history
+        let updates = history
             .items
             .iter()
             .filter(|item| item.changes != AuditChanges::default());
-        let numbers = edits.map(|item| item.version.version).collect();
+        let numbers = updates.map(|item| item.version.version).collect();
         let versions = html! {
             (comparison_form(agent, None, numbers, compared.as_ref()))
             (rule_versions_section(&layout, &owned, &history, &edition.catalog))
@@ -158,7 +158,7 @@ fn comparison_form(
     comparison: Option<&(u64, u64, (AuditChanges, Direction))>,
 ) -> Markup {
     numbers.extend(comparison.iter().flat_map(|(from, to, _)| [*from, *to]));
-    numbers.sort_unstable_by(|one, other| other.cmp(one));
+    numbers.sort_unstable_by(|left, right| right.cmp(left));
     numbers.dedup();
     let (newest, next) = (numbers.first().copied(), numbers.get(1).copied());
     let select = |name: &str, label: &str, chosen: Option<u64>| {

@@ -149,7 +149,7 @@ type Listed = (Page<HistoryEntry, Uuid>, Arc<CatalogVersion>, Option<String>);
 async fn read_history_page(people: &People, user: &Caller, list: HistoryList, mut query: Query) -> Result<Listed> {
     let service = query.parse_text("service_id");
     let filter = HistoryFilter::from_query(&mut query, |_| None);
-    let slice = parse_page_request(&mut query, cursor::parse_uuid_cursor);
+    let page_request = parse_page_request(&mut query, cursor::parse_uuid_cursor);
     query.finish()?;
     let edition = people.current_catalog().await?;
     let service = service.map(|service| parse_service_filter(&edition.catalog, &service));
@@ -157,7 +157,7 @@ async fn read_history_page(people: &People, user: &Caller, list: HistoryList, mu
         service: service.transpose()?,
         ..filter
     };
-    let page = people.read_history_page(user, list, &filter, slice);
+    let page = people.read_history_page(user, list, &filter, page_request);
     let (page, complete_until) = tokio::join!(page, people.history_complete_until());
     Ok((page?, edition, complete_until.map(|until| until.to_string())))
 }

@@ -43,7 +43,7 @@ pub(crate) fn csv_header() -> String {
 
 /// Formats a decision as a CSV line.
 pub(crate) fn csv_row(entry: &HistoryEntry, catalog: &Catalog) -> String {
-    let (refusal, payment) = (entry.refusal.as_ref(), entry.payment.as_ref());
+    let (rejection, payment) = (entry.refusal.as_ref(), entry.payment.as_ref());
     let service = entry.service.and_then(|id| catalog.find_by_id(id));
     let confirmed = match entry.settlement_state() {
         Some(SettlementState::Confirmed {
@@ -63,9 +63,9 @@ pub(crate) fn csv_row(entry: &HistoryEntry, catalog: &Catalog) -> String {
         entry.transaction.to_string(),
         entry.result.name().to_owned(),
         entry.reason.clone(),
-        text_or_empty(refusal.map(|refusal| &refusal.error)),
-        text_or_empty(refusal.map(|refusal| &refusal.rule)),
-        text_or_empty(refusal.and_then(|refusal| refusal.hostname.as_ref())),
+        text_or_empty(rejection.map(|rejection| &rejection.error)),
+        text_or_empty(rejection.map(|rejection| &rejection.rule)),
+        text_or_empty(rejection.and_then(|rejection| rejection.hostname.as_ref())),
         entry.agent.to_string(),
         entry.agent_name.clone(),
         labels.join(" "),
@@ -87,6 +87,6 @@ pub(crate) fn csv_row(entry: &HistoryEntry, catalog: &Catalog) -> String {
         text_or_empty(confirmed.map(|(_, _, settled_at)| time_cell(settled_at))),
         text_or_empty(payment.map(|payment| payment.wallet)),
         text_or_empty(payment.map(|payment| time_cell(payment.valid_before))),
-        text_or_empty(refusal.map(|refusal| refusal.latency_ms)),
+        text_or_empty(rejection.map(|rejection| rejection.latency_ms)),
     ])
 }

@@ -104,9 +104,9 @@ impl HistoryFilter {
         if self.span.has_ended_at(entry.place) {
             return Filter::Stop;
         }
-        let refusal = entry.refusal.as_ref();
+        let denial = entry.refusal.as_ref();
         let has_reason = |reason: &String| {
-            refusal.is_some_and(|refusal| refusal.error == *reason) || refusal.is_some() && entry.reason == *reason
+            denial.is_some_and(|denial| denial.error == *reason) || denial.is_some() && entry.reason == *reason
         };
         Filter::keep_if(
             (list == HistoryList::Decisions || entry.payment.is_some())
@@ -126,7 +126,7 @@ impl HistoryFilter {
                 && self.reason.as_ref().is_none_or(has_reason)
                 && self.pay_to.is_none_or(|pay_to| entry.pay_to == pay_to)
                 && self.least.is_none_or(|least| entry.amount >= least)
-                && self.most.is_none_or(|most| entry.amount <= most),
+                && self.most.is_none_or(|max| entry.amount <= max),
         )
     }
 }

@@ -27,7 +27,7 @@ impl People {
         filter: &HistoryFilter,
         page_request: PageRequest<Uuid>,
     ) -> Result<Page<HistoryEntry, Uuid>> {
-        let slice = PageRequest {
+        let request = PageRequest {
             before: filter.span.start_position(page_request.before),
             ..page_request
         };
@@ -36,7 +36,7 @@ impl People {
         let Some(agent) = filter.agent else {
             return self
                 .usage
-                .read_history_page(&user.id, filter.index_partition(), slice, keep)
+                .read_history_page(&user.id, filter.index_partition(), request, keep)
                 .await;
         };
         let owned = self.read_own_agent(user, agent).await?;
@@ -75,7 +75,7 @@ impl People {
             Some(_) | None => Filter::Skip,
         };
         let keep = (is_filtered || before_transfer.is_some()).then_some(keep);
-        let page = read_page_with_row_count(slice, READS_OF_AGENT, keep, |(_, entry)| entry.place, read).await?;
+        let page = read_page_with_row_count(request, READS_OF_AGENT, keep, |(_, entry)| entry.place, read).await?;
         Ok(Page {
             items: page.items.into_iter().map(|(_, entry)| entry).collect(),
             next: page.next,

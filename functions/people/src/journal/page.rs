@@ -83,11 +83,15 @@ pub(crate) async fn download_settlements(State(people): State<Arc<People>>, sess
 async fn show_history_page(people: &People, session: &PageSession, list: HistoryList, uri: &Uri) -> Reply {
     /// The number of rows per page.
     const ROWS: u32 = 25;
-    let (filter, before, problem) = parse_query(uri);
-    let slice = PageRequest { before, limit: ROWS };
+    let (filter, before, error) = parse_query(uri);
+    let page_request = PageRequest { before, limit: ROWS };
     let page = async {
-        match problem {
-            None => people.read_history_page(&session.person, list, &filter, slice).await,
+        match error {
+            None => {
+                people
+                    .read_history_page(&session.person, list, &filter, page_request)
+                    .await
+            }
             Some(_) => Ok(Page::default()),
         }
     };
@@ -101,21 +105,21 @@ async fn show_history_page(people: &People, session: &PageSession, list: History
         catalog: &edition.catalog,
         filter,
     };
-    let status = match problem {
+    let status = match error {
         Some(_) => StatusCode::BAD_REQUEST,
         None => StatusCode::OK,
     };
     let layout = Layout {
-        problem,
+        problem: error,
         ..Layout::new(session, people.now())
     };
     Ok((status, list_page(&layout, &shown)).into_response())
 }
 
 async fn download_history(people: &People, session: &PageSession, list: HistoryList, uri: &Uri) -> Reply {
-    let (filter, before, problem) = parse_query(uri);
-    if let Some(problem) = problem {
-        return Ok((StatusCode::BAD_REQUEST, problem).into_response());
+    let (filter, before, error) = parse_query(uri);
+    if let Some(error) = error {
+        return Ok((StatusCode::BAD_REQUEST, error).into_response());
     }
     let edition = people.current_catalog().await?;
     let mut text = columns::csv_header();

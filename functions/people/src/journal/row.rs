@@ -75,13 +75,13 @@ fn state_chip(state: &SettlementState) -> Markup {
 
 /// Describes briefly why the payment was blocked or escalated.
 fn rejection_reason(entry: &HistoryEntry) -> Markup {
-    let Some(refusal) = &entry.refusal else {
+    let Some(rejection) = &entry.refusal else {
         return html! {};
     };
     html! {
         @match phrases::limit_link(entry) {
-            Some(limit) => a href=(limit) { (phrases::denial_reason(entry, refusal)) },
-            None => (phrases::denial_reason(entry, refusal)),
+            Some(limit) => a href=(limit) { (phrases::denial_reason(entry, rejection)) },
+            None => (phrases::denial_reason(entry, rejection)),
         }
     }
 }

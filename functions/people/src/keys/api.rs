@@ -175,8 +175,8 @@ impl Listed for Reference {
 
 /// Parses and validates a scope. A field that can't be parsed has no further validation errors.
 pub(crate) fn parse_scope(body: &Value, catalog: &Catalog, now: Timestamp) -> purser_domain::Result<KeyScope> {
-    let mut problems = ValidationErrors::default();
-    let asked = NewKeyBody::read(body, BodyPath::Body, &mut problems).map(|body| RequestedScope {
+    let mut errors = ValidationErrors::default();
+    let request = NewKeyBody::read(body, BodyPath::Body, &mut errors).map(|body| RequestedScope {
         permissions: body.permissions,
         services: body
             .services
@@ -184,11 +184,11 @@ pub(crate) fn parse_scope(body: &Value, catalog: &Catalog, now: Timestamp) -> pu
         networks: body.networks,
         expires_at: body.expires_at,
     });
-    let scope = asked.and_then(|asked| {
-        let judged = asked.validate(catalog, now);
-        judged.map_err(|found| problems.extend(found)).ok()
+    let scope = request.and_then(|request| {
+        let judged = request.validate(catalog, now);
+        judged.map_err(|found| errors.extend(found)).ok()
     });
-    problems.finish(scope)
+    errors.finish(scope)
 }
 
 purser_api::body! {

@@ -70,8 +70,8 @@ impl People {
         let mut new = NewKey::from_random(owned.agent().id, self.entropy.random_bytes()?, now);
         new.record.scope = scope;
         let add = |agent: Agent| agent.with_key(new.record.clone(), now).map_err(key_rejection_error);
-        let act = Act::new(AuditKind::KeyCreated).with_object(&new.record.id);
-        let agent = self.update_agent_record(owned, if_match, act, add).await?;
+        let action = Act::new(AuditKind::KeyCreated).with_object(&new.record.id);
+        let agent = self.update_agent_record(owned, if_match, action, add).await?;
         info!(agent.id = %agent.agent().id, key.id = %new.record.id, "key.created");
         issued_key(agent, new)
     }
@@ -90,8 +90,8 @@ impl People {
             let rotated = agent.with_rotated_key(old, new.record.clone(), overlap, now);
             rotated.map_err(key_rejection_error)
         };
-        let act = Act::new(AuditKind::KeyRotated).with_object(&old);
-        let agent = self.update_agent_record(owned, if_match, act, rotate).await?;
+        let action = Act::new(AuditKind::KeyRotated).with_object(&old);
+        let agent = self.update_agent_record(owned, if_match, action, rotate).await?;
         info!(agent.id = %agent.agent().id, key.id = %new.record.id, "key.created");
         let replaced = agent.agent().find_key(old).cloned().ok_or(ErrorKind::NotFound)?;
         Ok(Rotation {
@@ -109,8 +109,8 @@ impl People {
     ) -> Result<(OwnedAgent, AgentKey)> {
         let now = self.now();
         let revoke = |agent: Agent| agent.with_revoked_key(id, now).map_err(key_rejection_error);
-        let act = Act::new(AuditKind::KeyRevoked).with_object(&id);
-        let agent = self.update_agent_record(owned, if_match, act, revoke).await?;
+        let action = Act::new(AuditKind::KeyRevoked).with_object(&id);
+        let agent = self.update_agent_record(owned, if_match, action, revoke).await?;
         let key = agent.agent().find_key(id).cloned().ok_or(ErrorKind::NotFound)?;
         Ok((agent, key))
     }

@@ -102,8 +102,8 @@ impl NoticesView {
                 available: sends_mail,
                 channel: ChannelView::new(owned_settings, NoticeChannel::Mail, &settings.terms.mail),
             },
-            slack: slack.map(|(place, terms)| SlackView {
-                host: place.host.clone(),
+            slack: slack.map(|(destination, terms)| SlackView {
+                host: destination.host.clone(),
                 channel: ChannelView::new(owned_settings, NoticeChannel::Slack, terms),
             }),
             usual_kinds: DEFAULT_NOTICES.iter().map(|kind| kind.name()).collect(),
@@ -232,9 +232,11 @@ pub(crate) async fn replace_notification_settings(
     body: Body<NoticesBody>,
 ) -> Result<Response, Failure> {
     let own = people.read_notification_settings(&user).await?;
-    let edit = body.json().and_then(|body| parse_settings_update(&body));
-    let (edit, if_match) = body_with_version(edit, if_match.into_precondition())?;
-    let own = people.update_notification_settings(&user, own, if_match, &edit).await?;
+    let update = body.json().and_then(|body| parse_settings_update(&body));
+    let (update, if_match) = body_with_version(update, if_match.into_precondition())?;
+    let own = people
+        .update_notification_settings(&user, own, if_match, &update)
+        .await?;
     Ok(notification_settings_response(&people, &own))
 }
 

@@ -76,9 +76,9 @@ impl People {
         update: &NotificationSettingsUpdate,
     ) -> Result<OwnNotificationSettings> {
         self.store_mail_address(&user.id, &user.mail, user.signed_in_at).await;
-        let act = Act::new(AuditKind::NoticesEdited);
-        let edited = self.store_notification_settings(user, owned_settings.settings, if_match, &act, update);
-        let settings = self.audit_rejection(&user.acting, &act, edited).await?;
+        let action = Act::new(AuditKind::NoticesEdited);
+        let updated = self.store_notification_settings(user, owned_settings.settings, if_match, &action, update);
+        let settings = self.audit_rejection(&user.acting, &action, updated).await?;
         let ended = self.webhooks.list_ended_channels(&settings).await?;
         Ok(OwnNotificationSettings { settings, ended })
     }
@@ -100,7 +100,7 @@ impl People {
                 self.limits.require_recent_sign_in(user.signed_in_at, self.now())?;
             }
             let new = self.encrypt_webhook_url(user, new).await?;
-            let url_of = |terms: &NotificationPreferences| terms.slack.as_ref().map(|(place, _)| place.url);
+            let url_of = |terms: &NotificationPreferences| terms.slack.as_ref().map(|(destination, _)| destination.url);
             let old = url_of(&settings.terms).filter(|old| url_of(&terms) != Some(*old));
             let next = settings.clone().with_settings(terms);
             let changes = AuditChanges::between(Some(settings.audit_members()), Some(next.audit_members()));
@@ -141,23 +141,23 @@ impl People {
         current: &NotificationSettings,
         update: &'a NotificationSettingsUpdate,
     ) -> Result<(NotificationPreferences, Option<(NoticeUrlId, &'a WebhookUrl)>)> {
-        let mut problems = Vec::new();
+        let mut errors = Vec::new();
         let mut new = None;
         let slack = match &update.slack {
             None => None,
             Some(SlackUpdate { url: None, terms }) => {
-                let place = current.terms.slack.as_ref().map(|(place, _)| place.clone());
-                if place.is_none() {
-                    problems.push(ValidationError::at_path(
+                let destination = current.terms.slack.as_ref().map(|(destination, _)| destination.clone());
+                if destination.is_none() {
+                    errors.push(ValidationError::at_path(
                         "/slack/url",
                         "is required: none is stored yet",
                     ));
                 }
-                place.map(|place| (place, terms.clone()))
+                destination.map(|destination| (destination, terms.clone()))
             }
             Some(SlackUpdate { url: Some(url), terms }) => {
                 if !self.may_call(url) {
-                    problems.push(ValidationError::at_path(
+                    errors.push(ValidationError::at_path(
                         "/slack/url",
                         "must be an https URL of the public internet",
                     ));
@@ -172,11 +172,11 @@ impl People {
             mail: update.mail.clone(),
             slack,
         };
-        problems.extend(terms.validation_errors());
-        if problems.is_empty() {
+        errors.extend(terms.validation_errors());
+        if errors.is_empty() {
             Ok((terms, new))
         } else {
-            Err(Error::invalid(problems))
+            Err(Error::invalid(errors))
         }
     }
 

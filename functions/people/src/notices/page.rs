@@ -53,24 +53,24 @@ pub(crate) async fn submit_notification_settings(
 ) -> Reply {
     let mut form = verified_form.parse_form(FormName::Notices);
     let own = people.read_notification_settings(&verified_form.session.person).await?;
-    let edit = parse_settings_form(&mut form, own.settings.terms.slack.is_some());
-    let person = &verified_form.session.person;
-    let Some((edit, if_match)) = edit.zip(form.parse_version()) else {
+    let update = parse_settings_form(&mut form, own.settings.terms.slack.is_some());
+    let user = &verified_form.session.person;
+    let Some((update, if_match)) = update.zip(form.parse_version()) else {
         return show_rejected_settings(&people, &verified_form, StatusCode::BAD_REQUEST, form, None).await;
     };
-    let Err(error) = people.update_notification_settings(person, own, if_match, &edit).await else {
+    let Err(error) = people.update_notification_settings(user, own, if_match, &update).await else {
         return Ok(redirect_with_notice(PAGE, PageMessage::ChannelsSaved));
     };
     let failure = Failure::from(error);
-    let problem = match failure.error().kind() {
-        ErrorKind::InvalidRequest(problems) => {
-            form.add_body_errors(problems, &FIELDS);
+    let message = match failure.error().kind() {
+        ErrorKind::InvalidRequest(errors) => {
+            form.add_body_errors(errors, &FIELDS);
             None
         }
         ErrorKind::VersionConflict { .. } => Some(CONFLICT.to_owned()),
         _ => return Err(failure),
     };
-    show_rejected_settings(&people, &verified_form, failure.status(), form, problem).await
+    show_rejected_settings(&people, &verified_form, failure.status(), form, message).await
 }
 
 const CONFLICT: &str = "These settings were changed elsewhere after you opened the page, so nothing was saved. The page shows the current settings. Your input is kept in the form.";
@@ -78,12 +78,12 @@ const CONFLICT: &str = "These settings were changed elsewhere after you opened t
 /// Handles `POST /dashboard/notices/test`: requests a test notification on the enabled channels.
 pub(crate) async fn submit_test_notification(State(people): State<Arc<People>>, form: VerifiedForm) -> Reply {
     let channels = people.request_test_notification(&form.session.person).await?;
-    let notice = if channels.is_empty() {
+    let message = if channels.is_empty() {
         PageMessage::NoChannelOn
     } else {
         PageMessage::TestNoticeSent
     };
-    Ok(redirect_with_notice(PAGE, notice))
+    Ok(redirect_with_notice(PAGE, message))
 }
 
 /// Shows the page in its current state, with the rejected form.
@@ -159,7 +159,7 @@ fn notifications_page(layout: &Layout, owned_settings: &OwnNotificationSettings,
             section aria-labelledby="slack-title" {
                 h2 id="slack-title" { "Incoming webhook" }
                 @match slack {
-                    Some((place, _)) => p { "To a URL of " strong { (place.host) } ", which is not shown again." },
+                    Some((destination, _)) => p { "To a URL of " strong { (destination.host) } ", which is not shown again." },
                     None => p {
                         "Anyone who has the URL can post there, so it is kept and not shown again."
                     },

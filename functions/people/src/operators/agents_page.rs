@@ -60,7 +60,7 @@ pub(crate) async fn submit_agent_offer(request: OperatorForm) -> Reply {
     let Some((to, reason)) = to.zip(reason).filter(|_| is_confirmed) else {
         return show_form_again(request, agent, form).await;
     };
-    let act = OperatorAct::OfferAgent {
+    let action = OperatorAct::OfferAgent {
         agent_id: agent.uuid(),
         to: to.to_string(),
         reason: reason.as_str().to_owned(),
@@ -69,7 +69,7 @@ pub(crate) async fn submit_agent_offer(request: OperatorForm) -> Reply {
         done: PageMessage::AgentOffered,
         awaits_second: PageMessage::OfferAwaitsSecond,
     };
-    perform_agent_act(request, agent, form, act, notices).await
+    perform_agent_act(request, agent, form, action, notices).await
 }
 
 /// Handles `POST …/{agent}/withdraw-offer`: withdraws the agent's ownership transfer offer.
@@ -79,12 +79,12 @@ pub(crate) async fn submit_offer_withdrawal(request: OperatorForm) -> Reply {
     if !form.require_checked("confirmed", "Check the box.") {
         return show_form_again(request, agent, form).await;
     }
-    let act = OperatorAct::WithdrawOffer { agent_id: agent.uuid() };
+    let action = OperatorAct::WithdrawOffer { agent_id: agent.uuid() };
     perform_agent_act(
         request,
         agent,
         form,
-        act,
+        action,
         ActMessages::for_single_operator(PageMessage::OfferWithdrawn),
     )
     .await
@@ -98,7 +98,7 @@ pub(crate) async fn submit_reconcile_request(request: OperatorForm) -> Reply {
         form.add_error("settlement", "Settlement: enter its ID, a UUID.");
         return show_form_again(request, agent, form).await;
     };
-    let act = OperatorAct::Reconcile {
+    let action = OperatorAct::Reconcile {
         agent_id: agent.uuid(),
         settlement_id: settlement.uuid(),
     };
@@ -106,7 +106,7 @@ pub(crate) async fn submit_reconcile_request(request: OperatorForm) -> Reply {
         request,
         agent,
         form,
-        act,
+        action,
         ActMessages::for_single_operator(PageMessage::ReconcileRequested),
     )
     .await
@@ -145,9 +145,9 @@ async fn render_agents_page(people: &People, layout: &Layout, query: &str) -> Re
         }
         None => None,
     };
-    let acts = people.internal.is_some();
+    let actions = people.internal.is_some();
     let how = html! {
-        @if acts {
+        @if actions {
             "Offer an agent to another owner, or have one of its settlements checked with the chain."
         } @else {
             "Read-only. Operators offer an agent with " code { "PUT /internal/agents/{id}/handover" }
@@ -160,7 +160,7 @@ async fn render_agents_page(people: &People, layout: &Layout, query: &str) -> Re
             button type="submit" { "Show" }
         }
         @match &found {
-            Some((agent, offer, freeze)) => (agent_section(layout, agent, offer.as_ref(), freeze.as_ref(), acts)),
+            Some((agent, offer, freeze)) => (agent_section(layout, agent, offer.as_ref(), freeze.as_ref(), actions)),
             None if query.is_empty() => p.empty { "Enter the ID of an agent, as its owner’s page, a receipt or the log shows it." },
             None => p.empty { "There is no agent with this ID." },
         }

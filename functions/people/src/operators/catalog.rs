@@ -94,7 +94,7 @@ pub(crate) async fn show_operator_catalog_page(
         .iter()
         .filter(|service| view.matches(service))
         .collect();
-    services.sort_by(|one, other| one.slug.cmp(&other.slug));
+    services.sort_by(|listed_service, right| listed_service.slug.cmp(&right.slug));
     let services = ListPage::new(services, view.page);
     let layout = Layout::new(&session, people.now());
     let how = html! {
@@ -154,8 +154,8 @@ fn operation_row(layout: &Layout, operation: &Operation, network: Network) -> Ma
             }
             td data-label="Pays" {
                 (payee_and_price(operation.pricing_at(layout.now), network))
-                @if let Err(why) = operation.payable_limit(network, layout.now) {
-                    p.muted.fine { "no call can be paid: " code { (why.name()) } }
+                @if let Err(reason) = operation.payable_limit(network, layout.now) {
+                    p.muted.fine { "no call can be paid: " code { (reason.name()) } }
                 }
                 @if let Some(next) = operation.delayed_pricing(layout.now) {
                     p.fine { (start_time_cell(next, layout.now)) ": " (payee_and_price(next.as_pricing(), network)) }

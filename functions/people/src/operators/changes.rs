@@ -40,7 +40,7 @@ pub(crate) async fn show_changes_page(
     let changes = delayed_changes(&services, layout.now);
     let number = parse_page_number(&mut Query::without_blanks(&uri));
     let changes = ListPage::new(changes, number);
-    let asked = ListPage::new(changed_quotes(&services, layout.now), number);
+    let request = ListPage::new(changed_quotes(&services, layout.now), number);
     let how = html! {
         @if people.internal.is_some() {
             "Open a service to accept or withdraw its change, or to pin what its provider asks for. "
@@ -62,14 +62,14 @@ pub(crate) async fn show_changes_page(
         }
         (changes.position_and_page_links("Pages of changes", "change", address))
         h2 { "Seen by probes" }
-        @if asked.rows.is_empty() { p.empty { "Every provider asks for what the catalog lists." } } @else {
+        @if request.rows.is_empty() { p.empty { "Every provider asks for what the catalog lists." } } @else {
             table.list {
                 caption.sr { "Operations whose providers ask for another payment" }
                 (column_headings(&["Operation", "Pays now", "The provider asks for", "Since"].map(Column::Text)))
-                tbody { @for asked in &asked.rows { (changed_quote_row(&layout, asked, people.network)) } }
+                tbody { @for request in &request.rows { (changed_quote_row(&layout, request, people.network)) } }
             }
         }
-        (asked.position_and_page_links("Pages of payments seen by probes", "operation", address))
+        (request.position_and_page_links("Pages of payments seen by probes", "operation", address))
     };
     Ok(operator_page(&layout, "Waiting changes", CHANGES, &how, &content).into_response())
 }
@@ -95,11 +95,11 @@ fn changed_quotes(services: &[(Service, ProbeRecord)], now: Timestamp) -> Vec<Ch
     let mut found = Vec::new();
     for (service, record) in services {
         for operation in &service.operations {
-            if let Some(answer) = record.changed_payment(operation, now) {
+            if let Some(response) = record.changed_payment(operation, now) {
                 found.push(ChangedQuote {
                     service,
                     operation,
-                    answer,
+                    answer: response,
                 });
             }
         }
@@ -167,14 +167,14 @@ fn changed_quote_row(layout: &Layout, quote: &ChangedQuote<'_>, network: Network
     let ChangedQuote {
         service,
         operation,
-        answer,
+        answer: response,
     } = quote;
     html! {
         tr {
             (operation_heading(service, operation))
             td data-label="Pays now" { (payee_and_price(operation.pricing_at(layout.now), network)) }
-            td data-label="The provider asks for" { (quote_cell(&answer.quote, network)) }
-            td data-label="Since" { (relative_and_exact_time(answer.since, layout.now)) }
+            td data-label="The provider asks for" { (quote_cell(&response.quote, network)) }
+            td data-label="Since" { (relative_and_exact_time(response.since, layout.now)) }
         }
     }
 }

@@ -36,13 +36,13 @@ impl FromRequest<Arc<People>> for OperatorForm {
         let path = Path::<HashMap<String, String>>::from_request_parts(&mut parts, people).await;
         let Path(path) = path.map_err(IntoResponse::into_response)?;
         let Ok(caller) = CallerIds::from_request_parts(&mut parts, people).await;
-        let posted = VerifiedForm::from_request(Request::from_parts(parts, body), people).await?;
-        if !posted.session.is_operator || people.internal.is_none() {
+        let form = VerifiedForm::from_request(Request::from_parts(parts, body), people).await?;
+        if !form.session.is_operator || people.internal.is_none() {
             return Err(Failure::from(ErrorKind::NotFound).into_response());
         }
         Ok(Self {
             people: Arc::clone(people),
-            posted,
+            posted: form,
             caller,
             path,
         })
@@ -85,12 +85,9 @@ impl OperatorForm {
         path: &str,
         page: impl AsyncFnOnce(&People, Layout) -> Result<Markup>,
     ) -> Reply {
-        let person = &self.posted.session.person;
-        let answer = self
-            .people
-            .send_operator_act(person, self.caller.clone(), action)
-            .await?;
-        let (status, problem) = match answer {
+        let user = &self.posted.session.person;
+        let response = self.people.send_operator_act(user, self.caller.clone(), action).await?;
+        let (status, error) = match response {
             OperatorResponse::Done {} => return Ok(redirect_with_notice(path, messages.done)),
             OperatorResponse::AwaitsSecond {} => return Ok(redirect_with_notice(path, messages.awaits_second)),
             OperatorResponse::NotAnOperator {} => (StatusCode::FORBIDDEN, Some(NOT_AN_OPERATOR.to_owned())),
@@ -99,8 +96,8 @@ impl OperatorForm {
             OperatorResponse::SecondOperatorRequired {} => (StatusCode::FORBIDDEN, Some(SECOND_OPERATOR.to_owned())),
             OperatorResponse::TokenRequired {} => (StatusCode::FORBIDDEN, Some(TOKEN_REQUIRED.to_owned())),
             OperatorResponse::TooManyFreezes { limit } => {
-                let problem = format!("Nothing was frozen: {limit} are frozen already, which is the maximum.");
-                (StatusCode::CONFLICT, Some(problem))
+                let error = format!("Nothing was frozen: {limit} are frozen already, which is the maximum.");
+                (StatusCode::CONFLICT, Some(error))
             }
             OperatorResponse::Invalid { path, message } => {
                 if path == "/payment" {
@@ -111,7 +108,7 @@ impl OperatorForm {
                 }
             }
         };
-        self.render_operator_page(status, form, problem, page).await
+        self.render_operator_page(status, form, error, page).await
     }
 
     /// Shows the page again, with the form and its errors.

@@ -49,14 +49,14 @@ pub(crate) async fn submit_freeze(request: OperatorForm) -> Reply {
             .show_form_again(form, async |people, layout| render_freezes_page(people, &layout).await)
             .await;
     };
-    let act = OperatorAct::Freeze {
+    let action = OperatorAct::Freeze {
         target: FreezeScope::new(&target),
         reason: reason.as_str().to_owned(),
     };
     perform_freeze_act(
         request,
         form,
-        act,
+        action,
         ActMessages::for_single_operator(PageMessage::OperatorFroze),
     )
     .await
@@ -76,14 +76,14 @@ pub(crate) async fn submit_unfreeze(request: OperatorForm) -> Reply {
             .show_form_again(form, async |people, layout| render_freezes_page(people, &layout).await)
             .await;
     };
-    let act = OperatorAct::EndFreeze {
+    let action = OperatorAct::EndFreeze {
         target: FreezeScope::new(&target),
     };
     let notices = ActMessages {
         done: PageMessage::OperatorUnfroze,
         awaits_second: PageMessage::UnfreezeAwaitsSecond,
     };
-    perform_freeze_act(request, form, act, notices).await
+    perform_freeze_act(request, form, action, notices).await
 }
 
 async fn perform_freeze_act(request: OperatorForm, form: Form, action: OperatorAct, messages: ActMessages) -> Reply {
@@ -121,9 +121,9 @@ fn parse_freeze_target(form: &mut Form, field: &str) -> Option<FreezeTarget> {
 async fn render_freezes_page(people: &People, layout: &Layout) -> Result<Markup> {
     let mut freezes = people.list_operator_freezes().await?;
     freezes.sort_by_key(|freeze| (freeze.target != FreezeTarget::Deployment, Reverse(freeze.at)));
-    let acts = people.internal.is_some();
+    let actions = people.internal.is_some();
     let how = html! {
-        @if acts {
+        @if actions {
             "A freeze applies to every decision from its beginning on. One that was set with a token can only be ended with a token. "
         } @else {
             "Read-only. Operators freeze with " code { "PUT /internal/freezes/…" } ", and end a freeze with " code { "DELETE" }
@@ -132,16 +132,16 @@ async fn render_freezes_page(people: &People, layout: &Layout) -> Result<Markup>
         (Freezes::MAX) " is the maximum number of frozen agents, and also of frozen owners."
     };
     let mut names = ["Frozen", "Since", "By", "Why"].map(Column::Text).to_vec();
-    if acts {
+    if actions {
         names.push(Column::Text("End"));
     }
     let content = html! {
-        @if acts { (freeze_form(layout)) }
+        @if actions { (freeze_form(layout)) }
         @if freezes.is_empty() { p.empty { "No operator has frozen anything. Agents that their owners froze are not listed here." } } @else {
             table.list {
                 caption.sr { "Freezes: that of the deployment, then newest first" }
                 (column_headings(&names))
-                tbody { @for (number, freeze) in freezes.iter().enumerate() { (freeze_row(layout, freeze, acts.then_some(number))) } }
+                tbody { @for (number, freeze) in freezes.iter().enumerate() { (freeze_row(layout, freeze, actions.then_some(number))) } }
             }
         }
     };
@@ -176,7 +176,7 @@ fn freeze_row(layout: &Layout, freeze: &OperatorFreeze, number: Option<usize>) -
             th scope="row" {
                 @match &freeze.target {
                     FreezeTarget::Deployment => { span.chip.bad { "all payments" } },
-                    FreezeTarget::Owner(person) => { "all agents of " code.long { (person) } },
+                    FreezeTarget::Owner(user) => { "all agents of " code.long { (user) } },
                     FreezeTarget::Agent(agent) => { "agent " code.long { (agent) } },
                 }
             }
@@ -194,7 +194,7 @@ fn unfreeze_form(layout: &Layout, freeze: &OperatorFreeze, number: usize) -> Mar
     }
     let id = match &freeze.target {
         FreezeTarget::Deployment => String::new(),
-        FreezeTarget::Owner(person) => person.to_string(),
+        FreezeTarget::Owner(user) => user.to_string(),
         FreezeTarget::Agent(agent) => agent.to_string(),
     };
     let content = html! {

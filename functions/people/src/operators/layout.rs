@@ -50,7 +50,7 @@ pub(crate) fn payee_and_price(pricing: Pricing<'_>, network: Network) -> Markup 
     };
     html! {
         @match pricing.max_price() {
-            Some(most) => { "at most " (amount_text(most)) },
+            Some(max) => { "at most " (amount_text(max)) },
             None => span.chip.wait { "no highest price" },
         }
         " to " code.long { (payment.pay_to.to_checksum(None)) }

@@ -51,7 +51,7 @@ pub(crate) async fn redirect_to_service(Path(path): Path<HashMap<String, String>
 /// Handles `POST …/probe`: requests a probe of the service.
 pub(crate) async fn submit_probe_request(request: OperatorForm) -> Reply {
     let service = request.parse_path_parameter("service", ServiceId::parse)?;
-    let act = OperatorAct::RequestProbe {
+    let action = OperatorAct::RequestProbe {
         service_id: service.uuid(),
     };
     let form = request.parse_form(OperatorFormName::Probe);
@@ -59,7 +59,7 @@ pub(crate) async fn submit_probe_request(request: OperatorForm) -> Reply {
         request,
         service,
         form,
-        act,
+        action,
         ActMessages::for_single_operator(PageMessage::ProbeRequested),
     )
     .await
@@ -108,15 +108,15 @@ async fn submit_operation_act(
     });
     let is_confirmed = form.require_checked("confirmed", "Compare the payee and the price, and check the box.");
     let at = version.map(|version| OperationAt::new(service, operation, version));
-    let act = at.and_then(|at| parse_action(&mut form, at)).filter(|_| is_confirmed);
-    let Some(act) = act else {
+    let action = at.and_then(|at| parse_action(&mut form, at)).filter(|_| is_confirmed);
+    let Some(action) = action else {
         return request
             .show_form_again(form, async |people, layout| {
                 render_service_page(people, &layout, service).await
             })
             .await;
     };
-    perform_service_act(request, service, form, act, messages).await
+    perform_service_act(request, service, form, action, messages).await
 }
 
 async fn perform_service_act(
@@ -153,7 +153,7 @@ async fn render_service_page(people: &People, layout: &Layout, id: ServiceId) ->
         people.catalog_table.read_probe_record(id)
     )?;
     let service = service.ok_or(ErrorKind::NotFound)?.at_time(layout.now);
-    let shown = ServicePageContent {
+    let page = ServicePageContent {
         people,
         layout,
         service: &service,
@@ -173,7 +173,7 @@ async fn render_service_page(people: &People, layout: &Layout, id: ServiceId) ->
         &service.name,
         CATALOG,
         &how,
-        &shown.page_content(),
+        &page.page_content(),
     ))
 }
 
@@ -218,15 +218,15 @@ impl ServicePageContent<'_> {
         let (layout, network) = (self.layout, self.people.network);
         let title = format!("operation-{}", operation.slug);
         let probe = self.record.latest_probe(operation);
-        let asked = self.record.changed_payment(operation, layout.now);
+        let request = self.record.changed_payment(operation, layout.now);
         html! {
             section.card aria-labelledby=(title) {
                 h2 id=(title) { code { (operation.slug) } }
                 p.muted { (operation.method) " " span.long { (operation.endpoint) } }
                 dl.facts-list.wide {
                     div { dt { "Pays now" } dd { (payee_and_price(operation.pricing_at(layout.now), network)) } }
-                    @if let Err(why) = operation.payable_limit(network, layout.now) {
-                        div { dt { "Can’t be paid" } dd { code { (why.name()) } } }
+                    @if let Err(reason) = operation.payable_limit(network, layout.now) {
+                        div { dt { "Can’t be paid" } dd { code { (reason.name()) } } }
                     }
                     @if let Some(next) = operation.delayed_pricing(layout.now) {
                         div { dt { "Will pay" } dd { (payee_and_price(next.as_pricing(), network)) } }
@@ -244,16 +244,16 @@ impl ServicePageContent<'_> {
                         } },
                         None => div { dt { "Last probe" } dd { span.muted { "none" } } },
                     }
-                    @if let Some(answer) = asked {
+                    @if let Some(response) = request {
                         div { dt { "The provider asks for" } dd {
-                            (quote_cell(&answer.quote, network)) ", since " (relative_and_exact_time(answer.since, layout.now))
+                            (quote_cell(&response.quote, network)) ", since " (relative_and_exact_time(response.since, layout.now))
                         } }
                     }
                 }
                 @if self.can_act() {
                     div.row-actions {
                         @if let Some(next) = operation.delayed_pricing(layout.now) { (self.delayed_change_forms(operation, next)) }
-                        @if let Some(Quote::Paid(payment)) = asked.map(|answer| &answer.quote) {
+                        @if let Some(Quote::Paid(payment)) = request.map(|response| &response.quote) {
                             (self.set_price_form(operation, payment))
                         }
                     }

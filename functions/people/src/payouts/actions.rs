@@ -50,14 +50,14 @@ pub(crate) async fn submit_withdrawal(request: AgentForm) -> Reply {
         .await
     {
         Ok(paid) => {
-            let notice = match paid.submission {
+            let message = match paid.submission {
                 Some(Submission::Accepted) => PageMessage::PaidOut,
                 None => PageMessage::PaidOutBefore,
                 Some(Submission::Refused | Submission::Unanswered) => PageMessage::PayoutUnanswered,
             };
             Ok(redirect_with_notice(
                 &paths::receipt_path(request.owned.agent().id, paid.settlement.id()),
-                notice,
+                message,
             ))
         }
         Err(error) => request.show_rejected_form(form, error).await,

@@ -174,19 +174,19 @@ pub(crate) async fn withdraw_to_owner(
     let MadeWithdrawal {
         settlement,
         submission,
-        replayed,
+        replayed: replay,
     } = people
         .withdraw_to_owner(&owned, caller, new.amount_units.0, &new.idempotency_key.0)
         .await?;
-    let answer = Json(PayoutView {
+    let response = Json(PayoutView {
         payout: SettlementView::from_settlement(settlement, owned.agent())?,
         submission: submission.map(Submission::name),
     });
-    if !replayed {
-        return Ok(created_response(answer));
+    if !replay {
+        return Ok(created_response(response));
     }
-    let mut answer = answer.into_response();
-    let told = HeaderValue::from_static("true");
-    answer.headers_mut().insert("idempotent-replayed", told);
-    Ok(answer)
+    let mut response = response.into_response();
+    let result = HeaderValue::from_static("true");
+    response.headers_mut().insert("idempotent-replayed", result);
+    Ok(response)
 }

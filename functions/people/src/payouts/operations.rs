@@ -33,7 +33,7 @@ pub(crate) struct MadeWithdrawal {
 impl People {
     /// Reads the agent's withdrawal address and open withdrawal.
     pub(crate) async fn read_withdrawals(&self, owned: &OwnedAgent) -> Result<Withdrawals> {
-        let (agent, person) = (owned.agent().id, require_owner_id(owned)?);
+        let (agent, user) = (owned.agent().id, require_owner_id(owned)?);
         let record = self.ledger.read_withdrawal_record(agent).await?;
         let latest = match record.latest {
             Some(id) => self.ledger.read_settlement_by_id(agent, id).await?,
@@ -41,7 +41,7 @@ impl People {
         };
         Ok(Withdrawals {
             is_set_up: self.pays_out,
-            address: record.address_set_by(&person).cloned(),
+            address: record.address_set_by(&user).cloned(),
             open: latest.filter(|payout| payout.state == SettlementState::Authorized),
         })
     }
@@ -54,27 +54,27 @@ impl People {
         address: Address,
     ) -> Result<()> {
         let (agent, acting) = (owned.agent().id, owned.acting());
-        let act = Act::new(AuditKind::PayoutAddressNamed).on_agent(agent);
+        let action = Act::new(AuditKind::PayoutAddressNamed).on_agent(agent);
         let named = async {
             self.limits.require_recent_sign_in(owned.signed_in_at(), self.now())?;
             self.require_withdrawals_enabled()?;
-            let asked = NewWithdrawalAddress {
+            let request = NewWithdrawalAddress {
                 of: WithdrawalOwner::new(agent, acting),
                 address: address.to_checksum(None),
             };
-            self.payments.set_withdrawal_address(ids, asked).await?.into_success()
+            self.payments.set_withdrawal_address(ids, request).await?.into_success()
         };
-        self.audit_rejection(acting, &act, named).await
+        self.audit_rejection(acting, &action, named).await
     }
 
     /// Removes the withdrawal address immediately. No recent sign-in is required, because removing the address only
     /// prevents withdrawals.
     pub(crate) async fn remove_withdrawal_address(&self, owned: &OwnedAgent, ids: CallerIds) -> Result<()> {
         let (agent, acting) = (owned.agent().id, owned.acting());
-        let act = Act::new(AuditKind::PayoutAddressRemoved).on_agent(agent);
+        let action = Act::new(AuditKind::PayoutAddressRemoved).on_agent(agent);
         let of = WithdrawalOwner::new(agent, acting);
         let removed = async { self.payments.remove_withdrawal_address(ids, of).await?.into_success() };
-        self.audit_rejection(acting, &act, removed).await
+        self.audit_rejection(acting, &action, removed).await
     }
 
     /// Withdraws to the stored address. Requires a recent sign-in. A request with the same key returns the same
@@ -88,14 +88,14 @@ impl People {
     ) -> Result<MadeWithdrawal> {
         const DOING: &str = "paying out";
         let (agent, acting) = (owned.agent().id, owned.acting());
-        let act = Act::new(AuditKind::PaidOut).on_agent(agent);
+        let action = Act::new(AuditKind::PaidOut).on_agent(agent);
         let paid = async {
             self.limits.require_recent_sign_in(owned.signed_in_at(), self.now())?;
             self.require_withdrawals_enabled()?;
-            let asked = RequestedWithdrawal::new(WithdrawalOwner::new(agent, acting), amount, key.to_owned());
-            self.payments.withdraw_to_owner(ids, asked).await?.into_reserved()
+            let request = RequestedWithdrawal::new(WithdrawalOwner::new(agent, acting), amount, key.to_owned());
+            self.payments.withdraw_to_owner(ids, request).await?.into_reserved()
         };
-        let reserved: ReservedWithdrawal = self.audit_rejection(acting, &act, paid).await?;
+        let reserved: ReservedWithdrawal = self.audit_rejection(acting, &action, paid).await?;
         let settlement = self.ledger.read_settlement_by_id(agent, reserved.settlement).await?;
         Ok(MadeWithdrawal {
             settlement: settlement.ok_or_else(|| Error::internal(DOING, "its settlement is gone"))?,
@@ -114,6 +114,6 @@ impl People {
 }
 
 fn require_owner_id(owned: &OwnedAgent) -> Result<UserId> {
-    let person = UserId::parse(&owned.agent().owner);
-    person.ok_or_else(|| Error::internal("reading an agent's owner", "it is no person's id"))
+    let user = UserId::parse(&owned.agent().owner);
+    user.ok_or_else(|| Error::internal("reading an agent's owner", "it is no person's id"))
 }

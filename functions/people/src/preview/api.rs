@@ -317,22 +317,22 @@ impl TestedView {
 
 impl From<Differences> for DifferencesView {
     fn from(differences: Differences) -> Self {
-        let flips = differences.flips.into_iter().map(|(kind, flips)| FlipView {
+        let changed_decisions = differences.flips.into_iter().map(|(kind, changed_decisions)| FlipView {
             recorded: kind.recorded.name(),
             tested: kind.tested.name(),
             reason: kind.reason,
-            count: flips.count,
-            amount_units: flips.amount,
+            count: changed_decisions.count,
+            amount_units: changed_decisions.amount,
             example: ExampleView {
-                agent_id: flips.example.agent.to_string(),
-                transaction_id: flips.example.transaction.to_string(),
-                service_id: flips.example.service.to_string(),
-                at: flips.example.at.to_string(),
-                amount_units: flips.example.amount.units(),
+                agent_id: changed_decisions.example.agent.to_string(),
+                transaction_id: changed_decisions.example.transaction.to_string(),
+                service_id: changed_decisions.example.service.to_string(),
+                at: changed_decisions.example.at.to_string(),
+                amount_units: changed_decisions.example.amount.units(),
             },
         });
         Self {
-            flips: flips.collect(),
+            flips: changed_decisions.collect(),
             other_reasons: differences.other_reasons,
             saved_units: differences.saved,
             added_units: differences.added,

@@ -79,15 +79,15 @@ impl People {
         record: EnabledService,
         days: PreviewDays,
     ) -> Result<UpdatePreview> {
-        let (edition, present) =
+        let (edition, current) =
             tokio::try_join!(self.current_catalog(), self.ledger.list_enabled_services(owned.agent()))?;
         let services: Vec<&Service> = edition.catalog.find_by_id(record.service).into_iter().collect();
-        let mut edited = present.clone();
-        edited.retain(|policy| policy.service != record.service);
-        edited.push(record);
+        let mut updated = current.clone();
+        updated.retain(|policy| policy.service != record.service);
+        updated.push(record);
         let agent = owned.agent();
         let limits = |policies| AgentLimits { agent, policies };
-        let preview = self.compare_limits(limits(&present), limits(&edited), &services, days);
+        let preview = self.compare_limits(limits(&current), limits(&updated), &services, days);
         self.run_in_user_slot(&agent.owner, preview).await
     }
 

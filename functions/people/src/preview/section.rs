@@ -154,7 +154,7 @@ fn changed_decisions_table(differences: &Differences) -> Markup {
             thead {
                 tr { th scope="col" { "Was" } th scope="col" { "Would be" } th.num scope="col" { "Decisions" } th.num scope="col" { "Amount" } th scope="col" { "Example" } }
             }
-            tbody { @for (kind, flips) in &differences.flips { (changed_decisions_row(kind, flips)) } }
+            tbody { @for (kind, changed_decisions) in &differences.flips { (changed_decisions_row(kind, changed_decisions)) } }
         }
     }
 }

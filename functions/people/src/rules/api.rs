@@ -300,8 +300,8 @@ pub(crate) fn parse_whole_number(value: &Value, min: u32, max: u32) -> Result<u3
 }
 
 fn parse_duration(value: &Value, min_duration: Duration) -> Result<Duration, String> {
-    let length = parse_seconds(value).ok_or("must be a whole number of seconds")?;
-    RuleKind::check_duration(length, min_duration).map(|()| length)
+    let duration = parse_seconds(value).ok_or("must be a whole number of seconds")?;
+    RuleKind::check_duration(duration, min_duration).map(|()| duration)
 }
 
 fn duration_schema(min_duration: Duration) -> Value {
@@ -455,29 +455,29 @@ fn parse_window(
 
 /// Parses and validates a rule. A field that can't be parsed is not checked further.
 pub(crate) fn parse_rule(body: &Value, catalog: &Catalog) -> Result<CheckedRule, Error> {
-    let mut problems = ValidationErrors::default();
-    let rule = RuleBody::read(body, BodyPath::Body, &mut problems).map(RuleKind::try_from);
+    let mut errors = ValidationErrors::default();
+    let rule = RuleBody::read(body, BodyPath::Body, &mut errors).map(RuleKind::try_from);
     let rule = match rule {
         Some(Ok(rule)) => Some(rule),
-        Some(Err(problem)) => {
+        Some(Err(error)) => {
             // If a field could not be parsed, the field already has a validation error.
-            let is_reported = |path| problems.has_error_at(path);
-            if !is_reported(&problem.path) && !is_reported("/period") {
-                problems.extend([problem]);
+            let is_reported = |path| errors.has_error_at(path);
+            if !is_reported(&error.path) && !is_reported("/period") {
+                errors.extend([error]);
             }
             None
         }
         None => None,
     };
-    let was_read = !["/services", "/wallets"].iter().any(|path| problems.has_error_at(path));
+    let was_read = !["/services", "/wallets"].iter().any(|path| errors.has_error_at(path));
     let checked = rule.and_then(|rule| {
         let checked = CheckedRule::check(rule, catalog);
-        let counts = |problem: &ValidationError| was_read || !problem.path.is_empty();
+        let counts = |error: &ValidationError| was_read || !error.path.is_empty();
         checked
-            .map_err(|found| problems.extend(found.into_iter().filter(counts)))
+            .map_err(|found| errors.extend(found.into_iter().filter(counts)))
             .ok()
     });
-    problems.finish(checked)
+    errors.finish(checked)
 }
 
 /// List an agent's rules. Budgets and count limits include the used and the remaining amount or count.
@@ -521,12 +521,12 @@ pub(crate) async fn add_rule(
     let edition = people.current_catalog().await?;
     let kind = body.json().and_then(|body| parse_rule(&body, &edition.catalog));
     let kind = combine_results(kind, query.0);
-    let ((kind, asked), if_match) = body_with_version(kind, if_match.into_precondition())?;
-    if let Some(days) = asked.preview() {
+    let ((kind, request), if_match) = body_with_version(kind, if_match.into_precondition())?;
+    if let Some(days) = request.preview() {
         let preview = people.preview_added_rule(&owned, if_match, &kind, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
-    let owned = owned.with_reason(asked.edit_reason);
+    let owned = owned.with_reason(request.edit_reason);
     let (owned, id) = people.add_rule(owned, if_match, &kind).await?;
     Ok(created_response(rule_response(&people, &owned, id).await?))
 }
@@ -551,12 +551,12 @@ pub(crate) async fn replace_rule(
     let edition = people.current_catalog().await?;
     let kind = body.json().and_then(|body| parse_rule(&body, &edition.catalog));
     let kind = combine_results(kind, query.0);
-    let ((kind, asked), if_match) = body_with_version(kind, if_match.into_precondition())?;
-    if let Some(days) = asked.preview() {
+    let ((kind, request), if_match) = body_with_version(kind, if_match.into_precondition())?;
+    if let Some(days) = request.preview() {
         let preview = people.preview_replaced_rule(&owned, if_match, id, &kind, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
-    let owned = owned.with_reason(asked.edit_reason);
+    let owned = owned.with_reason(request.edit_reason);
     let owned = people.replace_rule(owned, if_match, id, &kind).await?;
     Ok(rule_response(&people, &owned, id).await?)
 }
@@ -577,12 +577,12 @@ pub(crate) async fn remove_rule(
     query: Parameters<RequestedUpdate>,
 ) -> Result<Response, Failure> {
     let rule = parse_existing_rule(owned.agent(), rule)?;
-    let (asked, if_match) = body_with_version(query.0, if_match.into_precondition())?;
-    if let Some(days) = asked.preview() {
+    let (request, if_match) = body_with_version(query.0, if_match.into_precondition())?;
+    if let Some(days) = request.preview() {
         let preview = people.preview_removed_rule(&owned, if_match, rule, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
-    let owned = owned.with_reason(asked.edit_reason);
+    let owned = owned.with_reason(request.edit_reason);
     let owned = people.remove_rule(owned, if_match, rule).await?;
     let Agent { id, version, .. } = *owned.agent();
     let removed = RemovedRule {

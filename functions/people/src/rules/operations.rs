@@ -24,12 +24,8 @@ pub(crate) struct CheckedRule(RuleKind);
 impl CheckedRule {
     /// Checks the rule's services and values. The error has all validation errors.
     pub(crate) fn check(kind: RuleKind, catalog: &Catalog) -> Result<Self, Vec<ValidationError>> {
-        let problems = kind.validation_errors(catalog);
-        if problems.is_empty() {
-            Ok(Self(kind))
-        } else {
-            Err(problems)
-        }
+        let errors = kind.validation_errors(catalog);
+        if errors.is_empty() { Ok(Self(kind)) } else { Err(errors) }
     }
 
     pub(crate) const fn kind(&self) -> &RuleKind {
@@ -66,8 +62,8 @@ impl People {
     ) -> Result<(OwnedAgent, RuleId)> {
         let id = RuleId::from_uuid(uuid::Builder::from_random_bytes(self.entropy.random_bytes()?).into_uuid());
         let add = |agent: Agent| agent.with_rule(id, rule.kind().clone()).map_err(rule_rejection_error);
-        let act = Act::new(AuditKind::RuleAdded).with_object(&id);
-        Ok((self.update_agent_record(owned, if_match, act, add).await?, id))
+        let action = Act::new(AuditKind::RuleAdded).with_object(&id);
+        Ok((self.update_agent_record(owned, if_match, action, add).await?, id))
     }
 
     /// Replaces a rule with another rule of the same kind.
@@ -152,7 +148,7 @@ impl People {
 
 /// Returns the error for a change that the agent's rules do not allow.
 pub(crate) fn rule_rejection_error(rejection: RuleRejection) -> Error {
-    let problem = match rejection {
+    let error = match rejection {
         RuleRejection::Unknown => return ErrorKind::NotFound.into(),
         RuleRejection::TooMany => {
             let message = format!("an agent has at most {} rules; remove one first", Agent::MAX_RULES);
@@ -172,5 +168,5 @@ pub(crate) fn rule_rejection_error(rejection: RuleRejection) -> Error {
             ValidationError::at_path("/kind", "must be the rule's own; remove the rule and add another")
         }
     };
-    Error::invalid(vec![problem])
+    Error::invalid(vec![error])
 }

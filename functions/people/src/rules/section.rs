@@ -147,8 +147,8 @@ fn parse_duration(form: &mut Form, field: &str, label: &str) -> Option<u32> {
         form.add_error(&unit_field, format!("{label}: choose a unit."));
         return None;
     };
-    let most = u32::try_from(BUDGET_WINDOW_MAX.secs()).unwrap_or(u32::MAX);
-    let count = form.parse_number(field, label, 1, most.checked_div(*unit)?)?;
+    let max = u32::try_from(BUDGET_WINDOW_MAX.secs()).unwrap_or(u32::MAX);
+    let count = form.parse_number(field, label, 1, max.checked_div(*unit)?)?;
     count.checked_mul(*unit)
 }
 
@@ -477,16 +477,16 @@ fn removed_service_options(page: &AgentPage<'_>, services: &[ServiceSlug]) -> Ma
 }
 
 fn automatic_freeze_inputs(inputs: &Inputs<'_>, current: Option<&RuleKind>) -> Markup {
-    let brake = match current {
-        Some(RuleKind::AnomalyBrake(brake)) => Some(*brake),
+    let automatic_freeze = match current {
+        Some(RuleKind::AnomalyBrake(automatic_freeze)) => Some(*automatic_freeze),
         _ => None,
     };
-    let times = brake.map_or(10, |brake: AutomaticFreeze| brake.times);
+    let times = automatic_freeze.map_or(10, |automatic_freeze: AutomaticFreeze| automatic_freeze.times);
     html! {
         p.muted { "Freezes the agent and tells you, some seconds after the payments. Unfreeze it if the payments are right." }
         div.caps {
             (inputs.number_input("times", "Times the busiest hour of a usual day", times.into()))
-            (inputs.dollars_input("least", "And at least", "In one hour.", brake.map(|brake| brake.at_least)))
+            (inputs.dollars_input("least", "And at least", "In one hour.", automatic_freeze.map(|automatic_freeze| automatic_freeze.at_least)))
         }
     }
 }
@@ -523,8 +523,11 @@ fn category_options(selected: &[Category]) -> Vec<BoxOption> {
 
 /// Returns the options for the agent's enabled services, and for all other services that the rule names.
 fn service_options(page: &AgentPage<'_>, selected: &[ServiceSlug]) -> Vec<BoxOption> {
-    let own = page.services.iter().filter(|governed| governed.record.enabled);
-    let own = own.filter_map(|governed| page.catalog.find_by_id(governed.record.service));
+    let own = page
+        .services
+        .iter()
+        .filter(|governed_service| governed_service.record.enabled);
+    let own = own.filter_map(|governed_service| page.catalog.find_by_id(governed_service.record.service));
     let mut services: Vec<&Service> = own.collect();
     for named in selected
         .iter()
@@ -602,9 +605,9 @@ pub(crate) mod tests {
     fn read(body: &str) -> Result<RuleKind, Vec<String>> {
         let mut form = Form::parse(FormName::NewRule(RuleForm::BudgetLimit), body.as_bytes());
         let rule = parse_rule_form(&mut form, &catalog());
-        let problems: Vec<String> = form.errors().iter().map(|problem| problem.field.clone()).collect();
-        assert_eq!(rule.is_some(), problems.is_empty(), "{body}");
-        rule.map(|rule| rule.kind().clone()).ok_or(problems)
+        let errors: Vec<String> = form.errors().iter().map(|error| error.field.clone()).collect();
+        assert_eq!(rule.is_some(), errors.is_empty(), "{body}");
+        rule.map(|rule| rule.kind().clone()).ok_or(errors)
     }
 
     #[test]

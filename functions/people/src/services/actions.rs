@@ -51,26 +51,26 @@ pub(crate) async fn submit_policy_update(request: AgentForm) -> Reply {
     let mut form = request.parse_form(FormName::Policy(service));
     let listed = edition.catalog.find_by_id(service);
     let body = policy_body(&mut form, listed);
-    let edit = form.take_valid(parse_service_update(&body, listed), &FIELDS);
+    let update = form.take_valid(parse_service_update(&body, listed), &FIELDS);
     let owned = request.agent_with_reason(&mut form);
-    let Some(((edit, if_match), owned)) = edit.zip(form.parse_version()).zip(owned) else {
+    let Some(((update, if_match), owned)) = update.zip(form.parse_version()).zip(owned) else {
         return request.show_form_again(form).await;
     };
     if let Some(trial) = request.trial {
         let change = PolicyChange {
-            enabled: edit.enabled,
-            policy: edit.policy.clone(),
+            enabled: update.enabled,
+            policy: update.policy.clone(),
         };
         let preview =
             request
                 .people
-                .preview_service_update(&request.owned, if_match, service, &edit, PreviewDays::DEFAULT);
+                .preview_service_update(&request.owned, if_match, service, &update, PreviewDays::DEFAULT);
         return request
             .try_update(trial, form, limits_with_policy(service, change), Box::pin(preview))
             .await;
     }
-    let edited = request.people.update_service(&owned, if_match, service, &edit).await;
-    request.respond_to_form(form, edited, PageMessage::PolicySaved).await
+    let updated = request.people.update_service(&owned, if_match, service, &update).await;
+    request.respond_to_form(form, updated, PageMessage::PolicySaved).await
 }
 
 /// Returns limits with one changed policy, which a backtest or a shadow policy tests.
@@ -86,10 +86,10 @@ pub(crate) async fn submit_limits_for_unlimited(request: AgentForm) -> Reply {
     let mut form = request.parse_form(FormName::Unlimited);
     let body = policy_body(&mut form, None);
     let owned = request.agent_with_reason(&mut form);
-    let Some((edit, owned)) = form.take_valid(parse_limits(&body), &FIELDS).zip(owned) else {
+    let Some((update, owned)) = form.take_valid(parse_limits(&body), &FIELDS).zip(owned) else {
         return request.show_form_again(form).await;
     };
-    let limited = request.people.limit_unlimited_services(&owned, &edit);
+    let limited = request.people.limit_unlimited_services(&owned, &update);
     let limited = request.people.run_in_user_slot(&owned.agent().owner, limited).await;
     request.respond_to_form(form, limited, PageMessage::PolicySaved).await
 }
@@ -110,10 +110,10 @@ async fn set_service_enabled(request: AgentForm, enabled: bool, message: PageMes
     let Some((if_match, owned)) = form.parse_version().zip(owned) else {
         return request.show_form_again(form).await;
     };
-    let edit = ServiceUpdate {
+    let update = ServiceUpdate {
         enabled: Some(enabled),
         ..ServiceUpdate::default()
     };
-    let edited = request.people.update_service(&owned, if_match, service, &edit).await;
-    request.respond_to_form(form, edited, message).await
+    let updated = request.people.update_service(&owned, if_match, service, &update).await;
+    request.respond_to_form(form, updated, message).await
 }

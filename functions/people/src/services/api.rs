@@ -132,7 +132,7 @@ impl ServiceView {
             unpayable_operations: unpayable.collect(),
             payment_changes: operations
                 .iter()
-                .filter_map(|one| PaymentChange::next_change_of_operation(one, now))
+                .filter_map(|listed_operation| PaymentChange::next_change_of_operation(listed_operation, now))
                 .collect(),
         }
     }
@@ -307,25 +307,25 @@ fn reject_ambiguous_body(body: &Value, errors: &mut ValidationErrors) {
         );
     }
     let policy = BodyPath::Member(&BodyPath::Body, "policy");
-    for (place, members) in [(&BodyPath::Body, Some(body)), (&policy, body.get("policy"))] {
-        if members
-            .and_then(|members| members.get("allowed_domains"))
+    for (path, fields) in [(&BodyPath::Body, Some(body)), (&policy, body.get("policy"))] {
+        if fields
+            .and_then(|fields| fields.get("allowed_domains"))
             .is_some_and(Value::is_null)
         {
-            errors.add_at(BodyPath::Member(place, "allowed_domains"), "must not be null");
+            errors.add_at(BodyPath::Member(path, "allowed_domains"), "must not be null");
         }
     }
 }
 
 /// Returns the policy's validation errors, each with the field's path in the body.
 fn policy_errors(body: &Value, policy: &PolicyUpdate, service: Option<&Service>) -> Vec<ValidationError> {
-    let mut problems = policy.validation_errors(service);
+    let mut errors = policy.validation_errors(service);
     if body.get("policy").is_some_and(Value::is_object) {
-        for problem in &mut problems {
-            problem.path.insert_str(0, "/policy");
+        for error in &mut errors {
+            error.path.insert_str(0, "/policy");
         }
     }
-    problems
+    errors
 }
 
 /// Parses the proposed policy of a backtest, which is at `path` in the request body. Returns `None` if the service is
@@ -340,48 +340,48 @@ pub(crate) fn parse_policy_change(
     let enabled = body.enabled;
     let policy = policy!(body);
     let found = policy.validation_errors(Some(service)).into_iter();
-    errors.extend(found.map(|problem| ValidationError::at_path(format!("{path}{}", problem.path), problem.message)));
+    errors.extend(found.map(|error| ValidationError::at_path(format!("{path}{}", error.path), error.message)));
     Some((service.id, PolicyChange { enabled, policy }))
 }
 
 /// Parses the body that enables a service. An unknown service is accepted, and its operations are not checked, because
 /// the operation later returns `not_found`.
 pub(crate) fn parse_enable_request(body: &Value, catalog: &Catalog) -> Result<EnableService> {
-    let mut problems = ValidationErrors::default();
-    reject_ambiguous_body(body, &mut problems);
-    let enable = EnableBody::read(body, BodyPath::Body, &mut problems).map(|body| EnableService {
+    let mut errors = ValidationErrors::default();
+    reject_ambiguous_body(body, &mut errors);
+    let enable = EnableBody::read(body, BodyPath::Body, &mut errors).map(|body| EnableService {
         policy: either_policy!(body),
         service: body.service_id.0,
     });
     if let Some(enable) = &enable
         && let Some(service) = catalog.find_by_reference(&enable.service)
     {
-        problems.extend(policy_errors(body, &enable.policy, Some(service)));
+        errors.extend(policy_errors(body, &enable.policy, Some(service)));
     }
-    problems.finish(enable)
+    errors.finish(enable)
 }
 
 /// Parses an update of a service's record. `service` is `None` if the service left the catalog.
 pub(crate) fn parse_service_update(body: &Value, service: Option<&Service>) -> Result<ServiceUpdate> {
-    let mut problems = ValidationErrors::default();
-    reject_ambiguous_body(body, &mut problems);
-    let edit = ServiceEditBody::read(body, BodyPath::Body, &mut problems).map(|body| ServiceUpdate {
+    let mut errors = ValidationErrors::default();
+    reject_ambiguous_body(body, &mut errors);
+    let update = ServiceEditBody::read(body, BodyPath::Body, &mut errors).map(|body| ServiceUpdate {
         enabled: body.enabled,
         policy: either_policy!(body),
         ended_raise: None,
     });
-    if let Some(edit) = &edit {
-        problems.extend(policy_errors(body, &edit.policy, service));
+    if let Some(update) = &update {
+        errors.extend(policy_errors(body, &update.policy, service));
     }
-    problems.finish(edit)
+    errors.finish(update)
 }
 
 /// Parses the limits for all services without limits.
 pub(crate) fn parse_limits(body: &Value) -> Result<PolicyUpdate> {
-    let mut problems = ValidationErrors::default();
-    reject_ambiguous_body(body, &mut problems);
+    let mut errors = ValidationErrors::default();
+    reject_ambiguous_body(body, &mut errors);
     let suggested = SpendPolicy::suggested_limits();
-    let edit = LimitsBody::read(body, BodyPath::Body, &mut problems).map(|body| PolicyUpdate {
+    let update = LimitsBody::read(body, BodyPath::Body, &mut errors).map(|body| PolicyUpdate {
         max_per_call: body.max_per_call_units.or(Some(suggested.max_per_call)),
         max_per_day: body.max_per_day_units.or(Some(suggested.max_per_day)),
         require_approval_above: body
@@ -390,10 +390,10 @@ pub(crate) fn parse_limits(body: &Value) -> Result<PolicyUpdate> {
         enabled_operations: None,
         allowed_domains: body.allowed_domains,
     });
-    if let Some(edit) = &edit {
-        problems.extend(edit.validation_errors(None));
+    if let Some(update) = &update {
+        errors.extend(update.validation_errors(None));
     }
-    problems.finish(edit)
+    errors.finish(update)
 }
 
 /// Set limits for all of an agent's enabled services that have no limits.
@@ -410,10 +410,10 @@ pub(crate) async fn limit_unlimited_services(
     reason: Parameters<AskedReason>,
     body: Body<LimitsBody>,
 ) -> Result<Json<LimitedList>, Failure> {
-    let edit = body.json().and_then(|body| parse_limits(&body));
-    let (edit, reason) = combine_results(edit, reason.0)?;
+    let update = body.json().and_then(|body| parse_limits(&body));
+    let (update, reason) = combine_results(update, reason.0)?;
     let owned = owned.with_reason(reason.edit_reason);
-    let limited = people.limit_unlimited_services(&owned, &edit);
+    let limited = people.limit_unlimited_services(&owned, &update);
     let limited = people.run_in_user_slot(&owned.agent().owner, limited).await?;
     let ids: Vec<String> = limited.iter().map(ToString::to_string).collect();
     Ok(Json(LimitedList {
@@ -475,18 +475,18 @@ pub(crate) async fn enable_service(
         .json()
         .and_then(|body| parse_enable_request(&body, &edition.catalog));
     let enable = combine_results(enable, query.0);
-    let ((enable, asked), if_match) = body_with_version(enable, require_version_or_any(if_match))?;
-    if let Some(days) = asked.preview() {
+    let ((enable, request), if_match) = body_with_version(enable, require_version_or_any(if_match))?;
+    if let Some(days) = request.preview() {
         let preview = people.preview_enabling(&owned, if_match, &enable, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
-    let owned = owned.with_reason(asked.edit_reason);
+    let owned = owned.with_reason(request.edit_reason);
     let enabling = people.enable_agent_service(&owned, if_match, &enable).await?;
-    let answer = ServiceView::new(owned.agent(), &enabling.service, &edition.catalog, &people).into_http_response();
+    let response = ServiceView::new(owned.agent(), &enabling.service, &edition.catalog, &people).into_http_response();
     Ok(if enabling.is_new {
-        created_response(answer)
+        created_response(response)
     } else {
-        answer
+        response
     })
 }
 
@@ -532,15 +532,17 @@ pub(crate) async fn update_agent_service(
         .find_known_service(&owned, find_service_id(&edition.catalog, &reference)?)
         .await?;
     let service = edition.catalog.find_by_id(id);
-    let edit = body.json().and_then(|body| parse_service_update(&body, service));
-    let edit = combine_results(edit, query.0);
-    let ((edit, asked), if_match) = body_with_version(edit, if_match.into_precondition())?;
-    if let Some(days) = asked.preview() {
-        let preview = people.preview_service_update(&owned, if_match, id, &edit, days).await?;
+    let update = body.json().and_then(|body| parse_service_update(&body, service));
+    let update = combine_results(update, query.0);
+    let ((update, request), if_match) = body_with_version(update, if_match.into_precondition())?;
+    if let Some(days) = request.preview() {
+        let preview = people
+            .preview_service_update(&owned, if_match, id, &update, days)
+            .await?;
         return Ok(PreviewView::new(preview).into_response());
     }
-    let owned = owned.with_reason(asked.edit_reason);
-    let service = people.update_service(&owned, if_match, id, &edit).await?;
+    let owned = owned.with_reason(request.edit_reason);
+    let service = people.update_service(&owned, if_match, id, &update).await?;
     Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).into_http_response())
 }
 
@@ -566,14 +568,14 @@ pub(crate) async fn disable_service(
         enabled: Some(false),
         ..ServiceUpdate::default()
     };
-    let (asked, if_match) = body_with_version(query.0, if_match.into_precondition())?;
-    if let Some(days) = asked.preview() {
+    let (request, if_match) = body_with_version(query.0, if_match.into_precondition())?;
+    if let Some(days) = request.preview() {
         let preview = people
             .preview_service_update(&owned, if_match, id, &disabled, days)
             .await?;
         return Ok(PreviewView::new(preview).into_response());
     }
-    let owned = owned.with_reason(asked.edit_reason);
+    let owned = owned.with_reason(request.edit_reason);
     let service = people.update_service(&owned, if_match, id, &disabled).await?;
     Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).into_http_response())
 }

@@ -101,7 +101,7 @@ pub(crate) async fn show_catalog_page(State(people): State<Arc<People>>, session
     let services: Vec<&Service> = services
         .filter(|service| service.is_open() && view.matches(service))
         .collect();
-    let shown = CatalogList {
+    let page = CatalogList {
         view: &view,
         choice: &choice,
         enabled,
@@ -109,7 +109,7 @@ pub(crate) async fn show_catalog_page(State(people): State<Arc<People>>, session
         network: people.network,
     };
     let layout = Layout::new(&session, people.now());
-    Ok(catalog_page(&layout, &shown).into_response())
+    Ok(catalog_page(&layout, &page).into_response())
 }
 
 fn catalog_page(layout: &Layout, list: &CatalogList<'_>) -> Markup {
@@ -176,8 +176,8 @@ fn operation_row(layout: &Layout, operation: &Operation, network: Network) -> Ma
             th scope="row" { span title=(operation.slug) { (escape_hidden_characters(&operation.label)) } }
             td.num data-label="Price" {
                 @match operation.pricing_at(layout.now).max_price() {
-                    Some(most) if is_paid && is_no_limit(most) => { "the provider’s price" }
-                    Some(most) if is_paid => { "at most " (amount_text(most)) }
+                    Some(max) if is_paid && is_no_limit(max) => { "the provider’s price" }
+                    Some(max) if is_paid => { "at most " (amount_text(max)) }
                     _ if operation.availability == Availability::FreeVerified => { "free" }
                     _ => { span.muted { "can’t be paid" } }
                 }

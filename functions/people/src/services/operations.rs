@@ -88,11 +88,11 @@ impl People {
     ) -> Result<Enabling> {
         let edition = self.current_catalog().await?;
         let service = find_open_service(&edition.catalog, request)?;
-        let act = Act::new(AuditKind::ServiceEnabled)
+        let action = Act::new(AuditKind::ServiceEnabled)
             .on_agent(owned.agent().id)
             .about_service(service.id);
-        let enabling = self.store_enabling(owned, if_match, &act, service.id, &request.policy);
-        self.audit_rejection(owned.acting(), &act, enabling).await
+        let enabling = self.store_enabling(owned, if_match, &action, service.id, &request.policy);
+        self.audit_rejection(owned.acting(), &action, enabling).await
     }
 
     pub(crate) async fn preview_enabling(
@@ -104,8 +104,8 @@ impl People {
     ) -> Result<UpdatePreview> {
         let edition = self.current_catalog().await?;
         let service = find_open_service(&edition.catalog, request)?.id;
-        let present = self.ledger.find_enabled_service(owned.agent().id, service).await?;
-        let version = present.map_or(0, |record| record.version);
+        let current = self.ledger.find_enabled_service(owned.agent().id, service).await?;
+        let version = current.map_or(0, |record| record.version);
         if_match.check_version(version)?;
         let record = EnabledService {
             service,
@@ -127,10 +127,10 @@ impl People {
         let policy = SpendPolicy::column_defaults().apply(update);
         let mut backoff = Backoff::new();
         loop {
-            let present = self.ledger.find_enabled_service(owned.agent().id, service).await?;
-            let version = present.as_ref().map_or(0, |record| record.version);
+            let current = self.ledger.find_enabled_service(owned.agent().id, service).await?;
+            let version = current.as_ref().map_or(0, |record| record.version);
             if_match.check_version(version)?;
-            if let Some(record) = &present
+            if let Some(record) = &current
                 && record.enabled
                 && record.policy == policy
             {
@@ -145,13 +145,13 @@ impl People {
                 enabled: true,
                 policy: policy.clone(),
             };
-            self.require_recent_sign_in_to_widen(owned, present.as_ref(), &record)?;
-            let entry = self.policy_audit_entry(owned, action, present.as_ref(), &record)?;
+            self.require_recent_sign_in_to_widen(owned, current.as_ref(), &record)?;
+            let entry = self.policy_audit_entry(owned, action, current.as_ref(), &record)?;
             match self.ledger.put_policy(owned.agent().id, &record, &entry).await? {
                 UpdateResult::Stored => {
                     return Ok(Enabling {
                         service: self.add_spend(owned, record).await?,
-                        is_new: present.is_none(),
+                        is_new: current.is_none(),
                     });
                 }
                 UpdateResult::Conflict => backoff.wait_for_retry().await?,
@@ -172,9 +172,9 @@ impl People {
             Some(false) => AuditKind::ServiceDisabled,
             None => AuditKind::PolicyEdited,
         };
-        let act = Act::new(kind).on_agent(owned.agent().id).about_service(id);
-        let edited = self.store_service_update(owned, if_match, &act, id, update);
-        self.audit_rejection(owned.acting(), &act, edited).await
+        let action = Act::new(kind).on_agent(owned.agent().id).about_service(id);
+        let updated = self.store_service_update(owned, if_match, &action, id, update);
+        self.audit_rejection(owned.acting(), &action, updated).await
     }
 
     pub(crate) async fn preview_service_update(
@@ -188,10 +188,10 @@ impl People {
         let edition = self.current_catalog().await?;
         let service = edition.catalog.find_by_id(id);
         check_policy_update(&update.policy, service)?;
-        let present = self.read_policy_record(owned, id).await?;
-        if_match.check_version(present.version)?;
-        let edited = apply_service_update(&present, update, service)?;
-        self.preview_policy(owned, edited, days).await
+        let current = self.read_policy_record(owned, id).await?;
+        if_match.check_version(current.version)?;
+        let updated = apply_service_update(&current, update, service)?;
+        self.preview_policy(owned, updated, days).await
     }
 
     async fn store_service_update(
@@ -207,14 +207,14 @@ impl People {
         check_policy_update(&update.policy, service)?;
         let mut backoff = Backoff::new();
         loop {
-            let present = self.read_policy_record(owned, id).await?;
-            if_match.check_version(present.version)?;
-            let record = apply_service_update(&present, update, service)?;
-            if record.enabled == present.enabled && record.policy == present.policy {
-                return self.add_spend(owned, present).await;
+            let current = self.read_policy_record(owned, id).await?;
+            if_match.check_version(current.version)?;
+            let record = apply_service_update(&current, update, service)?;
+            if record.enabled == current.enabled && record.policy == current.policy {
+                return self.add_spend(owned, current).await;
             }
-            self.require_recent_sign_in_to_widen(owned, Some(&present), &record)?;
-            let entry = self.policy_audit_entry(owned, action, Some(&present), &record)?;
+            self.require_recent_sign_in_to_widen(owned, Some(&current), &record)?;
+            let entry = self.policy_audit_entry(owned, action, Some(&current), &record)?;
             match self.ledger.put_policy(owned.agent().id, &record, &entry).await? {
                 UpdateResult::Stored => return self.add_spend(owned, record).await,
                 UpdateResult::Conflict => backoff.wait_for_retry().await?,
@@ -234,22 +234,22 @@ impl People {
         let unlimited = records
             .into_iter()
             .filter(|record| record.enabled && record.policy.is_permissive());
-        let edited = run_concurrently(unlimited, |record| {
+        let updated = run_concurrently(unlimited, |record| {
             let (people, owned) = (Arc::clone(self), owned.clone());
-            let edit = ServiceUpdate {
+            let change = ServiceUpdate {
                 policy: update.clone(),
                 ..ServiceUpdate::default()
             };
             async move {
                 let if_match = Precondition::Version(record.version);
-                match people.update_service(&owned, if_match, record.service, &edit).await {
+                match people.update_service(&owned, if_match, record.service, &change).await {
                     Ok(_) => Ok(Some(record.service)),
                     Err(error) if matches!(error.kind(), ErrorKind::VersionConflict { .. }) => Ok(None),
                     Err(error) => Err(error),
                 }
             }
         });
-        Ok(edited.await?.into_iter().flatten().collect())
+        Ok(updated.await?.into_iter().flatten().collect())
     }
 
     /// Requires a recent sign-in if the record `now` allows more than the record `before`.
@@ -283,8 +283,8 @@ impl People {
     }
 
     async fn add_spend(&self, owned: &OwnedAgent, record: EnabledService) -> Result<GovernedService> {
-        let one = self.add_spend_to_all(owned, vec![record]).await?.pop();
-        one.ok_or_else(|| Error::internal("reading what was spent", "one record became none"))
+        let item = self.add_spend_to_all(owned, vec![record]).await?.pop();
+        item.ok_or_else(|| Error::internal("reading what was spent", "one record became none"))
     }
 
     async fn add_spend_to_all(&self, owned: &OwnedAgent, records: Vec<EnabledService>) -> Result<Vec<GovernedService>> {
@@ -296,12 +296,12 @@ impl People {
             .collect();
         let spends = self.read_spends(&scopes).await?;
         let now = self.now();
-        let governed = records.into_iter().map(|record| GovernedService {
+        let governed_service = records.into_iter().map(|record| GovernedService {
             spent_today: spends.spend_in_window(scope(record.service)),
             caps: record.policy.caps(&owned.agent().owner, now),
             record,
         });
-        Ok(governed.collect())
+        Ok(governed_service.collect())
     }
 }
 
@@ -334,7 +334,7 @@ fn apply_service_update(
         return Err(ErrorKind::ServiceNotFound.into());
     }
     let mut policy = current.policy.clone().apply(&update.policy);
-    let ends = |ended| policy.raise.as_ref().is_some_and(|raise| raise.approval == ended);
+    let ends = |ended| policy.raise.as_ref().is_some_and(|increase| increase.approval == ended);
     if update.ended_raise.is_some_and(ends) {
         policy.raise = None;
     }
@@ -347,10 +347,10 @@ fn apply_service_update(
 }
 
 fn check_policy_update(policy: &PolicyUpdate, service: Option<&Service>) -> Result<()> {
-    let problems = policy.validation_errors(service);
-    if problems.is_empty() {
+    let errors = policy.validation_errors(service);
+    if errors.is_empty() {
         Ok(())
     } else {
-        Err(Error::invalid(problems))
+        Err(Error::invalid(errors))
     }
 }

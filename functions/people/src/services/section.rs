@@ -21,7 +21,7 @@ use purser_domain::{
 
 pub(crate) fn services_section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
     let (enabled, disabled): (Vec<&GovernedService>, Vec<&GovernedService>) =
-        page.services.iter().partition(|panel| panel.record.enabled);
+        page.services.iter().partition(|service| service.record.enabled);
     html! {
         section id="services" aria-labelledby="services-title" {
             div.section-head {
@@ -30,11 +30,11 @@ pub(crate) fn services_section(layout: &Layout, page: &AgentPage<'_>, path: &str
             }
             (all_limits_form(layout, &enabled, path))
             @if enabled.is_empty() { p.empty { "No service is enabled: every payment is refused." } }
-            ul.panels { @for panel in enabled { (enabled_service_item(layout, page, panel, path)) } }
+            ul.panels { @for service in enabled { (enabled_service_item(layout, page, service, path)) } }
             @if !disabled.is_empty() {
                 details.fold {
                     summary { (count_with_noun(disabled.len(), "disabled service")) }
-                    ul.rows { @for panel in disabled { (disabled_service_row(layout, page, panel, path)) } }
+                    ul.rows { @for service in disabled { (disabled_service_row(layout, page, service, path)) } }
                 }
             }
         }
@@ -43,7 +43,7 @@ pub(crate) fn services_section(layout: &Layout, page: &AgentPage<'_>, path: &str
 
 /// Renders the form that sets limits for all services without limits. The initial values suit most agents.
 fn all_limits_form(layout: &Layout, enabled: &[&GovernedService], path: &str) -> Markup {
-    let unlimited = enabled.iter().filter(|panel| panel.record.policy.is_permissive());
+    let unlimited = enabled.iter().filter(|service| service.record.policy.is_permissive());
     let inputs = layout.form_inputs(FormName::Unlimited);
     let count = unlimited.count();
     html! {
@@ -75,8 +75,8 @@ fn enabled_service_item(
     let inputs = layout.form_inputs(FormName::Policy(*id));
     let service = page.catalog.find_by_id(*id);
     let permissive = policy.is_permissive();
-    let raise = policy.raise.as_ref();
-    let raise = raise.filter(|raise| raise.applies_at(&page.agent.owner, layout.now));
+    let increase = policy.raise.as_ref();
+    let increase = increase.filter(|increase| increase.applies_at(&page.agent.owner, layout.now));
     html! {
         li.panel {
             details id=(format!("service-{id}")) open[inputs.has_posted_form()] {
@@ -98,7 +98,7 @@ fn enabled_service_item(
                             span { "approval above " (cap_text(policy.require_approval_above)) }
                         }
                         (policy_scope_text(policy))
-                        @if raise.is_some() { span.chip.wait { "higher limits for now" } }
+                        @if increase.is_some() { span.chip.wait { "higher limits for now" } }
                     }
                     span.panel-spend {
                         @if !is_no_limit(governed_service.caps.per_day) { (usage_bar(governed_service.spent_today.amount, Amount::ZERO, governed_service.caps.per_day)) }
@@ -111,10 +111,10 @@ fn enabled_service_item(
                         (payment_changes(service, layout.now))
                         (unpayable_operations(service, page.network, layout.now))
                     }
-                    @if let Some(raise) = raise {
+                    @if let Some(increase) = increase {
                         p {
-                            "You raised the limits: " (phrases::limit_increase_phrase(raise.temporary_caps(), None, layout.now)) ". "
-                            a href=(paths::approval_path(page.agent.id, raise.approval)) { "See or end it" }
+                            "You raised the limits: " (phrases::limit_increase_phrase(increase.temporary_caps(), None, layout.now)) ". "
+                            a href=(paths::approval_path(page.agent.id, increase.approval)) { "See or end it" }
                             ". It also ends if you change a limit."
                         }
                     }
@@ -152,7 +152,7 @@ fn payment_changes(service: &Service, now: Timestamp) -> Markup {
                 @for (operation, next) in changes {
                     li {
                         span title=(operation.slug) { (escape_hidden_characters(&operation.label)) } ": " (start_time_cell(next, now)) " "
-                        @if let Some(most) = next.as_pricing().max_price() { "at most " (amount_text(most)) } " to "
+                        @if let Some(max) = next.as_pricing().max_price() { "at most " (amount_text(max)) } " to "
                         (labels::wallet_address(next.payment.pay_to))
                     }
                 }
@@ -171,10 +171,10 @@ fn unpayable_operations(service: &Service, network: Network, now: Timestamp) -> 
         @if !of_it.is_empty() {
             p.muted { "Can’t be paid, whatever the limits are:" }
             ul.muted {
-                @for (operation, why) in of_it {
+                @for (operation, reason) in of_it {
                     li {
                         span title=(operation.slug) { (escape_hidden_characters(&operation.label)) } ": "
-                        (match why {
+                        (match reason {
                             Unpayable::NoPayment => "the catalog lists no payment for it",
                             Unpayable::OtherNetwork => "its payment is on another network",
                             Unpayable::NoMaximum => "its price is not fixed, and the catalog has no maximum for it",
@@ -232,7 +232,11 @@ fn enable_form(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
         .services()
         .iter()
         .filter(|service| service.is_open())
-        .filter(|service| page.services.iter().all(|panel| panel.record.service != service.id))
+        .filter(|service| {
+            page.services
+                .iter()
+                .all(|governed_service| governed_service.record.service != service.id)
+        })
         .map(|service| {
             (
                 service.id.to_string(),

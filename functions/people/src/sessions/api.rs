@@ -103,9 +103,9 @@ pub(crate) async fn end_session(
     token: SessionToken,
     Path(session): Path<String>,
 ) -> Result<Json<EndedView>, Failure> {
-    let person = people.authenticate_user(token.into_token()?, true).await?;
+    let user = people.authenticate_user(token.into_token()?, true).await?;
     people
-        .end_session(&person, &require_id(SessionId::parse(&session))?)
+        .end_session(&user, &require_id(SessionId::parse(&session))?)
         .await?;
     Ok(Json(EndedView { ended: 1 }))
 }
@@ -121,7 +121,7 @@ pub(crate) async fn end_sessions(
     State(people): State<Arc<People>>,
     token: SessionToken,
 ) -> Result<Json<EndedView>, Failure> {
-    let person = people.authenticate_user(token.into_token()?, true).await?;
-    let ended = people.end_sessions(&person).await?;
+    let user = people.authenticate_user(token.into_token()?, true).await?;
+    let ended = people.end_sessions(&user).await?;
     Ok(Json(EndedView { ended }))
 }

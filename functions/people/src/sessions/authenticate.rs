@@ -33,10 +33,10 @@ impl People {
     /// Returns the user that this ID token identifies, or 401 `invalid_session` if the token is invalid. `stops` says
     /// whether the request stops an agent or ends a session.
     pub(crate) async fn authenticate_user(&self, credentials: (String, RequestSource), stops: bool) -> Result<Caller> {
-        let (person, ()) = self
+        let (user, ()) = self
             .authenticate_user_while_reading(credentials, stops, async |_| Ok(()))
             .await?;
-        Ok(person)
+        Ok(user)
     }
 
     /// Returns the user that this ID token identifies, and the result of `read`, which runs while the throttle counts
@@ -48,19 +48,19 @@ impl People {
         read: impl AsyncFnOnce(&Caller) -> Result<T>,
     ) -> Result<(Caller, T)> {
         let now = self.now();
-        let person = self.sessions.verify_id_token(&token, now).await?.person;
-        let person = Caller::new(person, None, source);
-        let scope = ThrottleScope::for_user(&person.id);
+        let user = self.sessions.verify_id_token(&token, now).await?.person;
+        let user = Caller::new(user, None, source);
+        let scope = ThrottleScope::for_user(&user.id);
         let found = async {
-            let (ended_at, found) = tokio::join!(self.ledger.read_sessions_ended_at(&person.id), read(&person));
-            if ended_at?.is_some_and(|ended_at| person.signed_in_at <= ended_at) {
-                info!(reason = "ended", person = %person.id, "session.refused");
+            let (ended_at, found) = tokio::join!(self.ledger.read_sessions_ended_at(&user.id), read(&user));
+            if ended_at?.is_some_and(|ended_at| user.signed_in_at <= ended_at) {
+                info!(reason = "ended", person = %user.id, "session.refused");
                 return Err(ErrorKind::InvalidSession.into());
             }
             found
         };
         let found = self.user_throttle(stops).run_limited_by(scope, now, found).await?;
-        Ok((person, found))
+        Ok((user, found))
     }
 
     /// Returns the session with this id, or 401 `invalid_session` if the session is not open. `is_use` says whether the

@@ -44,8 +44,8 @@ impl FormToken {
     pub(crate) fn matches_form(&self, body: &[u8]) -> bool {
         let fields = form_urlencoded::parse(body);
         let mut tokens = fields.filter(|(name, _)| name == Self::FIELD).map(|(_, value)| value);
-        let (sent, again) = (tokens.next().unwrap_or_default(), tokens.next());
-        let Some((mask, masked)) = split_halves(&sent) else {
+        let (result, again) = (tokens.next().unwrap_or_default(), tokens.next());
+        let Some((mask, masked)) = split_halves(&result) else {
             return false;
         };
         let is_ours: bool = self.token.ct_eq(&xor(mask, masked)).into();

@@ -48,12 +48,12 @@ impl People {
             },
             source,
         };
-        let act = Act::new(AuditKind::SessionStarted).with_object(&session.id);
+        let action = Act::new(AuditKind::SessionStarted).with_object(&session.id);
         let times = [("signed_in_at", session.signed_in_at), ("ends_at", session.ends_at)];
         let times = times.map(|(name, at)| (name.to_owned(), at.to_string().into()));
         let operator = session.is_operator.then(|| ("is_operator".to_owned(), true.into()));
-        let told: AuditFields = times.into_iter().chain(operator).collect();
-        let entry = self.audit_entry(&acting, &act, AuditChanges::between(None, Some(told)))?;
+        let result: AuditFields = times.into_iter().chain(operator).collect();
+        let entry = self.audit_entry(&acting, &action, AuditChanges::between(None, Some(result)))?;
         let started = self.ledger.start_session(&session, identity, &entry).await?;
         match started {
             StartSessionResult::Stored => {
@@ -83,8 +83,8 @@ impl People {
             },
             source,
         };
-        let refusal = AuditRejection::new(ErrorKind::InvalidSession.slug(), reason);
-        self.record_rejection(&acting, &Act::new(AuditKind::SessionStarted), refusal)
+        let rejection = AuditRejection::new(ErrorKind::InvalidSession.slug(), reason);
+        self.record_rejection(&acting, &Act::new(AuditKind::SessionStarted), rejection)
             .await
     }
 
@@ -99,7 +99,7 @@ impl People {
 
     /// Ends one of the user's sessions. Returns `not_found` for another user's session and for an unknown id.
     pub(crate) async fn end_session(&self, user: &Caller, id: &SessionId) -> Result<()> {
-        let act = Act::new(AuditKind::SessionEnded).with_object(id);
+        let action = Act::new(AuditKind::SessionEnded).with_object(id);
         let ended = async {
             let was_there = self.end_session_if_open(&user.acting, &user.id, id).await?;
             if was_there {
@@ -108,13 +108,13 @@ impl People {
                 Err(ErrorKind::NotFound.into())
             }
         };
-        self.audit_rejection(&user.acting, &act, ended).await
+        self.audit_rejection(&user.acting, &action, ended).await
     }
 
     /// Ends a session, and returns whether the session existed.
     pub(crate) async fn end_session_if_open(&self, acting: &Acting, user: &UserId, id: &SessionId) -> Result<bool> {
-        let act = Act::new(AuditKind::SessionEnded).with_object(id);
-        let entry = self.audit_entry(acting, &act, AuditChanges::default())?;
+        let action = Act::new(AuditKind::SessionEnded).with_object(id);
+        let entry = self.audit_entry(acting, &action, AuditChanges::default())?;
         let was_there = self.ledger.end_session(user, id, &entry).await?;
         if was_there {
             info!(person = %user, session = %id, "session.ended");
@@ -125,8 +125,8 @@ impl People {
     /// Ends all of the user's sessions, and invalidates all ID tokens from earlier sign-ins. Returns the number of
     /// sessions that ended.
     pub(crate) async fn end_sessions(&self, user: &Caller) -> Result<usize> {
-        let act = Act::new(AuditKind::SessionsEnded);
-        let entry = self.audit_entry(&user.acting, &act, AuditChanges::default())?;
+        let action = Act::new(AuditKind::SessionsEnded);
+        let entry = self.audit_entry(&user.acting, &action, AuditChanges::default())?;
         let ended = self.ledger.end_sessions(&user.id, self.now(), &entry).await?;
         info!(person = %user.id, ended, "session.all_ended");
         Ok(ended)

@@ -49,19 +49,19 @@ pub(crate) async fn submit_session_end(
 pub(crate) async fn submit_end_of_all_sessions(State(people): State<Arc<People>>, request: Request) -> Reply {
     let (parts, body) = request.into_parts();
     let origin = request_origin(&people, &parts)?;
-    let posted = match VerifiedForm::from_request(Request::from_parts(parts, body), &people).await {
-        Ok(posted) => posted,
+    let form = match VerifiedForm::from_request(Request::from_parts(parts, body), &people).await {
+        Ok(form) => form,
         Err(refused) => return Ok(refused),
     };
-    people.end_sessions(&posted.session.person).await?;
-    let mut answer = redirect_with_notice(SIGN_IN, PageMessage::AllEnded);
+    people.end_sessions(&form.session.person).await?;
+    let mut response = redirect_with_notice(SIGN_IN, PageMessage::AllEnded);
     let cookie = Cookie::Session.clear_cookie_header(&origin)?;
-    answer.headers_mut().append(header::SET_COOKIE, cookie);
-    Ok(answer)
+    response.headers_mut().append(header::SET_COOKIE, cookie);
+    Ok(response)
 }
 
 fn sessions_page(layout: &Layout, sessions: &[Session], current_session: &PageSession) -> Markup {
-    let person = current_session.person.id.as_str();
+    let user = current_session.person.id.as_str();
     layout.html_page(
         "Sessions",
         NavItem::Sessions,
@@ -76,7 +76,7 @@ fn sessions_page(layout: &Layout, sessions: &[Session], current_session: &PageSe
             p { "The browsers in which you are signed in. If you don’t recognize one of them, end all sessions here, then all sessions at your identity provider." }
             p.muted {
                 "Your ID, with which an operator can offer you an agent: "
-                span.copyable { code.long { (person) } (labels::copy_button(person, "Copy your id")) }
+                span.copyable { code.long { (user) } (labels::copy_button(user, "Copy your id")) }
             }
             ul.rows { @for session in sessions { (session_row(layout, session, session.id == current_session.id)) } }
         },

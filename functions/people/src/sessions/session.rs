@@ -46,25 +46,25 @@ impl PageSession {
         let cookie = Cookie::Session
             .find_value(&parts.headers, origin)
             .ok_or(ErrorKind::InvalidSession)?;
-        let (person, id) = parse_cookie(&cookie).ok_or(ErrorKind::InvalidSession)?;
+        let (user, id) = parse_cookie(&cookie).ok_or(ErrorKind::InvalidSession)?;
         let stops = parts.extensions.get::<Stops>().is_some_and(|stops| (stops.0)(body));
-        let session = people.require_open_session(&person, &id, is_use, stops).await?;
+        let session = people.require_open_session(&user, &id, is_use, stops).await?;
         let Session {
             id,
-            person,
+            person: user,
             name,
             signed_in_at,
             is_operator,
             ..
         } = session;
-        let person = Person {
-            id: person,
+        let user = Person {
+            id: user,
             name,
             mail: MailClaim::Absent,
             signed_in_at,
         };
         Ok(Self {
-            person: Caller::new(person, Some(id.clone()), request_source(parts)),
+            person: Caller::new(user, Some(id.clone()), request_source(parts)),
             id,
             token: FormToken::for_session(&cookie, people.entropy.random_bytes()?),
             is_operator,
@@ -119,8 +119,8 @@ pub(crate) fn session_cookie(user: &UserId, secret: &str) -> String {
 
 /// Parses a cookie's value into the user id and the session's id. The session is not looked up.
 pub(crate) fn parse_cookie(cookie: &str) -> Option<(UserId, SessionId)> {
-    let (person, secret) = cookie.split_once('.')?;
-    Some((UserId::parse(person)?, SessionId::from_secret(secret)))
+    let (user, secret) = cookie.split_once('.')?;
+    Some((UserId::parse(user)?, SessionId::from_secret(secret)))
 }
 
 /// The session of a polling script. Without a session, the response is 401 instead of a redirect to the sign-in page.
@@ -194,11 +194,11 @@ fn redirect_to_sign_in(error: Error, method: &Method, uri: &Uri) -> Response {
     if !matches!(error.kind(), ErrorKind::InvalidSession) {
         return error_response(error);
     }
-    let asked = uri.path_and_query().map_or("", |asked| asked.as_str());
-    let asked = if method == Method::GET { asked } else { "" };
+    let request = uri.path_and_query().map_or("", |request| request.as_str());
+    let request = if method == Method::GET { request } else { "" };
     see_other(&path_with_query(
         SIGN_IN,
-        [("next", Destination::parse(asked).to_query_parameter())],
+        [("next", Destination::parse(request).to_query_parameter())],
     ))
 }
 

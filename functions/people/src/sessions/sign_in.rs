@@ -75,16 +75,16 @@ async fn show_sign_in_page(uri: Uri) -> Response {
     let mut query = Query::from_uri(&uri);
     let next = Destination::parse(&query.parse_text("next").unwrap_or_default());
     // After a sign-out, the issuer returns the `state` that it was sent.
-    let notice = query.parse_text("notice").or_else(|| query.parse_text("state"));
+    let message = query.parse_text("notice").or_else(|| query.parse_text("state"));
     // This page needs no session, so a link from another site can select the notification. Only notifications about
     // sign-in and sign-out are shown.
-    let notice = notice.and_then(|code| PageMessage::from_code(&code));
-    let notice = notice.filter(|notice| notice.is_about_sign_in());
-    let is_again = matches!(notice, Some(PageMessage::SignInAgain | PageMessage::SignInNotAgain));
+    let message = message.and_then(|code| PageMessage::from_code(&code));
+    let message = message.filter(|message| message.is_about_sign_in());
+    let is_again = matches!(message, Some(PageMessage::SignInAgain | PageMessage::SignInNotAgain));
     let again = is_again.then(|| "yes".to_owned());
     sign_in_page(
         &path_with_query(START, [("next", next.to_query_parameter()), ("again", again)]),
-        notice,
+        message,
     )
     .into_response()
 }
@@ -130,15 +130,15 @@ fn surplus_sign_in_tags<'a>(people: &People, origin: &Origin, headers: &'a Heade
             (read.map(|read| read.ends_at()), value.len(), tag)
         })
         .collect();
-    pending.sort_unstable_by(|one, other| other.cmp(one));
+    pending.sort_unstable_by(|left, right| right.cmp(left));
     let mut total = taken;
-    let mut is_surplus = |ends_at: Option<Timestamp>, length| {
-        total = total.saturating_add(length);
+    let mut is_surplus = |ends_at: Option<Timestamp>, duration| {
+        total = total.saturating_add(duration);
         ends_at.is_none() || total > MAX_PENDING_BYTES
     };
     let surplus = pending
         .into_iter()
-        .filter(|(ends_at, length, _)| is_surplus(*ends_at, *length));
+        .filter(|(ends_at, duration, _)| is_surplus(*ends_at, *duration));
     surplus.map(|(_, _, tag)| tag).collect()
 }
 
@@ -169,9 +169,9 @@ async fn handle_sign_in_callback(State(people): State<Arc<People>>, parts: Parts
     let Some(pending) = pending.as_ref().filter(|pending| pending.matches_state(&state)) else {
         return Ok(with_cookies(reject(), [over]));
     };
-    let back = |notice| {
+    let back = |message| {
         with_cookies(
-            see_other(&sign_in_address(pending.destination(), notice)),
+            see_other(&sign_in_address(pending.destination(), message)),
             [over.clone()],
         )
     };
@@ -225,32 +225,34 @@ async fn create_session(
     let now = people.now();
     let token = people.sessions.exchange_code(code, now).await?;
     let source = request_source(parts);
-    let who = match people.sessions.check_entitlement(&token, now).await? {
-        EntitlementCheck::Entitled(who) => who,
-        EntitlementCheck::NotEntitled(person, refused) => {
-            people.reject_sign_in(&person, source, "entitlement").await?;
+    let user = match people.sessions.check_entitlement(&token, now).await? {
+        EntitlementCheck::Entitled(user) => user,
+        EntitlementCheck::NotEntitled(user_id, refused) => {
+            people.reject_sign_in(&user_id, source, "entitlement").await?;
             return Err(refused);
         }
     };
-    if !pending.matches_nonce(who.nonce.as_deref()) {
-        people.reject_sign_in(&who.person.id, source, "nonce").await?;
+    if !pending.matches_nonce(user.nonce.as_deref()) {
+        people.reject_sign_in(&user.person.id, source, "nonce").await?;
         return Err(ErrorKind::InvalidSession.into());
     }
-    let was_asked = who.has_auth_time
+    let was_asked = user.has_auth_time
         && people
             .limits
-            .require_recent_sign_in(who.person.signed_in_at, now)
+            .require_recent_sign_in(user.person.signed_in_at, now)
             .is_ok();
     if pending.is_repeated() && !was_asked {
-        people.reject_sign_in(&who.person.id, source, "not_asked_again").await?;
+        people
+            .reject_sign_in(&user.person.id, source, "not_asked_again")
+            .await?;
         return Ok(SignedIn::NotAgain);
     }
     let secret = BASE64_URL_SAFE_NO_PAD.encode(people.entropy.random_bytes::<32>()?);
-    match people.start_session(&who, &secret, source).await? {
+    match people.start_session(&user, &secret, source).await? {
         StartSessionResult::SignedInTooEarly => Ok(SignedIn::TooEarly),
         StartSessionResult::Stored => {
             end_current_session(people, origin, parts).await;
-            let cookie = session_cookie(&who.person.id, &secret);
+            let cookie = session_cookie(&user.person.id, &secret);
             Ok(SignedIn::Session(Cookie::Session.set_cookie_header(
                 origin,
                 &cookie,
@@ -264,17 +266,17 @@ async fn create_session(
 /// session ends when it expires.
 async fn end_current_session(people: &People, origin: &Origin, parts: &Parts) {
     let cookie = Cookie::Session.find_value(&parts.headers, origin);
-    let Some((person, id)) = cookie.as_deref().and_then(parse_cookie) else {
+    let Some((user, id)) = cookie.as_deref().and_then(parse_cookie) else {
         return;
     };
     let acting = Acting {
         actor: Actor::Person {
-            id: person.clone(),
+            id: user.clone(),
             session: Some(id.clone()),
         },
         source: request_source(parts),
     };
-    if let Err(error) = people.end_session_if_open(&acting, &person, &id).await {
+    if let Err(error) = people.end_session_if_open(&acting, &user, &id).await {
         warn!(cause = %error, "session.not_ended");
     }
 }
@@ -285,12 +287,12 @@ async fn end_current_session(people: &People, origin: &Origin, parts: &Parts) {
 /// redirect. The response is therefore a page that redirects on its own. The form requires a session, as all forms do.
 async fn sign_out(State(people): State<Arc<People>>, parts: Parts, form: VerifiedForm) -> Result<Response, Failure> {
     let origin = request_origin(&people, &parts)?;
-    let (person, id) = (&form.session.person, &form.session.id);
+    let (user, id) = (&form.session.person, &form.session.id);
     // The session may already have ended.
-    people.end_session_if_open(&person.acting, &person.id, id).await?;
+    people.end_session_if_open(&user.acting, &user.id, id).await?;
     // The dashboard's session has ended. So the sign-out succeeds even if the issuer's metadata can't be read.
     let metadata = people.sessions.oidc_metadata(people.now()).await.ok();
-    let answer = match metadata
+    let response = match metadata
         .as_ref()
         .and_then(|metadata| metadata.end_session_endpoint.as_ref())
     {
@@ -299,7 +301,7 @@ async fn sign_out(State(people): State<Arc<People>>, parts: Parts, form: Verifie
         }
         None => see_other(&sign_in_address(&Destination::overview(), PageMessage::SignedOut)),
     };
-    Ok(with_cookies(answer, [Cookie::Session.clear_cookie_header(&origin)?]))
+    Ok(with_cookies(response, [Cookie::Session.clear_cookie_header(&origin)?]))
 }
 
 /// Returns the URL that ends the issuer's session and then returns to the sign-in page (OpenID Connect RP-Initiated
@@ -323,7 +325,7 @@ pub(crate) fn sign_in_page(start: &str, message: Option<PageMessage>) -> Markup 
         "Sign in",
         None,
         &centered_card(&html! {
-            @if let Some(notice) = message { (notice_message(notice)) }
+            @if let Some(page_message) = message { (notice_message(page_message)) }
             h1 { "Your agents spend. You decide." }
             p { "Set what each agent may pay for, approve what it asks for, and see every payment and every refusal." }
             a.primary.wide href=(start) { "Sign in" }

@@ -131,12 +131,12 @@ pub(crate) async fn read_settlement(
     token: SessionToken,
     Path((agent, settlement)): Path<(String, String)>,
 ) -> Result<Json<SettlementView>, Failure> {
-    let read = async |person: &Caller| {
+    let read = async |user: &Caller| {
         let (agent, id) = (
             require_id(AgentId::parse(&agent))?,
             require_id(SettlementId::parse(&settlement))?,
         );
-        people.read_own_settlement(person, agent, id).await
+        people.read_own_settlement(user, agent, id).await
     };
     let (_, (agent, settlement)) = people
         .authenticate_user_while_reading(token.into_token()?, false, read)

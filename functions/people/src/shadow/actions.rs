@@ -38,7 +38,7 @@ pub(crate) async fn submit_shadow_removal(form: AgentForm) -> Reply {
 
 /// Shows the shadow policy's page in its current state, with the reason why the action failed.
 async fn show_shadow_page_again(request: &AgentForm, form: Option<Form>, error: Option<Error>) -> Reply {
-    let (status, problem) = match error.map(Failure::from) {
+    let (status, message) = match error.map(Failure::from) {
         None => (axum::http::StatusCode::BAD_REQUEST, None),
         Some(failure) => match failure.error().kind() {
             ErrorKind::VersionConflict { .. } => (failure.status(), Some(CONFLICT.to_owned())),
@@ -47,12 +47,12 @@ async fn show_shadow_page_again(request: &AgentForm, form: Option<Form>, error: 
         },
     };
     let layout = Layout {
-        problem,
+        problem: message,
         typed: form,
         ..request.page_layout()
     };
-    let person = &request.posted.session.person;
-    let owned = request.people.read_own_agent(person, request.owned.agent().id).await?;
+    let user = &request.posted.session.person;
+    let owned = request.people.read_own_agent(user, request.owned.agent().id).await?;
     let page = page::shadow_page_response(&request.people, &layout, &owned).await?;
     Ok((status, page).into_response())
 }

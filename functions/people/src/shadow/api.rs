@@ -30,10 +30,10 @@ purser_api::body! {
 /// Parses the request body of a shadow policy. An unknown service is reported as `service_not_found`, not as a
 /// validation error.
 pub(crate) fn parse_shadow_limits(body: &Value, catalog: &Catalog) -> Result<TestedLimits> {
-    let mut problems = ValidationErrors::default();
-    let read = ShadowBody::read(body, BodyPath::Body, &mut problems);
-    let read = read.map(|read| parse_tested_limits(read.rules, read.policies, catalog, &mut problems));
-    let terms = problems.finish(read)?;
+    let mut errors = ValidationErrors::default();
+    let read = ShadowBody::read(body, BodyPath::Body, &mut errors);
+    let read = read.map(|read| parse_tested_limits(read.rules, read.policies, catalog, &mut errors));
+    let terms = errors.finish(read)?;
     terms.ok_or_else(|| ErrorKind::ServiceNotFound.into())
 }
 

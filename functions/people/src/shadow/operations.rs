@@ -79,19 +79,19 @@ impl People {
     /// Attaches a shadow policy, replacing the agent's current shadow policy.
     pub(crate) async fn attach_shadow(&self, owned: &OwnedAgent, tested_limits: TestedLimits) -> Result<Shadow> {
         let agent = owned.agent();
-        let present = self.ledger.list_enabled_services(agent).await?;
+        let current = self.ledger.list_enabled_services(agent).await?;
         let shadow = Shadow {
             owner: require_owner_id(owned)?,
             agent: agent.id,
             attached_at: self.now(),
-            edits_before: Shadow::count_updates(&tested_limits, agent.version, &present),
+            edits_before: Shadow::count_updates(&tested_limits, agent.version, &current),
             terms: tested_limits,
         };
         let edition = self.current_catalog().await?;
-        let present = current_limits(agent, &shadow.terms, present);
-        let act = Act::new(AuditKind::ShadowAttached).on_agent(agent.id);
-        let changes = limit_changes(agent, &present, &edition.catalog);
-        let entry = self.audit_entry(owned.acting(), &act, changes)?;
+        let current = current_limits(agent, &shadow.terms, current);
+        let action = Act::new(AuditKind::ShadowAttached).on_agent(agent.id);
+        let changes = limit_changes(agent, &current, &edition.catalog);
+        let entry = self.audit_entry(owned.acting(), &action, changes)?;
         self.usage.put_shadow(&shadow, &entry).await?;
         Ok(shadow)
     }
@@ -101,19 +101,19 @@ impl People {
         let (agent, now) = (owned.agent(), self.now());
         let shadow = self.read_shadow(owned).await?.ok_or(ErrorKind::NotFound)?;
         let (edition, policies) = tokio::try_join!(self.current_catalog(), self.ledger.list_enabled_services(agent))?;
-        let edits = Shadow::count_updates(&shadow.terms, agent.version, &policies);
-        let present = current_limits(agent, &shadow.terms, policies);
-        let comparison = self.compare_with_shadow(agent, &present, &edition.catalog);
-        let changes = limit_changes(agent, &present, &edition.catalog);
-        let began = Instant::now();
+        let updates = Shadow::count_updates(&shadow.terms, agent.version, &policies);
+        let current = current_limits(agent, &shadow.terms, policies);
+        let comparison = self.compare_with_shadow(agent, &current, &edition.catalog);
+        let changes = limit_changes(agent, &current, &edition.catalog);
+        let start = Instant::now();
         let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog_table, self.network, MAX_CALLS);
         let range = (shadow.attached_at, now);
-        let is_over = || began.elapsed() >= MAX_TIME;
-        let run = reads.run_for_agent(agent, present.candidate, range, Shadow::MAX_DECISIONS, is_over);
+        let is_over = || start.elapsed() >= MAX_TIME;
+        let run = reads.run_for_agent(agent, current.candidate, range, Shadow::MAX_DECISIONS, is_over);
         let (result, is_partial) = Box::pin(run).await?;
         Ok(EvaluatedShadow {
-            version: shadow.combined_version(edits),
-            is_edited: edits != shadow.edits_before,
+            version: shadow.combined_version(updates),
+            is_edited: updates != shadow.edits_before,
             shadow,
             comparison,
             changes,
@@ -126,8 +126,8 @@ impl People {
     /// Removes the agent's shadow policy.
     pub(crate) async fn remove_shadow(&self, owned: &OwnedAgent) -> Result<()> {
         let shadow = self.read_shadow(owned).await?.ok_or(ErrorKind::NotFound)?;
-        let act = Act::new(AuditKind::ShadowRemoved).on_agent(owned.agent().id);
-        let entry = self.audit_entry(owned.acting(), &act, AuditChanges::default())?;
+        let action = Act::new(AuditKind::ShadowRemoved).on_agent(owned.agent().id);
+        let entry = self.audit_entry(owned.acting(), &action, AuditChanges::default())?;
         self.usage.remove_shadow(&shadow, &entry).await?;
         Ok(())
     }
@@ -135,10 +135,14 @@ impl People {
     /// Applies the limits of the agent's shadow policy, and removes the shadow policy. Requires a recent sign-in if the
     /// limits widen.
     pub(crate) async fn promote_shadow(&self, owned: OwnedAgent, if_match: Precondition) -> Result<PromotionResult> {
-        let act = Act::new(AuditKind::ShadowPromoted).on_agent(owned.agent().id);
+        let action = Act::new(AuditKind::ShadowPromoted).on_agent(owned.agent().id);
         let acting = owned.acting().clone();
-        self.audit_rejection(&acting, &act, Box::pin(self.store_promotion(owned, if_match, &act)))
-            .await
+        self.audit_rejection(
+            &acting,
+            &action,
+            Box::pin(self.store_promotion(owned, if_match, &action)),
+        )
+        .await
     }
 
     async fn store_promotion(
@@ -155,38 +159,38 @@ impl People {
             owned.agent().version,
             &policies,
         )))?;
-        let present = current_limits(owned.agent(), &shadow.terms, policies);
+        let current = current_limits(owned.agent(), &shadow.terms, policies);
         let rules = shadow.terms.rules.as_ref();
-        let edited = rules
+        let updated = rules
             .map(|rules| owned.agent().clone().with_replaced_rules(rules, || self.new_rule_id()))
             .transpose()?;
-        let edited = edited.filter(|edited| edited.rules != owned.agent().rules);
-        let of = |service: ServiceId| present.policies.iter().find(|policy| policy.service == service);
+        let updated = updated.filter(|updated| updated.rules != owned.agent().rules);
+        let of = |service: ServiceId| current.policies.iter().find(|policy| policy.service == service);
         let is_change = |policy: &&EnabledService| {
             of(policy.service).is_none_or(|now| now.enabled != policy.enabled || now.policy != policy.policy)
         };
         // A policy that disables a service is not added to an agent that never had the service.
         let is_needed = |policy: &&EnabledService| policy.enabled || of(policy.service).is_some();
-        let policies = present.candidate.policies.values();
+        let policies = current.candidate.policies.values();
         let mut policies: Vec<&EnabledService> = policies.filter(is_change).filter(is_needed).collect();
         let widens = |policy: &EnabledService| policy.widens(of(policy.service));
         policies.sort_by_key(|policy| widens(policy));
-        let has_wider_rules = edited.as_ref().is_some_and(|edited| edited.widens(owned.agent()));
+        let has_wider_rules = updated.as_ref().is_some_and(|updated| updated.widens(owned.agent()));
         // The sign-in is checked before the first update, so that no later update fails because of an old sign-in.
         if has_wider_rules || policies.iter().any(|policy| widens(policy)) {
             self.limits.require_recent_sign_in(owned.signed_in_at(), self.now())?;
         }
-        let has_rules = edited.is_some();
+        let has_rules = updated.is_some();
         let mut owned = owned;
-        if let Some(edited) = edited.as_ref().filter(|_| !has_wider_rules) {
-            owned = Box::pin(self.promote_rules(owned, edited)).await?;
+        if let Some(updated) = updated.as_ref().filter(|_| !has_wider_rules) {
+            owned = Box::pin(self.promote_rules(owned, updated)).await?;
         }
         for policy in &policies {
             // Boxed, because the futures of updates are large.
             Box::pin(self.promote_policy(&owned, of(policy.service), policy, &edition.catalog)).await?;
         }
-        if let Some(edited) = edited.as_ref().filter(|_| has_wider_rules) {
-            owned = Box::pin(self.promote_rules(owned, edited)).await?;
+        if let Some(updated) = updated.as_ref().filter(|_| has_wider_rules) {
+            owned = Box::pin(self.promote_rules(owned, updated)).await?;
         }
         let entry = self.audit_entry(owned.acting(), action, AuditChanges::default())?;
         self.usage.remove_shadow(&shadow, &entry).await?;
@@ -216,20 +220,20 @@ impl People {
         policy: &EnabledService,
         catalog: &Catalog,
     ) -> Result<()> {
-        let edit = full_policy_update(policy.policy.clone());
-        if let Some(present) = current {
-            let edit = ServiceUpdate {
-                enabled: (policy.enabled != present.enabled).then_some(policy.enabled),
-                policy: edit,
+        let update = full_policy_update(policy.policy.clone());
+        if let Some(current_value) = current {
+            let update = ServiceUpdate {
+                enabled: (policy.enabled != current_value.enabled).then_some(policy.enabled),
+                policy: update,
                 ended_raise: None,
             };
-            let if_match = Precondition::Version(present.version);
-            self.update_service(owned, if_match, policy.service, &edit).await?;
+            let if_match = Precondition::Version(current_value.version);
+            self.update_service(owned, if_match, policy.service, &update).await?;
         } else {
             let service = catalog.find_by_id(policy.service).ok_or(ErrorKind::ServiceNotFound)?;
             let enable = EnableService {
                 service: service.slug.to_string(),
-                policy: edit,
+                policy: update,
             };
             self.enable_agent_service(owned, Precondition::Version(0), &enable)
                 .await?;
@@ -238,7 +242,7 @@ impl People {
     }
 
     fn compare_with_shadow(&self, agent: &Agent, current: &CurrentLimits, catalog: &Catalog) -> Comparison {
-        let edited = Agent {
+        let updated = Agent {
             rules: current.candidate.rules.clone().unwrap_or_else(|| agent.rules.clone()),
             ..agent.clone()
         };
@@ -252,7 +256,7 @@ impl People {
             policies: &current.policies,
         };
         let now = AgentLimits {
-            agent: &edited,
+            agent: &updated,
             policies: &policies,
         };
         compare_limits(&before, &now, &services, self.network, self.now())
@@ -275,13 +279,13 @@ fn current_limits(agent: &Agent, tested_limits: &TestedLimits, policies: Vec<Ena
 /// Returns the fields that differ between the active limits and the proposed limits.
 fn limit_changes(agent: &Agent, current: &CurrentLimits, catalog: &Catalog) -> AuditChanges {
     let candidate = &current.candidate;
-    let edited = candidate.rules.clone().map(|rules| Agent { rules, ..agent.clone() });
-    let members = |agent: Option<&Agent>, policies: Vec<&EnabledService>| -> AuditFields {
+    let updated = candidate.rules.clone().map(|rules| Agent { rules, ..agent.clone() });
+    let fields = |agent: Option<&Agent>, policies: Vec<&EnabledService>| -> AuditFields {
         let of_service = policies.into_iter().flat_map(|policy| {
             let service = catalog.find_by_id(policy.service);
             let name = service.map_or_else(|| policy.service.to_string(), |service| service.slug.to_string());
-            let members = policy.audit_members().into_iter();
-            members.map(move |(member, value)| (format!("services/{name}/{member}"), value))
+            let fields = policy.audit_members().into_iter();
+            fields.map(move |(field, value)| (format!("services/{name}/{field}"), value))
         });
         agent.into_iter().flat_map(audited_rules).chain(of_service).collect()
     };
@@ -290,12 +294,12 @@ fn limit_changes(agent: &Agent, current: &CurrentLimits, catalog: &Catalog) -> A
         .iter()
         .filter(|policy| candidate.policies.contains_key(&policy.service));
     AuditChanges::between(
-        Some(members(edited.as_ref().map(|_| agent), named.collect())),
-        Some(members(edited.as_ref(), candidate.policies.values().collect())),
+        Some(fields(updated.as_ref().map(|_| agent), named.collect())),
+        Some(fields(updated.as_ref(), candidate.policies.values().collect())),
     )
 }
 
 fn require_owner_id(owned: &OwnedAgent) -> Result<UserId> {
-    let person = UserId::parse(&owned.agent().owner);
-    person.ok_or_else(|| purser_domain::Error::internal("reading an agent's owner", "it is no person's id"))
+    let user = UserId::parse(&owned.agent().owner);
+    user.ok_or_else(|| purser_domain::Error::internal("reading an agent's owner", "it is no person's id"))
 }

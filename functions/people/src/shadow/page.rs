@@ -36,8 +36,8 @@ pub(crate) async fn show_shadow_page(
 
 /// Renders the page, or an empty page if the agent has no shadow policy.
 pub(crate) async fn shadow_page_response(people: &People, layout: &Layout, owned: &OwnedAgent) -> Result<Response> {
-    let judged = match people.evaluate_shadow(owned).await {
-        Ok(judged) => Some(judged),
+    let result = match people.evaluate_shadow(owned).await {
+        Ok(result) => Some(result),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound) => None,
         Err(error) => return Err(error),
     };
@@ -49,12 +49,12 @@ pub(crate) async fn shadow_page_response(people: &People, layout: &Layout, owned
             p.crumb { a href=(paths::agent_path(agent.id)) { (escape_hidden_characters(&agent.name)) } }
             h1 { "Shadow" }
             p { "A shadow judges the agent’s decisions beside the limits in force, without effect. Nothing is refused or asked because of it." }
-            @match &judged {
+            @match &result {
                 None => p.empty {
                     "This agent has no shadow. To attach one, fill in the form of a policy or of a rule on "
                     a href=(paths::agent_path(agent.id)) { "its page" } ", and press “Try in shadow”."
                 },
-                Some(judged) => (shadow_page_content(layout, agent.id, judged)),
+                Some(result) => (shadow_page_content(layout, agent.id, result)),
             }
         },
     );
@@ -68,7 +68,7 @@ fn shadow_page_content(layout: &Layout, agent: AgentId, evaluated_shadow: &Evalu
         changes,
         ..
     } = evaluated_shadow;
-    let flipped = result.if_declined.count_changed();
+    let changed_decisions = result.if_declined.count_changed();
     let ends_at = shadow.attached_at.after(Shadow::LASTS);
     let path = paths::shadow_path(agent);
     html! {
@@ -76,7 +76,7 @@ fn shadow_page_content(layout: &Layout, agent: AgentId, evaluated_shadow: &Evalu
         section aria-labelledby="decided-title" {
             h2 id="decided-title" { "What it would have decided" }
             dl.facts-list {
-                div { dt { "Agreement" } dd { (result.decisions.saturating_sub(flipped)) " of " (count_with_noun(result.decisions, "decision")) } }
+                div { dt { "Agreement" } dd { (result.decisions.saturating_sub(changed_decisions)) " of " (count_with_noun(result.decisions, "decision")) } }
                 div { dt { "Would have saved" } dd { (format_sum(result.if_declined.saved)) } }
                 div { dt { "Would have paid more" } dd { (format_sum(result.if_declined.added)) } }
             }

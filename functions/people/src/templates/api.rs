@@ -76,20 +76,20 @@ pub(crate) struct TemplateServices(Vec<(String, TemplateLimits)>);
 
 impl Member for TemplateServices {
     fn read(value: &Value, path: BodyPath<'_>, errors: &mut ValidationErrors) -> Option<Self> {
-        let members = value
+        let fields = value
             .as_object()
-            .filter(|members| members.len() <= TemplateTerms::MAX_KEYS);
-        let Some(members) = members else {
+            .filter(|fields| fields.len() <= TemplateTerms::MAX_KEYS);
+        let Some(fields) = fields else {
             let message = format!("must be an object of at most {} members", TemplateTerms::MAX_KEYS);
             errors.add_at(path, message);
             return None;
         };
-        let read = members.iter().map(|(key, limits)| {
-            let place = BodyPath::Member(&path, key);
+        let read = fields.iter().map(|(key, limits)| {
+            let field_path = BodyPath::Member(&path, key);
             if limits.get("allowed_domains").is_some_and(Value::is_null) {
-                errors.add_at(BodyPath::Member(&place, "allowed_domains"), "must not be null");
+                errors.add_at(BodyPath::Member(&field_path, "allowed_domains"), "must not be null");
             }
-            Some((key.clone(), TemplateLimits::read(limits, place, errors)?))
+            Some((key.clone(), TemplateLimits::read(limits, field_path, errors)?))
         });
         let read: Vec<_> = read.collect();
         read.into_iter().collect::<Option<_>>().map(Self)
@@ -123,49 +123,44 @@ purser_api::body! {
 
 /// Parses the request body of `PUT /policy-templates/{templateName}`.
 pub(crate) fn parse_template(body: &Value, catalog: &Catalog) -> Result<TemplateUpdate> {
-    let mut problems = ValidationErrors::default();
-    let read = TemplateBody::read(body, BodyPath::Body, &mut problems).map(|read| {
+    let mut errors = ValidationErrors::default();
+    let read = TemplateBody::read(body, BodyPath::Body, &mut errors).map(|read| {
         let mut services: BTreeMap<TemplateKey, PolicyChange> = BTreeMap::new();
         for (text, limits) in read.services.into_iter().flat_map(|services| services.0) {
             let all = BodyPath::Member(&BodyPath::Body, "services");
-            let place = BodyPath::Member(&all, &text).to_string();
+            let path = BodyPath::Member(&all, &text).to_string();
             let key = match TemplateKey::from_text(&text, catalog) {
                 Ok(key) => key,
                 Err(message) => {
-                    problems.extend([ValidationError::at_path(place, message)]);
+                    errors.extend([ValidationError::at_path(path, message)]);
                     continue;
                 }
             };
             let change = PolicyChange::from(limits);
             let found = TemplateTerms::limit_errors(&key, &change, catalog).into_iter();
-            problems.extend(
-                found.map(|problem| ValidationError::at_path(format!("{place}{}", problem.path), problem.message)),
-            );
+            errors.extend(found.map(|error| ValidationError::at_path(format!("{path}{}", error.path), error.message)));
             if services.insert(key, change).is_some() {
-                problems.extend([ValidationError::at_path(
-                    place,
-                    "names a service that another key names",
-                )]);
+                errors.extend([ValidationError::at_path(path, "names a service that another key names")]);
             }
         }
         let terms = TemplateTerms {
             services,
             rules: read
                 .rules
-                .map(|rules| parse_candidate_rules(rules, catalog, &mut problems)),
+                .map(|rules| parse_candidate_rules(rules, catalog, &mut errors)),
         };
-        let members: Map<String, Value> = terms.audit_fields().into_iter().collect();
-        let size = Value::Object(members).to_string().len();
+        let fields: Map<String, Value> = terms.audit_fields().into_iter().collect();
+        let size = Value::Object(fields).to_string().len();
         if size > TemplateTerms::MAX_BYTES {
             let message = format!("must have at most {} bytes of JSON", TemplateTerms::MAX_BYTES);
-            problems.extend([ValidationError::at_path("", message)]);
+            errors.extend([ValidationError::at_path("", message)]);
         }
         TemplateUpdate {
             terms,
             default: read.default,
         }
     });
-    problems.finish(read)
+    errors.finish(read)
 }
 
 purser_api::body! {
@@ -189,9 +184,9 @@ fn parse_apply_request(body: &Value) -> Result<(BulkTarget, Overrides)> {
         BulkTarget::from,
     );
     if let BulkTarget::Agents(ids) = &target {
-        let problems = list_errors("/agents/ids", ids, MAX_LIMITED);
-        if !problems.is_empty() {
-            return Err(Error::invalid(problems));
+        let errors = list_errors("/agents/ids", ids, MAX_LIMITED);
+        if !errors.is_empty() {
+            return Err(Error::invalid(errors));
         }
     }
     Ok((target, read.overrides.unwrap_or(Overrides::Keep)))
@@ -234,8 +229,8 @@ fn rules_json(terms: &TemplateTerms) -> Option<Vec<Value>> {
 /// Formats the limits as a request body, which the user can edit in the form.
 pub(crate) fn editable_limits(terms: &TemplateTerms, is_default: bool, catalog: &Catalog) -> String {
     let mut body = json!({"services": services_json(terms, catalog), "default": is_default});
-    if let (Some(members), Some(rules)) = (body.as_object_mut(), rules_json(terms)) {
-        members.insert("rules".to_owned(), rules.into());
+    if let (Some(fields), Some(rules)) = (body.as_object_mut(), rules_json(terms)) {
+        fields.insert("rules".to_owned(), rules.into());
     }
     format!("{body:#}")
 }
@@ -507,18 +502,18 @@ pub(crate) async fn put_template(
     body: Body<TemplateBody>,
 ) -> Result<Response, Failure> {
     let edition = people.current_catalog().await?;
-    let edit = body.json().and_then(|body| parse_template(&body, &edition.catalog));
-    let edit = combine_results(edit, reason.0);
+    let update = body.json().and_then(|body| parse_template(&body, &edition.catalog));
+    let update = combine_results(update, reason.0);
     let if_match = match if_match.into_precondition() {
         Ok(if_match) => Ok(Some(if_match)),
         Err(error) if matches!(error.kind(), ErrorKind::VersionRequired) => Ok(None),
         Err(error) => Err(error),
     };
-    let ((edit, reason), if_match) = combine_results(edit, if_match)?;
+    let ((update, reason), if_match) = combine_results(update, if_match)?;
     user.acting.source.reason = reason.edit_reason;
-    let (own, is_new) = Box::pin(people.put_template(&user, &name, if_match, &edit)).await?;
-    let answer = TemplateView::new(&own, &edition.catalog).into_http_response();
-    Ok(if is_new { created_response(answer) } else { answer })
+    let (own, is_new) = Box::pin(people.put_template(&user, &name, if_match, &update)).await?;
+    let response = TemplateView::new(&own, &edition.catalog).into_http_response();
+    Ok(if is_new { created_response(response) } else { response })
 }
 
 /// Remove a policy template.
@@ -639,7 +634,7 @@ pub(crate) async fn apply_template(
         count: applied.len(),
         results: applied
             .iter()
-            .map(|one| AppliedRow::new(one, &edition.catalog))
+            .map(|item| AppliedRow::new(item, &edition.catalog))
             .collect(),
         next_cursor: next.map(cursor::format_agent_cursor),
     }))

@@ -57,12 +57,12 @@ impl TemplatePlan {
         let rules = self.rules.iter().zip(1_u32..);
         let rules = rules.map(|(difference, number)| (format!("rules/{number}"), difference));
         let (mut agent, mut template) = (AuditFields::new(), AuditFields::new());
-        for (member, difference) in services
+        for (field, difference) in services
             .chain(rules)
-            .filter(|(_, one)| one.is_override == are_overrides)
+            .filter(|(_, listed_service)| listed_service.is_override == are_overrides)
         {
-            agent.push((member.clone(), difference.agent.clone()));
-            template.push((member, difference.template.clone()));
+            agent.push((field.clone(), difference.agent.clone()));
+            template.push((field, difference.template.clone()));
         }
         AuditChanges::between(Some(agent), Some(template))
     }
@@ -103,11 +103,11 @@ impl People {
         overrides: Overrides,
         to: ApplyTo,
     ) -> Result<Vec<ApplyResult>> {
-        let present = agents
+        let current = agents
             .iter()
             .filter_map(|(_, owned)| owned.as_ref())
             .map(OwnedAgent::agent);
-        let bases = Arc::new(self.read_template_bases(user, present).await?);
+        let bases = Arc::new(self.read_template_bases(user, current).await?);
         let template = Arc::new(template);
         let applied = run_concurrently(agents, |(agent, owned)| {
             let (people, template, bases) = (Arc::clone(self), Arc::clone(&template), Arc::clone(&bases));
@@ -152,11 +152,11 @@ impl People {
     ) -> Result<(TemplatePlan, bool)> {
         match to {
             ApplyTo::Followers if !follows_template(owned.agent(), &template.name) => {
-                let problem = ValidationError::at_path(
+                let error = ValidationError::at_path(
                     "/agents/ids",
                     "this agent does not follow the template; send act `follow` to /agents/bulk first",
                 );
-                Err(Error::invalid(vec![problem]))
+                Err(Error::invalid(vec![error]))
             }
             ApplyTo::Any | ApplyTo::Followers => Box::pin(self.apply_template(owned, template, bases, overrides)).await,
             ApplyTo::Preview => {
@@ -196,7 +196,7 @@ impl People {
         overrides: Overrides,
     ) -> Result<TemplatePlan> {
         let agent = owned.agent();
-        let (edition, present, starting) = tokio::try_join!(
+        let (edition, current, starting) = tokio::try_join!(
             self.current_catalog(),
             self.ledger.list_enabled_services(agent),
             self.ledger.read_default_services(agent),
@@ -207,27 +207,27 @@ impl People {
         };
         let terms = &template.terms;
         let starts = |service| starting.default_policy(service);
-        let services = merge_services(terms, of, &present, starts, &edition.catalog, overrides);
+        let services = merge_services(terms, of, &current, starts, &edition.catalog, overrides);
         let mut ids = Vec::new();
         for _ in terms.rules.iter().flatten() {
             ids.push(RuleId::from_uuid(self.random_uuid()?));
         }
-        let (edited, rules) = merge_rules(terms, of, agent.clone(), overrides, ids).map_err(rule_rejection_error)?;
-        let edits = services
+        let (updated, rules) = merge_rules(terms, of, agent.clone(), overrides, ids).map_err(rule_rejection_error)?;
+        let updates = services
             .iter()
             .filter_map(|merge| Some((merge.present.as_ref(), merge.merged_policy()?)));
         let mut direction = Direction {
-            widens: edited.widens(agent),
-            narrows: agent.widens(&edited),
+            widens: updated.widens(agent),
+            narrows: agent.widens(&updated),
         };
-        for (before, now) in edits {
+        for (before, now) in updates {
             direction.widens |= now.widens(before);
             direction.narrows |= before.is_some_and(|before| before.widens(Some(&now)));
         }
         Ok(TemplatePlan {
             services,
             rules,
-            edited,
+            edited: updated,
             direction,
         })
     }
@@ -241,13 +241,13 @@ impl People {
         bases: &Bases,
         overrides: Overrides,
     ) -> Result<(TemplatePlan, bool)> {
-        let act = Act::new(AuditKind::PolicyTemplateApplied)
+        let action = Act::new(AuditKind::PolicyTemplateApplied)
             .on_agent(owned.agent().id)
             .with_object(&template.name);
         let acting = owned.acting().clone();
         let plan = Box::pin(self.plan_template(&owned, template, bases, overrides)).await?;
-        let applied = Box::pin(self.apply_plan(owned, template, &plan, &act));
-        let is_changed = self.audit_rejection(&acting, &act, applied).await?;
+        let applied = Box::pin(self.apply_plan(owned, template, &plan, &action));
+        let is_changed = self.audit_rejection(&acting, &action, applied).await?;
         Ok((plan, is_changed))
     }
 
@@ -269,7 +269,7 @@ impl People {
             policies.extend(
                 merge
                     .merged_policy()
-                    .map(|edited| (edited.widens(merge.present.as_ref()), merge)),
+                    .map(|updated| (updated.widens(merge.present.as_ref()), merge)),
             );
         }
         policies.sort_by_key(|(widens, _)| *widens);
@@ -319,14 +319,14 @@ impl People {
 
     async fn apply_service_limits(&self, owned: &OwnedAgent, merge: &ServiceMerge, catalog: &Catalog) -> Result<()> {
         let policy = merge.change.policy.clone();
-        if let Some(present) = &merge.present {
-            let edit = ServiceUpdate {
+        if let Some(current) = &merge.present {
+            let update = ServiceUpdate {
                 enabled: merge.change.enabled,
                 policy,
                 ended_raise: None,
             };
-            let if_match = Precondition::Version(present.version);
-            self.update_service(owned, if_match, merge.service, &edit).await?;
+            let if_match = Precondition::Version(current.version);
+            self.update_service(owned, if_match, merge.service, &update).await?;
         } else {
             let service = catalog
                 .find_by_id(merge.service)

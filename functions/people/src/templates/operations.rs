@@ -27,9 +27,9 @@ pub(crate) struct TemplateUpdate {
 
 impl OwnTemplate {
     fn audit_members(&self) -> AuditFields {
-        let mut members = vec![("default".to_owned(), self.is_default.into())];
-        members.extend(self.template.terms.audit_fields());
-        members
+        let mut fields = vec![("default".to_owned(), self.is_default.into())];
+        fields.extend(self.template.terms.audit_fields());
+        fields
     }
 }
 
@@ -52,10 +52,10 @@ impl People {
     pub(crate) async fn find_template(&self, user: &Caller, name: &TemplateName) -> Result<PolicyTemplate> {
         let list = self.list_templates(user).await?;
         let found = self.find_listed_template(user, &list, name).await?;
-        let problem = || ValidationError::at_path("/template", "must be the name of one of your policy templates");
+        let error = || ValidationError::at_path("/template", "must be the name of one of your policy templates");
         found
             .map(|own| own.template)
-            .ok_or_else(|| Error::invalid(vec![problem()]))
+            .ok_or_else(|| Error::invalid(vec![error()]))
     }
 
     /// Reads the template that new agents of the user follow by default, if any.
@@ -105,9 +105,9 @@ impl People {
         } else {
             AuditKind::PolicyTemplateEdited
         };
-        let act = Act::new(kind).with_object(name);
-        let put = self.store_template(user, name, if_match, update, &act);
-        self.audit_rejection(&user.acting, &act, put).await
+        let action = Act::new(kind).with_object(name);
+        let put = self.store_template(user, name, if_match, update, &action);
+        self.audit_rejection(&user.acting, &action, put).await
     }
 
     async fn store_template(
@@ -165,7 +165,7 @@ impl People {
         name: &TemplateName,
         if_match: Precondition,
     ) -> Result<OwnTemplate> {
-        let act = Act::new(AuditKind::PolicyTemplateRemoved).with_object(name);
+        let action = Act::new(AuditKind::PolicyTemplateRemoved).with_object(name);
         let removed = async {
             let mut backoff = Backoff::new();
             loop {
@@ -174,7 +174,7 @@ impl People {
                 let before = before.ok_or(ErrorKind::NotFound)?;
                 if_match.check_version(before.template.version)?;
                 let changes = AuditChanges::between(Some(before.audit_members()), None);
-                let row = self.audit_entry(&user.acting, &act, changes)?;
+                let row = self.audit_entry(&user.acting, &action, changes)?;
                 match self
                     .ledger
                     .put_templates(&user.id, &list.without_template(name), None, &row)
@@ -185,7 +185,7 @@ impl People {
                 }
             }
         };
-        self.audit_rejection(&user.acting, &act, removed).await
+        self.audit_rejection(&user.acting, &action, removed).await
     }
 }
 

@@ -105,11 +105,11 @@ const HINT: &str = "As JSON: services by slug, category:… or *, with the membe
 fn parse_template_limits(form: &mut Form, catalog: &Catalog) -> Option<crate::templates::operations::TemplateUpdate> {
     let parsed = parse_json_body(form.field_text("limits").as_bytes()).and_then(|body| parse_template(&body, catalog));
     match parsed {
-        Ok(edit) => Some(edit),
+        Ok(update) => Some(update),
         Err(error) => {
             match error.kind() {
-                ErrorKind::InvalidRequest(problems) | ErrorKind::FieldRequired { problems, .. } => {
-                    for problem in problems {
+                ErrorKind::InvalidRequest(errors) | ErrorKind::FieldRequired { problems: errors, .. } => {
+                    for problem in errors {
                         let message = problem.message.replace('`', "");
                         form.add_error("limits", format!("Limits, {}: {message}.", problem.path));
                     }
@@ -129,10 +129,10 @@ pub(crate) async fn submit_new_template(State(people): State<Arc<People>>, verif
     if name.is_none() {
         form.add_error("name", format!("Name: {}.", TemplateName::FORM));
     }
-    let edit = parse_template_limits(&mut form, &edition.catalog);
-    let person = &verified_form.session.person;
-    if let Some((name, edit)) = name.zip(edit) {
-        match Box::pin(people.put_template(person, &name, None, &edit)).await {
+    let update = parse_template_limits(&mut form, &edition.catalog);
+    let user = &verified_form.session.person;
+    if let Some((name, update)) = name.zip(update) {
+        match Box::pin(people.put_template(user, &name, None, &update)).await {
             Ok(_) => {
                 return Ok(redirect_with_notice(
                     &paths::template_path(&name),
@@ -141,12 +141,12 @@ pub(crate) async fn submit_new_template(State(people): State<Arc<People>>, verif
             }
             Err(error) => match error.kind() {
                 ErrorKind::VersionRequired => form.add_error("name", "Name: another template has it."),
-                ErrorKind::InvalidRequest(problems) => form.add_body_errors(problems, &[]),
+                ErrorKind::InvalidRequest(errors) => form.add_body_errors(errors, &[]),
                 _ => return Err(error.into()),
             },
         }
     }
-    let list = people.list_templates(person).await?;
+    let list = people.list_templates(user).await?;
     let layout = Layout {
         typed: Some(form),
         ..Layout::new(&verified_form.session, people.now())
@@ -162,8 +162,8 @@ pub(crate) async fn show_template_page(
     uri: Uri,
 ) -> Reply {
     let mut query = Query::without_blanks(&uri);
-    let is_report = query.parse_with("act", |act| (act == APPLIED).then_some(()), "is unknown");
-    // Without `act`, the URL is not signed (`ui/report.rs`), so any link could contain the counts. The counts are
+    let is_report = query.parse_with("act", |action| (action == APPLIED).then_some(()), "is unknown");
+    // Without `action`, the URL is not signed (`ui/report.rs`), so any link could contain the counts. The counts are
     // ignored.
     let steps = is_report.map_or_else(Steps::default, |()| Steps::from_query(&mut query));
     let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
@@ -321,11 +321,11 @@ pub(crate) async fn submit_template_update(
     let edition = people.current_catalog().await?;
     let mut form = verified_form.parse_form(FormName::Template);
     let if_match = form.parse_version();
-    let edit = parse_template_limits(&mut form, &edition.catalog);
+    let update = parse_template_limits(&mut form, &edition.catalog);
     let layout = Layout::new(&verified_form.session, people.now());
-    let mut problem = None;
-    if let Some((if_match, edit)) = if_match.zip(edit) {
-        let put = people.put_template(&verified_form.session.person, &named_so, Some(if_match), &edit);
+    let mut message = None;
+    if let Some((if_match, update)) = if_match.zip(update) {
+        let put = people.put_template(&verified_form.session.person, &named_so, Some(if_match), &update);
         match Box::pin(put).await {
             Ok(_) => {
                 return Ok(redirect_with_notice(
@@ -334,20 +334,20 @@ pub(crate) async fn submit_template_update(
                 ));
             }
             Err(error) if matches!(error.kind(), ErrorKind::VersionConflict { .. }) => {
-                problem =
+                message =
                     Some("The template was edited after you opened the page, so nothing was saved now.".to_owned());
             }
             Err(error) => return Err(error.into()),
         }
     }
-    let status = if problem.is_some() {
+    let status = if message.is_some() {
         StatusCode::PRECONDITION_FAILED
     } else {
         StatusCode::BAD_REQUEST
     };
     let layout = Layout {
         typed: Some(form),
-        problem,
+        problem: message,
         ..layout
     };
     template_page_response(
@@ -397,7 +397,7 @@ struct Steps {
 
 impl Steps {
     fn from_query(query: &mut Query) -> Self {
-        let mut number = |name: &str, most| query.parse_integer(name, 0, most).unwrap_or_default();
+        let mut number = |name: &str, max| query.parse_integer(name, 0, max).unwrap_or_default();
         Self {
             step: number("step", MAX_STEPS),
             done: number("done", u32::MAX),

@@ -44,19 +44,19 @@ fn highlighted_url(url: &Url) -> Markup {
 }
 
 fn price_comparison(requested_amount: Amount, listed_price: Option<CatalogPrice>) -> Markup {
-    let Some(CatalogPrice { price, most }) = listed_price else {
+    let Some(CatalogPrice { price, most: max }) = listed_price else {
         return html! { "Asks " (amount_text(requested_amount)) p.aside { "Not compared: the catalog was not read, or does not list this call." } };
     };
     html! {
         "Asks " (amount_text(requested_amount)) " · listed at " (amount_text(price)) " · "
-        @match most {
-            Some(most) => { "ceiling " (amount_text(most)) },
+        @match max {
+            Some(max) => { "ceiling " (amount_text(max)) },
             None => "can’t be paid at this price",
         }
         @if let Some(above) = requested_amount.minus(price).filter(|above| !above.is_zero()) {
             p.warning {
                 (amount_text(above)) " above the listed price"
-                @if most.is_some_and(|most| requested_amount > most) { ", and above the ceiling" }
+                @if max.is_some_and(|max| requested_amount > max) { ", and above the ceiling" }
             }
         }
     }

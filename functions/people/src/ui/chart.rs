@@ -18,10 +18,10 @@ const FEWEST: usize = 30;
 /// Renders a chart of consecutive days; empty if `days` is empty. `title` names the amounts.
 pub(crate) fn amount_chart(title: &str, days: &[(Day, Amount)]) -> Markup {
     let highest = days.iter().copied().max_by_key(|(day, amount)| (*amount, *day));
-    let (Some((first, _)), Some((last, _)), Some((peak, most))) = (days.first(), days.last(), highest) else {
+    let (Some((first, _)), Some((last, _)), Some((peak, max))) = (days.first(), days.last(), highest) else {
         return html! {};
     };
-    let label = if most.is_zero() {
+    let label = if max.is_zero() {
         format!("{title} from {first} to {last}: none")
     } else {
         let sum = days.iter().fold(Amount::ZERO, |sum, (_, amount)| {
@@ -30,20 +30,20 @@ pub(crate) fn amount_chart(title: &str, days: &[(Day, Amount)]) -> Markup {
         format!(
             "{title} from {first} to {last}: {}; most on {peak}: {}",
             format_dollars(sum),
-            format_dollars(most)
+            format_dollars(max)
         )
     };
     let width = days.len().max(FEWEST).saturating_mul(DAY);
     let is_short = days.len() < FEWEST;
     html! {
         figure.chart {
-            p.chart-most aria-hidden="true" { @if !most.is_zero() { (format_dollars(most)) } }
+            p.chart-most aria-hidden="true" { @if !max.is_zero() { (format_dollars(max)) } }
             svg viewBox=(format!("0 0 {width} {FULL}")) preserveAspectRatio="none" role="img" aria-label=(label) {
                 title { (label) }
-                @for (place, (day, amount)) in days.iter().enumerate() {
-                    @let height = share_of_cap(*amount, most);
+                @for (index, (day, amount)) in days.iter().enumerate() {
+                    @let height = share_of_cap(*amount, max);
                     @if height > 0 {
-                        rect x=(place.saturating_mul(DAY)) y=(FULL.saturating_sub(height)) width=(BAR) height=(height) {
+                        rect x=(index.saturating_mul(DAY)) y=(FULL.saturating_sub(height)) width=(BAR) height=(height) {
                             title { (day) ": " (format_dollars(*amount)) }
                         }
                     }

@@ -145,8 +145,8 @@ pub(crate) type FieldOf = (&'static str, &'static str, &'static str);
 
 /// Sets a field of a JSON body.
 pub(crate) fn set_field(body: &mut Value, field: &str, value: impl Into<Value>) {
-    if let Value::Object(members) = body {
-        members.insert(field.to_owned(), value.into());
+    if let Value::Object(fields) = body {
+        fields.insert(field.to_owned(), value.into());
     }
 }
 
@@ -210,12 +210,12 @@ impl Form {
     }
 
     pub(crate) fn add_error(&mut self, field: &str, message: impl Into<String>) {
-        let problem = FieldProblem {
+        let error = FieldProblem {
             field: field.to_owned(),
             message: message.into(),
         };
-        if !self.problems.contains(&problem) {
-            self.problems.push(problem);
+        if !self.problems.contains(&error) {
+            self.problems.push(error);
         }
     }
 
@@ -227,7 +227,7 @@ impl Form {
             Err(error) => error,
         };
         match error.kind() {
-            ErrorKind::InvalidRequest(problems) => self.add_body_errors(problems, fields),
+            ErrorKind::InvalidRequest(errors) => self.add_body_errors(errors, fields),
             // A form field is invalid, and the form already reports this field, so the body's error is not shown.
             _ if self.has_errors() => {}
             _ => self.add_error("", "The form can’t be read. Reload the page."),
@@ -238,14 +238,14 @@ impl Form {
     /// Assigns a JSON body's validation errors to the form's fields, one error per field. A message names a list item
     /// by its number and not by its value, because a user may have pasted a secret key.
     pub(crate) fn add_body_errors(&mut self, errors: &[ValidationError], fields: &[FieldOf]) {
-        let wrong: Vec<String> = self.problems.iter().map(|problem| problem.field.clone()).collect();
-        for problem in errors {
-            let mut steps = problem.path.split('/').skip(1);
+        let wrong: Vec<String> = self.problems.iter().map(|error| error.field.clone()).collect();
+        for error in errors {
+            let mut steps = error.path.split('/').skip(1);
             let step = steps.next().unwrap_or_default();
             let entry = steps.next().and_then(|index| index.parse::<u32>().ok());
             let entry = entry.map_or_else(String::new, |index| format!("entry {} ", index.saturating_add(1)));
-            let message = problem.message.replace('`', "");
-            match fields.iter().find(|(member, ..)| *member == step) {
+            let message = error.message.replace('`', "");
+            match fields.iter().find(|(name, ..)| *name == step) {
                 Some((_, field, _)) if wrong.iter().any(|wrong| wrong == field) => {}
                 Some((_, field, label)) => self.add_error(field, format!("{label}: {entry}{message}.")),
                 None => self.add_error("", format!("{entry}{message}.")),
@@ -315,16 +315,16 @@ impl Form {
 
     /// Parses the note on a decision, if any.
     pub(crate) fn parse_note(&mut self) -> Result<Option<Note>, InvalidField> {
-        Note::parse(self.field_text("note")).map_err(|problem| {
-            self.add_error("", format!("Note: {problem}."));
+        Note::parse(self.field_text("note")).map_err(|error| {
+            self.add_error("", format!("Note: {error}."));
             InvalidField
         })
     }
 
     /// Parses the reason for a change of limits, if any.
     pub(crate) fn parse_update_reason(&mut self) -> Result<Option<EditReason>, InvalidField> {
-        EditReason::parse_optional(self.field_text("edit_reason")).map_err(|problem| {
-            self.add_error("edit_reason", format!("Why: {problem}."));
+        EditReason::parse_optional(self.field_text("edit_reason")).map_err(|error| {
+            self.add_error("edit_reason", format!("Why: {error}."));
             InvalidField
         })
     }
@@ -478,7 +478,7 @@ impl<'a> Inputs<'a> {
 
     fn has_field_error(&self, field: &str) -> bool {
         self.typed
-            .is_some_and(|form| form.problems.iter().any(|problem| problem.field == field))
+            .is_some_and(|form| form.problems.iter().any(|error| error.field == field))
     }
 
     /// Renders a required line of text.

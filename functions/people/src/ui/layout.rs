@@ -85,10 +85,13 @@ impl Layout {
 
     /// Adds the notification in the URL.
     pub(crate) fn with_message_in_url(self, uri: &Uri) -> Self {
-        let notice = Query::from_uri(uri)
+        let message = Query::from_uri(uri)
             .parse_text("notice")
             .and_then(|code| PageMessage::from_code(&code));
-        Self { notice, ..self }
+        Self {
+            notice: message,
+            ..self
+        }
     }
 
     /// Returns the inputs of the form `name`.
@@ -181,18 +184,18 @@ impl Layout {
     fn messages(&self) -> Markup {
         let wrong = self.typed.as_ref().filter(|form| form.has_errors());
         html! {
-            @if let Some(notice) = self.notice { (notice_message(notice)) }
-            @if let Some(problem) = &self.problem {
-                div.message.bad role="alert" tabindex="-1" data-problem { p { (problem) } }
+            @if let Some(message) = self.notice { (notice_message(message)) }
+            @if let Some(error) = &self.problem {
+                div.message.bad role="alert" tabindex="-1" data-problem { p { (error) } }
             }
             @if let Some(form) = wrong {
                 div.message.bad role="alert" tabindex="-1" data-problem {
                     p { strong { "Nothing was saved." } " Please correct this:" }
                     ul {
-                        @for problem in form.errors() {
+                        @for error in form.errors() {
                             li {
-                                @if problem.field.is_empty() { (problem.message) }
-                                @else { a href=(format!("#{}-{}", form.name, problem.field)) { (problem.message) } }
+                                @if error.field.is_empty() { (error.message) }
+                                @else { a href=(format!("#{}-{}", form.name, error.field)) { (error.message) } }
                             }
                         }
                     }

@@ -165,11 +165,11 @@ pub(crate) fn filter_select(
 /// invalid, the list shows no rows, because a user could mistake unfiltered rows for the result.
 pub(crate) fn filter_error(query: Query) -> Option<String> {
     let error = query.finish().err()?;
-    let ErrorKind::InvalidRequest(problems) = error.kind() else {
+    let ErrorKind::InvalidRequest(errors) = error.kind() else {
         return Some("These filters are invalid.".to_owned());
     };
-    let lines = problems.iter().map(|problem| {
-        let label = match problem.path.trim_start_matches('/') {
+    let lines = errors.iter().map(|message| {
+        let label = match message.path.trim_start_matches('/') {
             "agent_id" | "agent" => "Agent",
             "min" => "From $",
             "max" => "To $",
@@ -187,7 +187,7 @@ pub(crate) fn filter_error(query: Query) -> Option<String> {
             "refused" => "Refused only",
             _ => "The address of this page",
         };
-        format!("{label}: {}.", problem.message.replace('`', ""))
+        format!("{label}: {}.", message.message.replace('`', ""))
     });
     Some(lines.collect::<Vec<_>>().join(" "))
 }

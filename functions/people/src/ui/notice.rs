@@ -104,7 +104,7 @@ notices! {
 
 impl PageMessage {
     pub(crate) fn from_code(code: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|notice| notice.code() == code)
+        Self::ALL.iter().copied().find(|message| message.code() == code)
     }
 
     /// Whether the sign-in page may show the notification. The sign-in page needs no session.

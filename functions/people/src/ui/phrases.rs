@@ -247,9 +247,9 @@ pub(crate) fn rule_sentence(kind: &RuleKind, catalog: &Catalog) -> Markup {
             "Pays only on " (join_with_or(schedule.periods.iter().map(|period| html! { (period) })))
             " (" (schedule.zone) ")" (rule_scope(kind, catalog)) "."
         },
-        RuleKind::AnomalyBrake(brake) => html! {
-            "Is frozen when it pays more within an hour than " (brake.times) " times the busiest hour of a usual day, and at least "
-            (amount_text(brake.at_least)) "."
+        RuleKind::AnomalyBrake(automatic_freeze) => html! {
+            "Is frozen when it pays more within an hour than " (automatic_freeze.times) " times the busiest hour of a usual day, and at least "
+            (amount_text(automatic_freeze.at_least)) "."
         },
     }
 }
@@ -310,13 +310,13 @@ pub(crate) fn limit_increase_phrase(increase: TemporaryCaps, present: Option<Cap
 /// Returns the URL at which the owner can change the limit that denied a payment. Returns `None` if the limit is not
 /// the owner's.
 pub(crate) fn limit_link(entry: &HistoryEntry) -> Option<String> {
-    let refusal = entry.refusal.as_ref()?;
+    let denial = entry.refusal.as_ref()?;
     let page = paths::agent_path(entry.agent);
     let service = || Some(format!("{page}#service-{}", entry.service?));
     let (rule, detail) = entry.reason.split_once(':').unwrap_or((&entry.reason, ""));
-    match refusal.error.as_str() {
+    match denial.error.as_str() {
         "service_not_enabled" => Some(format!("{page}#services")),
-        "approval_required" if is_by_rule(refusal) => Some(format!("{page}#rules")),
+        "approval_required" if is_by_rule(denial) => Some(format!("{page}#rules")),
         "operation_not_enabled_for_agent"
         | "domain_not_allowed"
         | "amount_exceeds_per_call_limit"

@@ -61,9 +61,9 @@ fn has_report(address: &str) -> bool {
 
 fn is_signed(address: &str, session: Option<&str>) -> bool {
     let signed = address.rsplit_once(SIGNATURE).zip(session);
-    signed.is_some_and(|((address, sent), session)| {
+    signed.is_some_and(|((address, result), session)| {
         let ours = report_signature(address, session);
-        ours.is_some_and(|ours| ours.as_bytes().ct_eq(sent.as_bytes()).into())
+        ours.is_some_and(|ours| ours.as_bytes().ct_eq(result.as_bytes()).into())
     })
 }
 

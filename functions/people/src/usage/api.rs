@@ -153,14 +153,14 @@ pub(crate) async fn read_usage(
     let first = from.unwrap_or_else(|| last.days_earlier(DEFAULT_DAYS.saturating_sub(1)));
     let days = Days { first, last };
     if last < first || days.count() > Days::MAX {
-        let words = format!("must be `from` or up to {} days later", Days::MAX.saturating_sub(1));
-        return Err(Error::invalid(vec![ValidationError::at_path("/to", words)]).into());
+        let message = format!("must be `from` or up to {} days later", Days::MAX.saturating_sub(1));
+        return Err(Error::invalid(vec![ValidationError::at_path("/to", message)]).into());
     }
     let by = by.unwrap_or(UsageBy::Day);
     let usage = people.read_usage(&user, by, days).await?;
     let total = usage.total().into();
     let rows = usage.rows.into_iter();
-    let rows: Vec<UsageRow> = rows.map(|(of, sums)| UsageRow::new(by, of, sums)).collect();
+    let rows: Vec<UsageRow> = rows.map(|(group, sums)| UsageRow::new(by, group, sums)).collect();
     Ok(Json(UsageView {
         from: days.first.to_string(),
         to: days.last.to_string(),

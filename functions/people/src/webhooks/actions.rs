@@ -21,30 +21,30 @@ use std::sync::Arc;
 /// redirect cannot carry the secret. The form contains the slot for the new webhook, so reloading the page does not
 /// create a second webhook.
 pub(crate) async fn submit_new_webhook(State(people): State<Arc<People>>, verified_form: VerifiedForm) -> Reply {
-    let person = &verified_form.session.person;
+    let user = &verified_form.session.person;
     let mut form = verified_form.parse_form(FormName::NewWebhook);
     let layout = Layout::new(&verified_form.session, people.now());
     let place = form.field_text("place").parse().ok();
     if place.is_none() {
         form.add_error("", "The form is incomplete. Reload the page.");
     }
-    let agents = parse_agents(&people, person, &mut form).await?;
+    let agents = parse_agents(&people, user, &mut form).await?;
     let terms = parse_settings(&mut form, &agents, true);
     let Some((terms, place)) = terms.zip(place) else {
         let layout = Layout {
             typed: Some(form),
             ..layout
         };
-        let page = list_page::webhooks_page_response(&people, &layout, person).await?;
+        let page = list_page::webhooks_page_response(&people, &layout, user).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
-    match people.create_webhook(person, terms, Some(place)).await {
+    match people.create_webhook(user, terms, Some(place)).await {
         Ok(IssuedWebhook { own, secret }) => {
-            Ok(page::webhook_page_response(&people, &layout, person, &own, None, Some(secret)).await?)
+            Ok(page::webhook_page_response(&people, &layout, user, &own, None, Some(secret)).await?)
         }
         Err(error) => {
             let (status, layout) = layout_of_rejected_form(layout, form, error)?;
-            let page = list_page::webhooks_page_response(&people, &layout, person).await?;
+            let page = list_page::webhooks_page_response(&people, &layout, user).await?;
             Ok((status, page).into_response())
         }
     }
@@ -58,12 +58,12 @@ pub(crate) async fn submit_webhook_settings(request: WebhookForm) -> Reply {
     let Some((terms, if_match)) = terms.zip(form.parse_version()) else {
         return request.show_form_again(form).await;
     };
-    let person = &request.posted.session.person;
-    let edited = request
+    let user = &request.posted.session.person;
+    let updated = request
         .people
-        .update_webhook(person, request.own.clone(), if_match, &terms, false)
+        .update_webhook(user, request.own.clone(), if_match, &terms, false)
         .await;
-    request.respond_to_form(form, edited, PageMessage::WebhookSaved).await
+    request.respond_to_form(form, updated, PageMessage::WebhookSaved).await
 }
 
 /// Handles `POST …/enable`: enables the webhook, or resumes deliveries that were stopped because the endpoint responded
@@ -86,12 +86,12 @@ async fn set_webhook_enabled(request: WebhookForm, enabled: bool, message: PageM
         enabled,
         ..request.own.webhook.terms.clone()
     };
-    let person = &request.posted.session.person;
-    let edited = request
+    let user = &request.posted.session.person;
+    let updated = request
         .people
-        .update_webhook(person, request.own.clone(), if_match, &terms, enabled)
+        .update_webhook(user, request.own.clone(), if_match, &terms, enabled)
         .await;
-    request.respond_to_form(form, edited, message).await
+    request.respond_to_form(form, updated, message).await
 }
 
 pub(crate) async fn submit_webhook_removal(request: WebhookForm) -> Reply {
@@ -99,12 +99,8 @@ pub(crate) async fn submit_webhook_removal(request: WebhookForm) -> Reply {
     let Some(if_match) = form.parse_version() else {
         return request.show_form_again(form).await;
     };
-    let person = &request.posted.session.person;
-    match request
-        .people
-        .remove_webhook(person, request.own.clone(), if_match)
-        .await
-    {
+    let user = &request.posted.session.person;
+    match request.people.remove_webhook(user, request.own.clone(), if_match).await {
         Ok(()) => Ok(redirect_with_notice(PAGE, PageMessage::WebhookRemoved)),
         Err(error) => request.show_rejected_form(form, error).await,
     }
@@ -117,10 +113,10 @@ pub(crate) async fn submit_secret_rotation(request: WebhookForm) -> Reply {
     let Some(if_match) = form.parse_version() else {
         return request.show_form_again(form).await;
     };
-    let person = &request.posted.session.person;
+    let user = &request.posted.session.person;
     let rotated = request
         .people
-        .rotate_webhook_secret(person, request.own.clone(), if_match)
+        .rotate_webhook_secret(user, request.own.clone(), if_match)
         .await;
     match rotated {
         Ok(issued) => request.show_new_secret(issued).await,
@@ -130,8 +126,8 @@ pub(crate) async fn submit_secret_rotation(request: WebhookForm) -> Reply {
 
 /// Handles `POST …/test`: sends a test event to the webhook.
 pub(crate) async fn submit_webhook_test(form: WebhookForm) -> Reply {
-    let person = &form.posted.session.person;
-    form.people.test_webhook(person, &form.own).await?;
+    let user = &form.posted.session.person;
+    form.people.test_webhook(user, &form.own).await?;
     Ok(redirect_with_notice(
         &webhook_path(form.own.webhook.id),
         PageMessage::WebhookTestSent,
@@ -141,8 +137,8 @@ pub(crate) async fn submit_webhook_test(form: WebhookForm) -> Reply {
 /// Handles `POST …/deliveries/{delivery}/redeliver`: sends a delivery again.
 pub(crate) async fn submit_redelivery(form: WebhookForm) -> Reply {
     let delivery = form.parse_path_parameter("delivery", DeliveryId::parse)?;
-    let person = &form.posted.session.person;
-    form.people.redeliver(person, &form.own, delivery).await?;
+    let user = &form.posted.session.person;
+    form.people.redeliver(user, &form.own, delivery).await?;
     Ok(redirect_with_notice(
         &webhook_path(form.own.webhook.id),
         PageMessage::WebhookSentAgain,

@@ -306,11 +306,11 @@ pub(crate) fn parse_webhook_settings(body: &Value) -> purser_domain::Result<Webh
             .content_type
             .map_or(WebhookContentType::CloudEvents, |value| value.0),
     };
-    let problems = terms.validation_errors();
-    if problems.is_empty() {
+    let errors = terms.validation_errors();
+    if errors.is_empty() {
         Ok(terms)
     } else {
-        Err(purser_domain::Error::invalid(problems))
+        Err(purser_domain::Error::invalid(errors))
     }
 }
 
@@ -477,9 +477,9 @@ pub(crate) async fn list_webhook_deliveries(
 ) -> Result<Json<DeliveryList>, Failure> {
     let own = people.read_own_webhook(&user, webhook).await?;
     let mut query = Query::from_uri(&uri);
-    let slice = parse_page_request(&mut query, cursor::parse_uuid_cursor);
+    let page_request = parse_page_request(&mut query, cursor::parse_uuid_cursor);
     query.finish()?;
-    let page = people.list_deliveries(&own, slice).await?;
+    let page = people.list_deliveries(&own, page_request).await?;
     let deliveries: Vec<DeliveryView> = page.items.iter().map(Into::into).collect();
     Ok(Json(DeliveryList {
         count: deliveries.len(),

@@ -36,15 +36,15 @@ impl FromRequest<Arc<People>> for WebhookForm {
         let (mut parts, body) = request.into_parts();
         let path = Path::<HashMap<String, String>>::from_request_parts(&mut parts, people).await;
         let Path(path) = path.map_err(IntoResponse::into_response)?;
-        let posted = VerifiedForm::from_request(Request::from_parts(parts, body), people).await?;
+        let form = VerifiedForm::from_request(Request::from_parts(parts, body), people).await?;
         let own = async {
             let webhook = require_id(path.get("webhook").and_then(|webhook| WebhookId::parse(webhook)))?;
-            people.read_own_webhook(&posted.session.person, webhook).await
+            people.read_own_webhook(&form.session.person, webhook).await
         };
         Ok(Self {
             people: Arc::clone(people),
             own: own.await.map_err(|error| Failure::from(error).into_response())?,
-            posted,
+            posted: form,
             path,
         })
     }
@@ -88,15 +88,15 @@ impl WebhookForm {
 
     /// Shows the page with a new secret.
     pub(crate) async fn show_new_secret(&self, webhook: IssuedWebhook) -> Reply {
-        let person = &self.posted.session.person;
+        let user = &self.posted.session.person;
         let IssuedWebhook { own, secret } = webhook;
-        Ok(page::webhook_page_response(&self.people, &self.page_layout(), person, &own, None, Some(secret)).await?)
+        Ok(page::webhook_page_response(&self.people, &self.page_layout(), user, &own, None, Some(secret)).await?)
     }
 
     async fn render_webhook_page(&self, status: StatusCode, layout: Layout) -> Reply {
-        let person = &self.posted.session.person;
-        let own = self.people.read_own_webhook(person, self.own.webhook.id).await?;
-        let page = page::webhook_page_response(&self.people, &layout, person, &own, None, None).await?;
+        let user = &self.posted.session.person;
+        let own = self.people.read_own_webhook(user, self.own.webhook.id).await?;
+        let page = page::webhook_page_response(&self.people, &layout, user, &own, None, None).await?;
         Ok((status, page).into_response())
     }
 
@@ -113,16 +113,16 @@ pub(crate) fn layout_of_rejected_form(
     error: Error,
 ) -> Result<(StatusCode, Layout), Failure> {
     let failure = Failure::from(error);
-    let problem = match failure.error().kind() {
-        ErrorKind::InvalidRequest(problems) => {
-            form.add_body_errors(problems, &FIELDS);
+    let message = match failure.error().kind() {
+        ErrorKind::InvalidRequest(errors) => {
+            form.add_body_errors(errors, &FIELDS);
             None
         }
         ErrorKind::VersionConflict { .. } => Some(CONFLICT.to_owned()),
         _ => return Err(failure),
     };
     let layout = Layout {
-        problem,
+        problem: message,
         typed: Some(form),
         ..layout
     };

@@ -19,21 +19,21 @@ pub(crate) async fn webhooks_page_response(people: &People, layout: &Layout, use
 }
 
 fn list_page(layout: &Layout, webhooks: &[OwnWebhook]) -> Markup {
-    let place = (0..Webhook::MAX).find(|place| webhooks.iter().all(|own| own.webhook.slot != *place));
+    let slot = (0..Webhook::MAX).find(|slot| webhooks.iter().all(|own| own.webhook.slot != *slot));
     layout.html_page(
         "Webhooks",
         NavItem::Webhooks,
         &html! {
             div.section-head {
                 h1 { "Webhooks" }
-                @if let Some(place) = place { (new_webhook_form(layout, place)) }
+                @if let Some(slot) = slot { (new_webhook_form(layout, slot)) }
             }
             p {
                 "Send events about your agents to an HTTPS endpoint. Calls are signed according to "
                 (labels::external_link("https://www.standardwebhooks.com", "Standard Webhooks"))
                 "."
             }
-            @if place.is_none() { p.hint { "You have " (Webhook::MAX) ", the maximum: remove one to add another." } }
+            @if slot.is_none() { p.hint { "You have " (Webhook::MAX) ", the maximum: remove one to add another." } }
             @if webhooks.is_empty() {
                 p.empty { "There are no webhooks yet." }
             } @else {

@@ -71,12 +71,12 @@ impl People {
     pub(crate) async fn list_webhooks(&self, user: &Caller) -> Result<Vec<OwnWebhook>> {
         let webhooks = self.webhooks.list_webhooks(&user.id).await?;
         let ids: Vec<WebhookId> = webhooks.iter().map(|webhook| webhook.id).collect();
-        let (gone, mut failed) = tokio::try_join!(
+        let (deleted, mut failed) = tokio::try_join!(
             self.webhooks.read_gone(&webhooks),
             self.webhooks.list_failed_calls(&ids)
         )?;
         let listed = webhooks.into_iter().map(|webhook| OwnWebhook {
-            gone_at: gone.get(&webhook.id).copied(),
+            gone_at: deleted.get(&webhook.id).copied(),
             failed: failed
                 .remove(&webhook.id)
                 .filter(|calls| calls.version == webhook.version),
@@ -89,8 +89,8 @@ impl People {
     /// `not_found`.
     pub(crate) async fn read_own_webhook(&self, user: &Caller, id: WebhookId) -> Result<OwnWebhook> {
         let mut webhooks = self.list_webhooks(user).await?;
-        let place = webhooks.iter().position(|own| own.webhook.id == id);
-        require_id(place.map(|place| webhooks.swap_remove(place)))
+        let index = webhooks.iter().position(|own| own.webhook.id == id);
+        require_id(index.map(|index| webhooks.swap_remove(index)))
     }
 
     /// Creates a webhook. Requires a recent sign-in, because a stolen session could otherwise receive all later events.
@@ -103,11 +103,11 @@ impl People {
         settings: WebhookSettings,
         if_match: Option<u8>,
     ) -> Result<IssuedWebhook> {
-        let act = Act::new(AuditKind::WebhookCreated);
+        let action = Act::new(AuditKind::WebhookCreated);
         self.audit_rejection(
             &user.acting,
-            &act,
-            self.store_new_webhook(user, &act, settings, if_match),
+            &action,
+            self.store_new_webhook(user, &action, settings, if_match),
         )
         .await
     }
@@ -181,8 +181,8 @@ impl People {
         settings: &WebhookSettings,
         resumes: bool,
     ) -> Result<OwnWebhook> {
-        let act = Act::new(AuditKind::WebhookEdited).with_object(&owned_webhook.webhook.id);
-        let edit = |old: &OwnWebhook| {
+        let action = Act::new(AuditKind::WebhookEdited).with_object(&owned_webhook.webhook.id);
+        let update = |old: &OwnWebhook| {
             self.check_url(&settings.url)?;
             if settings.reach_further_than(&old.webhook.terms) {
                 self.limits.require_recent_sign_in(user.signed_in_at, self.now())?;
@@ -192,7 +192,10 @@ impl People {
             }
             Ok(Change::Edited(old.webhook.clone().with_settings(settings.clone())))
         };
-        match self.change_webhook(user, owned_webhook, if_match, &act, edit).await? {
+        match self
+            .change_webhook(user, owned_webhook, if_match, &action, update)
+            .await?
+        {
             Change::None(own) => Ok(own),
             Change::Edited(webhook) => Ok(webhook.into()),
             Change::Rotated(..) | Change::Removed => Err(Error::internal("editing a webhook", "it is another change")),
@@ -206,7 +209,7 @@ impl People {
         owned_webhook: OwnWebhook,
         if_match: Precondition,
     ) -> Result<IssuedWebhook> {
-        let act = Act::new(AuditKind::WebhookSecretRotated).with_object(&owned_webhook.webhook.id);
+        let action = Act::new(AuditKind::WebhookSecretRotated).with_object(&owned_webhook.webhook.id);
         let rotated = async {
             self.limits.require_recent_sign_in(user.signed_in_at, self.now())?;
             let (secret, stored) = self.new_webhook_secret(user, owned_webhook.webhook.id).await?;
@@ -216,11 +219,11 @@ impl People {
             };
             Ok((
                 secret,
-                self.store_webhook_change(user, owned_webhook, if_match, &act, rotate)
+                self.store_webhook_change(user, owned_webhook, if_match, &action, rotate)
                     .await?,
             ))
         };
-        match self.audit_rejection(&user.acting, &act, rotated).await? {
+        match self.audit_rejection(&user.acting, &action, rotated).await? {
             (secret, Change::Rotated(webhook, ..)) => Ok(issued_webhook(webhook, &secret)),
             (_, Change::None(_) | Change::Edited(_) | Change::Removed) => {
                 Err(Error::internal("rotating a secret", "it is another change"))
@@ -235,8 +238,8 @@ impl People {
         owned_webhook: OwnWebhook,
         if_match: Precondition,
     ) -> Result<()> {
-        let act = Act::new(AuditKind::WebhookRemoved).with_object(&owned_webhook.webhook.id);
-        self.change_webhook(user, owned_webhook, if_match, &act, |_| Ok(Change::Removed))
+        let action = Act::new(AuditKind::WebhookRemoved).with_object(&owned_webhook.webhook.id);
+        self.change_webhook(user, owned_webhook, if_match, &action, |_| Ok(Change::Removed))
             .await?;
         Ok(())
     }
@@ -268,8 +271,8 @@ impl People {
             if_match.check_version(webhook.version)?;
             let changed = change(&owned_webhook)?;
             let after = changed.next_version().map(Webhook::audit_members);
-            let told = AuditChanges::between(Some(webhook.audit_members()), after);
-            let entry = self.audit_entry(&user.acting, action, told)?;
+            let result = AuditChanges::between(Some(webhook.audit_members()), after);
+            let entry = self.audit_entry(&user.acting, action, result)?;
             let table = &self.webhooks;
             let stored = match &changed {
                 Change::None(_) => return Ok(changed),
@@ -295,7 +298,7 @@ impl People {
         let webhook = owned_webhook.webhook.id;
         let request = self.webhook_request(user, webhook, None)?;
         let event = test_event(self.event_source.clone(), &user.id, webhook, request.id);
-        let event = event.map_err(|problem| Error::internal("making a test event", problem))?;
+        let event = event.map_err(|error| Error::internal("making a test event", error))?;
         self.webhook_requests.send(&request).await?;
         Ok(Delivery::new(webhook, &event).id)
     }

@@ -29,14 +29,14 @@ pub(crate) async fn webhook_page_response(
     before: Option<Uuid>,
     secret: Option<String>,
 ) -> Result<Response> {
-    let slice = PageRequest {
+    let page_request = PageRequest {
         before,
         limit: deliveries::ROWS,
     };
     let chosen = owned_webhook.webhook.terms.agents.iter().flatten().copied().collect();
     let (agents, log) = tokio::try_join!(
         people.read_own_agents(user, chosen),
-        people.list_deliveries(owned_webhook, slice)
+        people.list_deliveries(owned_webhook, page_request)
     )?;
     let path = webhook_path(owned_webhook.webhook.id);
     let page = layout.html_page(
@@ -132,8 +132,8 @@ fn webhook_details(layout: &Layout, owned_webhook: &OwnWebhook, agents: &[OwnedA
                     dd {
                         @match &terms.agents {
                             None => "all agents",
-                            Some(chosen) => @for (place, id) in chosen.iter().enumerate() {
-                                @if place > 0 { ", " }
+                            Some(chosen) => @for (index, id) in chosen.iter().enumerate() {
+                                @if index > 0 { ", " }
                                 (agent_name(*id, agents))
                             },
                         }

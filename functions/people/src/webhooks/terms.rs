@@ -51,8 +51,8 @@ pub(crate) async fn parse_agents(people: &People, user: &Caller, form: &mut Form
             _ => wrong.push(format!("Agents: several are named like “{line}”. Enter the ID of one.")),
         }
     }
-    for problem in wrong {
-        form.add_error("agent", problem);
+    for error in wrong {
+        form.add_error("agent", error);
     }
     Ok(ids.iter().map(ToString::to_string).collect())
 }
@@ -64,18 +64,18 @@ pub(crate) fn parse_settings(form: &mut Form, agents: &[String], enabled: bool) 
     if !form.field_text("content_type").is_empty() {
         set_field(&mut body, "content_type", form.field_text("content_type"));
     }
-    for (member, field, label) in [("kinds", "kind", "Events"), ("agents", "agent", "Agents")] {
+    for (name, field, label) in [("kinds", "kind", "Events"), ("agents", "agent", "Agents")] {
         // A form in which no radio button is selected is invalid, and does not select all.
-        match form.field_text(member) {
+        match form.field_text(name) {
             "all" => {}
-            "some" if field == "agent" && !agents.is_empty() => set_field(&mut body, member, agents),
+            "some" if field == "agent" && !agents.is_empty() => set_field(&mut body, name, agents),
             "some" if field == "kind" && form.field_words(field).next().is_some() => {
-                set_field(&mut body, member, form.distinct_field_words(field));
+                set_field(&mut body, name, form.distinct_field_words(field));
             }
             // `parse_agents` has already recorded a validation error for each invalid line.
             "some" if form.field_values(field).next().is_some() => {}
             "some" => form.add_error(field, format!("{label}: choose at least one.")),
-            _ => form.add_error(member, format!("{label}: choose all, or select some.")),
+            _ => form.add_error(name, format!("{label}: choose all, or select some.")),
         }
     }
     form.take_valid(parse_webhook_settings(&body), &FIELDS)

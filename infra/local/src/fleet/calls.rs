@@ -35,8 +35,8 @@ const ATTEMPTS: u32 = 4;
 
 /// Parses the field at this JSON pointer.
 pub(super) fn member<T: DeserializeOwned>(value: &Value, pointer: &str) -> Result<T, Failed> {
-    let member = value.pointer(pointer).cloned().unwrap_or_default();
-    serde_json::from_value(member).map_err(|error| format!("{pointer} of a response of the stack: {error}").into())
+    let field = value.pointer(pointer).cloned().unwrap_or_default();
+    serde_json::from_value(field).map_err(|error| format!("{pointer} of a response of the stack: {error}").into())
 }
 
 /// A client of the running stack.
@@ -84,14 +84,14 @@ impl Calls {
             let request = request.bearer_auth(credential).header(header::IF_MATCH, "*");
             let response = if body.is_null() { request } else { request.json(body) }.send().await?;
             let status = response.status();
-            let answer: Value = response.json().await?;
-            let slug = answer.get("error").and_then(Value::as_str);
-            match answer.get("retry_after").and_then(Value::as_u64) {
+            let reply: Value = response.json().await?;
+            let slug = reply.get("error").and_then(Value::as_str);
+            match reply.get("retry_after").and_then(Value::as_u64) {
                 Some(seconds) if attempt < ATTEMPTS => tokio::time::sleep(Duration::from_secs(seconds.min(60))).await,
-                _ if slug == error && (error.is_some() || status.is_success()) => return Ok(answer),
+                _ if slug == error && (error.is_some() || status.is_success()) => return Ok(reply),
                 _ => {
                     return Err(format!(
-                        "{method} {path}: {status} {answer}; expected: {}",
+                        "{method} {path}: {status} {reply}; expected: {}",
                         error.unwrap_or("a success")
                     )
                     .into());
@@ -159,9 +159,9 @@ impl Calls {
     /// Returns the body with each `{"percent", "of"}` replaced by the amount.
     pub(super) fn fill_amounts(&self, body: &Value) -> Result<Value, Failed> {
         match body {
-            Value::Object(members) => match (members.get("percent").and_then(Value::as_u64), members.get("of")) {
+            Value::Object(fields) => match (fields.get("percent").and_then(Value::as_u64), fields.get("of")) {
                 (Some(percent), Some(Value::String(offer))) => Ok(self.units(offer, percent)?.into()),
-                _ => members
+                _ => fields
                     .iter()
                     .map(|(name, value)| Ok((name.clone(), self.fill_amounts(value)?)))
                     .collect(),
@@ -201,8 +201,8 @@ impl Calls {
             "metadata": metadata,
             "idempotency_key": format!("fleet-{serial}"),
         });
-        if let (Some(approval), Some(members)) = (approval, request.as_object_mut()) {
-            members.insert("approval_id".to_owned(), approval.into());
+        if let (Some(approval), Some(fields)) = (approval, request.as_object_mut()) {
+            fields.insert("approval_id".to_owned(), approval.into());
         }
         Ok(request)
     }

@@ -218,7 +218,7 @@ impl Fleet {
             self.wait_until(after(start, second)).await?;
             let created = stream::iter(
                 some.iter()
-                    .map(async |(place, agent)| Ok((*place, self.create_agent(agent).await?))),
+                    .map(async |(index, agent)| Ok((*index, self.create_agent(agent).await?))),
             );
             let created: Vec<(usize, Member)> = created
                 .buffer_unordered(AT_ONCE)
@@ -270,14 +270,14 @@ impl Fleet {
     /// Carries out the acts of a slot. The acts of one agent run in order, and different agents run concurrently.
     async fn act(&mut self, actions: Vec<(usize, Act)>) -> Result<(), Failed> {
         let mut by_agent: BTreeMap<usize, Vec<Act>> = BTreeMap::new();
-        for (place, act) in actions {
-            by_agent.entry(place).or_default().push(act);
+        for (index, action) in actions {
+            by_agent.entry(index).or_default().push(action);
         }
-        let counts = stream::iter(by_agent.into_iter().map(async |(place, acts)| {
-            let agent = self.members.get(&place).ok_or("an agent acts before it exists")?;
+        let counts = stream::iter(by_agent.into_iter().map(async |(index, acts)| {
+            let agent = self.members.get(&index).ok_or("an agent acts before it exists")?;
             let mut counts = FleetCounts::default();
-            for act in acts {
-                counts = counts.plus(self.act_once(agent, act).await?);
+            for action in acts {
+                counts = counts.plus(self.act_once(agent, action).await?);
             }
             Ok::<_, Failed>(counts)
         }));
@@ -305,10 +305,10 @@ impl Fleet {
                 decision,
                 is_used,
             } => {
-                let asked = self
+                let request = self
                     .authorize(agent, &purchase, None, Some("approval_required"))
                     .await?;
-                let approval: String = member(&asked, "/approval_id")?;
+                let approval: String = member(&request, "/approval_id")?;
                 counts.approvals = 1;
                 let Some((verdict, note)) = decision else {
                     return Ok(counts);

@@ -195,23 +195,23 @@ impl Planner {
         // Two of seven days have fewer payments.
         let payments = self.size.share(if day % 7 < 5 { 70 } else { 40 }, 6);
         for _ in 0..payments.saturating_add(self.rng.usize(..=self.size.share(40, 3))) {
-            let acts = self.payment(day).into_iter().collect();
-            self.put(&mut slots, 0, acts);
+            let actions = self.payment(day).into_iter().collect();
+            self.put(&mut slots, 0, actions);
         }
         for _ in 0..self.size.share(10, 4) {
-            let acts = self.refusal(day);
-            self.put(&mut slots, 2, acts);
+            let actions = self.refusal(day);
+            self.put(&mut slots, 2, actions);
         }
         for _ in 0..self.size.share(6, 2) {
-            let acts = self.approval(true).into_iter().collect();
-            self.put(&mut slots, 0, acts);
+            let actions = self.approval(true).into_iter().collect();
+            self.put(&mut slots, 0, actions);
         }
-        for (place, agent) in self.agents.clone().iter().enumerate() {
+        for (index, agent) in self.agents.clone().iter().enumerate() {
             if agent.has_payouts && day % 9 == 3 {
-                self.put(&mut slots, SLOTS / 2, vec![(place, Act::PayOut)]);
+                self.put(&mut slots, SLOTS / 2, vec![(index, Act::PayOut)]);
             }
             if agent.frozen_on == Some(day) {
-                self.put(&mut slots, SLOTS - 1, vec![(place, Act::Freeze)]);
+                self.put(&mut slots, SLOTS - 1, vec![(index, Act::Freeze)]);
             }
         }
         if day.saturating_add(1) == self.size.days {
@@ -223,15 +223,15 @@ impl Planner {
     /// Adds acts at the end of the last day: pending approvals, and agents that are close to a limit.
     fn end(&mut self, slots: &mut [Slot], day: usize) {
         for _ in 0..self.size.share(23, 20) {
-            let acts = self.approval(false).into_iter().collect();
-            self.put(slots, SLOTS - 3, acts);
+            let actions = self.approval(false).into_iter().collect();
+            self.put(slots, SLOTS - 3, actions);
         }
         for role in 0..self.story.roles.len() {
             let is_full = self.story.roles.get(role).is_some_and(|role| role.is_full_at_the_end);
             for _ in 0..if is_full { self.size.share(5, 1) } else { 0 } {
-                let mut acts = self.plan_refusal(role, day).unwrap_or_default();
-                acts.pop();
-                self.put(slots, SLOTS - 2, acts);
+                let mut actions = self.plan_refusal(role, day).unwrap_or_default();
+                actions.pop();
+                self.put(slots, SLOTS - 2, actions);
             }
         }
     }
@@ -255,10 +255,10 @@ impl Planner {
     /// Plans a payment by an agent that only pays. Some agents pay far more often than others.
     fn payment(&mut self, day: usize) -> Option<(usize, Act)> {
         let payers = self.agents.iter().enumerate().filter(|(_, agent)| agent.pays_on(day));
-        let payers: Vec<usize> = payers.map(|(place, _)| place).collect();
-        let most = self.rng.usize(..payers.len().max(1));
-        let place = *payers.get(self.rng.usize(..=most))?;
-        let kind = self.agents.get(place)?.kind.clone();
+        let payers: Vec<usize> = payers.map(|(index, _)| index).collect();
+        let max = self.rng.usize(..payers.len().max(1));
+        let index = *payers.get(self.rng.usize(..=max))?;
+        let kind = self.agents.get(index)?.kind.clone();
         let percent = self.rng.choice([60, 75, 80, 100, 100, 100]);
         let offer = self.rng.choice(kind.offers)?;
         let purchase = self.add_number(&Purchase {
@@ -269,7 +269,7 @@ impl Planner {
         });
         let ending = self.rng.u32(..100);
         Some((
-            place,
+            index,
             Act::Pay {
                 purchase,
                 is_settled: ending >= 3,
@@ -284,36 +284,36 @@ impl Planner {
             let role = self.next_refusal;
             let next = role.saturating_add(1);
             self.next_refusal = if next < self.story.roles.len() { next } else { 0 };
-            if let Some(acts) = self.plan_refusal(role, day) {
-                return acts;
+            if let Some(actions) = self.plan_refusal(role, day) {
+                return actions;
             }
         }
         Vec::new()
     }
 
     fn plan_refusal(&mut self, role: usize, day: usize) -> Option<Vec<(usize, Act)>> {
-        let refusal = self.story.roles.get(role)?.refusal.clone()?;
-        let place = self.next(role, |agent| agent.frozen_on.is_none_or(|frozen| frozen < day))?;
+        let rejection = self.story.roles.get(role)?.refusal.clone()?;
+        let index = self.next(role, |agent| agent.frozen_on.is_none_or(|frozen| frozen < day))?;
         let pay = |purchase| Act::Pay {
             purchase,
             is_settled: true,
             is_reported: true,
         };
-        let paid = refusal
+        let paid = rejection
             .paid
             .iter()
             .cycle()
-            .take(if refusal.paid.is_some() { refusal.pays } else { 0 });
-        let mut acts: Vec<(usize, Act)> = paid.map(|paid| (place, pay(self.add_number(paid)))).collect();
-        let purchase = self.add_number(&refusal.refused);
-        acts.push((
-            place,
+            .take(if rejection.paid.is_some() { rejection.pays } else { 0 });
+        let mut actions: Vec<(usize, Act)> = paid.map(|paid| (index, pay(self.add_number(paid)))).collect();
+        let purchase = self.add_number(&rejection.refused);
+        actions.push((
+            index,
             Act::Refuse {
                 purchase,
-                error: refusal.error,
+                error: rejection.error,
             },
         ));
-        Some(acts)
+        Some(actions)
     }
 
     /// Plans a call that needs an approval, and the approval's outcome. An approval that nobody decides expires after a
@@ -327,10 +327,10 @@ impl Planner {
             .filter(|(_, role)| !role.asks.is_empty());
         let (role, asks) = self.rng.choice(
             roles
-                .map(|(place, role)| (place, role.asks.clone()))
+                .map(|(index, role)| (index, role.asks.clone()))
                 .collect::<Vec<_>>(),
         )?;
-        let place = self.next(role, |_| true)?;
+        let index = self.next(role, |_| true)?;
         let purchase = self.rng.choice(asks)?;
         let purchase = self.add_number(&purchase);
         let fate = self.rng.u32(..100);
@@ -346,7 +346,7 @@ impl Planner {
         };
         let decision = (may_be_decided && fate < 75).then(|| (verdict, note.unwrap_or_default()));
         Some((
-            place,
+            index,
             Act::Ask {
                 purchase,
                 decision,
@@ -359,7 +359,7 @@ impl Planner {
     fn next(&mut self, role: usize, is_match: impl Fn(&PlannedAgent) -> bool) -> Option<usize> {
         let agents = self.agents.iter().enumerate();
         let fitting = agents.filter(|(_, agent)| agent.role == Some(role) && is_match(agent));
-        let fitting: Vec<usize> = fitting.map(|(place, _)| place).collect();
+        let fitting: Vec<usize> = fitting.map(|(index, _)| index).collect();
         let turn = self.turns.entry(role).or_default();
         let chosen = turn.checked_rem(fitting.len())?;
         *turn = turn.saturating_add(1);

@@ -53,7 +53,7 @@ pub fn read_key(headers: &HeaderMap) -> Result<PresentedKey> {
         return Err(ErrorKind::InvalidAuthorizationHeader.into());
     }
     let text = value.to_str().map_err(|_| ErrorKind::InvalidAuthorizationHeader)?;
-    PresentedKey::from_header(text).map_err(|problem| match problem {
+    PresentedKey::from_header(text).map_err(|error| match error {
         KeyFormatError::HeaderForm => ErrorKind::InvalidAuthorizationHeader.into(),
         KeyFormatError::NotAKey => ErrorKind::InvalidAgentKey.into(),
     })

@@ -176,7 +176,7 @@ impl Issuer {
     }
 
     async fn fetch_documents(&self) -> Result<IssuerDocuments> {
-        let failed = |words: String| Error::internal(ASKING, words);
+        let failed = |message: String| Error::internal(ASKING, message);
         // OpenID Connect Discovery §4.1: a trailing slash of the issuer is removed before the path is appended.
         let address = format!("{}/.well-known/openid-configuration", self.name.trim_end_matches('/'));
         let wire: WireOidcMetadata = self.get_json(&address).await.map_err(failed)?;
@@ -221,10 +221,10 @@ fn log_unavailable(error: &Error) {
 /// Sends the request and returns the response's status and body. Fails if the body exceeds [`LONGEST_ANSWER`]. The
 /// error text contains the URL and the cause.
 async fn send_request(request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), String> {
-    let words = |error: reqwest::Error| Causes(&error).to_string();
-    let mut response = request.send().await.map_err(words)?;
+    let message = |error: reqwest::Error| Causes(&error).to_string();
+    let mut response = request.send().await.map_err(message)?;
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(words)? {
+    while let Some(chunk) = response.chunk().await.map_err(message)? {
         body.extend_from_slice(&chunk);
         if body.len() > LONGEST_ANSWER {
             return Err("the answer is longer than the limit".to_owned());

@@ -47,8 +47,8 @@ impl Operators {
     async fn from_secret(secrets: &Secrets, arn: &str) -> Result<Self> {
         let text = secrets.read(arn).await?;
         Self::parse(&text).ok_or_else(|| {
-            let words = format!("`{arn}`: must be a JSON object of names, each with the SHA-256 of its token in hex");
-            Error::internal(READING, words)
+            let message = format!("`{arn}`: must be a JSON object of names, each with the SHA-256 of its token in hex");
+            Error::internal(READING, message)
         })
     }
 

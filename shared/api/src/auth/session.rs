@@ -430,9 +430,9 @@ impl Sessions {
             ("client_id", self.client_id()),
             ("code_verifier", code.code_verifier),
         ];
-        let failed = |words: String| Error::internal("exchanging the code of a sign-in", words);
-        let answer = self.issuer.post_form(&metadata.token_endpoint, &form).await;
-        let (status, body) = answer.map_err(failed)?;
+        let failed = |message: String| Error::internal("exchanging the code of a sign-in", message);
+        let response = self.issuer.post_form(&metadata.token_endpoint, &form).await;
+        let (status, body) = response.map_err(failed)?;
         if status.is_success() {
             let tokens: WireTokens = serde_json::from_slice(&body)
                 .map_err(|_| failed("the issuer's answer holds no ID token".to_owned()))?;

@@ -20,13 +20,13 @@ use utoipa::openapi::{RefOr, Schema};
 ///
 /// The request's `Content-Type` is ignored, because the API accepts only JSON (`docs/spec.md` §1).
 pub fn parse_json_body(bytes: &[u8]) -> Result<Value> {
-    parse_json(bytes).map_err(|problem| Error::invalid(vec![problem]))
+    parse_json(bytes).map_err(|error| Error::invalid(vec![error]))
 }
 
 /// Parses a body like [`parse_json_body`], and also returns the unparsed text of the field `document`, so that a
 /// response can repeat a provider's document unchanged.
 pub fn parse_json_body_with_raw_field<'a>(bytes: &'a [u8], document: &str) -> Result<(Value, Option<&'a RawValue>)> {
-    parse_json_with_raw_field(bytes, document).map_err(|problem| Error::invalid(vec![problem]))
+    parse_json_with_raw_field(bytes, document).map_err(|error| Error::invalid(vec![error]))
 }
 
 /// The position of a value in a body. `Display` formats the position as a JSON Pointer (RFC 6901).
@@ -71,7 +71,7 @@ impl ValidationErrors {
 
     /// Returns whether there is a validation error at this JSON Pointer or below it.
     pub fn has_error_at(&self, path: &str) -> bool {
-        self.found.iter().any(|problem| problem.path.starts_with(path))
+        self.found.iter().any(|error| error.path.starts_with(path))
     }
 
     /// Returns the body if there is no validation error. Otherwise returns 400 `<field>_required` if a required field
@@ -115,9 +115,9 @@ pub trait Member: Sized {
 
     /// Parses a whole body.
     fn parse(body: &Value) -> Result<Self> {
-        let mut problems = ValidationErrors::default();
-        let read = Self::read(body, BodyPath::Body, &mut problems);
-        problems.finish(read)
+        let mut errors = ValidationErrors::default();
+        let read = Self::read(body, BodyPath::Body, &mut errors);
+        errors.finish(read)
     }
 }
 
@@ -182,24 +182,24 @@ pub fn object_fields<'a>(
     may_have_others: bool,
     errors: &mut ValidationErrors,
 ) -> Option<&'a Map<String, Value>> {
-    let Some(members) = value.as_object() else {
+    let Some(fields) = value.as_object() else {
         errors.add_at(path, "must be an object");
         return None;
     };
     for (name, required) in known_fields {
         // The first missing field determines the error slug, so fields are checked in the documented order.
-        if *required && members.get(*name).is_none_or(Value::is_null) {
+        if *required && fields.get(*name).is_none_or(Value::is_null) {
             errors.add_at(BodyPath::Member(&path, name), "is required");
             errors.missing.get_or_insert(name);
         }
     }
-    let unknown = members
+    let unknown = fields
         .keys()
         .filter(|key| known_fields.iter().all(|(name, _)| name != key));
     for name in unknown.filter(|_| !may_have_others) {
         errors.add_at(BodyPath::Member(&path, name), "is not a field of this request");
     }
-    Some(members)
+    Some(fields)
 }
 
 /// Finds the object's variant by the tag field. Without a valid tag, the other fields can't be parsed.
@@ -227,11 +227,11 @@ pub fn parse_field<T: Member>(
     path: BodyPath<'_>,
     errors: &mut ValidationErrors,
 ) -> Option<T> {
-    let place = BodyPath::Member(&path, name);
+    let field_path = BodyPath::Member(&path, name);
     match fields.get(name) {
-        Some(Value::Null) => T::missing(true, place, errors),
-        None => T::missing(false, place, errors),
-        Some(value) => T::read(value, place, errors),
+        Some(Value::Null) => T::missing(true, field_path, errors),
+        None => T::missing(false, field_path, errors),
+        Some(value) => T::read(value, field_path, errors),
     }
 }
 

@@ -194,12 +194,15 @@ impl From<&ErrorKind> for ErrorBody {
 /// Returns the envelope without the slug, the message and the request id.
 fn error_body(kind: &ErrorKind) -> ErrorBody {
     match kind {
-        ErrorKind::InvalidRequest(problems) => ErrorBody {
-            details: Some(problems.iter().map(ProblemView::from).collect()),
+        ErrorKind::InvalidRequest(errors) => ErrorBody {
+            details: Some(errors.iter().map(ProblemView::from).collect()),
             ..body_with_message("the request is not valid; `details` names every problem")
         },
-        ErrorKind::FieldRequired { field, problems } => ErrorBody {
-            details: remaining_errors(field, problems),
+        ErrorKind::FieldRequired {
+            field,
+            problems: errors,
+        } => ErrorBody {
+            details: remaining_errors(field, errors),
             ..body_with_message(format!("`{field}` is required"))
         },
         ErrorKind::InvalidAgentKey => {
@@ -234,10 +237,14 @@ fn error_body(kind: &ErrorKind) -> ErrorBody {
         ErrorKind::CrossSiteRequest => {
             body_with_message("the request does not come from our own pages; reload the page and try again")
         }
-        ErrorKind::Refused(refusal) => rejection_body(refusal),
-        ErrorKind::UnpaidRefused(refusal) => ErrorBody {
-            decision: Some(DecisionView::new(&refusal.reason, &refusal.checks, refusal.latency_ms)),
-            ..reason_body(&refusal.reason)
+        ErrorKind::Refused(rejection) => rejection_body(rejection),
+        ErrorKind::UnpaidRefused(rejection) => ErrorBody {
+            decision: Some(DecisionView::new(
+                &rejection.reason,
+                &rejection.checks,
+                rejection.latency_ms,
+            )),
+            ..reason_body(&rejection.reason)
         },
         ErrorKind::ServiceNotFound => body_with_message("no service in the catalog matches this request"),
         ErrorKind::NotFound => body_with_message("not found, or not visible to this caller"),
@@ -264,7 +271,7 @@ fn error_body(kind: &ErrorKind) -> ErrorBody {
             service_id: Some(service.to_string()),
             ..body_with_message(format!("this slug is taken by service `{service}`; choose another one"))
         },
-        ErrorKind::PayoutRefused(refusal) => withdrawal_rejection_body(refusal),
+        ErrorKind::PayoutRefused(rejection) => withdrawal_rejection_body(rejection),
         ErrorKind::TooManyFreezes { limit } => body_with_message(format!(
             "{limit} freezes are in force, the maximum; end one that is no longer needed, or freeze the owner or the deployment"
         )),
@@ -288,7 +295,7 @@ fn error_body(kind: &ErrorKind) -> ErrorBody {
         ErrorKind::ProviderProofRequired => body_with_message(
             "`payment_response_header` is required: the provider's payment response, as it was received",
         ),
-        ErrorKind::SettlementTransactionHashRequired(why) => body_with_message(match why {
+        ErrorKind::SettlementTransactionHashRequired(cause) => body_with_message(match cause {
             NoTransaction::Undecodable => {
                 "`payment_response_header` can't be decoded as a JSON object or its base64; send it as it was received, or the transaction's hash as `tx_hash`"
             }
@@ -440,9 +447,9 @@ fn reason_body(reason: &Reason) -> ErrorBody {
             approval,
             amount,
             threshold,
-            asking,
+            asking: asking_limits,
         } => {
-            let first = asking.first().and_then(|limit| Some((limit.rule?, limit.above)));
+            let first = asking_limits.first().and_then(|limit| Some((limit.rule?, limit.above)));
             ErrorBody {
                 approval_id: Some(OrNull(approval.map(|id| id.to_string()))),
                 amount_units: Some(amount.units()),

@@ -109,8 +109,8 @@ fn error_status(kind: &ErrorKind) -> StatusCode {
         | ErrorKind::SecondOperatorRequired
         | ErrorKind::CrossSiteRequest
         | ErrorKind::KeyNotAllowed { .. } => StatusCode::FORBIDDEN,
-        ErrorKind::Refused(refusal) => rejection_status(&refusal.reason),
-        ErrorKind::UnpaidRefused(refusal) => rejection_status(&refusal.reason),
+        ErrorKind::Refused(rejection) => rejection_status(&rejection.reason),
+        ErrorKind::UnpaidRefused(rejection) => rejection_status(&rejection.reason),
         ErrorKind::ServiceNotFound | ErrorKind::NotFound => StatusCode::NOT_FOUND,
         ErrorKind::IdempotencyKeyReused { .. }
         | ErrorKind::IdempotentReplay { .. }

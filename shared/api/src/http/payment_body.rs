@@ -126,8 +126,8 @@ pub struct LimitIncreaseCall {
 impl LimitIncreaseCall {
     /// Parses the body. `until` must be after `now` and within the maximum duration.
     pub fn parse(body: &Value, now: Timestamp) -> Result<Self> {
-        let mut problems = ValidationErrors::default();
-        let call = RaiseBody::read(body, BodyPath::Body, &mut problems).map(|body| Self {
+        let mut errors = ValidationErrors::default();
+        let call = RaiseBody::read(body, BodyPath::Body, &mut errors).map(|body| Self {
             refused: TransactionId::parse(&body.transaction_id.0),
             caps: IncreasedCaps {
                 max_per_call: body.max_per_call_units,
@@ -147,9 +147,9 @@ impl LimitIncreaseCall {
             if call.until <= now || call.until > now.after(LimitIncrease::LONGEST) {
                 found.push(ValidationError::at_path("/until", "must be in the next seven days"));
             }
-            problems.extend(found);
+            errors.extend(found);
         }
-        problems.finish(call)
+        errors.finish(call)
     }
 }
 
@@ -253,12 +253,12 @@ macro_rules! intent {
 impl AuthorizeRequest {
     /// Parses the body of authorize (`docs/spec.md` §4.4, `docs/decisions.md` §4).
     pub fn parse(body: &Value, network: Network) -> Result<Self> {
-        let (asked, offer) = parse_with_requirements::<AuthorizeBody>(body, network)?;
-        let intent = intent!(asked, offer, body, network);
+        let (request, offer) = parse_with_requirements::<AuthorizeBody>(body, network)?;
+        let intent = intent!(request, offer, body, network);
         Ok(Self {
             intent,
-            idempotency_key: Fingerprint::for_text(&asked.idempotency_key.0),
-            approval: asked.approval_id,
+            idempotency_key: Fingerprint::for_text(&request.idempotency_key.0),
+            approval: request.approval_id,
         })
     }
 }
@@ -266,12 +266,12 @@ impl AuthorizeRequest {
 impl CheckRequest {
     /// Parses the body of a preflight (`docs/spec.md` §4.3).
     pub fn parse(body: &Value, network: Network) -> Result<Self> {
-        let (asked, offer) = parse_with_requirements::<CheckBody>(body, network)?;
-        let intent = intent!(asked, offer, body, network);
+        let (request, offer) = parse_with_requirements::<CheckBody>(body, network)?;
+        let intent = intent!(request, offer, body, network);
         Ok(Self {
             intent,
-            replay_key: Fingerprint::for_text(&asked.replay_key.0),
-            approval: asked.approval_id,
+            replay_key: Fingerprint::for_text(&request.replay_key.0),
+            approval: request.approval_id,
         })
     }
 }
@@ -279,12 +279,12 @@ impl CheckRequest {
 impl UnpaidCheckRequest {
     /// Parses the body of a check of a call without a payment.
     pub fn parse(body: &Value) -> Result<Self> {
-        let asked = UnpaidCheckBody::parse(body)?;
+        let request = UnpaidCheckBody::parse(body)?;
         Ok(Self {
-            request: asked.original_request.into(),
-            service: asked.service_id.map(|service| service.0),
-            operation: asked.operation_id,
-            target: asked.metadata.and_then(|known| known.target),
+            request: request.original_request.into(),
+            service: request.service_id.map(|service| service.0),
+            operation: request.operation_id,
+            target: request.metadata.and_then(|known| known.target),
         })
     }
 
@@ -300,15 +300,15 @@ impl UnpaidCheckRequest {
 
 /// Parses the body and chooses the payment requirements to pay.
 fn parse_with_requirements<T: Member>(body: &Value, network: Network) -> Result<(T, Offer)> {
-    let mut problems = ValidationErrors::default();
-    let asked = T::read(body, BodyPath::Body, &mut problems);
+    let mut errors = ValidationErrors::default();
+    let request = T::read(body, BodyPath::Body, &mut errors);
     let requirement = body.get(REQUIREMENT).filter(|value| !value.is_null());
     let offer = requirement.and_then(|requirement| {
         Offer::choose_cheapest(requirement, network)
-            .map_err(|none| problems.extend(none.problems))
+            .map_err(|none| errors.extend(none.problems))
             .ok()
     });
-    problems.finish(asked.zip(offer))
+    errors.finish(request.zip(offer))
 }
 
 /// The field with the provider's payment response.
@@ -333,12 +333,12 @@ impl CompleteRequest {
         let mut body = Cow::Borrowed(body);
         let mut is_asserted = false;
         if proof == ProviderProof::OrAssertion
-            && let Some(members) = body.to_mut().as_object_mut()
+            && let Some(fields) = body.to_mut().as_object_mut()
         {
-            is_asserted = members.remove("provider_ok") == Some(Value::Bool(true));
-            if is_asserted && members.get(HEADER).is_none_or(Value::is_null) {
+            is_asserted = fields.remove("provider_ok") == Some(Value::Bool(true));
+            if is_asserted && fields.get(HEADER).is_none_or(Value::is_null) {
                 // `provider_ok` replaces the payment response, which then contains no transaction.
-                members.insert(HEADER.to_owned(), json!({}));
+                fields.insert(HEADER.to_owned(), json!({}));
             }
         }
         if body.is_object() && body.get(HEADER).is_none_or(is_proof_absent) && !is_asserted {
@@ -354,7 +354,7 @@ impl CompleteRequest {
                 Err(Error::invalid(vec![ValidationError::at_path("/tx_hash", words)]))
             }
             (Some(tx_hash), _) | (None, Ok(tx_hash)) => Ok(Self { tx_hash }),
-            (None, Err(why)) => Err(ErrorKind::SettlementTransactionHashRequired(why).into()),
+            (None, Err(reason)) => Err(ErrorKind::SettlementTransactionHashRequired(reason).into()),
         }
     }
 }
@@ -383,9 +383,9 @@ struct CallMetadata {
 
 impl Member for CallMetadata {
     fn read(value: &Value, path: BodyPath<'_>, errors: &mut ValidationErrors) -> Option<Self> {
-        let members = object_fields(value, path, &[], true, errors)?;
-        let target = parse_field(members, Metadata::TARGET, path, errors)?;
-        let metadata = Metadata::parse(members, &path.to_string());
+        let fields = object_fields(value, path, &[], true, errors)?;
+        let target = parse_field(fields, Metadata::TARGET, path, errors)?;
+        let metadata = Metadata::parse(fields, &path.to_string());
         let metadata = metadata.map_err(|found| errors.extend(found)).ok()?;
         Some(Self { target, metadata })
     }
@@ -415,7 +415,7 @@ struct ProvenHash(std::result::Result<TxHash, NoTransaction>);
 
 impl Member for ProvenHash {
     fn read(value: &Value, _: BodyPath<'_>, errors: &mut ValidationErrors) -> Option<Self> {
-        let hash = find_transaction_hash(value).map_err(|problem| errors.extend([problem]));
+        let hash = find_transaction_hash(value).map_err(|error| errors.extend([error]));
         hash.ok().map(Self)
     }
 

@@ -64,7 +64,7 @@ impl Precondition {
     pub fn check_version(&self, version: u64) -> Result<()> {
         match self {
             Self::Any => Ok(()),
-            Self::Version(meant) if *meant == version => Ok(()),
+            Self::Version(expected) if *expected == version => Ok(()),
             Self::Version(_) => Err(ErrorKind::VersionConflict { version }.into()),
         }
     }

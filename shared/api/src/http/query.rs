@@ -17,14 +17,17 @@ pub struct Query {
 impl Query {
     /// Parses the query of a request's URI.
     pub fn from_uri(uri: &Uri) -> Self {
-        let (pairs, problems) = match axum::extract::Query::try_from_uri(uri) {
+        let (pairs, errors) = match axum::extract::Query::try_from_uri(uri) {
             Ok(axum::extract::Query(pairs)) => (pairs, Vec::new()),
             Err(_) => (
                 Vec::new(),
                 vec![ValidationError::at_path("", "must be a URL-encoded query")],
             ),
         };
-        Self { pairs, problems }
+        Self {
+            pairs,
+            problems: errors,
+        }
     }
 
     /// Parses the query of an HTML form. Ignores empty parameters, because browsers send every field of a form.

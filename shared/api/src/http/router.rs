@@ -85,8 +85,8 @@ async fn handle_request(State(settings): State<ApiSettings>, mut request: Reques
     let span = info_span!("request", request.id = %id, trace.id = %trace);
     async {
         let work = async { Ok(next.run(buffer_body(request, settings.body_limit).await?).await) };
-        let answer = run_within(deadline, catch_panic(work)).await;
-        let mut response = answer.unwrap_or_else(|error| Failure::from(error).into_response());
+        let reply = run_within(deadline, catch_panic(work)).await;
+        let mut response = reply.unwrap_or_else(|error| Failure::from(error).into_response());
         complete_response(&mut response, &id, &trace);
         let failure = response.extensions().get::<Failure>();
         let slug = failure.map(|failure| failure.error().kind().slug());
@@ -162,8 +162,8 @@ async fn run_within(limit: Option<Duration>, work: impl Future<Output = Result<R
 /// Turns a panic into an error. A panic then fails one request and not the whole Lambda instance.
 async fn catch_panic(work: impl Future<Output = Result<Response>>) -> Result<Response> {
     // The future is dropped after a panic, so no code sees inconsistent state.
-    let answer = AssertUnwindSafe(work).catch_unwind().await;
-    answer.unwrap_or_else(|panic| Err(Error::internal("handling the request", panic_response(&*panic))))
+    let response = AssertUnwindSafe(work).catch_unwind().await;
+    response.unwrap_or_else(|panic| Err(Error::internal("handling the request", panic_response(&*panic))))
 }
 
 fn panic_response(payload: &(dyn Any + Send)) -> String {

@@ -120,9 +120,9 @@ async fn reject_body(request: Request, next: Next) -> Result<Response, Failure> 
     let body = body.collect().await.map(Collected::to_bytes);
     let body = body.map_err(|_| Error::invalid(vec![ValidationError::at_path("", "must arrive whole")]))?;
     if !body.is_empty() {
-        let mut problems = ValidationErrors::default();
-        let read = object_fields(&parse_json_body(&body)?, BodyPath::Body, &[], false, &mut problems).map(drop);
-        problems.finish(read)?;
+        let mut errors = ValidationErrors::default();
+        let read = object_fields(&parse_json_body(&body)?, BodyPath::Body, &[], false, &mut errors).map(drop);
+        errors.finish(read)?;
     }
     Ok(next.run(Request::from_parts(parts, Body::empty())).await)
 }

@@ -26,7 +26,7 @@ pub fn rejection_for_audit(error: &Error) -> Option<AuditRejection> {
             | ErrorKind::TooManyRequests { .. }
     );
     is_refusal.then(|| {
-        let answer = ErrorBody::from(kind);
-        AuditRejection::new(answer.error, &answer.message)
+        let response = ErrorBody::from(kind);
+        AuditRejection::new(response.error, &response.message)
     })
 }

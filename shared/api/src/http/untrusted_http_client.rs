@@ -59,11 +59,14 @@ impl UntrustedHttpClient {
         match tokio::time::timeout(self.longest, request.send()).await {
             Err(_) => CallResult::Timeout.into(),
             Ok(Err(error)) => classify_error(&error).into(),
-            Ok(Ok(answer)) => {
-                let asked = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+            Ok(Ok(response)) => {
+                let requested = response
+                    .headers()
+                    .get(RETRY_AFTER)
+                    .and_then(|value| value.to_str().ok());
                 WebhookCallResult {
-                    result: CallResult::Status(answer.status().as_u16()),
-                    asked: asked.and_then(|text| parse_retry_after(text, now)),
+                    result: CallResult::Status(response.status().as_u16()),
+                    asked: requested.and_then(|text| parse_retry_after(text, now)),
                 }
             }
         }

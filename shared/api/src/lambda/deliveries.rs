@@ -71,13 +71,13 @@ impl DeliveryMessage {
 impl WebhookRequest {
     /// Serializes the request.
     pub fn to_json(&self) -> String {
-        let mut members = json!({
+        let mut fields = json!({
             "person": self.person.as_str(), "webhook": self.webhook.to_string(), "request": self.id.to_string(),
         });
-        if let (Some(again), Some(members)) = (self.again, members.as_object_mut()) {
-            members.insert("delivery".to_owned(), json!(again.to_string()));
+        if let (Some(again), Some(fields)) = (self.again, fields.as_object_mut()) {
+            fields.insert("delivery".to_owned(), json!(again.to_string()));
         }
-        members.to_string()
+        fields.to_string()
     }
 
     /// Parses a request; `None` for any other text, for example a message with an event.
@@ -101,8 +101,8 @@ struct Members(Map<String, Value>);
 impl Members {
     /// Parses an object with exactly `count` fields.
     fn parse(text: &str, count: usize) -> Option<Self> {
-        let members: Map<String, Value> = serde_json::from_str(text).ok()?;
-        (members.len() == count).then_some(Self(members))
+        let fields: Map<String, Value> = serde_json::from_str(text).ok()?;
+        (fields.len() == count).then_some(Self(fields))
     }
 
     fn find_text(&self, name: &str) -> Option<&str> {

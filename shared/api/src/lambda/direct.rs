@@ -259,12 +259,12 @@ async fn handle_direct_event(router: Router, payload: String, context: Context) 
     // The bodies of this service are in memory, so collecting a body can't fail.
     let body = response.into_body().collect().await.map(Collected::to_bytes);
     let body = body.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    let answer = DirectAnswer {
+    let reply = DirectAnswer {
         status,
         body: body.unwrap_or_default(),
     };
     // Serializing a number and JSON does not fail.
-    to_raw_value(&answer).unwrap_or_default()
+    to_raw_value(&reply).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -100,8 +100,8 @@ impl Env {
         let Some(text) = self.get(name) else { return default };
         let number = text.parse().ok().filter(|number| range.contains(number));
         number.unwrap_or_else(|| {
-            let (least, most) = range.into_inner();
-            self.add_error(name, &format!("must be an integer from {least} to {most}"));
+            let (least, max) = range.into_inner();
+            self.add_error(name, &format!("must be an integer from {least} to {max}"));
             default
         })
     }

@@ -91,11 +91,11 @@ pub async fn handle_any_event(router: Router, event: LambdaEvent<Box<RawValue>>)
 /// Rejects an event that is not from the gateway. The response omits the parser's message, which may repeat parts of
 /// the event.
 async fn reject_event(context: Context) -> GatewayResponse {
-    let refusal = || async {
-        let problem = ValidationError::at_path("", "must be an event of an HTTP API, payload format 2.0");
-        Failure::from(Error::invalid(vec![problem]))
+    let rejection = || async {
+        let error = ValidationError::at_path("", "must be an event of an HTTP API, payload format 2.0");
+        Failure::from(Error::invalid(vec![error]))
     };
-    let router = with_middleware(Router::new().route("/", any(refusal)), ApiSettings::default());
+    let router = with_middleware(Router::new().route("/", any(rejection)), ApiSettings::default());
     handle_request(router, Request::new(Body::empty()), context).await
 }
 

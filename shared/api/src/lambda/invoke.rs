@@ -153,7 +153,7 @@ impl InvokedFunction {
             .invoke()
             .function_name(&self.name)
             .payload(Blob::new(event));
-        let answer = match attempts {
+        let response = match attempts {
             Attempts::Two => invoked.send().await,
             Attempts::One => {
                 let timeouts = TimeoutConfig::builder().operation_attempt_timeout(LONGEST);
@@ -163,26 +163,26 @@ impl InvokedFunction {
                 invoked.customize().config_override(once).send().await
             }
         };
-        let answer = answer.map_err(|error| self.not_invoked_error(&error))?;
+        let response = response.map_err(|error| self.not_invoked_error(&error))?;
         // The function ended without a response, because it could not start or was too slow. The payload may contain
         // secrets, so only the kind of the error is logged.
-        if let Some(kind) = answer.function_error {
+        if let Some(kind) = response.function_error {
             return Err(Error::temporarily_unavailable(
                 self.asking,
                 format!("the function ended: {kind}"),
             ));
         }
-        let payload = answer.payload.map(Blob::into_inner).unwrap_or_default();
+        let payload = response.payload.map(Blob::into_inner).unwrap_or_default();
         let unexpected = |_| self.invocation_error("the shape of its answer is not the expected one");
-        let answer: DirectAnswer = serde_json::from_slice(&payload).map_err(unexpected)?;
-        if answer.status == 200 {
-            return serde_json::from_str(answer.body.get()).map_err(unexpected);
+        let response: DirectAnswer = serde_json::from_slice(&payload).map_err(unexpected)?;
+        if response.status == 200 {
+            return serde_json::from_str(response.body.get()).map_err(unexpected);
         }
-        let Refusal { error, request_id } = serde_json::from_str(answer.body.get()).unwrap_or_default();
-        let told = format!("it answered {} {error}, request {request_id}", answer.status);
-        Err(match answer.status {
-            429 | 503 => Error::temporarily_unavailable(self.asking, told),
-            _ => self.invocation_error(told),
+        let Refusal { error, request_id } = serde_json::from_str(response.body.get()).unwrap_or_default();
+        let result = format!("it answered {} {error}, request {request_id}", response.status);
+        Err(match response.status {
+            429 | 503 => Error::temporarily_unavailable(self.asking, result),
+            _ => self.invocation_error(result),
         })
     }
 
@@ -193,15 +193,15 @@ impl InvokedFunction {
     /// Returns the error of an invocation that Lambda did not accept: a temporary error, or an internal error if the
     /// invocation is invalid or forbidden.
     fn not_invoked_error(&self, error: &SdkError<InvokeError>) -> Error {
-        let told = Causes(error).to_string();
-        let is_wrong = error.raw_response().is_some_and(|answer| {
-            let status = answer.status().as_u16();
+        let result = Causes(error).to_string();
+        let is_wrong = error.raw_response().is_some_and(|response| {
+            let status = response.status().as_u16();
             (400..500).contains(&status) && status != 429
         });
         if is_wrong {
-            self.invocation_error(told)
+            self.invocation_error(result)
         } else {
-            Error::temporarily_unavailable(self.asking, told)
+            Error::temporarily_unavailable(self.asking, result)
         }
     }
 }

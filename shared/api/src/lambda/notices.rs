@@ -34,35 +34,35 @@ pub enum NotificationWork {
 impl NotificationWork {
     /// Serializes the message.
     pub fn to_json(&self) -> String {
-        let members = match self {
+        let fields = match self {
             Self::Spread { event, part, after } => {
                 json!({"part": part, "after": after.as_ref().map(UserId::as_str), "event": event.to_json()})
             }
-            Self::Flush { person, channel } => json!({"person": person.as_str(), "channel": channel.name()}),
+            Self::Flush { person: user, channel } => json!({"person": user.as_str(), "channel": channel.name()}),
         };
-        members.to_string()
+        fields.to_string()
     }
 
     /// Parses a message; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let message: Map<String, Value> = serde_json::from_str(text).ok()?;
-        let member = |name: &str| message.get(name).and_then(Value::as_str);
+        let field = |name: &str| message.get(name).and_then(Value::as_str);
         let event = match message.get("event") {
             None => None,
             Some(event) => Some(Event::parse(event.to_string().as_bytes()).ok()?),
         };
-        let person = |name: &str| member(name).map(UserId::parse);
-        match (event, member("part"), member("channel")) {
+        let user = |name: &str| field(name).map(UserId::parse);
+        match (event, field("part"), field("channel")) {
             (Some(event), Some(part), None) => Some(Self::Spread {
                 event,
                 part: part.chars().next()?,
-                after: match person("after") {
+                after: match user("after") {
                     None => None,
                     Some(after) => Some(after?),
                 },
             }),
             (None, None, Some(channel)) => Some(Self::Flush {
-                person: person("person")??,
+                person: user("person")??,
                 channel: NoticeChannel::from_name(channel)?,
             }),
             _ => None,
@@ -101,12 +101,12 @@ impl NotificationRequest {
     /// Parses a request; `None` for any other text, for example a message with an event.
     pub fn parse(text: &str) -> Option<Self> {
         let message: Map<String, Value> = serde_json::from_str(text).ok()?;
-        let member = |name: &str| message.get(name).and_then(Value::as_str);
+        let field = |name: &str| message.get(name).and_then(Value::as_str);
         (message.len() == 2).then_some(Self {
-            person: UserId::parse(member("person")?)?,
-            of: match member("webhook") {
+            person: UserId::parse(field("person")?)?,
+            of: match field("webhook") {
                 Some(webhook) => NotificationSource::Webhook(WebhookId::parse(webhook)?),
-                None => NotificationSource::Test(DeliveryId::parse(member("request")?)?),
+                None => NotificationSource::Test(DeliveryId::parse(field("request")?)?),
             },
         })
     }
@@ -143,15 +143,21 @@ impl NotificationsQueue {
     pub async fn send(&self, work: &NotificationWork) -> Result<()> {
         let (group, delay) = match work {
             NotificationWork::Spread { event, .. } => (event.id().to_string(), None),
-            NotificationWork::Flush { person, .. } => (person.to_string(), Some(NotificationPace::GATHERING)),
+            NotificationWork::Flush { person: user, .. } => (user.to_string(), Some(NotificationPace::GATHERING)),
         };
         self.0.send(&group, work.to_json(), delay).await
     }
 
     /// Sends a flush that becomes visible at the start of the next send slot. Returns the message id.
     pub async fn schedule_flush(&self, user: &UserId, channel: NoticeChannel) -> Result<String> {
-        let person = user.clone();
-        let (group, flush) = (person.to_string(), NotificationWork::Flush { person, channel });
+        let user_id = user.clone();
+        let (group, flush) = (
+            user_id.to_string(),
+            NotificationWork::Flush {
+                person: user_id,
+                channel,
+            },
+        );
         self.0
             .send_for_id(&group, flush.to_json(), Some(NotificationPace::TURN))
             .await

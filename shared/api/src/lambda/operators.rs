@@ -248,11 +248,11 @@ impl OperatorResponse {
     pub fn from_rejection(error: Error) -> Result<Self> {
         Ok(match error.kind() {
             ErrorKind::NotFound => Self::NotFound {},
-            ErrorKind::InvalidRequest(problems) => {
-                let first = problems.first();
+            ErrorKind::InvalidRequest(errors) => {
+                let first = errors.first();
                 Self::Invalid {
-                    path: first.map(|problem| problem.path.clone()).unwrap_or_default(),
-                    message: first.map(|problem| problem.message.clone()).unwrap_or_default(),
+                    path: first.map(|message| message.path.clone()).unwrap_or_default(),
+                    message: first.map(|message| message.message.clone()).unwrap_or_default(),
                 }
             }
             ErrorKind::VersionConflict { .. } => Self::VersionConflict {},

@@ -188,16 +188,16 @@ impl WithdrawalResponse {
     pub fn from_rejection(error: Error) -> Result<Self> {
         Ok(match error.kind() {
             ErrorKind::NotFound => Self::NotFound {},
-            ErrorKind::InvalidRequest(problems) => Self::WrongAddress {
-                message: problems
+            ErrorKind::InvalidRequest(errors) => Self::WrongAddress {
+                message: errors
                     .first()
-                    .map(|problem| problem.message.clone())
+                    .map(|message| message.message.clone())
                     .unwrap_or_default(),
             },
             ErrorKind::IdempotencyKeyReused { settlement } => Self::KeyReused {
                 settlement_id: settlement.map(SettlementId::uuid),
             },
-            ErrorKind::PayoutRefused(refusal) => match *refusal {
+            ErrorKind::PayoutRefused(rejection) => match *rejection {
                 WithdrawalRejection::NotSetUp => Self::NotSetUp {},
                 WithdrawalRejection::Frozen(freeze) => Self::Frozen {
                     reason: freeze.reason_text().to_owned(),
@@ -245,7 +245,7 @@ impl WithdrawalResponse {
     }
 
     fn into_rejection_error(self) -> Error {
-        let refusal = match self {
+        let rejection = match self {
             Self::Done {} | Self::Reserved { .. } => return unexpected_response_error(),
             Self::NotFound {} => return ErrorKind::NotFound.into(),
             Self::WrongAddress { message } => {
@@ -271,7 +271,7 @@ impl WithdrawalResponse {
                 Amount::from_units(balance_units).map(|balance| WithdrawalRejection::InsufficientBalance { balance })
             }
         };
-        refusal.map_or_else(unexpected_response_error, Error::from)
+        rejection.map_or_else(unexpected_response_error, Error::from)
     }
 }
 

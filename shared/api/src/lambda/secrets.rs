@@ -22,14 +22,14 @@ impl Secrets {
     /// reference, `BatchGetSecretValue`).
     pub async fn read_all<const N: usize>(&self, arns: [&str; N]) -> Result<[Zeroizing<String>; N]> {
         let ids = arns.map(str::to_owned).to_vec();
-        let answer = self
+        let response = self
             .0
             .batch_get_secret_value()
             .set_secret_id_list(Some(ids))
             .send()
             .await;
-        let answer = answer.map_err(|error| Error::internal(READING, format!("{arns:?}: {}", Causes(&error))))?;
-        let found = answer.secret_values.into_iter().flatten();
+        let response = response.map_err(|error| Error::internal(READING, format!("{arns:?}: {}", Causes(&error))))?;
+        let found = response.secret_values.into_iter().flatten();
         let mut found: Vec<_> = found
             .map(|value| (value.arn, value.secret_string.map(Zeroizing::new)))
             .collect();
@@ -38,7 +38,7 @@ impl Secrets {
             let failed = |what: &str| Error::internal(READING, format!("`{arn}`: {what}"));
             // The values may be in any order, and errors are in a separate list.
             let Some((_, value)) = found.iter_mut().find(|(found, _)| found.as_deref() == Some(arn)) else {
-                let errors = answer.errors.as_deref().unwrap_or_default();
+                let errors = response.errors.as_deref().unwrap_or_default();
                 let error = errors.iter().find(|error| error.secret_id() == Some(arn));
                 return Err(failed(match error.and_then(ApiErrorType::error_code) {
                     Some("ResourceNotFoundException") => "does not exist",
@@ -55,7 +55,7 @@ impl Secrets {
     pub async fn read(&self, arn: &str) -> Result<Zeroizing<String>> {
         let failed = |what: &str| Error::internal(READING, format!("`{arn}`: {what}"));
         let request = self.0.get_secret_value().secret_id(arn).version_stage("AWSCURRENT");
-        let answer = request.send().await.map_err(|error| {
+        let response = request.send().await.map_err(|error| {
             let is_missing = error
                 .as_service_error()
                 .is_some_and(GetSecretValueError::is_resource_not_found_exception);
@@ -66,7 +66,7 @@ impl Secrets {
                 failed(&Causes(&error).to_string())
             }
         })?;
-        let text = answer.secret_string.ok_or_else(|| failed("is not a text"))?;
+        let text = response.secret_string.ok_or_else(|| failed("is not a text"))?;
         Ok(Zeroizing::new(text))
     }
 }

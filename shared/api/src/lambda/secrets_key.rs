@@ -59,8 +59,8 @@ impl SecretsKey {
         for (name, value) in secret_owner.encryption_context() {
             request = request.encryption_context(name, value);
         }
-        let answer = request.send().await.map_err(|error| kms_error(DOING, &error))?;
-        let ciphertext = answer.ciphertext_blob.map(Blob::into_inner);
+        let response = request.send().await.map_err(|error| kms_error(DOING, &error))?;
+        let ciphertext = response.ciphertext_blob.map(Blob::into_inner);
         ciphertext
             .map(Ciphertext::from_bytes)
             .ok_or_else(|| Error::internal(DOING, "there is no ciphertext in the answer"))
@@ -84,8 +84,8 @@ impl SecretsKey {
         for (name, value) in context {
             request = request.encryption_context(name, value);
         }
-        let answer = request.send().await.map_err(|error| kms_error(DOING, &error))?;
-        let secret = answer.plaintext.map(Blob::into_inner).map(Zeroizing::new);
+        let response = request.send().await.map_err(|error| kms_error(DOING, &error))?;
+        let secret = response.plaintext.map(Blob::into_inner).map(Zeroizing::new);
         let secret = secret.ok_or_else(|| Error::internal(DOING, "there is no secret in the answer"))?;
         let mut known = self.lock_cache();
         if known.len() >= MAX_REMEMBERED {
@@ -118,7 +118,7 @@ where
         "KeyUnavailableException",
         "ThrottlingException",
     ];
-    let words = Causes(error).to_string();
+    let message = Causes(error).to_string();
     let may_pass = match error {
         SdkError::ServiceError(context) => {
             context.err().code().is_some_and(|code| PASSING.contains(&code)) || context.raw().status().as_u16() >= 500
@@ -126,9 +126,9 @@ where
         _ => true,
     };
     if may_pass {
-        Error::temporarily_unavailable(operation, words)
+        Error::temporarily_unavailable(operation, message)
     } else {
-        Error::internal(operation, words)
+        Error::internal(operation, message)
     }
 }
 

@@ -86,7 +86,7 @@ impl SqsRecord {
         const DOING: &str = "reading an event from the bus";
         let from_bus: FromBus<'_> = serde_json::from_str(&self.body)
             .map_err(|_| Error::internal(DOING, "its shape is not the expected one"))?;
-        Event::parse(from_bus.detail.get().as_bytes()).map_err(|problem| Error::internal(DOING, problem))
+        Event::parse(from_bus.detail.get().as_bytes()).map_err(|error| Error::internal(DOING, error))
     }
 }
 
@@ -129,8 +129,8 @@ impl Queue {
             .message_body(body);
         let sent = request.send().await;
         let sent = sent.map_err(|error| {
-            let told = DisplayErrorContext(error).to_string();
-            Error::temporarily_unavailable("sending to a queue", told)
+            let result = DisplayErrorContext(error).to_string();
+            Error::temporarily_unavailable("sending to a queue", result)
         })?;
         let id = sent.message_id;
         id.ok_or_else(|| Error::internal("sending to a queue", "the message has no id"))
@@ -147,8 +147,8 @@ impl Queue {
             .visibility_timeout(secs);
         let hidden = hide.send().await;
         hidden.map(|_| ()).map_err(|error| {
-            let told = DisplayErrorContext(error).to_string();
-            Error::temporarily_unavailable("postponing a message", told)
+            let result = DisplayErrorContext(error).to_string();
+            Error::temporarily_unavailable("postponing a message", result)
         })
     }
 }

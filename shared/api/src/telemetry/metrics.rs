@@ -241,9 +241,9 @@ struct MetricName {
 /// Returns the fields that turn a log line into an embedded metric format document; `None` if no metric counts the
 /// line. No log field has the name of one of these fields.
 fn metric_document<'a>(message: &str, namespace: &'a str, line: &Fields) -> Option<MetricDocument<'a>> {
-    let mut members = Members::new();
+    let mut fields = Members::new();
     let metrics = METRICS.iter().filter(|metric| metric.event == message);
-    let directives = metrics.filter_map(|metric| metric.add_to(&mut members, namespace, line));
+    let directives = metrics.filter_map(|metric| metric.add_to(&mut fields, namespace, line));
     let directives: Vec<Directive<'_>> = directives.collect();
     if directives.is_empty() {
         return None;
@@ -251,7 +251,7 @@ fn metric_document<'a>(message: &str, namespace: &'a str, line: &Fields) -> Opti
     // Real time, even if the local stack's clock is shifted.
     let timestamp = Clock::system().now().micros().div_euclid(1_000);
     Some(MetricDocument {
-        members,
+        members: fields,
         aws: Aws { directives, timestamp },
     })
 }
@@ -277,10 +277,10 @@ where
         };
         // Joins three JSON objects: the metric fields, the line's own fields, and the span.
         writer.write_char('{')?;
-        if let Some(members) = self.metric_fields(event)
-            && let Some(members) = members.strip_prefix('{').and_then(|members| members.strip_suffix('}'))
+        if let Some(map) = self.metric_fields(event)
+            && let Some(map) = map.strip_prefix('{').and_then(|map| map.strip_suffix('}'))
         {
-            write!(writer, "{members},")?;
+            write!(writer, "{map},")?;
         }
         writer.write_str(line)?;
         if let Some(span) = context.parent_span()
@@ -304,8 +304,8 @@ impl Lines {
         }
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let members = metric_document(&message.0, &self.namespace, &fields)?;
-        serde_json::to_string(&members).ok()
+        let map = metric_document(&message.0, &self.namespace, &fields)?;
+        serde_json::to_string(&map).ok()
     }
 }
 

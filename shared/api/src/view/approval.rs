@@ -81,7 +81,7 @@ impl ApprovalView {
             created_at: approval.created_at.to_string(),
             expires_at: approval.expires_at.to_string(),
             resolved_at: approval.resolved_at().map(|at| at.to_string()),
-            note: approval.users_decision().and_then(|ruling| ruling.note.clone()),
+            note: approval.users_decision().and_then(|resolution| resolution.note.clone()),
             settlement_id: approval.settlement_id().map(|id| id.to_string()),
             call: CallView::from(&approval.call),
             raised_caps: approval.temporary_caps().map(RaiseView::from),

@@ -80,28 +80,28 @@ impl AuditView {
             Actor::Operator(name) => (None, None, Some(name.to_string())),
             Actor::Reconcile | Actor::Rule { .. } => (None, None, None),
         };
-        let (before, after, refusal) = match &record.outcome {
+        let (before, after, rejection) = match &record.outcome {
             AuditOutcome::Done(changes) => (changes.before.clone(), changes.after.clone(), None),
-            AuditOutcome::Refused(refusal) => (Map::new(), Map::new(), Some(refusal)),
+            AuditOutcome::Refused(rejection) => (Map::new(), Map::new(), Some(rejection)),
         };
-        let act = &record.act;
+        let action = &record.act;
         Self {
             audit_id: record.id.to_string(),
             at: record.at.to_string(),
-            kind: act.kind.name(),
+            kind: action.kind.name(),
             person_id,
             operator,
             session_id,
             address: record.source.address.clone(),
             user_agent: record.source.user_agent.clone(),
             request_id: record.source.request_id.clone(),
-            agent_id: act.agent.map(|id| id.to_string()),
-            service_id: act.service.map(|id| id.to_string()),
-            object_id: act.object.clone(),
+            agent_id: action.agent.map(|id| id.to_string()),
+            service_id: action.service.map(|id| id.to_string()),
+            object_id: action.object.clone(),
             before,
             after,
-            error: refusal.map(|refusal| refusal.error.clone()),
-            reason: refusal.map(|refusal| refusal.reason.clone()),
+            error: rejection.map(|rejection| rejection.error.clone()),
+            reason: rejection.map(|rejection| rejection.reason.clone()),
             edit_reason: record.source.reason.as_ref().map(|reason| reason.as_str().to_owned()),
             sha256: sha256.to_string(),
         }

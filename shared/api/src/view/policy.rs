@@ -29,7 +29,7 @@ pub struct PolicyView {
 impl PolicyView {
     /// Creates the view of an agent's policy at this time. `owner` is the agent's owner.
     pub fn from_policy(policy: &SpendPolicy, owner: &str, at: Timestamp) -> Self {
-        let raise = policy.raise.as_ref().filter(|raise| raise.applies_at(owner, at));
+        let increase = policy.raise.as_ref().filter(|increase| increase.applies_at(owner, at));
         let operations = policy.enabled_operations.as_ref();
         Self {
             max_per_call_units: policy.max_per_call.units(),
@@ -37,7 +37,7 @@ impl PolicyView {
             require_approval_above_units: policy.require_approval_above.units(),
             enabled_operations: operations.map(|slugs| slugs.iter().map(ToString::to_string).collect()),
             allowed_domains: policy.allowed_domains.iter().map(ToString::to_string).collect(),
-            raised_caps: raise.map(|raise| RaiseView::from(raise.temporary_caps())),
+            raised_caps: increase.map(|increase| RaiseView::from(increase.temporary_caps())),
         }
     }
 }

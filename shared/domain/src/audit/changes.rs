@@ -33,7 +33,7 @@ impl AuditChanges {
     pub fn between(before: Option<AuditFields>, after: Option<AuditFields>) -> Self {
         let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
         let differing = |these: &AuditFields, those: &AuditFields| {
-            let these = these.iter().filter(|member| !those.contains(member));
+            let these = these.iter().filter(|field| !those.contains(field));
             truncate_fields(these.cloned())
         };
         Self {
@@ -80,31 +80,31 @@ fn to_json_texts<T: ToString>(items: &[T]) -> Value {
 impl Agent {
     /// Returns an agent's fields for the audit log. Keys have only the fields that the owner can see.
     pub fn audit_members(&self) -> AuditFields {
-        let mut members = vec![
+        let mut fields = vec![
             ("name".to_owned(), json!(self.name)),
             ("status".to_owned(), json!(self.status.name())),
             ("wallet_address".to_owned(), json!(self.wallet.address.to_string())),
         ];
-        members.extend(self.archived.then(|| ("archived".to_owned(), json!(true))));
-        members.push(("max_raise_factor".to_owned(), json!(self.max_increase_factor)));
+        fields.extend(self.archived.then(|| ("archived".to_owned(), json!(true))));
+        fields.push(("max_raise_factor".to_owned(), json!(self.max_increase_factor)));
         let labels = self.labels.iter();
-        members.extend(labels.map(|(key, value)| (format!("labels/{key}"), json!(value.as_str()))));
-        members.extend(
+        fields.extend(labels.map(|(key, value)| (format!("labels/{key}"), json!(value.as_str()))));
+        fields.extend(
             self.keys
                 .iter()
                 .map(|key| (format!("keys/{}", key.id), key_audit_value(key))),
         );
-        members.extend(
+        fields.extend(
             self.rules
                 .iter()
                 .map(|rule| (format!("rules/{}", rule.id), rule_kind_audit_value(&rule.kind))),
         );
         let template = self.template.as_ref();
-        members.extend(template.map(|followed| {
+        fields.extend(template.map(|followed| {
             let value = json!({"name": followed.name.as_str(), "version": followed.version()});
             ("template".to_owned(), value)
         }));
-        members
+        fields
     }
 }
 
@@ -124,8 +124,8 @@ fn key_audit_value(key: &AgentKey) -> Value {
 /// Returns a rule's kind and parameters for the audit log.
 pub fn rule_kind_audit_value(kind: &RuleKind) -> Value {
     let mut value = rule_parameters(kind);
-    if let Some(members) = value.as_object_mut() {
-        members.insert("kind".to_owned(), kind.name().into());
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("kind".to_owned(), kind.name().into());
     }
     value
 }
@@ -136,13 +136,13 @@ impl BacktestRun {
     pub fn audit_members(&self) -> AuditFields {
         /// The number of agents per list. Each agent takes 39 bytes.
         const AGENTS: usize = 50;
-        let mut members = vec![
+        let mut fields = vec![
             ("from".to_owned(), json!(self.from.to_string())),
             ("to".to_owned(), json!(self.to.to_string())),
         ];
         let lists = self.agents.chunks(AGENTS).zip(1_u32..);
-        members.extend(lists.map(|(agents, number)| (format!("agents/{number}"), to_json_texts(agents))));
-        members
+        fields.extend(lists.map(|(agents, number)| (format!("agents/{number}"), to_json_texts(agents))));
+        fields
     }
 }
 
@@ -150,8 +150,12 @@ impl EnabledService {
     /// Returns the fields of an agent's policy for a service, for the audit log.
     pub fn audit_members(&self) -> AuditFields {
         let policy = &self.policy;
-        let raise = self.policy.raise.as_ref().map(|raise| ("raise", raise.audit_value()));
-        let members = [
+        let increase = self
+            .policy
+            .raise
+            .as_ref()
+            .map(|increase| ("raise", increase.audit_value()));
+        let fields = [
             ("enabled", json!(self.enabled)),
             ("max_per_call_units", json!(policy.max_per_call.units())),
             ("max_per_day_units", json!(policy.max_per_day.units())),
@@ -165,8 +169,8 @@ impl EnabledService {
             ),
             ("allowed_domains", to_json_texts(&policy.allowed_domains)),
         ];
-        let members = members.into_iter().chain(raise);
-        members.map(|(name, value)| (name.to_owned(), value)).collect()
+        let fields = fields.into_iter().chain(increase);
+        fields.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }
 
@@ -185,25 +189,25 @@ impl WithdrawalRecord {
     /// Returns the fields of an agent's withdrawal address for the audit log.
     pub fn audit_members(&self) -> AuditFields {
         let named = self.address.as_ref();
-        let members = named.map(|named| {
+        let fields = named.map(|named| {
             [
                 ("payout_address", json!(named.address.to_string())),
                 ("good_from", json!(named.good_from.to_string())),
             ]
         });
-        let members = members.into_iter().flatten();
-        members.map(|(name, value)| (name.to_owned(), value)).collect()
+        let fields = fields.into_iter().flatten();
+        fields.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }
 
 impl WithdrawalGrant {
     /// Returns a withdrawal's fields for the audit log.
     pub fn audit_members(&self) -> AuditFields {
-        let members = [
+        let fields = [
             ("amount_units", json!(self.amount().units())),
             ("pay_to", json!(self.recipient().to_string())),
         ];
-        members.map(|(name, value)| (name.to_owned(), value)).into()
+        fields.map(|(name, value)| (name.to_owned(), value)).into()
     }
 }
 
@@ -212,7 +216,7 @@ impl Service {
     pub fn audit_members(&self) -> AuditFields {
         let payments = self.operations.iter().map(|operation| {
             let payment = operation.payment.as_ref().map(payment_audit_value);
-            let most = operation.max_price.map(Amount::units);
+            let max = operation.max_price.map(Amount::units);
             let next = operation.next.as_ref().map(|next| {
                 json!({
                     "payment": payment_audit_value(&next.payment),
@@ -221,10 +225,10 @@ impl Service {
                     "by": next.by.to_string(),
                 })
             });
-            let value = json!({"payment": payment, "max_price_units": most, "next": next});
+            let value = json!({"payment": payment, "max_price_units": max, "next": next});
             (format!("payments/{}", operation.slug), value)
         });
-        let members = [
+        let fields = [
             ("slug", json!(self.slug.to_string())),
             ("name", json!(self.name)),
             ("curated", json!(self.curated)),
@@ -242,8 +246,8 @@ impl Service {
                 operation_audit_value(operation),
             )
         });
-        let members = members.map(|(name, value)| (name.to_owned(), value));
-        payments.chain(members).chain(operations).collect()
+        let fields = fields.map(|(name, value)| (name.to_owned(), value));
+        payments.chain(fields).chain(operations).collect()
     }
 }
 

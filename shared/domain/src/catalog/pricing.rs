@@ -160,7 +160,9 @@ impl Service {
     /// Returns the earliest time after `at` at which a pricing changes.
     pub fn next_pricing_change(&self, at: Timestamp) -> Option<Timestamp> {
         let operations = self.operations.iter();
-        operations.filter_map(|one| Some(one.delayed_pricing(at)?.from)).min()
+        operations
+            .filter_map(|operation| Some(operation.delayed_pricing(at)?.from))
+            .min()
     }
 
     /// Puts an operation's delayed pricing into effect. Fails if `operator` is the operator who requested the pricing.
@@ -171,7 +173,10 @@ impl Service {
         at: Timestamp,
     ) -> Result<Self, NotAccepted> {
         let mut service = self.at_time(at);
-        let accepted = service.operations.iter_mut().find(|one| one.id == operation);
+        let accepted = service
+            .operations
+            .iter_mut()
+            .find(|listed_operation| listed_operation.id == operation);
         let accepted = accepted.ok_or(NotAccepted::NothingWaits)?;
         let next = accepted.next.as_ref().ok_or(NotAccepted::NothingWaits)?;
         if next.by.is_same_operator(operator) {

@@ -173,8 +173,8 @@ impl ProbeRecord {
 
     /// Returns whether an operator requested a probe of this operation that has not run yet.
     pub fn is_requested(&self, operation: &Operation) -> bool {
-        let asked = |at| self.latest_probe(operation).is_none_or(|probe| probe.at < at);
-        self.requested_at.is_some_and(asked)
+        let request = |at| self.latest_probe(operation).is_none_or(|probe| probe.at < at);
+        self.requested_at.is_some_and(request)
     }
 
     /// Returns whether an operation is due for a probe: the operation was never probed, the last probe is older than
@@ -187,13 +187,13 @@ impl ProbeRecord {
     /// Returns the provider's price for an operation if it differs from the catalog's payment at this time, and the
     /// time since which it differs. Returns `None` if both agree or no price is known.
     pub fn changed_payment(&self, operation: &Operation, at: Timestamp) -> Option<&Answer> {
-        let answer = self.latest_probe(operation)?.answer.as_ref()?;
-        let same = match (operation.pricing_at(at).payment, &answer.quote) {
-            (Some(pinned), Quote::Paid(asked)) => pinned == asked,
+        let response = self.latest_probe(operation)?.answer.as_ref()?;
+        let same = match (operation.pricing_at(at).payment, &response.quote) {
+            (Some(pinned), Quote::Paid(request)) => pinned == request,
             (None, Quote::Free) => true,
             (Some(_), Quote::Free) | (None, Quote::Paid(_)) => false,
         };
-        (!same).then_some(answer)
+        (!same).then_some(response)
     }
 }
 
@@ -240,10 +240,10 @@ impl ProbeRecord {
                 continue;
             };
             let before = known.remove(&id).and_then(|probe| probe.answer);
-            let answer = match &seen {
+            let response = match &seen {
                 Ok(quote) => {
-                    let same = before.filter(|answer| answer.quote == *quote);
-                    let (quote, since) = (quote.clone(), same.map_or(at, |answer| answer.since));
+                    let same = before.filter(|response| response.quote == *quote);
+                    let (quote, since) = (quote.clone(), same.map_or(at, |response| response.since));
                     Some(Answer { quote, since })
                 }
                 Err(_) => before,
@@ -253,7 +253,7 @@ impl ProbeRecord {
                 target,
                 at,
                 seen,
-                answer,
+                answer: response,
             };
             known.insert(id, probe);
         }

@@ -229,13 +229,13 @@ impl Service {
     /// Returns the numbers about the operations at this time (`docs/spec.md` §2.1).
     pub fn aggregates(&self, at: Timestamp) -> Aggregates {
         let count = |paid: bool, seen: Availability| {
-            let is_such = |one: &&Operation| match one.pricing_at(at).payment {
+            let is_such = |item: &&Operation| match item.pricing_at(at).payment {
                 Some(_) => paid,
-                None => one.availability == seen,
+                None => item.availability == seen,
             };
             self.operations.iter().filter(is_such).count()
         };
-        let prices = self.operations.iter().map(|one| one.expected_price(at));
+        let prices = self.operations.iter().map(|item| item.expected_price(at));
         Aggregates {
             operations: self.operations.len(),
             paid: count(true, Availability::PaidX402),
@@ -318,14 +318,14 @@ impl Catalog {
     /// Creates a catalog of these services.
     pub fn new(mut services: Vec<Service>) -> Self {
         services.sort_by(|a, b| a.slug.cmp(&b.slug));
-        let places = || services.iter().enumerate();
+        let cursors = || services.iter().enumerate();
         let endpoints = || {
-            places().flat_map(|(place, service)| {
+            cursors().flat_map(|(place, service)| {
                 let operations = service.operations.iter().enumerate();
                 operations.map(move |(index, operation)| (place, index, &operation.endpoint))
             })
         };
-        let mut by_id: Vec<_> = places().map(|(place, service)| (service.id, place)).collect();
+        let mut by_id: Vec<_> = cursors().map(|(place, service)| (service.id, place)).collect();
         by_id.sort_unstable();
         let mut by_endpoint: Vec<_> = endpoints()
             .map(|(place, index, endpoint)| (endpoint.digest(), place, index))
@@ -338,7 +338,7 @@ impl Catalog {
                 (endpoint.length_digest(), parameters.literalness(), parameters)
             })
             .collect();
-        templates.sort_unstable_by_key(|(length, literalness, _)| (*length, *literalness));
+        templates.sort_unstable_by_key(|(duration, literalness, _)| (*duration, *literalness));
         templates.dedup();
         let mut by_host: Vec<_> = endpoints()
             .map(|(place, _, endpoint)| (host_digest(endpoint.host().as_ref()), place))
@@ -417,10 +417,10 @@ impl Catalog {
     /// Returns the parameter positions of the endpoints with this scheme, host, port and number of segments, fewest
     /// parameters first.
     fn parameter_patterns(&self, url: &Url) -> impl Iterator<Item = Parameters> {
-        let length = url_length_digest(url);
-        let first = self.templates.partition_point(|(other, ..)| *other < length);
+        let duration = url_length_digest(url);
+        let first = self.templates.partition_point(|(other, ..)| *other < duration);
         let alike = self.templates.iter().skip(first);
-        let alike = alike.take_while(move |(other, ..)| *other == length);
+        let alike = alike.take_while(move |(other, ..)| *other == duration);
         alike.map(|(.., parameters)| *parameters)
     }
 

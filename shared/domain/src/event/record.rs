@@ -129,7 +129,7 @@ impl fmt::Display for EventSubject {
         match self {
             Self::Agent(agent) => agent.fmt(f),
             Self::Service(service) => service.fmt(f),
-            Self::Person(person) => person.fmt(f),
+            Self::Person(user) => user.fmt(f),
             Self::Deployment => f.write_str(Self::DEPLOYMENT),
         }
     }
@@ -197,7 +197,7 @@ impl Event {
 
     /// Parses the JSON form. Rejects fields that this service does not publish.
     pub fn parse(bytes: &[u8]) -> Result<Self, EventError> {
-        let members: Map<String, Value> = serde_json::from_slice(bytes).map_err(|_| EventError::at_field(""))?;
+        let fields: Map<String, Value> = serde_json::from_slice(bytes).map_err(|_| EventError::at_field(""))?;
         let known = [
             "specversion",
             "id",
@@ -210,10 +210,10 @@ impl Event {
             "owner",
             "data",
         ];
-        if let Some(unknown) = members.keys().find(|name| !known.contains(&name.as_str())) {
+        if let Some(unknown) = fields.keys().find(|name| !known.contains(&name.as_str())) {
             return Err(EventError::at_field(unknown));
         }
-        let text = |name: &str| members.get(name).and_then(Value::as_str);
+        let text = |name: &str| fields.get(name).and_then(Value::as_str);
         let constant = |name: &str, value: &str| match text(name) {
             Some(found) if found == value => Ok(()),
             Some(_) | None => Err(EventError::at_field(name)),
@@ -230,14 +230,14 @@ impl Event {
         let time = text("time").and_then(Timestamp::parse).ok_or_else(wrong("time"))?;
         let subject = text("subject").and_then(|text| EventSubject::parse(kind.topic(), text));
         let subject = subject.ok_or_else(wrong("subject"))?;
-        let owner = match members.get("owner") {
+        let owner = match fields.get("owner") {
             None => None,
             Some(owner) => {
                 let owner = owner.as_str().and_then(UserId::parse);
                 Some(owner.ok_or_else(wrong("owner"))?)
             }
         };
-        let data = members.get("data").and_then(Value::as_object).cloned();
+        let data = fields.get("data").and_then(Value::as_object).cloned();
         let data = EventData(data.ok_or_else(wrong("data"))?);
         Self::new(id, source, kind, time, subject, owner, data)
     }
@@ -255,8 +255,8 @@ impl Event {
             "dataschema": SCHEMA,
             "data": self.data.0,
         });
-        if let (Some(owner), Some(members)) = (&self.owner, event.as_object_mut()) {
-            members.insert("owner".to_owned(), Value::String(owner.to_string()));
+        if let (Some(owner), Some(fields)) = (&self.owner, event.as_object_mut()) {
+            fields.insert("owner".to_owned(), Value::String(owner.to_string()));
         }
         event
     }

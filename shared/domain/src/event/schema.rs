@@ -34,7 +34,7 @@ fn kind_schema(kind: EventKind) -> Value {
     }
     let required = |field: &&Field| field.required;
     let required: Vec<&str> = kind.fields().filter(required).map(|field| field.name).collect();
-    let mut members = json!({
+    let mut fields = json!({
         "type": {"const": kind.name()},
         "subject": subject_schema(kind.topic()),
         "data": {
@@ -49,10 +49,10 @@ fn kind_schema(kind: EventKind) -> Value {
     } else {
         Value::Bool(false)
     };
-    if let Some(members) = members.as_object_mut() {
-        members.insert("owner".to_owned(), owner);
+    if let Some(fields) = fields.as_object_mut() {
+        fields.insert("owner".to_owned(), owner);
     }
-    let mut schema = json!({"properties": members});
+    let mut schema = json!({"properties": fields});
     if let (true, Some(schema)) = (kind.topic().has_owner(), schema.as_object_mut()) {
         schema.insert("required".to_owned(), json!(["owner"]));
     }

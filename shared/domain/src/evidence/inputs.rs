@@ -117,7 +117,7 @@ pub(crate) fn rule_parameters(kind: &RuleKind) -> Value {
             above,
         } => json!({
             "services": slugs(services),
-            "categories": categories.as_ref().map(|all| all.iter().map(|one| one.name()).collect::<Vec<_>>()),
+            "categories": categories.as_ref().map(|all| all.iter().map(|item| item.name()).collect::<Vec<_>>()),
             "above_units": optional_units(*above),
         }),
         RuleKind::CountLimit { count, window } => {
@@ -149,7 +149,9 @@ pub(crate) fn rule_parameters(kind: &RuleKind) -> Value {
             "time_zone": schedule.zone.to_string(),
             "periods": schedule.periods.iter().map(ToString::to_string).collect::<Vec<_>>(),
         }),
-        RuleKind::AnomalyBrake(brake) => json!({"times": brake.times, "at_least_units": brake.at_least.units()}),
+        RuleKind::AnomalyBrake(automatic_freeze) => {
+            json!({"times": automatic_freeze.times, "at_least_units": automatic_freeze.at_least.units()})
+        }
     }
 }
 
@@ -184,15 +186,15 @@ fn policy_document(enabled: &EnabledService, agent: &Agent) -> Value {
         "allowed_domains": policy.allowed_domains.iter().map(ToString::to_string).collect::<Vec<_>>(),
     });
     // A temporary limit increase that an earlier owner granted has no effect.
-    let raise = policy.raise.as_ref().filter(|raise| raise.by == agent.owner);
-    if let (Some(raise), Some(members)) = (raise, document.as_object_mut()) {
-        let raise = json!({
-            "max_per_call_units": optional_units(raise.caps.max_per_call),
-            "max_per_day_units": optional_units(raise.caps.max_per_day),
-            "from": raise.from.to_string(),
-            "until": raise.until.to_string(),
+    let increase = policy.raise.as_ref().filter(|increase| increase.by == agent.owner);
+    if let (Some(increase), Some(fields)) = (increase, document.as_object_mut()) {
+        let increase = json!({
+            "max_per_call_units": optional_units(increase.caps.max_per_call),
+            "max_per_day_units": optional_units(increase.caps.max_per_day),
+            "from": increase.from.to_string(),
+            "until": increase.until.to_string(),
         });
-        members.insert("raise".to_owned(), raise);
+        fields.insert("raise".to_owned(), increase);
     }
     document
 }
@@ -203,7 +205,7 @@ fn service_document(service: &Service, at: Timestamp) -> Value {
         "version": service.version,
         "slug": service.slug.to_string(),
         "category": service.category.name(),
-        "operations": service.operations.iter().map(|one| operation_document(one, service, at)).collect::<Vec<_>>(),
+        "operations": service.operations.iter().map(|operation| operation_document(operation, service, at)).collect::<Vec<_>>(),
     })
 }
 

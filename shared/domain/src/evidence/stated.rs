@@ -158,36 +158,43 @@ impl<'a> Object<'a> {
 }
 
 fn parse_decision(payload: Object<'_>) -> Option<(DecisionIds, RecordedDecision)> {
-    let facts = payload.object_field("facts")?;
-    let (call, versions) = (facts.object_field("call")?, facts.object_field("versions")?);
+    let inputs = payload.object_field("facts")?;
+    let (call, versions) = (inputs.object_field("call")?, inputs.object_field("versions")?);
     let ids = DecisionIds {
         transaction: TransactionId::parse(payload.text_field("transaction_id")?)?,
-        agent: AgentId::parse(facts.text_field("agent_id")?)?,
-        key: KeyId::parse(facts.text_field("key_id")?)?,
-        service: ServiceId::parse(facts.text_field("service_id")?)?,
-        settlement: payload.nullable_field("settlement_id", |of, name| SettlementId::parse(of.text_field(name)?))?,
-        approval: payload.nullable_field("approval_id", |of, name| ApprovalId::parse(of.text_field(name)?))?,
+        agent: AgentId::parse(inputs.text_field("agent_id")?)?,
+        key: KeyId::parse(inputs.text_field("key_id")?)?,
+        service: ServiceId::parse(inputs.text_field("service_id")?)?,
+        settlement: payload.nullable_field("settlement_id", |object, name| {
+            SettlementId::parse(object.text_field(name)?)
+        })?,
+        approval: payload.nullable_field("approval_id", |object, name| {
+            ApprovalId::parse(object.text_field(name)?)
+        })?,
     };
-    let network = facts.text_field("network")?;
+    let network = inputs.text_field("network")?;
     let decision = RecordedDecision {
         result: DecisionResult::from_name(payload.text_field("result")?)?,
         reason: payload.text_field("reason")?.to_owned(),
-        checks: facts.object_list_field("checks", parse_check)?,
-        operation: facts.nullable_field("operation_id", |of, name| OperationSlug::parse(of.text_field(name)?))?,
-        amount: facts.amount_field("amount_units")?,
-        pay_to: facts.address_field("pay_to")?,
+        checks: inputs.object_list_field("checks", parse_check)?,
+        operation: inputs.nullable_field("operation_id", |object, name| {
+            OperationSlug::parse(object.text_field(name)?)
+        })?,
+        amount: inputs.amount_field("amount_units")?,
+        pay_to: inputs.address_field("pay_to")?,
         network: Network::ALL.into_iter().find(|known| known.caip2() == network)?,
         call: CallDescription {
             request: ProviderRequest {
                 method: call.text_field("method")?.to_owned(),
                 url: Url::parse(call.text_field("url")?).ok()?,
-                body_hash: call.nullable_field("body_hash", |of, name| of.text_field(name).map(str::to_owned))?,
+                body_hash: call
+                    .nullable_field("body_hash", |object, name| object.text_field(name).map(str::to_owned))?,
             },
-            target_url: call.nullable_field("target_url", |of, name| Url::parse(of.text_field(name)?).ok())?,
+            target_url: call.nullable_field("target_url", |object, name| Url::parse(object.text_field(name)?).ok())?,
             metadata: Metadata::default(),
             catalog_price: None,
         },
-        at: facts.time_field("decided_at")?,
+        at: inputs.time_field("decided_at")?,
         policy_version: versions.nullable_field("policy", Object::number_field)?,
         inputs: Some(InputVersions {
             engine: u32::try_from(versions.number_field("engine")?).ok()?,
@@ -243,7 +250,7 @@ fn parse_agent(document: Object<'_>) -> Option<Agent> {
 
 /// Parses a rule. This is the inverse of [`rule_parameters`](super::inputs::rule_parameters).
 fn parse_rule_kind(rule: Object<'_>) -> Option<RuleKind> {
-    let slugs = |of: Object<'_>, name: &str| of.text_list_field(name, ServiceSlug::parse);
+    let slugs = |object: Object<'_>, name: &str| object.text_list_field(name, ServiceSlug::parse);
     let services = || rule.nullable_field("services", slugs);
     let number = |name| u32::try_from(rule.number_field(name)?).ok();
     let action = || LimitAction::from_name(rule.text_field("action")?);
@@ -263,7 +270,9 @@ fn parse_rule_kind(rule: Object<'_>) -> Option<RuleKind> {
         },
         RuleKind::APPROVAL_REQUIRED => RuleKind::ApprovalRequired {
             services: services()?,
-            categories: rule.nullable_field("categories", |of, name| of.text_list_field(name, Category::from_name))?,
+            categories: rule.nullable_field("categories", |object, name| {
+                object.text_list_field(name, Category::from_name)
+            })?,
             above: rule.nullable_field("above_units", Object::amount_field)?,
         },
         RuleKind::COUNT_LIMIT => RuleKind::CountLimit {
@@ -281,7 +290,7 @@ fn parse_rule_kind(rule: Object<'_>) -> Option<RuleKind> {
         },
         RuleKind::NEW_PAYEE => RuleKind::NewPayee { services: services()? },
         RuleKind::PRICE_ABOVE_USUAL => {
-            let prices = rule.nullable_field("of", |of, name| u8::try_from(of.number_field(name)?).ok())?;
+            let prices = rule.nullable_field("of", |object, name| u8::try_from(object.number_field(name)?).ok())?;
             RuleKind::PriceAboveUsual {
                 services: services()?,
                 percent: number("percent")?,
@@ -319,14 +328,14 @@ fn parse_window(rule: Object<'_>) -> Option<RuleWindow> {
 }
 
 fn parse_policy(document: Object<'_>) -> Option<EnabledService> {
-    let raise = |raise: Object<'_>| {
+    let increase = |increase: Object<'_>| {
         Some(LimitIncrease {
             caps: IncreasedCaps {
-                max_per_call: raise.nullable_field("max_per_call_units", Object::amount_field)?,
-                max_per_day: raise.nullable_field("max_per_day_units", Object::amount_field)?,
+                max_per_call: increase.nullable_field("max_per_call_units", Object::amount_field)?,
+                max_per_day: increase.nullable_field("max_per_day_units", Object::amount_field)?,
             },
-            from: raise.time_field("from")?,
-            until: raise.time_field("until")?,
+            from: increase.time_field("from")?,
+            until: increase.time_field("until")?,
             by: String::new(),
             approval: ApprovalId::from_uuid(Uuid::nil()),
         })
@@ -343,7 +352,7 @@ fn parse_policy(document: Object<'_>) -> Option<EnabledService> {
             enabled_operations: document.nullable_field("enabled_operations", slugs)?,
             allowed_domains: document.text_list_field("allowed_domains", |text| DomainPattern::parse(text).ok())?,
             raise: match document.object_field("raise") {
-                Some(document) => Some(raise(document)?),
+                Some(document) => Some(increase(document)?),
                 None => None,
             },
         },
@@ -393,7 +402,7 @@ fn parse_operation(document: Object<'_>) -> Option<Operation> {
         max_price: document.nullable_field("max_price_units", Object::amount_field)?,
         params: Value::Null,
         fetches_target: Some(document.0.get("fetches_target")?.as_bool()?),
-        payment: document.nullable_field("payment", |of, name| payment(of.object_field(name)?))?,
+        payment: document.nullable_field("payment", |object, name| payment(object.object_field(name)?))?,
         next: None,
     })
 }

@@ -217,7 +217,7 @@ pub fn receipt_payload(settlement: &Settlement, issuer: &EventSource) -> Option<
 
 fn payment_json(terms: &SettlementTerms) -> Map<String, Value> {
     let purchase = terms.purchase();
-    let members = [
+    let fields = [
         ("agent_id", json!(terms.agent.to_string())),
         (
             "service_id",
@@ -236,7 +236,7 @@ fn payment_json(terms: &SettlementTerms) -> Map<String, Value> {
         ("valid_before", json!(terms.valid_before.to_string())),
         ("nonce_prefix", json!(terms.nonce_prefix.to_string())),
     ];
-    members
+    fields
         .map(|(name, value)| (name.to_owned(), value))
         .into_iter()
         .collect()
@@ -256,8 +256,8 @@ pub fn names_other_payment(payload: &Value, settlement: &Settlement) -> bool {
     {
         recorded.insert("tx_hash".to_owned(), tx_hash.to_string().into());
     }
-    let mut members = recorded.iter();
-    members.any(|(name, value)| stated.get(name).is_some_and(|stated| stated != value))
+    let mut fields = recorded.iter();
+    fields.any(|(name, value)| stated.get(name).is_some_and(|stated| stated != value))
 }
 
 /// A later change of a payment that has a statement.
@@ -333,11 +333,11 @@ impl StatedApproval<'_> {
     /// decides.
     pub fn to_json(&self, issuer: &EventSource) -> Value {
         let approval = self.approval;
-        let temporary_limits = approval.temporary_caps().map(|raise| {
+        let temporary_limits = approval.temporary_caps().map(|increase| {
             json!({
-                "max_per_call_units": raise.caps.max_per_call.map(Amount::units),
-                "max_per_day_units": raise.caps.max_per_day.map(Amount::units),
-                "until": raise.until.to_string(),
+                "max_per_call_units": increase.caps.max_per_call.map(Amount::units),
+                "max_per_day_units": increase.caps.max_per_day.map(Amount::units),
+                "until": increase.until.to_string(),
             })
         });
         json!({

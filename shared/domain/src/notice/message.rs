@@ -34,23 +34,26 @@ impl NotificationMessage {
     /// Creates the message about these events, which must be sorted by [`sort_by_urgency`]. Returns `None` without
     /// events.
     pub fn for_events(events: &[Event], names: &NotificationNames) -> Option<Self> {
-        let told = listed_events(events);
-        let notices: Vec<Notification> = told.iter().map(|event| Notification::for_event(event, names)).collect();
+        let result = listed_events(events);
+        let notices: Vec<Notification> = result
+            .iter()
+            .map(|event| Notification::for_event(event, names))
+            .collect();
         let first = notices.first()?;
-        let asked = events
+        let request = events
             .iter()
             .filter(|event| event.kind() == EventKind::ApprovalAsked)
             .count();
-        let subject = match (events.len(), asked) {
+        let subject = match (events.len(), request) {
             (1, _) => first.sentence.clone(),
             (count, 0) => format!("{count} notices"),
             (count, 1) => format!("1 payment waits for your approval ({count} notices)"),
-            (count, asked) if count == asked => format!("{asked} payments wait for your approval"),
-            (count, asked) => format!("{asked} payments wait for your approval ({count} notices)"),
+            (count, request) if count == request => format!("{request} payments wait for your approval"),
+            (count, request) => format!("{request} payments wait for your approval ({count} notices)"),
         };
         Some(Self {
             subject,
-            more: events.len().saturating_sub(told.len()),
+            more: events.len().saturating_sub(result.len()),
             notices,
         })
     }

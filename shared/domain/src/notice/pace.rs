@@ -106,8 +106,8 @@ impl NotificationPace {
     #[must_use]
     pub fn after_failure(self, now: Timestamp, result: CallResult, retry_after: Option<Duration>, jitter: u8) -> Self {
         let failed = self.failed.saturating_add(1);
-        let most = u32::try_from(RETRY_PAUSES.len()).unwrap_or(u32::MAX);
-        let pause = match next_step_after_call(result, failed.min(most), retry_after, jitter) {
+        let max = u32::try_from(RETRY_PAUSES.len()).unwrap_or(u32::MAX);
+        let pause = match next_step_after_call(result, failed.min(max), retry_after, jitter) {
             AfterCall::Again(pause) => pause.min(Self::LONGEST_PAUSE),
             AfterCall::Delivered | AfterCall::GivenUp { .. } => Self::BETWEEN,
         };

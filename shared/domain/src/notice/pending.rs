@@ -101,10 +101,10 @@ pub(crate) mod tests {
 
     #[test]
     fn an_approval_decision_closes_the_pending_notification() {
-        let asked = of_approval(EventKind::ApprovalAsked, 1, |data| data);
+        let request = of_approval(EventKind::ApprovalAsked, 1, |data| data);
         let key = format!("A#{}", Uuid::from_u128(1));
-        assert_eq!(pending_key(&asked), key);
-        assert_eq!(closed_request_key(&asked), None);
+        assert_eq!(pending_key(&request), key);
+        assert_eq!(closed_request_key(&request), None);
         let decided = of_approval(EventKind::ApprovalDecided, 1, |data| data.text("status", "approved"));
         let withdrawn = of_approval(EventKind::ApprovalWithdrawn, 1, |data| data);
         let used = of_approval(EventKind::ApprovalUsed, 1, |data| {
@@ -121,13 +121,13 @@ pub(crate) mod tests {
     #[test]
     fn pending_notifications_expire_after_a_day_or_the_deadline() {
         let at = |secs| Timestamp::from_secs(secs).unwrap();
-        let asked = of_approval(EventKind::ApprovalAsked, 1, |data| data);
+        let request = of_approval(EventKind::ApprovalAsked, 1, |data| data);
         let used = of_approval(EventKind::ApprovalUsed, 1, |data| {
             data.text("settlement_id", Uuid::nil())
         });
         let rows = [
-            (&asked, 4_999, true),
-            (&asked, 5_000, false),
+            (&request, 4_999, true),
+            (&request, 5_000, false),
             (&used, 5_000, true),
             (&used, 1_000 + 86_399, true),
             (&used, 1_000 + 86_400, false),

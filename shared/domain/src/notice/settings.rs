@@ -198,13 +198,13 @@ impl NotificationSettings {
     /// Returns the fields for the audit log, without the mail address and without the webhook's secret URL.
     pub fn audit_members(&self) -> AuditFields {
         let slack = self.terms.slack.as_ref();
-        let members = [
+        let fields = [
             ("mail", self.terms.mail.audit_value()),
             ("slack", slack.map_or(Value::Null, |(_, terms)| terms.audit_value())),
             ("slack_host", json!(slack.map(|(place, _)| &place.host))),
             ("slack_url", json!(slack.map(|(place, _)| place.url.to_string()))),
         ];
-        members.map(|(name, value)| (name.to_owned(), value)).into()
+        fields.map(|(name, value)| (name.to_owned(), value)).into()
     }
 }
 

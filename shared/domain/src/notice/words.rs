@@ -24,15 +24,15 @@ pub struct NotificationNames {
 /// Returns why a payment needs this approval: a sentence per limit, in the same words as on the pages. `rules` are the
 /// agent's rules.
 pub fn approval_reason(approval: &Approval, rules: &[Rule]) -> String {
-    if let Some(raise) = approval.temporary_caps() {
+    if let Some(increase) = approval.temporary_caps() {
         let IncreasedCaps {
             max_per_call,
             max_per_day,
-        } = raise.caps;
-        let call = max_per_call.map(|most| format!("{} per call", most.to_dollars()));
-        let day = max_per_day.map(|most| format!("{} per day", most.to_dollars()));
+        } = increase.caps;
+        let call = max_per_call.map(|max| format!("{} per call", max.to_dollars()));
+        let day = max_per_day.map(|max| format!("{} per day", max.to_dollars()));
         let caps: Vec<String> = call.into_iter().chain(day).collect();
-        let until = raise.until.to_display_text();
+        let until = increase.until.to_display_text();
         return format!("A raise to {} until {until}.", caps.join(" and "));
     }
     let reasons = approval.asking.iter().map(|limit| why_limit_asks(limit, rules));
@@ -81,10 +81,10 @@ const JOINER: char = '\u{2060}';
 /// that mail programs and chats turn into links, commands or formatting are enclosed in joiners, so that they are only
 /// displayed. Invisible characters are replaced by their code points. Each channel must escape its own markup.
 fn plain_line(text: &str) -> String {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let words = escape_hidden_characters(&words.join(" "));
-    let mut text = String::with_capacity(words.len());
-    for symbol in words.chars().take(LONGEST_NAME) {
+    let message: Vec<&str> = text.split_whitespace().collect();
+    let message = escape_hidden_characters(&message.join(" "));
+    let mut text = String::with_capacity(message.len());
+    for symbol in message.chars().take(LONGEST_NAME) {
         match symbol {
             '.' | '。' | '．' | '｡' | '@' | '/' | '\\' | ':' | '`' | '*' | '~' | '|' | '_' | '#' => {
                 text.extend([JOINER, symbol, JOINER]);
@@ -94,7 +94,7 @@ fn plain_line(text: &str) -> String {
             symbol => text.push(symbol),
         }
     }
-    if words.chars().nth(LONGEST_NAME).is_some() {
+    if message.chars().nth(LONGEST_NAME).is_some() {
         text.push('…');
     }
     text

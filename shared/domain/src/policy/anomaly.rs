@@ -48,7 +48,7 @@ impl AutomaticFreeze {
     /// Returns the automatic freeze among an agent's rules. An agent has at most one such rule.
     pub fn find_in_rules(rules: &[Rule]) -> Option<Self> {
         rules.iter().find_map(|rule| match &rule.kind {
-            RuleKind::AnomalyBrake(brake) => Some(*brake),
+            RuleKind::AnomalyBrake(automatic_freeze) => Some(*automatic_freeze),
             _ => None,
         })
     }
@@ -56,8 +56,8 @@ impl AutomaticFreeze {
     /// Returns whether this sum within an hour is unusual. Without earlier payments, only the minimum sum decides.
     pub fn trips_at(self, sum: Amount, usual_price: Amount) -> bool {
         // The product of a `u32` and a `u64` always fits into a `u128`.
-        let most = u128::from(self.times).saturating_mul(u128::from(usual_price.units()));
-        sum >= self.at_least && u128::from(sum.units()) > most
+        let max = u128::from(self.times).saturating_mul(u128::from(usual_price.units()));
+        sum >= self.at_least && u128::from(sum.units()) > max
     }
 
     /// Returns the sum of the payments within about 60 minutes: the current hour's sum, plus a share of the previous
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn an_automatic_freeze_requires_exceeding_both_limits() {
-        let brake = AutomaticFreeze {
+        let automatic_freeze = AutomaticFreeze {
             times: 10,
             at_least: units(50),
         };
@@ -142,14 +142,18 @@ mod tests {
             (Amount::MAX.units(), Amount::MAX.units(), false),
         ];
         for (sum, busiest, expected) in rows {
-            assert_eq!(brake.trips_at(units(sum), units(busiest)), expected, "{sum} {busiest}");
+            assert_eq!(
+                automatic_freeze.trips_at(units(sum), units(busiest)),
+                expected,
+                "{sum} {busiest}"
+            );
         }
     }
 
     /// In each row, every hour has ten times the sum of the previous hour. At most one such hour stays below the limit.
     #[test]
     fn spending_that_grows_tenfold_hourly_is_frozen_in_the_second_hour() {
-        let brake = AutomaticFreeze {
+        let automatic_freeze = AutomaticFreeze {
             times: 10,
             at_least: units(50_000),
         };
@@ -160,7 +164,7 @@ mod tests {
             let frozen = steps.iter().enumerate().find_map(|(step, sum)| {
                 let hour = hour(20 * 24 + u32::try_from(step).unwrap());
                 sums.insert(hour, units(*sum));
-                brake.find_anomaly(hour, units(*sum), &sums).map(|_| step)
+                automatic_freeze.find_anomaly(hour, units(*sum), &sums).map(|_| step)
             });
             assert_eq!(frozen, Some(if usual == 50_000 { 2 } else { 1 }), "{usual}");
         }

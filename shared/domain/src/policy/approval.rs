@@ -74,11 +74,11 @@ impl Approval {
         let is_same_user = self
             .raise
             .as_ref()
-            .is_some_and(|raise| raise.asked_of == other.asked_of);
+            .is_some_and(|increase| increase.asked_of == other.asked_of);
         is_same_user
             && match &self.resolution {
                 Resolution::Pending => self.status(now).is_open(),
-                Resolution::Rejected(ruling) => now < ruling.at.after(RAISE_PAUSE),
+                Resolution::Rejected(resolution) => now < resolution.at.after(RAISE_PAUSE),
                 Resolution::Approved(_) | Resolution::Executed { .. } => false,
             }
     }
@@ -184,7 +184,10 @@ impl Approval {
     /// Returns the status at `now`. Only the user to whom a request for a limit increase was made can decide it. For a
     /// later owner of the agent, the request counts as expired.
     pub fn status(&self, now: Timestamp) -> ApprovalStatus {
-        let is_theirs = self.raise.as_ref().is_none_or(|raise| raise.asked_of == self.owner);
+        let is_theirs = self
+            .raise
+            .as_ref()
+            .is_none_or(|increase| increase.asked_of == self.owner);
         let in_time = now < self.expires_at && is_theirs;
         match &self.resolution {
             Resolution::Pending if in_time => ApprovalStatus::Pending,
@@ -199,9 +202,14 @@ impl Approval {
     /// rejection from the withdrawal of an approval. A withdrawal replaces the time of the approval.
     pub fn was_changed_at(&self, change: ApprovalChange, at: Timestamp) -> bool {
         match (change, &self.resolution) {
-            (ApprovalChange::Approved, Resolution::Approved(ruling) | Resolution::Executed { ruling, .. })
-            | (ApprovalChange::Rejected | ApprovalChange::Withdrawn, Resolution::Rejected(ruling)) => ruling.at == at,
-            (ApprovalChange::Approved, Resolution::Rejected(ruling)) => at <= ruling.at,
+            (
+                ApprovalChange::Approved,
+                Resolution::Approved(resolution) | Resolution::Executed { ruling: resolution, .. },
+            )
+            | (ApprovalChange::Rejected | ApprovalChange::Withdrawn, Resolution::Rejected(resolution)) => {
+                resolution.at == at
+            }
+            (ApprovalChange::Approved, Resolution::Rejected(resolution)) => at <= resolution.at,
             (ApprovalChange::Expired, Resolution::Pending | Resolution::Approved(_)) => self.expires_at == at,
             _ => false,
         }
@@ -211,9 +219,9 @@ impl Approval {
     pub const fn users_decision(&self) -> Option<&ApprovalResolution> {
         match &self.resolution {
             Resolution::Pending => None,
-            Resolution::Approved(ruling) | Resolution::Rejected(ruling) | Resolution::Executed { ruling, .. } => {
-                Some(ruling)
-            }
+            Resolution::Approved(resolution)
+            | Resolution::Rejected(resolution)
+            | Resolution::Executed { ruling: resolution, .. } => Some(resolution),
         }
     }
 
@@ -225,10 +233,12 @@ impl Approval {
             return None;
         }
         match &mut self.resolution {
-            Resolution::Approved(ruling) | Resolution::Rejected(ruling) | Resolution::Executed { ruling, .. }
-                if ruling.by != owner =>
+            Resolution::Approved(resolution)
+            | Resolution::Rejected(resolution)
+            | Resolution::Executed { ruling: resolution, .. }
+                if resolution.by != owner =>
             {
-                ruling.note = None;
+                resolution.note = None;
             }
             Resolution::Pending | Resolution::Approved(_) | Resolution::Rejected(_) | Resolution::Executed { .. } => {}
         }
@@ -237,7 +247,7 @@ impl Approval {
 
     /// Returns the time of the user's decision.
     pub fn resolved_at(&self) -> Option<Timestamp> {
-        self.users_decision().map(|ruling| ruling.at)
+        self.users_decision().map(|resolution| resolution.at)
     }
 
     /// Returns the settlement of the payment that used the approval.
@@ -292,7 +302,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_limit_increase_request_expires_when_the_owner_changes() {
-        let raise = |asked_of: &str| LimitIncreaseRequest {
+        let increase = |asked_of: &str| LimitIncreaseRequest {
             caps: IncreasedCaps::default(),
             until: Timestamp::EPOCH.after(Duration::DAY),
             reason: "more pages".to_owned(),
@@ -300,7 +310,7 @@ pub(crate) mod tests {
         };
         for (asked_of, status) in [("o", ApprovalStatus::Pending), ("other", ApprovalStatus::Expired)] {
             let approval = Approval {
-                raise: Some(raise(asked_of)),
+                raise: Some(increase(asked_of)),
                 ..approval()
             };
             assert_eq!(approval.status(Timestamp::EPOCH), status);
@@ -311,7 +321,7 @@ pub(crate) mod tests {
     fn only_pending_and_approved_approvals_expire() {
         let created = Timestamp::EPOCH;
         let expires = created.after(Duration::DAY);
-        let ruling = ApprovalResolution {
+        let approval_decision = ApprovalResolution {
             at: created,
             by: "o".to_owned(),
             note: None,
@@ -321,17 +331,20 @@ pub(crate) mod tests {
         let rows = [
             (Resolution::Pending, ApprovalStatus::Pending, ApprovalStatus::Expired),
             (
-                Resolution::Approved(ruling.clone()),
+                Resolution::Approved(approval_decision.clone()),
                 ApprovalStatus::Approved,
                 ApprovalStatus::Expired,
             ),
             (
-                Resolution::Rejected(ruling.clone()),
+                Resolution::Rejected(approval_decision.clone()),
                 ApprovalStatus::Rejected,
                 ApprovalStatus::Rejected,
             ),
             (
-                Resolution::Executed { ruling, settlement },
+                Resolution::Executed {
+                    ruling: approval_decision,
+                    settlement,
+                },
                 ApprovalStatus::Executed,
                 ApprovalStatus::Executed,
             ),

@@ -285,7 +285,7 @@ impl Differences {
     pub fn count_changed(&self) -> u64 {
         self.flips
             .values()
-            .fold(0, |sum, flips| sum.saturating_add(flips.count))
+            .fold(0, |sum, changed_decisions| sum.saturating_add(changed_decisions.count))
     }
 
     fn add(&mut self, other: &Self) {
@@ -293,8 +293,8 @@ impl Differences {
             let sum = self.counts.entry(*results).or_default();
             *sum = sum.saturating_add(*count);
         }
-        for (kind, flips) in &other.flips {
-            self.add_changed_decisions(kind.clone(), flips.clone());
+        for (kind, changed_decisions) in &other.flips {
+            self.add_changed_decisions(kind.clone(), changed_decisions.clone());
         }
         self.other_reasons = self.other_reasons.saturating_add(other.other_reasons);
         self.saved = self.saved.saturating_add(other.saved);
@@ -344,7 +344,7 @@ impl Differences {
             tested: after.result,
             reason: reason.clone(),
         };
-        let flips = ChangedDecisions {
+        let changed_decisions = ChangedDecisions {
             count: 1,
             amount: units,
             example: ChangedDecisionExample {
@@ -355,7 +355,7 @@ impl Differences {
                 amount: decision.decision.amount,
             },
         };
-        self.add_changed_decisions(kind, flips);
+        self.add_changed_decisions(kind, changed_decisions);
     }
 }
 
@@ -460,7 +460,7 @@ impl Backtest {
     pub fn compared_limits(&self) -> impl Iterator<Item = &ProposedLimits> {
         iter::once(&self.proposed)
             .chain(&self.current)
-            .map(|one| &one.candidate)
+            .map(|item| &item.candidate)
     }
 
     /// Registers a service's slug. Rules contain slugs, and payments before the range contain only the service's id.
@@ -493,7 +493,7 @@ impl Backtest {
 
     fn remembered_payments(&mut self) -> impl Iterator<Item = &mut RememberedPayments> {
         let simulations = iter::once(&mut self.proposed).chain(&mut self.current);
-        let tracks = simulations.flat_map(|one| [&mut one.declined.remembered, &mut one.approved.remembered]);
+        let tracks = simulations.flat_map(|item| [&mut item.declined.remembered, &mut item.approved.remembered]);
         iter::once(&mut self.remembered).chain(tracks)
     }
 
@@ -518,8 +518,8 @@ impl Backtest {
     /// Tests a decision. Decisions must be tested in order of time.
     pub fn test_decision(&mut self, decision: &BacktestDecision<'_>) {
         let ReplayInputs { agent, service, .. } = decision.inputs;
-        let (mut facts, replayed) = RecordedInputs::replay_with_recorded_limits(decision.decision, &decision.inputs);
-        let payment = decision.past_payment(&facts);
+        let (mut inputs, replayed) = RecordedInputs::replay_with_recorded_limits(decision.decision, &decision.inputs);
+        let payment = decision.past_payment(&inputs);
         let allowed = (decision.decision.result == DecisionResult::Allow).then_some(payment);
         self.register_service(service.id, &service.slug);
         if !replayed.is_as_recorded(decision.decision) {
@@ -527,17 +527,17 @@ impl Backtest {
         }
         self.result.decisions = self.result.decisions.saturating_add(1);
         if allowed.is_some() && decision.approval.is_some() {
-            facts.set_approved();
+            inputs.set_approved();
         }
         if self.remembers {
             for remembered in self.remembered_payments() {
                 remembered.advance_to(payment.at);
             }
-            self.infer_earlier_payments(&facts, &payment);
+            self.infer_earlier_payments(&inputs, &payment);
         }
         let recorded = SimulatedRecord {
             of: decision,
-            facts: &facts,
+            facts: &inputs,
             payment,
             tightest: [CheckName::Budget, CheckName::Count, CheckName::Interval]
                 .map(|name| (name, recorded_tightest_rule(decision.decision, agent, service, name))),
@@ -601,14 +601,14 @@ impl Simulation {
             _ => self.candidate.apply_to_agent(inputs.agent),
         };
         let policy = self.candidate.policies.get(&inputs.service.id);
-        let given = ProposedDecision {
+        let input = ProposedDecision {
             recorded: decision,
             agent: &agent,
             enabled: policy.or(inputs.enabled),
         };
         let outcomes = [
-            self.declined.evaluate_candidate(&given, recorded_payments),
-            self.approved.evaluate_candidate(&given, recorded_payments),
+            self.declined.evaluate_candidate(&input, recorded_payments),
+            self.approved.evaluate_candidate(&input, recorded_payments),
         ];
         self.agent = Some(agent);
         outcomes
@@ -638,13 +638,13 @@ impl SimulatedRecord<'_> {
     fn recorded_usage(&self, rule: &CountingRule<'_>, recorded_payments: &mut Payments) -> Amount {
         let (at, inputs) = (self.of.decision.at, &self.of.inputs);
         let name = check_of_rule(&rule.rule.kind);
-        let is_same = |one: &CountingRule<'_>| {
-            one.rule.id == rule.rule.id
-                && one.period == rule.period
-                && one.rule.kind.service_slugs() == rule.rule.kind.service_slugs()
+        let is_same = |item: &CountingRule<'_>| {
+            item.rule.id == rule.rule.id
+                && item.period == rule.period
+                && item.rule.kind.service_slugs() == rule.rule.kind.service_slugs()
         };
         let recorded = || rules_of_check(inputs.agent, inputs.service, name);
-        let own = recorded().enumerate().find(|(_, one)| is_same(one));
+        let own = recorded().enumerate().find(|(_, item)| is_same(item));
         let tightest = self.tightest.iter().find(|(of, _)| *of == name);
         let (Some((place, own)), Some(tightest)) = (own, tightest.and_then(|(_, tightest)| *tightest)) else {
             return self.window_sum(rule, recorded_payments, at);
@@ -659,7 +659,7 @@ impl SimulatedRecord<'_> {
         // This rule had at least as much remaining as the recorded rule. If this rule is earlier in the list, it had
         // more remaining; otherwise it would be the recorded rule.
         let is_later = recorded()
-            .position(|one| one.rule.id == tightest.rule)
+            .position(|item| item.rule.id == tightest.rule)
             .is_some_and(|tightest| tightest < place);
         let left = tightest.limit.saturating_minus(tightest.used);
         let left = if is_later { left } else { left.plus(ONE).unwrap_or(left) };

@@ -56,8 +56,8 @@ impl TestedLimits {
         let rows = decisions.saturating_mul(900) / 8_192;
         let mut rules = self.rules.iter().flatten();
         let calls = if rules.any(|kind| matches!(kind, RuleKind::DuplicateGuard { .. })) {
-            let most = u64::try_from(BacktestRun::MAX_CALLS).unwrap_or(u64::MAX);
-            decisions.min(agents.saturating_mul(most))
+            let max = u64::try_from(BacktestRun::MAX_CALLS).unwrap_or(u64::MAX);
+            decisions.min(agents.saturating_mul(max))
         } else {
             0
         };
@@ -67,12 +67,12 @@ impl TestedLimits {
     /// Returns the proposed limits of an agent with these current policies.
     pub fn proposed_limits(&self, agent: &Agent, current_policies: &[EnabledService]) -> ProposedLimits {
         let policies = self.policies.iter().filter_map(|(service, change)| {
-            let present = current_policies.iter().find(|policy| policy.service == *service);
-            let enabled = change.enabled.or(present.map(|present| present.enabled))?;
-            let policy = present.map_or_else(SpendPolicy::column_defaults, |present| present.policy.clone());
+            let current = current_policies.iter().find(|policy| policy.service == *service);
+            let enabled = change.enabled.or(current.map(|current| current.enabled))?;
+            let policy = current.map_or_else(SpendPolicy::column_defaults, |current| current.policy.clone());
             let record = EnabledService {
                 service: *service,
-                version: present.map_or(0, |present| present.version),
+                version: current.map_or(0, |current| current.version),
                 enabled,
                 policy: policy.apply(&change.policy),
             };
@@ -132,10 +132,10 @@ fn assign_rule_ids<E>(
         rules.push(match equal.or_else(alike) {
             Some(place) => {
                 let rule = own.remove(place);
-                let edits = u64::from(rule.kind != *kind);
+                let updates = u64::from(rule.kind != *kind);
                 Rule {
                     id: rule.id,
-                    version: rule.version.saturating_add(edits),
+                    version: rule.version.saturating_add(updates),
                     kind: kind.clone(),
                 }
             }

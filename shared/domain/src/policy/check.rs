@@ -333,7 +333,9 @@ impl Reason {
             Self::PerCallLimit { .. } => "max_per_call_units",
             Self::PolicyBlocked(block) => block.triggered_rule(),
             Self::DailyLimit { .. } => "max_per_day_units",
-            Self::ApprovalRequired { asking, .. } => match asking.first() {
+            Self::ApprovalRequired {
+                asking: asking_limits, ..
+            } => match asking_limits.first() {
                 Some(limit) => limit.kind.name(),
                 None => AskingKind::Threshold.name(),
             },
@@ -569,8 +571,8 @@ impl FirstFailure {
         inputs: &EvaluationInputs<'_>,
         asking_limits: impl Iterator<Item = AskingLimit>,
     ) -> Check {
-        let mut asking = asking_limits.filter(|limit| limit.kind.check() == name).peekable();
-        let outcome = if asking.peek().is_some() && asking.all(|limit| inputs.is_waived(&limit)) {
+        let mut limits = asking_limits.filter(|limit| limit.kind.check() == name).peekable();
+        let outcome = if limits.peek().is_some() && limits.all(|limit| inputs.is_waived(&limit)) {
             CheckOutcome::Waived
         } else {
             self.asks = true;
@@ -587,13 +589,13 @@ impl FirstFailure {
         asking_limits: impl Iterator<Item = AskingLimit>,
     ) {
         if self.first.is_none() && self.asks {
-            let mut asking: Vec<AskingLimit> = asking_limits.collect();
-            asking.sort_by_key(|limit| limit.kind);
+            let mut limits: Vec<AskingLimit> = asking_limits.collect();
+            limits.sort_by_key(|limit| limit.kind);
             let reason = Reason::ApprovalRequired {
                 approval: None,
                 amount: inputs.intent.offer.amount(),
                 threshold: policy.map_or(Amount::MAX, |policy| policy.require_approval_above),
-                asking,
+                asking: limits,
             };
             self.first = Some(reason.into());
         }

@@ -209,9 +209,9 @@ impl Boundaries {
             found.amounts.insert(policy.max_per_call);
             found.amounts.insert(policy.require_approval_above);
             found.sums.insert(policy.max_per_day);
-            if let Some(raise) = &policy.raise {
-                found.amounts.extend(raise.caps.max_per_call);
-                found.sums.extend(raise.caps.max_per_day);
+            if let Some(increase) = &policy.raise {
+                found.amounts.extend(increase.caps.max_per_call);
+                found.sums.extend(increase.caps.max_per_day);
             }
         }
         let rules = before.agent.rules.iter().chain(&now.agent.rules);
@@ -462,12 +462,12 @@ impl Request<'_> {
         let windows = limits.agent.counting_rules();
         let windows = windows.map(|rule| (rule.rule.id, used(rule.counted, rule.period)));
         let windows: Vec<(RuleId, Amount)> = windows.collect();
-        let facts = RecordedInputs::for_possible_call(&decision, service, operation);
+        let inputs = RecordedInputs::for_possible_call(&decision, service, operation);
         let recent = ReplayedRecentPayments {
-            payments: self.recent(&facts, at),
+            payments: self.recent(&inputs, at),
             has_recorded_prices: false,
         };
-        Verdict::from_evaluation(facts.evaluate_under(&Limits {
+        Verdict::from_evaluation(inputs.evaluate_under(&Limits {
             agent: limits.agent,
             enabled: limits.find_policy(service.id),
             day: used(WindowMeasure::Amounts, WindowPeriod::DAY),

@@ -235,8 +235,8 @@ impl LoggedDecision {
     pub const fn log_position(&self) -> Uuid {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.id.uuid(),
-            Self::Refused(refusal) => refusal.transaction.uuid(),
-            Self::ConfirmationReverted(taken_back) => taken_back.transaction.uuid(),
+            Self::Refused(rejection) => rejection.transaction.uuid(),
+            Self::ConfirmationReverted(reversion) => reversion.transaction.uuid(),
         }
     }
 
@@ -244,8 +244,8 @@ impl LoggedDecision {
     pub const fn transaction_id(&self) -> TransactionId {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.transaction,
-            Self::Refused(refusal) => refusal.transaction,
-            Self::ConfirmationReverted(taken_back) => taken_back.transaction,
+            Self::Refused(rejection) => rejection.transaction,
+            Self::ConfirmationReverted(reversion) => reversion.transaction,
         }
     }
 
@@ -253,8 +253,8 @@ impl LoggedDecision {
     pub const fn agent_id(&self) -> AgentId {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.agent,
-            Self::Refused(refusal) => refusal.agent,
-            Self::ConfirmationReverted(taken_back) => taken_back.agent,
+            Self::Refused(rejection) => rejection.agent,
+            Self::ConfirmationReverted(reversion) => reversion.agent,
         }
     }
 
@@ -263,7 +263,7 @@ impl LoggedDecision {
     pub const fn transfer_count(&self) -> u32 {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.transfers,
-            Self::Refused(refusal) => refusal.transfers,
+            Self::Refused(rejection) => rejection.transfers,
             Self::ConfirmationReverted(reverted) => reverted.transfers,
         }
     }
@@ -272,7 +272,7 @@ impl LoggedDecision {
     pub const fn decided_at(&self) -> Timestamp {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.authorized_at,
-            Self::Refused(refusal) => refusal.at,
+            Self::Refused(rejection) => rejection.at,
             Self::ConfirmationReverted(reverted) => reverted.at,
         }
     }
@@ -283,8 +283,8 @@ impl LoggedDecision {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => {
                 settlement.terms.purchase().map(|purchase| purchase.service)
             }
-            Self::Refused(refusal) => Some(refusal.service),
-            Self::ConfirmationReverted(taken_back) => taken_back.service,
+            Self::Refused(rejection) => Some(rejection.service),
+            Self::ConfirmationReverted(reversion) => reversion.service,
         }
     }
 
@@ -293,7 +293,7 @@ impl LoggedDecision {
         match self {
             Self::Allowed(_) => DecisionResult::Allow,
             Self::PaidOut(_) => DecisionResult::Payout,
-            Self::Refused(refusal) => refusal.result,
+            Self::Refused(rejection) => rejection.result,
             Self::ConfirmationReverted(_) => DecisionResult::RevertConfirmation,
         }
     }

@@ -123,15 +123,15 @@ pub struct OperatorFreeze {
 impl OperatorFreeze {
     /// Returns the fields of a freeze for the audit log.
     pub fn audit_members(&self) -> AuditFields {
-        let members = [
+        let fields = [
             ("reason", Some(self.reason.as_str())),
             ("operator", Some(self.by.as_str())),
             ("end_asked_by", self.end_asked_by.as_ref().map(OperatorName::as_str)),
         ];
-        let members = members
+        let fields = fields
             .into_iter()
             .filter_map(|(name, value)| Some((name.to_owned(), value?.into())));
-        members.collect()
+        fields.collect()
     }
 }
 

@@ -134,10 +134,10 @@ impl RequestedScope {
     /// Validates the scope. The error contains all validation errors, each with a JSON Pointer. Services must be in the
     /// catalog, so that typing errors are found.
     pub fn validate(self, catalog: &Catalog, now: Timestamp) -> Result<KeyScope, Vec<ValidationError>> {
-        let mut problems = Vec::new();
+        let mut errors = Vec::new();
         if let Some(permissions) = &self.permissions {
-            let most = Permission::ALL.len();
-            problems.extend(list_errors("/permissions", permissions, at_least_one, most, |_| None));
+            let max = Permission::ALL.len();
+            errors.extend(list_errors("/permissions", permissions, at_least_one, max, |_| None));
         }
         let services = self.services.map(|references| {
             let found = references.into_iter().map(|reference| {
@@ -148,18 +148,18 @@ impl RequestedScope {
             // The message does not repeat the reference. If a user pasted a key here by mistake, the key looks like a
             // slug and would be displayed.
             let unknown = |service: &Result<_, _>| service.is_err().then(|| "is no service of the catalog".to_owned());
-            let most = KeyScope::MAX_SERVICES;
-            problems.extend(list_errors("/services", &found, at_least_one, most, unknown));
+            let max = KeyScope::MAX_SERVICES;
+            errors.extend(list_errors("/services", &found, at_least_one, max, unknown));
             found.into_iter().filter_map(Result::ok).collect()
         });
         if let Some(networks) = &self.networks {
-            let most = KeyScope::MAX_NETWORKS;
-            problems.extend(list_errors("/networks", networks, at_least_one, most, |_| None));
+            let max = KeyScope::MAX_NETWORKS;
+            errors.extend(list_errors("/networks", networks, at_least_one, max, |_| None));
         }
         if self.expires_at.is_some_and(|at| at <= now) {
-            problems.push(ValidationError::at_path("/expires_at", "must be in the future"));
+            errors.push(ValidationError::at_path("/expires_at", "must be in the future"));
         }
-        if problems.is_empty() {
+        if errors.is_empty() {
             Ok(KeyScope {
                 permissions: self.permissions,
                 services,
@@ -167,7 +167,7 @@ impl RequestedScope {
                 expires_at: self.expires_at,
             })
         } else {
-            Err(problems)
+            Err(errors)
         }
     }
 }
@@ -204,9 +204,12 @@ impl SourceNetwork {
     }
 
     fn parse_cidr(text: &str) -> Option<IpNet> {
-        let (address, length) = text.split_once('/')?;
+        let (address, duration) = text.split_once('/')?;
         // The standard library accepts only one notation of an IPv4 address, but accepts `+24` and `024` as numbers.
-        let prefix: u8 = length.parse().ok().filter(|prefix: &u8| prefix.to_string() == length)?;
+        let prefix: u8 = duration
+            .parse()
+            .ok()
+            .filter(|prefix: &u8| prefix.to_string() == duration)?;
         IpNet::new(address.parse().ok()?, prefix).ok()
     }
 

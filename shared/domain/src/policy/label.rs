@@ -71,11 +71,11 @@ impl Labels {
     /// Parses a JSON object whose fields are the labels. `path` is the JSON Pointer of the object. The error contains
     /// all validation errors.
     pub fn parse(value: &Value, path: &str) -> Result<Self, Vec<ValidationError>> {
-        let mut fields = Fields::new(value, path).map_err(|problem| vec![problem])?;
+        let mut fields = Fields::new(value, path).map_err(|error| vec![error])?;
         let mut pairs = Vec::new();
-        for (name, member) in value.as_object().into_iter().flatten() {
+        for (name, field) in value.as_object().into_iter().flatten() {
             let key = LabelKey::parse(name);
-            let value = member.as_str().and_then(LabelValue::parse);
+            let value = field.as_str().and_then(LabelValue::parse);
             if key.is_none() {
                 fields.add_error(name, format!("its key {}", LabelKey::FORM));
             }
@@ -131,11 +131,11 @@ impl Labels {
 
     /// Returns the labels as a JSON object that [`Labels::parse`] accepts.
     pub fn to_json(&self) -> Value {
-        let members = self
+        let fields = self
             .0
             .iter()
             .map(|(key, value)| (key.0.clone(), value.0.clone().into()));
-        Value::Object(members.collect())
+        Value::Object(fields.collect())
     }
 
     fn size_in_bytes(&self) -> usize {

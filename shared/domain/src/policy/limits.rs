@@ -38,8 +38,8 @@ pub(super) fn check_schedules(failure: &mut FirstFailure, inputs: &EvaluationInp
 
 /// Returns the limits that require an approval for the payment: the policy's threshold, then the agent's rules.
 pub(super) fn asking<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterator<Item = AskingLimit> + use<'a> {
-    let (facts, amount) = (*inputs, inputs.intent.offer.amount());
-    let policy = facts
+    let (evaluation_inputs, amount) = (*inputs, inputs.intent.offer.amount());
+    let policy = evaluation_inputs
         .enabled
         .filter(|enabled| enabled.enabled)
         .map(|enabled| &enabled.policy);
@@ -49,8 +49,8 @@ pub(super) fn asking<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterator<Item = 
         above,
         kind: AskingKind::Threshold,
     });
-    let rules = applicable_rules(&facts).filter_map(move |rule| {
-        let (kind, above) = exceeded_amount(rule, &facts)?;
+    let rules = applicable_rules(&evaluation_inputs).filter_map(move |rule| {
+        let (kind, above) = exceeded_amount(rule, &evaluation_inputs)?;
         Some(AskingLimit {
             rule: Some(rule.id),
             above,
@@ -103,8 +103,8 @@ fn exceeded_amount(rule: &Rule, inputs: &EvaluationInputs<'_>) -> Option<(Asking
             action: LimitAction::Ask,
             ..
         } => {
-            let most = max_usual_price(usual_price(inputs, inputs.operation?, *over)?, *percent);
-            (amount > most).then_some((AskingKind::PriceAboveUsual, most))
+            let max = max_usual_price(usual_price(inputs, inputs.operation?, *over)?, *percent);
+            (amount > max).then_some((AskingKind::PriceAboveUsual, max))
         }
         RuleKind::NewPayee { .. } => (!is_known_payee(inputs)).then_some((AskingKind::NewPayee, Amount::ZERO)),
         _ => None,
@@ -306,23 +306,23 @@ pub(super) fn check_price(failure: &mut FirstFailure, inputs: &EvaluationInputs<
     };
     let amount = inputs.intent.offer.amount();
     let judged = limits.filter_map(|(rule, percent, over, action)| {
-        let most = max_usual_price(usual_price(inputs, operation, over)?, percent);
-        Some((rule, most, action))
+        let max = max_usual_price(usual_price(inputs, operation, over)?, percent);
+        Some((rule, max, action))
     });
     // Rules that block come before rules that require approval.
-    let tightest = judged.min_by_key(|(_, most, action)| (amount <= *most, *action == LimitAction::Ask, *most));
-    let Some((rule, most, action)) = tightest else {
+    let tightest = judged.min_by_key(|(_, max, action)| (amount <= *max, *action == LimitAction::Ask, *max));
+    let Some((rule, max, action)) = tightest else {
         return Some(Check::passed(CheckName::Price));
     };
-    let check = if amount <= most {
+    let check = if amount <= max {
         Check::passed(CheckName::Price)
     } else {
         failure.record_limit_check(CheckName::Price, action, inputs, asking(inputs), || {
-            Block::PriceAboveUsual { rule, most }
+            Block::PriceAboveUsual { rule, most: max }
         })
     };
     Some(Check {
-        limit: Some(most),
+        limit: Some(max),
         ..check
     })
 }
@@ -339,9 +339,9 @@ fn usual_price(inputs: &EvaluationInputs<'_>, operation: &Operation, over: Usual
 /// Returns the maximum price that exceeds the usual price by at most `percent` percent, rounded down.
 pub(super) fn max_usual_price(usual_price: Amount, percent: u32) -> Amount {
     let hundredths = u128::from(percent).saturating_add(100);
-    let most = u128::from(usual_price.units()).saturating_mul(hundredths) / 100;
-    let most = u64::try_from(most).ok().and_then(Amount::from_units);
-    most.unwrap_or(Amount::MAX)
+    let max = u128::from(usual_price.units()).saturating_mul(hundredths) / 100;
+    let max = u64::try_from(max).ok().and_then(Amount::from_units);
+    max.unwrap_or(Amount::MAX)
 }
 
 /// Returns the lowest usual price with this maximum price; `None` if there is none. The inverse of [`max_usual_price`].

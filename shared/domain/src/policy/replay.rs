@@ -221,7 +221,7 @@ impl<'a> RecordedInputs<'a> {
         };
         let mut waived = decision.checks.iter();
         let intent = recorded_intent(decision);
-        let mut facts = Self {
+        let mut evaluation_inputs = Self {
             decision,
             service,
             recorded: &agent.rules,
@@ -239,14 +239,14 @@ impl<'a> RecordedInputs<'a> {
             windows: &recorded_window_usage(decision, agent, service),
             recent: None,
         };
-        let judged = facts.evaluate_under(&limits);
+        let result = evaluation_inputs.evaluate_under(&limits);
         // The vendor check failed, and only the delay for a new payee explains the failure.
-        if decision.has_failed(CheckName::Vendor) && !judged.has_failed(CheckName::Vendor) {
-            facts.payee_from = Some(Timestamp::MAX);
-            let judged = facts.evaluate_under(&limits);
-            return (facts, judged);
+        if decision.has_failed(CheckName::Vendor) && !result.has_failed(CheckName::Vendor) {
+            evaluation_inputs.payee_from = Some(Timestamp::MAX);
+            let result = evaluation_inputs.evaluate_under(&limits);
+            return (evaluation_inputs, result);
         }
-        (facts, judged)
+        (evaluation_inputs, result)
     }
 
     /// Creates the inputs of a call that an agent could make. Only the limits can prevent the payment.
@@ -354,7 +354,7 @@ impl<'a> RecordedInputs<'a> {
         });
         let budgets: Vec<(RuleId, Window)> = windows.collect();
         let decision = self.decision;
-        let facts = EvaluationInputs {
+        let inputs = EvaluationInputs {
             agent,
             intent: &self.intent,
             service: self.service,
@@ -373,12 +373,12 @@ impl<'a> RecordedInputs<'a> {
         };
         // The approval did not waive limits whose check failed.
         let is_approved = |limit: &AskingLimit| self.is_approved && !decision.has_failed(limit.kind.check());
-        let asking: Vec<AskingLimit> = limits::asking(&facts).filter(is_approved).collect();
+        let asking_limits: Vec<AskingLimit> = limits::asking(&inputs).filter(is_approved).collect();
         let approval = self.is_approved.then(|| GivenApproval {
             id: ApprovalId::derive(agent.id, &self.intent.fingerprint, 0),
-            asking: &asking,
+            asking: &asking_limits,
         });
-        match evaluate(&EvaluationInputs { approval, ..facts }) {
+        match evaluate(&EvaluationInputs { approval, ..inputs }) {
             Decision::Allow(grant) => EvaluationResult {
                 result: Some(DecisionResult::Allow),
                 reason: ALLOWED_REASON.to_owned(),
@@ -568,7 +568,7 @@ fn recorded_window_usage(decision: &RecordedDecision, agent: &Agent, service: &S
 /// Returns the rule about an operation's median price that has the recorded limit, and the median that results in this
 /// limit. If several rules have the limit, returns the rule in the reason, or else a rule that requires approval.
 fn recorded_median(decision: &RecordedDecision, rules: &[Rule], service: &Service) -> Option<(RuleId, u8, Amount)> {
-    let most = decision.find_check(CheckName::Price)?.limit?;
+    let max = decision.find_check(CheckName::Price)?.limit?;
     let operation = decision.operation.as_ref();
     let mut operations = service.operations.iter();
     let operation = operations.find(|listed| Some(&listed.slug) == operation)?;
@@ -578,9 +578,9 @@ fn recorded_median(decision: &RecordedDecision, rules: &[Rule], service: &Servic
         } if rule.kind.applies_to(&service.slug) => {
             let median = match over {
                 UsualPrice::Catalog => {
-                    (limits::max_usual_price(operation.expected_price(decision.at), percent) == most).then_some(None)?
+                    (limits::max_usual_price(operation.expected_price(decision.at), percent) == max).then_some(None)?
                 }
-                UsualPrice::Median(prices) => Some((prices, limits::usual_price_for_max(most, percent)?)),
+                UsualPrice::Median(prices) => Some((prices, limits::usual_price_for_max(max, percent)?)),
             };
             Some((rule.id, action, median))
         }

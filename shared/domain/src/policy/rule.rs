@@ -429,8 +429,8 @@ impl RuleKind {
         if (min_duration..=BUDGET_WINDOW_MAX).contains(&duration) {
             return Ok(());
         }
-        let (least, most) = (min_duration.secs(), BUDGET_WINDOW_MAX.secs());
-        Err(format!("must be a whole number of seconds from {least} to {most}"))
+        let (least, max) = (min_duration.secs(), BUDGET_WINDOW_MAX.secs());
+        Err(format!("must be a whole number of seconds from {least} to {max}"))
     }
 
     /// Returns the validation errors of the rule, each with a JSON Pointer. Services must be in the catalog, so that
@@ -451,21 +451,21 @@ impl RuleKind {
             Self::VendorAllowlist { vendors } => {
                 let services: Vec<_> = vendors.iter().filter_map(Vendor::service_slug).collect();
                 let wallets: Vec<_> = vendors.iter().filter_map(Vendor::wallet_address).collect();
-                let mut problems = list_errors("/services", &services, any_number, Self::MAX_NAMED, |slug| {
+                let mut errors = list_errors("/services", &services, any_number, Self::MAX_NAMED, |slug| {
                     unknown(slug)
                 });
-                problems.extend(list_errors("/wallets", &wallets, any_number, Self::MAX_NAMED, |_| None));
+                errors.extend(list_errors("/wallets", &wallets, any_number, Self::MAX_NAMED, |_| None));
                 if vendors.is_empty() {
-                    problems.push(ValidationError::at_path("", "must name a service or a wallet at least"));
+                    errors.push(ValidationError::at_path("", "must name a service or a wallet at least"));
                 }
-                problems
+                errors
             }
             Self::ApprovalRequired {
                 services, categories, ..
             } => {
-                let mut problems = Vec::new();
+                let mut errors = Vec::new();
                 if let Some(services) = services {
-                    problems.extend(list_errors(
+                    errors.extend(list_errors(
                         "/services",
                         services,
                         at_least_one,
@@ -474,7 +474,7 @@ impl RuleKind {
                     ));
                 }
                 if let Some(categories) = categories {
-                    problems.extend(list_errors(
+                    errors.extend(list_errors(
                         "/categories",
                         categories,
                         at_least_one,
@@ -482,7 +482,7 @@ impl RuleKind {
                         |_| None,
                     ));
                 }
-                problems
+                errors
             }
             Self::BudgetLimit { .. }
             | Self::CountLimit { .. }
@@ -492,9 +492,9 @@ impl RuleKind {
             | Self::PriceAboveUsual { .. }
             | Self::Schedule { .. }
             | Self::AnomalyBrake(_) => {
-                let mut problems = self.number_errors();
+                let mut errors = self.number_errors();
                 if let Some(services) = self.service_slugs() {
-                    problems.extend(list_errors(
+                    errors.extend(list_errors(
                         "/services",
                         services,
                         at_least_one,
@@ -502,35 +502,35 @@ impl RuleKind {
                         unknown,
                     ));
                 }
-                problems
+                errors
             }
         }
     }
 
     /// Returns the validation errors of numbers and durations.
     fn number_errors(&self) -> Vec<ValidationError> {
-        let range = |path, number: u64, least: u64, most: u64| {
-            let wrong = !(least..=most).contains(&number);
-            wrong.then(|| ValidationError::at_path(path, format!("must be a whole number from {least} to {most}")))
+        let range = |path, number: u64, least: u64, max: u64| {
+            let wrong = !(least..=max).contains(&number);
+            wrong.then(|| ValidationError::at_path(path, format!("must be a whole number from {least} to {max}")))
         };
-        let length = |path, length, least| {
-            let wrong = Self::check_duration(length, least).err();
+        let duration = |path, duration, least| {
+            let wrong = Self::check_duration(duration, least).err();
             wrong.map(|message| ValidationError::at_path(path, message))
         };
-        let rolling = |window: &RuleWindow, least| length("/window_seconds", window.period.duration()?, least);
-        let problems = match self {
+        let rolling = |window: &RuleWindow, least| duration("/window_seconds", window.period.duration()?, least);
+        let errors = match self {
             Self::BudgetLimit { window, .. } => [rolling(window, BUDGET_WINDOW_MIN), None],
             Self::CountLimit { count, window } => [
                 range("/count", (*count).into(), 1, COUNT_MAX.into()),
                 rolling(window, COUNT_WINDOW_MIN),
             ],
-            Self::MinimumInterval { interval, .. } => [length("/interval_seconds", *interval, INTERVAL_MIN), None],
-            Self::DuplicateGuard { within, .. } => [length("/within_seconds", *within, INTERVAL_MIN), None],
+            Self::MinimumInterval { interval, .. } => [duration("/interval_seconds", *interval, INTERVAL_MIN), None],
+            Self::DuplicateGuard { within, .. } => [duration("/within_seconds", *within, INTERVAL_MIN), None],
             Self::PriceAboveUsual { percent, over, .. } => {
-                let most = u64::try_from(MAX_RECENT_PRICES).unwrap_or(u64::MAX);
+                let max = u64::try_from(MAX_RECENT_PRICES).unwrap_or(u64::MAX);
                 let of = match over {
                     UsualPrice::Catalog => None,
-                    UsualPrice::Median(count) => range("/of", (*count).into(), MEDIAN_MIN.into(), most),
+                    UsualPrice::Median(count) => range("/of", (*count).into(), MEDIAN_MIN.into(), max),
                 };
                 [range("/percent", (*percent).into(), 0, PERCENT_MAX.into()), of]
             }
@@ -543,18 +543,18 @@ impl RuleKind {
                     |_| None,
                 );
             }
-            Self::AnomalyBrake(brake) => {
-                let none = brake.at_least.is_zero();
+            Self::AnomalyBrake(automatic_freeze) => {
+                let none = automatic_freeze.at_least.is_zero();
                 let none = none.then(|| ValidationError::at_path("/at_least_units", "must not be zero"));
-                let (least, most) = (BRAKE_TIMES_MIN.into(), BRAKE_TIMES_MAX.into());
-                [range("/times", brake.times.into(), least, most), none]
+                let (least, max) = (BRAKE_TIMES_MIN.into(), BRAKE_TIMES_MAX.into());
+                [range("/times", automatic_freeze.times.into(), least, max), none]
             }
             Self::CategoryBlock { .. }
             | Self::VendorAllowlist { .. }
             | Self::ApprovalRequired { .. }
             | Self::NewPayee { .. } => [None, None],
         };
-        problems.into_iter().flatten().collect()
+        errors.into_iter().flatten().collect()
     }
 }
 
@@ -574,12 +574,12 @@ pub(crate) fn list_errors<T: PartialEq>(
     max_len: usize,
     find_error: impl Fn(&T) -> Option<String>,
 ) -> Vec<ValidationError> {
-    let mut problems = Vec::new();
+    let mut errors = Vec::new();
     if !has_valid_length(items.len()) {
-        problems.push(ValidationError::at_path(path, "must have at least one entry"));
+        errors.push(ValidationError::at_path(path, "must have at least one entry"));
     }
     if items.len() > max_len {
-        problems.push(ValidationError::at_path(
+        errors.push(ValidationError::at_path(
             path,
             format!("must have at most {max_len} entries"),
         ));
@@ -591,9 +591,9 @@ pub(crate) fn list_errors<T: PartialEq>(
         } else {
             find_error(item)
         };
-        problems.extend(message.map(|message| ValidationError::at_path(format!("{path}/{index}"), message)));
+        errors.extend(message.map(|message| ValidationError::at_path(format!("{path}/{index}"), message)));
     }
-    problems
+    errors
 }
 
 /// Why an agent's rules were not changed.
@@ -746,24 +746,24 @@ pub(crate) mod tests {
     /// Returns the JSON Pointers of a rule's validation errors, for an empty catalog.
     fn problems(kind: &RuleKind) -> Vec<String> {
         let found = kind.validation_errors(&Catalog::new(Vec::new())).into_iter();
-        found.map(|problem| problem.path).collect()
+        found.map(|error| error.path).collect()
     }
 
     /// Tests each number at both ends of the range, and just outside the range.
     #[test]
     fn rule_numbers_out_of_range_are_reported_with_their_path() {
         let (secs, longest) = (Duration::from_secs_u32, 31 * 86_400);
-        let count = |count, length| RuleKind::CountLimit {
+        let count = |count, duration| RuleKind::CountLimit {
             count,
-            window: secs(length).into(),
+            window: secs(duration).into(),
         };
-        let interval = |length| RuleKind::MinimumInterval {
+        let interval = |duration| RuleKind::MinimumInterval {
             services: None,
-            interval: secs(length),
+            interval: secs(duration),
         };
-        let guard = |length| RuleKind::DuplicateGuard {
+        let guard = |duration| RuleKind::DuplicateGuard {
             services: None,
-            within: secs(length),
+            within: secs(duration),
             action: LimitAction::Ask,
         };
         let price = |percent, of| RuleKind::PriceAboveUsual {
@@ -772,15 +772,15 @@ pub(crate) mod tests {
             over: UsualPrice::Median(of),
             action: LimitAction::Ask,
         };
-        let brake = |times, units| {
+        let automatic_freeze = |times, units| {
             RuleKind::AnomalyBrake(AutomaticFreeze {
                 times,
                 at_least: Amount::from_units(units).unwrap(),
             })
         };
-        let limit = |length| RuleKind::BudgetLimit {
+        let limit = |duration| RuleKind::BudgetLimit {
             limit: Amount::ONE,
-            window: secs(length).into(),
+            window: secs(duration).into(),
         };
         let hours = |days: u32| RuleKind::Schedule {
             services: None,
@@ -800,8 +800,8 @@ pub(crate) mod tests {
             guard(longest),
             price(0, 3),
             price(10_000, 9),
-            brake(2, 1),
-            brake(100, 1),
+            automatic_freeze(2, 1),
+            automatic_freeze(100, 1),
             limit(3_600),
             limit(longest),
             hours(1),
@@ -823,9 +823,9 @@ pub(crate) mod tests {
             (price(10_001, 3), "/percent"),
             (price(0, 2), "/of"),
             (price(0, 10), "/of"),
-            (brake(1, 1), "/times"),
-            (brake(101, 1), "/times"),
-            (brake(2, 0), "/at_least_units"),
+            (automatic_freeze(1, 1), "/times"),
+            (automatic_freeze(101, 1), "/times"),
+            (automatic_freeze(2, 0), "/at_least_units"),
             (limit(3_599), "/window_seconds"),
             (limit(longest + 1), "/window_seconds"),
             (hours(0), "/periods"),
@@ -864,20 +864,26 @@ pub(crate) mod tests {
 
     #[test]
     fn an_agent_has_at_most_one_automatic_freeze_rule() {
-        let brake = |times| {
+        let automatic_freeze = |times| {
             RuleKind::AnomalyBrake(AutomaticFreeze {
                 times,
                 at_least: Amount::ONE,
             })
         };
-        let agent = agent().with_rule(id(1), brake(2)).unwrap();
+        let agent = agent().with_rule(id(1), automatic_freeze(2)).unwrap();
         // A repeated attempt adds no rule.
-        assert_eq!(agent.clone().with_rule(id(1), brake(2)), Ok(agent.clone()));
+        assert_eq!(agent.clone().with_rule(id(1), automatic_freeze(2)), Ok(agent.clone()));
         assert_eq!(
-            agent.clone().with_rule(id(2), brake(3)),
+            agent.clone().with_rule(id(2), automatic_freeze(3)),
             Err(RuleRejection::SecondBrake)
         );
-        assert!(agent.without_rule(id(1)).unwrap().with_rule(id(2), brake(3)).is_ok());
+        assert!(
+            agent
+                .without_rule(id(1))
+                .unwrap()
+                .with_rule(id(2), automatic_freeze(3))
+                .is_ok()
+        );
     }
 
     /// An update can't change the kind. An update without a change keeps the version.

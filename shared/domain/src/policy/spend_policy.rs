@@ -84,18 +84,24 @@ impl SpendPolicy {
     /// Returns the caps of an agent of this owner at `at`: the policy's caps, or an active limit increase's caps where
     /// they are higher.
     pub fn caps(&self, owner: &str, at: Timestamp) -> Caps {
-        let raise = self.raise.as_ref().filter(|raise| raise.applies_at(owner, at));
+        let increase = self.raise.as_ref().filter(|increase| increase.applies_at(owner, at));
         let raised = |cap: Amount, to: Option<Amount>| to.map_or(cap, |to| cap.max(to));
         Caps {
-            per_call: raised(self.max_per_call, raise.and_then(|raise| raise.caps.max_per_call)),
-            per_day: raised(self.max_per_day, raise.and_then(|raise| raise.caps.max_per_day)),
+            per_call: raised(
+                self.max_per_call,
+                increase.and_then(|increase| increase.caps.max_per_call),
+            ),
+            per_day: raised(
+                self.max_per_day,
+                increase.and_then(|increase| increase.caps.max_per_day),
+            ),
         }
     }
 
     /// Applies an update. A change of a cap ends a temporary limit increase, so that the user's new caps apply.
     #[must_use]
     pub fn apply(self, update: &PolicyUpdate) -> Self {
-        let keeps = |edit: Option<Amount>, cap: Amount| edit.is_none_or(|edit| edit == cap);
+        let keeps = |change: Option<Amount>, cap: Amount| change.is_none_or(|change| change == cap);
         let keeps_caps = keeps(update.max_per_call, self.max_per_call) && keeps(update.max_per_day, self.max_per_day);
         Self {
             raise: self.raise.filter(|_| keeps_caps),
@@ -197,14 +203,14 @@ impl PolicyUpdate {
     /// Returns the validation errors for the service. If the service left the catalog (`None`), every listed operation
     /// is an error.
     pub fn validation_errors(&self, service: Option<&Service>) -> Vec<ValidationError> {
-        let mut problems = Vec::new();
+        let mut errors = Vec::new();
         if let Some(OperationScope::Only(slugs)) = &self.enabled_operations {
             for (index, slug) in slugs.iter().enumerate() {
                 let path = format!("/enabled_operations/{index}");
                 if slugs.iter().take(index).any(|earlier| earlier == slug) {
-                    problems.push(ValidationError::at_path(path, "is named twice"));
+                    errors.push(ValidationError::at_path(path, "is named twice"));
                 } else if service.is_none_or(|service| service.find_operation(slug).is_none()) {
-                    problems.push(ValidationError::at_path(
+                    errors.push(ValidationError::at_path(
                         path,
                         format!("`{slug}` is not an operation of this service"),
                     ));
@@ -217,9 +223,9 @@ impl PolicyUpdate {
             .is_some_and(|domains| domains.len() > Self::MAX_DOMAINS)
         {
             let message = format!("must have at most {} entries", Self::MAX_DOMAINS);
-            problems.push(ValidationError::at_path("/allowed_domains", message));
+            errors.push(ValidationError::at_path("/allowed_domains", message));
         }
-        problems
+        errors
     }
 }
 

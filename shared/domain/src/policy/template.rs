@@ -299,7 +299,7 @@ impl TemplateTerms {
         let enabled = || policies.iter().filter(|record| record.enabled);
         // A list of operations belongs to one service, so it can't apply to every service.
         let shared = enabled().filter(|record| record.policy.enabled_operations.is_none());
-        let count = |edit: &PolicyUpdate| enabled().filter(|record| whole(&record.policy) == *edit).count();
+        let count = |update: &PolicyUpdate| enabled().filter(|record| whole(&record.policy) == *update).count();
         let shared = shared.map(|record| whole(&record.policy)).max_by_key(count);
         let of_one = policies.iter().filter_map(|record| {
             let policy = whole(&record.policy);
@@ -376,12 +376,12 @@ impl TemplateTerms {
             TemplateKey::Service(id) => catalog.find_by_id(*id),
             TemplateKey::Category(_) | TemplateKey::Every => None,
         };
-        let mut problems = change.policy.validation_errors(service);
+        let mut errors = change.policy.validation_errors(service);
         if change.enabled == Some(true) && !matches!(key, TemplateKey::Service(_)) {
             let message = "can be true only for one service: the other keys are for enabled services";
-            problems.push(ValidationError::at_path("/enabled", message));
+            errors.push(ValidationError::at_path("/enabled", message));
         }
-        problems
+        errors
     }
 
     /// Returns the fields for the audit log. The size of the limits is also measured in this form.
@@ -470,7 +470,7 @@ impl ServiceMerge {
             return None;
         }
         let (version, enabled, policy) = match &self.present {
-            Some(present) => (present.version, present.enabled, present.policy.clone()),
+            Some(current) => (current.version, current.enabled, current.policy.clone()),
             None => (0, true, SpendPolicy::column_defaults()),
         };
         Some(EnabledService {
@@ -538,10 +538,10 @@ pub fn merge_services(
             let is_template_s =
                 origin.as_ref() == Some(listed) || begun.iter().any(|base| value(base).as_ref() == Some(listed));
             let is_wanted = is_template_s || overrides == Overrides::Overwrite;
-            if let (Some(taken), Some(member)) = (taken.get_mut(index), MEMBERS.get(index)) {
+            if let (Some(taken), Some(field)) = (taken.get_mut(index), MEMBERS.get(index)) {
                 *taken = is_wanted;
                 differences.push(LimitDifference {
-                    member,
+                    member: field,
                     template: new,
                     agent: own.clone(),
                     is_override: !is_template_s,
@@ -567,9 +567,9 @@ pub fn merge_services(
     merges.extend(never_had.map(|(service, change)| {
         let change = listed_part(&change, catalog.find_by_id(service));
         let values = update_values(&change).into_iter().zip(MEMBERS);
-        let differences = values.filter_map(|(value, member)| {
+        let differences = values.filter_map(|(value, field)| {
             Some(LimitDifference {
-                member,
+                member: field,
                 template: value?,
                 agent: Value::Null,
                 is_override: false,
@@ -612,7 +612,7 @@ pub fn merge_rules(
             take_first_match(&mut base, |other| other == kind);
         }
     }
-    let (mut edits, mut differences) = (RuleUpdates::default(), Vec::new());
+    let (mut updates, mut differences) = (RuleUpdates::default(), Vec::new());
     let difference = |template: Option<&RuleKind>, agent: Option<&RuleKind>, is_override| LimitDifference {
         member: template.or(agent).map_or("", RuleKind::name),
         template: template.map_or(Value::Null, rule_kind_audit_value),
@@ -638,11 +638,11 @@ pub fn merge_rules(
         match (has, next) {
             (Some((id, own)), Some(next)) => {
                 differences.push(difference(Some(&next), Some(&own), false));
-                edits.changed.push((id, next));
+                updates.changed.push((id, next));
             }
             (Some((id, own)), None) => {
                 differences.push(difference(None, Some(&own), false));
-                edits.removed.push(id);
+                updates.removed.push(id);
             }
             // A user changed or removed the rule.
             (None, Some(next)) => missing.push(next),
@@ -654,8 +654,8 @@ pub fn merge_rules(
         differences.push(difference(Some(&next), theirs.as_ref().map(|(_, own)| own), true));
         if overrides == Overrides::Overwrite {
             match theirs {
-                Some((id, _)) => edits.changed.push((id, next)),
-                None => edits.added.push(next),
+                Some((id, _)) => updates.changed.push((id, next)),
+                None => updates.added.push(next),
             }
         }
     }
@@ -673,17 +673,17 @@ pub fn merge_rules(
         ));
         match (theirs, overrides) {
             (Some(_), Overrides::Keep) => {}
-            (Some((id, _)), Overrides::Overwrite) => edits.changed.push((id, next)),
-            (None, _) => edits.added.push(next),
+            (Some((id, _)), Overrides::Overwrite) => updates.changed.push((id, next)),
+            (None, _) => updates.added.push(next),
         }
     }
     for (id, theirs) in own {
         differences.push(difference(None, Some(&theirs), true));
         if overrides == Overrides::Overwrite {
-            edits.removed.push(id);
+            updates.removed.push(id);
         }
     }
-    Ok((edits.apply_to_agent(agent, ids)?, differences))
+    Ok((updates.apply_to_agent(agent, ids)?, differences))
 }
 
 /// The changes to an agent's rules.
@@ -714,7 +714,7 @@ impl RuleUpdates {
 
 /// Removes and returns the first item that matches.
 fn take_first_match<T>(items: &mut Vec<T>, is_match: impl Fn(&T) -> bool) -> Option<T> {
-    items.iter().position(is_match).map(|place| items.remove(place))
+    items.iter().position(is_match).map(|index| items.remove(index))
 }
 
 /// The index of `enabled` in [`MEMBERS`].
@@ -723,8 +723,8 @@ const ENABLED: usize = 0;
 /// Returns the changed fields of a policy update as JSON.
 pub fn change_value(change: &PolicyChange) -> Value {
     let values = update_values(change).into_iter().zip(MEMBERS);
-    let members = values.filter_map(|(value, name)| Some((name.to_owned(), value?)));
-    Value::Object(members.collect())
+    let fields = values.filter_map(|(value, name)| Some((name.to_owned(), value?)));
+    Value::Object(fields.collect())
 }
 
 /// Returns the values of a policy update, in the order of [`MEMBERS`]. Lists are sorted, because their order has no

@@ -37,9 +37,9 @@ impl SpendPolicy {
             (Some(before), Some(now)) => !now.iter().all(|slug| before.contains(slug)),
         };
         let covered = |now: &DomainPattern| before.allowed_domains.iter().any(|before| before.covers(now));
-        let raises = self.raise.as_ref().is_some_and(|raise| {
+        let raises = self.raise.as_ref().is_some_and(|increase| {
             let before = before.raise.as_ref();
-            !before.is_some_and(|before| raise.is_at_most(before))
+            !before.is_some_and(|before| increase.is_at_most(before))
         });
         raises
             || self.max_per_call > before.max_per_call
@@ -157,7 +157,7 @@ fn covers_all<T: PartialEq>(before: Option<&[T]>, now: Option<&[T]>) -> bool {
     match (before, now) {
         (_, None) => true,
         (None, Some(_)) => false,
-        (Some(before), Some(now)) => before.iter().all(|one| now.contains(one)),
+        (Some(before), Some(now)) => before.iter().all(|item| now.contains(item)),
     }
 }
 

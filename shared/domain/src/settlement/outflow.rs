@@ -53,14 +53,14 @@ impl Outflow {
             *byte = from;
         }
         let units = u64::try_from(self.units).map_or_else(|_| Value::from(self.units.to_string()), Value::from);
-        let members = [
+        let fields = [
             ("wallet", json!(self.wallet.to_string())),
             ("pay_to", json!(self.to.to_string())),
             ("amount_units", units),
             ("tx_hash", json!(self.tx_hash.to_string())),
             ("block_number", json!(self.block.number)),
         ];
-        let members = members.map(|(name, value)| (name.to_owned(), value));
+        let fields = fields.map(|(name, value)| (name.to_owned(), value));
         AuditRecord {
             id: AuditId::new_at(at, random),
             at,
@@ -69,7 +69,7 @@ impl Outflow {
             act: Act::new(AuditKind::OutflowFound)
                 .on_agent(agent)
                 .with_object(&format!("{}#{}", self.tx_hash, self.log_index)),
-            outcome: AuditOutcome::Done(AuditChanges::between(None, Some(members.into()))),
+            outcome: AuditOutcome::Done(AuditChanges::between(None, Some(fields.into()))),
         }
     }
 }

@@ -106,8 +106,8 @@ impl Amount {
 fn group_digits(digits: &str) -> String {
     let mut grouped = String::new();
     for (position, digit) in digits.chars().enumerate() {
-        let left = digits.len().saturating_sub(position);
-        if position > 0 && left.is_multiple_of(3) {
+        let remaining = digits.len().saturating_sub(position);
+        if position > 0 && remaining.is_multiple_of(3) {
             grouped.push(',');
         }
         grouped.push(digit);

@@ -70,7 +70,7 @@ pub fn parse_json_with_raw_field<'a>(
 /// Parses a provider's document. See [`parse_json_with_raw_field`].
 pub(crate) fn parse_provider_json(document: &RawValue) -> Result<Value, ValidationError> {
     match parse_json(document.get().as_bytes()) {
-        Err(problem) if !problem.message.starts_with(REPEATED_KEY) => to_representable_value(document, DEEPEST)
+        Err(message) if !message.message.starts_with(REPEATED_KEY) => to_representable_value(document, DEEPEST)
             .map_err(|error| ValidationError::at_path("", describe_json_error(&error))),
         read => read,
     }
@@ -88,10 +88,10 @@ fn to_representable_value(value: &RawValue, depth: usize) -> Result<Value, serde
     };
     match text.as_bytes().first() {
         Some(b'{') => {
-            let UnreadMembers(members) = serde_json::from_str(text)?;
+            let UnreadMembers(fields) = serde_json::from_str(text)?;
             let mut object = Map::new();
-            for (name, member) in members {
-                insert_unique_field(&mut object, name, to_representable_value(member, below()?)?)?;
+            for (name, field) in fields {
+                insert_unique_field(&mut object, name, to_representable_value(field, below()?)?)?;
             }
             Ok(Value::Object(object))
         }
@@ -143,8 +143,8 @@ impl<'de> Deserialize<'de> for UnreadMembers<'de> {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
                 let mut found = Vec::new();
-                while let Some((Lossy(name), member)) = fields.next_entry()? {
-                    found.push((name, member));
+                while let Some((Lossy(name), field)) = fields.next_entry()? {
+                    found.push((name, field));
                 }
                 Ok(UnreadMembers(found))
             }
@@ -171,7 +171,7 @@ impl<'de> Visitor<'de> for Around<'_> {
             let value = if key == self.member {
                 let raw: &RawValue = fields.next_value()?;
                 document = Some(raw);
-                parse_provider_json(raw).map_err(|problem| A::Error::custom(problem.message))?
+                parse_provider_json(raw).map_err(|error| A::Error::custom(error.message))?
             } else {
                 fields.next_value_seed(Strict)?
             };
@@ -188,11 +188,11 @@ fn insert_unique_field<E: serde::de::Error>(
     value: Value,
 ) -> Result<(), E> {
     match object.entry(key) {
-        Entry::Vacant(place) => {
-            place.insert(value);
+        Entry::Vacant(slot) => {
+            slot.insert(value);
             Ok(())
         }
-        Entry::Occupied(place) => Err(E::custom(format!("{REPEATED_KEY} `{}`", place.key()))),
+        Entry::Occupied(slot) => Err(E::custom(format!("{REPEATED_KEY} `{}`", slot.key()))),
     }
 }
 

@@ -47,18 +47,18 @@ impl SecretOf {
     pub fn encryption_context(&self) -> BTreeMap<&'static str, String> {
         match self {
             Self::Webhook {
-                person,
+                person: user,
                 webhook,
                 secret,
             } => BTreeMap::from([
                 ("use", "webhook".to_owned()),
-                ("person", person.to_string()),
+                ("person", user.to_string()),
                 ("webhook", webhook.to_string()),
                 ("secret", secret.to_string()),
             ]),
-            Self::NoticeUrl { person, url } => BTreeMap::from([
+            Self::NoticeUrl { person: user, url } => BTreeMap::from([
                 ("use", "notice".to_owned()),
-                ("person", person.to_string()),
+                ("person", user.to_string()),
                 ("url", url.to_string()),
             ]),
         }

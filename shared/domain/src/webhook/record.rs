@@ -83,9 +83,9 @@ impl WebhookSettings {
 
     /// Returns the validation errors.
     pub fn validation_errors(&self) -> Vec<ValidationError> {
-        let mut problems = Vec::new();
+        let mut errors = Vec::new();
         if self.kinds.as_ref().is_some_and(BTreeSet::is_empty) {
-            problems.push(ValidationError::at_path(
+            errors.push(ValidationError::at_path(
                 "/kinds",
                 "must have at least one kind; leave it out for all",
             ));
@@ -93,9 +93,9 @@ impl WebhookSettings {
         let agents = self.agents.as_ref().map_or(1, BTreeSet::len);
         if !(1..=Self::MAX_AGENTS).contains(&agents) {
             let message = format!("must have 1 to {} agents; leave it out for all", Self::MAX_AGENTS);
-            problems.push(ValidationError::at_path("/agents", message));
+            errors.push(ValidationError::at_path("/agents", message));
         }
-        problems
+        errors
     }
 }
 
@@ -207,13 +207,13 @@ impl Webhook {
         let kinds = terms.kinds.as_ref();
         let agents = terms.agents.as_ref();
         let secret = |term: &SecretValidity| {
-            let told = json!({
+            let result = json!({
                 "created_at": term.created_at.to_string(),
                 "ends_at": term.ends_at.map(|at| at.to_string()),
             });
-            (format!("secrets/{}", term.id), told)
+            (format!("secrets/{}", term.id), result)
         };
-        let members = [
+        let fields = [
             ("url", json!(terms.url.to_string())),
             ("enabled", json!(terms.enabled)),
             ("content_type", json!(terms.content_type.name())),
@@ -227,8 +227,8 @@ impl Webhook {
                 agents.map_or(Value::Null, |agents| agents.iter().map(ToString::to_string).collect()),
             ),
         ];
-        let members = members.into_iter().map(|(name, value)| (name.to_owned(), value));
-        members.chain(self.secrets.iter().map(secret)).collect()
+        let fields = fields.into_iter().map(|(name, value)| (name.to_owned(), value));
+        fields.chain(self.secrets.iter().map(secret)).collect()
     }
 }
 

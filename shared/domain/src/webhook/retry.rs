@@ -103,8 +103,8 @@ pub fn next_step_after_call(result: CallResult, attempt: u32, retry_after: Optio
     let Some(pause) = RETRY_PAUSES.get(failed_before) else {
         return AfterCall::GivenUp { gone: false };
     };
-    let asked = retry_after.map_or(*pause, |asked| asked.min(LONGEST_ASKED));
-    let secs = asked.max(*pause).secs();
+    let request = retry_after.map_or(*pause, |request| request.min(LONGEST_ASKED));
+    let secs = request.max(*pause).secs();
     let longer = secs.saturating_mul(u64::from(jitter)) / 2_560;
     let secs = u32::try_from(secs.saturating_add(longer)).unwrap_or(u32::MAX);
     AfterCall::Again(Duration::from_secs_u32(secs))

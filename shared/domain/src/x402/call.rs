@@ -70,7 +70,7 @@ impl Metadata {
             .iter()
             .filter(|(name, value)| *name != Self::TARGET && !value.is_null());
         let kept: Map<String, Value> = said.map(|(name, value)| (name.clone(), value.clone())).collect();
-        let mut problems: Vec<ValidationError> = kept
+        let mut errors: Vec<ValidationError> = kept
             .iter()
             .filter_map(|(name, value)| {
                 let pointer = name.replace('~', "~0").replace('/', "~1");
@@ -82,24 +82,20 @@ impl Metadata {
             .collect();
         if kept.len() > Self::MAX_MEMBERS {
             let message = format!("must have at most {} members besides `target_url`", Self::MAX_MEMBERS);
-            problems.push(ValidationError::at_path(path, message));
+            errors.push(ValidationError::at_path(path, message));
         }
         let metadata = Self(kept);
         if metadata.to_json().len() > Self::MAX_BYTES {
             let message = format!("must be at most {} bytes of JSON", Self::MAX_BYTES);
-            problems.push(ValidationError::at_path(path, message));
+            errors.push(ValidationError::at_path(path, message));
         }
-        if problems.is_empty() {
-            Ok(metadata)
-        } else {
-            Err(problems)
-        }
+        if errors.is_empty() { Ok(metadata) } else { Err(errors) }
     }
 
     /// Parses stored metadata; `None` if the text is not valid metadata.
     pub fn from_json(text: &str) -> Option<Self> {
-        let members: Map<String, Value> = serde_json::from_str(text).ok()?;
-        Self::parse(&members, "").ok()
+        let fields: Map<String, Value> = serde_json::from_str(text).ok()?;
+        Self::parse(&fields, "").ok()
     }
 
     /// Returns the metadata as compact JSON.

@@ -34,18 +34,18 @@ impl Fingerprint {
     /// RFC 8785 writes numbers as IEEE doubles, so different integers above 2^53 would become equal. Therefore a
     /// request with such a number is hashed as `serde_json` serializes it, which keeps the numbers distinct.
     pub fn for_request(body: &Value, excluded_fields: &[&str]) -> Self {
-        let asked = RequestBody {
+        let request = RequestBody {
             body,
             leave_out: excluded_fields,
         };
         // Serializing a value into a vector can't fail.
-        let plain = || serde_json::to_vec(&asked).unwrap_or_default();
-        let canonical = if asked.any_value(has_unsafe_integer) {
+        let plain = || serde_json::to_vec(&request).unwrap_or_default();
+        let canonical = if request.any_value(has_unsafe_integer) {
             None
-        } else if !asked.any_value(|value| !is_plainly_canonical(value)) && asked.has_ascii_names() {
+        } else if !request.any_value(|value| !is_plainly_canonical(value)) && request.has_ascii_names() {
             Some(plain())
         } else {
-            serde_json_canonicalizer::to_vec(&asked).ok()
+            serde_json_canonicalizer::to_vec(&request).ok()
         };
         match canonical {
             Some(canonical) => Self::domain_hash(b"rfc8785\0", &canonical),
@@ -101,8 +101,8 @@ struct RequestBody<'a> {
 impl<'a> RequestBody<'a> {
     /// Returns the fields that are part of the fingerprint; no fields if the body is not an object.
     fn fingerprinted_fields(&self) -> impl Iterator<Item = (&'a String, &'a Value)> {
-        let members = self.body.as_object().into_iter().flatten();
-        members.filter(|(name, value)| !value.is_null() && !self.leave_out.contains(&name.as_str()))
+        let fields = self.body.as_object().into_iter().flatten();
+        fields.filter(|(name, value)| !value.is_null() && !self.leave_out.contains(&name.as_str()))
     }
 
     /// Returns whether the predicate is true for any value in the fingerprint.
@@ -149,8 +149,8 @@ enum FieldValue<'a> {
 impl Serialize for FieldValue<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Self::WithoutNulls(Value::Object(members)) => {
-                serializer.collect_map(members.iter().filter(|(_, value)| !value.is_null()))
+            Self::WithoutNulls(Value::Object(fields)) => {
+                serializer.collect_map(fields.iter().filter(|(_, value)| !value.is_null()))
             }
             Self::Whole(value) | Self::WithoutNulls(value) => value.serialize(serializer),
         }
@@ -164,7 +164,7 @@ fn has_unsafe_integer(value: &Value) -> bool {
             number.as_u64().is_some_and(|n| n > SAFE) || number.as_i64().is_some_and(|n| n.unsigned_abs() > SAFE)
         }
         Value::Array(items) => items.iter().any(has_unsafe_integer),
-        Value::Object(members) => members.values().any(has_unsafe_integer),
+        Value::Object(fields) => fields.values().any(has_unsafe_integer),
         Value::Null | Value::Bool(_) | Value::String(_) => false,
     }
 }
@@ -175,7 +175,7 @@ fn is_plainly_canonical(value: &Value) -> bool {
     match value {
         Value::Number(number) => !number.is_f64(),
         Value::Array(items) => items.iter().all(is_plainly_canonical),
-        Value::Object(members) => members
+        Value::Object(fields) => fields
             .iter()
             .all(|(name, value)| name.is_ascii() && is_plainly_canonical(value)),
         Value::Null | Value::Bool(_) | Value::String(_) => true,

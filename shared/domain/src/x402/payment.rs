@@ -197,21 +197,17 @@ struct PayloadV2<'a> {
 /// any content, as the reference client does. Servers reject a changed extension, except for the payment id in the
 /// extension that accepts a payment id.
 fn payload_v2(offer: &Offer, requirement: &RawValue, nonce: B256, signed: &Value) -> String {
-    let UnreadMembers(members) = serde_json::from_str(requirement.get()).unwrap_or_default();
-    let member = |name: &str| {
-        let found = members.iter().find(|(member, _)| member == name);
+    let UnreadMembers(fields) = serde_json::from_str(requirement.get()).unwrap_or_default();
+    let field = |name: &str| {
+        let found = fields.iter().find(|(field, _)| field == name);
         found.map(|(_, value)| *value).filter(|value| value.get() != "null")
     };
-    let (accepted, resource, extensions) = match member("accepts") {
+    let (accepted, resource, extensions) = match field("accepts") {
         Some(entries) => {
             let entries: Vec<&RawValue> = serde_json::from_str(entries.get()).unwrap_or_default();
             let index = usize::try_from(offer.index()).ok();
             let entry = index.and_then(|index| entries.get(index).copied());
-            (
-                entry.unwrap_or(RawValue::NULL),
-                member("resource"),
-                member("extensions"),
-            )
+            (entry.unwrap_or(RawValue::NULL), field("resource"), field("extensions"))
         }
         // The document is a single payment requirements object, so it contains no other fields.
         None => (requirement, None, None),

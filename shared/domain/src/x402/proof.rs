@@ -131,12 +131,12 @@ fn find_hash_in_headers(object: &Map<String, Value>) -> Result<FoundHash, Valida
             Value::Bool(_) | Value::Number(_) => return Err(invalid_header_error(&path)),
         };
         named = match (named, here) {
-            (Ok(one), Ok(other)) if one != other => {
+            (Ok(item), Ok(other)) if item != other => {
                 return Err(ValidationError::at_path(ROOT, "names two different transactions"));
             }
             (Ok(hash), _) | (Err(_), Ok(hash)) => Ok(hash),
             (Err(NoTransaction::Undecodable), Err(_)) => Err(NoTransaction::Undecodable),
-            (Err(NoTransaction::Unnamed), Err(why)) => Err(why),
+            (Err(NoTransaction::Unnamed), Err(reason)) => Err(reason),
         };
     }
     Ok(named)
@@ -157,13 +157,13 @@ fn find_hash_in_text(text: &str, path: &str) -> Result<FoundHash, ValidationErro
     } else {
         decode_lenient_base64(text).map(Cow::Owned)
     };
-    let members: Option<UnreadMembers<'_>> = json.as_deref().and_then(|json| serde_json::from_str(json).ok());
-    let Some(UnreadMembers(members)) = members else {
+    let fields: Option<UnreadMembers<'_>> = json.as_deref().and_then(|json| serde_json::from_str(json).ok());
+    let Some(UnreadMembers(fields)) = fields else {
         return Ok(Err(NoTransaction::Undecodable));
     };
     Ok(find_first_hash(|name| {
         // If a key is repeated, the last value counts, as in the reference client.
-        let (_, value) = members.iter().rev().find(|(member, _)| member == name)?;
+        let (_, value) = fields.iter().rev().find(|(field, _)| field == name)?;
         serde_json::from_str(value.get()).ok()
     }))
 }

@@ -201,8 +201,7 @@ struct Requirement<'a> {
 
 impl<'a> Requirement<'a> {
     fn parse(value: &'a Value) -> Result<Self, NoOffer> {
-        let mut fields =
-            Fields::new(value, ROOT).map_err(|problem| NoOfferReason::NotX402.with_errors(vec![problem]))?;
+        let mut fields = Fields::new(value, ROOT).map_err(|error| NoOfferReason::NotX402.with_errors(vec![error]))?;
         let stated = fields.read_field("x402Version", |value| {
             whole_number_digits(value)
                 .and_then(|digits| X402Version::from_number(digits.parse().ok()?))
@@ -227,7 +226,7 @@ impl<'a> Requirement<'a> {
         };
         fields
             .finish_with(read)
-            .map_err(|problems| NoOfferReason::NotX402.with_errors(problems))
+            .map_err(|errors| NoOfferReason::NotX402.with_errors(errors))
     }
 
     /// Reads a single payment requirements object. The name of the price field shows the version. If both price fields
@@ -267,10 +266,10 @@ impl<'a> Requirement<'a> {
                 ),
             );
         }
-        fields.finish().map_err(|problems| match *problems {
+        fields.finish().map_err(|errors| match *errors {
             // The only validation error is that the two prices differ.
-            [_] if is_ambiguous => NoOfferReason::NotPayable.with_errors(problems),
-            _ => NoOfferReason::NotX402.with_errors(problems),
+            [_] if is_ambiguous => NoOfferReason::NotPayable.with_errors(errors),
+            _ => NoOfferReason::NotX402.with_errors(errors),
         })?;
         Ok(Self {
             version,
@@ -299,8 +298,7 @@ impl Offer {
         (version, index): (X402Version, u32),
         network: Network,
     ) -> Result<Self, NoOffer> {
-        let fields_of =
-            || Fields::new(entry, path).map_err(|problem| NoOfferReason::NotPayable.with_errors(vec![problem]));
+        let fields_of = || Fields::new(entry, path).map_err(|error| NoOfferReason::NotPayable.with_errors(vec![error]));
 
         // Under another scheme or network, the other fields have another meaning, so they are not checked.
         let mut kind = fields_of()?;
@@ -311,7 +309,7 @@ impl Offer {
         } else {
             NoOfferReason::OtherScheme
         };
-        kind.finish().map_err(|problems| other.with_errors(problems))?;
+        kind.finish().map_err(|errors| other.with_errors(errors))?;
 
         let mut fields = fields_of()?;
         let token = network.token();
@@ -356,9 +354,9 @@ impl Offer {
                 max_timeout_secs: max_timeout_secs?,
             })
         };
-        fields.finish_with(read).map_err(|problems| match same_token {
-            Some(()) => NoOfferReason::NotPayable.with_errors(problems),
-            None => NoOfferReason::OtherToken.with_errors(problems),
+        fields.finish_with(read).map_err(|errors| match same_token {
+            Some(()) => NoOfferReason::NotPayable.with_errors(errors),
+            None => NoOfferReason::OtherToken.with_errors(errors),
         })
     }
 }
@@ -381,7 +379,7 @@ fn check_extra(entry: &mut Fields<'_>, version: X402Version, network: Network) {
     };
     let mut fields = match Fields::new(extra, entry.field_path("extra")) {
         Ok(fields) => fields,
-        Err(problem) => return entry.extend([problem]),
+        Err(error) => return entry.extend([error]),
     };
     let token = network.token();
     for (name, pinned) in [("name", token.name), ("version", token.version)] {

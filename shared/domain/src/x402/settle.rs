@@ -58,16 +58,16 @@ impl Submission {
     /// Parses a response and returns the result and the reason for the log. A response with a transaction counts as
     /// accepted, even if the transaction is not in a block yet (`settlement_pending`).
     pub fn parse_response(body: &[u8]) -> (Self, Option<String>) {
-        let Ok(answer) = parse_json(body) else {
+        let Ok(response) = parse_json(body) else {
             return (Self::Unanswered, None);
         };
-        let text = |name| answer.get(name).and_then(Value::as_str);
-        let submission = match answer.get("success").and_then(Value::as_bool) {
+        let text = |name| response.get(name).and_then(Value::as_str);
+        let submission = match response.get("success").and_then(Value::as_bool) {
             None => Self::Unanswered,
             Some(_)
-                if answer
+                if response
                     .as_object()
-                    .is_some_and(|answer| find_hash_in_response(answer).is_ok()) =>
+                    .is_some_and(|response| find_hash_in_response(response).is_ok()) =>
             {
                 Self::Accepted
             }

@@ -95,16 +95,16 @@ struct Line {
 impl AuditEntry {
     /// Creates a row for the audit table `table`.
     pub fn new(table: impl Into<Arc<str>>, record: &AuditRecord) -> Self {
-        let act = &record.act;
+        let action = &record.act;
         let line = Line {
             id: record.id.to_string(),
-            kind: act.kind.name(),
+            kind: action.kind.name(),
             actor: record.actor.clone(),
-            agent: act.agent.map(|id| id.to_string()),
-            service: act.service.map(|id| id.to_string()),
+            agent: action.agent.map(|id| id.to_string()),
+            service: action.service.map(|id| id.to_string()),
             error: match &record.outcome {
                 AuditOutcome::Done(_) => None,
-                AuditOutcome::Refused(refusal) => Some(refusal.error.clone()),
+                AuditOutcome::Refused(denial) => Some(denial.error.clone()),
             },
         };
         Self {
@@ -133,14 +133,14 @@ impl AuditEntry {
     #[must_use]
     pub fn with_copy_for_user(self, user: Option<&UserId>) -> Self {
         let partition =
-            |person: &UserId| key::notification_partition(&self.line.actor, person).zip(Some(person.clone()));
-        let told = user.and_then(partition).map(|(partition, person)| {
+            |user_id: &UserId| key::notification_partition(&self.line.actor, user_id).zip(Some(user_id.clone()));
+        let result = user.and_then(partition).map(|(partition, user_id)| {
             let mut item = self.item.clone();
             item.retain(|name, _| !["ip", "ua"].contains(&name.as_str()));
             item.insert("pk".to_owned(), encode_text(&partition));
-            (person, item)
+            (user_id, item)
         });
-        Self { told, ..self }
+        Self { told: result, ..self }
     }
 
     pub(crate) fn table_name(&self) -> &str {
@@ -169,8 +169,8 @@ impl AuditEntry {
     /// Logs the row and its copy. Must be called after the commit.
     pub(crate) fn log_rows(&self) {
         self.line.log_line(None, &row_digest(&self.item));
-        if let Some((person, item)) = &self.told {
-            self.line.log_line(Some(person), &row_digest(item));
+        if let Some((user, item)) = &self.told {
+            self.line.log_line(Some(user), &row_digest(item));
         }
     }
 }
@@ -185,7 +185,7 @@ impl Line {
             service,
             error,
         } = self;
-        let (person, operator) = match actor {
+        let (user_id, operator) = match actor {
             Actor::Person { id, .. } => (Some(id), None),
             Actor::Operator(name) => (None, Some(name)),
             Actor::Reconcile | Actor::Rule { .. } => (None, None),
@@ -193,7 +193,7 @@ impl Line {
         info!(
             audit.id = %id,
             kind,
-            person = person.map(tracing::field::display),
+            person = user_id.map(tracing::field::display),
             operator.name = operator.map(tracing::field::display),
             told = user.map(tracing::field::display),
             agent.id = agent.as_deref(),
@@ -231,7 +231,7 @@ impl Fields for AuditOutcome {
     fn write_to(&self, draft: Draft) -> Draft {
         match self {
             Self::Done(changes) => draft.with_fields(changes),
-            Self::Refused(refusal) => draft.with_fields(refusal),
+            Self::Refused(rejection) => draft.with_fields(rejection),
         }
     }
 

@@ -109,14 +109,14 @@ impl AuditLog {
         };
         // The newest row of the page is before `to`.
         let end = filter.to.map(|to| AuditId::first_at(to).uuid());
-        let slice = PageRequest {
+        let request = PageRequest {
             before: page_request.before.into_iter().chain(end).min(),
             ..page_request
         };
         let is_filtered = filter != AuditFilter::default();
         let place = |row: &AuditRow| row.record.id.uuid();
         let read = |before, count| self.read_rows(scope, before, count);
-        read_page(slice, READS, is_filtered.then_some(keep), place, read).await
+        read_page(request, READS, is_filtered.then_some(keep), place, read).await
     }
 
     /// Reads up to `limit` rows of a scope, newest first. The rows have an id before `before`, or are the newest rows
@@ -137,11 +137,11 @@ impl AuditLog {
     }
 
     async fn read_partition_rows(&self, partition: String, before: Option<Uuid>, limit: u32) -> Result<Vec<AuditRow>> {
-        let answer = Query::new(&self.db, &self.table, partition)
+        let response = Query::new(&self.db, &self.table, partition)
             .newest_page(before, limit)
             .send("reading the audit log")
             .await?;
-        let items = answer.items().iter();
+        let items = response.items().iter();
         items
             .map(|item| {
                 Ok(AuditRow {
@@ -158,9 +158,9 @@ pub(crate) fn read_record(row: Row<'_>, item: &Item) -> Result<AuditRecord> {
     let owner = key::actor_in_key(item);
     let actor = if let Some(owner) = owner.clone().filter(|_| item.contains_key(BY_RULE)) {
         Actor::Rule { owner }
-    } else if let Some(person) = owner {
+    } else if let Some(user) = owner {
         Actor::Person {
-            id: person,
+            id: user,
             session: row.get_optional("session")?,
         }
     } else {

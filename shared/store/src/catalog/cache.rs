@@ -73,11 +73,11 @@ impl CatalogCache {
     async fn fetch_newest(&self) -> Result<Arc<CatalogVersion>> {
         // The version is read before the services. If the services are newer than the version, the next refresh reads
         // them again.
-        let (version, sightings) = tokio::join!(self.table.read_version(), self.read_probe_summary());
+        let (version, summary) = tokio::join!(self.table.read_version(), self.read_probe_summary());
         let version = version?;
         match self.latest() {
-            Some(edition) if edition.version == version && edition.sightings == sightings => Ok(edition),
-            Some(_) | None => Ok(Arc::new(self.table.read_edition(version, sightings).await?)),
+            Some(edition) if edition.version == version && edition.sightings == summary => Ok(edition),
+            Some(_) | None => Ok(Arc::new(self.table.read_edition(version, summary).await?)),
         }
     }
 

@@ -111,12 +111,12 @@ impl CatalogTable {
     /// Reads the services in the object, and the object's version. Returns `None` if the version is below `min_version` or
     /// the object can't be read.
     async fn read_object_or_log(&self, min_version: u64) -> Option<(u64, Vec<Service>)> {
-        let told = match timeout(PATIENCE, self.read_object(min_version)).await {
+        let result = match timeout(PATIENCE, self.read_object(min_version)).await {
             Ok(Ok(found)) => return found,
             Ok(Err(error)) => error,
             Err(late) => Error::internal(READING, late),
         };
-        tracing::warn!(error = %told, "catalog.object_unreadable");
+        tracing::warn!(error = %result, "catalog.object_unreadable");
         None
     }
 
@@ -145,10 +145,10 @@ impl CatalogTable {
     /// Reads the object's bytes; `None` if a chunk is missing.
     async fn read_chunks(&self, head: &Head) -> Result<Option<Vec<u8>>> {
         let keys = head.chunk_keys();
-        let wanted = keys
+        let item_keys = keys
             .iter()
             .map(|key| Draft::with_partition_key(key.clone()).into_item());
-        let items = get_all_items(&self.db, &self.table, wanted.collect(), true, READING).await?;
+        let items = get_all_items(&self.db, &self.table, item_keys.collect(), true, READING).await?;
         let items: HashMap<&str, &Item> = items.iter().map(|item| (partition_key(item), item)).collect();
         let mut packed = Vec::new();
         for key in &keys {

@@ -145,18 +145,18 @@ impl CatalogTable {
             }
             let mut transaction = self.service_transaction(service, stored.map(|stored| stored.slug).as_ref())?;
             transaction.add_audit_rows(Role::Audit, audit)?;
-            let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await?
+            let TransactionOutcome::Refused(rejection) = transaction.send_until_known(&self.db, &mut backoff).await?
             else {
                 return Ok(StoreServiceResult::Stored);
             };
-            if !refusal.has_failed(Role::Service)
-                && let Some(item) = refusal.existing_item(Role::Slug)
+            if !rejection.has_failed(Role::Service)
+                && let Some(item) = rejection.existing_item(Role::Slug)
             {
                 return Ok(StoreServiceResult::SlugTaken {
                     by: Row::new(&self.table, item).get("id")?,
                 });
             }
-            if !refusal.has_failed(Role::Service) && !refusal.has_failed(Role::OldSlug) {
+            if !rejection.has_failed(Role::Service) && !rejection.has_failed(Role::OldSlug) {
                 return Err(unknown_condition_error());
             }
             // A concurrent call wrote the service.

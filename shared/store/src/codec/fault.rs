@@ -26,14 +26,14 @@ impl Fault {
     where
         E: ProvideErrorMetadata + StdError + 'static,
     {
-        let Some(answer) = error.as_service_error() else {
+        let Some(response) = error.as_service_error() else {
             return Self(Causes(error).to_string());
         };
         let (code, message) = (
-            answer.code().unwrap_or("unknown"),
-            answer.message().unwrap_or("no message"),
+            response.code().unwrap_or("unknown"),
+            response.message().unwrap_or("no message"),
         );
-        let request = answer.meta().request_id().unwrap_or("unknown");
+        let request = response.meta().request_id().unwrap_or("unknown");
         Self(format!("{code}: {message} (request {request})"))
     }
 }

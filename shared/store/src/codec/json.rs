@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 /// Converts an item to JSON. Returns `None` if an attribute has no JSON form. Fields are sorted, so that equal items
 /// give equal texts.
 pub(crate) fn write_item(item: &Item) -> Option<Value> {
-    let members: BTreeMap<_, _> = item.iter().collect();
-    let members = members
+    let fields: BTreeMap<_, _> = item.iter().collect();
+    let fields = fields
         .into_iter()
         .map(|(name, value)| Some((name.clone(), to_json(value)?)));
-    members.collect::<Option<Map<_, _>>>().map(Value::Object)
+    fields.collect::<Option<Map<_, _>>>().map(Value::Object)
 }
 
 /// Converts JSON that [`write_item`] created to an item.
@@ -56,9 +56,9 @@ fn from_json(value: Value) -> Option<AttributeValue> {
             .map(from_json)
             .collect::<Option<_>>()
             .map(AttributeValue::L),
-        Value::Object(members) => {
-            let members = members.into_iter().map(|(name, value)| Some((name, from_json(value)?)));
-            members.collect::<Option<_>>().map(AttributeValue::M)
+        Value::Object(fields) => {
+            let fields = fields.into_iter().map(|(name, value)| Some((name, from_json(value)?)));
+            fields.collect::<Option<_>>().map(AttributeValue::M)
         }
     }
 }

@@ -338,7 +338,7 @@ const OUTFLOWS: &str = "OUTFLOWS";
 /// of rules on the user's agents. All operators share a partition. Reconcile's findings are in another partition.
 pub(crate) fn audit_partition(actor: &Actor) -> String {
     match actor {
-        Actor::Person { id: person, .. } | Actor::Rule { owner: person } => format!("{BY_PERSON}{person}"),
+        Actor::Person { id: user, .. } | Actor::Rule { owner: user } => format!("{BY_PERSON}{user}"),
         Actor::Operator(_) => BY_OPERATORS.to_owned(),
         Actor::Reconcile => OUTFLOWS.to_owned(),
     }
@@ -358,7 +358,7 @@ pub(crate) fn notification_partition(actor: &Actor, user: &UserId) -> Option<Str
 /// Returns the audit table's partitions that a scope covers.
 pub(crate) fn audit_partitions(scope: &AuditScope) -> Vec<String> {
     match scope {
-        AuditScope::Person(person) => ["P", "O", "W"].map(|kind| format!("{kind}#{person}")).into(),
+        AuditScope::Person(user) => ["P", "O", "W"].map(|kind| format!("{kind}#{user}")).into(),
         AuditScope::Operators => vec![BY_OPERATORS.to_owned()],
         AuditScope::Outflows => vec![OUTFLOWS.to_owned()],
     }

@@ -57,20 +57,20 @@ pub(crate) async fn get_all_items(
     let mut pauses = 0_u32;
     while !keys.is_empty() {
         let rest = keys.split_off(keys.len().min(BATCH));
-        let asked = keys.len();
+        let requested = keys.len();
         let batch = KeysAndAttributes::builder()
             .set_keys(Some(keys))
             .consistent_read(consistent);
         let batch = batch.build().map_err(|error| Error::internal(operation, error))?;
         let request = HashMap::from([(table.to_owned(), batch)]);
-        let answer = db.batch_get_item().set_request_items(Some(request)).send().await;
-        let answer = answer.map_err(store_error(operation))?;
-        found.extend(answer.responses.into_iter().flat_map(HashMap::into_values).flatten());
+        let response = db.batch_get_item().set_request_items(Some(request)).send().await;
+        let response = response.map_err(store_error(operation))?;
+        found.extend(response.responses.into_iter().flat_map(HashMap::into_values).flatten());
         // DynamoDB returns keys as unprocessed, instead of a throttling error, if they exceed the table's throughput.
-        let left = answer.unprocessed_keys.into_iter().flat_map(HashMap::into_values);
+        let left = response.unprocessed_keys.into_iter().flat_map(HashMap::into_values);
         keys = left.flat_map(|left| left.keys).collect();
         // A round that made progress does not count towards the maximum.
-        if keys.len() < asked {
+        if keys.len() < requested {
             pauses = 0;
         }
         if !keys.is_empty() {

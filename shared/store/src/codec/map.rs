@@ -155,17 +155,17 @@ pub(crate) fn write_probe(operation: OperationUuid, probe: &Probe) -> AttributeV
 pub(crate) fn read_probe(value: &AttributeValue) -> Option<(OperationUuid, Probe)> {
     let map = value.as_m().ok()?;
     let quote = read_optional_field(map, "payment")?.map_or(Quote::Free, Quote::Paid);
-    let answer = read_optional_field(map, "since")?.map(|since| Answer { quote, since });
+    let response = read_optional_field(map, "since")?.map(|since| Answer { quote, since });
     let seen = match read_optional_field(map, "obstacle")? {
         Some(obstacle) => Err(obstacle),
         // Without an obstacle, the last response is the response to this probe.
-        None => Ok(answer.as_ref()?.quote.clone()),
+        None => Ok(response.as_ref()?.quote.clone()),
     };
     let probe = Probe {
         target: read_field(map, "target")?,
         at: read_field(map, "at")?,
         seen,
-        answer,
+        answer: response,
     };
     Some((read_field(map, "id")?, probe))
 }
@@ -281,7 +281,9 @@ fn write_rule(rule: &Rule) -> Draft {
             .with_optional("services", services.as_ref())
             .with("zone", &schedule.zone)
             .with("periods", &schedule.periods),
-        RuleKind::AnomalyBrake(brake) => draft.with("times", &brake.times).with("least", &brake.at_least),
+        RuleKind::AnomalyBrake(automatic_freeze) => draft
+            .with("times", &automatic_freeze.times)
+            .with("least", &automatic_freeze.at_least),
     }
 }
 

@@ -61,7 +61,7 @@ impl WebhooksTable {
         transaction.add_check(Role::Told, is_untold)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(true),
-            TransactionOutcome::Refused(refusal) => Ok(!refusal.has_failed(Role::Told)),
+            TransactionOutcome::Refused(rejection) => Ok(!rejection.has_failed(Role::Told)),
         }
     }
 
@@ -73,13 +73,13 @@ impl WebhooksTable {
         channel: NoticeChannel,
         limit: u32,
     ) -> Result<Vec<(String, Result<Event>)>> {
-        let answer = Query::new(&self.db, &self.table, notices::waiting_events_partition(user, channel))
+        let response = Query::new(&self.db, &self.table, notices::waiting_events_partition(user, channel))
             .consistent()
             .limit(limit)
             .send("reading pending notices")
             .await?;
         let read = |item| (key::sort_key_text(item).to_owned(), self.read_waiting_event(item));
-        Ok(answer.items().iter().map(read).collect())
+        Ok(response.items().iter().map(read).collect())
     }
 
     /// Removes events that were sent or need not be sent from the queue, and marks them so that they are not queued

@@ -64,16 +64,16 @@ impl WebhooksTable {
         limit: u32,
     ) -> Result<Vec<(UserId, Result<NotificationSettings>)>> {
         // `#` sorts before every id. DynamoDB does not allow an empty key.
-        let answer = Query::new(&self.db, &self.table, notices::recipients_partition(shard))
+        let response = Query::new(&self.db, &self.table, notices::recipients_partition(shard))
             .after(after.map_or("#", UserId::as_str))
             .limit(limit)
             .send("listing the recipients of notices")
             .await?;
-        let read = answer.items().iter().map(|item| {
-            let person =
+        let read = response.items().iter().map(|item| {
+            let user =
                 UserId::parse(key::sort_key_text(item)).ok_or_else(|| self.item_row(item).corrupt_error("sk"))?;
             let settings = self.item_row(item).read();
-            Ok((person, settings))
+            Ok((user, settings))
         });
         read.collect()
     }
@@ -137,7 +137,7 @@ impl WebhooksTable {
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(UpdateResult::Stored),
             // If the audit row exists, an earlier attempt whose response was lost has stored the change.
-            TransactionOutcome::Refused(refusal) if refusal.has_failed(Role::Audit) => Ok(UpdateResult::Stored),
+            TransactionOutcome::Refused(rejection) if rejection.has_failed(Role::Audit) => Ok(UpdateResult::Stored),
             TransactionOutcome::Refused(_) => Ok(UpdateResult::Conflict),
         }
     }
@@ -172,7 +172,7 @@ impl WebhooksTable {
         &self,
         settings: &NotificationSettings,
     ) -> Result<BTreeMap<NoticeChannel, EndedChannel>> {
-        let answer = Query::new(
+        let response = Query::new(
             &self.db,
             &self.table,
             notices::ended_channels_partition(&settings.person),
@@ -181,7 +181,7 @@ impl WebhooksTable {
         .send("reading which channels have ended")
         .await?;
         let mut ended = BTreeMap::new();
-        for item in answer.items() {
+        for item in response.items() {
             let row = self.item_row(item);
             let channel = NoticeChannel::from_name(key::sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?;
             let found: EndedChannel = row.read()?;

@@ -241,22 +241,22 @@ impl Ledger {
         let row = self.item_row(totals);
         let own = eviction_watermark_name(period);
         let names = totals.keys().filter(|name| name.starts_with("hz") && **name != own);
-        let other_horizons: Vec<String> = names.cloned().collect();
+        let other_watermarks: Vec<String> = names.cloned().collect();
         // Payments that were evicted by another period may count.
-        let is_same = row.get_optional("bf")?.as_ref() == Some(coverage) && other_horizons.is_empty();
+        let is_same = row.get_optional("bf")?.as_ref() == Some(coverage) && other_watermarks.is_empty();
         let position = row.get_optional("bfc")?.filter(|_| is_same);
-        let horizon = self.read_eviction_watermark(totals, period)?;
+        let watermark = self.read_eviction_watermark(totals, period)?;
         Ok(Progress {
             stamp: row.get("pver")?,
             version: row.get_optional("ver")?,
             is_complete: is_same && position.is_none(),
             // The first page writes the watermark, so that a slower clock can't record an earlier time.
             cut: match position {
-                Some(_) => horizon,
-                None => horizon.max(period.cut(now)),
+                Some(_) => watermark,
+                None => watermark.max(period.cut(now)),
             },
             position,
-            other_horizons,
+            other_horizons: other_watermarks,
         })
     }
 

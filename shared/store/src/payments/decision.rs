@@ -221,10 +221,10 @@ impl Ledger {
             .consistent_if(is_consistent)
             .limit(limit);
         let query = if range.newest_first { query.descending() } else { query };
-        let answer = query.send("reading decisions").await?;
-        let items = answer.items.unwrap_or_default();
+        let response = query.send("reading decisions").await?;
+        let items = response.items.unwrap_or_default();
         // DynamoDB ends a page at the limit or after a megabyte.
-        let end = answer.last_evaluated_key.as_ref().map(|last| {
+        let end = response.last_evaluated_key.as_ref().map(|last| {
             let last = Uuid::try_parse(key::sort_key_text(last)).ok();
             last.ok_or_else(|| Row::new(table, &Item::new()).corrupt_error("sk"))
         });
@@ -276,11 +276,11 @@ impl Ledger {
         limit: u32,
     ) -> Result<Vec<LoggedDecision>> {
         let table = self.decisions_table()?;
-        let answer = Query::new(&self.db, table, key::decision_partition(agent))
+        let response = Query::new(&self.db, table, key::decision_partition(agent))
             .newest_page(before, limit)
             .send("listing decisions")
             .await?;
-        let items = answer.items().iter();
+        let items = response.items().iter();
         items.map(|item| read_decision(Row::new(table, item))).collect()
     }
 }

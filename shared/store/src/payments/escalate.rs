@@ -99,11 +99,11 @@ impl Ledger {
         };
         loop {
             let transaction = self.escalation_transaction(key, decision, previous_approval, &place, max_waiting)?;
-            let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await?
+            let TransactionOutcome::Refused(rejection) = transaction.send_until_known(&self.db, &mut backoff).await?
             else {
                 return Ok(place.into_escalate_result());
             };
-            if let Some(item) = refusal.existing_item(Role::Key) {
+            if let Some(item) = rejection.existing_item(Role::Key) {
                 let record = IdempotencyRecord::read_record(self.item_row(item))?;
                 return Ok(if was_written_by_this_call(&record, decision, &place) {
                     place.into_escalate_result()
@@ -111,16 +111,16 @@ impl Ledger {
                     EscalateResult::IdempotencyRecord(record)
                 });
             }
-            if let Some(item) = refusal.existing_item(Role::Approval) {
+            if let Some(item) = rejection.existing_item(Role::Approval) {
                 let existing = self.read_approval_item(place.approval().id, item)?;
                 place = if is_open_for_decision(&existing, decision) && existing.waives(asking(decision)) {
                     ApprovalSlot::Taken(existing)
                 } else {
                     self.read_next_sequence(decision, expires_at).await?
                 };
-            } else if refusal.existing_item(Role::Ended).is_some() {
+            } else if rejection.existing_item(Role::Ended).is_some() {
                 place = self.read_next_sequence(decision, expires_at).await?;
-            } else if let Some(full) = refusal.existing_item(Role::Waiting) {
+            } else if let Some(full) = rejection.existing_item(Role::Waiting) {
                 let made = self
                     .remove_decided_approvals(place.approval(), full, &mut backoff)
                     .await?;
@@ -206,13 +206,13 @@ impl Ledger {
         fingerprint: &Fingerprint,
     ) -> Result<Option<Approval>> {
         let first = ApprovalId::derive(agent, fingerprint, 0);
-        let answer = Query::new(&self.db, &self.table, key::approval_partition(first))
+        let response = Query::new(&self.db, &self.table, key::approval_partition(first))
             .descending()
             .limit(1)
             .consistent()
             .send("reading a request's approvals")
             .await?;
-        let newest = answer.items().first();
+        let newest = response.items().first();
         newest.map(|item| self.read_listed_approval(item)).transpose()
     }
 }
@@ -232,7 +232,9 @@ pub(crate) fn next_number(newest: Option<&Approval>) -> Result<u32> {
 
 fn asking(decision: &DecisionRecord) -> &[AskingLimit] {
     match &decision.reason {
-        Reason::ApprovalRequired { asking, .. } => asking,
+        Reason::ApprovalRequired {
+            asking: asking_limits, ..
+        } => asking_limits,
         _ => &[],
     }
 }
@@ -244,8 +246,14 @@ fn was_written_by_this_call(record: &IdempotencyRecord, decision: &DecisionRecor
 }
 
 fn required_approval(decision: &DecisionRecord, expires_at: Timestamp, sequence: u32) -> Result<Approval> {
-    let (Reason::ApprovalRequired { threshold, asking, .. }, Some(operation)) =
-        (&decision.reason, decision.operation.clone())
+    let (
+        Reason::ApprovalRequired {
+            threshold,
+            asking: asking_limits,
+            ..
+        },
+        Some(operation),
+    ) = (&decision.reason, decision.operation.clone())
     else {
         return Err(Error::internal(
             "escalating a request",
@@ -265,7 +273,7 @@ fn required_approval(decision: &DecisionRecord, expires_at: Timestamp, sequence:
         pay_to: decision.pay_to,
         call: decision.call.clone(),
         threshold: *threshold,
-        asking: asking.clone(),
+        asking: asking_limits.clone(),
         raise: None,
         granted: None,
         created_at: decision.at,

@@ -123,8 +123,8 @@ impl Ledger {
         transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(UpdateResult::Stored),
-            TransactionOutcome::Refused(refusal) => {
-                let existing = refusal
+            TransactionOutcome::Refused(rejection) => {
+                let existing = rejection
                     .existing_item(Role::Record)
                     .map(|item| self.read_withdrawal_item(item));
                 Ok(if existing.transpose()?.as_ref() == Some(next) {
@@ -183,8 +183,10 @@ impl Ledger {
         transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_while_fresh(&self.db, backoff).await? {
             Some(TransactionOutcome::Committed) => Ok(ReserveWithdrawalResult::Done),
-            Some(TransactionOutcome::Refused(refusal)) => {
-                let used = refusal.existing_item(Role::Key).map(|item| self.item_row(item).read());
+            Some(TransactionOutcome::Refused(rejection)) => {
+                let used = rejection
+                    .existing_item(Role::Key)
+                    .map(|item| self.item_row(item).read());
                 // An earlier attempt whose response was lost wrote the record.
                 if used
                     .transpose()?

@@ -48,21 +48,21 @@ impl Ledger {
                 }
                 newest => next_number(newest.as_ref())?,
             };
-            let asked = Approval {
+            let request = Approval {
                 id: ApprovalId::derive(approval.agent, &approval.fingerprint, number),
                 raise: Some(increase.clone()),
                 ..approval.clone()
             };
             let mut transaction = Transaction::new();
-            transaction.add_put(Role::Approval, self.put_new_item(write_approval(&asked)))?;
-            transaction.add_update(Role::Waiting, self.add_waiting_approval(&asked, max_waiting))?;
-            let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await?
+            transaction.add_put(Role::Approval, self.put_new_item(write_approval(&request)))?;
+            transaction.add_update(Role::Waiting, self.add_waiting_approval(&request, max_waiting))?;
+            let TransactionOutcome::Refused(rejection) = transaction.send_until_known(&self.db, &mut backoff).await?
             else {
-                return Ok(LimitIncreaseRequestResult::New(asked));
+                return Ok(LimitIncreaseRequestResult::New(request));
             };
-            if refusal.existing_item(Role::Approval).is_none()
-                && let Some(full) = refusal.existing_item(Role::Waiting)
-                && !self.remove_decided_approvals(&asked, full, &mut backoff).await?
+            if rejection.existing_item(Role::Approval).is_none()
+                && let Some(full) = rejection.existing_item(Role::Waiting)
+                && !self.remove_decided_approvals(&request, full, &mut backoff).await?
             {
                 return Ok(LimitIncreaseRequestResult::TooMany);
             }

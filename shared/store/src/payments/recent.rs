@@ -203,20 +203,20 @@ pub(crate) fn add_recent_payment_to_update(
     sets: &[&str],
     condition: String,
 ) -> UpdateBuilder {
-    let mut members = Vec::new();
+    let mut fields = Vec::new();
     let paid = recent_update.at.write();
     if let Some(CallMark { call, .. }) = recent_update.call {
-        members.push((":call", recent_field_name(RecentKey::Call(call)), paid.clone()));
+        fields.push((":call", recent_field_name(RecentKey::Call(call)), paid.clone()));
     }
     if let Some(payee) = recent_update.payee {
-        members.push((":payee", recent_field_name(RecentKey::Payee(payee)), paid));
+        fields.push((":payee", recent_field_name(RecentKey::Payee(payee)), paid));
     }
     if let Some((operation, prices)) = &recent_update.prices {
         let paid = PaidPrices {
             at: recent_update.at,
             prices: prices.clone(),
         };
-        members.push((
+        fields.push((
             ":prices",
             recent_field_name(RecentKey::Operation(*operation)),
             paid.write(),
@@ -226,12 +226,12 @@ pub(crate) fn add_recent_payment_to_update(
     let mut sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
     let mut condition = condition;
     if recent_update.is_first {
-        let map = members.into_iter().map(|(_, name, value)| (name, value));
+        let map = fields.into_iter().map(|(_, name, value)| (name, value));
         sets.push("#recent = :recent".to_owned());
         condition.push_str(" AND attribute_not_exists(#recent)");
         update = update.expression_attribute_values(":recent", AttributeValue::M(map.collect()));
     } else {
-        for (place, name, value) in members {
+        for (place, name, value) in fields {
             let path = place.replace(':', "#");
             sets.push(format!("#recent.{path} = {place}"));
             update = update

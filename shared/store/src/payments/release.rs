@@ -53,17 +53,17 @@ impl Ledger {
         let mut backoff = Backoff::new();
         loop {
             let transaction = self.release_transaction(settlement, &counted_in).await?;
-            let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await?
+            let TransactionOutcome::Refused(rejection) = transaction.send_until_known(&self.db, &mut backoff).await?
             else {
                 return Ok(TransitionResult::Done(
                     settlement.clone().expire(unusable_authorization),
                 ));
             };
-            if let Some(item) = refusal.existing_item(Role::Settlement) {
+            if let Some(item) = rejection.existing_item(Role::Settlement) {
                 return Ok(TransitionResult::Superseded(self.read_settlement_item(item)?));
             }
             if let Some((day, _)) = terms.window_amounts().first()
-                && let Some(item) = refusal.existing_item(Role::Totals(*day))
+                && let Some(item) = rejection.existing_item(Role::Totals(*day))
                 && self.has_sufficient_total(item, terms.amount)?
             {
                 // The call was authorized again after it was read, so the call stays stored.
@@ -71,8 +71,8 @@ impl Ledger {
                 continue;
             }
             let before = counted_in.len();
-            counted_in.retain(|(scope, _)| !refusal.has_failed(Role::Entry(*scope)));
-            if refusal.has_failed(Role::Settlement) || counted_in.len() == before {
+            counted_in.retain(|(scope, _)| !rejection.has_failed(Role::Entry(*scope)));
+            if rejection.has_failed(Role::Settlement) || counted_in.len() == before {
                 let words = Fault::new("there is no such settlement, or a total is less than its entries");
                 return Err(Error::internal(RELEASING, words));
             }

@@ -76,8 +76,8 @@ impl Ledger {
         }
         match transaction.send_while_fresh(&self.db, backoff).await? {
             Some(TransactionOutcome::Committed) => Ok(ReserveResult::Done),
-            Some(TransactionOutcome::Refused(refusal)) => {
-                let reserved = self.classify_failed_reservation(&refusal, grant.approval_id(), terms.id)?;
+            Some(TransactionOutcome::Refused(rejection)) => {
+                let reserved = self.classify_failed_reservation(&rejection, grant.approval_id(), terms.id)?;
                 if reserved == ReserveResult::Raced {
                     backoff.wait_for_retry().await?;
                 }

@@ -64,19 +64,20 @@ impl Ledger {
         transaction.add_update(Role::Settlement, update)?;
         transaction.add_put(Role::Decision, record)?;
 
-        let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut Backoff::new()).await?
+        let TransactionOutcome::Refused(rejection) =
+            transaction.send_until_known(&self.db, &mut Backoff::new()).await?
         else {
             return Ok(TransitionResult::Done(
                 settlement.clone().revert_confirmation(vanished_transfer),
             ));
         };
         // The id is random, so only an earlier attempt whose response was lost can have written the row.
-        if refusal.has_failed(Role::Decision) {
+        if rejection.has_failed(Role::Decision) {
             return Ok(TransitionResult::Done(
                 settlement.clone().revert_confirmation(vanished_transfer),
             ));
         }
-        match refusal.existing_item(Role::Settlement) {
+        match rejection.existing_item(Role::Settlement) {
             Some(item) => Ok(TransitionResult::Superseded(self.read_settlement_item(item)?)),
             None => Err(Error::internal(TAKING_BACK, Fault::new("there is no such settlement"))),
         }

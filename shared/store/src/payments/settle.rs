@@ -178,15 +178,15 @@ impl Ledger {
         let mut claims = Vec::new();
         let mut from = None;
         loop {
-            let answer = Query::new(&self.db, &self.table, partition)
+            let response = Query::new(&self.db, &self.table, partition)
                 .consistent()
                 .start_after(from)
                 .send("reading claims")
                 .await?;
-            for item in answer.items() {
+            for item in response.items() {
                 claims.push(self.read_claim(item, block)?);
             }
-            from = answer.last_evaluated_key;
+            from = response.last_evaluated_key;
             if from.is_none() {
                 return Ok(claims);
             }
@@ -229,7 +229,7 @@ impl Ledger {
             match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
                 TransactionOutcome::Committed => true,
                 // If the claim no longer exists, there is nothing to remove.
-                TransactionOutcome::Refused(refusal) => refusal.has_failed(Role::Claim),
+                TransactionOutcome::Refused(rejection) => rejection.has_failed(Role::Claim),
             },
         )
     }
@@ -321,7 +321,7 @@ impl Ledger {
             transaction.add_put(Role::Claim, self.claim_put(terms, transfer, log_index))?;
             transaction.add_update(Role::Settlement, update)?;
             match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-                TransactionOutcome::Refused(refusal) if refusal.has_failed(Role::Claim) && log_index.is_none() => {
+                TransactionOutcome::Refused(rejection) if rejection.has_failed(Role::Claim) && log_index.is_none() => {
                     log_index = Some(transfer.log_index());
                 }
                 TransactionOutcome::Committed | TransactionOutcome::Refused(_) => return Ok(()),
@@ -421,17 +421,17 @@ impl Ledger {
             };
             transaction.add_update(Role::Settlement, update)?;
             transaction.add_put(Role::Claim, self.claim_put(terms, transfer, log_index))?;
-            let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, backoff).await? else {
+            let TransactionOutcome::Refused(rejection) = transaction.send_until_known(&self.db, backoff).await? else {
                 return Ok(ConfirmWithClaimResult::Done(confirmed));
             };
-            if let Some(item) = refusal.existing_item(Role::Claim) {
+            if let Some(item) = rejection.existing_item(Role::Claim) {
                 let by = self.item_row(item).get("sid")?;
                 return Ok(ConfirmWithClaimResult::Claimed { by });
             }
-            if let Some(item) = refusal.existing_item(Role::Settlement) {
+            if let Some(item) = rejection.existing_item(Role::Settlement) {
                 return Ok(ConfirmWithClaimResult::Superseded(self.read_settlement_item(item)?));
             }
-            if refusal.has_failed(Role::Settlement) || !refusal.has_failed(Role::Window) {
+            if rejection.has_failed(Role::Settlement) || !rejection.has_failed(Role::Window) {
                 return Err(unknown_settlement_error());
             }
             // The chosen time is not after a window's eviction watermark, so a later time is needed.

@@ -58,12 +58,12 @@ impl Ledger {
         is_consistent: bool,
     ) -> Result<Vec<Settlement>> {
         // A page of a DynamoDB query has 1 MB, which is about a thousand of these rows. `limit` is at most a hundred.
-        let answer = Query::new(&self.db, &self.table, key::settlement_partition(agent))
+        let response = Query::new(&self.db, &self.table, key::settlement_partition(agent))
             .newest_page(before, limit)
             .consistent_if(is_consistent)
             .send("listing settlements")
             .await?;
-        answer
+        response
             .items()
             .iter()
             .map(|item| self.read_settlement_item(item))

@@ -89,7 +89,7 @@ impl Ledger {
         Ok(
             match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
                 TransactionOutcome::Committed => WalletClaim::Granted,
-                TransactionOutcome::Refused(refusal) if refusal.has_failed(Role::Wallet) => WalletClaim::OtherAgent,
+                TransactionOutcome::Refused(rejection) if rejection.has_failed(Role::Wallet) => WalletClaim::OtherAgent,
                 TransactionOutcome::Refused(_) => WalletClaim::OtherWallet,
             },
         )

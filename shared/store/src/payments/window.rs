@@ -167,9 +167,9 @@ impl Ledger {
 
     /// Reads the eviction watermark of a window of this duration from its totals; the epoch if nothing was evicted.
     pub(crate) fn read_eviction_watermark(&self, totals: &Item, period: WindowPeriod) -> Result<Timestamp> {
-        let horizon = read_optional_field(totals, &eviction_watermark_name(period))
+        let watermark = read_optional_field(totals, &eviction_watermark_name(period))
             .ok_or_else(|| self.item_row(totals).corrupt_error("hz"))?;
-        Ok(horizon.unwrap_or(Timestamp::EPOCH))
+        Ok(watermark.unwrap_or(Timestamp::EPOCH))
     }
 
     /// Returns whether the window has not changed since it was read, and the idempotency key has authorized nothing. In
@@ -230,8 +230,8 @@ impl Ledger {
             for item in totals {
                 let total: Option<Amount> = self.item_row(item).get_optional("total")?;
                 let used = total.is_some_and(|total| total != Amount::ZERO);
-                let asked = keys.iter().zip(scopes).find(|(key, _)| key.is_key_of(item));
-                if let Some((_, (scope, period))) = asked.filter(|_| used) {
+                let request = keys.iter().zip(scopes).find(|(key, _)| key.is_key_of(item));
+                if let Some((_, (scope, period))) = request.filter(|_| used) {
                     let (scope, period) = (*scope, *period);
                     let (ledger, left) = (self.clone(), left.clone());
                     reads.spawn(async move { ledger.read_live_window(scope, period, at, &left).await });
@@ -456,15 +456,15 @@ impl Ledger {
     /// Reads up to `limit` items of a window's partition in order, after a key. Also returns whether the last item is
     /// included.
     async fn read_partition(&self, scope: WindowScope, after: Option<&Key>, limit: u16) -> Result<(Vec<Item>, bool)> {
-        let answer = Query::new(&self.db, &self.table, key::window_partition(scope))
+        let response = Query::new(&self.db, &self.table, key::window_partition(scope))
             .start_after(after.map(Key::attributes))
             .limit(limit.into())
             .consistent()
             .send("reading a window")
             .await?;
         // If a page ends exactly at the limit, DynamoDB may report more items. That costs only one more read.
-        let complete = answer.last_evaluated_key.is_none();
-        Ok((answer.items.unwrap_or_default(), complete))
+        let complete = response.last_evaluated_key.is_none();
+        Ok((response.items.unwrap_or_default(), complete))
     }
 
     fn read_counted_payment(&self, item: &Item) -> Result<Entry> {

@@ -66,8 +66,8 @@ impl Ledger {
         transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(CreateAgentResult::Stored),
-            TransactionOutcome::Refused(refusal) => {
-                let existing = refusal
+            TransactionOutcome::Refused(rejection) => {
+                let existing = rejection
                     .existing_item(Role::Agent)
                     .map(|item| self.read_agent_item(item))
                     .transpose()?;
@@ -93,15 +93,15 @@ impl Ledger {
         let Some(old) = self.read_agent_by_id(agent.id).await? else {
             return Ok(UpdateResult::Conflict);
         };
-        let edited = if old == *agent {
+        let updated = if old == *agent {
             UpdateResult::Stored
         } else {
             self.replace_agent(&old, agent, audit).await?
         };
-        if edited == UpdateResult::Stored && (old == *agent || narrows_agent(&old, agent)) {
+        if updated == UpdateResult::Stored && (old == *agent || narrows_agent(&old, agent)) {
             self.fence_windows(agent).await?;
         }
-        Ok(edited)
+        Ok(updated)
     }
 
     async fn replace_agent(&self, old: &Agent, agent: &Agent, audit: &AuditEntry) -> Result<UpdateResult> {
@@ -118,8 +118,8 @@ impl Ledger {
         transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(UpdateResult::Stored),
-            TransactionOutcome::Refused(refusal) => {
-                let existing = refusal
+            TransactionOutcome::Refused(rejection) => {
+                let existing = rejection
                     .existing_item(Role::Agent)
                     .map(|item| self.read_agent_item(item))
                     .transpose()?;
@@ -168,8 +168,8 @@ impl Ledger {
                 }
                 continue;
             }
-            let stamp = self.version_stamp_update(budget.window_scope(agent.id), rule.version, agent.version);
-            transaction.add_update(Role::Window, stamp)?;
+            let version = self.version_stamp_update(budget.window_scope(agent.id), rule.version, agent.version);
+            transaction.add_update(Role::Window, version)?;
         }
         Ok(())
     }

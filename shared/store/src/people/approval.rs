@@ -75,7 +75,7 @@ impl Ledger {
             ApprovalDecision::Approve => APPROVED,
             ApprovalDecision::Reject => REJECTED,
         };
-        let Some(asked) = self.read_approval_by_id(id).await? else {
+        let Some(request) = self.read_approval_by_id(id).await? else {
             return Ok(ResolveResult::NotFound);
         };
         let set = match approval_decision.note {
@@ -83,7 +83,7 @@ impl Ledger {
             Some(_) => "SET st = :state, resolved = :now, #by = :by, os = :decided, note = :note",
         };
         let update = require_pending(self.resolution_update(id, set, state, approval_decision))
-            .expression_attribute_values(":decided", key::owned::decided_key(id, asked.created_at).write());
+            .expression_attribute_values(":decided", key::owned::decided_key(id, request.created_at).write());
         let is_ours = |resolution: &Resolution| match (decision, resolution) {
             (ApprovalDecision::Approve, Resolution::Approved(found) | Resolution::Executed { ruling: found, .. })
             | (ApprovalDecision::Reject, Resolution::Rejected(found)) => found == approval_decision,
@@ -160,14 +160,14 @@ impl Ledger {
         let mut transaction = Transaction::new();
         transaction.add_update(Role::Approval, update)?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        let refusal = match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+        let rejection = match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => {
                 let approval = self.read_approval_by_id(id).await?;
                 return Ok(approval.map_or(ResolveResult::NotFound, ResolveResult::Done));
             }
-            TransactionOutcome::Refused(refusal) => refusal,
+            TransactionOutcome::Refused(rejection) => rejection,
         };
-        let Some(item) = refusal.existing_item(Role::Approval) else {
+        let Some(item) = rejection.existing_item(Role::Approval) else {
             return Ok(ResolveResult::NotFound);
         };
         let approval = self.read_approval_item(id, item)?;
@@ -257,7 +257,7 @@ fn require_pending(update: UpdateBuilder) -> UpdateBuilder {
 }
 
 pub(crate) fn write_approval(approval: &Approval) -> Item {
-    let ruling = approval.users_decision();
+    let resolution = approval.users_decision();
     let os = match &approval.resolution {
         Resolution::Pending => key::owned::undecided_key(approval.id, approval.created_at),
         Resolution::Approved(_) | Resolution::Rejected(_) | Resolution::Executed { .. } => {
@@ -283,9 +283,9 @@ pub(crate) fn write_approval(approval: &Approval) -> Item {
         .with("t", &approval.created_at)
         .with("ends", &approval.expires_at)
         .with_value("st", encode_text(stored_approval_state(approval)))
-        .with_optional("resolved", ruling.map(|ruling| &ruling.at))
-        .with_optional("by", ruling.map(|ruling| &ruling.by))
-        .with_optional("note", ruling.and_then(|ruling| ruling.note.as_ref()))
+        .with_optional("resolved", resolution.map(|resolution| &resolution.at))
+        .with_optional("by", resolution.map(|resolution| &resolution.by))
+        .with_optional("note", resolution.and_then(|resolution| resolution.note.as_ref()))
         .with_optional("sid", approval.settlement_id().as_ref())
         .into_item()
 }

@@ -70,8 +70,8 @@ impl Ledger {
         transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(UpdateResult::Stored),
-            TransactionOutcome::Refused(refusal) => {
-                let existing = refusal
+            TransactionOutcome::Refused(rejection) => {
+                let existing = rejection
                     .existing_item(Role::Agent)
                     .and_then(|existing| existing.get(AUDIT_ID));
                 // If the stored audit id belongs to this freeze, an earlier attempt whose response was lost has stored

@@ -174,8 +174,8 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
             .expression_attribute_values(":chunk", chunk.write())
             .expression_attribute_values(":ttl", now.secs().saturating_add(KEPT).write())
             .return_values(ReturnValue::UpdatedNew);
-        let answer = update.send().await.map_err(store_error("adding to a shared counter"))?;
-        Row::new(&self.table, &answer.attributes.unwrap_or_default()).get("n")
+        let response = update.send().await.map_err(store_error("adding to a shared counter"))?;
+        Row::new(&self.table, &response.attributes.unwrap_or_default()).get("n")
     }
 
     fn span_number(&self, now: Timestamp) -> u64 {

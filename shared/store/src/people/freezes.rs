@@ -95,8 +95,10 @@ impl Ledger {
             match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
                 TransactionOutcome::Committed => ChangeFreezeResult::Stored,
                 // An earlier attempt whose response was lost wrote the audit row.
-                TransactionOutcome::Refused(refusal) if refusal.has_failed(Role::Audit) => ChangeFreezeResult::Stored,
-                TransactionOutcome::Refused(refusal) if refusal.has_failed(Role::Reason) => {
+                TransactionOutcome::Refused(rejection) if rejection.has_failed(Role::Audit) => {
+                    ChangeFreezeResult::Stored
+                }
+                TransactionOutcome::Refused(rejection) if rejection.has_failed(Role::Reason) => {
                     ChangeFreezeResult::Conflict
                 }
                 TransactionOutcome::Refused(_) => ChangeFreezeResult::TooMany,
@@ -147,8 +149,8 @@ impl Ledger {
 /// targets than the maximum.
 fn add_frozen_target(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
     match entry {
-        Entry::Of(set, one) => {
-            let element = match one {
+        Entry::Of(set, item) => {
+            let element = match item {
                 AttributeValue::Bs(bytes) => bytes.first().cloned().map(AttributeValue::B),
                 AttributeValue::Ss(texts) => texts.first().cloned().map(AttributeValue::S),
                 _ => None,
@@ -157,8 +159,8 @@ fn add_frozen_target(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
                 .update_expression("ADD #set :one")
                 .condition_expression("attribute_not_exists(#set) OR size(#set) < :most OR contains(#set, :element)")
                 .expression_attribute_names("#set", *set)
-                .expression_attribute_values(":one", one.clone())
-                .expression_attribute_values(":element", element.unwrap_or_else(|| one.clone()))
+                .expression_attribute_values(":one", item.clone())
+                .expression_attribute_values(":element", element.unwrap_or_else(|| item.clone()))
                 .expression_attribute_values(":most", AttributeValue::N(Freezes::MAX.to_string()))
         }
         Entry::Deployment => update
@@ -170,10 +172,10 @@ fn add_frozen_target(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
 /// Removes the frozen target from a copy. The condition requires that the copy contains the target.
 fn remove_frozen_target(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
     match entry {
-        Entry::Of(set, one) => update
+        Entry::Of(set, item) => update
             .update_expression("DELETE #set :one")
             .expression_attribute_names("#set", *set)
-            .expression_attribute_values(":one", one.clone()),
+            .expression_attribute_values(":one", item.clone()),
         Entry::Deployment => update.update_expression("REMOVE dep"),
     }
 }

@@ -133,13 +133,13 @@ impl Ledger {
         transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(TransferAgentResult::Done),
-            TransactionOutcome::Refused(refusal) => {
-                let existing = refusal
+            TransactionOutcome::Refused(rejection) => {
+                let existing = rejection
                     .existing_item(Role::Agent)
                     .map(|item| self.read_agent_item(item));
                 Ok(if existing.transpose()?.as_ref() == Some(&new) {
                     TransferAgentResult::Done
-                } else if refusal.has_failed(Role::Offer) {
+                } else if rejection.has_failed(Role::Offer) {
                     TransferAgentResult::NoOffer
                 } else {
                     TransferAgentResult::Conflict

@@ -75,12 +75,12 @@ impl KeyUses {
 
     /// Returns the last use of each of these keys, if known.
     pub async fn read_last_uses(&self, agent: AgentId, keys: &[KeyId]) -> Result<HashMap<KeyId, Timestamp>> {
-        let wanted = keys
+        let item_keys = keys
             .iter()
             .map(|id| Draft::with_partition_key(key::key_use(agent, *id)).into_item())
             .collect();
         let mut last = HashMap::new();
-        for item in get_all_items(&self.db, &self.table, wanted, false, "reading uses of keys").await? {
+        for item in get_all_items(&self.db, &self.table, item_keys, false, "reading uses of keys").await? {
             let found = keys.iter().find(|id| {
                 let pk = item.get("pk").and_then(|pk| pk.as_s().ok());
                 pk.is_some_and(|pk| *pk == key::key_use(agent, **id))

@@ -122,13 +122,13 @@ impl Ledger {
             .scan_index_forward(order == AgentOrder::OldestFirst)
             .limit(i32::try_from(max_rows).unwrap_or(i32::MAX));
         let listed = query.send().await.map_err(store_error(LISTING))?;
-        let places = listed.items().iter().map(|item| {
+        let cursors = listed.items().iter().map(|item| {
             let row = self.item_row(item);
             let os: String = row.get("os")?;
             let (id, created_at) = owned::parse_agent(&os).ok_or_else(|| row.corrupt_error("os"))?;
             Ok(AgentCursor { created_at, id })
         });
-        places.collect()
+        cursors.collect()
     }
 
     /// Reads all agents of an owner, in order of creation.
@@ -189,11 +189,11 @@ impl Ledger {
             }
         }
         agents.sort_by_key(|agent| (agent.created_at, agent.id));
-        let asking = agents.into_iter().map(|agent| {
+        let asking_limits = agents.into_iter().map(|agent| {
             let ids = waiting.remove(&agent.id).unwrap_or_default();
             (agent, ids)
         });
-        Ok(asking.collect())
+        Ok(asking_limits.collect())
     }
 
     /// Reads up to `limit`, and at most a hundred, approvals in a list of an owner, newest first. The approvals are
@@ -205,7 +205,7 @@ impl Ledger {
         before: Option<ApprovalCursor>,
         limit: u8,
     ) -> Result<Vec<Approval>> {
-        let most = limit.min(100);
+        let max = limit.min(100);
         let mut listed: Vec<(String, Key)> = Vec::new();
         for (first, last) in list.key_ranges(before) {
             if first > last {
@@ -217,19 +217,19 @@ impl Ledger {
                 .expression_attribute_values(":first", first.write())
                 .expression_attribute_values(":last", last.write())
                 .scan_index_forward(false)
-                .limit(most.into());
+                .limit(max.into());
             for item in query.send().await.map_err(store_error(LISTING))?.items() {
                 let row = self.item_row(item);
                 let os: String = row.get("os")?;
-                let place = owned::approval_index_position(&os).ok_or_else(|| row.corrupt_error("os"))?;
+                let index = owned::approval_index_position(&os).ok_or_else(|| row.corrupt_error("os"))?;
                 let key = Key::from_item(item).ok_or_else(|| row.corrupt_error("pk"))?;
-                listed.push((place.to_owned(), key));
+                listed.push((index.to_owned(), key));
             }
         }
         listed.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
         // The index may contain an approval twice while a decision moves the approval to the other list.
         listed.dedup_by(|(a, _), (b, _)| a == b);
-        listed.truncate(most.into());
+        listed.truncate(max.into());
         let keys: Vec<Key> = listed.into_iter().map(|(_, key)| key).collect();
         let items = self.get_items(&keys).await?;
         let approvals: Result<Vec<Approval>> = items.iter().map(|item| self.read_listed_approval(item)).collect();
@@ -261,8 +261,8 @@ impl Ledger {
         kind: &str,
         first: Option<usize>,
     ) -> Result<Vec<AgentId>> {
-        let most = first.map(|first| i32::try_from(first).unwrap_or(i32::MAX));
-        let query = self.query_owned(owner, kind).set_limit(most);
+        let max = first.map(|first| i32::try_from(first).unwrap_or(i32::MAX));
+        let query = self.query_owned(owner, kind).set_limit(max);
         let listed = if first.is_some() {
             // Keys are short, so one response contains hundreds of keys.
             query

@@ -94,16 +94,17 @@ impl Ledger {
             {
                 return Ok(GrantLimitIncreaseResult::Conflict);
             }
-            let mut edit = self.policy_transaction(agent, enabled, record.map(|record| record.version), Some(audit))?;
+            let mut update =
+                self.policy_transaction(agent, enabled, record.map(|record| record.version), Some(audit))?;
             if let Some(approved) = &approved {
-                edit.add_update(Role::Approval, approved.clone())?;
+                update.add_update(Role::Approval, approved.clone())?;
             }
-            edit.add_audit_rows(Role::Audit, audit)?;
-            let TransactionOutcome::Refused(refusal) = edit.send_until_known(&self.db, &mut backoff).await? else {
+            update.add_audit_rows(Role::Audit, audit)?;
+            let TransactionOutcome::Refused(rejection) = update.send_until_known(&self.db, &mut backoff).await? else {
                 return Ok(GrantLimitIncreaseResult::Done);
             };
-            if refusal.has_failed(Role::Policy) {
-                let existing = refusal
+            if rejection.has_failed(Role::Policy) {
+                let existing = rejection
                     .existing_item(Role::Policy)
                     .map(|item| self.read_policy(item))
                     .transpose()?;
@@ -114,7 +115,7 @@ impl Ledger {
                 if !is_first || !self.write_default_policy_for_update(agent, enabled.service).await? {
                     return Ok(GrantLimitIncreaseResult::Conflict);
                 }
-            } else if refusal.has_failed(Role::Approval) {
+            } else if rejection.has_failed(Role::Approval) {
                 return Ok(GrantLimitIncreaseResult::NotPending);
             }
             // A concurrent call changed the agent, or stored the default policy.
@@ -156,8 +157,8 @@ impl Ledger {
         };
         transaction.add_put(Role::Policy, put)?;
         let scope = WindowScope::Day { agent, service };
-        let stamp = self.version_stamp_update(scope, enabled.version, agent_version.unwrap_or(1));
-        transaction.add_update(Role::Window, stamp)?;
+        let version = self.version_stamp_update(scope, enabled.version, agent_version.unwrap_or(1));
+        transaction.add_update(Role::Window, version)?;
         Ok(transaction)
     }
 

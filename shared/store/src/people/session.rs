@@ -56,7 +56,7 @@ impl Ledger {
         identity: Identity<'_>,
         audit: &AuditEntry,
     ) -> Result<StartSessionResult> {
-        let person = self
+        let user = self
             .update_item(&Key::user(&session.person))
             .update_expression("SET iss = :iss, #sub = :sub")
             .condition_expression("attribute_not_exists(nb) OR nb < :signed_in")
@@ -65,14 +65,16 @@ impl Ledger {
             .expression_attribute_values(":sub", identity.subject.to_owned().write())
             .expression_attribute_values(":signed_in", session.signed_in_at.write());
         let mut transaction = Transaction::new();
-        transaction.add_update(Role::Person, person)?;
+        transaction.add_update(Role::Person, user)?;
         // The secret is random, so an existing row with this digest is the row of this session.
         transaction.add_put(Role::Session, self.put_item(write_session(session)))?;
         transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(StartSessionResult::Stored),
             // If the audit row exists, an earlier attempt whose response was lost has stored the session.
-            TransactionOutcome::Refused(refusal) if refusal.has_failed(Role::Audit) => Ok(StartSessionResult::Stored),
+            TransactionOutcome::Refused(rejection) if rejection.has_failed(Role::Audit) => {
+                Ok(StartSessionResult::Stored)
+            }
             TransactionOutcome::Refused(_) => Ok(StartSessionResult::SignedInTooEarly),
         }
     }
@@ -111,7 +113,7 @@ impl Ledger {
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(true),
             // If the audit row exists, an earlier attempt whose response was lost has ended the session.
-            TransactionOutcome::Refused(refusal) => Ok(refusal.has_failed(Role::Audit)),
+            TransactionOutcome::Refused(rejection) => Ok(rejection.has_failed(Role::Audit)),
         }
     }
 

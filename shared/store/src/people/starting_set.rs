@@ -100,12 +100,12 @@ impl Ledger {
         let Some(record) = self.read_default_policy(agent, service).await? else {
             return Ok(false);
         };
-        let edit = self.policy_transaction(agent.id, &record, Some(agent.version), None)?;
+        let update = self.policy_transaction(agent.id, &record, Some(agent.version), None)?;
         let mut backoff = Backoff::new();
-        match edit.send_until_known(&self.db, &mut backoff).await? {
+        match update.send_until_known(&self.db, &mut backoff).await? {
             TransactionOutcome::Committed => Ok(true),
-            TransactionOutcome::Refused(refusal) => {
-                let existing = refusal
+            TransactionOutcome::Refused(rejection) => {
+                let existing = rejection
                     .existing_item(Role::Policy)
                     .map(|item| self.read_policy(item))
                     .transpose()?;

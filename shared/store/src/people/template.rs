@@ -62,7 +62,7 @@ impl Ledger {
             match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
                 TransactionOutcome::Committed => UpdateResult::Stored,
                 // An earlier attempt whose response was lost wrote the audit row.
-                TransactionOutcome::Refused(refusal) if refusal.has_failed(Role::Audit) => UpdateResult::Stored,
+                TransactionOutcome::Refused(rejection) if rejection.has_failed(Role::Audit) => UpdateResult::Stored,
                 TransactionOutcome::Refused(_) => UpdateResult::Conflict,
             },
         )

@@ -34,11 +34,11 @@ impl Ledger {
     /// Reads the stored requests, as many as one query returns (thousands). An unreadable row is returned as an error
     /// and does not affect the others.
     pub async fn read_eviction_requests(&self) -> Result<Vec<Result<EvictionRequest>>> {
-        let answer = Query::new(&self.db, &self.table, key::EVICT)
+        let response = Query::new(&self.db, &self.table, key::EVICT)
             .consistent()
             .send("reading the requests for evictions")
             .await?;
-        let requests = answer.items().iter().map(|item| {
+        let requests = response.items().iter().map(|item| {
             let row = self.item_row(item);
             Ok(EvictionRequest {
                 scope: key::parse_window(key::sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?,
@@ -53,7 +53,7 @@ impl Ledger {
     /// The returned window has the version of the current rule, so that no payment is evicted under an outdated
     /// duration.
     pub async fn read_window_to_evict(&self, scope: WindowScope) -> Result<Option<Window>> {
-        let (period, stamp) = match scope {
+        let (period, version) = match scope {
             WindowScope::Day { .. } => (WindowPeriod::DAY, None),
             WindowScope::Budget { agent, rule } => {
                 let agent = self.read_agent_by_id(agent).await?;
@@ -66,8 +66,11 @@ impl Ledger {
             }
         };
         let window = self.read_head(scope, period).await?;
-        let stamp = stamp.unwrap_or(window.stamp);
-        Ok(Some(Window { stamp, ..window }))
+        let version = version.unwrap_or(window.stamp);
+        Ok(Some(Window {
+            stamp: version,
+            ..window
+        }))
     }
 
     /// Removes a request, unless the request was stored again after it was read.

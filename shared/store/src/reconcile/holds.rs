@@ -73,13 +73,13 @@ impl Ledger {
             .expression_attribute_values(":at", encode_text(&key::hold::due_key(at)))
             .set_exclusive_start_key(from.map(|position| position.0))
             .limit(limit.into());
-        let answer = query.send().await.map_err(store_error("reading the holds"))?;
-        let held = answer
+        let response = query.send().await.map_err(store_error("reading the holds"))?;
+        let held = response
             .items()
             .iter()
             .map(|item| self.read_held_settlement(item))
             .collect();
-        Ok((held, answer.last_evaluated_key.map(IndexPosition)))
+        Ok((held, response.last_evaluated_key.map(IndexPosition)))
     }
 
     /// Postpones a hold that can't be decided yet until this time. Takes 3 write units. Does nothing if the settlement
@@ -132,12 +132,12 @@ impl Ledger {
     /// affect the others.
     pub async fn read_reconcile_requests(&self) -> Result<Vec<Result<ReconcileRequest>>> {
         const MAX: u32 = 100;
-        let answer = Query::new(&self.db, &self.table, key::MARKED)
+        let response = Query::new(&self.db, &self.table, key::MARKED)
             .consistent()
             .limit(MAX)
             .send("reading the marks")
             .await?;
-        let marks = answer.items().iter().map(|item| {
+        let marks = response.items().iter().map(|item| {
             let row = self.item_row(item);
             let (agent, settlement) =
                 key::parse_reconcile_request(key::sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?;

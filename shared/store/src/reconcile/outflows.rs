@@ -66,13 +66,13 @@ impl Ledger {
     /// example after a change of the number of groups, the lowest of all checkpoints applies, and some blocks are
     /// searched again.
     pub async fn read_outflow_checkpoint(&self, part: WalletPart) -> Result<Option<u64>> {
-        let answer = Query::new(&self.db, &self.table, PLACES)
+        let response = Query::new(&self.db, &self.table, PLACES)
             .prefix(OUTFLOW_PLACES)
             .consistent()
             .send("reading the positions of searches")
             .await?;
         let (mut own, mut lowest): (Option<u64>, Option<u64>) = (None, None);
-        for item in answer.items() {
+        for item in response.items() {
             let row = self.item_row(item);
             let (index, of) =
                 key::parse_outflow_checkpoint(key::sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?;
@@ -114,9 +114,9 @@ impl Ledger {
             )
             .start_after(before.map(|id| Key::settlement(agent, id).attributes()))
             .descending();
-        let answer = query.send("reading settlements").await?;
-        let settlements = answer.items().iter().map(|item| self.read_settlement_item(item));
-        let next = answer.last_evaluated_key();
+        let response = query.send("reading settlements").await?;
+        let settlements = response.items().iter().map(|item| self.read_settlement_item(item));
+        let next = response.last_evaluated_key();
         let next = next.and_then(|item| SettlementId::parse(key::sort_key_text(item)));
         Ok((settlements.collect(), next))
     }

@@ -25,20 +25,20 @@ impl Ledger {
             let owner = UserId::parse(&agent.owner);
             owner.ok_or_else(|| self.item_row(image).corrupt_error("owner"))
         };
-        let edit = Edit {
+        let update = Edit {
             change,
             agent: &new,
             owner: owner(&new)?,
         };
-        let mut facts = Vec::new();
+        let mut changes = Vec::new();
         match &old {
-            None => facts.push(edit.change_event(EventKind::AgentCreated, &"", agent_identity_data(&new))),
+            None => changes.push(update.change_event(EventKind::AgentCreated, &"", agent_identity_data(&new))),
             Some(old) => {
                 if old.owner != new.owner {
-                    facts.push(edit.change_event(EventKind::AgentAccepted, &"", agent_identity_data(&new)));
+                    changes.push(update.change_event(EventKind::AgentAccepted, &"", agent_identity_data(&new)));
                     let before = owner(old)?;
-                    let handed_over = edit.change_event(EventKind::AgentHandedOver, &"", agent_identity_data(&new));
-                    facts.push(handed_over.with_owner(before));
+                    let handed_over = update.change_event(EventKind::AgentHandedOver, &"", agent_identity_data(&new));
+                    changes.push(handed_over.with_owner(before));
                 }
                 let by_owner = || EventData::new().text("by", "owner");
                 match (old.status, new.status) {
@@ -47,18 +47,18 @@ impl Ledger {
                         // The event contains the reason of an action by a rule, because the rule belongs to the owner.
                         let reason = mark.reason.as_ref().filter(|_| mark.was_made_by_rule());
                         let data = by_owner().optional_text("reason", reason.map(EditReason::as_str));
-                        facts.push(edit.change_event(EventKind::AgentFrozen, &"", data));
+                        changes.push(update.change_event(EventKind::AgentFrozen, &"", data));
                     }
                     (AgentStatus::Frozen, AgentStatus::Active) => {
-                        facts.push(edit.change_event(EventKind::AgentUnfrozen, &"", by_owner()));
+                        changes.push(update.change_event(EventKind::AgentUnfrozen, &"", by_owner()));
                     }
                     (AgentStatus::Active, AgentStatus::Active) | (AgentStatus::Frozen, AgentStatus::Frozen) => {}
                 }
             }
         }
-        facts.extend(edit.key_change_events(old.as_ref()));
-        facts.extend(edit.rule_change_events(old.as_ref()));
-        Ok(facts)
+        changes.extend(update.key_change_events(old.as_ref()));
+        changes.extend(update.rule_change_events(old.as_ref()));
+        Ok(changes)
     }
 
     /// Returns the change event of a created or updated policy. Storing a default policy is not an event.
@@ -140,40 +140,40 @@ impl Edit<'_> {
     }
 
     fn key_change_events(&self, old: Option<&Agent>) -> Vec<ChangeEvent> {
-        let mut facts = Vec::new();
+        let mut changes = Vec::new();
         for key in &self.agent.keys {
             let before = old.and_then(|old| old.find_key(key.id));
             if before.is_none() {
                 let data = EventData::new().text("key_id", key.id);
                 let data = data.optional_text("expires_at", key.scope.expires_at);
-                facts.push(self.change_event(EventKind::KeyCreated, &key.id, data));
+                changes.push(self.change_event(EventKind::KeyCreated, &key.id, data));
             }
             if let Some(end) = key.ends_at
                 && before.and_then(|before| before.ends_at) != Some(end)
             {
                 let data = EventData::new().text("key_id", key.id).time("ends_at", end);
-                facts.push(self.change_event(EventKind::KeyEnded, &key.id, data));
+                changes.push(self.change_event(EventKind::KeyEnded, &key.id, data));
             }
         }
-        facts
+        changes
     }
 
     fn rule_change_events(&self, old: Option<&Agent>) -> Vec<ChangeEvent> {
         let before = old.map(|old| old.rules.as_slice()).unwrap_or_default();
-        let mut facts = Vec::new();
+        let mut changes = Vec::new();
         for rule in &self.agent.rules {
             let kind = match before.iter().find(|before| before.id == rule.id) {
                 None => EventKind::RuleCreated,
                 Some(before) if before != rule => EventKind::RuleChanged,
                 Some(_) => continue,
             };
-            facts.push(self.change_event(kind, &rule.id, rule_data(rule)));
+            changes.push(self.change_event(kind, &rule.id, rule_data(rule)));
         }
         let is_kept = |before: &&Rule| self.agent.rules.iter().any(|rule| rule.id == before.id);
         for removed in before.iter().filter(|before| !is_kept(before)) {
-            facts.push(self.change_event(EventKind::RuleRemoved, &removed.id, rule_data(removed)));
+            changes.push(self.change_event(EventKind::RuleRemoved, &removed.id, rule_data(removed)));
         }
-        facts
+        changes
     }
 }
 

@@ -62,7 +62,7 @@ impl Ledger {
             return Ok(Vec::new());
         };
         let old = change.old.as_ref().map(read).transpose()?;
-        let told = |kind, at, data| vec![approval_event(&new, kind, at, data)];
+        let result = |kind, at, data| vec![approval_event(&new, kind, at, data)];
         if let Some((change, at)) = stored_decision(old.as_ref(), &new) {
             let (kind, data) = match change {
                 ApprovalChange::Withdrawn => (EventKind::ApprovalWithdrawn, approval_data(&new)),
@@ -75,13 +75,15 @@ impl Ledger {
                     approval_data(&new).text("status", "approved"),
                 ),
             };
-            return Ok(told(kind, at, data));
+            return Ok(result(kind, at, data));
         }
         Ok(match &new.resolution {
-            Resolution::Pending if old.is_none() => told(EventKind::ApprovalAsked, new.created_at, approval_data(&new)),
+            Resolution::Pending if old.is_none() => {
+                result(EventKind::ApprovalAsked, new.created_at, approval_data(&new))
+            }
             Resolution::Executed { settlement, .. } if old.is_some_and(|old| old.settlement_id().is_none()) => {
                 let data = approval_data(&new).text("settlement_id", settlement);
-                told(EventKind::ApprovalUsed, settlement.authorized_at(), data)
+                result(EventKind::ApprovalUsed, settlement.authorized_at(), data)
             }
             // Only the owner has changed.
             Resolution::Pending | Resolution::Approved(_) | Resolution::Rejected(_) | Resolution::Executed { .. } => {
@@ -94,9 +96,9 @@ impl Ledger {
 /// Returns the decision that this change of the row stored, and the time of the decision.
 fn stored_decision(old: Option<&Approval>, new: &Approval) -> Option<(ApprovalChange, Timestamp)> {
     match (&old?.resolution, &new.resolution) {
-        (Resolution::Pending, Resolution::Approved(ruling)) => Some((ApprovalChange::Approved, ruling.at)),
-        (Resolution::Pending, Resolution::Rejected(ruling)) => Some((ApprovalChange::Rejected, ruling.at)),
-        (Resolution::Approved(_), Resolution::Rejected(ruling)) => Some((ApprovalChange::Withdrawn, ruling.at)),
+        (Resolution::Pending, Resolution::Approved(resolution)) => Some((ApprovalChange::Approved, resolution.at)),
+        (Resolution::Pending, Resolution::Rejected(resolution)) => Some((ApprovalChange::Rejected, resolution.at)),
+        (Resolution::Approved(_), Resolution::Rejected(resolution)) => Some((ApprovalChange::Withdrawn, resolution.at)),
         _ => None,
     }
 }
@@ -146,10 +148,10 @@ fn approval_data(approval: &Approval) -> EventData {
         .text("pay_to", approval.pay_to)
         .time("expires_at", approval.expires_at);
     match approval.temporary_caps() {
-        Some(raise) => data
-            .optional_amount("raised_max_per_call_units", raise.caps.max_per_call)
-            .optional_amount("raised_max_per_day_units", raise.caps.max_per_day)
-            .time("raised_until", raise.until),
+        Some(increase) => data
+            .optional_amount("raised_max_per_call_units", increase.caps.max_per_call)
+            .optional_amount("raised_max_per_day_units", increase.caps.max_per_day)
+            .time("raised_until", increase.until),
         None => data,
     }
 }

@@ -25,27 +25,27 @@ impl CatalogTable {
         };
         let old = change.old.as_ref().map(read).transpose()?;
         let at = change.at;
-        let mut facts = Vec::new();
+        let mut changes = Vec::new();
         let was_open = old.as_ref().is_some_and(Service::is_open);
         match (was_open, new.is_open()) {
-            (false, true) => facts.push(service_event(&new, EventKind::ServiceOpened, &"", at, EventData::new())),
-            (true, false) => facts.push(service_event(&new, EventKind::ServiceClosed, &"", at, EventData::new())),
+            (false, true) => changes.push(service_event(&new, EventKind::ServiceOpened, &"", at, EventData::new())),
+            (true, false) => changes.push(service_event(&new, EventKind::ServiceClosed, &"", at, EventData::new())),
             (false, false) | (true, true) => {}
         }
         if !new.is_open() {
-            return Ok(facts);
+            return Ok(changes);
         }
         if let Some(old) = old.as_ref().filter(|old| old.is_open()) {
-            facts.extend(merged_change_events(old, &new, at));
+            changes.extend(merged_change_events(old, &new, at));
         }
         for operation in &new.operations {
             let before = old.as_ref().and_then(|old| {
                 let mut operations = old.operations.iter();
                 operations.find(|before| before.id == operation.id)
             });
-            facts.extend(operation_change_events(&new, before, operation, at));
+            changes.extend(operation_change_events(&new, before, operation, at));
         }
-        Ok(facts)
+        Ok(changes)
     }
 }
 
@@ -53,8 +53,8 @@ impl ChangeEvent {
     /// Returns the change events of the delayed changes that take effect at `from`. Withdrawn changes have no event.
     pub fn events_in_effect(service: &Service, from: Timestamp) -> Vec<Self> {
         let operations = service.operations.iter().filter(|_| service.is_open());
-        let waited = operations.filter_map(|operation| Some((operation, operation.next.as_ref()?)));
-        let due = waited.filter(|(_, next)| next.from == from);
+        let wait_duration = operations.filter_map(|operation| Some((operation, operation.next.as_ref()?)));
+        let due = wait_duration.filter(|(_, next)| next.from == from);
         due.filter_map(|(operation, next)| effective_change_event(service, operation, next))
             .collect()
     }
@@ -88,8 +88,8 @@ fn merged_change_events(old: &Service, new: &Service, at: Timestamp) -> Vec<Chan
         operations.any(|now| now.id == before.id && now.next == before.next)
     };
     let over = old.operations.iter().filter(|before| !is_kept(before));
-    let waited = over.filter_map(|before| Some((before, before.next.as_ref()?)));
-    let due = waited.filter(|(_, next)| next.from <= at);
+    let wait_duration = over.filter_map(|before| Some((before, before.next.as_ref()?)));
+    let due = wait_duration.filter(|(_, next)| next.from <= at);
     due.filter_map(|(before, next)| effective_change_event(old, before, next))
         .collect()
 }
@@ -104,29 +104,29 @@ fn operation_change_events(
         let data = data.text("operation_id", &now.slug);
         service_event(service, kind, &now.id, at, data)
     };
-    let mut facts = Vec::new();
+    let mut changes = Vec::new();
     let present = now.pricing_at(at);
     if let Some(before) = before {
         let past = before.pricing_at(at);
         if pricing_payee(past) != pricing_payee(present) {
-            facts.push(tell(EventKind::ServicePayeeChanged, pricing_data(present)));
+            changes.push(tell(EventKind::ServicePayeeChanged, pricing_data(present)));
         } else if past.max_price() != present.max_price() {
-            facts.push(tell(EventKind::ServicePriceChanged, pricing_data(present)));
+            changes.push(tell(EventKind::ServicePriceChanged, pricing_data(present)));
         }
     }
-    let waited = before.and_then(|before| before.delayed_pricing(at));
+    let wait_duration = before.and_then(|before| before.delayed_pricing(at));
     match now.delayed_pricing(at) {
-        Some(next) if waited != Some(next) => {
+        Some(next) if wait_duration != Some(next) => {
             let data = pricing_data(next.as_pricing()).time("from", next.from);
-            facts.push(tell(EventKind::ServiceChangeDelayed, data));
+            changes.push(tell(EventKind::ServiceChangeDelayed, data));
         }
         // A change that a second operator accepted, and that was not withdrawn, has taken effect.
-        None if waited.is_some_and(|waited| waited.as_pricing() != present) => {
-            facts.push(tell(EventKind::ServiceChangeWithdrawn, EventData::new()));
+        None if wait_duration.is_some_and(|wait_duration| wait_duration.as_pricing() != present) => {
+            changes.push(tell(EventKind::ServiceChangeWithdrawn, EventData::new()));
         }
         Some(_) | None => {}
     }
-    facts
+    changes
 }
 
 fn pricing_payee(pricing: Pricing<'_>) -> Option<Address> {
@@ -134,10 +134,10 @@ fn pricing_payee(pricing: Pricing<'_>) -> Option<Address> {
 }
 
 fn pricing_data(pricing: Pricing<'_>) -> EventData {
-    let most: Option<Amount> = pricing.max_price();
+    let max: Option<Amount> = pricing.max_price();
     EventData::new()
         .optional_text("pay_to", pricing_payee(pricing))
-        .optional_amount("max_price_units", most)
+        .optional_amount("max_price_units", max)
 }
 
 fn service_event(

@@ -36,17 +36,20 @@ impl Change {
         let sequence = stream
             .and_then(|stream| stream.get("SequenceNumber"))
             .and_then(Value::as_str);
-        let wrong = |member: &'static str| {
+        let wrong = |field: &'static str| {
             let sequence = sequence.map(str::to_owned);
-            move || Unreadable { member, sequence }
+            move || Unreadable {
+                member: field,
+                sequence,
+            }
         };
         let stream = stream.and_then(Value::as_object).ok_or_else(wrong("dynamodb"))?;
         let arn = record.get("eventSourceARN").and_then(Value::as_str);
         let table = arn.and_then(parse_table_name).ok_or_else(wrong("eventSourceARN"))?;
         let at = stream.get("ApproximateCreationDateTime").and_then(parse_time);
-        let image = |member: &'static str| match stream.get(member) {
+        let image = |field: &'static str| match stream.get(field) {
             None | Some(Value::Null) => Ok(None),
-            Some(image) => decode_item(image).map(Some).ok_or_else(wrong(member)),
+            Some(image) => decode_item(image).map(Some).ok_or_else(wrong(field)),
         };
         let (old, new) = (image("OldImage")?, image("NewImage")?);
         if old.is_none() && new.is_none() {
@@ -98,15 +101,14 @@ pub(crate) fn decode_item(value: &Value) -> Option<Item> {
 }
 
 fn decode_map(fields: &Map<String, Value>) -> Option<Item> {
-    let members = fields.iter();
-    members
-        .map(|(name, value)| Some((name.clone(), decode_attribute(value)?)))
+    let map = fields.iter();
+    map.map(|(name, value)| Some((name.clone(), decode_attribute(value)?)))
         .collect()
 }
 
 fn decode_attribute(value: &Value) -> Option<AttributeValue> {
-    let mut members = value.as_object()?.iter();
-    let ((kind, value), None) = (members.next()?, members.next()) else {
+    let mut fields = value.as_object()?.iter();
+    let ((kind, value), None) = (fields.next()?, fields.next()) else {
         return None;
     };
     let text = || value.as_str().map(str::to_owned);

@@ -66,7 +66,7 @@ impl ChangeEvent {
     pub fn into_event(self, source: &EventSource, owners: &Owners) -> Result<Event> {
         let (owner, data) = match self.owner {
             ChangeEventOwner::Nobody => (None, self.data),
-            ChangeEventOwner::Person(person) => (Some(person), self.data),
+            ChangeEventOwner::Person(user) => (Some(user), self.data),
             ChangeEventOwner::OfAgent(agent) => {
                 let known = owners.find(agent);
                 let has_labels = self.kind.fields().any(|field| field.form == Form::Labels);
@@ -79,6 +79,6 @@ impl ChangeEvent {
             }
         };
         let event = Event::new(self.id, source.clone(), self.kind, self.time, self.subject, owner, data);
-        event.map_err(|problem| Error::internal("building an event", problem))
+        event.map_err(|error| Error::internal("building an event", error))
     }
 }

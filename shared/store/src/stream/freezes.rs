@@ -36,10 +36,10 @@ fn freeze_event(freeze: &OperatorFreeze, is_start: bool, time: Timestamp) -> Cha
             ChangeEventOwner::OfAgent(*agent),
             EventData::new().text("by", "operator"),
         ),
-        FreezeTarget::Owner(person) => (
+        FreezeTarget::Owner(user) => (
             kind(EventKind::OwnerFrozen, EventKind::OwnerUnfrozen),
-            EventSubject::Person(person.clone()),
-            ChangeEventOwner::Person(person.clone()),
+            EventSubject::Person(user.clone()),
+            ChangeEventOwner::Person(user.clone()),
             EventData::new(),
         ),
         FreezeTarget::Deployment => (

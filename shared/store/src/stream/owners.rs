@@ -65,12 +65,12 @@ impl Ledger {
     /// Reads the owners, names, labels and automatic freeze rules of these agents. Takes one read unit per agent.
     pub async fn read_owners(&self, agents: &BTreeSet<AgentId>) -> Result<Owners> {
         let mut owners = HashMap::new();
-        let mut wanted: Vec<_> = agents.iter().map(|agent| Key::agent(*agent).attributes()).collect();
+        let mut keys: Vec<_> = agents.iter().map(|agent| Key::agent(*agent).attributes()).collect();
         let mut backoff = Backoff::new();
-        while !wanted.is_empty() {
-            let rest = wanted.split_off(wanted.len().min(BATCH));
+        while !keys.is_empty() {
+            let rest = keys.split_off(keys.len().min(BATCH));
             let batch = KeysAndAttributes::builder()
-                .set_keys(Some(wanted))
+                .set_keys(Some(keys))
                 .projection_expression("pk, sk, #owner, #name, #labels, #rules, former")
                 .expression_attribute_names("#owner", "owner")
                 .expression_attribute_names("#name", "name")
@@ -78,10 +78,10 @@ impl Ledger {
                 .expression_attribute_names("#rules", "rules")
                 .consistent_read(true);
             let batch = batch.build().map_err(|error| Error::internal(READING, error))?;
-            let asked = HashMap::from([(self.table.to_string(), batch)]);
-            let answer = self.db.batch_get_item().set_request_items(Some(asked)).send().await;
-            let answer = answer.map_err(store_error(READING))?;
-            for item in answer.responses.into_iter().flat_map(HashMap::into_values).flatten() {
+            let request = HashMap::from([(self.table.to_string(), batch)]);
+            let response = self.db.batch_get_item().set_request_items(Some(request)).send().await;
+            let response = response.map_err(store_error(READING))?;
+            for item in response.responses.into_iter().flat_map(HashMap::into_values).flatten() {
                 // An agent whose record can't be read is omitted, so only this agent's changes are quarantined.
                 if let (Ok(agent), Some(owner), Some(name), Some(labels), Some(former)) = (
                     self.parse_agent_in_key(&item),
@@ -102,12 +102,12 @@ impl Ledger {
                     owners.insert(agent, owned);
                 }
             }
-            let left = answer.unprocessed_keys.into_iter().flat_map(HashMap::into_values);
-            wanted = left.flat_map(|left| left.keys).collect();
-            if !wanted.is_empty() {
+            let left = response.unprocessed_keys.into_iter().flat_map(HashMap::into_values);
+            keys = left.flat_map(|left| left.keys).collect();
+            if !keys.is_empty() {
                 backoff.wait_for_retry().await?;
             }
-            wanted.extend(rest);
+            keys.extend(rest);
         }
         Ok(Owners(owners))
     }

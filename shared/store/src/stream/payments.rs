@@ -23,12 +23,12 @@ impl Ledger {
         let is_payout = terms.purchase().is_none();
         let kind = |payment, payout| if is_payout { payout } else { payment };
         let id = terms.id;
-        let told = |kind, id, at, data| vec![ChangeEvent::for_agent(terms.agent, kind, id, at, data)];
+        let result = |kind, id, at, data| vec![ChangeEvent::for_agent(terms.agent, kind, id, at, data)];
         Ok(match (old.map(|old| old.state), &new.state) {
             (None, _) => {
                 let kind = kind(EventKind::PaymentAuthorized, EventKind::PayoutAuthorized);
                 let data = transfer_data(&new).time("valid_before", terms.valid_before);
-                told(kind, EventId::derive(kind, &[&id]), terms.authorized_at, data)
+                result(kind, EventId::derive(kind, &[&id]), terms.authorized_at, data)
             }
             (
                 Some(SettlementState::Authorized | SettlementState::Expired),
@@ -45,14 +45,14 @@ impl Ledger {
                     .time("settled_at", *settled_at);
                 // The id includes the time, because a reverted settlement may be confirmed again.
                 let id = EventId::derive(kind, &[&id, tx_hash, &settled_at.micros()]);
-                told(kind, id, *settled_at, data)
+                result(kind, id, *settled_at, data)
             }
             (Some(SettlementState::Authorized), SettlementState::Expired) => {
                 let kind = kind(EventKind::PaymentReleased, EventKind::PayoutReleased);
                 // A settlement can be released a second time only after a late confirmation and a revert. `counted_at`
                 // then differs, so the ids differ.
                 let id = EventId::derive(kind, &[&id, &new.counted_at.micros()]);
-                told(kind, id, change.at, transfer_data(&new))
+                result(kind, id, change.at, transfer_data(&new))
             }
             (Some(SettlementState::Authorized), SettlementState::Authorized)
             | (Some(SettlementState::Confirmed { .. }), _)
@@ -136,8 +136,8 @@ pub(crate) fn decision_change_events(change: &Change) -> Result<Vec<ChangeEvent>
     };
     let row = Row::new(&change.table, image);
     Ok(match read_decision(row)? {
-        LoggedDecision::Refused(refusal) => vec![denial_event(&refusal)],
-        LoggedDecision::ConfirmationReverted(reverted) => vec![reversion_event(&reverted)],
+        LoggedDecision::Refused(denial) => vec![denial_event(&denial)],
+        LoggedDecision::ConfirmationReverted(reversion) => vec![reversion_event(&reversion)],
         // Allowed payments and withdrawals have no row in this table.
         LoggedDecision::Allowed(_) | LoggedDecision::PaidOut(_) => Vec::new(),
     })

@@ -84,8 +84,8 @@ pub(crate) fn attribute_json(value: &AttributeValue) -> Value {
         AttributeValue::Bs(blobs) => json!({"BS": sorted(blobs.iter().map(bytes).collect())}),
         AttributeValue::L(values) => json!({"L": values.iter().map(attribute_json).collect::<Vec<_>>()}),
         AttributeValue::M(item) => {
-            let members = item.iter().map(|(name, value)| (name.clone(), attribute_json(value)));
-            json!({"M": members.collect::<Map<_, _>>()})
+            let fields = item.iter().map(|(name, value)| (name.clone(), attribute_json(value)));
+            json!({"M": fields.collect::<Map<_, _>>()})
         }
         // `NULL`, or a type that DynamoDB may add later.
         _ => json!({"NULL": true}),

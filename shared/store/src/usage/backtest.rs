@@ -105,7 +105,7 @@ impl<'a> BacktestReads<'a> {
         let range = LogRange::new(from.before(warm_up).max(since), from, true);
         let compares_calls = backtest
             .compared_limits()
-            .any(|one| one.adds_duplicate_guard(agent, None));
+            .any(|item| item.adds_duplicate_guard(agent, None));
         let calls = if compares_calls { EARLIER_CALLS } else { 0 };
         let names_services = backtest.compared_limits().any(ProposedLimits::counts_by_service);
         let earlier = self
@@ -130,7 +130,7 @@ impl<'a> BacktestReads<'a> {
     pub async fn test_decisions(&mut self, backtest: &mut Backtest, decisions: Vec<LoggedDecision>) -> Result<()> {
         let decisions: Vec<TestedDecision> = decisions
             .into_iter()
-            .filter_map(|one| TestedDecision::from_decision(one, self.network))
+            .filter_map(|item| TestedDecision::from_decision(item, self.network))
             .collect();
         for of in &decisions {
             self.read_inputs(of).await?;
@@ -191,9 +191,9 @@ impl<'a> BacktestReads<'a> {
             };
             let inputs = inputs.as_replay_inputs();
             let mut candidates = backtest.compared_limits();
-            if candidates.any(|one| one.depends_on_call(&inputs, &purchase.operation)) {
-                if let Some(left) = self.calls_left.checked_sub(1) {
-                    self.calls_left = left;
+            if candidates.any(|item| item.depends_on_call(&inputs, &purchase.operation)) {
+                if let Some(remaining) = self.calls_left.checked_sub(1) {
+                    self.calls_left = remaining;
                     wanted.push(settlement.clone());
                 }
             } else if let Some(operation) = inputs.service.find_operation(&purchase.operation) {
@@ -231,12 +231,12 @@ impl TestedDecision {
     fn from_decision(decision: LoggedDecision, network: Network) -> Option<Self> {
         match decision {
             LoggedDecision::Allowed(settlement) => Some(Self::Allowed(settlement)),
-            LoggedDecision::Refused(refusal) => Some(Self::Refused(DeniedDecision {
-                agent: refusal.agent,
-                service: refusal.service,
-                transaction: refusal.transaction,
-                approval: refusal.approval,
-                decision: RecordedDecision::from_denial(refusal, network),
+            LoggedDecision::Refused(denial) => Some(Self::Refused(DeniedDecision {
+                agent: denial.agent,
+                service: denial.service,
+                transaction: denial.transaction,
+                approval: denial.approval,
+                decision: RecordedDecision::from_denial(denial, network),
             })),
             LoggedDecision::PaidOut(_) | LoggedDecision::ConfirmationReverted(_) => None,
         }

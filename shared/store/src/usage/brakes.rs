@@ -70,7 +70,7 @@ impl UsageTable {
             sums.extend(
                 item.agents
                     .remove(&agent)
-                    .map(|of_day| of_day.hours)
+                    .map(|day_sums| day_sums.hours)
                     .unwrap_or_default(),
             );
         }

@@ -121,8 +121,8 @@ impl AgentOfDay {
         *sums = sums
             .minus(old.map(HistoryEntry::usage_sums).unwrap_or_default())
             .plus(new.usage_sums());
-        if let (Some(refusal), None) = (&new.refusal, old) {
-            let count = self.reasons.entry(refusal.error.clone()).or_default();
+        if let (Some(rejection), None) = (&new.refusal, old) {
+            let count = self.reasons.entry(rejection.error.clone()).or_default();
             *count = count.saturating_add(1);
         }
         let nearest = new.payment.as_ref().and_then(|payment| payment.nearest);
@@ -154,26 +154,26 @@ impl DaySums {
     /// Computes a day's sums over these agents.
     pub(super) fn sum_agents<'a>(agents: impl Iterator<Item = (AgentId, &'a AgentOfDay)>) -> Self {
         let mut day = Self::default();
-        for (agent, of_day) in agents {
-            let sums = of_day.total_sums();
+        for (agent, day_sums) in agents {
+            let sums = day_sums.total_sums();
             day.total = day.total.plus(sums);
-            for (service, sums) in &of_day.services {
+            for (service, sums) in &day_sums.services {
                 if let Some(service) = service {
                     let of_service = day.services.entry(*service).or_default();
                     *of_service = of_service.plus(*sums);
                 }
             }
-            for (reason, count) in &of_day.reasons {
+            for (reason, count) in &day_sums.reasons {
                 let sum = day.reasons.entry(reason.clone()).or_default();
                 *sum = sum.saturating_add(*count);
             }
-            for (key, value) in of_day.labels.iter() {
+            for (key, value) in day_sums.labels.iter() {
                 let of_label = day.labels.entry((key.clone(), value.clone())).or_default();
                 *of_label = of_label.plus(sums);
             }
             day.agents = day.agents.saturating_add(1);
-            let name = of_day.name.clone();
-            if let Some(limit) = of_day.nearest {
+            let name = day_sums.name.clone();
+            if let Some(limit) = day_sums.nearest {
                 let name = name.clone();
                 day.nearest.push(AgentLimit { agent, name, limit });
             }
@@ -220,9 +220,9 @@ impl UsageTable {
             .await?;
         let mut agents: BTreeMap<AgentId, UsageTotals> = BTreeMap::new();
         for item in &items {
-            for (agent, of_day) in self.read_agents(item)?.agents {
+            for (agent, day_sums) in self.read_agents(item)?.agents {
                 let sums = agents.entry(agent).or_default();
-                *sums = sums.plus(of_day.total_sums());
+                *sums = sums.plus(day_sums.total_sums());
             }
         }
         Ok(agents)
@@ -468,8 +468,8 @@ impl StoredAgent {
         let services = services.map(|(text, sums)| Some((service(text)?, sums.parse())));
         let hours = self.hours.into_iter();
         let hours = hours.map(|(hour, sum)| Hour::new_in_day(day, hour).zip(Amount::from_units(sum)));
-        let braked = self.braked.into_iter();
-        let braked = braked.map(|(hour, sum)| Hour::new_in_day(day, hour).zip(Amount::from_units(sum)));
+        let frozen = self.braked.into_iter();
+        let frozen = frozen.map(|(hour, sum)| Hour::new_in_day(day, hour).zip(Amount::from_units(sum)));
         Some((
             AgentId::parse(agent)?,
             AgentOfDay {
@@ -483,7 +483,7 @@ impl StoredAgent {
                     Some(nearest) => Some(read_limit(nearest)?),
                 },
                 hours: hours.collect::<Option<_>>()?,
-                braked: braked.collect::<Option<_>>()?,
+                braked: frozen.collect::<Option<_>>()?,
             },
         ))
     }

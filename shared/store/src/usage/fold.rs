@@ -52,16 +52,16 @@ impl UsageTable {
             let Some((owner, then)) = owners.find(change.agent).and_then(|agent| agent.owner_at(transfers)) else {
                 continue;
             };
-            let folded = HistoryUpdate {
+            let aggregated = HistoryUpdate {
                 source: change.source,
                 sequence: change.sequence,
                 old: change.old.map(|old| HistoryEntry::new(&old, then.name, then.labels)),
                 new: HistoryEntry::new(&change.new, then.name, then.labels),
             };
             // A row also has attributes that its entry does not contain, so a changed row may have an unchanged entry.
-            if folded.old.as_ref() != Some(&folded.new) {
+            if aggregated.old.as_ref() != Some(&aggregated.new) {
                 let agents = by_owner.entry(owner.clone()).or_default();
-                agents.entry((owner, change.agent)).or_default().push(folded);
+                agents.entry((owner, change.agent)).or_default().push(aggregated);
             }
         }
         let owners = by_owner.into_iter().map(|(owner, agents)| {

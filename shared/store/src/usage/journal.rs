@@ -66,11 +66,11 @@ impl UsageTable {
     pub async fn find_entry(&self, owner: &UserId, id: Uuid) -> Result<Option<HistoryEntry>> {
         // A decision's id and its settlement's id begin with the same time.
         let [first, last] = same_instant_ids(id);
-        let answer = Query::new(&self.db, &self.table, key::history_partition(owner, HistoryPart::All))
+        let response = Query::new(&self.db, &self.table, key::history_partition(owner, HistoryPart::All))
             .range(first.to_string(), last.to_string())
             .send(READING)
             .await?;
-        for item in answer.items() {
+        for item in response.items() {
             let entry = self.read_history_entry(item)?.entry;
             if entry.place == id || entry.transaction.uuid() == id {
                 return Ok(Some(entry));
@@ -82,13 +82,13 @@ impl UsageTable {
     /// Reads up to ten entries of payments that an on-chain transaction confirmed. Takes half a read unit, and half per
     /// entry.
     pub async fn find_entries_by_transaction(&self, owner: &UserId, hash: TxHash) -> Result<Vec<HistoryEntry>> {
-        let answer = Query::new(&self.db, &self.table, key::transactions_partition(owner))
+        let response = Query::new(&self.db, &self.table, key::transactions_partition(owner))
             .prefix(key::transaction_prefix(hash))
             .limit(10)
             .send(READING)
             .await?;
         let mut entries = Vec::new();
-        for item in answer.items() {
+        for item in response.items() {
             let row = Row::new(&self.table, item);
             let settlement = key::parse_transaction(sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?;
             let entry = self.find_entry(owner, settlement.uuid()).await?;
@@ -109,12 +109,12 @@ impl UsageTable {
         count: u32,
         is_consistent: bool,
     ) -> Result<Vec<StoredEntry>> {
-        let answer = Query::new(&self.db, &self.table, key::history_partition(owner, part))
+        let response = Query::new(&self.db, &self.table, key::history_partition(owner, part))
             .newest_page(before, count)
             .consistent_if(is_consistent)
             .send(READING)
             .await?;
-        answer
+        response
             .items()
             .iter()
             .map(|item| self.read_history_entry(item))

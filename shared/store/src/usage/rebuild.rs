@@ -162,13 +162,13 @@ impl UsageTable {
                 if !items.contains_key(&key.sk) {
                     let AgentsOfDay { version, agents } = self.read_agents_of_day(&key).await?;
                     // Entries do not show in which hours an agent was frozen automatically, so these hours are kept.
-                    let braked = agents.into_iter().filter(|(_, of)| !of.braked.is_empty());
-                    let agents = braked.map(|(agent, of)| {
-                        let braked = of.braked;
+                    let frozen = agents.into_iter().filter(|(_, of)| !of.braked.is_empty());
+                    let agents = frozen.map(|(agent, of)| {
+                        let frozen = of.braked;
                         (
                             agent,
                             AgentOfDay {
-                                braked,
+                                braked: frozen,
                                 ..AgentOfDay::default()
                             },
                         )
@@ -217,8 +217,8 @@ impl UsageTable {
             let Some(last) = entries.last().map(|stored| stored.entry.place) else {
                 return Ok(found);
             };
-            let of_day = entries.into_iter().filter(|stored| stored.entry.place >= first);
-            found.extend(of_day.map(|stored| (stored.entry.place, stored)));
+            let day_sums = entries.into_iter().filter(|stored| stored.entry.place >= first);
+            found.extend(day_sums.map(|stored| (stored.entry.place, stored)));
             if last < first {
                 return Ok(found);
             }

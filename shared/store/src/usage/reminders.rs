@@ -58,7 +58,7 @@ impl UsageTable {
         after: Option<ReminderCursor>,
         max_rows: u32,
     ) -> Result<Reminders> {
-        let answer = Query::new(&self.db, &self.table, key::REMINDERS)
+        let response = Query::new(&self.db, &self.table, key::REMINDERS)
             .until(key::reminders_until(latest_certain_expiry(now)))
             .consistent()
             .start_after(after.map(|place| place.0))
@@ -68,9 +68,9 @@ impl UsageTable {
         let mut page = Reminders {
             found: Vec::new(),
             unreadable: None,
-            next: answer.last_evaluated_key().cloned().map(ReminderCursor),
+            next: response.last_evaluated_key().cloned().map(ReminderCursor),
         };
-        for item in answer.items() {
+        for item in response.items() {
             match key::parse_reminder(keys::sort_key_text(item)) {
                 Some(reminder) => page.found.push(reminder),
                 None => page.unreadable = Some(Row::new(&self.table, item).corrupt_error("sk")),

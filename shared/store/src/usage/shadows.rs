@@ -62,7 +62,7 @@ impl UsageTable {
         let outcome = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(match outcome {
             TransactionOutcome::Committed => true,
-            TransactionOutcome::Refused(refusal) => refusal.has_failed(Role::Audit),
+            TransactionOutcome::Refused(rejection) => rejection.has_failed(Role::Audit),
         })
     }
 

@@ -259,9 +259,9 @@ impl UsageTable {
         max_rows: u32,
     ) -> Result<Vec<(Timestamp, Item)>> {
         let query = self.query_newest_versions(partition, before);
-        let answer = query.limit(max_rows).send(READING).await?;
+        let response = query.limit(max_rows).send(READING).await?;
         let read = |item: &Item| Ok((Row::new(&self.table, item).get("t")?, self.parse_body(item)?));
-        answer.items().iter().map(read).collect()
+        response.items().iter().map(read).collect()
     }
 
     fn query_newest_versions(&self, partition: &str, before: Option<u64>) -> Query {

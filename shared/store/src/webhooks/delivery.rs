@@ -47,11 +47,11 @@ impl WebhooksTable {
     }
 
     async fn read_deliveries(&self, webhook: WebhookId, before: Option<Uuid>, limit: u32) -> Result<Vec<Delivery>> {
-        let answer = Query::new(&self.db, &self.table, key::webhooks::deliveries_partition(webhook))
+        let response = Query::new(&self.db, &self.table, key::webhooks::deliveries_partition(webhook))
             .newest_page(before, limit)
             .send("listing deliveries")
             .await?;
-        let items = answer.items().iter();
+        let items = response.items().iter();
         items.map(|item| self.item_row(item).read()).collect()
     }
 }

@@ -26,8 +26,8 @@ impl WebhooksTable {
     /// versions of a webhook count.
     pub async fn list_failed_calls(&self, ids: &[WebhookId]) -> Result<BTreeMap<WebhookId, FailedCalls>> {
         let keys = ids.iter().map(|id| Key::failed_calls(*id));
-        let wanted = keys.clone().map(|key| key.attributes()).collect();
-        let items = get_all_items(&self.db, &self.table, wanted, true, "reading webhooks' failed calls").await?;
+        let item_keys = keys.clone().map(|key| key.attributes()).collect();
+        let items = get_all_items(&self.db, &self.table, item_keys, true, "reading webhooks' failed calls").await?;
         let mut failed = BTreeMap::new();
         for (id, key) in ids.iter().zip(keys) {
             let Some(item) = items.iter().find(|item| key.is_key_of(item)) else {

@@ -49,7 +49,7 @@ impl WebhooksTable {
         limit: u32,
     ) -> Result<Vec<(String, Result<Pause>)>> {
         // Appending `!`, which sorts before every character of a key, excludes `after` itself.
-        let answer = Query::new(&self.db, &self.table, key::webhooks::pauses_partition(shard))
+        let response = Query::new(&self.db, &self.table, key::webhooks::pauses_partition(shard))
             .range(
                 after.map_or("#".to_owned(), |after| format!("{after}!")),
                 until.to_string(),
@@ -58,7 +58,7 @@ impl WebhooksTable {
             .send("listing pauses")
             .await?;
         let read = |item| (key::sort_key_text(item).to_owned(), self.item_row(item).read());
-        Ok(answer.items().iter().map(read).collect())
+        Ok(response.items().iter().map(read).collect())
     }
 
     /// Removes the row of a pause that has ended.

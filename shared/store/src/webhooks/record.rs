@@ -118,20 +118,20 @@ impl WebhooksTable {
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(UpdateResult::Stored),
             // If the audit row exists, an earlier attempt whose response was lost has made the change.
-            TransactionOutcome::Refused(refusal) if refusal.has_failed(Role::Audit) => Ok(UpdateResult::Stored),
+            TransactionOutcome::Refused(rejection) if rejection.has_failed(Role::Audit) => Ok(UpdateResult::Stored),
             TransactionOutcome::Refused(_) => Ok(UpdateResult::Conflict),
         }
     }
 
     /// Records that the endpoint responded 410 (Gone) to a call of this version of a webhook.
     pub async fn record_gone(&self, webhook: &Webhook, at: Timestamp) -> Result<()> {
-        let gone = Draft::new(&Key::gone_webhook(webhook.id))
+        let deleted = Draft::new(&Key::gone_webhook(webhook.id))
             .with("ver", &webhook.version)
             .with("t", &at);
         put_item(
             &self.db,
             &self.table,
-            gone.into_item(),
+            deleted.into_item(),
             "recording that a webhook is gone",
         )
         .await
@@ -142,19 +142,19 @@ impl WebhooksTable {
     pub async fn read_gone(&self, webhooks: &[Webhook]) -> Result<BTreeMap<WebhookId, Timestamp>> {
         const DOING: &str = "reading which webhooks are gone";
         let keys = webhooks.iter().map(|webhook| Key::gone_webhook(webhook.id));
-        let wanted = keys.clone().map(|key| key.attributes()).collect();
-        let items = get_all_items(&self.db, &self.table, wanted, true, DOING).await?;
-        let mut gone = BTreeMap::new();
+        let item_keys = keys.clone().map(|key| key.attributes()).collect();
+        let items = get_all_items(&self.db, &self.table, item_keys, true, DOING).await?;
+        let mut deleted = BTreeMap::new();
         for (webhook, key) in webhooks.iter().zip(keys) {
             let Some(item) = items.iter().find(|item| key.is_key_of(item)) else {
                 continue;
             };
             let row = self.item_row(item);
             if row.get::<u64>("ver")? == webhook.version {
-                gone.insert(webhook.id, row.get("t")?);
+                deleted.insert(webhook.id, row.get("t")?);
             }
         }
-        Ok(gone)
+        Ok(deleted)
     }
 }
 

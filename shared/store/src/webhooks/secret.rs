@@ -35,8 +35,8 @@ impl WebhooksTable {
     ) -> Result<Vec<(WebhookSecretId, Ciphertext)>> {
         const DOING: &str = "reading a webhook's secrets";
         let keys: Vec<Key> = ids.iter().map(|id| Key::webhook_secret(webhook, *id)).collect();
-        let wanted = keys.iter().map(Key::attributes).collect();
-        let items = get_all_items(&self.db, &self.table, wanted, true, DOING).await?;
+        let item_keys = keys.iter().map(Key::attributes).collect();
+        let items = get_all_items(&self.db, &self.table, item_keys, true, DOING).await?;
         let found = ids.iter().zip(&keys);
         let found = found.filter_map(|(id, key)| Some((*id, items.iter().find(|item| key.is_key_of(item))?)));
         found

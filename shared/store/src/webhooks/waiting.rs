@@ -56,9 +56,9 @@ impl WebhooksTable {
                 .expression_attribute_values(":pk", encode_text(&key::webhooks::waiting_deliveries_partition(user)))
                 .expression_attribute_values(":now", now.secs().write())
                 .set_exclusive_start_key(from);
-            let answer = query.send().await.map_err(store_error("counting what waits"))?;
-            count = count.saturating_add(u32::try_from(answer.count()).unwrap_or(0));
-            from = answer.last_evaluated_key;
+            let response = query.send().await.map_err(store_error("counting what waits"))?;
+            count = count.saturating_add(u32::try_from(response.count()).unwrap_or(0));
+            from = response.last_evaluated_key;
             if from.is_none() || count >= Delivery::MAX_WAITING {
                 return Ok(count);
             }
