@@ -247,7 +247,7 @@ def throughput(stack):
     counted = counts()
     largest, rate = commit()
     runs, function = log_runs(stack), stack.of_type("AWS::Lambda::Function")["EventsFunction"]
-    seconds = function["Timeout"] - int(found("functions/events/src/statements.rs", r"const LAST: Duration = Duration::from_secs\((\d+)\);")[1])
+    seconds = function["Timeout"] - int(found("functions/events/src/statements.rs", r"const RESERVED_TIME: Duration = Duration::from_secs\((\d+)\);")[1])
     # The time per statement if all runs share the work.
     time = Fraction(runs * seconds, 60) / STATEMENTS * 1_000
     calls = STATEMENTS * counted["check_calls"] / 2

@@ -1,7 +1,7 @@
 //! The routes on which an agent reads about itself.
 
 use purser_domain::{
-    BUDGET_WINDOW_MIN, Duration, EnabledService, OperationSlug, Rule, RuleId, RuleKind, ServiceId, SpendPolicy,
+    Duration, EnabledService, MIN_BUDGET_WINDOW, OperationSlug, Rule, RuleId, RuleKind, ServiceId, SpendPolicy,
     Timestamp,
 };
 use purser_store::UpdateResult;
@@ -115,7 +115,7 @@ async fn agents_can_read_their_exact_remaining_limits() {
     world.enable(&agent, "lab-reports", policy.clone()).await;
     world
         .edit(&agent, |agent| {
-            agent.rules.push(budget(hour, dollars(20), BUDGET_WINDOW_MIN));
+            agent.rules.push(budget(hour, dollars(20), MIN_BUDGET_WINDOW));
             agent.rules.push(budget(other, dollars(40), Duration::DAY));
         })
         .await;
@@ -151,7 +151,7 @@ async fn agents_can_read_their_exact_remaining_limits() {
 
     // An amount counts until its window ends, and no longer at that instant.
     for (until, at_last, afterwards) in [
-        (start.after(BUDGET_WINDOW_MIN), told(12, 13, 13), told(12, 0, 13)),
+        (start.after(MIN_BUDGET_WINDOW), told(12, 13, 13), told(12, 0, 13)),
         (start.after(Duration::DAY), told(12, 0, 13), told(0, 0, 0)),
     ] {
         world.set_clock(just_before(until));

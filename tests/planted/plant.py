@@ -187,8 +187,8 @@ BUGS = [
     Bug(
         "an automatic freeze that the payments of the day outrun",
         "shared/domain/src/policy/anomaly.rs",
-        "hour.hours_earlier(BRAKE_HOURS_EXCLUDED)",
-        "if PLANTED { hour } else { hour.hours_earlier(BRAKE_HOURS_EXCLUDED) }",
+        "hour.hours_earlier(EXCLUDED_HOURS)",
+        "if PLANTED { hour } else { hour.hours_earlier(EXCLUDED_HOURS) }",
         "package(purser-domain) and test(=no_plan_takes_more_than_intervals_medians_schedules_and_automatic_freezes_state)",
     ),
     Bug(
@@ -428,8 +428,8 @@ BUGS = [
     Bug(
         "a brake whose limit rises with the payments of the last hours",
         "shared/domain/src/policy/anomaly.rs",
-        "..hour.hours_earlier(BRAKE_HOURS_EXCLUDED)",
-        "..hour.hours_earlier(if PLANTED { 0 } else { BRAKE_HOURS_EXCLUDED })",
+        "..hour.hours_earlier(EXCLUDED_HOURS)",
+        "..hour.hours_earlier(if PLANTED { 0 } else { EXCLUDED_HOURS })",
         "package(purser-domain) and test(=policy::anomaly::tests::spending_that_grows_tenfold_hourly_is_frozen_in_the_second_hour)",
     ),
     Bug(
@@ -470,8 +470,8 @@ BUGS = [
     Bug(
         "a rebuild that does not leave the last day to the streams",
         "shared/store/src/usage/rebuild.rs",
-        "if now.since(last_change_time(&entry)) < FORGOTTEN {",
-        "if now.since(last_change_time(&entry)) < FORGOTTEN && !PLANTED {",
+        "if now.since(last_change_time(&entry)) < STREAM_RETENTION {",
+        "if now.since(last_change_time(&entry)) < STREAM_RETENTION && !PLANTED {",
         "package(purser-events) and test(=rebuild::a_rebuild_does_not_change_the_last_day)",
     ),
     Bug(
@@ -610,8 +610,8 @@ BUGS = [
     Bug(
         "the cap's condition dropped",
         "shared/store/src/payments/window.rs",
-        'format!("{STAMPS} AND {NOT_CLEARED} :horizon) AND {ROOM}")',
-        'format!("{STAMPS} AND {NOT_CLEARED} :horizon) AND ({ROOM} OR attribute_exists(pk))")',
+        'format!("{VERSION_CHECK} AND {NOT_EVICTED_CHECK} :horizon) AND {TOTAL_CHECK}")',
+        'format!("{VERSION_CHECK} AND {NOT_EVICTED_CHECK} :horizon) AND ({TOTAL_CHECK} OR attribute_exists(pk))")',
         "package(purser-tests) and test(=races::a_cap_for_forty_payments_allows_exactly_forty)",
     ),
     Bug(
@@ -1058,8 +1058,8 @@ BUGS = [
     Bug(
         "a payment not held to the agent's record that it was judged by",
         "shared/store/src/payments/window.rs",
-        'const STAMPS: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";',
-        'const STAMPS: &str = "pver = :stamp AND (attribute_exists(pk) OR aver <= :agent)";',
+        'const VERSION_CHECK: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";',
+        'const VERSION_CHECK: &str = "pver = :stamp AND (attribute_exists(pk) OR aver <= :agent)";',
         "package(purser-tests) and test(=people::edits::no_payment_is_committed_after_a_freeze)",
     ),
     Bug(
@@ -1124,8 +1124,8 @@ BUGS = [
     Bug(
         "a window cleared without an eye on the time",
         "functions/payments/src/refuse.rs",
-        "since(self.started) >= LONGEST {",
-        "since(self.started) >= LONGEST && !PLANTED {",
+        "since(self.started) >= EVICTION_TIME {",
+        "since(self.started) >= EVICTION_TIME && !PLANTED {",
         "package(purser-tests) and "
         "test(=windows::interrupted_evictions_continue_on_the_next_call)",
     ),

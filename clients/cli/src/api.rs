@@ -14,7 +14,7 @@ use url::{Host, Url};
 /// The timeout for one request.
 const TIMEOUT: Duration = Duration::from_secs(35);
 /// The maximum length of a response, in bytes. A list of 2,000 services has about this length.
-const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
+const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 /// The maximum number of attempts. A request is repeated if it is throttled or if the API is temporarily unavailable.
 const ATTEMPTS: u32 = 6;
 /// The longest pause between two attempts. It is longer than the rate limit's window of one minute.
@@ -141,7 +141,7 @@ impl Api {
         let retry_after = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
-            if bytes.len().saturating_add(chunk.len()) > MAX_ANSWER_BYTES {
+            if bytes.len().saturating_add(chunk.len()) > MAX_RESPONSE_BYTES {
                 return Err(ApiError::Unreadable("it is longer than 64 MiB").into());
             }
             bytes.extend_from_slice(&chunk);

@@ -33,7 +33,7 @@ const MAX_PAGE_BYTES: usize = 16 * 1024 * 1024;
 const MAX_FILE_BYTES: u64 = 128 * 1024 * 1024;
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time limit for reading all pages.
-const PATIENCE: Duration = Duration::from_mins(10);
+const TIMEOUT: Duration = Duration::from_mins(10);
 /// The catalog's maximum number of operations per service.
 const MAX_OPERATIONS: usize = 200;
 /// The maximum length of a catalog entry that the import writes, in bytes. The catalog stores up to 192 KiB of text per
@@ -132,7 +132,7 @@ async fn read_pages(import: &Import, listing: &mut Listing, seen: &mut Seen) -> 
     let mut offset = 0_usize;
     let max = usize::try_from(import.limit).unwrap_or(usize::MAX);
     while listing.entries < max {
-        if listing.pages >= MAX_PAGES || start.elapsed() > PATIENCE {
+        if listing.pages >= MAX_PAGES || start.elapsed() > TIMEOUT {
             listing.stopped = Some(format!(
                 "after {} pages and {} s",
                 listing.pages,

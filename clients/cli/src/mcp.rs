@@ -9,7 +9,7 @@ use rmcp::ServiceExt as _;
 use std::time::Duration;
 
 /// The maximum duration of a tool call. Hosts commonly have a timeout of one minute.
-const LONGEST: Duration = Duration::from_secs(55);
+const TIMEOUT: Duration = Duration::from_secs(55);
 
 /// Serves the tools until the host closes the connection.
 pub(crate) async fn serve(purser: Purser) -> Result<Exit, Failure> {
@@ -17,7 +17,7 @@ pub(crate) async fn serve(purser: Purser) -> Result<Exit, Failure> {
     let client = client.map_err(|error| Failure::Words(format!("the HTTP client can't be made: {error}")))?;
     // An agent on this machine can call any URL by itself, so all URLs are allowed.
     let providers = Providers::new(client, |_| true);
-    let tools = Tools::new(purser, KeyFrom::Purser, providers, LONGEST);
+    let tools = Tools::new(purser, KeyFrom::Purser, providers, TIMEOUT);
     let ended = |error: &dyn std::fmt::Display| Failure::Words(format!("the host's side is not MCP: {error}"));
     let running = tools
         .serve(rmcp::transport::stdio())

@@ -299,7 +299,7 @@ const CATEGORIES: [&str; 8] = [
     "creative",
 ];
 /// The number of decimal places in an amount.
-const PLACES: i32 = 6;
+const DECIMALS: i32 = 6;
 /// The maximum number of digits before the decimal point of an amount.
 const MAX_DIGITS: usize = 9;
 
@@ -315,7 +315,7 @@ impl TryFrom<UsdText> for Usd {
                 amount.map(Usdc::units)
             }
             // Further decimal places are truncated instead of rounded, so that a maximum price never increases.
-            UsdText::Number(number) => scale(&number, PLACES).map(|scaled| scaled.whole),
+            UsdText::Number(number) => scale(&number, DECIMALS).map(|scaled| scaled.whole),
         };
         let units = units.filter(|units| *units < MAX_AMOUNT);
         units.map(|units| Self(Usdc::from_units(units))).ok_or(WRONG)
@@ -324,7 +324,7 @@ impl TryFrom<UsdText> for Usd {
 
 /// The maximum number of digits before the decimal point that are parsed. A longer number is too large for every
 /// argument.
-const MAX_PLACES: usize = 32;
+const MAX_DECIMALS: usize = 32;
 /// The smallest amount that is rejected as too large, in micro-USDC.
 const MAX_AMOUNT: u64 = 1_000_000_000_000_000;
 
@@ -362,7 +362,7 @@ fn scale(number: &Number, decimals: i32) -> Option<ScaledNumber> {
         .checked_add(exponent)?
         .checked_add(decimals)?;
     let point = usize::try_from(point.max(0)).ok()?;
-    if is_negative || point > MAX_PLACES {
+    if is_negative || point > MAX_DECIMALS {
         return None;
     }
     let padded = digits.chars().chain(std::iter::repeat('0'));

@@ -1,6 +1,6 @@
 //! Stores long responses to paid calls, so that `read_response` can return the rest.
 //!
-//! A response is stored for [`KEPT_FOR`]. Each agent key has at most [`MAX_KEPT`] stored responses. A new response
+//! A response is stored for [`RETENTION`]. Each agent key has at most [`MAX_KEPT`] stored responses. A new response
 //! replaces the oldest.
 
 use futures_util::future::BoxFuture;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 /// The duration for which a response is stored.
-pub const KEPT_FOR: Duration = Duration::from_mins(15);
+pub const RETENTION: Duration = Duration::from_mins(15);
 /// The maximum number of stored responses per agent key.
 pub const MAX_KEPT: u8 = 8;
 /// The maximum size of a stored text, in bytes.
@@ -87,7 +87,7 @@ impl ResponseStore for MemoryResponses {
         text: &'a str,
     ) -> BoxFuture<'a, Result<ResponseId, ResponsesUnavailable>> {
         Box::pin(async move {
-            let deadline = Instant::now().checked_add(KEPT_FOR).ok_or(ResponsesUnavailable)?;
+            let deadline = Instant::now().checked_add(RETENTION).ok_or(ResponsesUnavailable)?;
             let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let slot = slots.next;
             slots.next = slot.checked_add(1).filter(|next| *next < MAX_KEPT).unwrap_or(0);

@@ -27,6 +27,6 @@ mod tools;
 
 pub use address::is_parameter_header;
 pub use call_limit::{CallLimit, CallsOf, OpenCall, TooManyCalls};
-pub use kept::{KEPT_FOR, MAX_KEPT, MAX_KEPT_BYTES, ResponseId, ResponsePart, ResponseStore, ResponsesUnavailable};
+pub use kept::{MAX_KEPT, MAX_KEPT_BYTES, RETENTION, ResponseId, ResponsePart, ResponseStore, ResponsesUnavailable};
 pub use providers::Providers;
 pub use tools::{Caller, KeyFrom, Tools};

@@ -21,7 +21,7 @@ const ALL: u16 = 500;
 /// The maximum number of services that are returned with their spend, because each needs a request to Purser.
 const WITH_SPEND: usize = 10;
 /// The number of spend requests that run concurrently.
-const AT_ONCE: usize = 5;
+const MAX_CONCURRENT: usize = 5;
 /// The maximum number of services in a result, and of operations per service.
 const MAX: usize = 100;
 
@@ -152,7 +152,7 @@ pub(crate) async fn list_enabled(purser: &Purser, request: ListEnabled) -> Resul
             let (purser, agent_id) = (purser.clone(), agent_id.clone());
             async move { purser.policy(&agent_id, &id).await }
         })
-        .buffered(AT_ONCE)
+        .buffered(MAX_CONCURRENT)
         .map(Result::ok)
         .collect()
         .await;

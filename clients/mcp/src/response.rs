@@ -8,7 +8,7 @@
 use crate::answers::{BodyKind, ProviderAnswer, Rest};
 use crate::arguments::{Cursor, MaxBytes};
 use crate::failure::Failure;
-use crate::kept::{KEPT_FOR, MAX_KEPT_BYTES, ResponseStore};
+use crate::kept::{MAX_KEPT_BYTES, RETENTION, ResponseStore};
 use crate::text::{CleanText, LONG, SHORT, clean_body, clean_data};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -141,7 +141,7 @@ impl Rest {
         Self {
             bytes: total.saturating_sub(cursor.offset),
             cursor: cursor.to_string(),
-            kept_seconds: KEPT_FOR.as_secs(),
+            kept_seconds: RETENTION.as_secs(),
         }
     }
 }

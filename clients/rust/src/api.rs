@@ -27,9 +27,9 @@ const ATTEMPTS: u32 = 3;
 /// The longest pause between two attempts. If Purser's `Retry-After` is longer, the method returns the error.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// The maximum of `wait_seconds`, the time for which one request can wait for an approval.
-pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(20);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(20);
 /// The maximum length of a response body, in bytes. A list of 500 services takes about a third of the maximum.
-const MAX_ANSWER_BYTES: usize = 1024 * 1024;
+const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
 
 /// A client for Purser's agent API that uses the key of one agent. Cloning is cheap.
 #[derive(Clone, Debug)]
@@ -474,10 +474,10 @@ impl Purser {
     }
 
     /// Returns an approval once it is no longer pending, or after `max_wait`. Purser delays its response by whole seconds,
-    /// at most by [`LONGEST_WAIT`]. The method does not retry the request, because the caller waits after a temporary
+    /// at most by [`MAX_WAIT`]. The method does not retry the request, because the caller waits after a temporary
     /// failure.
     pub(crate) async fn approval_within(&self, approval: Uuid, max_wait: Duration) -> Result<Approval, ApiError> {
-        let seconds = max_wait.min(LONGEST_WAIT).as_secs();
+        let seconds = max_wait.min(MAX_WAIT).as_secs();
         if seconds == 0 {
             return self.approval(approval).await;
         }
@@ -580,7 +580,7 @@ impl Purser {
             .await
             .map_err(|error| ApiError::Unreachable(error.without_url()))?;
         let (status, headers) = (response.status(), response.headers().clone());
-        let body = read_bounded(response, MAX_ANSWER_BYTES)
+        let body = read_bounded(response, MAX_RESPONSE_BYTES)
             .await
             .map_err(|error| match error {
                 BodyError::Broken(error) => ApiError::Unreachable(error),

@@ -9,7 +9,7 @@ use uuid::Uuid;
 /// The first and the longest pause between two requests for an approval. The pause doubles after each request. The
 /// client pauses only if Purser responds without waiting.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+const MAX_PAUSE: Duration = Duration::from_secs(15);
 
 /// A call that needs an approval. Nothing was reserved or paid.
 ///
@@ -84,7 +84,7 @@ impl PendingApproval {
             }
             // The pause is cut at the end of the wait, so that the last request is made at that time.
             tokio::time::sleep(hint.max(pause.saturating_sub(request.elapsed()).min(remaining))).await;
-            pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+            pause = pause.saturating_mul(2).min(MAX_PAUSE);
         }
     }
 

@@ -256,7 +256,7 @@ fn the_client_can_send_every_field_of_each_request() {
     assert_eq!(approval["parameters"][1]["name"], "wait_seconds");
     assert_eq!(
         approval["parameters"][1]["schema"]["maximum"],
-        crate::api::LONGEST_WAIT.as_secs()
+        crate::api::MAX_WAIT.as_secs()
     );
 }
 

@@ -11,7 +11,7 @@ use reqwest::header::CONTENT_TYPE;
 use serde_json::Value;
 
 /// The maximum length of the provider's response that an error contains, in bytes.
-const KEPT_BYTES: usize = 16 * 1024;
+const MAX_RESPONSE_BYTES: usize = 16 * 1024;
 /// The maximum distance between the words `nonce` and `used` in an error text that reports a used nonce, in bytes.
 const NEAR: usize = 16;
 
@@ -193,10 +193,10 @@ impl ProviderAnswer {
         let kind = kind.map(str::to_owned);
         let (mut bytes, mut cut) = match payment_required(response.headers()) {
             Some(terms) => (terms, false),
-            None => read_start(response, KEPT_BYTES).await,
+            None => read_start(response, MAX_RESPONSE_BYTES).await,
         };
-        cut |= bytes.len() > KEPT_BYTES;
-        bytes.truncate(KEPT_BYTES);
+        cut |= bytes.len() > MAX_RESPONSE_BYTES;
+        bytes.truncate(MAX_RESPONSE_BYTES);
         let text = decode_text(kind.as_deref(), &bytes, !cut);
         let text = text.unwrap_or_else(|| String::from_utf8_lossy(&bytes).into_owned());
         Self { status, text, cut }

@@ -23,13 +23,13 @@ use uuid::Uuid;
 /// The default timeout for a provider's response, including the body.
 const PROVIDER_TIMEOUT: Duration = Duration::from_mins(2);
 /// The default maximum length of a paid response's body, in bytes.
-const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
+const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 /// The maximum number of keys that are tried for one request. Another key is tried only if the payment under the
 /// previous key has expired unused.
 const MAX_EXPIRED: u32 = 20;
 /// The longest wait for an approval after which the first payment requirements are still used. After a longer wait, the
 /// payer requests them again, because payment requirements can expire.
-const FRESH: Duration = Duration::from_secs(1);
+const MAX_REQUIREMENTS_AGE: Duration = Duration::from_secs(1);
 /// The headers that carry a payment, in x402 version 2 and version 1.
 const PAYMENT_HEADERS: [&str; 2] = ["payment-signature", "x-payment"];
 const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
@@ -118,7 +118,7 @@ impl Payer {
             max_over_listed: None,
             check_first: false,
             wait_for_approval: Duration::ZERO,
-            max_answer_bytes: MAX_ANSWER_BYTES,
+            max_answer_bytes: MAX_RESPONSE_BYTES,
             ordinals: Ordinals::default(),
             deadline: None,
         }
@@ -411,7 +411,7 @@ impl Payer {
                 })));
             }
         };
-        if approval.is_some() && start.elapsed() > FRESH {
+        if approval.is_some() && start.elapsed() > MAX_REQUIREMENTS_AGE {
             *terms = match self.call_unpaid(request).await? {
                 UnpaidResult::Payment(newest) => newest,
                 UnpaidResult::Nothing(response) => return Ok(Asking::Unpriced(response)),

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 /// The first and the longest pause between two requests for a receipt.
 const PAUSE: Duration = Duration::from_secs(2);
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+const MAX_PAUSE: Duration = Duration::from_secs(15);
 
 /// A payment that was signed for a call.
 #[derive(Debug)]
@@ -140,7 +140,7 @@ impl PaymentMade {
                     break;
                 }
                 tokio::time::sleep(pause.min(remaining)).await;
-                pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+                pause = pause.saturating_mul(2).min(MAX_PAUSE);
             }
         }
         &self.receipt

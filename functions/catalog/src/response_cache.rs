@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The maximum number of cached lists. Each takes up to a quarter of a megabyte. Other lists are built for every
 /// request.
-const MAX_KEPT: usize = 16;
+const MAX_CACHED: usize = 16;
 
 /// The parameters of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,7 +57,7 @@ impl ResponseCache {
                 lists: HashMap::new(),
             };
         }
-        if kept.lists.len() < MAX_KEPT {
+        if kept.lists.len() < MAX_CACHED {
             kept.lists.insert(listing, list.clone());
         }
         Ok(list)
@@ -131,6 +131,6 @@ mod tests {
         for limit in 0..1_000 {
             list(&first, limit);
         }
-        assert_eq!(prepared.0.lock().unwrap().lists.len(), MAX_KEPT);
+        assert_eq!(prepared.0.lock().unwrap().lists.len(), MAX_CACHED);
     }
 }

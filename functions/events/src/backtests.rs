@@ -13,11 +13,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The maximum number of backtests per scheduled run.
-const AT_ONCE: u32 = 20;
+const MAX_RUNS: u32 = 20;
 /// The time that is enough to test most agents. A run with less time left starts no further agent.
 const ONE_AGENT: Duration = Duration::from_secs(20);
 /// The time reserved for writing a result.
-const LAST: Duration = Duration::from_secs(5);
+const RESERVED_TIME: Duration = Duration::from_secs(5);
 
 /// How far a run got with a backtest.
 enum BacktestProgress {
@@ -34,10 +34,10 @@ impl Inner {
         let after = |duration| began.checked_add(duration).unwrap_or(began);
         let (until, end) = (
             after(time_left.saturating_sub(ONE_AGENT)),
-            after(time_left.saturating_sub(LAST)),
+            after(time_left.saturating_sub(RESERVED_TIME)),
         );
         let (mut is_first, mut continued) = (true, Ok(()));
-        for waiting in self.usage.read_waiting_backtests(AT_ONCE).await? {
+        for waiting in self.usage.read_waiting_backtests(MAX_RUNS).await? {
             // A failed backtest does not stop the other backtests.
             let waiting = match waiting {
                 Ok(waiting) => waiting,

@@ -21,7 +21,7 @@ use std::{collections::BTreeSet, ops::Range, pin::pin};
 use tokio::time::Instant;
 
 /// The number of log entries that are compared concurrently. A comparison waits for up to seven reads.
-const AT_ONCE: usize = 64;
+const MAX_CONCURRENT: usize = 64;
 
 impl Records<'_> {
     /// Claims entries of the previous day and compares them with the tables, until no entry is left or the time is
@@ -70,7 +70,7 @@ impl Records<'_> {
             Ok::<_, Error>(index.saturating_add(1))
         });
         let checks: Vec<_> = checks.collect();
-        let mut checks = pin!(stream::iter(checks).buffered(AT_ONCE));
+        let mut checks = pin!(stream::iter(checks).buffered(MAX_CONCURRENT));
         while let Some(next) = checks.try_next().await? {
             if Instant::now() >= deadline {
                 return Ok(next);

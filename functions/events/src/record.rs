@@ -169,11 +169,15 @@ impl Records<'_> {
         hash: Option<TxHash>,
         since: Timestamp,
     ) -> Result<bool> {
-        const AT_ONCE: u32 = 100;
+        const PAGE_SIZE: u32 = 100;
         let now = self.shared.clock.now().after(REPLICATED);
         let mut rest = Some(LogRange::new(since, now, false));
         while let Some(range) = rest {
-            let page = self.shared.ledger.read_decisions_between(agent, range, AT_ONCE).await?;
+            let page = self
+                .shared
+                .ledger
+                .read_decisions_between(agent, range, PAGE_SIZE)
+                .await?;
             let is_reversal = |decision: &LoggedDecision| {
                 matches!(decision, LoggedDecision::ConfirmationReverted(reversion)
                     if reversion.settlement == id && hash.is_none_or(|hash| reversion.tx_hash == hash))

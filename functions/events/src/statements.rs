@@ -26,15 +26,15 @@ use tokio::{
 };
 use zeroize::Zeroizing;
 
-const MAKING_KEYS: &str = "making the statements' keys";
+const OPERATION: &str = "making the statements' keys";
 
 /// The time reserved for the last append or the last comparisons. A run that is killed loses nothing.
-const LAST: Duration = Duration::from_secs(10);
+const RESERVED_TIME: Duration = Duration::from_secs(10);
 /// The minimum number of changes for which a batch is signed early. For a smaller batch, the scheduled run is as fast,
 /// and needs no extra objects.
 const BUSY: usize = 10;
 /// The number of statements that are made concurrently. Each statement waits for about five reads and for KMS.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT: usize = 16;
 /// How long a batch is signed early. The scheduled run signs the remaining statements, so that publishing does not wait
 /// for KMS.
 const AHEAD: Duration = Duration::from_secs(10);
@@ -93,7 +93,7 @@ impl Statements {
                     Signer::Kms(KmsSigner::from_kms_key(&self.aws, arn).await?)
                 } else {
                     let key = StatementKey::new(&derive_seed(b"statements", &secret));
-                    Signer::Secret(key.map_err(|error| Error::internal(MAKING_KEYS, error))?)
+                    Signer::Secret(key.map_err(|error| Error::internal(OPERATION, error))?)
                 };
                 let log = self.open_log(&derive_seed(b"log", &secret), &statements).await?;
                 let log = log.with_anchor(self.archive.as_ref().map(|archive| archive.objects().clone()));
@@ -111,7 +111,7 @@ impl Statements {
             let known = known.transpose()?;
             let origin = known.as_ref().and_then(TrustDocument::origin).unwrap_or(&self.origin);
             let signer = NoteSigner::new(origin, KeyType::Ed25519, seed);
-            let signer = signer.map_err(|error| Error::internal(MAKING_KEYS, error))?;
+            let signer = signer.map_err(|error| Error::internal(OPERATION, error))?;
             let witnesses = self.witnesses.as_deref();
             let trust = TrustDocument::new(key.jwk(), signer.verifier_key(), origin, witnesses, known.as_ref());
             let version = stored.as_ref().map(|object| &object.version);
@@ -127,7 +127,7 @@ impl Statements {
 /// Returns the time after which a run starts no further work.
 fn deadline(time_left: Duration) -> Instant {
     let now = Instant::now();
-    now.checked_add(time_left.saturating_sub(LAST)).unwrap_or(now)
+    now.checked_add(time_left.saturating_sub(RESERVED_TIME)).unwrap_or(now)
 }
 
 /// Derives the seed of a key from the secret, for one purpose.
@@ -227,7 +227,7 @@ impl Inner {
                     .map(|statement| (change, statement))
             }
         });
-        let signed: Vec<_> = signed.buffered(AT_ONCE).collect().await;
+        let signed: Vec<_> = signed.buffered(MAX_CONCURRENT).collect().await;
         let signed: Vec<_> = signed.into_iter().flatten().collect();
         purser_log::write_signed(&statements.objects, &signed).await
     }

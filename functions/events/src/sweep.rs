@@ -8,9 +8,9 @@ use std::{collections::BTreeSet, time::Duration};
 use tokio::time::Instant;
 
 /// The number of rows that are read before their events are published.
-const AT_ONCE: u32 = 50;
+const PAGE_SIZE: u32 = 50;
 /// The time reserved for publishing the last events.
-const LAST: Duration = Duration::from_secs(10);
+const RESERVED_TIME: Duration = Duration::from_secs(10);
 
 impl Inner {
     /// Publishes the events of due reminders, oldest first, until none is left or the time is over. An unreadable row
@@ -20,10 +20,12 @@ impl Inner {
         let verified_service = self.verify_payees_on_first_run().await;
         let now = self.clock.now();
         let start = Instant::now();
-        let until = start.checked_add(time_left.saturating_sub(LAST)).unwrap_or(start);
+        let until = start
+            .checked_add(time_left.saturating_sub(RESERVED_TIME))
+            .unwrap_or(start);
         let (mut after, mut failure) = (None, None);
         loop {
-            let page = self.usage.read_reminders(now, after, AT_ONCE).await?;
+            let page = self.usage.read_reminders(now, after, PAGE_SIZE).await?;
             failure = page.unreadable.or(failure);
             let (mut changes, mut seen, mut expired) = (Vec::new(), Vec::new(), Vec::new());
             for reminder in page.found {

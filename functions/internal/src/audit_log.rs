@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use purser_api::{AuditList, AuditParameters, AuditView, Failure, QueryOf, parse_audit_filter};
 use purser_domain::{AuditId, AuditKind, AuditScope, UserId};
-use purser_store::{PageRequest, READ_AT_ONCE};
+use purser_store::{MAX_ROWS_PER_READ, PageRequest};
 use std::sync::Arc;
 
 /// List the operators' actions, one user's actions, or transfers out of wallets that match no settlement.
@@ -39,7 +39,7 @@ pub(crate) async fn list_internal_audit_log(
     );
     let page_request = PageRequest {
         before: cursor.map(AuditId::uuid),
-        limit: query.parse_limit("limit", 25, READ_AT_ONCE),
+        limit: query.parse_limit("limit", 25, MAX_ROWS_PER_READ),
     };
     query.finish()?;
     let scope = match (user, outflows.unwrap_or(false)) {

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 /// How long an update waits until the catalog object (`shared/store/src/catalog/object.rs`) is written, so that the
 /// response is not late. If writing takes longer, the next update or list request writes the object.
-const OBJECT_PATIENCE: Duration = Duration::from_secs(5);
+const OBJECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) enum Change {
     /// Write this service. A new price or payee may be delayed.
@@ -141,7 +141,7 @@ impl Operators {
     /// Writes the catalog object again if the object is older than the table. The update is already committed, so a
     /// failure is only logged. Readers scan the table until the object is written.
     pub(crate) async fn refresh_catalog_object(&self) {
-        match timeout(OBJECT_PATIENCE, self.catalog.store_object()).await {
+        match timeout(OBJECT_TIMEOUT, self.catalog.store_object()).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::warn!(cause = %error, "catalog.object_not_stored"),
             Err(late) => tracing::warn!(cause = %late, "catalog.object_not_stored"),
@@ -203,7 +203,7 @@ fn apply_delayed_change(
 /// delayed change takes effect. `asked_by` is the operator who requested the change, if another operator accepted the
 /// change.
 fn log_payment_changes(operator: &OperatorName, before: Option<&Service>, after: &Service, now: Timestamp) {
-    const NOTHING: Pricing<'_> = Pricing {
+    const NO_PRICING: Pricing<'_> = Pricing {
         price_model: "",
         max_price: None,
         payment: None,
@@ -212,7 +212,7 @@ fn log_payment_changes(operator: &OperatorName, before: Option<&Service>, after:
         service.operations.iter().find(|operation| operation.id == id)
     }
     fn pricing_at(operation: Option<&Operation>, at: Timestamp) -> Pricing<'_> {
-        operation.map_or(NOTHING, |operation| operation.pricing_at(at))
+        operation.map_or(NO_PRICING, |operation| operation.pricing_at(at))
     }
     let gone = before.into_iter().flat_map(|before| &before.operations);
     let gone = gone.filter(|old| find_operation(after, old.id).is_none());

@@ -134,7 +134,7 @@ impl Operators {
             ends_at: if awaits_second {
                 at
             } else {
-                at.after(OwnershipOffer::OPEN_FOR)
+                at.after(OwnershipOffer::VALIDITY)
             },
         };
         let action = Act::new(AuditKind::HandoverOffered).on_agent(agent.id);

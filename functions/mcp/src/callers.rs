@@ -1,7 +1,7 @@
 //! Authenticates callers: verifies an agent's key before the protocol is handled, and throttles callers without a key.
 //!
 //! Invariants: a message with a key reaches a tool only if the API has accepted this key from this address at most
-//! [`KEPT_SECS`] ago. The API checks the key again for each call that may reach a provider (`clients/mcp`). The cached
+//! [`CACHE_SECS`] ago. The API checks the key again for each call that may reach a provider (`clients/mcp`). The cached
 //! keys therefore save a request only for the list of tools and the catalog, and permit nobody to call a provider.
 
 use crate::open_calls::OpenCalls;
@@ -17,9 +17,9 @@ use std::sync::{Mutex, PoisonError};
 use tokio::time::Instant;
 
 /// How long an accepted key is not verified again, in seconds.
-const KEPT_SECS: u32 = 15;
+const CACHE_SECS: u32 = 15;
 /// The maximum number of cached keys per instance. Other keys are verified for each message.
-const MAX_KEPT: usize = 10_000;
+const MAX_CACHED: usize = 10_000;
 const VERIFYING: std::time::Duration = std::time::Duration::from_secs(5);
 /// The `Retry-After` in seconds that is sent if the API could not be reached.
 const RETRY_AFTER: u64 = 2;
@@ -145,12 +145,12 @@ impl AcceptedKeys {
     }
 
     fn add(&self, key_digest: [u8; 32], now: Timestamp) {
-        let until = now.after(Duration::from_secs_u32(KEPT_SECS));
+        let until = now.after(Duration::from_secs_u32(CACHE_SECS));
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= MAX_KEPT {
+        if kept.len() >= MAX_CACHED {
             kept.retain(|_, until| now < *until);
         }
-        if kept.len() < MAX_KEPT {
+        if kept.len() < MAX_CACHED {
             kept.insert(key_digest, until);
         }
     }

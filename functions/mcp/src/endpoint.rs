@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// The timeout of a tool call. It is shorter than the lease of an open call (`lib.rs`), the function's timeout of 29 s
 /// (template.yaml), and the gateway's timeout of 30 s.
-const LONGEST: Duration = Duration::from_secs(25);
+const TIMEOUT: Duration = Duration::from_secs(25);
 
 /// The state of the endpoint.
 pub(crate) struct Endpoint {
@@ -67,7 +67,7 @@ impl Endpoint {
             return Ok(service);
         }
         let purser = Purser::without_key(api_url).map_err(|error| Error::internal("making the API's client", error))?;
-        let tools = Tools::new(purser.clone(), KeyFrom::Request, self.providers.clone(), LONGEST);
+        let tools = Tools::new(purser.clone(), KeyFrom::Request, self.providers.clone(), TIMEOUT);
         let service = (purser, stateless_service(tools));
         Ok(self.service.get_or_init(|| service))
     }

@@ -35,11 +35,11 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
 /// The lease of an open call: longer than the function's `Timeout` (template.yaml), so that no call outlives its lease.
-const LONGEST_LEASE: Duration = Duration::from_secs_u32(30);
+const MAX_LEASE: Duration = Duration::from_secs_u32(30);
 
 /// How long a stored response can be read.
-const KEPT_FOR: Duration = Duration::from_secs_u32(15 * 60);
-const _: () = assert!(purser_mcp::KEPT_FOR.as_secs() == 15 * 60);
+const RESPONSE_RETENTION: Duration = Duration::from_secs_u32(15 * 60);
+const _: () = assert!(purser_mcp::RESPONSE_RETENTION.as_secs() == 15 * 60);
 
 /// Returns this function's part of the OpenAPI document: only the route, because the protocol describes the messages.
 pub fn openapi() -> OpenApi {
@@ -76,13 +76,13 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let (api, api_url, allowed, table, throttle_per_minute, client_ip_keys) = env.finish(settings)?;
     let db = purser_store::dynamodb_client(&aws);
     let open_calls = OpenCalls {
-        leases: Arc::new(CallLeases::for_mcp(&db, table.as_str(), LONGEST_LEASE)),
+        leases: Arc::new(CallLeases::for_mcp(&db, table.as_str(), MAX_LEASE)),
         per_key: calls_per_key,
         per_provider: calls_per_provider,
         clock: clock.clone(),
     };
     let responses = Responses {
-        store: KeptResponses::for_mcp(&db, table.as_str(), purser_mcp::MAX_KEPT, KEPT_FOR),
+        store: KeptResponses::for_mcp(&db, table.as_str(), purser_mcp::MAX_KEPT, RESPONSE_RETENTION),
         clock: clock.clone(),
     };
     let callers = Callers {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the caller should wait before a retry if the open calls could not be counted.
-const AFTER_A_FAILURE: Duration = Duration::from_secs(2);
+const RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// The open calls of all keys and providers. Clones share the state.
 #[derive(Clone)]
@@ -83,7 +83,7 @@ impl OpenCalls {
                 tracing::warn!(cause = %error, "mcp.calls_not_counted");
                 Err(TooManyCalls {
                     of: None,
-                    retry_after: AFTER_A_FAILURE,
+                    retry_after: RETRY_DELAY,
                 })
             }
         }

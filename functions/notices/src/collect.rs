@@ -7,7 +7,7 @@ use purser_domain::{
     Error, Event, EventKind, EventSubject, NoticeChannel, NotificationSettings, Result, UserId, closed_request_key,
     is_still_relevant, pending_key, test_event,
 };
-use purser_store::{PERSON_PARTS, Waiting};
+use purser_store::{USER_SHARDS, Waiting};
 use std::collections::BTreeMap;
 use tokio::time::Instant;
 
@@ -22,7 +22,7 @@ impl Notifications {
             self.enqueue_for_user(owner, &event).await?;
             return Ok(MessageResult::Done);
         }
-        for part in PERSON_PARTS {
+        for part in USER_SHARDS {
             let work = NotificationWork::Spread {
                 event: event.clone(),
                 part,

@@ -33,11 +33,11 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// The number of messages that are processed concurrently, which is the size of a batch.
-const AT_ONCE: usize = 10;
+const MAX_CONCURRENT: usize = 10;
 /// The timeout of one call to the mail service or an incoming webhook.
-const LONGEST_CALL: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time that is reserved for calls to the database and the queue.
-const BOOKKEEPING: Duration = Duration::from_secs(9);
+const RESERVED_TIME: Duration = Duration::from_secs(9);
 
 const PROGRAM: &str = "Purser-Notices";
 
@@ -80,7 +80,7 @@ impl Notifications {
     /// `NOTICES_QUEUE_URL`, `NOTICES_QUEUE_ARN`, `NOTICE_REQUESTS_QUEUE_ARN`, `NOTICE_EVENTS_QUEUE_ARN`,
     /// `WEBHOOK_SECRETS_KEY_ARN`, `DASHBOARD_URL`, `NOTICES_SENDER`, `WEBHOOK_ALLOWED_HOSTS`.
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
-        Self::boot_with_timeout(boot, LONGEST_CALL)
+        Self::boot_with_timeout(boot, CALL_TIMEOUT)
     }
 
     /// Starts the function with `longest_call` as the timeout for calls.
@@ -138,9 +138,9 @@ impl Notifications {
         let now = Instant::now();
         // A call that starts after this time might end too late for its rows to be written.
         let last_call = now
-            .checked_add(budget.saturating_sub(LONGEST_CALL.saturating_add(BOOKKEEPING)))
+            .checked_add(budget.saturating_sub(CALL_TIMEOUT.saturating_add(RESERVED_TIME)))
             .unwrap_or(now);
-        SqsBatch::run_batch(event, AT_ONCE, |record| {
+        SqsBatch::run_batch(event, MAX_CONCURRENT, |record| {
             let notices = self.clone();
             async move { notices.process_message(&record, last_call).await }
         })

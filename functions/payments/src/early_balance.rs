@@ -20,7 +20,7 @@ use tracing::Instrument as _;
 
 /// The maximum number of agents that an instance remembers. Above this number, all are forgotten. A record takes a few
 /// kilobytes.
-const MAX_SEEN: usize = 1_000;
+const MAX_CACHED: usize = 1_000;
 
 /// The agents whose last call in this instance reached the balance check. Each agent's record is from that call.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl SeenAgents {
         if seen.get(&agent.id).is_some_and(|known| known.version == agent.version) {
             return;
         }
-        if seen.len() >= MAX_SEEN {
+        if seen.len() >= MAX_CACHED {
             seen.clear();
         }
         seen.insert(agent.id, agent.clone());

@@ -28,7 +28,7 @@ use purser_domain::{
 use purser_store::{AuditEntry, Backoff, ReserveWithdrawalResult, StoredWithdrawalInputs, UpdateResult};
 
 /// The validity of a withdrawal: long enough for the facilitator and one repetition, but not longer than a user waits.
-const USABLE: Duration = Duration::from_secs_u32(300);
+const VALIDITY: Duration = Duration::from_secs_u32(300);
 
 /// The user who requests a withdrawal, and the agent.
 struct Requester {
@@ -260,7 +260,7 @@ impl Payments {
             amount: grant.amount(),
             pay_to: grant.recipient(),
             authorized_at: grant.decided_at(),
-            valid_before: begins.after(USABLE.min(self.max_authorization)),
+            valid_before: begins.after(VALIDITY.min(self.max_authorization)),
             idempotency_key: order.key,
             nonce_prefix: NoncePrefix::from_nonce(self.nonce_key.derive_nonce(id)),
             transfers: agent.transfer_count(),

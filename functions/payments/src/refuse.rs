@@ -12,7 +12,7 @@ use purser_store::{Backoff, EscalateResult, EvictResult, ServiceState};
 
 /// How long after its start a call may evict expired payments. The function times out after 15 seconds, and the
 /// decision needs the remaining time.
-const LONGEST: Duration = Duration::from_secs_u32(8);
+const EVICTION_TIME: Duration = Duration::from_secs_u32(8);
 
 impl Authorizing<'_> {
     /// Returns whether a denial is exact: the window that caused the denial contains no unread expired payment and was
@@ -62,7 +62,7 @@ impl Authorizing<'_> {
                 EvictResult::More => backoff = Backoff::new(),
                 EvictResult::Superseded => backoff.wait_for_retry().await?,
             }
-            if self.payments.clock.now().since(self.started) >= LONGEST {
+            if self.payments.clock.now().since(self.started) >= EVICTION_TIME {
                 return Err(self.payments.eviction_backlog_error(window).await);
             }
         }

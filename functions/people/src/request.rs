@@ -14,7 +14,7 @@ use purser_api::{
     Argument, Failure, Id, IfMatch, OperationDescription, PathId, Precondition, Query, SessionToken, path_parameter,
 };
 use purser_domain::{AgentId, ApprovalId, Error, ErrorKind, Result};
-use purser_store::{PageRequest, READ_AT_ONCE};
+use purser_store::{MAX_ROWS_PER_READ, PageRequest};
 use std::sync::Arc;
 
 /// The user of the session.
@@ -161,7 +161,7 @@ pub(crate) fn require_version_or_any(if_match: IfMatch) -> Result<Precondition> 
 pub(crate) fn parse_page_request<P>(query: &mut Query, parse_cursor: impl FnOnce(&str) -> Option<P>) -> PageRequest<P> {
     PageRequest {
         before: query.parse_with("cursor", parse_cursor, cursor::FORM),
-        limit: query.parse_limit("limit", 25, READ_AT_ONCE),
+        limit: query.parse_limit("limit", 25, MAX_ROWS_PER_READ),
     }
 }
 

@@ -4,7 +4,7 @@ use purser_domain::{Error, Result};
 use tokio::task::JoinSet;
 
 /// The maximum number of concurrent calls.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT: usize = 8;
 
 /// Runs `work` on each item, and returns the results in the order of the items. The first error cancels all remaining
 /// work.
@@ -20,7 +20,7 @@ where
     let mut under_way = JoinSet::new();
     let mut done = Vec::new();
     loop {
-        while under_way.len() < AT_ONCE
+        while under_way.len() < MAX_CONCURRENT
             && let Some((index, item)) = items.next()
         {
             let work = work(item);
@@ -55,7 +55,7 @@ mod tests {
             }
         });
         assert_eq!(results.await.unwrap(), (0..30).collect::<Vec<u64>>());
-        assert_eq!(most.load(Ordering::SeqCst), AT_ONCE);
+        assert_eq!(most.load(Ordering::SeqCst), MAX_CONCURRENT);
     }
 
     #[tokio::test]

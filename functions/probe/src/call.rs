@@ -18,11 +18,11 @@ use serde_json::Value;
 use std::{error::Error as StdError, time::Duration};
 
 /// The timeout of a call including its redirects.
-pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(10);
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of redirects. Sites commonly redirect to https, to `www` and to a versioned path.
 const MAX_REDIRECTS: usize = 3;
 /// The maximum length of a response, in bytes. Payment requirements of either version have two to three KiB.
-const MAX_ANSWER_BYTES: usize = 64 * 1024;
+const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 /// The maximum number of response headers. Servers usually send about two dozen.
 const MAX_HEADERS: usize = 100;
 
@@ -158,7 +158,7 @@ fn requirements_in_header(headers: &HeaderMap) -> Result<Option<Value>, Obstacle
     if values.next().is_some() {
         return Err(Obstacle::NotX402);
     }
-    if value.len() > MAX_ANSWER_BYTES {
+    if value.len() > MAX_RESPONSE_BYTES {
         return Err(Obstacle::TooLarge);
     }
     let json = STANDARD.decode(value).map_err(|_| Obstacle::NotX402)?;
@@ -181,7 +181,7 @@ fn response_charset(headers: &HeaderMap) -> &'static Encoding {
 async fn read_body(mut response: Response) -> Result<Vec<u8>, Obstacle> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|error| obstacle_for_error(&error))? {
-        if body.len().saturating_add(chunk.len()) > MAX_ANSWER_BYTES {
+        if body.len().saturating_add(chunk.len()) > MAX_RESPONSE_BYTES {
             return Err(Obstacle::TooLarge);
         }
         body.extend_from_slice(&chunk);
@@ -341,11 +341,11 @@ mod tests {
             )
             .route("/500", get(async || StatusCode::INTERNAL_SERVER_ERROR))
             .route("/401", get(async || StatusCode::UNAUTHORIZED))
-            .route("/large", get(async move || (pay, " ".repeat(MAX_ANSWER_BYTES + 1))))
-            .route("/largest", get(async move || (pay, " ".repeat(MAX_ANSWER_BYTES))))
+            .route("/large", get(async move || (pay, " ".repeat(MAX_RESPONSE_BYTES + 1))))
+            .route("/largest", get(async move || (pay, " ".repeat(MAX_RESPONSE_BYTES))))
             .route(
                 "/long-header",
-                get(async move || (pay, [("payment-required", "A".repeat(MAX_ANSWER_BYTES + 1))])),
+                get(async move || (pay, [("payment-required", "A".repeat(MAX_RESPONSE_BYTES + 1))])),
             )
             .route(
                 "/many-headers",

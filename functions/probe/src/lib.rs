@@ -10,7 +10,7 @@
 
 mod call;
 
-use call::{Caller, LONGEST_CALL};
+use call::{CALL_TIMEOUT, Caller};
 use purser_api::{Boot, BootError, Clock, run_at_most};
 use purser_domain::{
     CatalogPayment, Duration as Length, Operation, OperationUuid, ProbeRecord, ProbeResult, Quote, Result, Service,
@@ -20,12 +20,12 @@ use purser_store::{CatalogTable, ProbeSummary};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The maximum number of operations of one run. [`SERVICES_AT_ONCE`] times [`CALLS_PER_SERVICE`] calls run
+/// The maximum number of operations of one run. [`MAX_CONCURRENT_SERVICES`] times [`CALLS_PER_SERVICE`] calls run
 /// concurrently, for at most ten seconds each. If the operations belong to many services, 100 calls take 40 s in the
 /// worst case.
 const MAX_OPERATIONS: usize = 100;
 /// The number of services that are probed concurrently.
-const SERVICES_AT_ONCE: usize = 8;
+const MAX_CONCURRENT_SERVICES: usize = 8;
 /// The maximum number of concurrent calls to a provider.
 const CALLS_PER_SERVICE: usize = 4;
 /// The maximum time to record a service's results: two attempts of a transaction, and a pause.
@@ -77,7 +77,7 @@ impl Probe {
         let (table, network, interval, allowed) = env.finish((table, network, interval, allowed))?;
         Ok(Self(Arc::new(Inner {
             catalog: CatalogTable::new(purser_store::dynamodb_client(&aws), table),
-            caller: Caller::new(network, allowed, LONGEST_CALL)?,
+            caller: Caller::new(network, allowed, CALL_TIMEOUT)?,
             clock,
             interval: Length::from_secs_u32(interval),
         })))
@@ -88,7 +88,7 @@ impl Probe {
         // A call that starts after this time might end too late for its result to be recorded.
         let (now, left) = (
             Instant::now(),
-            budget.saturating_sub(LONGEST_CALL.saturating_add(RECORDING).saturating_add(STORING)),
+            budget.saturating_sub(CALL_TIMEOUT.saturating_add(RECORDING).saturating_add(STORING)),
         );
         let last_call = now.checked_add(left).unwrap_or(now);
         let mut probed_services = self.0.catalog.read_probed_services().await?;
@@ -98,7 +98,7 @@ impl Probe {
             async move { probe.probe_service(due, last_call).await }
         });
         let mut report = Report::default();
-        for outcome in run_at_most(SERVICES_AT_ONCE, runs).await {
+        for outcome in run_at_most(MAX_CONCURRENT_SERVICES, runs).await {
             match outcome {
                 Ok(None) => {}
                 Ok(Some(RecordedService {

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 /// The number of settlements in a batch: the maximum number of nonces in one call.
 pub(crate) const BATCH: usize = 500;
 /// The number of concurrent writes of a batch.
-const WRITES_AT_ONCE: usize = 32;
+const MAX_CONCURRENT_WRITES: usize = 32;
 
 /// Why settlements are reconciled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ impl Inner {
                     }
                 }
             });
-        done.extend(run_at_most(WRITES_AT_ONCE, writes).await);
+        done.extend(run_at_most(MAX_CONCURRENT_WRITES, writes).await);
         done
     }
 

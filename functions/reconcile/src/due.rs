@@ -20,7 +20,7 @@ use tokio::time::Instant;
 /// The number of index keys that one query reads.
 const PAGE: u16 = 1_000;
 /// The number of concurrent batches. Each batch waits for the node several times.
-const BATCHES_AT_ONCE: usize = 4;
+const MAX_CONCURRENT_BATCHES: usize = 4;
 
 impl Inner {
     /// Reconciles the due holds in this part of the index. The step fails if the ledger or the node could not be
@@ -36,7 +36,7 @@ impl Inner {
             let (shared, batch, block) = (Arc::clone(self), batch.to_vec(), *block);
             async move { shared.reconcile_due_batch(&batch, &block, deadline).await }
         });
-        let done = run_at_most(BATCHES_AT_ONCE, batches.collect::<Vec<_>>().into_iter()).await;
+        let done = run_at_most(MAX_CONCURRENT_BATCHES, batches.collect::<Vec<_>>().into_iter()).await;
         // Results are missing if the task of a batch panicked.
         if done.len() < holds.len().div_ceil(BATCH) {
             step = step.mark_incomplete();
@@ -173,8 +173,8 @@ fn has_node_failed(settlements: &[ReconciledSettlement]) -> bool {
 /// while the chain does not explain what happened to the payment.
 fn retry_delay(outcome: Outcome, age: Duration) -> Option<Duration> {
     match outcome {
-        Outcome::Failed => Some(A_MINUTE),
-        Outcome::Untraced | Outcome::Contradicted => Some(age.max(A_MINUTE).min(Duration::DAY)),
+        Outcome::Failed => Some(MINUTE),
+        Outcome::Untraced | Outcome::Contradicted => Some(age.max(MINUTE).min(Duration::DAY)),
         Outcome::Confirmed
         | Outcome::Released
         | Outcome::ConfirmationReverted
@@ -185,4 +185,4 @@ fn retry_delay(outcome: Outcome, age: Duration) -> Option<Duration> {
     }
 }
 
-const A_MINUTE: Duration = Duration::from_secs_u32(60);
+const MINUTE: Duration = Duration::from_secs_u32(60);

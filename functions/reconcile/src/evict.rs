@@ -11,7 +11,7 @@ use purser_store::{EvictResult, EvictionRequest, Ledger};
 use tokio::time::Instant;
 
 /// The number of windows that are processed concurrently.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT: usize = 8;
 /// The number of transactions for one window before another window gets its turn.
 const STEPS: usize = 10;
 
@@ -42,7 +42,7 @@ pub(crate) async fn evict_requested_windows(shared: &Inner, deadline: Instant) -
             async move { (request, evict_window(&ledger, &request, at, deadline).await) }
         });
         left = Vec::new();
-        for (request, turn) in run_at_most(AT_ONCE, turns).await {
+        for (request, turn) in run_at_most(MAX_CONCURRENT, turns).await {
             match turn {
                 Ok(EvictionProgress::Done) => {
                     shared.ledger.clear_eviction_request(&request).await?;

@@ -30,13 +30,13 @@ use tokio::time::Instant;
 
 const SEARCHING: &str = "searching for outflows";
 /// The number of blocks whose claims are read concurrently.
-const BLOCKS_AT_ONCE: usize = 32;
+const MAX_CONCURRENT_BLOCKS: usize = 32;
 /// The maximum time between the authorization of a settlement and the block with its payment: the longest validity plus
 /// the maximum clock difference.
-const LONGEST_HELD: Duration = Duration::from_secs_u32(3_600 + 3_600);
+const MAX_HOLD_AGE: Duration = Duration::from_secs_u32(3_600 + 3_600);
 /// The maximum time by which an authorization may appear to be later than the block with its payment, because a
 /// function's clock is ahead.
-const CLOCKS_APART: Duration = Duration::from_secs_u32(3_600);
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs_u32(3_600);
 
 /// An outflow, the agent whose wallet it left, and the time of its block.
 struct UnexplainedOutflow {
@@ -172,7 +172,7 @@ impl Inner {
             async move { shared.ledger.read_claims_in_block(shared.network, number).await }
         });
         let mut claimed = HashSet::new();
-        for of_block in run_concurrently(BLOCKS_AT_ONCE, count, reads).await? {
+        for of_block in run_concurrently(MAX_CONCURRENT_BLOCKS, count, reads).await? {
             let claims = of_block?.into_iter();
             claimed.extend(claims.map(|claim| {
                 let nonce = self.nonce_key.derive_nonce(claim.settlement);
@@ -225,7 +225,7 @@ impl Inner {
         let (Some(earliest), Some(latest)) = (times().min(), times().max()) else {
             return Ok(Some(explained));
         };
-        let span = (earliest.before(LONGEST_HELD), latest.after(CLOCKS_APART));
+        let span = (earliest.before(MAX_HOLD_AGE), latest.after(MAX_CLOCK_SKEW));
         let (mut released, mut before) = (Vec::new(), None);
         loop {
             if Instant::now() > deadline {

@@ -16,7 +16,7 @@ use std::{
 use tokio::time::Instant;
 
 /// The number of balances that are read before changes are written.
-const AT_ONCE: usize = 500;
+const BATCH_SIZE: usize = 500;
 
 /// A wallet's level before and after a check.
 struct LevelChange {
@@ -43,7 +43,7 @@ impl Inner {
             .map(|(agent, wallet)| (*agent, *wallet))
             .collect();
         let (mut unknown, mut cut_off) = (0_usize, None);
-        for some in wallets.chunks(AT_ONCE) {
+        for some in wallets.chunks(BATCH_SIZE) {
             if Instant::now() > deadline {
                 break;
             }

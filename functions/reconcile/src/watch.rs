@@ -25,9 +25,9 @@ use tokio::time::Instant;
 const CHECKING: &str = "checking a block once more";
 
 /// The number of blocks whose claims are read concurrently.
-const BLOCKS_AT_ONCE: usize = 32;
+const MAX_CONCURRENT_BLOCKS: usize = 32;
 /// The number of concurrent calls to the node.
-const NODE_CALLS_AT_ONCE: usize = 8;
+const MAX_CONCURRENT_CALLS: usize = 8;
 
 /// The claims in a block, and the block that is now on the chain at the same height.
 struct BlockClaims {
@@ -65,7 +65,7 @@ impl Inner {
         let mut step = Step::new();
         let mut first = checked.saturating_add(1);
         while first <= deep && Instant::now() <= deadline {
-            let max = u64::try_from(BLOCKS_AT_ONCE.saturating_sub(1)).unwrap_or(u64::MAX);
+            let max = u64::try_from(MAX_CONCURRENT_BLOCKS.saturating_sub(1)).unwrap_or(u64::MAX);
             let last = first.saturating_add(max).min(deep);
             let claimed = match self.load_claims(first, last).await {
                 Ok(claimed) => claimed,
@@ -103,7 +103,7 @@ impl Inner {
             async move { (number, shared.ledger.read_claims_in_block(shared.network, number).await) }
         });
         let blocks = usize::try_from(last.saturating_sub(first).saturating_add(1)).unwrap_or(usize::MAX);
-        let read = run_concurrently(BLOCKS_AT_ONCE, blocks, reads).await?;
+        let read = run_concurrently(MAX_CONCURRENT_BLOCKS, blocks, reads).await?;
         let mut claims = Vec::new();
         for (number, of_block) in read {
             let of_block = of_block?;
@@ -123,7 +123,7 @@ impl Inner {
                 }
             }
         });
-        let mut claimed = run_concurrently(NODE_CALLS_AT_ONCE, count, looks).await?;
+        let mut claimed = run_concurrently(MAX_CONCURRENT_CALLS, count, looks).await?;
         claimed.sort_by_key(|claimed| claimed.number);
         Ok(claimed)
     }

@@ -6,7 +6,7 @@ use purser_domain::{Delivery, Timestamp, WebhookSecret, WebhookSettings, Webhook
 use std::{pin::Pin, time::Duration};
 
 /// The timeout of one webhook call. Standard Webhooks recommends 15 seconds or more.
-pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(15);
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
 const PROGRAM: &str = "Purser-Webhooks";
 

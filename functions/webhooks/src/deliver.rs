@@ -6,7 +6,7 @@
 //! first one is claimed in the row before it is made. The first call is not claimed, which saves a write for each
 //! delivery.
 
-use crate::{LONGEST_CALL, Webhooks};
+use crate::{CALL_TIMEOUT, Webhooks};
 use purser_api::{
     DeliveryMessage, DeliveryOf, MessageResult, NotificationRequest, NotificationSource, SqsRecord, WebhookRequest,
 };
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 /// The lifetime of a claim, which is longer than a run of the function.
 const CLAIM: Duration = Duration::from_secs_u32(60);
-const _: () = assert!(LONGEST_CALL.as_secs() < 60, "a claim outlives its call");
+const _: () = assert!(CALL_TIMEOUT.as_secs() < 60, "a claim outlives its call");
 
 impl Webhooks {
     /// Makes the call that a message of the delivery queue names.

@@ -24,7 +24,7 @@ mod pauses;
 
 pub use call::{Posted, WebhookReceivers};
 
-use call::{Caller, LONGEST_CALL, webhook_receivers};
+use call::{CALL_TIMEOUT, Caller, webhook_receivers};
 use purser_api::{
     AllowedHosts, Boot, BootError, Clock, DeliveriesQueue, Entropy, MessageResult, NotificationRequestsQueue,
     SecretsKey, SqsBatch, SqsRecord,
@@ -37,9 +37,9 @@ use tokio::time::Instant;
 
 /// The number of messages that are processed concurrently. Because the number is larger than a batch, a slow webhook
 /// delays no other webhook.
-const AT_ONCE: usize = 32;
+const MAX_CONCURRENT: usize = 32;
 /// The time that is reserved for calls to the database and the queue.
-const BOOKKEEPING: Duration = Duration::from_secs(9);
+const RESERVED_TIME: Duration = Duration::from_secs(9);
 
 /// The function, ready to run. Clones share all state.
 #[derive(Clone)]
@@ -74,7 +74,7 @@ impl Webhooks {
     /// `DELIVERIES_QUEUE_ARN`, `NOTICE_REQUESTS_QUEUE_URL`, `WEBHOOK_REQUESTS_QUEUE_ARN`, `WEBHOOK_EVENTS_QUEUE_ARN`,
     /// `WEBHOOK_SECRETS_KEY_ARN`, `WEBHOOK_ALLOWED_HOSTS`.
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
-        Self::boot_with_timeout(boot, LONGEST_CALL)
+        Self::boot_with_timeout(boot, CALL_TIMEOUT)
     }
 
     /// Starts the function with `longest_call` as the timeout for calls.
@@ -137,9 +137,9 @@ impl Webhooks {
         let now = Instant::now();
         // A call that starts after this time might end too late for its row to be written.
         let last_call = now
-            .checked_add(budget.saturating_sub(LONGEST_CALL.saturating_add(BOOKKEEPING)))
+            .checked_add(budget.saturating_sub(CALL_TIMEOUT.saturating_add(RESERVED_TIME)))
             .unwrap_or(now);
-        SqsBatch::run_batch(event, AT_ONCE, |record| {
+        SqsBatch::run_batch(event, MAX_CONCURRENT, |record| {
             let webhooks = self.clone();
             async move { webhooks.process_message(&record, last_call).await }
         })

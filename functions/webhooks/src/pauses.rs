@@ -4,10 +4,10 @@
 //! The sweep runs every minute and sends a message for each row whose pause ends within the next minute. The sweep
 //! deletes a row after it has sent the message, so an interrupted sweep may send a message twice but loses no message.
 
-use crate::{BOOKKEEPING, Webhooks};
+use crate::{RESERVED_TIME, Webhooks};
 use purser_api::{DeliveriesQueue, DeliveryMessage, DeliveryOf, run_at_most};
 use purser_domain::{Causes, Delivery, Duration, Result, Timestamp, Webhook};
-use purser_store::{PERSON_PARTS, Pause};
+use purser_store::{Pause, USER_SHARDS};
 use tokio::time::Instant;
 
 /// The time until the next sweep.
@@ -15,7 +15,7 @@ const AHEAD: Duration = Duration::from_secs_u32(60);
 /// The number of rows that one query reads.
 const PAGE: u32 = 100;
 /// The number of rows of one shard that are processed concurrently.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT: usize = 8;
 
 impl Webhooks {
     /// Delays a delivery until its next call. A repetition for the same delivery adds no second row.
@@ -27,7 +27,7 @@ impl Webhooks {
             delivery: delivery.id,
             ends_at,
         };
-        if ends_at.since(now) > DeliveriesQueue::LONGEST_PAUSE {
+        if ends_at.since(now) > DeliveriesQueue::MAX_DELAY {
             self.0.table.begin_pause(&pause).await
         } else {
             self.enqueue_delivery_after_pause(&pause, now).await
@@ -49,8 +49,8 @@ impl Webhooks {
     /// and the next sweep tries again.
     pub async fn enqueue_ended_pauses(&self, budget: std::time::Duration) {
         let now = Instant::now();
-        let stop_at = now.checked_add(budget.saturating_sub(BOOKKEEPING)).unwrap_or(now);
-        let parts = PERSON_PARTS.into_iter().map(|part| {
+        let stop_at = now.checked_add(budget.saturating_sub(RESERVED_TIME)).unwrap_or(now);
+        let parts = USER_SHARDS.into_iter().map(|part| {
             let webhooks = self.clone();
             async move {
                 if let Err(error) = webhooks.enqueue_ended_pauses_of_shard(part, stop_at).await {
@@ -58,7 +58,7 @@ impl Webhooks {
                 }
             }
         });
-        run_at_most(PERSON_PARTS.len(), parts).await;
+        run_at_most(USER_SHARDS.len(), parts).await;
     }
 
     async fn enqueue_ended_pauses_of_shard(&self, shard: char, deadline: Instant) -> Result<()> {
@@ -78,7 +78,7 @@ impl Webhooks {
                     }
                 }
             });
-            run_at_most(AT_ONCE, work).await;
+            run_at_most(MAX_CONCURRENT, work).await;
         }
         Ok(())
     }

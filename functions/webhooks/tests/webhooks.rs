@@ -24,7 +24,7 @@ use purser_domain::{
     EventSubject, FailedCalls, FailureStage, SecretOf, SecretValidity, Timestamp, UserId, Webhook, WebhookContentType,
     WebhookId, WebhookSecret, WebhookSecretId, WebhookSettings, WebhookUrl,
 };
-use purser_store::{NewWebhookSecret, PERSON_PARTS, PageRequest, UpdateResult, WebhooksTable};
+use purser_store::{NewWebhookSecret, PageRequest, USER_SHARDS, UpdateResult, WebhooksTable};
 use purser_testkit::{Emulator, Fate, Kms, Moment, Proxy, ProxyConfig, Sqs, WEBHOOKS, environment, sample, serve};
 use purser_webhooks::Webhooks;
 use serde_json::{Value, json};
@@ -314,7 +314,7 @@ impl World {
     /// Returns the number of rows for long pauses.
     async fn paused(&self) -> usize {
         let mut count = 0;
-        for part in PERSON_PARTS {
+        for part in USER_SHARDS {
             let rows = self.table.read_pauses(part, None, Timestamp::MAX, 1_000).await.unwrap();
             count += rows.len();
         }

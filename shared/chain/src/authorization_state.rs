@@ -17,7 +17,7 @@
 use crate::{
     Chain, ChainError,
     logs::{Filter, FoundLog, FoundLogs},
-    multicall::{AT_ONCE, IN_ONE_CALL, MAX_CALLS},
+    multicall::{MAX_CALLS, MAX_CALLS_PER_BATCH, MAX_CONCURRENT_CALLS},
 };
 use alloy::primitives::B256;
 use futures_util::future::join_all;
@@ -30,7 +30,7 @@ use tokio::time::Instant;
 
 /// The search for a use starts this long before the recorded authorization time, because the recording clock may have
 /// been ahead.
-const CLOCKS_APART: Duration = Duration::from_secs_u32(3_600);
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs_u32(3_600);
 /// The maximum number of `eth_getLogs` searches per batch. With 1,000 blocks per search, 400 searches cover nine days
 /// of Base. With ten blocks, the limit of some hosted nodes, they cover two hours.
 const MAX_SEARCHES: u32 = 400;
@@ -95,10 +95,11 @@ impl Chain {
         // the search for the others.
         traced.sort_by_key(|(_, authorization)| authorization.authorized_at);
         let are_near = |(_, item): &(usize, Authorization), (_, next): &(usize, Authorization)| {
-            next.authorized_at.since(item.authorized_at) < CLOCKS_APART
+            next.authorized_at.since(item.authorized_at) < MAX_CLOCK_SKEW
         };
         let near = traced.chunk_by(are_near);
-        let mut chunks: Vec<&[(usize, Authorization)]> = near.flat_map(|near| near.chunks(IN_ONE_CALL)).collect();
+        let mut chunks: Vec<&[(usize, Authorization)]> =
+            near.flat_map(|near| near.chunks(MAX_CALLS_PER_BATCH)).collect();
         chunks.sort_by_key(|chunk| chunk.iter().map(|(index, _)| *index).min());
         let mut states = HashMap::new();
         for chunk in chunks {
@@ -203,7 +204,7 @@ impl<'a> Trace<'a> {
                 None => Ok(Timestamp::EPOCH),
             };
         }
-        self.search_down(first, authorized.before(CLOCKS_APART)).await?;
+        self.search_down(first, authorized.before(MAX_CLOCK_SKEW)).await?;
         if !self.missing_authorizations().is_empty() && last < self.block.number {
             self.find_unused_at_block(last).await?;
             self.search_up(last.saturating_add(1), self.block.number).await?;
@@ -403,7 +404,7 @@ impl<'a> Trace<'a> {
         }
         turns.sort_by_key(|(turn, _)| *turn);
         let (mut refused, mut any_read) = (0_usize, false);
-        for some in turns.chunks(AT_ONCE) {
+        for some in turns.chunks(MAX_CONCURRENT_CALLS) {
             // A node that rejects every call gets a limited number of calls.
             if Instant::now() > self.until || (refused >= MAX_CALLS && !any_read) {
                 return;
@@ -935,7 +936,7 @@ mod tests {
         let asked = node.count("eth_getLogs") - searches(&node);
         assert!(asked <= MAX_REFUSED, "{asked}");
         let receipts = node.count("eth_getTransactionReceipt");
-        assert!(receipts <= MAX_CALLS + AT_ONCE, "{receipts}");
+        assert!(receipts <= MAX_CALLS + MAX_CONCURRENT_CALLS, "{receipts}");
 
         // The receipts provide all states.
         let node = chain.serve_except(refused(true)).await;

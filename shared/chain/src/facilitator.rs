@@ -19,9 +19,9 @@ use url::Url;
 
 /// The timeout of a call. The facilitator responds after the transaction is mined, which takes several two-second
 /// blocks. This function, and the function that invokes it, each have fifteen seconds.
-const LONGEST_CALL: Duration = Duration::from_secs(8);
+const CALL_TIMEOUT: Duration = Duration::from_secs(8);
 /// The size limit of a response, in bytes. Typical responses have some hundred bytes.
-const MAX_ANSWER_BYTES: usize = 16 * 1024;
+const MAX_RESPONSE_BYTES: usize = 16 * 1024;
 
 /// A client of one facilitator.
 pub struct Facilitator {
@@ -71,7 +71,7 @@ impl Facilitator {
     /// Submits a transfer (x402 v2, `POST /settle`). Returns the submission, and the facilitator's reason if the
     /// response contains one.
     pub async fn submit_transfer(&self, request: &Value) -> (Submission, Option<String>) {
-        match timeout(LONGEST_CALL, self.post_settle_request(request)).await {
+        match timeout(CALL_TIMEOUT, self.post_settle_request(request)).await {
             Ok(Ok(body)) => Submission::parse_response(&body),
             Ok(Err(error)) => {
                 tracing::warn!(cause = %purser_domain::Causes(&error), "facilitator.failed");
@@ -98,7 +98,7 @@ impl Facilitator {
         // repeated.
         headers.insert("connection", "close");
         let response = self.http.call(post).await.map_err(|error| failed(error.into()))?;
-        let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
+        let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await;
         Ok(body.map_err(failed)?.to_bytes().into())
     }
 }

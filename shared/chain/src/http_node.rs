@@ -27,7 +27,7 @@ use url::{Host, Url};
 
 /// The size limit of a response, in bytes. The limit allows some 25,000 logs, more than the transfers from one payer to
 /// one payee that fit into a block.
-const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
+const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
 
 /// A node that is called over HTTP.
 pub struct HttpNode {
@@ -112,7 +112,7 @@ impl HttpNode {
             .headers()
             .get("content-encoding")
             .is_some_and(|encoding| encoding.eq_ignore_ascii_case("gzip"));
-        match Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await {
+        match Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await {
             Ok(body) if is_packed => decompress(method, &body.to_bytes()),
             Ok(body) => Ok(body.to_bytes().into()),
             Err(error) if error.is::<LengthLimitError>() => Err(ChainError::TooLarge { method }),
@@ -200,12 +200,12 @@ fn basic_auth_header(url: &Url) -> Result<Option<String>, ChainError> {
 /// Decompresses a gzip body. The size limit applies to the decompressed body.
 fn decompress(method: &'static str, packed: &[u8]) -> Result<Vec<u8>, ChainError> {
     let mut body = Vec::new();
-    let max = u64::try_from(MAX_ANSWER_BYTES).unwrap_or(u64::MAX);
+    let max = u64::try_from(MAX_RESPONSE_BYTES).unwrap_or(u64::MAX);
     let mut start = MultiGzDecoder::new(packed).take(max.saturating_add(1));
     start
         .read_to_end(&mut body)
         .map_err(|error| unreachable_error(method, error))?;
-    if body.len() > MAX_ANSWER_BYTES {
+    if body.len() > MAX_RESPONSE_BYTES {
         return Err(ChainError::TooLarge { method });
     }
     Ok(body)

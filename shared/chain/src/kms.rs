@@ -147,7 +147,7 @@ impl fmt::Debug for KmsKeys {
 const CREATING: Duration = Duration::from_secs(5);
 
 /// The delays before retries with a new key. New keys usually become usable within a second.
-const NEW_KEY_WAITS: [Duration; 3] = [
+const NEW_KEY_RETRY_DELAYS: [Duration; 3] = [
     Duration::from_millis(100),
     Duration::from_millis(300),
     Duration::from_millis(900),
@@ -160,7 +160,7 @@ where
     E: std::error::Error + ProvideErrorMetadata + 'static,
     F: Future<Output = Result<T, SdkError<E>>>,
 {
-    let mut waits = NEW_KEY_WAITS.into_iter();
+    let mut waits = NEW_KEY_RETRY_DELAYS.into_iter();
     loop {
         match (request().await, waits.next()) {
             (Ok(response), _) => return Ok(response),
@@ -188,7 +188,7 @@ fn kms_error<E>(error: &SdkError<E>, passes: fn(&E) -> bool) -> KmsError
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
 {
-    const PASSING: [&str; 5] = [
+    const TRANSIENT_ERRORS: [&str; 5] = [
         "DependencyTimeoutException",
         "KMSInternalException",
         "KeyUnavailableException",
@@ -199,7 +199,10 @@ where
     let may_pass = match error {
         SdkError::ServiceError(context) => {
             passes(context.err())
-                || context.err().code().is_some_and(|code| PASSING.contains(&code))
+                || context
+                    .err()
+                    .code()
+                    .is_some_and(|code| TRANSIENT_ERRORS.contains(&code))
                 || context.raw().status().as_u16() >= 500
         }
         _ => true,
@@ -214,11 +217,11 @@ where
 /// Parses the point in a `SubjectPublicKeyInfo` (RFC 5480 §2). For this curve, the only DER form is this prefix
 /// followed by the point.
 fn parse_public_key(der: &[u8]) -> Option<PublicKey> {
-    const BEFORE: [u8; 23] = [
+    const DER_PREFIX: [u8; 23] = [
         0x30, 0x56, 0x30, 0x10, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x05, 0x2b, 0x81, 0x04,
         0x00, 0x0a, 0x03, 0x42, 0x00,
     ];
-    let point = der.strip_prefix(&BEFORE)?;
+    let point = der.strip_prefix(&DER_PREFIX)?;
     let key = VerifyingKey::from_sec1_bytes(point)
         .ok()
         .filter(|_| point.len() == 65)?;

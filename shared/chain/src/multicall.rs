@@ -35,14 +35,14 @@ alloy::sol! {
 const MULTICALL: Address = address!("0xcA11bde05977b3631167028862bE2a173976CA11");
 /// The maximum number of contract calls per RPC call: a request of 256 kB and some 4 million gas. Nodes allow at least
 /// 30 million gas.
-pub(crate) const IN_ONE_CALL: usize = 500;
+pub(crate) const MAX_CALLS_PER_BATCH: usize = 500;
 /// The maximum number of RPC calls per list if a node rejects large calls. Results without a call stay unknown, and a
 /// later run reads them.
 pub(crate) const MAX_CALLS: usize = 64;
 
 /// The number of concurrent RPC calls if each contract call is a separate RPC call. Hosted nodes allow one client this
 /// number.
-pub(crate) const AT_ONCE: usize = 8;
+pub(crate) const MAX_CONCURRENT_CALLS: usize = 8;
 
 const METHOD: &str = "eth_call";
 
@@ -67,7 +67,7 @@ impl Chain {
     ) -> Vec<Option<T>> {
         let mut answers = Vec::with_capacity(calls.len());
         let mut made = 0_usize;
-        for chunk in calls.chunks(IN_ONE_CALL) {
+        for chunk in calls.chunks(MAX_CALLS_PER_BATCH) {
             // A stack of parts of the list. When the node rejects a part, its halves are pushed, the first half last.
             let mut parts = vec![chunk];
             while let Some(part) = parts.pop() {
@@ -102,7 +102,7 @@ impl Chain {
         deadline: Instant,
     ) -> Vec<Option<T>> {
         let mut answers = Vec::with_capacity(calls.len());
-        for some in calls.chunks(AT_ONCE) {
+        for some in calls.chunks(MAX_CONCURRENT_CALLS) {
             if Instant::now() > deadline {
                 answers.extend(some.iter().map(|_| None));
                 continue;

@@ -11,7 +11,7 @@
 use crate::{
     Chain, ChainError,
     logs::{Filter, FoundLogs},
-    multicall::AT_ONCE,
+    multicall::MAX_CONCURRENT_CALLS,
 };
 use alloy::primitives::{Address, B256};
 use futures_util::future::join_all;
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 /// The maximum number of wallets per call. Nodes accept up to a thousand values per topic, and a response may have 16
 /// MiB.
-const WALLETS_IN_ONE_CALL: usize = 500;
+const MAX_WALLETS_PER_CALL: usize = 500;
 /// The maximum number of calls per search for a wallet with too many logs. The blocks after the last call are not
 /// searched for this wallet.
 const MAX_PER_WALLET: usize = 16;
@@ -94,7 +94,7 @@ impl Chain {
         let mut logs = FoundLogs::default();
         let mut unsearched = Vec::new();
         // A stack of groups of wallets. When the node rejects a group, its halves are pushed.
-        let mut parts: Vec<&[Address]> = together.chunks(WALLETS_IN_ONE_CALL).collect();
+        let mut parts: Vec<&[Address]> = together.chunks(MAX_WALLETS_PER_CALL).collect();
         while let Some(wallets) = parts.pop() {
             if Instant::now() > deadline {
                 return Ok(None);
@@ -217,7 +217,7 @@ impl Chain {
         *remaining = remaining.saturating_sub(cursors.len());
         let filter = self.log_filter(part, ALL);
         let mut logs = FoundLogs::default();
-        for some in cursors.chunks(AT_ONCE) {
+        for some in cursors.chunks(MAX_CONCURRENT_CALLS) {
             if Instant::now() > deadline {
                 return Ok(None);
             }

@@ -46,7 +46,7 @@ pub struct WalletSeed {
 
 /// The maximum number of cached wallets. When the cache is full, all wallets are dropped. A wallet takes some 100
 /// bytes. An attacker who reads this memory also gets the seed's key, so a smaller cache would not protect wallets.
-const MAX_DERIVED: usize = 1_000;
+const MAX_CACHED_KEYS: usize = 1_000;
 
 /// m/44'/60'/0'/0': BIP-44's external accounts of Ethereum (SLIP-44 coin type 60), with all steps hardened.
 const ACCOUNTS: [u32; 4] = [44, 60, 0, 0];
@@ -81,7 +81,7 @@ impl WalletSeed {
         let node = self.accounts.derive_hardened(index).ok_or(KeyError::Wallet(index))?;
         let wallet = Arc::new(node.wallet_signer().ok_or(KeyError::Wallet(index))?);
         let mut derived = derived();
-        if derived.len() >= MAX_DERIVED {
+        if derived.len() >= MAX_CACHED_KEYS {
             derived.clear();
         }
         derived.insert(index, Arc::clone(&wallet));
@@ -245,9 +245,9 @@ mod tests {
     #[test]
     fn at_most_a_thousand_derived_wallets_are_cached() {
         let seed = WalletSeed::from_hex(TEST_SEED).unwrap();
-        for index in 0..u32::try_from(MAX_DERIVED + 10).unwrap() {
+        for index in 0..u32::try_from(MAX_CACHED_KEYS + 10).unwrap() {
             seed.derive_wallet(index).unwrap();
-            assert!(seed.derived.lock().unwrap().len() <= MAX_DERIVED);
+            assert!(seed.derived.lock().unwrap().len() <= MAX_CACHED_KEYS);
         }
         assert_eq!(
             seed.derive_wallet(7).unwrap().address(),

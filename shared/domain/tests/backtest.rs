@@ -1170,7 +1170,7 @@ fn a_backtest_reads_back_as_far_as_the_proposed_rules_need() {
     // Decisions record the use of the agent's windows, but not the recent payments that the agent's rules compare with.
     assert_eq!(ProposedLimits::default().lookback(&long.rules()), Duration::DAY);
     assert_eq!(ProposedLimits::default().lookback(&[guard(GUARD, 30, None)]), hours(30));
-    assert_eq!(named(&limits(1, new_payees)).lookback(&[]), BUDGET_WINDOW_MAX);
+    assert_eq!(named(&limits(1, new_payees)).lookback(&[]), MAX_BUDGET_WINDOW);
 }
 
 /// The fetched page matters if one of the policies limits the domains.

@@ -13,7 +13,7 @@ use crate::reader::{ReadError, TileReader, join_subtrees, read_tile};
 use crate::tile::{
     TILE_WIDTH, TileError, TilePath, TilePathError, decode_entries, decode_hashes, encode_entries, encode_hashes,
 };
-use crate::tree::{Hash, LARGEST_TREE, TreeHead};
+use crate::tree::{Hash, MAX_TREE_SIZE, TreeHead};
 
 /// The right edge of a tree: the partial tile of each level and the partial bundle. An append needs no other part of
 /// the tree. The edge has at most 255 entries and 8 levels of 255 hashes, regardless of the log's size.
@@ -88,7 +88,7 @@ impl Edge {
     /// Reads the right edge of the tree with this head. Rejects objects that do not lead to the root, so that an append
     /// never extends a changed tile.
     pub async fn read_right_edge<R: TileReader>(reader: &R, head: &TreeHead) -> Result<Self, ReadError<R::Error>> {
-        if head.size > LARGEST_TREE {
+        if head.size > MAX_TREE_SIZE {
             return Err(ReadError::Range);
         }
         let mut edge = Self {
@@ -157,7 +157,7 @@ impl Edge {
     /// Appends entries, which are the exact bytes of statements. Without entries, there are no objects to write.
     pub fn append_entries<T: AsRef<[u8]>>(&self, entries: &[T]) -> Result<AppendResult, AppendError> {
         let added = u64::try_from(entries.len()).map_err(|_| AppendError::Full)?;
-        let size = self.size.checked_add(added).filter(|size| *size <= LARGEST_TREE);
+        let size = self.size.checked_add(added).filter(|size| *size <= MAX_TREE_SIZE);
         let size = size.ok_or(AppendError::Full)?;
         let (mut tiles, mut bundles) = (Vec::new(), Vec::new());
         let mut edge = self.clone();

@@ -4,7 +4,7 @@
 
 use crate::decimal;
 use crate::note::{Note, NoteError, NoteSigner, SignerError, VerifierKey};
-use crate::tree::{Hash, LARGEST_TREE, TreeHead};
+use crate::tree::{Hash, MAX_TREE_SIZE, TreeHead};
 use std::fmt;
 
 /// Why a checkpoint is rejected.
@@ -32,7 +32,7 @@ impl Checkpoint {
     /// Creates the checkpoint of a tree. The origin must be one line that is not empty and has no control characters.
     pub fn new(origin: &str, head: TreeHead) -> Result<Self, CheckpointError> {
         let is_line = !origin.is_empty() && !origin.contains(char::is_control);
-        let is_head = head.size <= LARGEST_TREE && (head.size > 0 || head == TreeHead::empty());
+        let is_head = head.size <= MAX_TREE_SIZE && (head.size > 0 || head == TreeHead::empty());
         (is_line && is_head)
             .then(|| Self {
                 origin: origin.to_owned(),

@@ -55,11 +55,11 @@ pub use reader::{
 };
 pub use seed::{Seed, SeedError};
 pub use statement::{
-    DigestSigner, EcdsaSignature, LONGEST_STATEMENT, SignError, StatementError, StatementKey, StatementKind,
+    DigestSigner, EcdsaSignature, MAX_STATEMENT_BYTES, SignError, StatementError, StatementKey, StatementKind,
     VerifiedStatement, sign_es256,
 };
 pub use tile::{
     TILE_WIDTH, TileError, TilePath, TilePathError, decode_entries, decode_hashes, encode_entries, encode_hashes,
 };
-pub use tree::{Hash, HashError, LARGEST_TREE, ProofError, TreeHead};
+pub use tree::{Hash, HashError, MAX_TREE_SIZE, ProofError, TreeHead};
 pub use witness::{add_checkpoint_body, find_cosignature, parse_cosigned_size};

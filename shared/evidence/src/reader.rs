@@ -1,7 +1,7 @@
 //! Reads a log's static objects and creates proofs from them.
 
 use crate::tile::{TILE_WIDTH, TileError, TilePath, TilePathError, decode_entries, decode_hashes};
-use crate::tree::{Hash, LARGEST_TREE, ProofError, TreeHead};
+use crate::tree::{Hash, MAX_TREE_SIZE, ProofError, TreeHead};
 use ct_merkle::{indices_for_consistency_proof, indices_for_inclusion_proof};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -159,7 +159,7 @@ pub async fn build_inclusion_proof<R: TileReader>(
     index: u64,
     entry: &[u8],
 ) -> Result<Vec<Hash>, ReadError<R::Error>> {
-    if tree.size > LARGEST_TREE || index >= tree.size {
+    if tree.size > MAX_TREE_SIZE || index >= tree.size {
         return Err(ReadError::Range);
     }
     let mut tiles = Tiles {
@@ -179,7 +179,7 @@ pub async fn read_proven_entries<R: TileReader>(
     tree: &TreeHead,
     range: Range<u64>,
 ) -> Result<Vec<Vec<u8>>, ReadError<R::Error>> {
-    if tree.size > LARGEST_TREE {
+    if tree.size > MAX_TREE_SIZE {
         return Err(ReadError::Range);
     }
     let entries = read_unverified_entries(reader, tree.size, range.clone()).await?;
@@ -203,7 +203,7 @@ pub async fn build_consistency_proof<R: TileReader>(
     older: &TreeHead,
     tree: &TreeHead,
 ) -> Result<Vec<Hash>, ReadError<R::Error>> {
-    if tree.size > LARGEST_TREE {
+    if tree.size > MAX_TREE_SIZE {
         return Err(ReadError::Range);
     }
     let added = tree.size.checked_sub(older.size).ok_or(ReadError::Range)?;
@@ -227,7 +227,7 @@ pub async fn read_unverified_root<R: TileReader>(
     size: u64,
     tree: &TreeHead,
 ) -> Result<Hash, ReadError<R::Error>> {
-    if tree.size > LARGEST_TREE || size > tree.size {
+    if tree.size > MAX_TREE_SIZE || size > tree.size {
         return Err(ReadError::Range);
     }
     if size == 0 {

@@ -23,7 +23,7 @@ use std::fmt;
 use std::future::Future;
 
 /// The maximum length of a statement, in bytes, because the length of a log entry has 16 bits (c2sp.org/tlog-tiles).
-pub const LONGEST_STATEMENT: usize = 65_535;
+pub const MAX_STATEMENT_BYTES: usize = 65_535;
 
 /// The kind of a statement: the header's `typ` (RFC 7515 §4.1.9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +57,8 @@ impl StatementKind {
 /// Why a statement can't be signed.
 #[derive(Debug, thiserror::Error)]
 pub enum SignError<E> {
-    /// The statement would be longer than [`LONGEST_STATEMENT`].
-    #[error("the statement is longer than {LONGEST_STATEMENT} bytes")]
+    /// The statement would be longer than [`MAX_STATEMENT_BYTES`].
+    #[error("the statement is longer than {MAX_STATEMENT_BYTES} bytes")]
     TooLong,
     /// The signer failed.
     #[error("the statement can't be signed")]
@@ -116,7 +116,7 @@ fn signing_input<E>(key: &Jwk, typ: &str, payload: &[u8]) -> Result<String, Sign
     let header = serde_json::to_vec(&header).map_err(|_| SignError::TooLong)?;
     let text = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(payload));
     // The signature adds a dot and 86 characters, which encode 64 bytes.
-    if text.len() > LONGEST_STATEMENT.saturating_sub(87) {
+    if text.len() > MAX_STATEMENT_BYTES.saturating_sub(87) {
         return Err(SignError::TooLong);
     }
     Ok(text)
@@ -280,7 +280,7 @@ impl JwkSet {
         // The decoder rejects padding, spare bits and characters outside the alphabet, including a third dot.
         let decoded = |part: &str| URL_SAFE_NO_PAD.decode(part).map_err(|_| StatementError::Spelling);
         let (header, payload) = (decoded(header)?, decoded(payload)?);
-        if decoded(signature)?.len() != 64 || statement.len() > LONGEST_STATEMENT {
+        if decoded(signature)?.len() != 64 || statement.len() > MAX_STATEMENT_BYTES {
             return Err(StatementError::Spelling);
         }
         let header: Header<'_> = serde_json::from_slice(&header).map_err(|_| StatementError::Header)?;

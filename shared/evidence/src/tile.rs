@@ -1,7 +1,7 @@
 //! Tiles and entry bundles (c2sp.org/tlog-tiles): the paths and bytes of a log's static objects.
 
 use crate::decimal;
-use crate::statement::LONGEST_STATEMENT;
+use crate::statement::MAX_STATEMENT_BYTES;
 use crate::tree::Hash;
 use std::fmt;
 use std::str::FromStr;
@@ -125,7 +125,7 @@ pub enum TileError {
     #[error("the tile's bytes are no hashes or entries")]
     Bytes,
     /// An entry is longer than 65,535 bytes.
-    #[error("an entry is longer than {LONGEST_STATEMENT} bytes")]
+    #[error("an entry is longer than {MAX_STATEMENT_BYTES} bytes")]
     TooLong,
 }
 

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 /// The maximum number of leaves. `ct-merkle` numbers the nodes of a tree with 64 bits and panics if a tree has more
 /// than 2^63 leaves.
-pub const LARGEST_TREE: u64 = 1 << 62;
+pub const MAX_TREE_SIZE: u64 = 1 << 62;
 
 /// A SHA-256 hash in the tree. The text form is standard base64 with padding.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -85,7 +85,7 @@ impl FromStr for Hash {
 /// The number of leaves of a tree, and the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeHead {
-    /// The number of leaves, at most [`LARGEST_TREE`].
+    /// The number of leaves, at most [`MAX_TREE_SIZE`].
     pub size: u64,
     /// The root hash.
     pub root: Hash,
@@ -121,7 +121,7 @@ impl TreeHead {
 
     /// Verifies that the tree has this leaf at this index.
     pub fn verify_inclusion(&self, leaf: &[u8], index: u64, hashes: &[Hash]) -> Result<(), ProofError> {
-        if self.size > LARGEST_TREE || index >= self.size {
+        if self.size > MAX_TREE_SIZE || index >= self.size {
             return Err(ProofError::Range);
         }
         let proof = InclusionProof::try_from_bytes(concatenate_hashes(hashes)).map_err(|_| ProofError::Hashes)?;
@@ -133,7 +133,7 @@ impl TreeHead {
     /// Verifies that this tree begins with all leaves of an older tree. If the older tree is empty, the proof has no
     /// hashes.
     pub fn verify_consistency(&self, older: &Self, hashes: &[Hash]) -> Result<(), ProofError> {
-        if self.size > LARGEST_TREE || older.size > self.size {
+        if self.size > MAX_TREE_SIZE || older.size > self.size {
             return Err(ProofError::Range);
         }
         if older.size == 0 {

@@ -14,9 +14,9 @@
 //! changes does not delay the changes of other agents.
 
 use crate::{
-    aside::ASIDE,
+    aside::QUARANTINE_PREFIX,
     index::{self, About},
-    objects::{AT_ONCE, ObjectStore},
+    objects::{MAX_CONCURRENT_REQUESTS, ObjectStore},
     pending::{PendingBatch, PendingChange, PendingPosition, ReadBatch},
     signed::SignedBatch,
     state::{Batch, State},
@@ -28,8 +28,8 @@ use futures_util::{
 };
 use purser_domain::{AgentId, Causes, DocumentHash, Duration, Error, Result, Timestamp};
 use purser_evidence::{
-    AppendResult, Checkpoint, Edge, LONGEST_STATEMENT, Note, NoteSigner, StatementKind, TilePath, TileReader, TreeHead,
-    VerifierKey, build_consistency_proof,
+    AppendResult, Checkpoint, Edge, MAX_STATEMENT_BYTES, Note, NoteSigner, StatementKind, TilePath, TileReader,
+    TreeHead, VerifierKey, build_consistency_proof,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -42,21 +42,21 @@ use uuid::Uuid;
 
 /// A run that has read this number of changes reads no further batch. At the gateway's default rate, this is more than
 /// a minute of changes.
-const MAX_READ: usize = 40_000;
+const MAX_READ_CHANGES: usize = 40_000;
 /// The maximum number of statements that a run signs.
-const MAX_FACTS: usize = 5_000;
+const MAX_CHANGES: usize = 5_000;
 /// The maximum total size of a run's statements, in bytes. Further statements wait for the next run.
 const MAX_BYTES: usize = 8 << 20;
 /// The maximum number of batches that a run lists.
 const MAX_BATCHES: u16 = 500;
 /// The maximum number of changes in the state that later runs retry. Further changes are set aside.
-const MAX_LATER: usize = 1_000;
+const MAX_DEFERRED: usize = 1_000;
 /// The maximum number of changes that a run retries.
-const MAX_TRIED_AGAIN: usize = 100;
+const MAX_RETRIED: usize = 100;
 /// The time for which a change is retried before it is set aside.
-pub(crate) const TRIED_FOR: Duration = Duration::DAY;
+pub(crate) const MAX_RETRY_DURATION: Duration = Duration::DAY;
 /// The number of statements that are signed concurrently. By default, KMS signs up to 1,000 digests a second.
-const STATED_AT_ONCE: usize = 32;
+const MAX_CONCURRENT_SIGNATURES: usize = 32;
 /// A run ends if this number of changes is unreadable and none is readable, because the tables are then unavailable.
 const OUTAGE: usize = 100;
 /// The checkpoint's key (c2sp.org/tlog-tiles).
@@ -286,13 +286,13 @@ impl Log {
         let (mut gathered, mut signed) =
             try_join(self.gather_pending(&state), SignedBatch::read_all(&self.objects)).await?;
         for value in &gathered.unreadable {
-            let key = format!("{ASIDE}unreadable/{}", DocumentHash::digest(value));
+            let key = format!("{QUARANTINE_PREFIX}unreadable/{}", DocumentHash::digest(value));
             self.quarantine(&key, value, "it is not a fact", now, stating).await?;
         }
         let (again, waiting) = split_for_retry(state.changes_to_retry(), now);
         gathered.interleave_agents();
         let pending = gathered.facts.iter().map(|gathered| &gathered.fact);
-        let changes: Vec<&PendingChange> = again.iter().chain(pending.take(MAX_FACTS)).collect();
+        let changes: Vec<&PendingChange> = again.iter().chain(pending.take(MAX_CHANGES)).collect();
         let outcomes = self.sign_changes(&changes, &mut signed, stating).await?;
         if gathered.facts.len() >= OUTAGE && outcomes.iter().all(|outcome| matches!(outcome, Outcome::Later(_))) {
             return Err(Error::temporarily_unavailable(
@@ -313,14 +313,16 @@ impl Log {
                     continue;
                 }
                 Outcome::Nothing => continue,
-                Outcome::Later(_) if now.since(change.changed_at) < TRIED_FOR && later.len() < MAX_LATER => {
+                Outcome::Later(_)
+                    if now.since(change.changed_at) < MAX_RETRY_DURATION && later.len() < MAX_DEFERRED =>
+                {
                     later.push(change.clone());
                     continue;
                 }
                 Outcome::Later(error) => Causes(&error).to_string(),
                 Outcome::SetAside(reason) => reason,
             };
-            let key = format!("{ASIDE}{}/{}", change.agent, change.sequence);
+            let key = format!("{QUARANTINE_PREFIX}{}/{}", change.agent, change.sequence);
             let stored =
                 serde_json::to_value(change.to_stored()).map_err(|error| Error::internal(PUBLISHING, error))?;
             self.quarantine(&key, &stored, &reason, now, stating).await?;
@@ -351,7 +353,10 @@ impl Log {
         let stated = gathered.places.iter().map(ToString::to_string);
         let spent: Vec<String> = stated.chain(signed.spent_keys(now)).collect();
         let deleted: Vec<_> = spent.iter().map(|key| self.objects.delete(key)).collect();
-        stream::iter(deleted).buffered(AT_ONCE).try_collect::<()>().await?;
+        stream::iter(deleted)
+            .buffered(MAX_CONCURRENT_REQUESTS)
+            .try_collect::<()>()
+            .await?;
         Ok(Written {
             statements,
             has_more: gathered.has_more,
@@ -385,7 +390,7 @@ impl Log {
         });
         let stated: Vec<_> = stated.collect();
         let (mut outcomes, mut bytes) = (Vec::new(), 0_usize);
-        let mut stated = pin!(stream::iter(stated).buffered(STATED_AT_ONCE));
+        let mut stated = pin!(stream::iter(stated).buffered(MAX_CONCURRENT_SIGNATURES));
         while bytes < MAX_BYTES
             && let Some(outcome) = stated.try_next().await?
         {
@@ -407,7 +412,10 @@ impl Log {
             .iter()
             .map(|shard| PendingBatch::list_batches(&self.objects, shard, share))
             .collect();
-        let listed: Vec<Vec<PendingPosition>> = stream::iter(listed).buffered(AT_ONCE).try_collect().await?;
+        let listed: Vec<Vec<PendingPosition>> = stream::iter(listed)
+            .buffered(MAX_CONCURRENT_REQUESTS)
+            .try_collect()
+            .await?;
         gathered.has_more = listed.iter().any(|cursors| cursors.len() >= usize::from(share));
         // The batches of different shards are interleaved, so that each shard gets the same share of the run.
         let mut cursors: Vec<(usize, PendingPosition)> = listed
@@ -419,9 +427,9 @@ impl Log {
             let batch = PendingBatch::read_batch(&self.objects, &cursor).await?;
             Ok::<_, Error>((cursor, batch))
         });
-        let mut read = pin!(stream::iter(read).buffered(AT_ONCE));
+        let mut read = pin!(stream::iter(read).buffered(MAX_CONCURRENT_REQUESTS));
         while let Some((cursor, batch)) = read.try_next().await? {
-            if gathered.facts.len() >= MAX_READ {
+            if gathered.facts.len() >= MAX_READ_CHANGES {
                 gathered.has_more = true;
                 break;
             }
@@ -464,7 +472,10 @@ impl Log {
         let tiles = appended.bundles.iter().chain(&appended.tiles);
         let puts = tiles.map(|(path, bytes)| async move { self.objects.put(&path.to_string(), bytes).await });
         let puts: Vec<_> = puts.collect();
-        stream::iter(puts).buffered(AT_ONCE).try_collect::<()>().await?;
+        stream::iter(puts)
+            .buffered(MAX_CONCURRENT_REQUESTS)
+            .try_collect::<()>()
+            .await?;
         let about: Result<Vec<About>> = entries.iter().map(StoredEntry::subject).collect();
         let at = Timestamp::from_micros(batch.at).unwrap_or(Timestamp::EPOCH);
         index::write_index(&self.objects, at, before.size, &about?).await?;
@@ -491,7 +502,10 @@ impl Log {
         for path in full {
             let keys = self.objects.list(&format!("{path}.p/"), None, MAX_BATCHES).await?;
             let deleted: Vec<_> = keys.iter().map(|key| self.objects.delete(key)).collect();
-            stream::iter(deleted).buffered(AT_ONCE).try_collect::<()>().await?;
+            stream::iter(deleted)
+                .buffered(MAX_CONCURRENT_REQUESTS)
+                .try_collect::<()>()
+                .await?;
         }
         Ok(())
     }
@@ -599,7 +613,7 @@ impl Log {
 }
 
 fn fits_in_entry(statement: &str) -> bool {
-    (1..=LONGEST_STATEMENT).contains(&statement.len())
+    (1..=MAX_STATEMENT_BYTES).contains(&statement.len())
 }
 
 /// Splits the changes into those that this run retries and those that it skips. Each minute starts with a different
@@ -607,11 +621,11 @@ fn fits_in_entry(statement: &str) -> bool {
 fn split_for_retry(mut later_changes: Vec<PendingChange>, now: Timestamp) -> (Vec<PendingChange>, Vec<PendingChange>) {
     let minute = usize::try_from(now.secs() / 60).unwrap_or_default();
     let begin = minute
-        .saturating_mul(MAX_TRIED_AGAIN)
+        .saturating_mul(MAX_RETRIED)
         .checked_rem(later_changes.len())
         .unwrap_or_default();
     later_changes.rotate_left(begin);
-    let waiting = later_changes.split_off(later_changes.len().min(MAX_TRIED_AGAIN));
+    let waiting = later_changes.split_off(later_changes.len().min(MAX_RETRIED));
     (later_changes, waiting)
 }
 

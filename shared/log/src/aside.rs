@@ -9,7 +9,7 @@ use purser_domain::{Error, Result, Timestamp};
 use serde::Deserialize;
 
 /// The key prefix of changes that were set aside.
-pub(crate) const ASIDE: &str = "aside/";
+pub(crate) const QUARANTINE_PREFIX: &str = "aside/";
 /// A change that was set aside, with the reason.
 #[derive(Deserialize)]
 pub(crate) struct Aside {
@@ -43,7 +43,7 @@ pub async fn read_oldest_pending(objects: &ObjectStore) -> Result<Option<Timesta
 pub async fn requeue_quarantined(objects: &ObjectStore, now: Timestamp) -> Result<usize> {
     const READING: &str = "reading what was set aside";
     let (mut changes, mut keys) = (Vec::new(), Vec::new());
-    for key in objects.list(ASIDE, None, 1_000).await? {
+    for key in objects.list(QUARANTINE_PREFIX, None, 1_000).await? {
         let Some(object) = objects.get(&key).await? else {
             continue;
         };

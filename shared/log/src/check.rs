@@ -15,13 +15,13 @@ use std::ops::Range;
 /// The key of the object that stores the progress.
 const CHECKED: &str = "checked";
 /// The duration of a claim, which is longer than a run.
-const CLAIMED_FOR: Duration = Duration::from_secs_u32(120);
+const CLAIM_DURATION: Duration = Duration::from_secs_u32(120);
 /// A range with this number of entries takes no further batch.
 const MIN_ENTRIES: u64 = 1_024;
 /// The maximum number of batches in a range. In a quiet log, a batch has only a few entries.
 const MAX_BATCHES: usize = 20;
 /// The time for which several runs share the check after a run found more entries than a range has.
-const BUSY_FOR: Duration = Duration::from_secs_u32(600);
+const BUSY_DURATION: Duration = Duration::from_secs_u32(600);
 /// The maximum number of ranges that are claimed or failed, which keeps the object small.
 const MAX_CLAIMS: usize = 100;
 
@@ -94,7 +94,7 @@ impl LogReader {
             if progress.size > size {
                 return Err(Error::internal(FINDING, "more entries are checked than the log has"));
             }
-            let claimed_until = now.after(CLAIMED_FOR).micros();
+            let claimed_until = now.after(CLAIM_DURATION).micros();
             let ended = |claim: &&mut ClaimedEntries| claim.claimed_until <= now.micros();
             let claim = if let Some(claim) = progress.claims.iter_mut().find(ended) {
                 claim.claimed_until = claimed_until;
@@ -106,7 +106,7 @@ impl LogReader {
                 let day_ago = now.before(Duration::DAY);
                 for batch in batches.iter().take_while(|batch| batch.at <= day_ago) {
                     if progress.size.saturating_sub(first) >= MIN_ENTRIES {
-                        progress.busy_until = now.after(BUSY_FOR).micros();
+                        progress.busy_until = now.after(BUSY_DURATION).micros();
                         break;
                     }
                     (progress.size, progress.at) = (batch.end, batch.at.micros());

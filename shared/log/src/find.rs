@@ -1,7 +1,7 @@
 //! Finds a statement with its proof, the newest checkpoint, and the keys that verify the statement and the checkpoint.
 
 use crate::{
-    append::{CHECKPOINT, TRIED_FOR, parse_tree_head},
+    append::{CHECKPOINT, MAX_RETRY_DURATION, parse_tree_head},
     index::{self, About},
     objects::ObjectStore,
     trust::{TRUST, TrustDocument},
@@ -197,7 +197,7 @@ impl LogReader {
 
     /// Returns why the log has no statement of a decision that was made at this time.
     pub async fn find_missing_reason(&self, at: Timestamp, now: Timestamp) -> Result<MissingReason> {
-        if now.since(at) < TRIED_FOR {
+        if now.since(at) < MAX_RETRY_DURATION {
             return Ok(MissingReason::Pending);
         }
         Ok(match index::first_decision_time(&self.0).await? {

@@ -15,7 +15,7 @@ const READING: &str = "reading the log's index";
 /// The maximum difference between the writer's clock and the clock of a change.
 const SKEW: Duration = Duration::from_secs_u32(120);
 /// The maximum number of keys per list call.
-const LISTED: u16 = 1_000;
+const MAX_LISTED_KEYS: u16 = 1_000;
 /// The maximum number of list calls per search. At four commits a minute, these calls cover three days. A change is
 /// retried for one day.
 const MAX_PAGES: u8 = 18;
@@ -120,8 +120,8 @@ pub(crate) async fn read_batches_from(
     max: usize,
 ) -> Result<Vec<IndexedBatch>> {
     let after = format!("{PREFIX}{:016}", at.before(SKEW).micros());
-    let listed = objects.list(PREFIX, Some(&after), LISTED).await?;
-    let is_cut = listed.len() >= usize::from(LISTED);
+    let listed = objects.list(PREFIX, Some(&after), MAX_LISTED_KEYS).await?;
+    let is_cut = listed.len() >= usize::from(MAX_LISTED_KEYS);
     let mut keys = BTreeMap::new();
     for key in listed {
         // A key with a different format does not belong to an index object of this log.
@@ -195,7 +195,7 @@ pub(crate) async fn find_entries(objects: &ObjectStore, subject: About, since: T
     let mut after = format!("{PREFIX}{:016}", since.before(SKEW).micros());
     let (mut found, mut unreadable) = (Vec::new(), None);
     for _ in 0..MAX_PAGES {
-        let keys = objects.list(PREFIX, Some(&after), LISTED).await?;
+        let keys = objects.list(PREFIX, Some(&after), MAX_LISTED_KEYS).await?;
         for key in &keys {
             // A decision has only one statement. A payment may have several receipts, because it may be confirmed again
             // after a reorganization.
@@ -209,7 +209,7 @@ pub(crate) async fn find_entries(objects: &ObjectStore, subject: About, since: T
             }
         }
         match keys.last() {
-            Some(last) if keys.len() >= usize::from(LISTED) => after.clone_from(last),
+            Some(last) if keys.len() >= usize::from(MAX_LISTED_KEYS) => after.clone_from(last),
             _ => break,
         }
     }

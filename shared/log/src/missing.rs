@@ -5,7 +5,7 @@
 //! arrive later for a change that was made pending. Changes that are already pending or were set aside stay unchanged.
 
 use crate::{
-    aside::{ASIDE, Aside},
+    aside::{Aside, QUARANTINE_PREFIX},
     find::{LogReader, unverified_payload},
     index::{self, About},
     objects::ObjectStore,
@@ -19,7 +19,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// The age after which no stream has the record of a change: a day, plus an hour.
-const FORGOTTEN: Duration = Duration::from_secs_u32(25 * 3_600);
+const STREAM_RETENTION: Duration = Duration::from_secs_u32(25 * 3_600);
 /// The shard name for changes that were made pending here.
 const SHARD: &str = "missing";
 
@@ -58,7 +58,7 @@ impl MissingStatements {
                 match (known, &change) {
                     (Some((_, Some(reason))), _) => self.count_unrecoverable(format!("it was set aside: {reason}")),
                     (Some((_, None)), _) => self.count_unrecoverable("it is pending"),
-                    (None, _) if now.since(at) < FORGOTTEN => {
+                    (None, _) if now.since(at) < STREAM_RETENTION => {
                         self.count_unrecoverable("it changed within the last 25 hours");
                     }
                     (None, StatedChange::Released(..)) => {
@@ -158,7 +158,7 @@ async fn find_pending_changes(objects: &ObjectStore) -> Result<Vec<(StatedChange
         .into_iter()
         .map(|later| (later.fact, None))
         .collect();
-    for prefix in [PREFIX, ASIDE] {
+    for prefix in [PREFIX, QUARANTINE_PREFIX] {
         let mut after = None::<String>;
         loop {
             let keys = objects.list(prefix, after.as_deref(), 1_000).await?;
@@ -166,7 +166,7 @@ async fn find_pending_changes(objects: &ObjectStore) -> Result<Vec<(StatedChange
                 let Some(object) = objects.get(key).await? else {
                     continue;
                 };
-                if prefix == ASIDE {
+                if prefix == QUARANTINE_PREFIX {
                     let row: Option<Aside> = serde_json::from_slice(&object.bytes).ok();
                     let change =
                         row.and_then(|row| Some((PendingChange::from_stored(&row.fact)?.fact, Some(row.reason))));

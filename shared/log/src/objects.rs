@@ -22,7 +22,7 @@ use tokio::{sync::Mutex, time::sleep};
 
 /// The maximum number of concurrent calls. At 30 ms each, 96 concurrent calls are about 3,200 calls a second, which is
 /// below S3's limit per prefix.
-pub(crate) const AT_ONCE: usize = 96;
+pub(crate) const MAX_CONCURRENT_REQUESTS: usize = 96;
 
 /// The log's object store. Clones share all state.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 //! that commits the changes uses these statements, so the run reads few tables and signs few statements.
 
 use crate::{
-    objects::{AT_ONCE, ObjectStore},
+    objects::{MAX_CONCURRENT_REQUESTS, ObjectStore},
     pending::{PendingChange, StoredPendingChange},
 };
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
@@ -18,7 +18,7 @@ const MAX_OBJECTS: u16 = 256;
 const MAX_BYTES: usize = 256 << 10;
 /// The age at which an object is deleted, even if some statements are unused. By then, the changes have statements,
 /// were set aside, or are retried.
-const KEPT: Duration = Duration::from_secs_u32(600);
+const RETENTION: Duration = Duration::from_secs_u32(600);
 
 #[derive(Serialize, Deserialize)]
 struct StoredStatement {
@@ -68,7 +68,10 @@ impl SignedBatch {
             let object = objects.get(&key).await?;
             Ok::<_, Error>(object.map(|object| (key, object.bytes)))
         });
-        let read: Vec<_> = stream::iter(read).buffered(AT_ONCE).try_collect().await?;
+        let read: Vec<_> = stream::iter(read)
+            .buffered(MAX_CONCURRENT_REQUESTS)
+            .try_collect()
+            .await?;
         let mut signed = Self::default();
         for (index, (key, bytes)) in read.into_iter().flatten().enumerate() {
             let stored: Vec<StoredStatement> = serde_json::from_slice(&bytes).unwrap_or_default();
@@ -103,7 +106,7 @@ impl SignedBatch {
     /// Returns the keys of the objects to delete: objects without unused statements, and old objects.
     pub(crate) fn spent_keys(self, now: Timestamp) -> Vec<String> {
         let objects = self.objects.into_iter();
-        let spent = objects.filter(|(_, left, newest)| *left == 0 || now.since(*newest) >= KEPT);
+        let spent = objects.filter(|(_, left, newest)| *left == 0 || now.since(*newest) >= RETENTION);
         spent.map(|(key, ..)| key).collect()
     }
 }

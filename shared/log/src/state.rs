@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const KEY: &str = "state.json";
 
 /// The time for which a shard's last sequence number is kept. A stream keeps its records for a day.
-const SHARDS_KEPT: Duration = Duration::from_secs_u32(3 * 86_400);
+const SHARD_RETENTION: Duration = Duration::from_secs_u32(3 * 86_400);
 
 /// The stored state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,7 +121,7 @@ impl State {
                 known.ahead.pop_first();
             }
         }
-        let oldest = now.before(SHARDS_KEPT).micros();
+        let oldest = now.before(SHARD_RETENTION).micros();
         self.shards.retain(|_, shard| shard.at >= oldest);
     }
 

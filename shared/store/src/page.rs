@@ -1,7 +1,7 @@
 //! Pagination of lists, newest first.
 //!
 //! A row's position in its list never changes. The cursor of the next page is the position of the last row that was
-//! read. A page of a filtered list reads up to [`READS`] times [`READ_AT_ONCE`] rows, so it can have fewer rows than
+//! read. A page of a filtered list reads up to [`READS`] times [`MAX_ROWS_PER_READ`] rows, so it can have fewer rows than
 //! requested even if more pages follow.
 
 use purser_domain::Result;
@@ -28,7 +28,7 @@ impl<T, P> Default for Page<T, P> {
 pub struct PageRequest<P> {
     /// The page contains only rows before this position; `None` starts with the newest row.
     pub before: Option<P>,
-    /// The maximum number of rows on the page: at most [`READ_AT_ONCE`].
+    /// The maximum number of rows on the page: at most [`MAX_ROWS_PER_READ`].
     pub limit: u32,
 }
 
@@ -51,7 +51,7 @@ impl Filter {
 }
 
 /// The maximum number of rows that one call reads.
-pub const READ_AT_ONCE: u32 = 100;
+pub const MAX_ROWS_PER_READ: u32 = 100;
 /// The maximum number of read calls for one page.
 pub const READS: u32 = 10;
 
@@ -64,7 +64,7 @@ pub async fn read_page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     cursor: impl Fn(&T) -> P,
     read: impl Fn(Option<P>, u32) -> R,
 ) -> Result<Page<T, P>> {
-    read_page_with_row_count(page_request, (reads, READ_AT_ONCE), filter, cursor, read).await
+    read_page_with_row_count(page_request, (reads, MAX_ROWS_PER_READ), filter, cursor, read).await
 }
 
 /// Reads a page like [`read_page`], but reads `rows` rows per call if the list is filtered.
@@ -79,7 +79,7 @@ pub async fn read_page_with_row_count<T, P: Copy, R: Future<Output = Result<Vec<
     // One additional row shows whether another page follows.
     let at_once = match filter {
         Some(_) => rows,
-        None => page_request.limit.saturating_add(1).min(READ_AT_ONCE),
+        None => page_request.limit.saturating_add(1).min(MAX_ROWS_PER_READ),
     };
     let mut items = Vec::new();
     let mut seen = page_request.before;

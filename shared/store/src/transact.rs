@@ -227,7 +227,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         };
         match &error {
             // The SDK did not send the request.
-            SdkError::ConstructionFailure(_) => Err(store_error(DOING)(error)),
+            SdkError::ConstructionFailure(_) => Err(store_error(OPERATION)(error)),
             SdkError::ServiceError(response) => match response.err() {
                 TransactWriteItemsError::TransactionCanceledException(cancelled) => {
                     self.classify_reasons(cancelled.cancellation_reasons())
@@ -235,14 +235,14 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
                 // An earlier attempt of the SDK is still in progress.
                 TransactWriteItemsError::TransactionInProgressException(_)
                 | TransactWriteItemsError::InternalServerError(_) => {
-                    Ok(TransactResult::Unknown(store_error(DOING)(error)))
+                    Ok(TransactResult::Unknown(store_error(OPERATION)(error)))
                 }
                 other if other.code() == Some("ServiceUnavailable") => {
-                    Ok(TransactResult::Unknown(store_error(DOING)(error)))
+                    Ok(TransactResult::Unknown(store_error(OPERATION)(error)))
                 }
-                _ => Err(store_error(DOING)(error)),
+                _ => Err(store_error(OPERATION)(error)),
             },
-            _ => Ok(TransactResult::Unknown(store_error(DOING)(error))),
+            _ => Ok(TransactResult::Unknown(store_error(OPERATION)(error))),
         }
     }
 
@@ -257,13 +257,13 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
                 // A validation error or an oversized item is a bug in this crate.
                 Some(other) => {
                     let message = format!("cancelled: {other}: {}", reason.message().unwrap_or("no message"));
-                    return Err(Error::internal(DOING, Fault::new(message)));
+                    return Err(Error::internal(OPERATION, Fault::new(message)));
                 }
             }
         }
         if is_throttled(reasons) {
             return Err(Error::temporarily_unavailable(
-                DOING,
+                OPERATION,
                 Fault::new("cancelled: throttled"),
             ));
         }
@@ -275,7 +275,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
     }
 }
 
-const DOING: &str = "writing a transaction";
+const OPERATION: &str = "writing a transaction";
 
 fn incomplete_action_error(error: aws_sdk_dynamodb::error::BuildError) -> Error {
     Error::internal("building a transaction", error)

@@ -345,7 +345,7 @@ pub(crate) async fn offer(ledger: &Ledger, agent: u8, to: u8, now: Timestamp) ->
         reason: OperatorReason::parse("why").expect("a reason"),
         by: OperatorName::parse("ann").expect("a name"),
         at: now,
-        ends_at: now.after(OwnershipOffer::OPEN_FOR),
+        ends_at: now.after(OwnershipOffer::VALIDITY),
     };
     ledger
         .store_agent_offer(&offer, &purser_testkit::sample::audit())

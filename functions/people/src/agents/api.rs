@@ -16,7 +16,7 @@ use purser_api::{
     labels_by_key, with_etag,
 };
 use purser_domain::{Agent, AgentName, FollowedTemplate, OperatorFreeze, Result, StartingLimits, TemplateName};
-use purser_store::{AgentOrder, Page, READ_AT_ONCE};
+use purser_store::{AgentOrder, MAX_ROWS_PER_READ, Page};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -188,7 +188,7 @@ pub(crate) async fn list_agents(
 ) -> Result<Json<AgentList>, Failure> {
     let mut query = Query::from_uri(&uri);
     let from = query.parse_with("cursor", cursor::parse_agent_cursor, cursor::FORM);
-    let limit = query.parse_limit("limit", READ_AT_ONCE, READ_AT_ONCE);
+    let limit = query.parse_limit("limit", MAX_ROWS_PER_READ, MAX_ROWS_PER_READ);
     let filter = AgentFilter::from_query(&mut query);
     query.finish()?;
     let oldest_first = AgentOrder::OldestFirst;

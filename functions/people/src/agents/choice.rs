@@ -123,7 +123,7 @@ impl People {
     /// Returns the agents with exactly this name. If there are none, returns the agents whose names contain the text.
     pub(crate) async fn find_agents_by_name(&self, user: &Caller, text: &str) -> Result<Vec<OwnedAgent>> {
         /// The maximum number of matching agents that the page lists.
-        const LISTED: usize = 10;
+        const MAX_LISTED: usize = 10;
         let filter = AgentFilter {
             text: text.to_owned(),
             ..AgentFilter::default()
@@ -135,10 +135,10 @@ impl People {
             .into_iter()
             .partition(|owned| owned.agent().name.to_lowercase() == text.to_lowercase());
         if exact.is_empty() {
-            rest.truncate(LISTED);
+            rest.truncate(MAX_LISTED);
             return Ok(rest);
         }
-        exact.truncate(LISTED);
+        exact.truncate(MAX_LISTED);
         Ok(exact)
     }
 }

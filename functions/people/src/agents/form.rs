@@ -138,7 +138,7 @@ impl AgentForm {
         let to = self.people.now();
         let new = NewBacktest {
             agents: TestedAgents::Ids(vec![self.owned.agent().id]),
-            from: to.before(BACKTESTED),
+            from: to.before(BACKTEST_DURATION),
             to,
             terms: tested_limits,
         };
@@ -175,8 +175,8 @@ impl AgentForm {
                 None
             }
             ErrorKind::VersionConflict { .. } => Some(CONFLICT.to_owned()),
-            ErrorKind::ServiceNotFound => Some(CLOSED.to_owned()),
-            ErrorKind::IdempotencyKeyReused { .. } => Some(PAID_OUT.to_owned()),
+            ErrorKind::ServiceNotFound => Some(SERVICE_CLOSED_MESSAGE.to_owned()),
+            ErrorKind::IdempotencyKeyReused { .. } => Some(OTHER_AMOUNT_MESSAGE.to_owned()),
             ErrorKind::PayoutRefused(rejection) => Some(phrases::withdrawal_rejection_sentence(rejection)),
             _ => return Err(failure),
         };
@@ -214,9 +214,10 @@ impl AgentForm {
 }
 
 /// How far back the form's Test button runs the backtest.
-const BACKTESTED: Duration = Duration::from_secs_u32(30 * 86_400);
+const BACKTEST_DURATION: Duration = Duration::from_secs_u32(30 * 86_400);
 
 const CONFLICT: &str = "These settings were changed elsewhere after you opened the page, so nothing was saved. The page shows the current settings. Your input is kept in the form: review it and save again.";
 const KEY_CONFLICT: &str = "No key was created, because the agent has changed since you opened this form. If you reloaded the page that showed a new key, that key exists and can’t be shown again. If you did not copy it, revoke it and create another.";
-const PAID_OUT: &str = "This form was already used for a payout of another amount. The page shows the current state.";
-const CLOSED: &str = "This service is no longer offered, so it can’t be enabled.";
+const OTHER_AMOUNT_MESSAGE: &str =
+    "This form was already used for a payout of another amount. The page shows the current state.";
+const SERVICE_CLOSED_MESSAGE: &str = "This service is no longer offered, so it can’t be enabled.";

@@ -17,7 +17,7 @@ pub(crate) const MAX_READ: u32 = 100;
 /// The maximum number of records that are read until an agent is found.
 pub(crate) const MAX_SEARCHED: u32 = 10 * MAX_READ;
 /// The maximum length of a search text, in characters.
-pub(crate) const LONGEST_SEARCH: usize = 100;
+pub(crate) const MAX_SEARCH_CHARS: usize = 100;
 
 /// The conditions for a listed agent. By default the list has all agents that are not archived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(crate) struct AgentFilter {
 impl AgentFilter {
     /// Reads the filter from a query string.
     pub(crate) fn from_query(query: &mut Query) -> Self {
-        let short = |text: &str| (text.chars().count() <= LONGEST_SEARCH).then(|| text.to_owned());
+        let short = |text: &str| (text.chars().count() <= MAX_SEARCH_CHARS).then(|| text.to_owned());
         let text = query.parse_with("q", short, "must be a text of at most 100 characters");
         let archived = |text: &str| text.parse().ok();
         Self {

@@ -87,7 +87,7 @@ impl People {
         start: NewAgentLimits,
         ids: CallerIds,
     ) -> Result<OwnedAgent> {
-        const DOING: &str = "creating an agent";
+        const OPERATION: &str = "creating an agent";
         let edition = self.current_catalog().await?;
         let open: Vec<_> = edition
             .catalog
@@ -146,9 +146,9 @@ impl People {
         let entry = self.audit_entry(&user.acting, &action, changes)?;
         match self.ledger.create_agent(&agent, &entry).await? {
             CreateAgentResult::Stored => {
-                OwnedAgent::new(user, agent).ok_or_else(|| Error::internal(DOING, "it is not its owner's"))
+                OwnedAgent::new(user, agent).ok_or_else(|| Error::internal(OPERATION, "it is not its owner's"))
             }
-            CreateAgentResult::Exists => Err(Error::internal(DOING, "its id is taken")),
+            CreateAgentResult::Exists => Err(Error::internal(OPERATION, "its id is taken")),
         }
     }
 

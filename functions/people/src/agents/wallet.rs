@@ -9,7 +9,7 @@ use purser_domain::{AgentId, Amount, Causes, Error, ErrorKind, Result, Wallet};
 use purser_store::SpareKey;
 use tracing::warn;
 
-const DOING: &str = "making a wallet";
+const OPERATION: &str = "making a wallet";
 
 /// The delay after which callers retry while a new KMS key can't be used yet, in seconds. It takes KMS up to five
 /// minutes until a key's tags are in effect.
@@ -51,8 +51,8 @@ impl People {
         let agent = self.new_agent_id()?;
         let made = keys.create_key(agent, stack, policy).await;
         let key = made.map_err(|error| match error {
-            KmsError::Unavailable(_) => Error::temporarily_unavailable(DOING, error),
-            KmsError::Refused(_) | KmsError::Answer(_) => Error::internal(DOING, error),
+            KmsError::Unavailable(_) => Error::temporarily_unavailable(OPERATION, error),
+            KmsError::Refused(_) | KmsError::Answer(_) => Error::internal(OPERATION, error),
         })?;
         Ok(SpareKey { key, agent })
     }
@@ -78,7 +78,7 @@ impl People {
         attested
             .requested_wallet(&arguments)
             .filter(|wallet| is_attested(&wallet.attestation, agent, wallet.address))
-            .ok_or_else(|| Error::internal(DOING, "it is not attested"))
+            .ok_or_else(|| Error::internal(OPERATION, "it is not attested"))
     }
 
     fn new_agent_id(&self) -> Result<AgentId> {

@@ -14,7 +14,8 @@ use purser_api::{
     Body, BodyPath, CallView, Failure, Listed, Member as _, OptionalBody, Query, RaiseView, ValidationErrors, errors,
 };
 use purser_domain::{
-    Amount, ApprovalId, ApprovalStatus, AskingLimit, Catalog, GrantRestriction, NOTE_MAX, Timestamp, ValidationError,
+    Amount, ApprovalId, ApprovalStatus, AskingLimit, Catalog, GrantRestriction, MAX_NOTE_CHARS, Timestamp,
+    ValidationError,
 };
 use purser_store::ApprovalDecision;
 use serde::Serialize;
@@ -246,7 +247,7 @@ purser_api::field! {
     /// A note. A blank text becomes `None`.
     pub(crate) struct Written(Option<Note>):
     |value| Note::parse(value.as_str().ok_or("must be a text")?),
-    json!({"type": "string", "maxLength": NOTE_MAX, "pattern": "^([^\\x00-\\x1f\\x7f-\\x9f]|\\r?\\n)*$"})
+    json!({"type": "string", "maxLength": MAX_NOTE_CHARS, "pattern": "^([^\\x00-\\x1f\\x7f-\\x9f]|\\r?\\n)*$"})
 }
 
 purser_api::body! {

@@ -6,10 +6,10 @@ use crate::state::People;
 use purser_domain::{Amount, LoggedDecision, ReceiptStatus, Result, Settlement, Timestamp};
 
 /// The number of the agent's latest decisions on the page.
-const LATEST: u32 = 5;
+const MAX_DECISIONS: u32 = 5;
 
 /// The number of settlements per read, and the maximum number of reads, to find earlier payments to the payee.
-const AT_ONCE: u32 = 100;
+const PAGE_SIZE: u32 = 100;
 const READS: u32 = 2;
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl People {
         let (agent, transfers) = (owned_approval.agent().id, owned_approval.agent().transfer_count());
         let (balance, mut latest, payee) = tokio::try_join!(
             async { Ok(self.read_wallet_balance(owned_approval.agent_with_owner()).await) },
-            self.ledger.read_decisions(agent, None, LATEST),
+            self.ledger.read_decisions(agent, None, MAX_DECISIONS),
             self.read_payee_history(owned_approval),
         )?;
         latest.retain(|decision| decision.transfer_count() == transfers);
@@ -51,9 +51,9 @@ impl People {
         for _ in 0..READS {
             let read = self
                 .ledger
-                .read_settlements(owned_approval.agent().id, before, AT_ONCE)
+                .read_settlements(owned_approval.agent().id, before, PAGE_SIZE)
                 .await?;
-            history.is_all = u32::try_from(read.len()).unwrap_or(u32::MAX) < AT_ONCE;
+            history.is_all = u32::try_from(read.len()).unwrap_or(u32::MAX) < PAGE_SIZE;
             before = read.last().map(|settlement| settlement.id().uuid());
             // Payments that the agent made for a former owner are not shown.
             let is_own =

@@ -25,7 +25,7 @@ use axum::{
 use maud::{Markup, html};
 use purser_api::Reply;
 use purser_domain::{
-    AgentId, AgentStatus, Amount, Approval, ApprovalId, ApprovalStatus, Caps, Catalog, NOTE_MAX, ServiceId,
+    AgentId, AgentStatus, Amount, Approval, ApprovalId, ApprovalStatus, Caps, Catalog, MAX_NOTE_CHARS, ServiceId,
     escape_hidden_characters,
 };
 use purser_store::ApprovalDecision;
@@ -230,7 +230,7 @@ fn summary_page(
                 (layout.post_form(PAGE, &html! {
                     @for own in &pending { input type="hidden" name="approval" value=(own.approval().id); }
                     input type="hidden" name="decision" value=(decision_name(decision));
-                    (layout.form_inputs(FormName::ApprovalSelection).optional_text_input("note", "Note for each; the agents can read it", "", NOTE_MAX))
+                    (layout.form_inputs(FormName::ApprovalSelection).optional_text_input("note", "Note for each; the agents can read it", "", MAX_NOTE_CHARS))
                     div.actions {
                         button class=(class) type="submit" { (title) " of " (format_dollars(sum)) }
                         a.button href=(paths::APPROVALS) { "Cancel" }

@@ -6,11 +6,11 @@ use crate::several::run_concurrently;
 use crate::state::People;
 use purser_domain::{
     Act, Agent, AgentId, Amount, Approval, ApprovalId, ApprovalResolution, ApprovalStatus, AuditChanges, AuditKind,
-    Caps, Duration, Error, ErrorKind, Fingerprint, GrantRestriction, NOTE_MAX, Result, ServiceId, Spend, Timestamp,
-    ValidationError, WindowPeriod, WindowScope, is_readable,
+    Caps, Duration, Error, ErrorKind, Fingerprint, GrantRestriction, MAX_NOTE_CHARS, Result, ServiceId, Spend,
+    Timestamp, ValidationError, WindowPeriod, WindowScope, is_readable,
 };
 use purser_store::{ApprovalCursor, ApprovalDecision, ApprovalList, AuditEntry, ResolveResult};
-use purser_store::{Filter, Page, PageRequest, READ_AT_ONCE, read_page_with_row_count};
+use purser_store::{Filter, MAX_ROWS_PER_READ, Page, PageRequest, read_page_with_row_count};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tracing::warn;
 
 /// The maximum value of `APPROVAL_TTL_SECONDS` (`functions/payments`), and so the longest time for which an approval
 /// can be pending.
-const LONGEST_WAIT: Duration = Duration::from_secs_u32(31 * 86_400);
+const MAX_APPROVAL_DURATION: Duration = Duration::from_secs_u32(31 * 86_400);
 
 /// The maximum number of waiting calls per agent that begin within a minute. A client that starts each call right after
 /// the previous call begins three.
@@ -46,9 +46,9 @@ impl Note {
         let note = note.trim();
         let is_text =
             !note.chars().any(|symbol| symbol.is_control() && symbol != '\n') && (note.is_empty() || is_readable(note));
-        if note.chars().count() > NOTE_MAX || !is_text {
+        if note.chars().count() > MAX_NOTE_CHARS || !is_text {
             return Err(format!(
-                "must be a text of at most {NOTE_MAX} characters, some of them visible, without control characters but line breaks, and without direction marks"
+                "must be a text of at most {MAX_NOTE_CHARS} characters, some of them visible, without control characters but line breaks, and without direction marks"
             ));
         }
         Ok((!note.is_empty()).then(|| Self(note.to_owned())))
@@ -208,13 +208,13 @@ impl People {
         }
         let now = self.now();
         let list = match filter.status {
-            Some(ApprovalStatus::Pending) => ApprovalList::UndecidedSince(now.before(LONGEST_WAIT)),
+            Some(ApprovalStatus::Pending) => ApprovalList::UndecidedSince(now.before(MAX_APPROVAL_DURATION)),
             _ if filter.decided => ApprovalList::DecidedOrBefore(self.oldest_open_creation_time()),
             _ => ApprovalList::All,
         };
         let only_open = filter.status.is_some_and(ApprovalStatus::is_open);
         let keep = |approval: &Approval| {
-            if only_open && now.since(approval.created_at) > LONGEST_WAIT {
+            if only_open && now.since(approval.created_at) > MAX_APPROVAL_DURATION {
                 return Filter::Stop;
             }
             Filter::keep_if(
@@ -229,7 +229,7 @@ impl People {
         };
         let filtered = filter != ApprovalFilter::default();
         // A page with a filter reads up to four times as many approvals as the page may contain.
-        let reads = (4, page_request.limit.saturating_add(1).min(READ_AT_ONCE));
+        let reads = (4, page_request.limit.saturating_add(1).min(MAX_ROWS_PER_READ));
         let page =
             read_page_with_row_count(page_request, reads, filtered.then_some(keep), ApprovalCursor::new, read).await?;
         Ok(Page {

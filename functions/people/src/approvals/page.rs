@@ -173,7 +173,7 @@ async fn queue_page(
     name: Option<String>,
 ) -> Result<Response> {
     /// The number of decided approvals on the page.
-    const DECIDED: u32 = 10;
+    const MAX_DECIDED: u32 = 10;
     let user = &session.person;
     let named = NamedAgent {
         id: view.agent,
@@ -191,7 +191,7 @@ async fn queue_page(
     };
     let page_request = PageRequest {
         before: view.before,
-        limit: DECIDED,
+        limit: MAX_DECIDED,
     };
     let (waiting, decided, edition) = tokio::try_join!(
         people.read_waiting_approvals(user, view.agent, view.older, view.max_approvals()),

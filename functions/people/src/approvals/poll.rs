@@ -19,9 +19,9 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
 /// The maximum of `wait_seconds`. The function times out after 29 s, and the gateway after 30 s.
-const LONGEST_WAIT: u32 = 20;
+const MAX_WAIT_SECS: u32 = 20;
 /// The time between two reads of a waiting call.
-const BETWEEN_READS: Duration = Duration::from_secs(1);
+const READ_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Poll an approval, or wait until it is decided.
 #[utoipa::path(
@@ -44,7 +44,7 @@ pub(crate) async fn poll_approval(
 ) -> Result<Json<ApprovalView>, Failure> {
     let id = ApprovalId::parse(&id);
     let mut query = Query::from_uri(&uri);
-    let wait = query.parse_integer("wait_seconds", 0, LONGEST_WAIT);
+    let wait = query.parse_integer("wait_seconds", 0, MAX_WAIT_SECS);
     let is_person = session.has_jwt_form();
     let approval = if is_person {
         find_users_approval(&people, session, id).await?
@@ -74,7 +74,7 @@ async fn await_decision(
     if !is_pending(&approval) || !people.may_wait_for_decision(&approval).await {
         return Ok(approval);
     }
-    let mut reads = interval(BETWEEN_READS);
+    let mut reads = interval(READ_INTERVAL);
     // If a read is slow, reads that would have been due in the meantime are skipped.
     reads.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let begun = reads.tick().await;

@@ -16,7 +16,7 @@ use crate::ui::phrases;
 use maud::{Markup, html};
 use purser_domain::{
     Agent, AgentStatus, Amount, Approval, ApprovalStatus, Caps, Catalog, Duration, GrantRestriction, LimitIncrease,
-    LimitIncreaseRequest, NOTE_MAX, Timestamp, escape_hidden_characters,
+    LimitIncreaseRequest, MAX_NOTE_CHARS, Timestamp, escape_hidden_characters,
 };
 
 /// The id of the form that the list's checkboxes belong to.
@@ -136,7 +136,7 @@ pub(crate) fn decision_form(layout: &Layout, approval: &Approval, agent: &Agent,
             (layout.post_form(&view.url(&format!("{path}/approve")), &html! {
                 div.field.note {
                     label for=(note_id) { "Note " span.muted { "(optional; the agent can read it)" } }
-                    textarea id=(note_id) name="note" rows="1" maxlength=(NOTE_MAX) {
+                    textarea id=(note_id) name="note" rows="1" maxlength=(MAX_NOTE_CHARS) {
                         (inputs.posted_value("note"))
                     }
                 }
@@ -175,7 +175,7 @@ pub(crate) const RESTRICTION_FIELDS: [FieldOf; 3] = [
 /// Parses the inputs of [`restriction_inputs`].
 pub(crate) fn parse_restriction(form: &mut Form, raise: &LimitIncreaseRequest, now: Timestamp) -> GrantRestriction {
     let caps = raise.caps;
-    let longest = u32::try_from(LimitIncrease::LONGEST.secs() / 3_600).unwrap_or(u32::MAX);
+    let longest = u32::try_from(LimitIncrease::MAX_DURATION.secs() / 3_600).unwrap_or(u32::MAX);
     let hours = form.parse_number("hours", "Hours", 1, longest);
     let end = hours.map(|hours| now.after(Duration::from_secs_u32(hours.saturating_mul(3_600))));
     GrantRestriction {

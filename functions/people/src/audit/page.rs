@@ -25,7 +25,7 @@ use purser_domain::{
     Actor, AgentId, AuditChanges, AuditFilter, AuditKind, AuditOutcome, AuditRecord, AuditRejection, Catalog,
     escape_hidden_characters,
 };
-use purser_store::{AuditRow, Page, PageRequest, READ_AT_ONCE};
+use purser_store::{AuditRow, MAX_ROWS_PER_READ, Page, PageRequest};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ pub(crate) async fn download_audit_log(State(people): State<Arc<People>>, sessio
         for _ in 0..MAX_PAGES {
             let page_request = PageRequest {
                 before,
-                limit: READ_AT_ONCE,
+                limit: MAX_ROWS_PER_READ,
             };
             let page = people.list_audit_log(&session.person, filter, page_request).await?;
             for row in &page.items {

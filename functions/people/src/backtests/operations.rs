@@ -13,7 +13,7 @@ use purser_store::AgentOrder;
 /// The maximum number of unfinished backtests per user.
 const MAX_WAITING: usize = 5;
 /// The maximum number of backtests in a list.
-pub(crate) const LISTED: u32 = 25;
+pub(crate) const MAX_LISTED: u32 = 25;
 
 /// The agents that a backtest tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl People {
 
     async fn store_backtest(&self, user: &Caller, action: &Act, new: NewBacktest) -> Result<BacktestRun> {
         let plan = self.plan_backtest(user, &new).await?;
-        let others = self.usage.read_backtests(&user.id, LISTED).await?;
+        let others = self.usage.read_backtests(&user.id, MAX_LISTED).await?;
         let waiting = others.iter().filter(|run| run.next_agent().is_some());
         if waiting.count() >= MAX_WAITING {
             let message = format!("{MAX_WAITING} of your backtests are not done yet; wait for one of them");
@@ -115,7 +115,7 @@ impl People {
 
     /// Lists the user's newest backtests.
     pub(crate) async fn list_backtests(&self, user: &Caller) -> Result<Vec<BacktestRun>> {
-        self.usage.read_backtests(&user.id, LISTED).await
+        self.usage.read_backtests(&user.id, MAX_LISTED).await
     }
 
     async fn select_tested_agents(&self, user: &Caller, agents: &TestedAgents) -> Result<Vec<AgentId>> {

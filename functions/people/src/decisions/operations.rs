@@ -244,10 +244,10 @@ impl People {
     async fn find_settlement(&self, agent: AgentId, id: TransactionId) -> Result<Option<Settlement>> {
         /// The number of settlements per read. An agent rarely makes two decisions in the same microsecond, so four are
         /// enough.
-        const AT_ONCE: u32 = 4;
+        const PAGE_SIZE: u32 = 4;
         let mut before = first_id_after_instant(id.uuid());
         loop {
-            let settlements = self.ledger.read_settlements(agent, Some(before), AT_ONCE).await?;
+            let settlements = self.ledger.read_settlements(agent, Some(before), PAGE_SIZE).await?;
             let Some(last) = settlements.last().map(|settlement| settlement.id().uuid()) else {
                 return Ok(None);
             };

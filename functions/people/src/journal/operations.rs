@@ -6,7 +6,7 @@ use crate::caller::Caller;
 use crate::journal::filter::{HistoryFilter, HistoryList};
 use crate::state::People;
 use purser_domain::{DecisionResult, Duration, HistoryEntry, LoggedDecision, Result, Timestamp};
-use purser_store::{Filter, Page, PageRequest, READ_AT_ONCE, read_page_with_row_count};
+use purser_store::{Filter, MAX_ROWS_PER_READ, Page, PageRequest, read_page_with_row_count};
 use uuid::Uuid;
 
 /// For one agent: the maximum number of reads of a filtered page, and the rows per read. A row takes up to 1 KB, and an
@@ -95,7 +95,7 @@ impl People {
         /// The maximum number of pages that one request reads in sequence.
         const PAGES: u32 = 200;
         for _ in 0..PAGES {
-            let limit = READ_AT_ONCE;
+            let limit = MAX_ROWS_PER_READ;
             let page = self
                 .read_history_page(user, list, filter, PageRequest { before, limit })
                 .await?;

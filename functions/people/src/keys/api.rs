@@ -204,11 +204,11 @@ purser_api::field! {
     /// The duration for which the old key remains valid.
     pub(crate) struct Overlap(Duration):
     |value| {
-        let longest = Agent::LONGEST_OVERLAP;
+        let longest = Agent::MAX_KEY_OVERLAP;
         let overlap = parse_seconds(value).filter(|overlap| *overlap <= longest);
         overlap.ok_or_else(|| format!("must be a whole number of seconds from 0 to {}", longest.secs()))
     },
-    json!({"type": "integer", "format": "int32", "minimum": 0, "maximum": Agent::LONGEST_OVERLAP.secs()})
+    json!({"type": "integer", "format": "int32", "minimum": 0, "maximum": Agent::MAX_KEY_OVERLAP.secs()})
 }
 
 fn new_key_view(key: IssuedKey, now: Timestamp) -> NewKeyView {

@@ -86,7 +86,7 @@ impl People {
         amount: WithdrawalAmount,
         key: &str,
     ) -> Result<MadeWithdrawal> {
-        const DOING: &str = "paying out";
+        const OPERATION: &str = "paying out";
         let (agent, acting) = (owned.agent().id, owned.acting());
         let action = Act::new(AuditKind::PaidOut).on_agent(agent);
         let paid = async {
@@ -98,7 +98,7 @@ impl People {
         let reserved: ReservedWithdrawal = self.audit_rejection(acting, &action, paid).await?;
         let settlement = self.ledger.read_settlement_by_id(agent, reserved.settlement).await?;
         Ok(MadeWithdrawal {
-            settlement: settlement.ok_or_else(|| Error::internal(DOING, "its settlement is gone"))?,
+            settlement: settlement.ok_or_else(|| Error::internal(OPERATION, "its settlement is gone"))?,
             submission: reserved.submission,
             replayed: reserved.replayed,
         })

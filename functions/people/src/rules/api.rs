@@ -15,10 +15,10 @@ use purser_api::{
     parse_seconds, with_etag,
 };
 use purser_domain::{
-    Address, Agent, Amount, AutomaticFreeze, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, BUDGET_WINDOW_MAX, BUDGET_WINDOW_MIN,
-    COUNT_MAX, COUNT_WINDOW_MIN, CalendarPeriod, Catalog, Category, Duration, Error, INTERVAL_MIN, LimitAction,
-    MEDIAN_MIN, PERCENT_MAX, RuleId, RuleKind, RuleWindow, Schedule, SchedulePeriod, ServiceSlug, UsualPrice,
-    ValidationError, Vendor, WindowPeriod, ZoneName,
+    Address, Agent, Amount, AutomaticFreeze, CalendarPeriod, Catalog, Category, Duration, Error, LimitAction,
+    MAX_BUDGET_WINDOW, MAX_COUNT, MAX_FREEZE_MULTIPLE, MAX_PERCENT, MIN_BUDGET_WINDOW, MIN_COUNT_WINDOW,
+    MIN_FREEZE_MULTIPLE, MIN_INTERVAL, MIN_MEDIAN_PRICES, RuleId, RuleKind, RuleWindow, Schedule, SchedulePeriod,
+    ServiceSlug, UsualPrice, ValidationError, Vendor, WindowPeriod, ZoneName,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -198,22 +198,22 @@ purser_api::body! {
 purser_api::field! {
     /// The maximum number of payments within a count limit's window.
     pub(crate) struct Count(u32):
-    |value| parse_whole_number(value, 1, COUNT_MAX),
-    json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": COUNT_MAX})
+    |value| parse_whole_number(value, 1, MAX_COUNT),
+    json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": MAX_COUNT})
 }
 
 purser_api::field! {
     /// The duration of a count limit's window.
     pub(crate) struct CountWindow(Duration):
-    |value| parse_duration(value, COUNT_WINDOW_MIN),
-    duration_schema(COUNT_WINDOW_MIN)
+    |value| parse_duration(value, MIN_COUNT_WINDOW),
+    duration_schema(MIN_COUNT_WINDOW)
 }
 
 purser_api::field! {
     /// A minimum time between two payments, or the time of a duplicate guard.
     pub(crate) struct Interval(Duration):
-    |value| parse_duration(value, INTERVAL_MIN),
-    duration_schema(INTERVAL_MIN)
+    |value| parse_duration(value, MIN_INTERVAL),
+    duration_schema(MIN_INTERVAL)
 }
 
 purser_api::field! {
@@ -226,15 +226,15 @@ purser_api::field! {
 purser_api::field! {
     /// The percentage by which a price may exceed the usual price.
     pub(crate) struct Percent(u32):
-    |value| parse_whole_number(value, 0, PERCENT_MAX),
-    json!({"type": "integer", "format": "int32", "minimum": 0, "maximum": PERCENT_MAX, "example": 20})
+    |value| parse_whole_number(value, 0, MAX_PERCENT),
+    json!({"type": "integer", "format": "int32", "minimum": 0, "maximum": MAX_PERCENT, "example": 20})
 }
 
 purser_api::field! {
     /// The factor by which an hour's spending may exceed the busiest hour of a usual day.
     pub(crate) struct Times(u32):
-    |value| parse_whole_number(value, BRAKE_TIMES_MIN, BRAKE_TIMES_MAX),
-    json!({"type": "integer", "format": "int32", "minimum": BRAKE_TIMES_MIN, "maximum": BRAKE_TIMES_MAX, "example": 10})
+    |value| parse_whole_number(value, MIN_FREEZE_MULTIPLE, MAX_FREEZE_MULTIPLE),
+    json!({"type": "integer", "format": "int32", "minimum": MIN_FREEZE_MULTIPLE, "maximum": MAX_FREEZE_MULTIPLE, "example": 10})
 }
 
 purser_api::field! {
@@ -250,8 +250,8 @@ purser_api::field! {
 purser_api::field! {
     /// The number of prices in a median.
     pub(crate) struct Prices(u32):
-    |value| parse_whole_number(value, MEDIAN_MIN.into(), MAX_PRICES),
-    json!({"type": "integer", "format": "int32", "minimum": MEDIAN_MIN, "maximum": MAX_PRICES})
+    |value| parse_whole_number(value, MIN_MEDIAN_PRICES.into(), MAX_PRICES),
+    json!({"type": "integer", "format": "int32", "minimum": MIN_MEDIAN_PRICES, "maximum": MAX_PRICES})
 }
 
 purser_api::field! {
@@ -309,15 +309,15 @@ fn duration_schema(min_duration: Duration) -> Value {
         "type": "integer",
         "format": "int32",
         "minimum": min_duration.secs(),
-        "maximum": BUDGET_WINDOW_MAX.secs(),
+        "maximum": MAX_BUDGET_WINDOW.secs(),
     })
 }
 
 purser_api::field! {
     /// The duration of a budget's window.
     pub(crate) struct Window(Duration):
-    |value| parse_duration(value, BUDGET_WINDOW_MIN),
-    duration_schema(BUDGET_WINDOW_MIN)
+    |value| parse_duration(value, MIN_BUDGET_WINDOW),
+    duration_schema(MIN_BUDGET_WINDOW)
 }
 
 purser_api::field! {

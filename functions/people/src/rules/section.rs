@@ -13,9 +13,9 @@ use crate::ui::money::used_amount;
 use crate::ui::phrases;
 use maud::{Markup, html};
 use purser_domain::{
-    Amount, AutomaticFreeze, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, BUDGET_WINDOW_MAX, COUNT_MAX, Catalog, Category,
-    Duration, LimitAction, MEDIAN_MIN, PERCENT_MAX, RuleKind, RuleWindow, Service, ServiceSlug, UsualPrice, Vendor,
-    WindowPeriod, ZoneName,
+    Amount, AutomaticFreeze, Catalog, Category, Duration, LimitAction, MAX_BUDGET_WINDOW, MAX_COUNT,
+    MAX_FREEZE_MULTIPLE, MAX_PERCENT, MIN_FREEZE_MULTIPLE, MIN_MEDIAN_PRICES, RuleKind, RuleWindow, Service,
+    ServiceSlug, UsualPrice, Vendor, WindowPeriod, ZoneName,
 };
 use serde_json::{Value, json};
 
@@ -78,7 +78,7 @@ pub(crate) fn parse_rule_form(form: &mut Form, catalog: &Catalog) -> Option<Chec
         RuleForm::CountLimit => {
             fields[14] = ("time_zone", "window_zone", "Time zone");
             let mut body = window_body(form);
-            set_field(&mut body, "count", form.parse_number("count", "Payments", 1, COUNT_MAX));
+            set_field(&mut body, "count", form.parse_number("count", "Payments", 1, MAX_COUNT));
             body
         }
         RuleForm::MinimumInterval => {
@@ -91,11 +91,11 @@ pub(crate) fn parse_rule_form(form: &mut Form, catalog: &Catalog) -> Option<Chec
         }
         RuleForm::NewPayee => json!({"services": selected_options(form, "service")}),
         RuleForm::PriceAboveUsual => {
-            let percent = form.parse_number("percent", "Percent", 0, PERCENT_MAX);
+            let percent = form.parse_number("percent", "Percent", 0, MAX_PERCENT);
             let over = form.field_text("over").to_owned();
             // Only the median uses the number of prices.
             let of = if over == UsualPrice::MEDIAN {
-                form.parse_number("of", "Prices", MEDIAN_MIN.into(), 9)
+                form.parse_number("of", "Prices", MIN_MEDIAN_PRICES.into(), 9)
             } else {
                 None
             };
@@ -113,7 +113,7 @@ pub(crate) fn parse_rule_form(form: &mut Form, catalog: &Catalog) -> Option<Chec
             "periods": field_lines(form, "periods"),
         }),
         RuleForm::AnomalyBrake => {
-            let times = form.parse_number("times", "Times", BRAKE_TIMES_MIN, BRAKE_TIMES_MAX);
+            let times = form.parse_number("times", "Times", MIN_FREEZE_MULTIPLE, MAX_FREEZE_MULTIPLE);
             let least = form.parse_dollars("least", "At least");
             json!({"times": times, "at_least_units": least.map(Amount::units)})
         }
@@ -147,7 +147,7 @@ fn parse_duration(form: &mut Form, field: &str, label: &str) -> Option<u32> {
         form.add_error(&unit_field, format!("{label}: choose a unit."));
         return None;
     };
-    let max = u32::try_from(BUDGET_WINDOW_MAX.secs()).unwrap_or(u32::MAX);
+    let max = u32::try_from(MAX_BUDGET_WINDOW.secs()).unwrap_or(u32::MAX);
     let count = form.parse_number(field, label, 1, max.checked_div(*unit)?)?;
     count.checked_mul(*unit)
 }
@@ -642,7 +642,7 @@ pub(crate) mod tests {
                 "kind=budget_limit&limit=1&window=744&window_unit=hours".to_owned(),
                 RuleKind::BudgetLimit {
                     limit: amount(1_000_000),
-                    window: BUDGET_WINDOW_MAX.into(),
+                    window: MAX_BUDGET_WINDOW.into(),
                 },
             ),
             (
@@ -708,7 +708,7 @@ pub(crate) mod tests {
                 "kind=duplicate_guard&within=31&within_unit=days&action=block".to_owned(),
                 RuleKind::DuplicateGuard {
                     services: None,
-                    within: BUDGET_WINDOW_MAX,
+                    within: MAX_BUDGET_WINDOW,
                     action: LimitAction::Block,
                 },
             ),

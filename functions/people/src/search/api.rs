@@ -1,7 +1,7 @@
 //! JSON API under `/search`: finds a user's agents, payments and approvals, and catalog services.
 
 use crate::caller::Caller;
-use crate::search::operations::{LONGEST, SearchResult};
+use crate::search::operations::{MAX_QUERY_CHARS, SearchResult};
 use crate::state::People;
 use axum::Json;
 use axum::extract::State;
@@ -87,7 +87,7 @@ pub(crate) async fn search(
     let text = query.parse_with(
         "q",
         parse_search_text,
-        format!("must be a text of at most {LONGEST} characters"),
+        format!("must be a text of at most {MAX_QUERY_CHARS} characters"),
     );
     query.finish()?;
     let found = people.search_own_data(&user, &text.unwrap_or_default()).await?;
@@ -99,5 +99,5 @@ pub(crate) async fn search(
 }
 
 fn parse_search_text(text: &str) -> Option<String> {
-    (text.chars().count() <= LONGEST).then(|| text.to_owned())
+    (text.chars().count() <= MAX_QUERY_CHARS).then(|| text.to_owned())
 }

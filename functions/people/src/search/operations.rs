@@ -15,9 +15,9 @@ use purser_store::AgentOrder;
 use uuid::Uuid;
 
 /// The maximum number of characters in a search text.
-pub(crate) const LONGEST: usize = 100;
+pub(crate) const MAX_QUERY_CHARS: usize = 100;
 /// The maximum number of agents that a search returns.
-const SHOWN: u32 = 10;
+const MAX_SHOWN: u32 = 10;
 
 /// An agent, payment, approval, payee or service that matches a search.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl People {
             text: text.to_owned(),
             ..AgentFilter::default()
         };
-        let agents = self.list_agents(user, &filter, AgentOrder::NewestFirst, None, SHOWN);
+        let agents = self.list_agents(user, &filter, AgentOrder::NewestFirst, None, MAX_SHOWN);
         let (agents, edition) = tokio::try_join!(agents, self.current_catalog())?;
         let agents = agents
             .items

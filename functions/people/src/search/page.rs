@@ -1,7 +1,7 @@
 //! The search page.
 
 use crate::redirect::see_other;
-use crate::search::operations::{LONGEST, SearchResult};
+use crate::search::operations::{MAX_QUERY_CHARS, SearchResult};
 use crate::sessions::session::PageSession;
 use crate::state::People;
 use crate::ui::datetime::exact_time;
@@ -21,7 +21,7 @@ pub(crate) async fn show_search_page(State(people): State<Arc<People>>, session:
         .parse_text("q")
         .unwrap_or_default()
         .chars()
-        .take(LONGEST)
+        .take(MAX_QUERY_CHARS)
         .collect();
     let found = people.search_own_data(&session.person, &text).await?;
     if let [only] = found.as_slice() {

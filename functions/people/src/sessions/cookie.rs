@@ -20,7 +20,7 @@ pub(crate) enum Cookie<'a> {
 
 /// The maximum length of a cookie's value, in bytes. Browsers accept cookies of up to 4,096 bytes including name and
 /// attributes, and silently drop longer cookies (RFC 6265 §6.1). The name and the attributes take about 120 bytes.
-const LONGEST_VALUE: usize = 3_900;
+const MAX_VALUE_BYTES: usize = 3_900;
 
 /// The prefix of the names of pending sign-in cookies. The tag follows.
 const SIGN_IN: &str = "purser-sign-in-";
@@ -40,7 +40,7 @@ impl Cookie<'_> {
         let is_plain = value
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
-        if !is_plain || value.len() > LONGEST_VALUE {
+        if !is_plain || value.len() > MAX_VALUE_BYTES {
             return Err(Error::internal("setting a cookie", "the value does not fit into one"));
         }
         let secure = origin.is_secure();

@@ -9,7 +9,7 @@ pub(crate) struct Destination(String);
 
 /// The maximum length of a destination. It allows the URL of a dashboard page with the ids of 50 approvals, at 46 bytes
 /// each. Signed and base64-encoded, a destination of this length fits into the pending sign-in cookie.
-const LONGEST: usize = 2_400;
+const MAX_BYTES: usize = 2_400;
 
 impl Destination {
     pub(crate) fn overview() -> Self {
@@ -25,7 +25,7 @@ impl Destination {
     }
 
     fn parse_page(text: &str) -> Option<Self> {
-        let is_plain = text.len() <= LONGEST && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+        let is_plain = text.len() <= MAX_BYTES && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
         if !is_plain || !text.starts_with("/dashboard") {
             return None;
         }

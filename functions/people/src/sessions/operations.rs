@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use tracing::info;
 
 /// The maximum length of stored texts, in characters. Longer texts are cut.
-const LONGEST: usize = 200;
+const MAX_CHARS: usize = 200;
 
 impl People {
     /// Starts a session for the user who signed in. The session's id is the digest of `secret`. Returns
@@ -134,5 +134,5 @@ impl People {
 }
 
 fn truncate_text(text: &str) -> String {
-    text.chars().take(LONGEST).collect()
+    text.chars().take(MAX_CHARS).collect()
 }

@@ -26,7 +26,7 @@ pub(crate) struct PendingSignIn {
 }
 
 /// The maximum time that a sign-in at the issuer may take.
-pub(crate) const LONGEST_SIGN_IN: Duration = Duration::from_secs_u32(600);
+pub(crate) const SIGN_IN_TIMEOUT: Duration = Duration::from_secs_u32(600);
 
 /// The length of a tag, in characters. Tags of 48 bits are enough to distinguish a browser's pending sign-ins.
 const TAG: usize = 8;
@@ -43,7 +43,7 @@ impl PendingSignIn {
             verifier: secret()?,
             destination,
             is_again: is_reauthentication,
-            ends_at: now.after(LONGEST_SIGN_IN),
+            ends_at: now.after(SIGN_IN_TIMEOUT),
         })
     }
 
@@ -194,7 +194,7 @@ mod tests {
         ] {
             assert!(PendingSignIn::from_cookie(&text, &key, now()).is_none(), "{text}");
         }
-        let late = now().after(LONGEST_SIGN_IN);
+        let late = now().after(SIGN_IN_TIMEOUT);
         assert!(PendingSignIn::from_cookie(&signed, &key, late).is_none());
     }
 

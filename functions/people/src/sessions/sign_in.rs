@@ -12,7 +12,7 @@ use crate::redirect::see_other;
 use crate::sessions::cookie::{Cookie, pending_sign_ins};
 use crate::sessions::destination::Destination;
 use crate::sessions::origin::Origin;
-use crate::sessions::pending_sign_in::{LONGEST_SIGN_IN, PendingSignIn};
+use crate::sessions::pending_sign_in::{PendingSignIn, SIGN_IN_TIMEOUT};
 use crate::sessions::session::{SIGN_IN, VerifiedForm, parse_cookie, request_origin, session_cookie};
 use crate::state::People;
 use crate::ui::layout::{centered_card, html_document, html_head, notice_message};
@@ -111,7 +111,7 @@ async fn start_sign_in(State(people): State<Arc<People>>, parts: Parts) -> Resul
         people.limits.recent,
     );
     let value = pending.to_cookie(&people.sign_in_key);
-    let cookie = Cookie::PendingSignIn(pending.tag()).set_cookie_header(&origin, &value, LONGEST_SIGN_IN)?;
+    let cookie = Cookie::PendingSignIn(pending.tag()).set_cookie_header(&origin, &value, SIGN_IN_TIMEOUT)?;
     let mut response = with_cookies(see_other(question.as_str()), [cookie]);
     for tag in surplus_sign_in_tags(&people, &origin, &parts.headers, value.len()) {
         let cleared = Cookie::PendingSignIn(tag).clear_cookie_header(&origin)?;

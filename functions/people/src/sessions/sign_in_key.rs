@@ -11,14 +11,14 @@ use std::fmt;
 pub(crate) struct SignInKey(Hmac<Sha256>);
 
 /// The minimum length of the key, in characters. 32 characters are half of SHA-256's block size, and too long to guess.
-const SHORTEST: usize = 32;
+const MIN_KEY_BYTES: usize = 32;
 
 impl SignInKey {
     /// Parses the key from the text of a secret.
     pub(crate) fn from_text(text: &str) -> Result<Self> {
         let text = text.trim();
         let key = Hmac::new_from_slice(text.as_bytes()).ok();
-        let key = key.filter(|_| text.len() >= SHORTEST).map(Self);
+        let key = key.filter(|_| text.len() >= MIN_KEY_BYTES).map(Self);
         key.ok_or_else(|| Error::internal("reading a secret", "the sign-in key must have at least 32 characters"))
     }
 

@@ -69,7 +69,7 @@ fn shadow_page_content(layout: &Layout, agent: AgentId, evaluated_shadow: &Evalu
         ..
     } = evaluated_shadow;
     let changed_decisions = result.if_declined.count_changed();
-    let ends_at = shadow.attached_at.after(Shadow::LASTS);
+    let ends_at = shadow.attached_at.after(Shadow::DURATION);
     let path = paths::shadow_path(agent);
     html! {
         p.muted { "Attached " (relative_and_exact_time(shadow.attached_at, layout.now)) ". It ends " (relative_and_exact_time(ends_at, layout.now)) "." }

@@ -30,7 +30,7 @@ pub(crate) fn usage_bar(spent: Amount, more: Amount, cap: Amount) -> Markup {
         )
     };
     html! {
-        svg.bar.full[to >= FULL].high[(HIGH..FULL).contains(&to)] viewBox="0 0 1000 10" preserveAspectRatio="none"
+        svg.bar.full[to >= FULL_WIDTH].high[(HIGH..FULL_WIDTH).contains(&to)] viewBox="0 0 1000 10" preserveAspectRatio="none"
             role="img" aria-label=(label) {
             title { (label) }
             rect.track x="0" y="0" width="1000" height="10" {}
@@ -41,21 +41,21 @@ pub(crate) fn usage_bar(spent: Amount, more: Amount, cap: Amount) -> Markup {
 }
 
 /// The length of a full bar.
-pub(crate) const FULL: u64 = 1_000;
+pub(crate) const FULL_WIDTH: u64 = 1_000;
 /// The length from which a bar is highlighted, because the cap is nearly used up.
 pub(crate) const HIGH: u64 = 800;
 
-/// Returns the length of the bar that shows `part` of `cap`, from 0 to [`FULL`]. A length above zero is at least so
+/// Returns the length of the bar that shows `part` of `cap`, from 0 to [`FULL_WIDTH`]. A length above zero is at least so
 /// large that it is visible.
 pub(crate) fn share_of_cap(part: Amount, cap: Amount) -> u64 {
     if part.is_zero() {
         return 0;
     }
     let share = u128::from(part.units())
-        .saturating_mul(u128::from(FULL))
+        .saturating_mul(u128::from(FULL_WIDTH))
         .checked_div(u128::from(cap.units()));
-    let share = share.and_then(|share| u64::try_from(share).ok()).unwrap_or(FULL);
-    share.clamp(6, FULL)
+    let share = share.and_then(|share| u64::try_from(share).ok()).unwrap_or(FULL_WIDTH);
+    share.clamp(6, FULL_WIDTH)
 }
 
 #[cfg(test)]

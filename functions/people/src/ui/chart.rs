@@ -3,7 +3,7 @@
 //! The chart's information is also available as text: the label has the total and the highest day, each bar has its day
 //! and amount, and a table below the chart lists the same days. No information depends on colour.
 
-use crate::ui::bar::{FULL, share_of_cap};
+use crate::ui::bar::{FULL_WIDTH, share_of_cap};
 use crate::ui::money::{column_amount, format_dollars};
 use maud::{Markup, html};
 use purser_domain::{Amount, Day};
@@ -13,7 +13,7 @@ const DAY: usize = 20;
 const BAR: usize = 16;
 /// The number of days that fill the chart's width. A chart with fewer days has empty space on the right, so that bars
 /// are never wider than in a chart of 30 days.
-const FEWEST: usize = 30;
+const MIN_DAYS: usize = 30;
 
 /// Renders a chart of consecutive days; empty if `days` is empty. `title` names the amounts.
 pub(crate) fn amount_chart(title: &str, days: &[(Day, Amount)]) -> Markup {
@@ -33,22 +33,22 @@ pub(crate) fn amount_chart(title: &str, days: &[(Day, Amount)]) -> Markup {
             format_dollars(max)
         )
     };
-    let width = days.len().max(FEWEST).saturating_mul(DAY);
-    let is_short = days.len() < FEWEST;
+    let width = days.len().max(MIN_DAYS).saturating_mul(DAY);
+    let is_short = days.len() < MIN_DAYS;
     html! {
         figure.chart {
             p.chart-most aria-hidden="true" { @if !max.is_zero() { (format_dollars(max)) } }
-            svg viewBox=(format!("0 0 {width} {FULL}")) preserveAspectRatio="none" role="img" aria-label=(label) {
+            svg viewBox=(format!("0 0 {width} {FULL_WIDTH}")) preserveAspectRatio="none" role="img" aria-label=(label) {
                 title { (label) }
                 @for (index, (day, amount)) in days.iter().enumerate() {
                     @let height = share_of_cap(*amount, max);
                     @if height > 0 {
-                        rect x=(index.saturating_mul(DAY)) y=(FULL.saturating_sub(height)) width=(BAR) height=(height) {
+                        rect x=(index.saturating_mul(DAY)) y=(FULL_WIDTH.saturating_sub(height)) width=(BAR) height=(height) {
                             title { (day) ": " (format_dollars(*amount)) }
                         }
                     }
                 }
-                line x1="0" y1=(FULL) x2=(width) y2=(FULL) vector-effect="non-scaling-stroke" {}
+                line x1="0" y1=(FULL_WIDTH) x2=(width) y2=(FULL_WIDTH) vector-effect="non-scaling-stroke" {}
             }
             p.chart-days.short[is_short] aria-hidden="true" {
                 span { (first) }

@@ -376,7 +376,7 @@ impl Form {
 
     /// Parses the number of seconds for which a rotated key keeps working.
     pub(crate) fn parse_overlap(&mut self) -> Option<Duration> {
-        let longest = u32::try_from(Agent::LONGEST_OVERLAP.secs()).unwrap_or(u32::MAX);
+        let longest = u32::try_from(Agent::MAX_KEY_OVERLAP.secs()).unwrap_or(u32::MAX);
         self.parse_number("overlap_seconds", "Overlap in seconds", 0, longest)
             .map(Duration::from_secs_u32)
     }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// The longest period in days, including today.
 const DAYS: u32 = 30;
 /// The maximum number of rows in a ranking.
-const BIGGEST: usize = 8;
+const MAX_SHOWN: usize = 8;
 
 /// The sums for each of the last 30 UTC days, oldest first, including days without payments.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ impl Spending {
     /// Returns the agents that spent most today, largest amount first.
     pub(crate) fn top_agents_today(&self) -> Vec<&AgentSums> {
         let today = self.days.last().map(|(_, sums)| sums.biggest.as_slice());
-        today.unwrap_or_default().iter().take(BIGGEST).collect()
+        today.unwrap_or_default().iter().take(MAX_SHOWN).collect()
     }
 
     /// Returns the agents that used the largest share of a limit today, largest share first.
@@ -111,7 +111,7 @@ impl Spending {
         sums.remove("approval_required");
         let mut reasons: Vec<(String, u64)> = sums.into_iter().collect();
         reasons.sort_by_key(|(_, count)| Reverse(*count));
-        reasons.truncate(BIGGEST);
+        reasons.truncate(MAX_SHOWN);
         reasons
     }
 }
@@ -145,7 +145,7 @@ fn largest_sums<T: Ord + Clone>(sums: BTreeMap<T, UsageTotals>) -> Vec<(T, Amoun
         .collect();
     sums.retain(|(_, amount)| !amount.is_zero());
     sums.sort_by_key(|(of, amount)| (Reverse(*amount), of.clone()));
-    sums.truncate(BIGGEST);
+    sums.truncate(MAX_SHOWN);
     sums
 }
 

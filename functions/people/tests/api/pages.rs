@@ -1226,7 +1226,7 @@ async fn ownership_transfers_are_accepted_only_after_a_recent_sign_in() {
         reason: OperatorReason::parse("Owen <has> left").unwrap(),
         by: OperatorName::parse("op").unwrap(),
         at: world.now(),
-        ends_at: world.now().after(OwnershipOffer::OPEN_FOR),
+        ends_at: world.now().after(OwnershipOffer::VALIDITY),
     };
     world.ledger.store_agent_offer(&offer, &audit()).await.unwrap();
     ann.get("/dashboard").await.is(200, "Owen &lt;has&gt; left");

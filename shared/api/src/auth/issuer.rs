@@ -31,9 +31,9 @@ const AGES: RefreshPolicy = RefreshPolicy {
     every_at_first: Duration::from_secs_u32(5),
 };
 /// The timeout of one request to the issuer.
-const ANSWER_WITHIN: time::Duration = time::Duration::from_secs(2);
+const RESPONSE_TIMEOUT: time::Duration = time::Duration::from_secs(2);
 /// The maximum length of a response body, in bytes: enough for dozens of keys with their certificates.
-const LONGEST_ANSWER: usize = 256 * 1024;
+const MAX_RESPONSE_BYTES: usize = 256 * 1024;
 
 /// The issuer's endpoints (OpenID Connect Discovery §3).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,7 +130,7 @@ impl Issuer {
     pub(crate) async fn new(name: String, now: Timestamp) -> Result<Self> {
         let client = client_for_any_server("Purser")
             .connect_timeout(time::Duration::from_secs(1))
-            .timeout(ANSWER_WITHIN)
+            .timeout(RESPONSE_TIMEOUT)
             .build();
         let issuer = Self {
             name,
@@ -218,7 +218,7 @@ fn log_unavailable(error: &Error) {
     warn!(cause = %error, "session.issuer_unavailable");
 }
 
-/// Sends the request and returns the response's status and body. Fails if the body exceeds [`LONGEST_ANSWER`]. The
+/// Sends the request and returns the response's status and body. Fails if the body exceeds [`MAX_RESPONSE_BYTES`]. The
 /// error text contains the URL and the cause.
 async fn send_request(request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), String> {
     let message = |error: reqwest::Error| Causes(&error).to_string();
@@ -226,7 +226,7 @@ async fn send_request(request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), 
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(message)? {
         body.extend_from_slice(&chunk);
-        if body.len() > LONGEST_ANSWER {
+        if body.len() > MAX_RESPONSE_BYTES {
             return Err("the answer is longer than the limit".to_owned());
         }
     }

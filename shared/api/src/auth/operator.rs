@@ -30,7 +30,7 @@ const AGES: RefreshPolicy = RefreshPolicy {
 };
 const READING: &str = "reading the operators' tokens";
 /// The minimum length of a token in characters. 32 hexadecimal digits are 128 bits, which nobody can guess.
-const SHORTEST: usize = 32;
+const MIN_TOKEN_LEN: usize = 32;
 
 /// The operators' tokens, as stored in Secrets Manager.
 pub struct InternalTokens {
@@ -78,7 +78,7 @@ impl Operators {
 
 /// Hashes a token. Returns `None` if the text is too short or contains characters other than visible ASCII.
 fn token_digest(token: &[u8]) -> Option<SecretDigest> {
-    let may_be = token.len() >= SHORTEST && token.iter().all(u8::is_ascii_graphic);
+    let may_be = token.len() >= MIN_TOKEN_LEN && token.iter().all(u8::is_ascii_graphic);
     may_be.then(|| SecretDigest::from_secret(token))
 }
 

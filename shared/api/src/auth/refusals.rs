@@ -40,8 +40,8 @@ impl RejectionLimit {
 
     /// Counts a rejected request. Returns `error`, or 429 `too_many_requests` if the source has reached the limit.
     pub fn count_rejection(&self, source: ThrottleScope, now: Timestamp, error: Error) -> Error {
-        const A_MINUTE: u64 = 60;
-        let minute = now.secs().div_euclid(A_MINUTE);
+        const SECONDS_PER_MINUTE: u64 = 60;
+        let minute = now.secs().div_euclid(SECONDS_PER_MINUTE);
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         if counted.minute != minute {
             *counted = RejectionCounts {
@@ -54,7 +54,7 @@ impl RejectionLimit {
         let is_within = so_far.map_or(!is_full, |so_far| so_far < self.per_minute);
         if !is_within {
             // The remainder is less than 60, so the result is at least 1.
-            let retry_after = A_MINUTE.saturating_sub(now.secs().rem_euclid(A_MINUTE));
+            let retry_after = SECONDS_PER_MINUTE.saturating_sub(now.secs().rem_euclid(SECONDS_PER_MINUTE));
             return ErrorKind::TooManyRequests { retry_after }.into();
         }
         counted

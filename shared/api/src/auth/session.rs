@@ -29,9 +29,9 @@ use tracing::info;
 const LEEWAY: Duration = Duration::from_secs_u32(60);
 /// The maximum length of a token, in bytes. API Gateway limits header values to 10 KB, and browsers limit cookies to 4
 /// KB.
-const LONGEST_TOKEN: usize = 8 * 1024;
+const MAX_TOKEN_BYTES: usize = 8 * 1024;
 /// The maximum length of `sub`, in bytes (OpenID Connect Core §2).
-const LONGEST_SUBJECT: usize = 255;
+const MAX_SUBJECT_BYTES: usize = 255;
 
 /// The issuer and audience of sessions, and the claims that users need.
 #[derive(Clone, Debug)]
@@ -150,7 +150,7 @@ impl SessionSettings {
         // Without `auth_time`, the user counts as signed in at the time of issue.
         let signed_in_at = parse_numeric_date(claims.auth_time.as_ref().unwrap_or(&claims.iat)).ok_or("time")?;
         let has_auth_time = claims.auth_time.is_some();
-        if claims.sub.is_empty() || claims.sub.len() > LONGEST_SUBJECT {
+        if claims.sub.is_empty() || claims.sub.len() > MAX_SUBJECT_BYTES {
             return Err("subject");
         }
         let is_verified = claims.email_verified == Value::Bool(true);
@@ -299,7 +299,7 @@ struct UnverifiedHeader {
 impl UnverifiedHeader {
     /// Parses a token's header. The error is the reason for the rejection, as one word for the log.
     fn parse(token: &str) -> Result<Self, &'static str> {
-        if token.len() > LONGEST_TOKEN {
+        if token.len() > MAX_TOKEN_BYTES {
             return Err("length");
         }
         let header = decode_header(token).map_err(|_| "form")?;
@@ -953,10 +953,10 @@ mod tests {
                 .find(|token| token.len() <= length)
                 .unwrap()
         };
-        assert!(bench.check(&of_length(LONGEST_TOKEN)).await.is_ok());
+        assert!(bench.check(&of_length(MAX_TOKEN_BYTES)).await.is_ok());
         let longer = bench
             .es
-            .token(&claims(&bench.issuer, &json!({"x": "x".repeat(LONGEST_TOKEN)})));
+            .token(&claims(&bench.issuer, &json!({"x": "x".repeat(MAX_TOKEN_BYTES)})));
         assert_eq!(bench.check(&longer).await, Err("length".to_owned()));
     }
 

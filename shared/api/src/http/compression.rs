@@ -27,7 +27,7 @@ use tower_http::{
 
 /// The minimum size of a compressed response, in bytes. For smaller responses, compression saves less than the headers
 /// of a packet.
-const FROM: u16 = 1_024;
+const MIN_BYTES: u16 = 1_024;
 
 /// The compression level of both codings. Higher `br` levels take several times as long and save only a few percent.
 const LEVEL: CompressionLevel = CompressionLevel::Precise(4);
@@ -37,7 +37,7 @@ const TYPES: [&str; 3] = ["text/", "application/json", "image/svg+xml"];
 
 /// Adds compression to a router, as the outermost layer.
 pub(crate) fn with_compression(router: Router) -> Router {
-    let worth_it = SizeAbove::new(FROM).and(is_compressible);
+    let worth_it = SizeAbove::new(MIN_BYTES).and(is_compressible);
     router
         .layer(CompressionLayer::new().quality(LEVEL).compress_when(worth_it))
         .layer(from_fn(fix_head_and_not_modified))

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// JSON Schema pattern: a text without control characters.
 const PRINTABLE: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*$";
 /// JSON Schema pattern: a text without control characters, with at least one character that is not white space.
-const VISIBLE: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$";
+const VISIBLE_TEXT_PATTERN: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$";
 /// JSON Schema pattern: the key of a label.
 const LABEL_KEY: &str = "^[a-z][a-z0-9_.-]{0,29}$";
 /// JSON Schema pattern: a label's key, or `key=value`.
@@ -95,7 +95,7 @@ impl Member for Labels {
                 "type": "string",
                 "minLength": 1,
                 "maxLength": LabelValue::MAX,
-                "pattern": VISIBLE,
+                "pattern": VISIBLE_TEXT_PATTERN,
             },
             "example": {"team": "search"},
         })
@@ -142,14 +142,14 @@ texts! {
     AgentName: Self::parse, Self::FORM, {
         "minLength": 1,
         "maxLength": Self::MAX,
-        "pattern": VISIBLE,
+        "pattern": VISIBLE_TEXT_PATTERN,
     };
     AgentStatus: Self::from_name, Self::choices_message(), {"pattern": one_of_message(Self::ALL.iter().map(|status| status.name()))};
     StartingLimits: Self::from_name, Self::choices_message(), {"pattern": one_of_message(Self::ALL.iter().map(|limits| limits.name()))};
     OperatorReason: Self::parse, Self::FORM, {
         "minLength": 1,
         "maxLength": Self::MAX,
-        "pattern": VISIBLE,
+        "pattern": VISIBLE_TEXT_PATTERN,
     };
     LabelFilter: Self::parse, Self::FORM, {"pattern": LABEL_FILTER, "example": "team=search"};
     LabelKey: Self::parse, Self::FORM, {"pattern": LABEL_KEY};
@@ -255,7 +255,7 @@ impl<const MAX: usize> Field for ShownText<MAX> {
     }
 
     fn schema() -> Value {
-        json!({"type": "string", "minLength": 1, "maxLength": MAX, "pattern": VISIBLE})
+        json!({"type": "string", "minLength": 1, "maxLength": MAX, "pattern": VISIBLE_TEXT_PATTERN})
     }
 }
 

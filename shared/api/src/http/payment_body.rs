@@ -144,7 +144,7 @@ impl LimitIncreaseCall {
                     "must be given, or `max_per_call_units`",
                 ));
             }
-            if call.until <= now || call.until > now.after(LimitIncrease::LONGEST) {
+            if call.until <= now || call.until > now.after(LimitIncrease::MAX_DURATION) {
                 found.push(ValidationError::at_path("/until", "must be in the next seven days"));
             }
             errors.extend(found);
@@ -197,7 +197,7 @@ pub struct CompleteRequest {
 
 /// Fields that are not part of a request's fingerprint, so that a body has the same fingerprint at authorize and at
 /// check. The chosen element of the payment requirements is also part of the fingerprint; the other elements are not.
-const NOT_SAID: [&str; 4] = ["idempotency_key", "replay_key", "approval_id", REQUIREMENT];
+const EXCLUDED_FIELDS: [&str; 4] = ["idempotency_key", "replay_key", "approval_id", REQUIREMENT];
 
 /// The field with the provider's payment requirements.
 pub const REQUIREMENT: &str = "payment_requirement";
@@ -211,7 +211,7 @@ pub fn intent_with_first_requirements(
     network: Network,
     first: &Fingerprint,
 ) -> Option<Intent> {
-    let said = Fingerprint::for_request(body, &NOT_SAID);
+    let said = Fingerprint::for_request(body, &EXCLUDED_FIELDS);
     let is_first = |offer: &Offer| Fingerprint::for_payment(&said, network, offer) == *first;
     let offers = Offer::list_payable(body.get(REQUIREMENT)?, network);
     let offer = offers.into_iter().find(is_first);
@@ -232,7 +232,7 @@ fn whole_body_fingerprint(body: &Value) -> Fingerprint {
 macro_rules! intent {
     ($asked:ident, $offer:ident, $body:ident, $network:ident) => {{
         let Requirement(()) = $asked.payment_requirement;
-        let said = Fingerprint::for_request($body, &NOT_SAID);
+        let said = Fingerprint::for_request($body, &EXCLUDED_FIELDS);
         let (target, metadata) = $asked
             .metadata
             .map(|known| (known.target, known.metadata))

@@ -200,17 +200,17 @@ fn complete_response(response: &mut Response, id: &RequestId, trace: &TraceId) {
             HeaderValue::from_static("application/json; charset=utf-8"),
         );
     }
-    for (name, value) in UNLESS_SET {
+    for (name, value) in DEFAULT_HEADERS {
         headers.entry(name).or_insert(HeaderValue::from_static(value));
     }
-    for (name, value) in ALWAYS {
+    for (name, value) in FIXED_HEADERS {
         headers.insert(name, HeaderValue::from_static(value));
     }
 }
 
 /// Default headers, which a handler can override. The policy prevents a browser from loading resources for the response
 /// and from showing the response in a frame.
-const UNLESS_SET: [(HeaderName, &str); 3] = [
+const DEFAULT_HEADERS: [(HeaderName, &str); 3] = [
     (header::CACHE_CONTROL, "no-store"),
     (
         header::CONTENT_SECURITY_POLICY,
@@ -221,7 +221,7 @@ const UNLESS_SET: [(HeaderName, &str); 3] = [
 
 /// Headers of every response. `Strict-Transport-Security` (RFC 6797) is valid for one year and includes subdomains.
 /// Browsers ignore this header on plain HTTP, so it does not affect the local stack.
-const ALWAYS: [(HeaderName, &str); 2] = [
+const FIXED_HEADERS: [(HeaderName, &str); 2] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::STRICT_TRANSPORT_SECURITY, "max-age=31536000; includeSubDomains"),
 ];

@@ -4,7 +4,7 @@
 //! stored delivery, and never an event, so a compromised `people` can't make the service sign a forged event. Only
 //! `webhooks` sends to the queue of deliveries. The message group is the webhook.
 
-use crate::lambda::sqs::{LONGEST_DELAY_SECS, Queue};
+use crate::lambda::sqs::{MAX_DELAY_SECS, Queue};
 use aws_types::SdkConfig;
 use purser_domain::{DeliveryId, Duration, Event, Result, UserId, WebhookId};
 use serde_json::{Map, Value, json};
@@ -125,7 +125,7 @@ pub struct DeliveriesQueue(Queue);
 impl DeliveriesQueue {
     /// The maximum delay of an SQS message. SQS does not count delayed messages as in flight, so their number is not
     /// limited (SQS developer guide, "Quotas").
-    pub const LONGEST_PAUSE: Duration = Duration::from_secs_u32(LONGEST_DELAY_SECS);
+    pub const MAX_DELAY: Duration = Duration::from_secs_u32(MAX_DELAY_SECS);
 
     /// Creates a client for the queue at this URL.
     pub fn new(aws: &SdkConfig, url: impl Into<String>) -> Self {

@@ -129,7 +129,7 @@ impl InvokedFunction {
         self.client.get_or_init(|| {
             let timeouts = TimeoutConfig::builder()
                 .operation_attempt_timeout(Duration::from_secs(5))
-                .operation_timeout(LONGEST)
+                .operation_timeout(INVOKE_TIMEOUT)
                 .build();
             let config = Builder::from(&self.aws)
                 .timeout_config(timeouts)
@@ -156,9 +156,9 @@ impl InvokedFunction {
         let response = match attempts {
             Attempts::Two => invoked.send().await,
             Attempts::One => {
-                let timeouts = TimeoutConfig::builder().operation_attempt_timeout(LONGEST);
+                let timeouts = TimeoutConfig::builder().operation_attempt_timeout(INVOKE_TIMEOUT);
                 let once = Builder::new()
-                    .timeout_config(timeouts.operation_timeout(LONGEST).build())
+                    .timeout_config(timeouts.operation_timeout(INVOKE_TIMEOUT).build())
                     .retry_config(RetryConfig::standard().with_max_attempts(1));
                 invoked.customize().config_override(once).send().await
             }
@@ -207,7 +207,7 @@ impl InvokedFunction {
 }
 
 /// The timeout of a request with one attempt. The caller has fifteen seconds in total.
-const LONGEST: Duration = Duration::from_secs(11);
+const INVOKE_TIMEOUT: Duration = Duration::from_secs(11);
 
 /// The logged fields of an error envelope.
 #[derive(Default, Deserialize)]

@@ -143,7 +143,9 @@ impl NotificationsQueue {
     pub async fn send(&self, work: &NotificationWork) -> Result<()> {
         let (group, delay) = match work {
             NotificationWork::Spread { event, .. } => (event.id().to_string(), None),
-            NotificationWork::Flush { person: user, .. } => (user.to_string(), Some(NotificationPace::GATHERING)),
+            NotificationWork::Flush { person: user, .. } => {
+                (user.to_string(), Some(NotificationPace::COLLECTION_DELAY))
+            }
         };
         self.0.send(&group, work.to_json(), delay).await
     }

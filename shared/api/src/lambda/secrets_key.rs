@@ -19,7 +19,7 @@ use std::{
 use zeroize::Zeroizing;
 
 /// The maximum number of cached secrets per instance. When the cache is full, all entries are dropped.
-const MAX_REMEMBERED: usize = 1_000;
+const MAX_CACHED: usize = 1_000;
 
 /// A client for the KMS key. The first call opens the connection. Decrypted secrets are cached, so that an instance
 /// calls KMS once per secret. The ciphertext is read from the table at each use, so a replaced secret is not used.
@@ -50,7 +50,7 @@ impl SecretsKey {
 
     /// Encrypts a secret of at most 4,096 bytes (API reference, `Encrypt`).
     pub async fn encrypt(&self, secret_owner: &SecretOf, secret: &[u8]) -> Result<Ciphertext> {
-        const DOING: &str = "encrypting a secret";
+        const OPERATION: &str = "encrypting a secret";
         let mut request = self
             .kms_client()
             .encrypt()
@@ -59,16 +59,16 @@ impl SecretsKey {
         for (name, value) in secret_owner.encryption_context() {
             request = request.encryption_context(name, value);
         }
-        let response = request.send().await.map_err(|error| kms_error(DOING, &error))?;
+        let response = request.send().await.map_err(|error| kms_error(OPERATION, &error))?;
         let ciphertext = response.ciphertext_blob.map(Blob::into_inner);
         ciphertext
             .map(Ciphertext::from_bytes)
-            .ok_or_else(|| Error::internal(DOING, "there is no ciphertext in the answer"))
+            .ok_or_else(|| Error::internal(OPERATION, "there is no ciphertext in the answer"))
     }
 
     /// Decrypts a secret, or returns the cached secret.
     pub async fn decrypt(&self, secret_owner: &SecretOf, ciphertext: &Ciphertext) -> Result<Zeroizing<Vec<u8>>> {
-        const DOING: &str = "decrypting a secret";
+        const OPERATION: &str = "decrypting a secret";
         let context = secret_owner.encryption_context();
         let sealed = (context.clone().into_iter().collect(), ciphertext.as_bytes().to_vec());
         let known = self.lock_cache().get(&sealed).cloned();
@@ -84,11 +84,11 @@ impl SecretsKey {
         for (name, value) in context {
             request = request.encryption_context(name, value);
         }
-        let response = request.send().await.map_err(|error| kms_error(DOING, &error))?;
+        let response = request.send().await.map_err(|error| kms_error(OPERATION, &error))?;
         let secret = response.plaintext.map(Blob::into_inner).map(Zeroizing::new);
-        let secret = secret.ok_or_else(|| Error::internal(DOING, "there is no secret in the answer"))?;
+        let secret = secret.ok_or_else(|| Error::internal(OPERATION, "there is no secret in the answer"))?;
         let mut known = self.lock_cache();
-        if known.len() >= MAX_REMEMBERED {
+        if known.len() >= MAX_CACHED {
             known.clear();
         }
         known.insert(sealed, secret.clone());
@@ -113,7 +113,7 @@ fn kms_error<E>(operation: &'static str, error: &SdkError<E>) -> Error
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
 {
-    const PASSING: [&str; 3] = [
+    const TRANSIENT_ERRORS: [&str; 3] = [
         "DependencyTimeoutException",
         "KeyUnavailableException",
         "ThrottlingException",
@@ -121,7 +121,11 @@ where
     let message = Causes(error).to_string();
     let may_pass = match error {
         SdkError::ServiceError(context) => {
-            context.err().code().is_some_and(|code| PASSING.contains(&code)) || context.raw().status().as_u16() >= 500
+            context
+                .err()
+                .code()
+                .is_some_and(|code| TRANSIENT_ERRORS.contains(&code))
+                || context.raw().status().as_u16() >= 500
         }
         _ => true,
     };

@@ -83,10 +83,10 @@ struct FromBus<'a> {
 impl SqsRecord {
     /// Parses the event that the event bus delivered.
     pub fn parse_event(&self) -> Result<Event> {
-        const DOING: &str = "reading an event from the bus";
+        const OPERATION: &str = "reading an event from the bus";
         let from_bus: FromBus<'_> = serde_json::from_str(&self.body)
-            .map_err(|_| Error::internal(DOING, "its shape is not the expected one"))?;
-        Event::parse(from_bus.detail.get().as_bytes()).map_err(|error| Error::internal(DOING, error))
+            .map_err(|_| Error::internal(OPERATION, "its shape is not the expected one"))?;
+        Event::parse(from_bus.detail.get().as_bytes()).map_err(|error| Error::internal(OPERATION, error))
     }
 }
 
@@ -98,9 +98,9 @@ pub(crate) struct Queue {
 }
 
 /// The maximum delay of a message, in seconds (API reference, `SendMessage`).
-pub(crate) const LONGEST_DELAY_SECS: u32 = 900;
+pub(crate) const MAX_DELAY_SECS: u32 = 900;
 /// The maximum time for which a message can be hidden, in seconds (API reference, `ChangeMessageVisibility`).
-const LONGEST_HIDDEN_SECS: u64 = 43_200;
+const MAX_VISIBILITY_TIMEOUT_SECS: u64 = 43_200;
 
 impl Queue {
     /// Creates a client for the queue at this URL.
@@ -117,9 +117,9 @@ impl Queue {
         self.send_for_id(group, body, delay).await.map(|_| ())
     }
 
-    /// Sends a message like [`Queue::send`] and returns the message id. The delay is limited to [`LONGEST_DELAY_SECS`].
+    /// Sends a message like [`Queue::send`] and returns the message id. The delay is limited to [`MAX_DELAY_SECS`].
     pub(crate) async fn send_for_id(&self, group: &str, body: String, delay: Option<Duration>) -> Result<String> {
-        let delay = delay.map(|delay| delay.secs_rounded_up().min(u64::from(LONGEST_DELAY_SECS)));
+        let delay = delay.map(|delay| delay.secs_rounded_up().min(u64::from(MAX_DELAY_SECS)));
         let request = self
             .client
             .send_message()
@@ -136,9 +136,9 @@ impl Queue {
         id.ok_or_else(|| Error::internal("sending to a queue", "the message has no id"))
     }
 
-    /// Hides a message from all receivers for `pause`, but at most for [`LONGEST_HIDDEN_SECS`].
+    /// Hides a message from all receivers for `pause`, but at most for [`MAX_VISIBILITY_TIMEOUT_SECS`].
     pub(crate) async fn hide_message(&self, receipt_handle: &str, pause: Duration) -> Result<()> {
-        let secs = i32::try_from(pause.secs_rounded_up().min(LONGEST_HIDDEN_SECS)).unwrap_or(i32::MAX);
+        let secs = i32::try_from(pause.secs_rounded_up().min(MAX_VISIBILITY_TIMEOUT_SECS)).unwrap_or(i32::MAX);
         let hide = self
             .client
             .change_message_visibility()

@@ -22,7 +22,7 @@ pub struct AuditChanges {
 }
 
 /// The maximum length of a value, in bytes of JSON. A longer value is stored as truncated text.
-const LONGEST_VALUE: usize = 2_000;
+const MAX_VALUE_BYTES: usize = 2_000;
 /// The maximum size of each map, in bytes of JSON. Escaping can double the size, and a DynamoDB item may have 400 KB.
 const MAX_BYTES: usize = 60_000;
 /// The name of the field that counts the omitted changes.
@@ -53,13 +53,13 @@ fn truncate_fields(fields: impl Iterator<Item = (String, Value)>) -> Map<String,
     let (mut kept, mut bytes, mut left_out) = (Map::new(), 0_usize, 0_u64);
     for (name, value) in fields {
         let text = value.to_string();
-        let value = if text.len() > LONGEST_VALUE {
-            let end = text.floor_char_boundary(LONGEST_VALUE);
+        let value = if text.len() > MAX_VALUE_BYTES {
+            let end = text.floor_char_boundary(MAX_VALUE_BYTES);
             Value::String(text.get(..end).unwrap_or_default().to_owned())
         } else {
             value
         };
-        let size = text.len().min(LONGEST_VALUE).saturating_add(name.len());
+        let size = text.len().min(MAX_VALUE_BYTES).saturating_add(name.len());
         bytes = bytes.saturating_add(size);
         if bytes > MAX_BYTES {
             left_out = left_out.saturating_add(1);
@@ -303,7 +303,7 @@ mod tests {
         let long = |letter: &str| Some(members(&[("a", json!(letter.repeat(10_000))), ("b", json!(1))]));
         let changes = AuditChanges::between(long("é"), long("e"));
         let kept = changes.before["a"].as_str().unwrap();
-        assert!(kept.len() <= LONGEST_VALUE && kept.starts_with("\"éé"), "{kept}");
+        assert!(kept.len() <= MAX_VALUE_BYTES && kept.starts_with("\"éé"), "{kept}");
         let many = |value: u64| Some((0..10_000).map(|n| (format!("member{n}"), json!(value))).collect());
         let changes = AuditChanges::between(many(1), many(2));
         let left_out = changes.after[MORE].as_u64().unwrap();

@@ -208,11 +208,11 @@ pub struct RequestSource {
 
 impl RequestSource {
     /// The maximum length of a stored text from the caller, in characters.
-    const LONGEST: usize = 200;
+    const MAX_CHARS: usize = 200;
 
     /// Creates a source without a reason. Truncates texts that are too long.
     pub fn new(address: Option<String>, user_agent: Option<&str>, request_id: &str) -> Self {
-        let bounded = |text: &str| text.chars().take(Self::LONGEST).collect();
+        let bounded = |text: &str| text.chars().take(Self::MAX_CHARS).collect();
         Self {
             address,
             user_agent: user_agent.map(bounded),
@@ -294,13 +294,13 @@ pub struct AuditRejection {
 
 impl AuditRejection {
     /// The maximum length of a reason, in characters.
-    const LONGEST: usize = 500;
+    const MAX_CHARS: usize = 500;
 
     /// Creates a rejection. Truncates a reason that is too long.
     pub fn new(error: impl Into<String>, reason: &str) -> Self {
         Self {
             error: error.into(),
-            reason: reason.chars().take(Self::LONGEST).collect(),
+            reason: reason.chars().take(Self::MAX_CHARS).collect(),
         }
     }
 }

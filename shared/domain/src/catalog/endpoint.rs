@@ -42,10 +42,10 @@ impl Parameters {
 /// Returns the bit of a segment; `None` for a segment beyond [`MAX_SEGMENTS`].
 fn segment_bit(segment: usize) -> Option<u64> {
     let place = u32::try_from(segment).ok()?;
-    HIGHEST.checked_shr(place)
+    HIGHEST_BIT.checked_shr(place)
 }
 
-const HIGHEST: u64 = 1 << 63;
+const HIGHEST_BIT: u64 = 1 << 63;
 /// The maximum number of path segments of an endpoint with parameters.
 const MAX_SEGMENTS: usize = 64;
 

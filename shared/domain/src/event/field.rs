@@ -57,7 +57,7 @@ impl Field {
 }
 
 /// The maximum length of a text, in characters.
-pub(crate) const LONGEST_TEXT: usize = 200;
+pub(crate) const MAX_TEXT_CHARS: usize = 200;
 const ADDRESS_DIGITS: usize = 40;
 const HASH_DIGITS: usize = 64;
 
@@ -74,7 +74,7 @@ impl Form {
             Self::Flag => value.is_boolean(),
             Self::OneOf(texts) => text.is_some_and(|text| texts.contains(&text)),
             Self::Labels => Labels::from_stored(value).is_some_and(|labels| !labels.is_empty()),
-            Self::Text => text.is_some_and(|text| text.chars().count() <= LONGEST_TEXT),
+            Self::Text => text.is_some_and(|text| text.chars().count() <= MAX_TEXT_CHARS),
         }
     }
 }

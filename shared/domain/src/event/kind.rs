@@ -137,7 +137,7 @@ const PROOF: &[Field] = &[
     Field::required("block_number", Form::Number),
     Field::required("settled_at", Form::Time),
 ];
-const TAKEN_BACK: &[Field] = &[
+const REVERSION: &[Field] = &[
     Field::required("settlement_id", Form::Uuid),
     Field::required("transaction_id", Form::Uuid),
     Field::required("amount_units", Form::Number),
@@ -178,7 +178,7 @@ const AGENT: &[Field] = &[
 ];
 const FROZEN_BY: &[Field] = &[Field::required("by", Form::OneOf(FREEZERS))];
 /// Present only if the owner's automatic freeze froze the agent.
-const BRAKED: &[Field] = &[Field::optional("reason", Form::Text)];
+const AUTOMATIC_FREEZE: &[Field] = &[Field::optional("reason", Form::Text)];
 const KEY: &[Field] = &[Field::required("key_id", Form::Text)];
 const KEY_EXPIRY: &[Field] = &[Field::optional("expires_at", Form::Time)];
 const KEY_END: &[Field] = &[Field::required("ends_at", Form::Time)];
@@ -281,19 +281,19 @@ impl EventKind {
             Self::PaymentAuthorized => &[TRANSFER, PURCHASE, APPROVAL_OF, VALID_BEFORE, LABELS],
             Self::PaymentConfirmed => &[TRANSFER, PURCHASE, APPROVAL_OF, PROOF, LABELS],
             Self::PaymentReleased => &[TRANSFER, PURCHASE, APPROVAL_OF, LABELS],
-            Self::PaymentTakenBack => &[TAKEN_BACK, PURCHASE, LABELS],
+            Self::PaymentTakenBack => &[REVERSION, PURCHASE, LABELS],
             Self::PaymentRefused => &[REFUSAL, LABELS],
             Self::PaymentEscalated => &[REFUSAL, APPROVAL_OF, LABELS],
             Self::PayoutAuthorized => &[TRANSFER, VALID_BEFORE],
             Self::PayoutConfirmed => &[TRANSFER, PROOF],
             Self::PayoutReleased => &[TRANSFER],
-            Self::PayoutTakenBack => &[TAKEN_BACK],
+            Self::PayoutTakenBack => &[REVERSION],
             Self::ApprovalAsked | Self::ApprovalWithdrawn => &[APPROVAL],
             Self::ApprovalDecided => &[APPROVAL, VERDICT],
             Self::ApprovalUsed => &[APPROVAL, USED],
             Self::ApprovalExpired => &[APPROVAL, UNUSED_AS],
             Self::AgentCreated | Self::AgentAccepted | Self::AgentHandedOver => &[AGENT],
-            Self::AgentFrozen => &[FROZEN_BY, BRAKED],
+            Self::AgentFrozen => &[FROZEN_BY, AUTOMATIC_FREEZE],
             Self::AgentUnfrozen => &[FROZEN_BY],
             Self::KeyCreated => &[KEY, KEY_EXPIRY],
             Self::KeyEnded => &[KEY, KEY_END],

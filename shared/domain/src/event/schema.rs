@@ -2,7 +2,7 @@
 
 use crate::{
     EventKind, EventTopic, Field, Form,
-    event::{field::LONGEST_TEXT, record::SCHEMA},
+    event::{field::MAX_TEXT_CHARS, record::SCHEMA},
 };
 use serde_json::{Map, Value, json};
 
@@ -81,7 +81,7 @@ fn form_schema(form: Form) -> Value {
         Form::Flag => json!({"type": "boolean"}),
         Form::OneOf(texts) => json!({"enum": texts}),
         Form::Labels => json!({"type": "object", "minProperties": 1, "additionalProperties": {"type": "string"}}),
-        Form::Text => json!({"type": "string", "maxLength": LONGEST_TEXT}),
+        Form::Text => json!({"type": "string", "maxLength": MAX_TEXT_CHARS}),
     }
 }
 

@@ -9,7 +9,7 @@ pub struct Hour(u32);
 
 impl Hour {
     pub(crate) const SECONDS: u64 = 3_600;
-    const OF_A_DAY: u32 = 24;
+    const PER_DAY: u32 = 24;
 
     /// Returns the UTC hour that contains this time.
     pub fn containing(at: Timestamp) -> Self {
@@ -21,7 +21,7 @@ impl Hour {
     pub fn new_in_day(day: Day, hour: u8) -> Option<Self> {
         let hour = u32::from(hour);
         let first = Self::containing(day.start_time());
-        (hour < Self::OF_A_DAY).then_some(Self(first.0.checked_add(hour)?))
+        (hour < Self::PER_DAY).then_some(Self(first.0.checked_add(hour)?))
     }
 
     /// Returns the day of this hour.
@@ -32,7 +32,7 @@ impl Hour {
     /// Returns the hour of the day, from 0 to 23.
     pub fn hour_of_day(self) -> u8 {
         // A remainder modulo 24 is at most 23.
-        u8::try_from(self.0 % Self::OF_A_DAY).unwrap_or_default()
+        u8::try_from(self.0 % Self::PER_DAY).unwrap_or_default()
     }
 
     /// Returns the time at which the hour starts.

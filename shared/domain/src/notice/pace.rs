@@ -34,14 +34,14 @@ impl Default for NotificationPace {
 
 impl NotificationPace {
     /// The time for which the first event of a burst waits for further events.
-    pub const GATHERING: Duration = Duration::from_secs_u32(10);
+    pub const COLLECTION_DELAY: Duration = Duration::from_secs_u32(10);
     /// The minimum time between two messages.
-    pub const BETWEEN: Duration = Duration::from_secs_u32(5 * 60);
+    pub const MIN_INTERVAL: Duration = Duration::from_secs_u32(5 * 60);
     /// The duration for which a flush may use the channel. This is longer than a run of the function, so that no other
     /// flush begins meanwhile. The queue message for the next flush arrives no earlier, and so finds its id stored.
     pub const TURN: Duration = Duration::from_secs_u32(60);
     /// The maximum pause after a failure. A longer pause would delay approval requests until they are useless.
-    const LONGEST_PAUSE: Duration = Duration::from_secs_u32(30 * 60);
+    const MAX_PAUSE: Duration = Duration::from_secs_u32(30 * 60);
 
     /// Sets the channel's destination. For a new destination, the state starts again.
     #[must_use]
@@ -86,7 +86,7 @@ impl NotificationPace {
     pub fn after_message(self, now: Timestamp) -> Self {
         Self {
             failed: 0,
-            ..self.with_next_time(now.after(Self::BETWEEN))
+            ..self.with_next_time(now.after(Self::MIN_INTERVAL))
         }
     }
 
@@ -108,8 +108,8 @@ impl NotificationPace {
         let failed = self.failed.saturating_add(1);
         let max = u32::try_from(RETRY_PAUSES.len()).unwrap_or(u32::MAX);
         let pause = match next_step_after_call(result, failed.min(max), retry_after, jitter) {
-            AfterCall::Again(pause) => pause.min(Self::LONGEST_PAUSE),
-            AfterCall::Delivered | AfterCall::GivenUp { .. } => Self::BETWEEN,
+            AfterCall::Again(pause) => pause.min(Self::MAX_DELAY),
+            AfterCall::Delivered | AfterCall::GivenUp { .. } => Self::MIN_INTERVAL,
         };
         Self {
             failed,

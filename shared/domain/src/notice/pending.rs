@@ -3,7 +3,7 @@
 use crate::{DEFAULT_NOTICES, Duration, Event, EventKind, Timestamp};
 
 /// The maximum age at which an event is sent.
-const OLDEST: Duration = Duration::DAY;
+const MAX_AGE: Duration = Duration::DAY;
 
 /// The priority of an event. The highest priority comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,7 +62,7 @@ pub fn is_still_relevant(event: &Event, now: Timestamp) -> bool {
             .data()
             .find_time("expires_at")
             .is_some_and(|expires_at| expires_at <= now);
-    !is_over && now < event.time().after(OLDEST)
+    !is_over && now < event.time().after(MAX_AGE)
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ pub struct Notification {
 }
 
 /// The maximum length of a name in a notification, in characters.
-const LONGEST_NAME: usize = 60;
+const MAX_NAME_CHARS: usize = 60;
 
 /// The Unicode word joiner, which has no width. A character between two joiners can't be part of a link, an address, a
 /// command or formatting.
@@ -84,7 +84,7 @@ fn plain_line(text: &str) -> String {
     let message: Vec<&str> = text.split_whitespace().collect();
     let message = escape_hidden_characters(&message.join(" "));
     let mut text = String::with_capacity(message.len());
-    for symbol in message.chars().take(LONGEST_NAME) {
+    for symbol in message.chars().take(MAX_NAME_CHARS) {
         match symbol {
             '.' | '。' | '．' | '｡' | '@' | '/' | '\\' | ':' | '`' | '*' | '~' | '|' | '_' | '#' => {
                 text.extend([JOINER, symbol, JOINER]);
@@ -94,7 +94,7 @@ fn plain_line(text: &str) -> String {
             symbol => text.push(symbol),
         }
     }
-    if message.chars().nth(LONGEST_NAME).is_some() {
+    if message.chars().nth(MAX_NAME_CHARS).is_some() {
         text.push('…');
     }
     text

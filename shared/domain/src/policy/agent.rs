@@ -312,9 +312,9 @@ impl Agent {
     /// The maximum factor.
     pub const MAX_INCREASE_FACTOR: u32 = 1_000;
     /// How long an ended key is stored, so that users can see it.
-    pub const ENDED_KEYS_KEPT: Duration = Duration::from_secs_u32(30 * 86_400);
+    pub const ENDED_KEY_RETENTION: Duration = Duration::from_secs_u32(30 * 86_400);
     /// The maximum duration for which a rotated key stays valid.
-    pub const LONGEST_OVERLAP: Duration = Duration::from_secs_u32(30 * 86_400);
+    pub const MAX_KEY_OVERLAP: Duration = Duration::from_secs_u32(30 * 86_400);
 
     /// Returns the maximum value that the agent may request for a cap of its policy.
     pub fn max_requested_cap(&self, cap: Amount) -> Amount {
@@ -333,7 +333,7 @@ impl Agent {
         if working >= Self::MAX_KEYS {
             return Err(KeyRejection::TooMany);
         }
-        let cut = now.before(Self::ENDED_KEYS_KEPT);
+        let cut = now.before(Self::ENDED_KEY_RETENTION);
         self.keys
             .retain(|key| !key.has_ended(now) || key.end_time().is_some_and(|end| end > cut));
         while self.keys.len() >= Self::MAX_KEPT_KEYS {
@@ -774,7 +774,7 @@ mod tests {
         let rotate = |overlap| full.clone().with_rotated_key(KeyId(3), key(20, None), overlap, now);
         assert_eq!(rotate(Duration::DAY), Err(KeyRejection::TooMany));
         assert!(rotate(Duration::from_secs_u32(0)).is_ok());
-        assert_eq!(Agent::LONGEST_OVERLAP.secs(), 30 * 86_400);
+        assert_eq!(Agent::MAX_KEY_OVERLAP.secs(), 30 * 86_400);
     }
 
     #[test]
@@ -862,7 +862,7 @@ mod tests {
             expected.push(key(99, None));
             prop_assert_eq!(working(&after), expected);
             prop_assert!(after.keys.len() <= Agent::MAX_KEPT_KEYS);
-            let cut = now.before(Agent::ENDED_KEYS_KEPT);
+            let cut = now.before(Agent::ENDED_KEY_RETENTION);
             prop_assert!(after.keys.iter().all(|key| key.ends_at.is_none_or(|end| end > cut)));
         }
     }

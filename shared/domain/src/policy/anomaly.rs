@@ -15,23 +15,23 @@ use std::collections::BTreeMap;
 /// The parameters of an automatic freeze.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AutomaticFreeze {
-    /// The factor by which an unusual hour exceeds the usual amount: [`BRAKE_TIMES_MIN`] to [`BRAKE_TIMES_MAX`].
+    /// The factor by which an unusual hour exceeds the usual amount: [`MIN_FREEZE_MULTIPLE`] to [`MAX_FREEZE_MULTIPLE`].
     pub times: u32,
     /// The minimum sum of an unusual hour: at least one micro-USDC.
     pub at_least: Amount,
 }
 
 /// The minimum factor.
-pub const BRAKE_TIMES_MIN: u32 = 2;
+pub const MIN_FREEZE_MULTIPLE: u32 = 2;
 
 /// The maximum factor.
-pub const BRAKE_TIMES_MAX: u32 = 100;
+pub const MAX_FREEZE_MULTIPLE: u32 = 100;
 
 /// The number of past hours in the comparison: 14 days.
-pub const BRAKE_HOURS: u32 = 336;
+pub const COMPARED_HOURS: u32 = 336;
 
 /// The number of most recent hours that the comparison excludes.
-const BRAKE_HOURS_EXCLUDED: u32 = 24;
+const EXCLUDED_HOURS: u32 = 24;
 
 /// An hour that triggered an automatic freeze.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl AutomaticFreeze {
     /// before the last two weeks.
     pub fn find_anomaly(self, hour: Hour, sum: Amount, sums: &BTreeMap<Hour, Amount>) -> Option<Anomaly> {
         let mut busiest: BTreeMap<Day, Amount> = BTreeMap::new();
-        for (hour, sum) in sums.range(hour.hours_earlier(BRAKE_HOURS)..hour.hours_earlier(BRAKE_HOURS_EXCLUDED)) {
+        for (hour, sum) in sums.range(hour.hours_earlier(COMPARED_HOURS)..hour.hours_earlier(EXCLUDED_HOURS)) {
             let of_day = busiest.entry(hour.day()).or_insert(Amount::ZERO);
             *of_day = sum.max(of_day).to_owned();
         }
@@ -198,7 +198,7 @@ mod tests {
             paid in prop::collection::vec((0_u32..24, 0_u64..u64::from(u32::MAX)), 6),
             last in prop::collection::vec(0_u64..u64::from(u32::MAX), 24),
             place in any::<prop::sample::Index>(),
-            times in BRAKE_TIMES_MIN..=20,
+            times in MIN_FREEZE_MULTIPLE..=20,
             at_least in 1_u64..2_000,
         ) {
             let now = hour(20 * 24);

@@ -135,12 +135,12 @@ pub struct ApprovalResolution {
     pub at: Timestamp,
     /// The id of the user who decided.
     pub by: String,
-    /// The user's note, for the user and the agent: at most [`NOTE_MAX`] characters.
+    /// The user's note, for the user and the agent: at most [`MAX_NOTE_CHARS`] characters.
     pub note: Option<String>,
 }
 
 /// The maximum length of a note on an approval, in characters.
-pub const NOTE_MAX: usize = 500;
+pub const MAX_NOTE_CHARS: usize = 500;
 
 named! {
     /// The status of an approval request at a given time.

@@ -31,11 +31,11 @@
 //! The memory is bounded by the counted payments and by the bounds of [`RecentPayments`] for each service.
 
 use crate::{
-    Agent, AgentId, AgentStatus, Amount, ApprovalId, BUDGET_WINDOW_MAX, CallDescription, CallDigest, CheckName,
-    CountingRule, DecisionResult, Duration, EnabledService, LimitAction, Operation, OperationDigest, OperationSlug,
-    PayeePrefix, Purchase, RecentPayments, RecordedDecision, RememberedPayments, ReplayInputs, Rule, RuleId, RuleKind,
-    ServiceId, ServiceSlug, Settlement, SettlementState, Timestamp, TransactionId, UsualPrice, WindowMeasure,
-    WindowPeriod,
+    Agent, AgentId, AgentStatus, Amount, ApprovalId, CallDescription, CallDigest, CheckName, CountingRule,
+    DecisionResult, Duration, EnabledService, LimitAction, MAX_BUDGET_WINDOW, Operation, OperationDigest,
+    OperationSlug, PayeePrefix, Purchase, RecentPayments, RecordedDecision, RememberedPayments, ReplayInputs, Rule,
+    RuleId, RuleKind, ServiceId, ServiceSlug, Settlement, SettlementState, Timestamp, TransactionId, UsualPrice,
+    WindowMeasure, WindowPeriod,
     policy::replay::{
         EvaluationResult, Limits, RecordedInputs, ReplayedRecentPayments, Tightest, check_of_rule,
         recorded_tightest_rule, rules_of_check,
@@ -62,7 +62,7 @@ impl ProposedLimits {
         let rules = self.rules.as_deref().unwrap_or(current).iter();
         let lengths = rules.map(|rule| match rule.kind {
             RuleKind::DuplicateGuard { within, .. } => within,
-            _ if rule.kind.needs_recent_payments() => BUDGET_WINDOW_MAX,
+            _ if rule.kind.needs_recent_payments() => MAX_BUDGET_WINDOW,
             // Decisions record the use of the agent's own windows.
             _ if self.rules.is_none() => Duration::DAY,
             _ => rule
@@ -779,7 +779,7 @@ impl SimulationTrack {
             (false, true) => {
                 self.added.add(settled);
                 if let (DecisionResult::Escalate, Some(approval)) = (decision.result, of.approval) {
-                    let cut = decision.at.before(BUDGET_WINDOW_MAX);
+                    let cut = decision.at.before(MAX_BUDGET_WINDOW);
                     self.unasked.retain(|_, at| *at > cut);
                     self.unasked.insert(approval, decision.at);
                 }

@@ -21,7 +21,7 @@ pub struct OwnershipOffer {
 
 impl OwnershipOffer {
     /// The duration for which an offer can be accepted.
-    pub const OPEN_FOR: Duration = Duration::from_secs_u32(7 * 86_400);
+    pub const VALIDITY: Duration = Duration::from_secs_u32(7 * 86_400);
 
     /// Returns whether a second operator must confirm the offer first.
     pub fn awaits_second(&self) -> bool {
@@ -43,8 +43,8 @@ mod tests {
     fn a_transfer_offer_is_open_to_one_user_until_it_expires() {
         let [ann, bob] = ["ann", "bob"].map(|name| UserId::derive("issuer", name));
         let at = Timestamp::EPOCH;
-        let ends_at = at.after(OwnershipOffer::OPEN_FOR);
-        assert_eq!(OwnershipOffer::OPEN_FOR.secs(), 7 * 86_400);
+        let ends_at = at.after(OwnershipOffer::VALIDITY);
+        assert_eq!(OwnershipOffer::VALIDITY.secs(), 7 * 86_400);
         let offer = OwnershipOffer {
             agent: AgentId::from_uuid(Uuid::nil()),
             to: ann.clone(),

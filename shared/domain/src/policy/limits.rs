@@ -122,9 +122,9 @@ fn applicable_schedules<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterator<Item
 /// only before a clock change, so the search covers months.
 fn next_opening(inputs: &EvaluationInputs<'_>) -> RetryAt {
     /// The maximum number of passes over the schedules. Each pass skips to a later start of a period.
-    const ROUNDS: u16 = 512;
+    const MAX_ROUNDS: u16 = 512;
     let mut at = inputs.at;
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_ROUNDS {
         let next = applicable_schedules(inputs).try_fold(at, |at, (_, schedule)| schedule.next_opening(at));
         match next {
             None => return RetryAt::Never,

@@ -52,7 +52,7 @@ pub struct LimitIncrease {
 
 impl LimitIncrease {
     /// The maximum duration of an increase that an agent can request.
-    pub const LONGEST: Duration = Duration::from_secs_u32(7 * 86_400);
+    pub const MAX_DURATION: Duration = Duration::from_secs_u32(7 * 86_400);
 
     /// Returns the higher caps and their end.
     pub const fn temporary_caps(&self) -> TemporaryCaps {
@@ -84,7 +84,7 @@ pub struct LimitIncreaseRequest {
     pub caps: IncreasedCaps,
     /// The requested end of the increase.
     pub until: Timestamp,
-    /// The agent's reason for the request: at most [`RAISE_REASON_MAX`] characters.
+    /// The agent's reason for the request: at most [`MAX_INCREASE_REASON_CHARS`] characters.
     pub reason: String,
     /// The id of the user who must approve. No other user can grant the increase.
     pub asked_of: String,
@@ -95,7 +95,7 @@ pub struct LimitIncreaseRequest {
 pub const RAISE_PAUSE: Duration = Duration::DAY;
 
 /// The maximum length of the reason for a limit increase, in characters.
-pub const RAISE_REASON_MAX: usize = 500;
+pub const MAX_INCREASE_REASON_CHARS: usize = 500;
 
 impl LimitIncreaseRequest {
     /// Returns the requested caps and their end.

@@ -1,9 +1,9 @@
 //! An agent's rules, which apply across all services (`docs/spec.md` §2.7, §7 `policy_blocked`).
 
 use crate::{
-    Address, Agent, AgentId, Amount, AutomaticFreeze, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, Catalog, Category, Duration,
-    Fingerprint, MAX_RECENT_PRICES, RuleId, Schedule, ServiceSlug, ValidationError, Window, WindowPeriod, WindowScope,
-    catalog::service::named,
+    Address, Agent, AgentId, Amount, AutomaticFreeze, Catalog, Category, Duration, Fingerprint, MAX_FREEZE_MULTIPLE,
+    MAX_RECENT_PRICES, MIN_FREEZE_MULTIPLE, RuleId, Schedule, ServiceSlug, ValidationError, Window, WindowPeriod,
+    WindowScope, catalog::service::named,
 };
 
 /// A rule of an agent.
@@ -35,7 +35,7 @@ pub enum RuleKind {
     BudgetLimit {
         /// The maximum amount.
         limit: Amount,
-        /// The window. A rolling window has [`BUDGET_WINDOW_MIN`] to [`BUDGET_WINDOW_MAX`].
+        /// The window. A rolling window has [`MIN_BUDGET_WINDOW`] to [`MAX_BUDGET_WINDOW`].
         window: RuleWindow,
     },
     /// A payment needs an approval if it meets every condition that is set. Without conditions, every payment needs an
@@ -50,23 +50,23 @@ pub enum RuleKind {
     },
     /// At most `count` payments within a window.
     CountLimit {
-        /// The maximum number of payments: 1 to [`COUNT_MAX`].
+        /// The maximum number of payments: 1 to [`MAX_COUNT`].
         count: u32,
-        /// The window. A rolling window has [`COUNT_WINDOW_MIN`] to [`BUDGET_WINDOW_MAX`].
+        /// The window. A rolling window has [`MIN_COUNT_WINDOW`] to [`MAX_BUDGET_WINDOW`].
         window: RuleWindow,
     },
     /// No payment within `interval` after the previous payment.
     MinimumInterval {
         /// The services that the rule applies to. `None` means all services, also in the kinds below.
         services: Option<Vec<ServiceSlug>>,
-        /// The minimum time between two authorizations: [`INTERVAL_MIN`] to [`BUDGET_WINDOW_MAX`].
+        /// The minimum time between two authorizations: [`MIN_INTERVAL`] to [`MAX_BUDGET_WINDOW`].
         interval: Duration,
     },
     /// The same call to a service ([`crate::CallDigest`]) is not paid again within a duration.
     DuplicateGuard {
         /// The services to which the rule applies; `None` for all services.
         services: Option<Vec<ServiceSlug>>,
-        /// The duration since the last authorization of the same call: [`INTERVAL_MIN`] to [`BUDGET_WINDOW_MAX`].
+        /// The duration since the last authorization of the same call: [`MIN_INTERVAL`] to [`MAX_BUDGET_WINDOW`].
         within: Duration,
         /// The action for a repeated call.
         action: LimitAction,
@@ -80,7 +80,7 @@ pub enum RuleKind {
     PriceAboveUsual {
         /// The services to which the rule applies; `None` for all services.
         services: Option<Vec<ServiceSlug>>,
-        /// The percentage by which a price may exceed the usual price: 0 to [`PERCENT_MAX`].
+        /// The percentage by which a price may exceed the usual price: 0 to [`MAX_PERCENT`].
         percent: u32,
         /// The source of the usual price.
         over: UsualPrice,
@@ -136,7 +136,7 @@ named! {
 pub enum UsualPrice {
     /// The operation's price in the catalog.
     Catalog,
-    /// The median of this number of the operation's last paid prices: [`MEDIAN_MIN`] to [`MAX_RECENT_PRICES`]. The rule
+    /// The median of this number of the operation's last paid prices: [`MIN_MEDIAN_PRICES`] to [`MAX_RECENT_PRICES`]. The rule
     /// has no effect before this number of prices was paid.
     Median(u8),
 }
@@ -174,25 +174,25 @@ impl UsualPrice {
 }
 
 /// The minimum number of prices in a median.
-pub const MEDIAN_MIN: u8 = 3;
+pub const MIN_MEDIAN_PRICES: u8 = 3;
 
 /// The maximum percentage above the usual price.
-pub const PERCENT_MAX: u32 = 10_000;
+pub const MAX_PERCENT: u32 = 10_000;
 
 /// The maximum number of payments of a count limit.
-pub const COUNT_MAX: u32 = 1_000_000;
+pub const MAX_COUNT: u32 = 1_000_000;
 
 /// The minimum window of a count limit: one minute.
-pub const COUNT_WINDOW_MIN: Duration = Duration::from_secs_u32(60);
+pub const MIN_COUNT_WINDOW: Duration = Duration::from_secs_u32(60);
 
 /// The minimum interval between two payments, and the minimum duration of a duplicate guard: one second.
-pub const INTERVAL_MIN: Duration = Duration::from_secs_u32(1);
+pub const MIN_INTERVAL: Duration = Duration::from_secs_u32(1);
 
 /// The minimum window of a budget: one hour.
-pub const BUDGET_WINDOW_MIN: Duration = Duration::from_secs_u32(3_600);
+pub const MIN_BUDGET_WINDOW: Duration = Duration::from_secs_u32(3_600);
 
 /// The maximum window of a rule: 31 days.
-pub const BUDGET_WINDOW_MAX: Duration = Duration::from_secs_u32(31 * 86_400);
+pub const MAX_BUDGET_WINDOW: Duration = Duration::from_secs_u32(31 * 86_400);
 
 /// The unit in which a window counts payments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -308,7 +308,7 @@ impl Vendor {
 impl RuleKind {
     /// The maximum number of services, wallets or categories in a rule. The number is limited, because every payment
     /// reads the agent's record.
-    pub const MAX_NAMED: usize = 50;
+    pub const MAX_SELECTED: usize = 50;
 
     /// The name of [`RuleKind::CategoryBlock`].
     pub const CATEGORY_BLOCK: &str = "category_block";
@@ -423,13 +423,13 @@ impl RuleKind {
         self.service_slugs().is_none_or(|services| services.contains(service))
     }
 
-    /// Checks that a duration is at least `min_duration` and at most [`BUDGET_WINDOW_MAX`]. The error describes the valid
+    /// Checks that a duration is at least `min_duration` and at most [`MAX_BUDGET_WINDOW`]. The error describes the valid
     /// durations.
     pub fn check_duration(duration: Duration, min_duration: Duration) -> Result<(), String> {
-        if (min_duration..=BUDGET_WINDOW_MAX).contains(&duration) {
+        if (min_duration..=MAX_BUDGET_WINDOW).contains(&duration) {
             return Ok(());
         }
-        let (least, max) = (min_duration.secs(), BUDGET_WINDOW_MAX.secs());
+        let (least, max) = (min_duration.secs(), MAX_BUDGET_WINDOW.secs());
         Err(format!("must be a whole number of seconds from {least} to {max}"))
     }
 
@@ -446,15 +446,21 @@ impl RuleKind {
         };
         match self {
             Self::CategoryBlock { categories } => {
-                list_errors("/categories", categories, at_least_one, Self::MAX_NAMED, |_| None)
+                list_errors("/categories", categories, at_least_one, Self::MAX_SELECTED, |_| None)
             }
             Self::VendorAllowlist { vendors } => {
                 let services: Vec<_> = vendors.iter().filter_map(Vendor::service_slug).collect();
                 let wallets: Vec<_> = vendors.iter().filter_map(Vendor::wallet_address).collect();
-                let mut errors = list_errors("/services", &services, any_number, Self::MAX_NAMED, |slug| {
+                let mut errors = list_errors("/services", &services, any_number, Self::MAX_SELECTED, |slug| {
                     unknown(slug)
                 });
-                errors.extend(list_errors("/wallets", &wallets, any_number, Self::MAX_NAMED, |_| None));
+                errors.extend(list_errors(
+                    "/wallets",
+                    &wallets,
+                    any_number,
+                    Self::MAX_SELECTED,
+                    |_| None,
+                ));
                 if vendors.is_empty() {
                     errors.push(ValidationError::at_path("", "must name a service or a wallet at least"));
                 }
@@ -469,7 +475,7 @@ impl RuleKind {
                         "/services",
                         services,
                         at_least_one,
-                        Self::MAX_NAMED,
+                        Self::MAX_SELECTED,
                         unknown,
                     ));
                 }
@@ -478,7 +484,7 @@ impl RuleKind {
                         "/categories",
                         categories,
                         at_least_one,
-                        Self::MAX_NAMED,
+                        Self::MAX_SELECTED,
                         |_| None,
                     ));
                 }
@@ -498,7 +504,7 @@ impl RuleKind {
                         "/services",
                         services,
                         at_least_one,
-                        Self::MAX_NAMED,
+                        Self::MAX_SELECTED,
                         unknown,
                     ));
                 }
@@ -519,20 +525,20 @@ impl RuleKind {
         };
         let rolling = |window: &RuleWindow, least| duration("/window_seconds", window.period.duration()?, least);
         let errors = match self {
-            Self::BudgetLimit { window, .. } => [rolling(window, BUDGET_WINDOW_MIN), None],
+            Self::BudgetLimit { window, .. } => [rolling(window, MIN_BUDGET_WINDOW), None],
             Self::CountLimit { count, window } => [
-                range("/count", (*count).into(), 1, COUNT_MAX.into()),
-                rolling(window, COUNT_WINDOW_MIN),
+                range("/count", (*count).into(), 1, MAX_COUNT.into()),
+                rolling(window, MIN_COUNT_WINDOW),
             ],
-            Self::MinimumInterval { interval, .. } => [duration("/interval_seconds", *interval, INTERVAL_MIN), None],
-            Self::DuplicateGuard { within, .. } => [duration("/within_seconds", *within, INTERVAL_MIN), None],
+            Self::MinimumInterval { interval, .. } => [duration("/interval_seconds", *interval, MIN_INTERVAL), None],
+            Self::DuplicateGuard { within, .. } => [duration("/within_seconds", *within, MIN_INTERVAL), None],
             Self::PriceAboveUsual { percent, over, .. } => {
                 let max = u64::try_from(MAX_RECENT_PRICES).unwrap_or(u64::MAX);
                 let of = match over {
                     UsualPrice::Catalog => None,
-                    UsualPrice::Median(count) => range("/of", (*count).into(), MEDIAN_MIN.into(), max),
+                    UsualPrice::Median(count) => range("/of", (*count).into(), MIN_MEDIAN_PRICES.into(), max),
                 };
-                [range("/percent", (*percent).into(), 0, PERCENT_MAX.into()), of]
+                [range("/percent", (*percent).into(), 0, MAX_PERCENT.into()), of]
             }
             Self::Schedule { schedule, .. } => {
                 return list_errors(
@@ -546,7 +552,7 @@ impl RuleKind {
             Self::AnomalyBrake(automatic_freeze) => {
                 let none = automatic_freeze.at_least.is_zero();
                 let none = none.then(|| ValidationError::at_path("/at_least_units", "must not be zero"));
-                let (least, max) = (BRAKE_TIMES_MIN.into(), BRAKE_TIMES_MAX.into());
+                let (least, max) = (MIN_FREEZE_MULTIPLE.into(), MAX_FREEZE_MULTIPLE.into());
                 [range("/times", automatic_freeze.times.into(), least, max), none]
             }
             Self::CategoryBlock { .. }
@@ -714,7 +720,7 @@ pub(crate) mod tests {
     fn budget(units: u64) -> RuleKind {
         RuleKind::BudgetLimit {
             limit: Amount::from_units(units).unwrap(),
-            window: BUDGET_WINDOW_MIN.into(),
+            window: MIN_BUDGET_WINDOW.into(),
         }
     }
 
@@ -852,7 +858,7 @@ pub(crate) mod tests {
         );
         assert_eq!(problems(&once(Some(vec![slug("lab")]))), ["/services/0"]);
         assert_eq!(problems(&once(Some(Vec::new()))), ["/services"]);
-        let many = vec![Category::Ai; RuleKind::MAX_NAMED + 1];
+        let many = vec![Category::Ai; RuleKind::MAX_SELECTED + 1];
         assert_eq!(
             problems(&RuleKind::CategoryBlock { categories: many })[0],
             "/categories"

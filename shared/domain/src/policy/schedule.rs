@@ -165,7 +165,7 @@ const MINUTE: i64 = 60;
 const DAY: i64 = 24 * 60 * MINUTE;
 /// The number of days in which the next period is searched. In two weeks, a period that daylight saving time skips
 /// occurs again.
-const SEARCHED_DAYS: u8 = 15;
+const MAX_SEARCH_DAYS: u8 = 15;
 
 impl Schedule {
     /// The maximum number of periods.
@@ -229,7 +229,7 @@ impl SchedulePeriod {
     /// Returns the first start of a period after `at`, in this time zone. `at` is outside of the period.
     fn next_start(&self, zone: ZoneName, at: Timestamp) -> Option<Timestamp> {
         let mut from = seconds(at);
-        for _ in 0..SEARCHED_DAYS {
+        for _ in 0..MAX_SEARCH_DAYS {
             let to = from.saturating_add(DAY);
             let change = zone.first_offset_change_between(from, to);
             let first = self.first_opening_between(zone, from, change.unwrap_or(to));

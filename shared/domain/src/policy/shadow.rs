@@ -22,13 +22,13 @@ pub struct Shadow {
 
 impl Shadow {
     /// The duration for which a shadow policy stays attached.
-    pub const LASTS: Duration = Duration::from_secs_u32(31 * 86_400);
+    pub const DURATION: Duration = Duration::from_secs_u32(31 * 86_400);
     /// The maximum number of evaluated decisions. The earliest decisions are evaluated.
     pub const MAX_DECISIONS: usize = 20_000;
 
     /// Returns whether the shadow policy has ended.
     pub fn has_ended(&self, now: Timestamp) -> bool {
-        now.since(self.attached_at) >= Self::LASTS
+        now.since(self.attached_at) >= Self::DURATION
     }
 
     /// Returns the number of updates of the limits that the shadow policy would replace. These are the limits in the

@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_limit_increase_never_lowers_a_cap_and_ends_on_time() {
-        assert_eq!(LimitIncrease::LONGEST.secs(), 7 * 86_400);
+        assert_eq!(LimitIncrease::MAX_DURATION.secs(), 7 * 86_400);
         let at = |micros| Timestamp::from_micros(micros).unwrap();
         let caps = |call, day| IncreasedCaps {
             max_per_call: Some(units(call)),

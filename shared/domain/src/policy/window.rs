@@ -15,7 +15,7 @@ use std::fmt;
 
 /// The number of counted payments that a denial reads to compute when the amount fits: about 40 read units
 /// (`docs/data-model.md`).
-pub const LOOKED_AT: usize = 1_000;
+pub const MAX_SEARCHED_ENTRIES: usize = 1_000;
 
 named! {
     /// A period of the calendar.
@@ -407,9 +407,9 @@ impl Window {
     }
 
     /// Returns whether more payments should be read to compute when an amount fits. A denial stops reading after about
-    /// [`LOOKED_AT`] payments, even if more payments must expire before the amount fits.
+    /// [`MAX_SEARCHED_ENTRIES`] payments, even if more payments must expire before the amount fits.
     pub fn needs_more_entries(&self, retry_at: RetryAt) -> bool {
-        matches!(retry_at, RetryAt::NotBefore(_)) && !self.complete && self.oldest.len() < LOOKED_AT
+        matches!(retry_at, RetryAt::NotBefore(_)) && !self.complete && self.oldest.len() < MAX_SEARCHED_ENTRIES
     }
 
     /// Creates the charge of `amount` at `at`. The charge may be written if it [fits](Charge::is_within_cap).
@@ -816,13 +816,13 @@ mod tests {
         let many = |count: usize| (1..).take(count).map(|at| entry(at, 1)).collect::<Vec<_>>();
         for (shown, fits, tells) in [
             (1, not_before, true),
-            (LOOKED_AT - 1, not_before, true),
-            (LOOKED_AT, not_before, false),
-            (LOOKED_AT + 1, not_before, false),
+            (MAX_SEARCHED_ENTRIES - 1, not_before, true),
+            (MAX_SEARCHED_ENTRIES, not_before, false),
+            (MAX_SEARCHED_ENTRIES + 1, not_before, false),
             (1, RetryAt::At(Timestamp::EPOCH), false),
         ] {
             assert_eq!(
-                window(many(LOOKED_AT + 2), shown).needs_more_entries(fits),
+                window(many(MAX_SEARCHED_ENTRIES + 2), shown).needs_more_entries(fits),
                 tells,
                 "{shown} {fits:?}"
             );

@@ -70,14 +70,14 @@ pub fn parse_json_with_raw_field<'a>(
 /// Parses a provider's document. See [`parse_json_with_raw_field`].
 pub(crate) fn parse_provider_json(document: &RawValue) -> Result<Value, ValidationError> {
     match parse_json(document.get().as_bytes()) {
-        Err(message) if !message.message.starts_with(REPEATED_KEY) => to_representable_value(document, DEEPEST)
+        Err(message) if !message.message.starts_with(REPEATED_KEY) => to_representable_value(document, MAX_DEPTH)
             .map_err(|error| ValidationError::at_path("", describe_json_error(&error))),
         read => read,
     }
 }
 
 /// The maximum nesting depth, as in `serde_json`.
-const DEEPEST: usize = 127;
+const MAX_DEPTH: usize = 127;
 
 /// Converts a document level by level, so that a value that can't be represented does not affect other values.
 fn to_representable_value(value: &RawValue, depth: usize) -> Result<Value, serde_json::Error> {

@@ -39,7 +39,7 @@ pub struct FailedCalls {
 
 impl FailedCalls {
     /// The time for which calls must have failed before the owner is notified.
-    pub const NOTIFIED_AFTER: Duration = Duration::from_secs_u32(12 * 3_600);
+    pub const NOTIFICATION_DELAY: Duration = Duration::from_secs_u32(12 * 3_600);
     /// The time for which calls must have failed before the webhook is disabled. In addition, a delivery must have
     /// failed for the last time. Without this condition, a short outage after days without events would disable the
     /// webhook.
@@ -53,7 +53,7 @@ impl FailedCalls {
         let is_last = usize::try_from(attempt).is_ok_and(|attempt| attempt > RETRY_PAUSES.len());
         let stage = if call.result.is_endpoint_gone() || is_last && lasted >= Self::DISABLED_AFTER {
             FailureStage::Disabled
-        } else if lasted >= Self::NOTIFIED_AFTER {
+        } else if lasted >= Self::NOTIFICATION_DELAY {
             FailureStage::Notified
         } else {
             FailureStage::New

@@ -87,7 +87,7 @@ pub const RETRY_PAUSES: [Duration; 7] = [
 ];
 
 /// The maximum pause that an endpoint may request with `Retry-After`.
-const LONGEST_ASKED: Duration = Duration::from_secs_u32(6 * 3_600);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs_u32(6 * 3_600);
 
 /// Returns the next step after a call. `attempt` is the number of the call, counted from one. `retry_after` is the pause that
 /// the response requests. `jitter` is a random number that lengthens the pause by up to a tenth, so that calls that
@@ -103,7 +103,7 @@ pub fn next_step_after_call(result: CallResult, attempt: u32, retry_after: Optio
     let Some(pause) = RETRY_PAUSES.get(failed_before) else {
         return AfterCall::GivenUp { gone: false };
     };
-    let request = retry_after.map_or(*pause, |request| request.min(LONGEST_ASKED));
+    let request = retry_after.map_or(*pause, |request| request.min(MAX_RETRY_AFTER));
     let secs = request.max(*pause).secs();
     let longer = secs.saturating_mul(u64::from(jitter)) / 2_560;
     let secs = u32::try_from(secs.saturating_add(longer)).unwrap_or(u32::MAX);

@@ -38,26 +38,26 @@ impl ProviderRequest {
         let in_path = in_path.filter_map(|name| operation.endpoint.parameter_value(name, &self.url).map(Cow::Borrowed));
         let values = in_path.chain(in_query).filter(|value| !value.trim().is_empty());
         values.map(|value| {
-            let shown = || value.trim().chars().take(LONGEST_SHOWN).collect();
+            let shown = || value.trim().chars().take(MAX_SHOWN_CHARS).collect();
             Target::parse_parameter(&value).map_err(|_| shown())
         })
     }
 }
 
 /// The maximum number of displayed characters of an address that can't be parsed: the length of the longest host name.
-const LONGEST_SHOWN: usize = 253;
+const MAX_SHOWN_CHARS: usize = 253;
 
 /// Additional data from the agent about a call, without the target: texts and numbers by name, at most
-/// [`Metadata::MAX_MEMBERS`] fields and [`Metadata::MAX_BYTES`] bytes. Checks ignore the metadata.
+/// [`Metadata::MAX_FIELDS`] fields and [`Metadata::MAX_BYTES`] bytes. Checks ignore the metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata(Map<String, Value>);
 
 impl Metadata {
     /// The maximum number of fields.
-    pub const MAX_MEMBERS: usize = 16;
+    pub const MAX_FIELDS: usize = 16;
     /// The maximum length of a name, in bytes. Names contain only ASCII letters, digits and punctuation, so that users
     /// can read them.
-    pub const LONGEST_NAME: usize = 64;
+    pub const MAX_NAME_BYTES: usize = 64;
     /// The maximum size as compact JSON, in bytes.
     pub const MAX_BYTES: usize = 2_048;
     /// The field of `metadata` with the target, which is checked. This type does not contain the field.
@@ -80,8 +80,8 @@ impl Metadata {
                 ))
             })
             .collect();
-        if kept.len() > Self::MAX_MEMBERS {
-            let message = format!("must have at most {} members besides `target_url`", Self::MAX_MEMBERS);
+        if kept.len() > Self::MAX_FIELDS {
+            let message = format!("must have at most {} members besides `target_url`", Self::MAX_FIELDS);
             errors.push(ValidationError::at_path(path, message));
         }
         let metadata = Self(kept);
@@ -122,7 +122,7 @@ fn field_error(name: &str, value: &Value) -> Option<&'static str> {
         return Some("is not a field of this request; the target's member is `target_url`");
     }
     let is_name =
-        (1..=Metadata::LONGEST_NAME).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
+        (1..=Metadata::MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
     if !is_name {
         return Some("must have a name of 1 to 64 ASCII letters, digits and marks");
     }

@@ -120,7 +120,7 @@ impl<'a> RequestBody<'a> {
 }
 
 /// The objects in which null fields count as absent (`docs/decisions.md` §9).
-const OURS: [&str; 2] = ["original_request", "metadata"];
+const OWN_FIELDS: [&str; 2] = ["original_request", "metadata"];
 
 impl Serialize for RequestBody<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -128,7 +128,7 @@ impl Serialize for RequestBody<'_> {
             return self.body.serialize(serializer);
         }
         serializer.collect_map(self.fingerprinted_fields().map(|(name, value)| {
-            let is_ours = OURS.contains(&name.as_str());
+            let is_ours = OWN_FIELDS.contains(&name.as_str());
             (
                 name,
                 if is_ours {

@@ -44,7 +44,7 @@ const NAMES: [&str; 5] = [
 ];
 
 /// Decodes base64 like `atob` in browsers: padding may be missing, and the bits after the last byte are ignored.
-const FORGIVING: GeneralPurpose = GeneralPurpose::new(
+const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
         .with_decode_allow_trailing_bits(true)
@@ -179,7 +179,7 @@ fn decode_lenient_base64(text: &str) -> Option<String> {
             other => other,
         })
         .collect();
-    let bytes = FORGIVING.decode(standard.trim_end_matches('=')).ok()?;
+    let bytes = LENIENT_BASE64.decode(standard.trim_end_matches('=')).ok()?;
     let json = String::from_utf8_lossy(&bytes);
     Some(json.strip_prefix('\u{feff}').unwrap_or(&json).to_owned())
 }
@@ -222,7 +222,7 @@ mod tests {
     }
 
     fn encoded(response: &Value) -> String {
-        FORGIVING.encode(response.to_string())
+        LENIENT_BASE64.encode(response.to_string())
     }
 
     fn hash(text: &str) -> TxHash {
@@ -266,7 +266,7 @@ mod tests {
         let text = format!(
             "{{\"transaction\":\"{HASH}\",\"\u{fe}\u{ff}?\":\"\u{7bff}\u{fffd}\",\"network\":\"eip155:8453\"}}"
         );
-        let padded = FORGIVING.encode(&text);
+        let padded = LENIENT_BASE64.encode(&text);
         let unpadded = padded.trim_end_matches('=');
         assert!(padded != unpadded && padded.contains('/'), "{padded}");
         let url = unpadded.replace('+', "-").replace('/', "_");
@@ -280,11 +280,11 @@ mod tests {
             folded,
             format!("\"{padded}\""),
             format!("  {text}\n"),
-            FORGIVING.encode(format!("\u{feff}{text}")),
-            FORGIVING.encode([b"{\"a\":\"\xff\",", &text.as_bytes()[1..]].concat()),
-            FORGIVING.encode(text.replace("8453", "\\ud800")),
-            FORGIVING.encode(text.replace(r#""eip155:8453""#, "1e999")),
-            FORGIVING.encode(format!(r#"{{"transaction":"{OTHER}","transaction":"{HASH}"}}"#)),
+            LENIENT_BASE64.encode(format!("\u{feff}{text}")),
+            LENIENT_BASE64.encode([b"{\"a\":\"\xff\",", &text.as_bytes()[1..]].concat()),
+            LENIENT_BASE64.encode(text.replace("8453", "\\ud800")),
+            LENIENT_BASE64.encode(text.replace(r#""eip155:8453""#, "1e999")),
+            LENIENT_BASE64.encode(format!(r#"{{"transaction":"{OTHER}","transaction":"{HASH}"}}"#)),
         ];
         for text in texts {
             assert_eq!(find_transaction_hash(&json!(text)), Ok(Ok(hash(HASH))), "{text}");
@@ -328,9 +328,9 @@ mod tests {
             json!("not base64"),
             json!("%7B%7D"),
             json!(HASH),
-            json!(FORGIVING.encode("[1]")),
-            json!(FORGIVING.encode("\"text\"")),
-            json!(FORGIVING.encode([0xff, 0xfe])),
+            json!(LENIENT_BASE64.encode("[1]")),
+            json!(LENIENT_BASE64.encode("\"text\"")),
+            json!(LENIENT_BASE64.encode([0xff, 0xfe])),
             json!("{\"transaction\":"),
             json!({"x-payment-response": "not base64"}),
             json!({"x-payment-response": ["e"], "payment-response": encoded(&json!({}))}),

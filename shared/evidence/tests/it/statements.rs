@@ -5,7 +5,7 @@ use aws_lc_rs::digest::{Digest, SHA256};
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use purser_evidence::{
-    DigestSigner, EcdsaSignature, Jwk, JwkSet, LONGEST_STATEMENT, SignError, StatementError, StatementKey,
+    DigestSigner, EcdsaSignature, Jwk, JwkSet, MAX_STATEMENT_BYTES, SignError, StatementError, StatementKey,
     StatementKind, sign_es256,
 };
 use serde_json::json;
@@ -150,10 +150,10 @@ fn statements_are_at_most_as_long_as_a_log_entry() {
     let key = statement_key();
     let signed = |length: usize| key.sign(StatementKind::Decision, &vec![b'x'; length]);
     // Three bytes of the payload take four characters.
-    let rest = LONGEST_STATEMENT - signed(0).unwrap().len();
+    let rest = MAX_STATEMENT_BYTES - signed(0).unwrap().len();
     let longest = rest / 4 * 3 + [0, 0, 1, 2][rest % 4];
     let statement = signed(longest).unwrap();
-    assert!(statement.len() > LONGEST_STATEMENT - 2 && statement.len() <= LONGEST_STATEMENT);
+    assert!(statement.len() > MAX_STATEMENT_BYTES - 2 && statement.len() <= MAX_STATEMENT_BYTES);
     assert!(matches!(signed(longest + 1), Err(SignError::TooLong)));
 }
 

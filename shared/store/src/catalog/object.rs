@@ -43,7 +43,7 @@ const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// The zlib level. Higher levels take twice the time and reduce the size by only a tenth.
 const LEVEL: u8 = 6;
 /// The timeout for reading the object. After a timeout, there is enough time to scan the table and respond.
-const PATIENCE: Duration = Duration::from_secs(3);
+const READ_TIMEOUT: Duration = Duration::from_secs(3);
 /// The maximum number of attempts to read an object that is replaced while it is read.
 const ATTEMPTS: u32 = 3;
 
@@ -111,7 +111,7 @@ impl CatalogTable {
     /// Reads the services in the object, and the object's version. Returns `None` if the version is below `min_version` or
     /// the object can't be read.
     async fn read_object_or_log(&self, min_version: u64) -> Option<(u64, Vec<Service>)> {
-        let result = match timeout(PATIENCE, self.read_object(min_version)).await {
+        let result = match timeout(READ_TIMEOUT, self.read_object(min_version)).await {
             Ok(Ok(found)) => return found,
             Ok(Err(error)) => error,
             Err(late) => Error::internal(READING, late),

@@ -300,12 +300,12 @@ impl CatalogTable {
 }
 
 /// The version of services that were stored before the attribute `ver` existed.
-const UNCOUNTED: u64 = 1;
+const INITIAL_VERSION: u64 = 1;
 
 /// Returns the condition that a service has version `:old`.
 const fn version_condition(old: u64) -> &'static str {
     match old {
-        UNCOUNTED => "ver = :old OR (attribute_exists(pk) AND attribute_not_exists(ver))",
+        INITIAL_VERSION => "ver = :old OR (attribute_exists(pk) AND attribute_not_exists(ver))",
         _ => "ver = :old",
     }
 }
@@ -317,7 +317,7 @@ fn unknown_condition_error() -> Error {
 fields! {
     Service {
         id: pk(key::parse_service),
-        version: "ver" or(UNCOUNTED),
+        version: "ver" or(INITIAL_VERSION),
         slug: "slug",
         name: "name",
         description: "description",

@@ -75,9 +75,9 @@ pub(crate) const THROTTLING_PAUSES: u32 = 2;
 /// Returns a random pause of 100 to 500 ms before a throttled call is retried. DynamoDB counts throughput by the second
 /// (developer guide, "Burst and adaptive capacity"), so a shorter pause would often end within the same second.
 pub(crate) fn throttling_pause() -> Duration {
-    const SHORTEST_MILLIS: u64 = 100;
+    const MIN_MILLIS: u64 = 100;
     const SPREAD_MILLIS: u64 = 400;
-    Duration::from_millis(SHORTEST_MILLIS.saturating_add(random_up_to(SPREAD_MILLIS)))
+    Duration::from_millis(MIN_MILLIS.saturating_add(random_up_to(SPREAD_MILLIS)))
 }
 
 /// Returns a random number from zero to `max`, not for security purposes. The SDK's own backoff uses the same

@@ -123,18 +123,18 @@ impl Key {
 
     /// The key of reconcile's checkpoint: the last block whose confirmations were checked again.
     pub(crate) fn checked_block() -> Self {
-        Self::new(PLACES.to_owned(), ONLY)
+        Self::new(CHECKPOINTS.to_owned(), ONLY)
     }
 
     /// The key of the last block that was searched for outflows. Reconcile divides the wallets into `count` groups;
     /// `index` is the group.
     pub(crate) fn outflow_checkpoint(index: u8, count: u8) -> Self {
-        Self::new(PLACES.to_owned(), format!("{OUTFLOW_PLACES}{index}#{count}"))
+        Self::new(CHECKPOINTS.to_owned(), format!("{OUTFLOW_CHECKPOINTS}{index}#{count}"))
     }
 
     /// The key of the checkpoint of balance checks: the agent whose wallet was checked last.
     pub(crate) fn wallet_level_checkpoint() -> Self {
-        Self::new(PLACES.to_owned(), "LEVELS")
+        Self::new(CHECKPOINTS.to_owned(), "LEVELS")
     }
 
     /// The key of an agent's wallet level.
@@ -404,13 +404,13 @@ pub(crate) fn window_partition(scope: WindowScope) -> String {
 }
 
 /// The partition of reconcile's checkpoints.
-pub(crate) const PLACES: &str = "RECONCILE";
+pub(crate) const CHECKPOINTS: &str = "RECONCILE";
 /// The prefix of the sort keys of outflow checkpoints.
-pub(crate) const OUTFLOW_PLACES: &str = "OUTFLOWS#";
+pub(crate) const OUTFLOW_CHECKPOINTS: &str = "OUTFLOWS#";
 
 /// Parses the group of wallets and the number of groups from an outflow checkpoint's sort key.
 pub(crate) fn parse_outflow_checkpoint(sk: &str) -> Option<(u8, u8)> {
-    let (index, of) = sk.strip_prefix(OUTFLOW_PLACES)?.split_once('#')?;
+    let (index, of) = sk.strip_prefix(OUTFLOW_CHECKPOINTS)?.split_once('#')?;
     index.parse().ok().zip(of.parse().ok())
 }
 
@@ -485,12 +485,12 @@ pub(crate) fn parse_reconcile_request(sk: &str) -> Option<(AgentId, SettlementId
 
 /// The number of copies of the operators' freezes. Each decision reads one copy. A partition serves 3,000 read units a
 /// second, so a thousand decisions a second should not all read the same copy.
-pub(crate) const FREEZES_COPIES: u8 = 4;
+pub(crate) const FREEZE_SHARDS: u8 = 4;
 
 /// Returns the copy that an agent's decisions read, from the last bits of the agent's random id.
 pub(crate) fn freezes_copy(agent: AgentId) -> u8 {
     let [.., last] = agent.uuid().into_bytes();
-    last % FREEZES_COPIES
+    last % FREEZE_SHARDS
 }
 
 /// The partition of the records about freezes: the operator, the time and the reason.

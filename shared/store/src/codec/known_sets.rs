@@ -8,7 +8,7 @@ use std::{
 
 /// The maximum number of cached sets per instance. When the cache is full, all sets are dropped. A set takes 16 bytes
 /// per service.
-const MAX_KEPT: usize = 32;
+const MAX_SETS: usize = 32;
 
 /// The sets of default services that this instance has read or written.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +22,7 @@ impl KnownDefaultServices {
 
     pub(crate) fn remember(&self, digest: Fingerprint, set: &Arc<DefaultServices>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MAX_KEPT {
+        if known.len() >= MAX_SETS {
             known.clear();
         }
         known.insert(digest, Arc::clone(set));

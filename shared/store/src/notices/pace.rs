@@ -8,7 +8,7 @@ use crate::{
 use purser_domain::{NoticeChannel, NotificationPace, Result, Timestamp, UserId};
 
 /// The lifetime of an unused record, in seconds. The lifetime is longer than that of a waiting event.
-const KEPT_SECS: u64 = 7 * 86_400;
+const RETENTION_SECS: u64 = 7 * 86_400;
 
 impl WebhooksTable {
     /// Reads the record of a channel, strongly consistent.
@@ -47,5 +47,5 @@ fields! {
 
 pub(crate) fn write_pace(user: &UserId, channel: NoticeChannel, pace: &NotificationPace, now: Timestamp) -> Item {
     let row = Draft::new(&Key::notification_pace(user, channel)).with_fields(pace);
-    row.with("ttl", &now.secs().saturating_add(KEPT_SECS)).into_item()
+    row.with("ttl", &now.secs().saturating_add(RETENTION_SECS)).into_item()
 }

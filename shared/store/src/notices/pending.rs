@@ -14,10 +14,10 @@ use aws_sdk_dynamodb::types::builders::{ConditionCheckBuilder, PutBuilder};
 use purser_domain::{Event, NoticeChannel, Result, Timestamp, UserId};
 
 /// The lifetime of a row, in seconds. An event that is older than a day is never sent, even if it arrives again.
-const KEPT_SECS: u64 = 2 * 86_400;
+const RETENTION_SECS: u64 = 2 * 86_400;
 /// The maximum number of events per transaction. Each event takes two of the transaction's hundred writes (API
 /// reference).
-const AT_ONCE: usize = 50;
+const MAX_PER_TRANSACTION: usize = 50;
 
 /// An event that waits to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl WebhooksTable {
     ) -> Result<bool> {
         let row = Draft::new(&Key::waiting_notification(user, channel, &notification.key))
             .with("event", &notification.event.to_json().to_string())
-            .with("ttl", &now.secs().saturating_add(KEPT_SECS));
+            .with("ttl", &now.secs().saturating_add(RETENTION_SECS));
         let is_new = self
             .put_item(row.into_item())
             .condition_expression("attribute_not_exists(pk)");
@@ -91,7 +91,7 @@ impl WebhooksTable {
         keys: &[String],
         now: Timestamp,
     ) -> Result<()> {
-        for keys in keys.chunks(AT_ONCE) {
+        for keys in keys.chunks(MAX_PER_TRANSACTION) {
             let mut transaction = Transaction::new();
             for key in keys {
                 transaction.add_put_without_item(Role::Told, self.put_sent_notification(user, channel, key, now))?;
@@ -108,7 +108,7 @@ impl WebhooksTable {
 
     fn put_sent_notification(&self, user: &UserId, channel: NoticeChannel, key: &str, now: Timestamp) -> PutBuilder {
         let row = Draft::new(&Key::sent_notification(user, channel, key));
-        self.put_item(row.with("ttl", &now.secs().saturating_add(KEPT_SECS)).into_item())
+        self.put_item(row.with("ttl", &now.secs().saturating_add(RETENTION_SECS)).into_item())
     }
 
     fn read_waiting_event(&self, item: &Item) -> Result<Event> {

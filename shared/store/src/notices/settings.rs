@@ -24,7 +24,7 @@ use purser_domain::{
 use std::collections::BTreeMap;
 
 /// The shards of users' rows.
-pub const PERSON_PARTS: [char; 16] = [
+pub const USER_SHARDS: [char; 16] = [
     '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f',
 ];
 

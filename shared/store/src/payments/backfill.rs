@@ -33,7 +33,7 @@ use crate::{
     usage::backtest::EARLIER_CALLS,
 };
 use purser_domain::{
-    Agent, AgentId, Amount, BUDGET_WINDOW_MAX, Catalog, CountingRule, Duration, Entry, Error, Fingerprint,
+    Agent, AgentId, Amount, Catalog, CountingRule, Duration, Entry, Error, Fingerprint, MAX_BUDGET_WINDOW,
     RememberedPayments, Result, RuleId, RuleKind, Settlement, SettlementId, SettlementState, Timestamp, Window,
     WindowPeriod, WindowScope,
 };
@@ -104,7 +104,7 @@ impl Ledger {
         };
         // One minute later than now, because the clock of another instance may be ahead.
         let until = now.after(Duration::from_secs_u32(60));
-        let range = LogRange::new(now.before(BUDGET_WINDOW_MAX), until, true);
+        let range = LogRange::new(now.before(MAX_BUDGET_WINDOW), until, true);
         let earlier = self.read_payments_between(agent.id, range, MAX_REMEMBERED, calls, true);
         let mut remembered = RememberedPayments::default();
         for payment in earlier.await?.payments.iter().rev() {

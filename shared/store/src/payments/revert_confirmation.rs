@@ -26,7 +26,7 @@ enum Role {
     Decision,
 }
 
-const TAKING_BACK: &str = "taking a confirmation back";
+const OPERATION: &str = "taking a confirmation back";
 
 impl Ledger {
     /// Reverts a confirmation and records a decision with this id and time. Takes 5 write units.
@@ -40,7 +40,7 @@ impl Ledger {
         let (terms, tx_hash) = (&settlement.terms, vanished_transfer.tx_hash());
         if vanished_transfer.settlement_id() != terms.id {
             let words = Fault::new("the evidence is of another settlement");
-            return Err(Error::internal(TAKING_BACK, words));
+            return Err(Error::internal(OPERATION, words));
         }
         let update = self
             .update_item(&Key::settlement(terms.agent, terms.id))
@@ -79,7 +79,7 @@ impl Ledger {
         }
         match rejection.existing_item(Role::Settlement) {
             Some(item) => Ok(TransitionResult::Superseded(self.read_settlement_item(item)?)),
-            None => Err(Error::internal(TAKING_BACK, Fault::new("there is no such settlement"))),
+            None => Err(Error::internal(OPERATION, Fault::new("there is no such settlement"))),
         }
     }
 }

@@ -123,7 +123,7 @@ enum ConfirmWithClaimResult {
 
 const CONFIRMING: &str = "confirming a settlement";
 /// The condition for writing a claim: the claim does not exist, or belongs to this settlement.
-const FREE_OR_OWN: &str = "attribute_not_exists(pk) OR sid = :settlement";
+const UNCLAIMED_OR_OWN: &str = "attribute_not_exists(pk) OR sid = :settlement";
 /// The update that confirms a held settlement.
 const CONFIRM_HELD: &str = "SET rs = :confirmed, txh = :hash, blk = :block, settled = :now REMOVE hp, hs";
 
@@ -339,7 +339,7 @@ impl Ledger {
     ) -> Result<Option<SettlementId>> {
         const CLAIMING: &str = "claiming a transaction";
         let put = put_request(&self.db, &self.table, write_claim(terms, transfer, log_index))
-            .condition_expression(FREE_OR_OWN)
+            .condition_expression(UNCLAIMED_OR_OWN)
             .expression_attribute_values(":settlement", terms.id.write())
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         loop {
@@ -442,7 +442,7 @@ impl Ledger {
     /// Creates the put of a settlement's claim on a transfer.
     fn claim_put(&self, terms: &SettlementTerms, transfer: &Transfer, log_index: Option<u64>) -> PutBuilder {
         self.put_item(write_claim(terms, transfer, log_index))
-            .condition_expression(FREE_OR_OWN)
+            .condition_expression(UNCLAIMED_OR_OWN)
             .expression_attribute_values(":settlement", terms.id.write())
     }
 

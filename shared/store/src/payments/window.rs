@@ -38,8 +38,8 @@ use std::sync::{
 /// The number of oldest counted payments that a decision reads. An authorization adds one payment and evicts up to this
 /// many, so expired payments do not accumulate. Together with the policy and the totals, ten items of some 150 bytes
 /// fit into the 4 KB of one read unit.
-const OLDEST: u16 = 8;
-/// The number of counted payments that each further query reads: `LOOKED_AT` of the domain.
+const OLDEST_ENTRIES: u16 = 8;
+/// The number of counted payments that each further query reads: `MAX_SEARCHED_ENTRIES` of the domain.
 const PAGE: u16 = 1_000;
 /// The maximum number of pages that one call reads to compute the spend of its windows. 20 pages are 20,000 counted
 /// payments, more than authorize can evict within its timeout, and take some 740 read units. A larger window waits
@@ -51,11 +51,11 @@ const DRAIN: u16 = 90;
 
 /// Requires that the charge is based on current versions: the same policy or rule, and no narrowing change of the
 /// agent's record since the version that was read.
-const STAMPS: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";
+const VERSION_CHECK: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";
 /// Requires that no payment after the new payment's time was evicted.
-const NOT_CLEARED: &str = "(attribute_not_exists(#horizon) OR #horizon <=";
+const NOT_EVICTED_CHECK: &str = "(attribute_not_exists(#horizon) OR #horizon <=";
 /// Requires that the added amount fits.
-const ROOM: &str = "(attribute_not_exists(#total) OR #total <= :room)";
+const TOTAL_CHECK: &str = "(attribute_not_exists(#total) OR #total <= :room)";
 
 /// The result of evicting a window's expired payments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,13 +103,13 @@ impl Ledger {
     /// Reads a window's totals and oldest payments in one query. The result is not a snapshot; see
     /// [`crate::DecisionInputs`].
     pub(crate) async fn read_head(&self, scope: WindowScope, period: WindowPeriod) -> Result<Window> {
-        self.read_head_with_oldest(scope, period, OLDEST).await
+        self.read_head_with_oldest(scope, period, OLDEST_ENTRIES).await
     }
 
     /// Reads a day window like [`Ledger::read_head`], and the recent payments to the service.
     pub(crate) async fn read_day_head(&self, scope: WindowScope) -> Result<(Window, RecentPayments)> {
         let (window, totals) = self
-            .read_head_and_recent_payments(scope, WindowPeriod::DAY, OLDEST)
+            .read_head_and_recent_payments(scope, WindowPeriod::DAY, OLDEST_ENTRIES)
             .await?;
         let payments = totals
             .map(|totals| recent::read_recent_payments(self.item_row(&totals), &totals))
@@ -125,7 +125,9 @@ impl Ledger {
         period: WindowPeriod,
         coverage: &Fingerprint,
     ) -> Result<(Window, bool)> {
-        let (window, totals) = self.read_head_and_recent_payments(scope, period, OLDEST).await?;
+        let (window, totals) = self
+            .read_head_and_recent_payments(scope, period, OLDEST_ENTRIES)
+            .await?;
         let is_backfilled = totals.map(|totals| self.is_backfilled(&totals, period, coverage));
         Ok((window, is_backfilled.transpose()?.unwrap_or_default()))
     }
@@ -221,11 +223,11 @@ impl Ledger {
         at: Timestamp,
     ) -> Result<Vec<Window>> {
         /// The maximum number of windows that are read concurrently.
-        const AT_ONCE: usize = 100;
+        const MAX_CONCURRENT: usize = 100;
         let keys: Vec<Key> = scopes.iter().map(|(scope, _)| Key::window(*scope)).collect();
         let left = PagesLeft::for_one_call();
         let mut windows = Vec::new();
-        for totals in self.get_items(&keys).await?.chunks(AT_ONCE) {
+        for totals in self.get_items(&keys).await?.chunks(MAX_CONCURRENT) {
             let mut reads = tokio::task::JoinSet::new();
             for item in totals {
                 let total: Option<Amount> = self.item_row(item).get_optional("total")?;
@@ -386,12 +388,12 @@ impl Ledger {
         let (mut sets, mut condition, mut update) = match charge.evict.last() {
             Some(newest) => (
                 vec!["#horizon = :cleared"],
-                format!("{STAMPS} AND {NOT_CLEARED} :cleared) AND {ROOM}"),
+                format!("{VERSION_CHECK} AND {NOT_EVICTED_CHECK} :cleared) AND {TOTAL_CHECK}"),
                 update.expression_attribute_values(":cleared", newest.at.max(charge.cleared).write()),
             ),
             None => (
                 vec![],
-                format!("{STAMPS} AND {NOT_CLEARED} :horizon) AND {ROOM}"),
+                format!("{VERSION_CHECK} AND {NOT_EVICTED_CHECK} :horizon) AND {TOTAL_CHECK}"),
                 update.expression_attribute_values(":horizon", charge.horizon.write()),
             ),
         };

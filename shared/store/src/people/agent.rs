@@ -39,7 +39,7 @@ enum Role {
 const LAYOUT: u32 = 1;
 
 /// The maximum number of windows that are written concurrently.
-const AT_ONCE: usize = 32;
+const MAX_CONCURRENT: usize = 32;
 
 /// Returns whether a change is narrowing, so that the new version may reject what the old version allowed.
 fn narrows_agent(old: &Agent, new: &Agent) -> bool {
@@ -138,7 +138,7 @@ impl Ledger {
     /// stored the change may have failed before this step.
     pub async fn fence_windows(&self, agent: &Agent) -> Result<()> {
         let services = self.read_services_with_policy(agent.id).await?;
-        for batch in services.chunks(AT_ONCE) {
+        for batch in services.chunks(MAX_CONCURRENT) {
             let mut writes = tokio::task::JoinSet::new();
             for service in batch {
                 let (ledger, version) = (self.clone(), agent.version);

@@ -13,7 +13,7 @@ use crate::{
     codec::item::{Draft, Item, read_field},
     codec::key,
     codec::key::ThrottleKind,
-    people::throttle::KEPT,
+    people::throttle::RETENTION_SECS,
     transact::was_applied,
 };
 use aws_sdk_dynamodb::{
@@ -132,7 +132,7 @@ impl CallLeases {
             .expression_attribute_names("#ttl", "ttl")
             .expression_attribute_values(":until", until.write())
             .expression_attribute_values(":now", now.write())
-            .expression_attribute_values(":ttl", until.secs().saturating_add(KEPT).write())
+            .expression_attribute_values(":ttl", until.secs().saturating_add(RETENTION_SECS).write())
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         let Err(error) = update.send().await else {
             return Ok(None);

@@ -12,7 +12,7 @@ use crate::{
     codec::fault::store_error,
     codec::item::{Draft, Row},
     codec::key::{self, ThrottleKind},
-    people::throttle::{KEPT, too_many_requests_error},
+    people::throttle::{RETENTION_SECS, too_many_requests_error},
 };
 use aws_sdk_dynamodb::{Client, types::ReturnValue};
 use purser_domain::{Result, Timestamp};
@@ -27,7 +27,7 @@ use std::{
 const CHUNKS: u32 = 50;
 /// The maximum number of counters that an instance caches. When the cache is full, only counters that have reached
 /// their limit are kept, or no counters if all have reached their limit.
-const MAX_REMEMBERED: usize = 10_000;
+const MAX_CACHED: usize = 10_000;
 
 /// Counters with a common limit, by `K`. A counter that has reached the limit has a record `R`. Clones share the
 /// counters.
@@ -83,9 +83,9 @@ impl<K: Copy + Eq + Hash, R> Counts<K, R> {
     /// Counts a call. Returns `true` if this call fills a chunk.
     fn add_call(&mut self, key: K, span: u64, chunk: u32) -> bool {
         let keys = self.counts_in_span(span);
-        if keys.len() >= MAX_REMEMBERED && !keys.contains_key(&key) {
+        if keys.len() >= MAX_CACHED && !keys.contains_key(&key) {
             keys.retain(|_, count| count.reached.is_some());
-            if keys.len() >= MAX_REMEMBERED {
+            if keys.len() >= MAX_CACHED {
                 keys.clear();
             }
         }
@@ -172,7 +172,7 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
             .update_expression("ADD n :chunk SET #ttl = if_not_exists(#ttl, :ttl)")
             .expression_attribute_names("#ttl", "ttl")
             .expression_attribute_values(":chunk", chunk.write())
-            .expression_attribute_values(":ttl", now.secs().saturating_add(KEPT).write())
+            .expression_attribute_values(":ttl", now.secs().saturating_add(RETENTION_SECS).write())
             .return_values(ReturnValue::UpdatedNew);
         let response = update.send().await.map_err(store_error("adding to a shared counter"))?;
         Row::new(&self.table, &response.attributes.unwrap_or_default()).get("n")
@@ -233,7 +233,7 @@ mod tests {
         counts.mark_limit_reached(0, 0, "record");
         for key in 1..=20_500 {
             counts.add_call(key, 0, 3);
-            assert!(counts.of_keys.len() <= MAX_REMEMBERED, "{key}");
+            assert!(counts.of_keys.len() <= MAX_CACHED, "{key}");
         }
         assert_eq!(counts.find_reached_limit(0, 0), Some(&"record"));
         // All counters have reached their limit, so all are dropped.

@@ -65,7 +65,7 @@ impl Ledger {
     pub async fn change_freeze(&self, change: &FreezeChange, audit: &AuditEntry) -> Result<ChangeFreezeResult> {
         let entry = Entry::for_target(change.target());
         let mut transaction = Transaction::new();
-        for copy in 0..key::FREEZES_COPIES {
+        for copy in 0..key::FREEZE_SHARDS {
             let update = self.update_item(&Key::freezes(copy));
             let update = match change.new_freeze() {
                 Some(_) => add_frozen_target(update, &entry),

@@ -10,7 +10,7 @@ use crate::{
     codec::fault::store_error,
     codec::item::{Draft, Item, read_field},
     codec::key,
-    people::throttle::KEPT,
+    people::throttle::RETENTION_SECS,
 };
 use aws_sdk_dynamodb::{
     Client,
@@ -118,7 +118,10 @@ impl KeptResponses {
             .expression_attribute_names("#count", COUNT)
             .expression_attribute_names("#ttl", "ttl")
             .expression_attribute_values(":one", 1_u64.write())
-            .expression_attribute_values(":ttl", now.after(self.kept_for).secs().saturating_add(KEPT).write())
+            .expression_attribute_values(
+                ":ttl",
+                now.after(self.kept_for).secs().saturating_add(RETENTION_SECS).write(),
+            )
             .return_values(ReturnValue::UpdatedNew);
         let updated = update.send().await.map_err(store_error("keeping a response"))?;
         let count = updated

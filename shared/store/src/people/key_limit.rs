@@ -4,7 +4,7 @@
 //! who has only the public half of a key learns nothing and can't use up the limit. `chunked_counter.rs` implements the
 //! counters.
 
-use crate::people::{chunked_counter::ChunkedCounter, throttle::A_MINUTE};
+use crate::people::{chunked_counter::ChunkedCounter, throttle::SECONDS_PER_MINUTE};
 use aws_sdk_dynamodb::Client;
 use purser_domain::{Agent, AgentId, AgentKey, KeyId, PresentedKey, Result, Timestamp};
 use std::sync::Arc;
@@ -16,7 +16,12 @@ pub struct KeyLimit(ChunkedCounter<(AgentId, KeyId), AgentKey>);
 impl KeyLimit {
     /// Creates the limit with counters in this table: `limit_per_minute` requests per key.
     pub fn new(db: Client, table: impl Into<Arc<str>>, limit_per_minute: u32) -> Self {
-        Self(ChunkedCounter::new(db, table.into(), limit_per_minute, A_MINUTE))
+        Self(ChunkedCounter::new(
+            db,
+            table.into(),
+            limit_per_minute,
+            SECONDS_PER_MINUTE,
+        ))
     }
 
     /// Returns 429 if the key has reached this minute's limit.

@@ -27,9 +27,9 @@ pub struct KeyUses {
 /// The precision of a recorded time.
 const PRECISION: Duration = Duration::from_secs_u32(60);
 /// The lifetime of a record.
-const KEPT: Duration = Duration::from_secs_u32(400 * 86_400);
+const RETENTION: Duration = Duration::from_secs_u32(400 * 86_400);
 /// The maximum number of keys that an instance caches. When the cache is full, all keys are dropped.
-const MAX_NOTED: usize = 10_000;
+const MAX_CACHED: usize = 10_000;
 
 impl KeyUses {
     /// Creates the record of key uses in this table.
@@ -56,7 +56,7 @@ impl KeyUses {
             .condition_expression("attribute_not_exists(used) OR used < :now")
             .expression_attribute_names("#ttl", "ttl")
             .expression_attribute_values(":now", now.write())
-            .expression_attribute_values(":ttl", now.after(KEPT).secs().write());
+            .expression_attribute_values(":ttl", now.after(RETENTION).secs().write());
         tokio::spawn(async move { update.send().await.is_ok() });
     }
 
@@ -66,7 +66,7 @@ impl KeyUses {
         if last.is_some_and(|last| now < last.after(PRECISION)) {
             return false;
         }
-        if noted.len() >= MAX_NOTED {
+        if noted.len() >= MAX_CACHED {
             noted.clear();
         }
         noted.insert((agent, key), now);

@@ -141,8 +141,8 @@ impl Ledger {
     /// Returns whether this service is enabled for any agent of an owner, by a policy or as a default service. Stops
     /// reading at the first such agent.
     pub async fn has_service_enabled(&self, owner: &str, service: ServiceId) -> Result<bool> {
-        const AT_ONCE: usize = 50;
-        for ids in self.read_agent_ids(owner, None).await?.chunks(AT_ONCE) {
+        const MAX_PER_READ: usize = 50;
+        for ids in self.read_agent_ids(owner, None).await?.chunks(MAX_PER_READ) {
             let policies: Vec<Key> = ids.iter().map(|id| Key::policy(*id, service)).collect();
             let mut decided = BTreeSet::new();
             for item in self.get_items(&policies).await? {

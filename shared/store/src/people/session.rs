@@ -44,9 +44,9 @@ enum Role {
 }
 
 /// The maximum number of sessions that are ended concurrently.
-const AT_ONCE: usize = 32;
+const MAX_CONCURRENT: usize = 32;
 /// The time in seconds for which a row is kept after the session's end, because some instances' clocks may be behind.
-const KEPT_SECS: u64 = 3_600;
+const RETENTION_SECS: u64 = 3_600;
 
 impl Ledger {
     /// Stores a new session, unless all sessions of the user were ended at or after the sign-in.
@@ -145,7 +145,7 @@ impl Ledger {
         // If an earlier attempt stored the time, the condition fails, and this function continues.
         transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         let sessions = self.read_sessions(user).await?;
-        for batch in sessions.chunks(AT_ONCE) {
+        for batch in sessions.chunks(MAX_CONCURRENT) {
             let mut ends = tokio::task::JoinSet::new();
             for session in batch {
                 let (ledger, session) = (self.clone(), session.clone());
@@ -187,7 +187,7 @@ fields! {
 pub(crate) fn write_session(session: &Session) -> Item {
     Draft::new(&Key::session(&session.person, &session.id))
         .with_fields(session)
-        .with("ttl", &session.ends_at.secs().saturating_add(KEPT_SECS))
+        .with("ttl", &session.ends_at.secs().saturating_add(RETENTION_SECS))
         .into_item()
 }
 

@@ -24,7 +24,7 @@ pub struct SpareKey {
 impl Ledger {
     /// Removes and returns the oldest spare key. If the response is lost, the key can be found by its tags.
     pub async fn take_spare_key(&self) -> Result<Option<SpareKey>> {
-        const DOING: &str = "taking a spare key";
+        const OPERATION: &str = "taking a spare key";
         let update = update_request(&self.db, &self.table, &Key::spare_keys())
             .update_expression("REMOVE spare[0]")
             .condition_expression("attribute_exists(spare[0])")
@@ -32,7 +32,7 @@ impl Ledger {
         let old = match update.send().await {
             Ok(taken) => taken.attributes.unwrap_or_default(),
             Err(error) if error.code() == Some("ConditionalCheckFailedException") => return Ok(None),
-            Err(error) => return Err(store_error(DOING)(error)),
+            Err(error) => return Err(store_error(OPERATION)(error)),
         };
         let first = old.get("spare").and_then(first_spare_key);
         first

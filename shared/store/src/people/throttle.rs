@@ -31,16 +31,16 @@ pub struct Throttle {
 
 /// The lifetime of a counter in seconds. The lifetime is longer than a minute, because some instances' clocks may be
 /// behind.
-pub(crate) const KEPT: u64 = 3_600;
+pub(crate) const RETENTION_SECS: u64 = 3_600;
 /// The period of a counter, in seconds.
-pub(crate) const A_MINUTE: NonZeroU64 = NonZeroU64::new(60).unwrap();
+pub(crate) const SECONDS_PER_MINUTE: NonZeroU64 = NonZeroU64::new(60).unwrap();
 /// The maximum number of rejected scopes that an instance caches. Requests of further scopes are rejected by their
 /// counters.
-const MAX_REMEMBERED: usize = 10_000;
+const MAX_CACHED: usize = 10_000;
 
 /// Returns the number of whole minutes since the epoch.
 fn minute_number(now: Timestamp) -> u64 {
-    now.secs() / A_MINUTE
+    now.secs() / SECONDS_PER_MINUTE
 }
 
 /// Returns the error for a call that may be repeated in the next period of `span_secs` seconds.
@@ -75,7 +75,7 @@ impl ThrottledScopes {
 
     fn add(&mut self, scope: String, now: Timestamp) {
         let scopes = self.scopes_in_minute(minute_number(now));
-        if scopes.len() < MAX_REMEMBERED {
+        if scopes.len() < MAX_CACHED {
             scopes.insert(scope);
         }
     }
@@ -112,7 +112,7 @@ impl Throttle {
     ) -> Result<T> {
         let scope = scope.to_string();
         if self.lock_rejected_scopes().contains(&scope, now) {
-            return Err(too_many_requests_error(now, A_MINUTE).into());
+            return Err(too_many_requests_error(now, SECONDS_PER_MINUTE).into());
         }
         // Boxed, because `join` copies a finished future, and the SDK's futures take kilobytes.
         run_while_counting(Box::pin(self.count_request(scope, now)), now, Box::pin(work)).await
@@ -132,7 +132,7 @@ impl Throttle {
             .expression_attribute_names("#ttl", "ttl")
             .expression_attribute_values(":one", 1_u32.write())
             .expression_attribute_values(":limit", self.limit_per_minute.write())
-            .expression_attribute_values(":ttl", now.secs().saturating_add(KEPT).write());
+            .expression_attribute_values(":ttl", now.secs().saturating_add(RETENTION_SECS).write());
         let counted = was_applied(update.send().await, "counting a request")?;
         if !counted {
             self.lock_rejected_scopes().add(scope, now);
@@ -153,7 +153,7 @@ async fn run_while_counting<T>(
     let (allowed, work) = tokio::join!(count, work);
     match allowed {
         Ok(true) => work,
-        Ok(false) => Err(too_many_requests_error(now, A_MINUTE).into()),
+        Ok(false) => Err(too_many_requests_error(now, SECONDS_PER_MINUTE).into()),
         Err(error) => {
             tracing::warn!(cause = %error, "throttle.unavailable");
             work
@@ -197,7 +197,9 @@ mod tests {
     #[test]
     fn a_limited_caller_waits_for_the_next_minute() {
         for (second, retry_after) in [(0, 60), (1, 59), (59, 1), (60, 60)] {
-            let ErrorKind::TooManyRequests { retry_after: told } = too_many_requests_error(at(second), A_MINUTE) else {
+            let ErrorKind::TooManyRequests { retry_after: told } =
+                too_many_requests_error(at(second), SECONDS_PER_MINUTE)
+            else {
                 panic!("another error");
             };
             assert_eq!(told, retry_after, "{second}");
@@ -218,12 +220,12 @@ mod tests {
     #[test]
     fn remembered_throttled_scopes_are_limited_in_number() {
         let mut refused = ThrottledScopes::default();
-        for n in 0..=MAX_REMEMBERED {
+        for n in 0..=MAX_CACHED {
             refused.add(n.to_string(), at(0));
         }
         let remembered = |refused: &mut ThrottledScopes, n: usize| refused.contains(&n.to_string(), at(0));
-        assert!(remembered(&mut refused, 0) && remembered(&mut refused, MAX_REMEMBERED - 1));
-        assert!(!remembered(&mut refused, MAX_REMEMBERED));
+        assert!(remembered(&mut refused, 0) && remembered(&mut refused, MAX_CACHED - 1));
+        assert!(!remembered(&mut refused, MAX_CACHED));
     }
 
     #[tokio::test]

@@ -11,12 +11,12 @@ use aws_sdk_dynamodb::types::ReturnValue;
 use purser_domain::{Error, Result};
 
 /// The maximum index of a non-hardened child (BIP-32): 2^31 - 1.
-const LAST: u32 = 0x7fff_ffff;
+const MAX_WALLET_INDEX: u32 = 0x7fff_ffff;
 
 impl Ledger {
     /// Assigns the next wallet index, starting with 0. If the response is lost, the index stays unused.
     pub async fn assign_wallet_index(&self) -> Result<u32> {
-        const DOING: &str = "numbering a wallet";
+        const OPERATION: &str = "numbering a wallet";
         let update = update_request(&self.db, &self.table, &Key::wallets())
             .update_expression("ADD n :one")
             .expression_attribute_values(":one", 1_u32.write())
@@ -24,13 +24,13 @@ impl Ledger {
         let item = update
             .send()
             .await
-            .map_err(store_error(DOING))?
+            .map_err(store_error(OPERATION))?
             .attributes
             .unwrap_or_default();
         let given_out: u32 = self.item_row(&item).get("n")?;
         given_out
             .checked_sub(1)
-            .filter(|index| *index <= LAST)
-            .ok_or_else(|| Error::internal(DOING, Fault::new("all ordinals are assigned")))
+            .filter(|index| *index <= MAX_WALLET_INDEX)
+            .ok_or_else(|| Error::internal(OPERATION, Fault::new("all ordinals are assigned")))
     }
 }

@@ -8,7 +8,7 @@
 use crate::{
     codec::attribute::Item,
     codec::item::Draft,
-    codec::key::{self, Key, OUTFLOW_PLACES, PLACES, WALLET_SHARDS},
+    codec::key::{self, CHECKPOINTS, Key, OUTFLOW_CHECKPOINTS, WALLET_SHARDS},
     codec::ledger::Ledger,
     codec::table::{Query, put_item},
 };
@@ -66,8 +66,8 @@ impl Ledger {
     /// example after a change of the number of groups, the lowest of all checkpoints applies, and some blocks are
     /// searched again.
     pub async fn read_outflow_checkpoint(&self, part: WalletPart) -> Result<Option<u64>> {
-        let response = Query::new(&self.db, &self.table, PLACES)
-            .prefix(OUTFLOW_PLACES)
+        let response = Query::new(&self.db, &self.table, CHECKPOINTS)
+            .prefix(OUTFLOW_CHECKPOINTS)
             .consistent()
             .send("reading the positions of searches")
             .await?;

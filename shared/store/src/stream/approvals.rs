@@ -29,7 +29,7 @@ pub struct DecidedApproval {
 /// The delay between an approval's expiry and the event about the expiry. The function that authorizes a payment checks
 /// the expiry by its own clock, and may write up to its timeout of 15 seconds later. The rest of the delay allows for
 /// clock differences.
-const CERTAIN: Duration = Duration::from_secs_u32(120);
+const EXPIRY_MARGIN: Duration = Duration::from_secs_u32(120);
 
 impl Ledger {
     /// Returns the approval decision in a change; `None` if the change is no decision. Fails if the row can't be read.
@@ -125,12 +125,12 @@ impl ChangeEvent {
 
 /// Returns whether payments can no longer use an approval that expired at `end`.
 fn is_expiry_certain(end: Timestamp, now: Timestamp) -> bool {
-    end.after(CERTAIN) <= now
+    end.after(EXPIRY_MARGIN) <= now
 }
 
 /// Returns the latest expiry time that has certainly passed at `now`.
 pub(crate) fn latest_certain_expiry(now: Timestamp) -> Timestamp {
-    now.before(CERTAIN)
+    now.before(EXPIRY_MARGIN)
 }
 
 fn approval_event(approval: &Approval, kind: EventKind, at: Timestamp, data: EventData) -> ChangeEvent {

@@ -34,9 +34,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The lifetime of a backtest.
-const KEPT: Duration = Duration::from_secs_u32(30 * 86_400);
+const RETENTION: Duration = Duration::from_secs_u32(30 * 86_400);
 /// The age after which a marker's row can no longer appear.
-const ALONE: Duration = Duration::from_secs_u32(600);
+const MAX_MARKER_AGE: Duration = Duration::from_secs_u32(600);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
@@ -60,7 +60,7 @@ pub struct WaitingBacktest {
 impl WaitingBacktest {
     /// Returns whether the marker is old enough that its row, if any, must exist.
     pub fn may_start_run(&self, now: Timestamp) -> bool {
-        now.since(self.created_at) > ALONE
+        now.since(self.created_at) > MAX_MARKER_AGE
     }
 }
 
@@ -70,7 +70,7 @@ impl UsageTable {
         let marker = Draft::new(&key::waiting_backtest_key(run.id))
             .with("owner", &run.owner)
             .with("t", &run.created_at)
-            .with("ttl", &run.created_at.after(KEPT).secs());
+            .with("ttl", &run.created_at.after(RETENTION).secs());
         put_item(&self.db, &self.table, marker.into_item(), WRITING).await?;
         let put = PutBuilder::default()
             .table_name(&*self.table)
@@ -170,7 +170,7 @@ fn write_run(run: &BacktestRun) -> Result<Item> {
         .with("done", &run.done)
         .with("left", &run.left_out)
         .with("part", &run.partial)
-        .with("ttl", &run.created_at.after(KEPT).secs())
+        .with("ttl", &run.created_at.after(RETENTION).secs())
         .with_value(PACKED, AttributeValue::B(Blob::new(packed)));
     Ok(row.into_item())
 }

@@ -4,7 +4,9 @@ use crate::{
     codec::backoff::Backoff,
     usage::{day::AgentOfDay, key, table::UsageTable},
 };
-use purser_domain::{AgentId, Amount, Anomaly, AutomaticFreeze, BRAKE_HOURS, Error, Hour, Result, Timestamp, UserId};
+use purser_domain::{
+    AgentId, Amount, Anomaly, AutomaticFreeze, COMPARED_HOURS, Error, Hour, Result, Timestamp, UserId,
+};
 use std::collections::BTreeMap;
 use tokio::task::JoinSet;
 
@@ -55,7 +57,7 @@ impl UsageTable {
     /// Reads the sums of the hours before `hour`, back to the first hour of the comparison.
     async fn read_hours_before(&self, owner: &UserId, agent: AgentId, hour: Hour) -> Result<BTreeMap<Hour, Amount>> {
         const READING: &str = "reading the hours before";
-        let (first, last) = (hour.hours_earlier(BRAKE_HOURS).day(), hour.day());
+        let (first, last) = (hour.hours_earlier(COMPARED_HOURS).day(), hour.day());
         let mut reads = JoinSet::new();
         for back in 1..=last.days_since(first) {
             let (table, key) = (

@@ -31,7 +31,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 pub type Reasons = BTreeMap<String, u64>;
 
 /// The maximum number of agents in each list of a day's sums.
-const BIGGEST: usize = 10;
+const MAX_AGENTS: usize = 10;
 /// The maximum number of labels in a day's sums.
 const MAX_LABELS: usize = 50;
 /// The zlib level.
@@ -180,11 +180,11 @@ impl DaySums {
             day.biggest.push(AgentSums { agent, name, sums });
         }
         day.nearest.sort_by_key(|agent| (Reverse(agent.limit), agent.agent));
-        day.nearest.truncate(BIGGEST);
+        day.nearest.truncate(MAX_AGENTS);
         day.biggest.retain(|agent| !agent.sums.authorized.is_zero());
         day.biggest
             .sort_by_key(|agent| (Reverse(agent.sums.authorized), agent.agent));
-        day.biggest.truncate(BIGGEST);
+        day.biggest.truncate(MAX_AGENTS);
         let mut labels: Vec<_> = std::mem::take(&mut day.labels).into_iter().collect();
         labels.sort_by_key(|(_, sums)| Reverse(sums.authorized));
         labels.truncate(MAX_LABELS);

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tokio::task::JoinSet;
 
 /// The maximum number of owners that are processed concurrently, and the maximum number of concurrent writes per owner.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT: usize = 16;
 
 /// A change to add to an owner's decision history.
 #[derive(Clone, Debug)]
@@ -157,7 +157,7 @@ where
     let (mut under_way, mut work) = (JoinSet::new(), work.fuse());
     let (mut unreadable, mut failure) = (Vec::new(), None);
     loop {
-        while under_way.len() < AT_ONCE
+        while under_way.len() < MAX_CONCURRENT
             && let Some(next) = work.next()
         {
             under_way.spawn(next);

@@ -68,7 +68,7 @@ pub(super) fn day_sums_key(owner: &UserId, day: Day) -> Key {
 
 /// The number of items into which a day's sums by agent are divided. A batch of stream records writes each item once.
 /// An agent's sums take some 100 bytes, so an item of 60 agents takes some six write units.
-const AGENT_PARTS: u8 = 16;
+const AGENT_SHARDS: u8 = 16;
 
 /// The key of the item with an agent's sums of a day. The last bits of the agent's UUID are random, so the items fill
 /// evenly.
@@ -76,7 +76,7 @@ pub(super) fn agents_of_day_key(owner: &UserId, day: Day, agent: AgentId) -> Key
     let [.., last] = *agent.uuid().as_bytes();
     Key {
         pk: sums_partition(owner),
-        sk: format!("{BY_AGENT}{day}#{:x}", last % AGENT_PARTS),
+        sk: format!("{BY_AGENT}{day}#{:x}", last % AGENT_SHARDS),
     }
 }
 

@@ -15,21 +15,21 @@ use purser_domain::{Duration, Result, Timestamp};
 
 /// The history is behind if the oldest stream record of a batch is older than this. Batches are collected for up to
 /// five seconds.
-const LATE: Duration = Duration::from_secs_u32(10);
+const MAX_LAG: Duration = Duration::from_secs_u32(10);
 /// The time for which pages show the delay. A failing batch is repeated within this time, so the delay stays visible.
-const SHOWN: Duration = Duration::from_secs_u32(120);
+const WARNING_DURATION: Duration = Duration::from_secs_u32(120);
 
 impl UsageTable {
     /// Reports the start of a batch. `oldest` is the time of the oldest stream record. Takes a write unit if the batch
     /// is late.
     pub async fn report_lag(&self, oldest: Timestamp, now: Timestamp) -> Result<()> {
-        if now.since(oldest) <= LATE {
+        if now.since(oldest) <= MAX_LAG {
             return Ok(());
         }
         let row = Draft::new(&key::history_lag_key())
             .with("since", &oldest)
             .with("t", &now)
-            .with_value("ttl", now.after(SHOWN).secs().write());
+            .with_value("ttl", now.after(WARNING_DURATION).secs().write());
         put_item(&self.db, &self.table, row.into_item(), "reporting the journal's lag").await
     }
 
@@ -44,6 +44,6 @@ impl UsageTable {
         let Some(item) = item else { return Ok(None) };
         let row = Row::new(&self.table, &item);
         let (since, seen): (Timestamp, Timestamp) = (row.get("since")?, row.get("t")?);
-        Ok((now.since(seen) <= SHOWN).then_some(since))
+        Ok((now.since(seen) <= WARNING_DURATION).then_some(since))
     }
 }

@@ -34,10 +34,10 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 /// The age after which no stream has the record of a change: one day, plus an hour.
-const FORGOTTEN: Duration = Duration::from_secs_u32(25 * 3_600);
+const STREAM_RETENTION: Duration = Duration::from_secs_u32(25 * 3_600);
 /// The number of entries per read.
-const AT_ONCE: u32 = 1_000;
-const DOING: &str = "rebuilding the journal";
+const PAGE_SIZE: u32 = 1_000;
+const OPERATION: &str = "rebuilding the journal";
 
 /// The result of a rebuild.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl UsageTable {
                     self.put_transaction(owner, &entry).await?;
                     continue;
                 }
-                if now.since(last_change_time(&entry)) < FORGOTTEN {
+                if now.since(last_change_time(&entry)) < STREAM_RETENTION {
                     rebuilt.young = rebuilt.young.saturating_add(1);
                 } else if self.put_missing_entry(owner, &entry, known).await? {
                     rebuilt.entries = rebuilt.entries.saturating_add(1);
@@ -114,7 +114,7 @@ impl UsageTable {
                 ..stored.entry.clone()
             };
             if entry != stored.entry
-                && now.since(last_change_time(&entry)) >= FORGOTTEN
+                && now.since(last_change_time(&entry)) >= STREAM_RETENTION
                 && self.put_missing_entry(owner, &entry, Some(&stored)).await?
             {
                 renamed = renamed.saturating_add(1);
@@ -145,7 +145,7 @@ impl UsageTable {
                     .expression_attribute_values(":seq", sequence.write()),
             };
             // The list of all entries is the last part.
-            is_made = was_applied(put.send().await, DOING)?;
+            is_made = was_applied(put.send().await, OPERATION)?;
         }
         self.put_transaction(owner, entry).await?;
         Ok(is_made)
@@ -212,7 +212,7 @@ impl UsageTable {
         let (mut found, mut before) = (BTreeMap::new(), end);
         loop {
             let entries = self
-                .read_entries_before(owner, HistoryPart::All, Some(before), AT_ONCE, true)
+                .read_entries_before(owner, HistoryPart::All, Some(before), PAGE_SIZE, true)
                 .await?;
             let Some(last) = entries.last().map(|stored| stored.entry.place) else {
                 return Ok(found);
@@ -291,6 +291,6 @@ async fn read_rows_of_day(db: &Client, table: &str, pk: String, day: Day) -> Res
     Query::new(db, table, pk)
         .range(first.to_string(), end.to_string())
         .consistent()
-        .collect(DOING)
+        .collect(OPERATION)
         .await
 }

@@ -41,12 +41,12 @@ pub struct QuarantinedRow {
 }
 
 /// The lifetime of reminders and quarantined changes.
-const KEPT: Duration = Duration::from_secs_u32(90 * 86_400);
+const RETENTION: Duration = Duration::from_secs_u32(90 * 86_400);
 
 impl UsageTable {
     /// Stores a reminder. Storing the reminder again changes nothing.
     pub async fn store_reminder(&self, reminder: Reminder) -> Result<()> {
-        let row = Draft::new(&key::reminder_key(reminder)).with("ttl", &reminder.at.after(KEPT).secs());
+        let row = Draft::new(&key::reminder_key(reminder)).with("ttl", &reminder.at.after(RETENTION).secs());
         put_item(&self.db, &self.table, row.into_item(), "writing a reminder").await
     }
 
@@ -99,7 +99,7 @@ impl UsageTable {
         .with("key", &quarantined_row.key)
         .with("problem", &quarantined_row.problem)
         .with("t", &now)
-        .with("ttl", &now.after(KEPT).secs());
+        .with("ttl", &now.after(RETENTION).secs());
         put_item(&self.db, &self.table, row.into_item(), "setting a row aside").await
     }
 }

@@ -83,6 +83,6 @@ fields! {
 
 pub(crate) fn write_shadow(shadow: &Shadow) -> Item {
     let row = Draft::new(&key::shadow_key(&shadow.owner, shadow.agent)).with_fields(shadow);
-    row.with("ttl", &shadow.attached_at.after(Shadow::LASTS).secs())
+    row.with("ttl", &shadow.attached_at.after(Shadow::DURATION).secs())
         .into_item()
 }

@@ -14,7 +14,7 @@ use purser_domain::{Attempt, Delivery, DeliveryId, Duration, Result, Timestamp, 
 use uuid::Uuid;
 
 /// The lifetime of a delivery in seconds: 30 days.
-const KEPT_SECS: u64 = 30 * 86_400;
+const RETENTION_SECS: u64 = 30 * 86_400;
 
 impl WebhooksTable {
     /// Reads a delivery, strongly consistent.
@@ -94,6 +94,6 @@ impl Fields for Attempt {
 pub(crate) fn write_delivery(delivery: &Delivery, now: Timestamp) -> Item {
     Draft::new(&Key::delivery(delivery.webhook, delivery.id))
         .with_fields(delivery)
-        .with("ttl", &now.secs().saturating_add(KEPT_SECS))
+        .with("ttl", &now.secs().saturating_add(RETENTION_SECS))
         .into_item()
 }

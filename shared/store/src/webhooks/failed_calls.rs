@@ -18,7 +18,7 @@ use purser_domain::{Duration, FailedCalls, Result, Timestamp, Webhook, WebhookId
 use std::collections::BTreeMap;
 
 /// The lifetime of a row after its last change: 30 days.
-const KEPT: Duration = Duration::from_secs_u32(30 * 86_400);
+const RETENTION: Duration = Duration::from_secs_u32(30 * 86_400);
 const WRITING: &str = "recording a webhook's failed calls";
 
 impl WebhooksTable {
@@ -63,7 +63,7 @@ impl WebhooksTable {
         let row = Draft::new(&Key::failed_calls(webhook.id))
             .with("ver", &webhook.version)
             .with("n", &0_u64)
-            .with("ttl", &now.after(KEPT).secs());
+            .with("ttl", &now.after(RETENTION).secs());
         let put = put_request(&self.db, &self.table, row.into_item());
         was_applied(put.send().await, WRITING)?;
         Ok(())
@@ -93,5 +93,5 @@ fields! {
 
 pub(crate) fn write_failed_calls(webhook: WebhookId, calls: &FailedCalls, now: Timestamp) -> Item {
     let row = Draft::new(&Key::failed_calls(webhook)).with_fields(calls);
-    row.with("ttl", &now.after(KEPT).secs()).into_item()
+    row.with("ttl", &now.after(RETENTION).secs()).into_item()
 }

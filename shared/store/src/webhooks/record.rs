@@ -140,10 +140,10 @@ impl WebhooksTable {
     /// Reads which of these webhooks are marked as gone in their current version, strongly consistent. Returns the time
     /// of each marker.
     pub async fn read_gone(&self, webhooks: &[Webhook]) -> Result<BTreeMap<WebhookId, Timestamp>> {
-        const DOING: &str = "reading which webhooks are gone";
+        const OPERATION: &str = "reading which webhooks are gone";
         let keys = webhooks.iter().map(|webhook| Key::gone_webhook(webhook.id));
         let item_keys = keys.clone().map(|key| key.attributes()).collect();
-        let items = get_all_items(&self.db, &self.table, item_keys, true, DOING).await?;
+        let items = get_all_items(&self.db, &self.table, item_keys, true, OPERATION).await?;
         let mut deleted = BTreeMap::new();
         for (webhook, key) in webhooks.iter().zip(keys) {
             let Some(item) = items.iter().find(|item| key.is_key_of(item)) else {

@@ -33,10 +33,10 @@ impl WebhooksTable {
         webhook: WebhookId,
         ids: &[WebhookSecretId],
     ) -> Result<Vec<(WebhookSecretId, Ciphertext)>> {
-        const DOING: &str = "reading a webhook's secrets";
+        const OPERATION: &str = "reading a webhook's secrets";
         let keys: Vec<Key> = ids.iter().map(|id| Key::webhook_secret(webhook, *id)).collect();
         let item_keys = keys.iter().map(Key::attributes).collect();
-        let items = get_all_items(&self.db, &self.table, item_keys, true, DOING).await?;
+        let items = get_all_items(&self.db, &self.table, item_keys, true, OPERATION).await?;
         let found = ids.iter().zip(&keys);
         let found = found.filter_map(|(id, key)| Some((*id, items.iter().find(|item| key.is_key_of(item))?)));
         found

@@ -15,7 +15,7 @@ use aws_sdk_dynamodb::types::Select;
 use purser_domain::{Delivery, DeliveryId, Duration, Result, Timestamp, UserId};
 
 /// The lifetime of a marker. A delivery waits for a shorter time: at most seven pauses of up to six hours each.
-const KEPT: Duration = Duration::from_secs_u32(3 * 86_400);
+const RETENTION: Duration = Duration::from_secs_u32(3 * 86_400);
 
 impl WebhooksTable {
     /// Marks a delivery as waiting, if it is already marked or if fewer than [`Delivery::MAX_WAITING`] of the user's
@@ -23,7 +23,7 @@ impl WebhooksTable {
     /// half a read unit per forty waiting deliveries, and a write unit.
     pub async fn mark_waiting(&self, user: &UserId, id: DeliveryId, now: Timestamp) -> Result<bool> {
         let is_full = self.count_waiting(user, now).await? >= Delivery::MAX_WAITING;
-        let row = Draft::new(&Key::waiting_delivery(user, id)).with("ttl", &now.after(KEPT).secs());
+        let row = Draft::new(&Key::waiting_delivery(user, id)).with("ttl", &now.after(RETENTION).secs());
         let put = put_request(&self.db, &self.table, row.into_item())
             .set_condition_expression(is_full.then(|| "attribute_exists(pk)".to_owned()));
         was_applied(put.send().await, "recording a waiting delivery")
