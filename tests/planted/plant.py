@@ -1667,8 +1667,8 @@ SIMULATED = [
     Bug(
         "a mail sent while another one of its person is under way",
         "functions/notices/src/flush.rs",
-        "if !shared.table.put_notification_pace(person, channel, &turn, now).await? {",
-        "if !shared.table.put_notification_pace(person, channel, &turn, now).await? && !PLANTED {",
+        "if !shared.table.put_pace_if_unchanged(person, channel, &turn, now).await? {",
+        "if !shared.table.put_pace_if_unchanged(person, channel, &turn, now).await? && !PLANTED {",
         "package(purser-sim) and test(=notices::simulated_notifications_follow_the_users_settings)",
     ),
     Bug(

@@ -88,7 +88,7 @@ pub(crate) async fn read_bazaar(import: &Import) -> Result<Listing, Failure> {
         read_pages(import, &mut listing, &mut seen).await?;
     } else {
         let items = read_bazaar_file(&import.source)?;
-        add_items(import, &items, false, &mut listing, &mut seen);
+        add_new_items(import, &items, false, &mut listing, &mut seen);
     }
     listing.hosts = seen.into_hosts(import, &mut listing.refused);
     Ok(listing)
@@ -162,7 +162,7 @@ async fn read_pages(import: &Import, listing: &mut Listing, seen: &mut Seen) -> 
         if items.is_empty() {
             break;
         }
-        if !add_items(import, &items, is_here, listing, seen) {
+        if !add_new_items(import, &items, is_here, listing, seen) {
             listing.stopped = Some("its pages repeat themselves".to_owned());
             break;
         }
@@ -229,7 +229,13 @@ impl Seen {
 }
 
 /// Adds the usable items of a page to the listing. Returns whether any item of the page is new.
-fn add_items(import: &Import, items: &[Value], allows_loopback: bool, listing: &mut Listing, seen: &mut Seen) -> bool {
+fn add_new_items(
+    import: &Import,
+    items: &[Value],
+    allows_loopback: bool,
+    listing: &mut Listing,
+    seen: &mut Seen,
+) -> bool {
     let mut is_new = false;
     let max = usize::try_from(import.limit).unwrap_or(usize::MAX);
     for item in items {

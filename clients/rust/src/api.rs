@@ -624,7 +624,7 @@ pub(crate) async fn read_bounded(mut response: Response, max_bytes: usize) -> Re
 
 /// Reads the start of a body: at least `max_bytes` bytes, if the body has that many. Returns the bytes and whether the body
 /// was cut or the connection failed.
-pub(crate) async fn read_start(mut response: Response, max_bytes: usize) -> (Vec<u8>, bool) {
+pub(crate) async fn read_truncated(mut response: Response, max_bytes: usize) -> (Vec<u8>, bool) {
     let mut body = Vec::new();
     while body.len() <= max_bytes {
         match response.chunk().await {

@@ -1,7 +1,7 @@
 //! The errors of a purchase, grouped by the caller's next action. Error messages contain no text from a provider. Only
 //! [`ProviderAnswer`] contains text from a provider.
 
-use crate::api::read_start;
+use crate::api::read_truncated;
 use crate::charset::decode_text;
 use crate::ordinals::Place;
 use crate::terms::payment_required;
@@ -193,7 +193,7 @@ impl ProviderAnswer {
         let kind = kind.map(str::to_owned);
         let (mut bytes, mut cut) = match payment_required(response.headers()) {
             Some(terms) => (terms, false),
-            None => read_start(response, MAX_RESPONSE_BYTES).await,
+            None => read_truncated(response, MAX_RESPONSE_BYTES).await,
         };
         cut |= bytes.len() > MAX_RESPONSE_BYTES;
         bytes.truncate(MAX_RESPONSE_BYTES);

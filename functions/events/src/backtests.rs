@@ -85,7 +85,7 @@ impl Inner {
             }
             *is_first = false;
             let next = run.with_tested_agent(&tested);
-            if !self.usage.replace_backtest(&next).await? {
+            if !self.usage.try_replace_backtest(&next).await? {
                 // A concurrent run has added this agent's result and continues the backtest.
                 return Ok(BacktestProgress::TimeIsOver);
             }
@@ -128,7 +128,9 @@ impl Inner {
         let range = (run.from, run.to);
         let is_over = || Instant::now() >= end;
         let most = BacktestRun::MAX_PER_AGENT;
-        let (result, is_partial) = reads.run_for_agent(&agent, candidate, range, most, is_over).await?;
+        let (result, is_partial) = reads
+            .test_agent_decisions(&agent, candidate, range, most, is_over)
+            .await?;
         Ok(AgentTested::Tested { result, is_partial })
     }
 }

@@ -108,7 +108,7 @@ impl Notifications {
         for channel in channels.into_iter().filter(|channel| !ended.contains_key(channel)) {
             // The notification may already be pending without a flush message, because the function may have stopped
             // after it stored the notification. So the flush message is sent again.
-            if shared.table.enqueue_notification(user, channel, &row, now).await? {
+            if shared.table.try_enqueue_notification(user, channel, &row, now).await? {
                 let flush = NotificationWork::Flush {
                     person: user.clone(),
                     channel,

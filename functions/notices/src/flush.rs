@@ -48,7 +48,7 @@ impl Notifications {
             // This run's message is the wake-up. Until the changed pace is stored, flushes of new notifications rely on
             // this message.
             pace = pace.without_wake_up();
-            if !shared.table.put_notification_pace(user, channel, &pace, now).await? {
+            if !shared.table.put_pace_if_unchanged(user, channel, &pace, now).await? {
                 return Ok(MessageResult::Stays);
             }
             waiting = self.next_notifications(&settings, channel, now).await?;
@@ -65,7 +65,7 @@ impl Notifications {
         }
         let waker = shared.queue.schedule_flush(user, channel).await?;
         let turn = pace.reserve_flush(&waker, now);
-        if !shared.table.put_notification_pace(user, channel, &turn, now).await? {
+        if !shared.table.put_pace_if_unchanged(user, channel, &turn, now).await? {
             // Another flush has taken the channel, so its pace is read again.
             let pace = shared.table.read_notification_pace(user, channel).await?;
             return match pace.time_until_next(now) {
@@ -257,7 +257,7 @@ impl Notifications {
             }
         };
         // If the write fails, a later flush has taken the channel and stored its own pace.
-        let _is_stored = shared.table.put_notification_pace(user, channel, &pace, now).await?;
+        let _is_stored = shared.table.put_pace_if_unchanged(user, channel, &pace, now).await?;
         Ok(())
     }
 }

@@ -154,7 +154,7 @@ impl Authorizing<'_> {
                         && !self
                             .payments
                             .ledger
-                            .write_default_policy(agent, catalog_match.service.id)
+                            .try_write_default_policy(agent, catalog_match.service.id)
                             .await?
                     {
                         backoff.wait_for_retry().await?;

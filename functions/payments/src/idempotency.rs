@@ -233,12 +233,12 @@ impl Authorizing<'_> {
     /// Purser computed the fingerprint.
     fn find_paid_requirements(&self, terms: &PaymentTerms) -> Option<Offer> {
         let chosen = self.request.intent.offer;
-        if terms.match_offer(&chosen) {
+        if terms.matches_requirements(&chosen) {
             return Some(chosen);
         }
         let requirement = self.body.get(REQUIREMENT)?;
         let offers = Offer::list_payable(requirement, self.payments.network);
-        offers.into_iter().find(|offer| terms.match_offer(offer))
+        offers.into_iter().find(|offer| terms.matches_requirements(offer))
     }
 
     async fn read_bound_settlement(&self, agent: &Agent, bound_payment: &BoundPayment) -> Result<Settlement> {

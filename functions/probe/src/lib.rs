@@ -210,7 +210,7 @@ impl Probe {
         }
         let operations = seen.len();
         let seen = record.with_results(&service, seen, at);
-        match self.0.catalog.put_probe_record(service.id, &seen).await {
+        match self.0.catalog.put_probe_record_if_unchanged(service.id, &seen).await {
             Ok(true) => {
                 log_new_differences(&service, &record, &seen, at);
                 Ok(Some(RecordedService {

@@ -90,7 +90,11 @@ impl Inner {
                 agent, before, level, ..
             } = item;
             // If another run wrote the row concurrently, the other run has published the change.
-            if self.ledger.put_wallet_level(agent, before.as_ref(), &level).await? {
+            if self
+                .ledger
+                .put_wallet_level_if_unchanged(agent, before.as_ref(), &level)
+                .await?
+            {
                 tracing::info!(agent.id = %agent, low = level.is_low, balance_units = %level.balance, "wallet.changed");
             }
         }

@@ -183,7 +183,7 @@ impl Inner {
             }
         }
         for claim in gone.iter().filter(|claim| ended.contains(&claim.settlement)) {
-            match self.ledger.remove_claim(claim).await {
+            match self.ledger.try_remove_claim(claim).await {
                 // Another process, which read the chain earlier, has confirmed the settlement in the meantime.
                 Ok(is_removed) => are_done &= is_removed,
                 Err(error) => return step.mark_failed(error),

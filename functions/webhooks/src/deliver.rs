@@ -110,7 +110,7 @@ impl Webhooks {
         }
         if delivery.attempts > 0 {
             delivery = delivery.claim_until(now.after(CLAIM));
-            if !shared.table.put_delivery(&delivery, now).await? {
+            if !shared.table.put_delivery_if_unchanged(&delivery, now).await? {
                 return Ok(MessageResult::Stays);
             }
         }
@@ -143,7 +143,12 @@ impl Webhooks {
         );
         let id = delivery.id;
         let has_waited = delivery.attempts > 0 || delivery.request.is_some();
-        if !self.0.table.put_delivery(&delivery.mark_failed(), now).await? {
+        if !self
+            .0
+            .table
+            .put_delivery_if_unchanged(&delivery.mark_failed(), now)
+            .await?
+        {
             return Ok(MessageResult::Stays);
         }
         if has_waited {
@@ -162,7 +167,7 @@ impl Webhooks {
         now: Timestamp,
     ) -> Result<(Delivery, AfterCall)> {
         let is_first = delivery.attempts == 1 && matches!(after, AfterCall::Again(_));
-        if !is_first || self.0.table.mark_waiting(&webhook.person, delivery.id, now).await? {
+        if !is_first || self.0.table.try_mark_waiting(&webhook.person, delivery.id, now).await? {
             return Ok((delivery, after));
         }
         tracing::warn!(webhook.id = %delivery.webhook, "webhook.too_many_wait");
@@ -254,7 +259,7 @@ impl Webhooks {
         if self.record_result(webhook, attempt, delivery.attempts).await? == Some(FailureStage::Disabled) {
             shared.table.record_gone(webhook, ended).await?;
         }
-        if !shared.table.put_delivery(&delivery, ended).await? {
+        if !shared.table.put_delivery_if_unchanged(&delivery, ended).await? {
             // Another run processed the same message. When the message is received again, the delivery's row is read
             // again.
             return Ok(MessageResult::Stays);

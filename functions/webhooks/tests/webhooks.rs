@@ -654,7 +654,13 @@ async fn waiting_deliveries_are_limited_per_user() {
     // The user has one pending delivery less than the maximum.
     for n in 1..Delivery::MAX_WAITING {
         let id = DeliveryId::from_uuid(Uuid::from_u128(n.into()));
-        assert!(world.table.mark_waiting(&person("ann"), id, world.now()).await.unwrap());
+        assert!(
+            world
+                .table
+                .try_mark_waiting(&person("ann"), id, world.now())
+                .await
+                .unwrap()
+        );
     }
     let state = async |webhook: &Webhook, event: &Event| {
         let id = Delivery::new(webhook.id, event).id;

@@ -342,7 +342,7 @@ impl Log {
             let at = now.micros();
             state.record_committed(&head, Batch { key, at });
         }
-        if is_changed && !state.replace_state(&self.objects, version.as_ref()).await? {
+        if is_changed && !state.try_replace_state(&self.objects, version.as_ref()).await? {
             // A concurrent run committed first and has signed these statements.
             return Ok(Written {
                 statements: 0,
@@ -483,7 +483,7 @@ impl Log {
         let key = batch.key.clone();
         state.record_published();
         // If a concurrent run has also published the entries, that run has replaced the state.
-        if state.replace_state(&self.objects, version.as_ref()).await? {
+        if state.try_replace_state(&self.objects, version.as_ref()).await? {
             self.objects.delete(&key).await?;
             self.delete_partial_tiles(before.size, &appended).await?;
         }

@@ -127,7 +127,7 @@ impl LogReader {
                 progress.claims.push(claim.clone());
                 claim
             };
-            if self.replace_progress(&progress, version.as_ref()).await? {
+            if self.try_replace_progress(&progress, version.as_ref()).await? {
                 return Ok(Some(claim));
             }
         }
@@ -170,7 +170,7 @@ impl LogReader {
                 claim.claimed_until = 0;
             }
             progress.claims.retain(|claim| claim.next < claim.end);
-            if self.replace_progress(&progress, version.as_ref()).await? {
+            if self.try_replace_progress(&progress, version.as_ref()).await? {
                 return Ok(());
             }
         }
@@ -185,7 +185,7 @@ impl LogReader {
     }
 
     /// Replaces the stored progress if it has the version that was read. Otherwise returns `false`.
-    async fn replace_progress(&self, progress: &Progress, version: Option<&ObjectVersion>) -> Result<bool> {
+    async fn try_replace_progress(&self, progress: &Progress, version: Option<&ObjectVersion>) -> Result<bool> {
         let bytes = serde_json::to_vec(progress).map_err(|error| Error::internal(FINDING, error))?;
         self.0.put_if_version(CHECKED, &bytes, version).await
     }

@@ -84,7 +84,11 @@ impl State {
     }
 
     /// Replaces the stored state if it has the version that was read. Otherwise returns `false`.
-    pub(crate) async fn replace_state(&self, objects: &ObjectStore, version: Option<&ObjectVersion>) -> Result<bool> {
+    pub(crate) async fn try_replace_state(
+        &self,
+        objects: &ObjectStore,
+        version: Option<&ObjectVersion>,
+    ) -> Result<bool> {
         let bytes = serde_json::to_vec(self).map_err(|error| Error::internal("writing the log's state", error))?;
         objects.put_if_version(KEY, &bytes, version).await
     }

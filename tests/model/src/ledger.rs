@@ -538,7 +538,7 @@ pub const IMPLEMENTATIONS: [(&str, &str, &str); 25] = [
     (
         "Default",
         "shared/store/src/people/starting_set.rs",
-        "write_default_policy",
+        "try_write_default_policy",
     ),
     (
         "Reserve",
@@ -546,7 +546,7 @@ pub const IMPLEMENTATIONS: [(&str, &str, &str); 25] = [
         "reservation_transaction",
     ),
     ("Reserve", "shared/store/src/payments/window.rs", "add_charge"),
-    ("Evict", "shared/store/src/payments/window.rs", "evict_entries"),
+    ("Evict", "shared/store/src/payments/window.rs", "try_evict_entries"),
     (
         "Escalate",
         "shared/store/src/payments/escalate.rs",
@@ -577,7 +577,7 @@ pub const IMPLEMENTATIONS: [(&str, &str, &str); 25] = [
         "revert_confirmation",
     ),
     ("Move", "shared/store/src/payments/settle.rs", "move_confirmation"),
-    ("RemoveClaim", "shared/store/src/payments/settle.rs", "remove_claim"),
+    ("RemoveClaim", "shared/store/src/payments/settle.rs", "try_remove_claim"),
     (
         "PutPayouts",
         "shared/store/src/payments/payout.rs",

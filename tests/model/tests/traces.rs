@@ -335,7 +335,7 @@ impl Real {
             Write::Default { agent } => {
                 let agent = self.agents[&agent].clone();
                 ledger
-                    .write_default_policy(&agent, sample::service_id(1))
+                    .try_write_default_policy(&agent, sample::service_id(1))
                     .await
                     .unwrap();
             }
@@ -489,7 +489,7 @@ impl Real {
                         && claim.settlement == self.settlements[&by].0
                 });
                 for claim in gone {
-                    ledger.remove_claim(claim).await.unwrap();
+                    ledger.try_remove_claim(claim).await.unwrap();
                 }
             }
             Write::PutPayouts { old, address, .. } => {

@@ -113,7 +113,7 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
         match decide(&agent, service_state, given, &purchase, at, (eviction, frozen)) {
             Decision::NeedsTarget => return Ok(Answer::Blocked),
             Decision::Allow(grant) => {
-                if service_state.is_unwritten && !ledger.write_default_policy(&agent, request.service).await? {
+                if service_state.is_unwritten && !ledger.try_write_default_policy(&agent, request.service).await? {
                     backoff.wait_for_retry().await?;
                     continue;
                 }

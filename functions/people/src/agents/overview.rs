@@ -150,7 +150,7 @@ async fn overview_response(people: &Arc<People>, session: &PageSession, layout: 
         tracing::warn!(cause = %error, "usage.not_read");
     }
     let spending = spending.ok();
-    let (agents, has_any) = load_agents(people, user).await?;
+    let (agents, has_any) = load_few_agents(people, user).await?;
     // Services, rules and freezes are read only for the agents on the page.
     let (refused, freezes, complete_until) = tokio::join!(
         people.read_history_page(user, HistoryList::Decisions, &blocked, newest),
@@ -193,7 +193,7 @@ async fn overview_response(people: &Arc<People>, session: &PageSession, layout: 
 
 /// Returns all agents of a user who has few agents, and whether the user has any agent. For more agents the list is
 /// empty, because it takes about ten read units to read an agent's limits and spending.
-async fn load_agents(people: &People, user: &Caller) -> Result<(Vec<OwnedAgent>, bool)> {
+async fn load_few_agents(people: &People, user: &Caller) -> Result<(Vec<OwnedAgent>, bool)> {
     /// The maximum number of agents that the overview shows.
     const FEW: usize = 3;
     let newest_first = AgentOrder::NewestFirst;

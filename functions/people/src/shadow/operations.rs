@@ -109,7 +109,7 @@ impl People {
         let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog_table, self.network, MAX_CALLS);
         let range = (shadow.attached_at, now);
         let is_over = || start.elapsed() >= MAX_TIME;
-        let run = reads.run_for_agent(agent, current.candidate, range, Shadow::MAX_DECISIONS, is_over);
+        let run = reads.test_agent_decisions(agent, current.candidate, range, Shadow::MAX_DECISIONS, is_over);
         let (result, is_partial) = Box::pin(run).await?;
         Ok(EvaluatedShadow {
             version: shadow.combined_version(updates),

@@ -234,7 +234,13 @@ async fn the_delivery_log_shows_results_and_allows_redelivery() {
         };
         let made = delivery(id, world.now(), n * 60, result);
         oldest = Some(made.id);
-        assert!(world.webhooks.put_delivery(&made, world.now()).await.unwrap());
+        assert!(
+            world
+                .webhooks
+                .put_delivery_if_unchanged(&made, world.now())
+                .await
+                .unwrap()
+        );
     }
     let seen = owner.get(&page).await;
     for text in [

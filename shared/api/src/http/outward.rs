@@ -46,7 +46,7 @@ impl AllowedHosts {
     }
 
     /// Returns whether every host meets the condition. An IPv6 address has brackets.
-    pub(crate) fn all_hosts(&self, matches: impl Fn(&str) -> bool) -> bool {
+    pub(crate) fn all_hosts_match(&self, matches: impl Fn(&str) -> bool) -> bool {
         let mut hosts = self.0.iter().filter_map(|host| host.rsplit_once(':'));
         hosts.all(|(host, _port)| matches(host))
     }

@@ -146,7 +146,7 @@ impl Env {
             self.add_error(name, "must be a list of `host:port`");
             return AllowedHosts::default();
         };
-        if !self.is_testnet() && !hosts.all_hosts(is_loopback) {
+        if !self.is_testnet() && !hosts.all_hosts_match(is_loopback) {
             self.add_error(
                 name,
                 "must be empty or name hosts of this machine, unless `NETWORK` is a test network",

@@ -50,7 +50,7 @@ pub(super) fn asking<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterator<Item = 
         kind: AskingKind::Threshold,
     });
     let rules = applicable_rules(&evaluation_inputs).filter_map(move |rule| {
-        let (kind, above) = exceeded_amount(rule, &evaluation_inputs)?;
+        let (kind, above) = exceeded_threshold(rule, &evaluation_inputs)?;
         Some(AskingLimit {
             rule: Some(rule.id),
             above,
@@ -62,7 +62,7 @@ pub(super) fn asking<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterator<Item = 
 
 /// Returns the amount above which a rule requires an approval, and the rule's kind, if the rule requires an approval of
 /// this payment. The amount is zero if the rule does not depend on the amount.
-fn exceeded_amount(rule: &Rule, inputs: &EvaluationInputs<'_>) -> Option<(AskingKind, Amount)> {
+fn exceeded_threshold(rule: &Rule, inputs: &EvaluationInputs<'_>) -> Option<(AskingKind, Amount)> {
     let amount = inputs.intent.offer.amount();
     match &rule.kind {
         RuleKind::BudgetLimit { .. } | RuleKind::CountLimit { .. } => {

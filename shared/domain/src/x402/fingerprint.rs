@@ -40,9 +40,9 @@ impl Fingerprint {
         };
         // Serializing a value into a vector can't fail.
         let plain = || serde_json::to_vec(&request).unwrap_or_default();
-        let canonical = if request.any_value(has_unsafe_integer) {
+        let canonical = if request.has_value_where(has_unsafe_integer) {
             None
-        } else if !request.any_value(|value| !is_plainly_canonical(value)) && request.has_ascii_names() {
+        } else if !request.has_value_where(|value| !is_plainly_canonical(value)) && request.has_ascii_names() {
             Some(plain())
         } else {
             serde_json_canonicalizer::to_vec(&request).ok()
@@ -106,7 +106,7 @@ impl<'a> RequestBody<'a> {
     }
 
     /// Returns whether the predicate is true for any value in the fingerprint.
-    fn any_value(&self, predicate: impl Fn(&Value) -> bool) -> bool {
+    fn has_value_where(&self, predicate: impl Fn(&Value) -> bool) -> bool {
         if self.body.is_object() {
             self.fingerprinted_fields().any(|(_, value)| predicate(value))
         } else {

@@ -74,7 +74,7 @@ impl PaymentTerms {
     }
 
     /// Returns whether the amount and payee match the payment requirements.
-    pub fn match_offer(&self, offer: &Offer) -> bool {
+    pub fn matches_requirements(&self, offer: &Offer) -> bool {
         self.amount == offer.amount() && self.pay_to == offer.pay_to()
     }
 }

@@ -166,7 +166,7 @@ impl CatalogTable {
 
     /// Stores the results of a probe run if the record has not changed since the run began. Otherwise returns `false`
     /// and writes nothing, because another run has stored its results.
-    pub async fn put_probe_record(&self, id: ServiceId, record: &ProbeRecord) -> Result<bool> {
+    pub async fn put_probe_record_if_unchanged(&self, id: ServiceId, record: &ProbeRecord) -> Result<bool> {
         let probes = record.operations.iter();
         let probes = probes
             .map(|(operation, probe)| write_probe(*operation, probe))

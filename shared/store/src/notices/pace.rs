@@ -24,7 +24,7 @@ impl WebhooksTable {
 
     /// Stores the next version of the record, if the previous version is stored or, for the first version, if nothing
     /// is stored. Returns whether the version was stored.
-    pub async fn put_notification_pace(
+    pub async fn put_pace_if_unchanged(
         &self,
         user: &UserId,
         channel: NoticeChannel,

@@ -37,7 +37,7 @@ enum Role {
 impl WebhooksTable {
     /// Queues an event, unless the event is already queued, was sent, or need not be sent. Returns whether the event is
     /// in the queue now.
-    pub async fn enqueue_notification(
+    pub async fn try_enqueue_notification(
         &self,
         user: &UserId,
         channel: NoticeChannel,

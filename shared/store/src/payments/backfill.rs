@@ -153,7 +153,7 @@ impl Ledger {
             if progress.is_complete || progress.stamp != rule.rule.version {
                 return Ok(());
             }
-            if !pages.take_page() {
+            if !pages.try_take_page() {
                 return Err(Error::temporarily_unavailable(
                     BACKFILLING,
                     Fault::new("there are more payments than one call counts; the next call continues"),
@@ -196,14 +196,14 @@ impl Ledger {
         let mut windows = Vec::new();
         for counting in agent.counting_rules() {
             let (scope, period) = (counting.window_scope(agent.id), counting.period);
-            let (mut window, is_backfilled) = self.rule_head(scope, period, &counting.coverage()).await?;
+            let (mut window, is_backfilled) = self.read_rule_window(scope, period, &counting.coverage()).await?;
             if is_backfilled {
                 continue;
             }
             (window.total, window.oldest, window.complete) = (Amount::ZERO, Vec::new(), true);
             let (mut position, cut) = (None, period.cut(now));
             loop {
-                if !pages.take_page() {
+                if !pages.try_take_page() {
                     (window.total, window.oldest, window.complete) = (counting.limit, Vec::new(), false);
                     break;
                 }

@@ -51,7 +51,7 @@ pub struct ServiceState {
     /// The agent's policy for the service, stored or by default; `None` if the service was never enabled for the agent.
     pub enabled: Option<EnabledService>,
     /// Whether `enabled` is a default policy that is not stored yet. Before anything is reserved,
-    /// [`Ledger::write_default_policy`] must store the policy.
+    /// [`Ledger::try_write_default_policy`] must store the policy.
     pub is_unwritten: bool,
     /// The day window; empty if nothing was ever authorized.
     pub day: Window,
@@ -268,7 +268,7 @@ impl Ledger {
             let (scope, period, coverage) = (budget.window_scope(agent.id), budget.period, budget.coverage());
             let (ledger, id, version) = (self.clone(), budget.rule.id, budget.rule.version);
             reads.spawn(async move {
-                let read = ledger.rule_head(scope, period, &coverage).await;
+                let read = ledger.read_rule_window(scope, period, &coverage).await;
                 read.map(|(window, is_backfilled)| (id, version, window, is_backfilled))
             });
         }

@@ -68,7 +68,7 @@ impl Ledger {
             for charge in grant.charges() {
                 // The next read shows whether the eviction succeeded, so this result is ignored.
                 let _evicted = self
-                    .evict_entries(charge.scope, charge.period, charge.stamp, charge.evict, charge.cleared)
+                    .try_evict_entries(charge.scope, charge.period, charge.stamp, charge.evict, charge.cleared)
                     .await?;
             }
             backoff.wait_for_retry().await?;

@@ -207,7 +207,7 @@ impl Ledger {
 
     /// Removes a claim on a transaction in a block that is no longer on the chain, unless the claim was renewed
     /// meanwhile. Takes 4 write units. Returns `false` and removes nothing if the claim confirms its settlement.
-    pub async fn remove_claim(&self, claim: &StoredClaim) -> Result<bool> {
+    pub async fn try_remove_claim(&self, claim: &StoredClaim) -> Result<bool> {
         let StoredClaim { agent, settlement, .. } = *claim;
         let delete = DeleteBuilder::default()
             .table_name(&*self.table)

@@ -85,7 +85,7 @@ impl PagesLeft {
         Self(Arc::new(AtomicU32::new(pages)))
     }
 
-    pub(crate) fn take_page(&self) -> bool {
+    pub(crate) fn try_take_page(&self) -> bool {
         let one_less = |left: u32| left.checked_sub(1);
         self.0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less)
@@ -119,7 +119,7 @@ impl Ledger {
 
     /// Reads a rule's window like [`Ledger::read_head`]. Also returns whether the window counts the payments that are
     /// older than the rule.
-    pub(crate) async fn rule_head(
+    pub(crate) async fn read_rule_window(
         &self,
         scope: WindowScope,
         period: WindowPeriod,
@@ -144,7 +144,7 @@ impl Ledger {
         oldest: u16,
     ) -> Result<(Window, Option<Item>)> {
         // One additional item for the totals, which sort before the counted payments.
-        let (items, complete) = self.read_partition(scope, None, oldest.saturating_add(1)).await?;
+        let (items, complete) = self.read_window_items(scope, None, oldest.saturating_add(1)).await?;
         let mut window = empty_window(scope, period, complete);
         let mut totals = None;
         for item in items {
@@ -207,7 +207,7 @@ impl Ledger {
             .last()
             .map(|last| key::counted_payment_key(window.scope, last));
         let after = after.unwrap_or_else(|| Key::window(window.scope));
-        let (items, complete) = self.read_partition(window.scope, Some(&after), PAGE).await?;
+        let (items, complete) = self.read_window_items(window.scope, Some(&after), PAGE).await?;
         for item in &items {
             window.oldest.push(self.read_counted_payment(item)?);
         }
@@ -272,9 +272,9 @@ impl Ledger {
             .last()
             .map(|last| key::counted_payment_key(window.scope, last));
         let mut after = last.unwrap_or_else(|| Key::window(window.scope));
-        while window.may_overstate_spend(at) && pages_left.take_page() {
+        while window.may_overstate_spend(at) && pages_left.try_take_page() {
             window.forget_expired(at);
-            let (items, complete) = self.read_partition(window.scope, Some(&after), PAGE).await?;
+            let (items, complete) = self.read_window_items(window.scope, Some(&after), PAGE).await?;
             for item in &items {
                 window.oldest.push(self.read_counted_payment(item)?);
             }
@@ -295,7 +295,7 @@ impl Ledger {
             return Ok(EvictResult::Outdated);
         }
         if !self
-            .evict_entries(
+            .try_evict_entries(
                 window.scope,
                 window.period,
                 window.stamp,
@@ -316,7 +316,7 @@ impl Ledger {
     /// Evicts up to [`DRAIN`] of these payments and writes nothing else. Returns `false` if a concurrent write prevents
     /// the eviction. The payments have expired under the version of the policy or rule that was read; under another
     /// version they may still count. `watermark` is the eviction watermark that was read.
-    pub(crate) async fn evict_entries(
+    pub(crate) async fn try_evict_entries(
         &self,
         scope: WindowScope,
         period: WindowPeriod,
@@ -457,7 +457,12 @@ impl Ledger {
 
     /// Reads up to `limit` items of a window's partition in order, after a key. Also returns whether the last item is
     /// included.
-    async fn read_partition(&self, scope: WindowScope, after: Option<&Key>, limit: u16) -> Result<(Vec<Item>, bool)> {
+    async fn read_window_items(
+        &self,
+        scope: WindowScope,
+        after: Option<&Key>,
+        limit: u16,
+    ) -> Result<(Vec<Item>, bool)> {
         let response = Query::new(&self.db, &self.table, key::window_partition(scope))
             .start_after(after.map(Key::attributes))
             .limit(limit.into())
@@ -526,8 +531,8 @@ mod tests {
     #[test]
     fn all_windows_of_a_call_share_one_page_limit() {
         let left = PagesLeft::for_one_call();
-        let taken = (0..MAX_PAGES + 5).filter(|_| left.clone().take_page()).count();
+        let taken = (0..MAX_PAGES + 5).filter(|_| left.clone().try_take_page()).count();
         assert_eq!(u32::try_from(taken), Ok(MAX_PAGES));
-        assert!(!left.take_page());
+        assert!(!left.try_take_page());
     }
 }

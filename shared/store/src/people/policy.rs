@@ -112,7 +112,7 @@ impl Ledger {
                     return Ok(GrantLimitIncreaseResult::Done);
                 }
                 let is_first = existing.is_none() && enabled.version == 2;
-                if !is_first || !self.write_default_policy_for_update(agent, enabled.service).await? {
+                if !is_first || !self.try_write_default_policy_for_update(agent, enabled.service).await? {
                     return Ok(GrantLimitIncreaseResult::Conflict);
                 }
             } else if rejection.has_failed(Role::Approval) {

@@ -2,7 +2,7 @@
 //!
 //! If an agent has no stored policy for one of its default services, the default policy with version 1 applies
 //! ([`DefaultServices::default_policy`]), and the service has no window. The first change or payment writes the policy
-//! and the window ([`Ledger::write_default_policy`]), so every reservation is conditional on stored rows.
+//! and the window ([`Ledger::try_write_default_policy`]), so every reservation is conditional on stored rows.
 //!
 //! A set of default services is stored once under its digest and never changed or removed, so instances can cache the
 //! set.
@@ -96,7 +96,7 @@ impl Ledger {
     ///
     /// Returns `true` if the default policy is stored, by this call or a concurrent call. Returns `false` if the agent
     /// or the policy was changed, or if the agent has no default policy for the service.
-    pub async fn write_default_policy(&self, agent: &Agent, service: ServiceId) -> Result<bool> {
+    pub async fn try_write_default_policy(&self, agent: &Agent, service: ServiceId) -> Result<bool> {
         let Some(record) = self.read_default_policy(agent, service).await? else {
             return Ok(false);
         };
@@ -115,7 +115,7 @@ impl Ledger {
     }
 
     /// Writes the default policy before a change, if no row exists. Returns `false` if no default policy applies.
-    pub(crate) async fn write_default_policy_for_update(&self, agent: AgentId, service: ServiceId) -> Result<bool> {
+    pub(crate) async fn try_write_default_policy_for_update(&self, agent: AgentId, service: ServiceId) -> Result<bool> {
         let Some(agent) = self.read_agent_by_id(agent).await? else {
             return Ok(false);
         };
@@ -123,7 +123,7 @@ impl Ledger {
             return Ok(false);
         }
         // If the agent was changed meanwhile, the caller finds no row again and repeats this call.
-        self.write_default_policy(&agent, service).await?;
+        self.try_write_default_policy(&agent, service).await?;
         Ok(true)
     }
 }

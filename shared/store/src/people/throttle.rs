@@ -115,11 +115,11 @@ impl Throttle {
             return Err(too_many_requests_error(now, SECONDS_PER_MINUTE).into());
         }
         // Boxed, because `join` copies a finished future, and the SDK's futures take kilobytes.
-        run_while_counting(Box::pin(self.count_request(scope, now)), now, Box::pin(work)).await
+        run_while_counting(Box::pin(self.try_count_request(scope, now)), now, Box::pin(work)).await
     }
 
     /// Counts one request. Returns whether the request is allowed.
-    async fn count_request(&self, scope: String, now: Timestamp) -> Result<bool> {
+    async fn try_count_request(&self, scope: String, now: Timestamp) -> Result<bool> {
         let update = self
             .db
             .update_item()

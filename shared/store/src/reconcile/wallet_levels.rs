@@ -29,7 +29,7 @@ impl Ledger {
     }
 
     /// Stores an agent's level if the stored level is `before`. Returns whether the level was stored.
-    pub async fn put_wallet_level(
+    pub async fn put_wallet_level_if_unchanged(
         &self,
         agent: AgentId,
         before: Option<&WalletLevel>,

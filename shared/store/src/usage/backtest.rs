@@ -64,7 +64,7 @@ impl<'a> BacktestReads<'a> {
     /// Tests an agent's decisions at or after `from` and before `to`, oldest first, until about `max_payments` decisions are
     /// tested or the time is over. Decisions and payments under another owner are skipped. Returns the result, and
     /// whether there are more decisions.
-    pub async fn run_for_agent(
+    pub async fn test_agent_decisions(
         &mut self,
         agent: &Agent,
         candidate: ProposedLimits,

@@ -85,7 +85,7 @@ impl UsageTable {
     }
 
     /// Stores the next version of a backtest if the previous version is stored. Returns whether the version was stored.
-    pub async fn replace_backtest(&self, run: &BacktestRun) -> Result<bool> {
+    pub async fn try_replace_backtest(&self, run: &BacktestRun) -> Result<bool> {
         let put = put_request(&self.db, &self.table, write_run(run)?)
             .condition_expression("ver = :before")
             .expression_attribute_values(":before", run.version.saturating_sub(1).write());

@@ -88,7 +88,7 @@ impl UsageTable {
             let mut item = self.read_agents_of_day(&key).await?;
             let of_agent = item.agents.entry(agent).or_default();
             let sum = of_agent.hours.get(&hour).copied().unwrap_or(Amount::ZERO);
-            if of_agent.braked.insert(hour, sum) == Some(sum) || self.put_agents_of_day(&key, &item).await? {
+            if of_agent.braked.insert(hour, sum) == Some(sum) || self.try_put_agents_of_day(&key, &item).await? {
                 return Ok(());
             }
             backoff.wait_for_retry().await?;

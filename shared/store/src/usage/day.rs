@@ -258,7 +258,7 @@ impl UsageTable {
     }
 
     /// Stores the item as the next version. Returns whether the stored version was the version that was read.
-    pub(super) async fn put_agents_of_day(&self, key: &Key, agents: &AgentsOfDay) -> Result<bool> {
+    pub(super) async fn try_put_agents_of_day(&self, key: &Key, agents: &AgentsOfDay) -> Result<bool> {
         let stored: BTreeMap<String, StoredAgent> = agents.agents.iter().map(StoredAgent::from_agent_sums).collect();
         self.put_packed(key, agents.version, compress_json(&stored)?).await
     }

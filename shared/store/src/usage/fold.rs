@@ -140,7 +140,7 @@ impl UsageTable {
                     is_changed = true;
                 }
             }
-            if !is_changed || self.put_agents_of_day(&key, &item).await? {
+            if !is_changed || self.try_put_agents_of_day(&key, &item).await? {
                 return Ok(());
             }
             backoff.wait_for_retry().await?;

@@ -197,7 +197,7 @@ impl UsageTable {
                 update_last_sequence(of_agent, &entry, sequence);
             }
             for (key, item) in items.into_values() {
-                if !self.put_agents_of_day(&key, &item).await? {
+                if !self.try_put_agents_of_day(&key, &item).await? {
                     backoff.wait_for_retry().await?;
                     continue 'again;
                 }

@@ -25,7 +25,7 @@ impl WebhooksTable {
 
     /// Stores a delivery if the previous version is stored or, for the first version, if nothing is stored. Returns
     /// whether the delivery was stored.
-    pub async fn put_delivery(&self, delivery: &Delivery, now: Timestamp) -> Result<bool> {
+    pub async fn put_delivery_if_unchanged(&self, delivery: &Delivery, now: Timestamp) -> Result<bool> {
         let put = put_version_request(
             &self.db,
             &self.table,

@@ -21,7 +21,7 @@ impl WebhooksTable {
     /// Marks a delivery as waiting, if it is already marked or if fewer than [`Delivery::MAX_WAITING`] of the user's
     /// deliveries wait. Returns whether the delivery is marked. Concurrent calls may slightly exceed the limit. Takes
     /// half a read unit per forty waiting deliveries, and a write unit.
-    pub async fn mark_waiting(&self, user: &UserId, id: DeliveryId, now: Timestamp) -> Result<bool> {
+    pub async fn try_mark_waiting(&self, user: &UserId, id: DeliveryId, now: Timestamp) -> Result<bool> {
         let is_full = self.count_waiting(user, now).await? >= Delivery::MAX_WAITING;
         let row = Draft::new(&Key::waiting_delivery(user, id)).with("ttl", &now.after(RETENTION).secs());
         let put = put_request(&self.db, &self.table, row.into_item())

@@ -123,13 +123,13 @@ async fn each_agent_is_added_to_a_backtest_once() {
     assert_eq!((waiting.id, &waiting.owner), (run.id, &run.owner));
 
     let next = run.clone().with_tested_agent(&tested());
-    assert!(usage.replace_backtest(&next).await.unwrap());
+    assert!(usage.try_replace_backtest(&next).await.unwrap());
     // Another run of the schedule tested the same agent meanwhile.
-    assert!(!usage.replace_backtest(&next).await.unwrap());
+    assert!(!usage.try_replace_backtest(&next).await.unwrap());
     assert_eq!(stored().await.as_ref(), Some(&next));
     assert_eq!(next.next_agent(), Some(agent(2)));
     let done = next.with_tested_agent(&AgentTested::LeftOut);
-    assert!(usage.replace_backtest(&done).await.unwrap());
+    assert!(usage.try_replace_backtest(&done).await.unwrap());
     assert_eq!((done.next_agent(), done.left_out, done.partial), (None, 1, 1));
     assert_eq!(usage.read_backtests(&run.owner, 9).await.unwrap(), [done]);
     usage.end_backtest(run.id).await.unwrap();

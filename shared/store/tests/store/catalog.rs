@@ -225,18 +225,21 @@ async fn probe_results_survive_storage_without_a_new_catalog_version() {
 
     let seen = [(paid, Ok(asks(11_000))), (free, Ok(Quote::Free))];
     let first = ProbeRecord::default().with_results(&entry, seen, after(1));
-    assert!(table.put_probe_record(entry.id, &first).await.unwrap());
+    assert!(table.put_probe_record_if_unchanged(entry.id, &first).await.unwrap());
     assert_eq!(table.read_probe_record(entry.id).await.unwrap(), first);
-    assert!(table.put_probe_record(entry.id, &first).await.unwrap(), "its own row");
+    assert!(
+        table.put_probe_record_if_unchanged(entry.id, &first).await.unwrap(),
+        "its own row"
+    );
     let raced = ProbeRecord::default().with_results(&entry, [(free, Err(Obstacle::Timeout))], after(1));
     assert!(
-        !table.put_probe_record(entry.id, &raced).await.unwrap(),
+        !table.put_probe_record_if_unchanged(entry.id, &raced).await.unwrap(),
         "another run was faster"
     );
 
     let seen = [(paid, Err(Obstacle::Status(503))), (free, Err(Obstacle::Timeout))];
     let second = first.with_results(&entry, seen, after(3));
-    assert!(table.put_probe_record(entry.id, &second).await.unwrap());
+    assert!(table.put_probe_record_if_unchanged(entry.id, &second).await.unwrap());
     assert_eq!(
         second.changed_payment(&entry.operations[0], after(3)).unwrap().since,
         after(1)
@@ -319,7 +322,7 @@ async fn the_largest_service_fits_one_item() {
     let ids: Vec<OperationUuid> = entry.operations.iter().map(|operation| operation.id).collect();
     let seen = ids.into_iter().map(|id| (id, Ok(asks(9_007_199_254_740_991))));
     let record = ProbeRecord::default().with_results(&entry, seen, after(1));
-    assert!(table.put_probe_record(entry.id, &record).await.unwrap());
+    assert!(table.put_probe_record_if_unchanged(entry.id, &record).await.unwrap());
     assert_eq!(table.read_probed_services().await.unwrap(), [(entry, record)]);
 }
 

@@ -500,10 +500,10 @@ async fn each_transfer_confirms_its_own_settlement() {
     // A claim on which a confirmation depends is not removed. A claim that was made again meanwhile counts as another
     // claim.
     for claim in &claimed {
-        assert!(!ledger.remove_claim(claim).await.unwrap());
+        assert!(!ledger.try_remove_claim(claim).await.unwrap());
         let mut renewed = claim.clone();
         renewed.block_hash = purser_domain::B256::ZERO;
-        assert!(ledger.remove_claim(&renewed).await.unwrap());
+        assert!(ledger.try_remove_claim(&renewed).await.unwrap());
     }
     assert_eq!(
         ledger.read_claims_in_block(network, sample::BLOCK).await.unwrap().len(),
@@ -542,7 +542,7 @@ async fn a_confirmation_moves_with_its_transaction_to_another_block() {
     let network = paid[0].terms.network;
     // The claims in the former block are left for a run that checks this block.
     for claim in ledger.read_claims_in_block(network, sample::BLOCK).await.unwrap() {
-        assert!(ledger.remove_claim(&claim).await.unwrap());
+        assert!(ledger.try_remove_claim(&claim).await.unwrap());
     }
     let claimed = ledger.read_claims_in_block(network, sample::BLOCK + 1).await.unwrap();
     let claimed: BTreeSet<SettlementId> = claimed.iter().map(|claim| claim.settlement).collect();
@@ -595,7 +595,7 @@ async fn a_confirmation_survives_the_removal_of_its_claim() {
                 "a late confirmation is written with its claim"
             );
             for claim in claims {
-                assert!(direct.remove_claim(&claim).await.unwrap());
+                assert!(direct.try_remove_claim(&claim).await.unwrap());
             }
         };
         let (confirmed, ()) = tokio::join!(confirm(&ledger, &paid, sample::start()), removing);
@@ -608,7 +608,7 @@ async fn a_confirmation_survives_the_removal_of_its_claim() {
         assert_sound(&emulator).await;
         // After the confirmation is reverted, its claim can be removed.
         revert_confirmation(&direct, &stored(&direct, paid.id()).await).await;
-        assert!(direct.remove_claim(&claims[0]).await.unwrap());
+        assert!(direct.try_remove_claim(&claims[0]).await.unwrap());
     }
 }
 

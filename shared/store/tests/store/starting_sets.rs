@@ -122,12 +122,17 @@ async fn starting_caps_apply_to_the_first_payment() {
     let state = read.service_state.unwrap();
     assert_eq!((state.enabled, state.is_unwritten), (Some(capped(1)), true));
 
-    assert!(fresh.write_default_policy(&agent, one).await.unwrap());
+    assert!(fresh.try_write_default_policy(&agent, one).await.unwrap());
     assert_eq!(
         ledger.find_enabled_service(agent.id, one).await.unwrap(),
         Some(capped(1))
     );
-    assert!(!fresh.write_default_policy(&agent, sample::service_id(4)).await.unwrap());
+    assert!(
+        !fresh
+            .try_write_default_policy(&agent, sample::service_id(4))
+            .await
+            .unwrap()
+    );
     assert_eq!(
         ledger.find_enabled_service(unlimited.id, one).await.unwrap(),
         Some(EnabledService::pre_enabled(one))
@@ -169,7 +174,7 @@ async fn default_service_limits_apply_without_a_policy_row() {
     assert_eq!(all[1].policy.max_per_day, sample::units(7));
     assert!(!all[2].enabled);
     assert!(fresh.has_service_enabled(&agent.owner, service(2)).await.unwrap());
-    assert!(fresh.write_default_policy(&agent, service(1)).await.unwrap());
+    assert!(fresh.try_write_default_policy(&agent, service(1)).await.unwrap());
     assert_eq!(
         ledger.find_enabled_service(agent.id, service(1)).await.unwrap(),
         Some(all[0].clone())
@@ -293,9 +298,9 @@ async fn first_payments_respect_concurrent_policy_updates() {
     // Without a change, the payment is reserved.
     let (emulator, ledger, agent) = ledger().await;
     let granted = grant(&ledger, &request, sample::start()).await;
-    assert!(ledger.write_default_policy(&agent, request.service).await.unwrap());
+    assert!(ledger.try_write_default_policy(&agent, request.service).await.unwrap());
     assert!(
-        ledger.write_default_policy(&agent, request.service).await.unwrap(),
+        ledger.try_write_default_policy(&agent, request.service).await.unwrap(),
         "by a concurrent call"
     );
     assert_eq!(reserve(&ledger, &request, &granted).await, ReserveResult::Done);
@@ -317,7 +322,7 @@ async fn first_payments_respect_concurrent_policy_updates() {
             let (behind, proxy) = emulator.ledger_behind(ProxyConfig::default()).await;
             let write = {
                 let (agent, service) = (agent.clone(), request.service);
-                async move { behind.write_default_policy(&agent, service).await.unwrap() }
+                async move { behind.try_write_default_policy(&agent, service).await.unwrap() }
             };
             let written = match moment {
                 0 => {
@@ -360,8 +365,8 @@ async fn new_windows_start_at_the_evaluated_agent_version() {
         UpdateResult::Stored
     );
     let service = sample::service_id(1);
-    assert!(!ledger.write_default_policy(&agent, service).await.unwrap());
-    assert!(ledger.write_default_policy(&renamed, service).await.unwrap());
+    assert!(!ledger.try_write_default_policy(&agent, service).await.unwrap());
+    assert!(ledger.try_write_default_policy(&renamed, service).await.unwrap());
     let scope = WindowScope::Day {
         agent: agent.id,
         service,
