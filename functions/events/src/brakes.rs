@@ -52,7 +52,7 @@ impl AutomaticFreezes {
             let Some(owned) = owners.find(*agent) else {
                 continue;
             };
-            let Some(automatic_freeze) = owned.brake else {
+            let Some(automatic_freeze) = owned.automatic_freeze else {
                 continue;
             };
             match self.evaluate_hour(*agent, &owned.owner, *at, automatic_freeze).await {

@@ -21,7 +21,7 @@ struct HistoryState {
     ledger: Ledger,
     usage: UsageTable,
     clock: Clock,
-    brakes: AutomaticFreezes,
+    automatic_freezes: AutomaticFreezes,
     /// The log's objects; `None` if the deployment has no log.
     log: Option<ObjectStore>,
 }
@@ -47,7 +47,7 @@ impl History {
             ledger,
             usage,
             clock,
-            brakes: automatic_freezes,
+            automatic_freezes,
             log: settings.log_bucket.map(|bucket| ObjectStore::open(&aws, &bucket)),
         })))
     }
@@ -106,7 +106,7 @@ impl HistoryState {
         aggregated.iter().for_each(report_unreadable_row);
         // A batch that was stored before is evaluated again, because the earlier call may have been killed before this
         // point.
-        self.brakes.evaluate_hours(&hours, &owners).await
+        self.automatic_freezes.evaluate_hours(&hours, &owners).await
     }
 }
 

@@ -41,7 +41,7 @@ impl Operators {
         let request = ReconcileRequest {
             agent,
             settlement: id,
-            asked_at: self.clock.now(),
+            requested_at: self.clock.now(),
         };
         let action = Act::new(AuditKind::ReconcileRequested).on_agent(agent).with_object(&id);
         let entry = self.audit_entry(operator, &action, AuditChanges::default())?;

@@ -29,7 +29,7 @@ impl MarkedSettlement {
             agent_id: request.agent.to_string(),
             settlement_id: request.settlement.to_string(),
             receipt_status: settlement.state.state_name(),
-            reconcile_requested_at: request.asked_at.to_string(),
+            reconcile_requested_at: request.requested_at.to_string(),
         }
     }
 }

@@ -425,7 +425,7 @@ fn window(scope: WindowScope, duration: Duration, spent: &Spent) -> Window {
         total: units(spent.iter().map(|(_, amount)| amount).sum()),
         version: 1,
         stamp: 7,
-        horizon: Timestamp::EPOCH,
+        watermark: Timestamp::EPOCH,
         oldest,
         complete: true,
     }

@@ -306,7 +306,7 @@ fn window(scope: WindowScope, period: WindowPeriod) -> Window {
         total: Amount::ZERO,
         version: 1,
         stamp: 1,
-        horizon: Timestamp::EPOCH,
+        watermark: Timestamp::EPOCH,
         oldest: Vec::new(),
         complete: true,
     }
@@ -356,7 +356,7 @@ impl Ledger {
                 let evicted: u64 = evict.iter().map(|entry| entry.amount.units()).sum();
                 let cleared = evict.last().map_or(*horizon, |newest| newest.at.max(*cleared));
                 window.total.units() + amount.units() <= cap.units() + evicted
-                    && window.horizon <= cleared
+                    && window.watermark <= cleared
                     && evict.iter().all(|entry| window.oldest.contains(entry))
             })
         };
@@ -386,7 +386,7 @@ impl Ledger {
             for entry in evict {
                 window.oldest.retain(|kept| kept != entry);
                 window.total = window.total.minus(entry.amount).unwrap();
-                window.horizon = window.horizon.max(entry.at).max(*cleared);
+                window.watermark = window.watermark.max(entry.at).max(*cleared);
             }
             window.total = window.total.plus(*amount).unwrap();
             let place = window.oldest.partition_point(|entry| entry.at <= reservation.at);
@@ -459,7 +459,7 @@ fn decide(world: &mut World, ledger: &Ledger, call: &Call, now: Timestamp) -> Op
             charge.scope,
             charge.amount,
             charge.cap,
-            charge.horizon,
+            charge.watermark,
             charge.evict.to_vec(),
             charge.cleared,
         )

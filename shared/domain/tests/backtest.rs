@@ -629,7 +629,7 @@ fn decide(
         total: units(spent),
         version: 1,
         stamp: 1,
-        horizon: Timestamp::EPOCH,
+        watermark: Timestamp::EPOCH,
         oldest: vec![],
         complete: true,
     };

@@ -356,7 +356,7 @@ proptest! {
             total: Amount::ZERO,
             version: 1,
             stamp: 1,
-            horizon: Timestamp::EPOCH,
+            watermark: Timestamp::EPOCH,
             oldest: Vec::new(),
             complete: true,
         };

@@ -109,7 +109,7 @@ fn merged(
     overrides: Overrides,
 ) -> Vec<ServiceMerge> {
     let bases = TemplateBases {
-        followed,
+        followed_template: followed,
         terms: Some(bases),
     };
     let start = starting();
@@ -443,9 +443,9 @@ fn an_agent_lists_its_possibly_applied_template_versions() {
     assert_eq!((services.version(), bases(&services)), (None, vec![3, 2]));
     let begun = apply(5, &apply(4, &applied));
     assert_eq!((begun.version(), bases(&begun)), (None, vec![3, 3, 4, 5]));
-    assert_eq!(apply(4, &begun).begun, [5, 4]);
+    assert_eq!(apply(4, &begun).started_versions, [5, 4]);
     let many = (4..9).fold(applied, |followed, version| apply(version, &followed));
-    assert_eq!(many.begun, [5, 6, 7, 8]);
+    assert_eq!(many.started_versions, [5, 6, 7, 8]);
 }
 
 #[test]
@@ -530,7 +530,7 @@ fn rules(
     let followed = FollowedTemplate::fully_applied(TemplateName::parse("t").unwrap(), 1);
     let bases: BTreeMap<u64, TemplateTerms> = base.map(|base| (1, of(base))).into_iter().collect();
     let bases = TemplateBases {
-        followed: Some(&followed),
+        followed_template: Some(&followed),
         terms: Some(&bases),
     };
     let template = new.map_or_else(TemplateTerms::default, of);
@@ -749,7 +749,7 @@ proptest! {
                     }
                     if end.is_some() {
                         followed = Some(FollowedTemplate::begin_applying(&all, followed.as_ref()));
-                        begun = followed.as_ref().unwrap().begun.len();
+                        begun = followed.as_ref().unwrap().started_versions.len();
                     } else {
                         followed = Some(FollowedTemplate::fully_applied(all.name, version));
                         begun = 0;

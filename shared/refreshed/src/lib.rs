@@ -48,7 +48,7 @@ struct CachedValue<T> {
     /// The value, and the time of its fetch.
     value: Option<(T, Timestamp)>,
     /// The time of the last fetch, even if the fetch failed.
-    asked_at: Option<Timestamp>,
+    requested_at: Option<Timestamp>,
 }
 
 impl<T: Clone> RefreshingCache<T> {
@@ -57,7 +57,7 @@ impl<T: Clone> RefreshingCache<T> {
     pub const fn new(operation: &'static str, ages: RefreshPolicy, report_error: fn(&Error)) -> Self {
         let held = CachedValue {
             value: None,
-            asked_at: None,
+            requested_at: None,
         };
         Self {
             fetching: operation,
@@ -72,7 +72,7 @@ impl<T: Clone> RefreshingCache<T> {
     pub fn store(&self, value: T, now: Timestamp) {
         self.replace_cached(CachedValue {
             value: Some((value, now)),
-            asked_at: Some(now),
+            requested_at: Some(now),
         });
     }
 
@@ -125,7 +125,7 @@ impl<T: Clone> RefreshingCache<T> {
             }
             Err(error) => {
                 self.replace_cached(CachedValue {
-                    asked_at: Some(now),
+                    requested_at: Some(now),
                     ..held
                 });
                 let Some(value) = usable else { return Err(error) };
@@ -147,7 +147,7 @@ impl<T: Clone> RefreshingCache<T> {
             Some(_) => self.ages.every,
             None => self.ages.every_at_first,
         };
-        cached.asked_at.is_some_and(|asked_at| now.since(asked_at) < every)
+        cached.requested_at.is_some_and(|asked_at| now.since(asked_at) < every)
     }
 
     fn lock(&self) -> CachedValue<T> {

@@ -224,7 +224,7 @@ fn window(scope: WindowScope, period: WindowPeriod, stamp: u64, at: Timestamp) -
         total: units(1_000_000),
         version: 40,
         stamp,
-        horizon: Timestamp::EPOCH,
+        watermark: Timestamp::EPOCH,
         oldest: (0..8).map(entry).collect(),
         complete: false,
     }

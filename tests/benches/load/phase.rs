@@ -36,13 +36,13 @@ const PARTS: [(u32, Phase); 8] = [
 /// The plan of the phases.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    length: Duration,
+    duration: Duration,
 }
 
 impl Plan {
     /// The plan for a run of this length.
     pub fn new(length: Duration) -> Self {
-        Self { length }
+        Self { duration: length }
     }
 
     /// The phases in order, with their lengths.
@@ -50,7 +50,7 @@ impl Plan {
         let mut begun = 0;
         PARTS.into_iter().map(move |(until, phase)| {
             let share = until - std::mem::replace(&mut begun, until);
-            (phase, self.length * share / 100)
+            (phase, self.duration * share / 100)
         })
     }
 

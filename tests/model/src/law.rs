@@ -91,7 +91,7 @@ pub fn of_ledger(ledger: &Ledger) -> Broken {
             let Some(window) = ledger.windows.get(scope) else {
                 continue;
             };
-            let counts = of.state != State::Expired && window.horizon.is_none_or(|cleared| of.counted_at > cleared);
+            let counts = of.state != State::Expired && window.watermark.is_none_or(|cleared| of.counted_at > cleared);
             let is_there = window.entries.iter().any(|entry| entry.settlement == *id);
             broken.unless(!counts || is_there, Law::Totals);
         }
@@ -146,10 +146,10 @@ pub fn of_change(before: &Ledger, after: &Ledger, write: &Write, floor: Floor) -
     let mut broken = Broken::default();
     for (scope, is) in &after.windows {
         let Some(was) = before.windows.get(scope) else { continue };
-        broken.unless(is.horizon >= was.horizon, Law::Horizon);
+        broken.unless(is.watermark >= was.watermark, Law::Horizon);
         let added = is.entries.iter().filter(|entry| !was.entries.contains(entry));
         for entry in added {
-            broken.unless(is.horizon.is_none_or(|cleared| entry.at > cleared), Law::Horizon);
+            broken.unless(is.watermark.is_none_or(|cleared| entry.at > cleared), Law::Horizon);
         }
     }
     for (id, was) in &before.settlements {

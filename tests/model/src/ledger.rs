@@ -88,7 +88,7 @@ pub struct Window {
     /// The version of the agent's record, stored as `aver`.
     pub agent: u8,
     /// The time of the newest evicted entry.
-    pub horizon: Option<Tick>,
+    pub watermark: Option<Tick>,
     /// The entries that count.
     pub entries: Vec<Entry>,
 }
@@ -260,7 +260,7 @@ pub struct Charge {
     /// The maximum sum of the window.
     pub cap: i8,
     /// The recorded time minus the length of the window.
-    pub horizon: Tick,
+    pub watermark: Tick,
     /// The expired entries that the write evicts.
     pub evict: Vec<Entry>,
     /// The horizon of the window as it was read. An eviction never lowers it.
@@ -729,7 +729,7 @@ impl Ledger {
                 let newest = evict.last().map(|entry| entry.at).max(*cleared);
                 let fits = self.windows.get(scope).is_some_and(|window| {
                     window.stamp == *stamp
-                        && window.horizon <= newest
+                        && window.watermark <= newest
                         && evict.iter().all(|entry| window.entries.contains(entry))
                 });
                 require(fits, Role::Basis);
@@ -804,7 +804,7 @@ impl Ledger {
                 for scope in scopes {
                     let cut = counted_at - scope.length();
                     let fits = self.windows.get(scope).is_some_and(|window| {
-                        has(Flaw::LateEntryIgnoresHorizon) || window.horizon.is_none_or(|h| h <= cut)
+                        has(Flaw::LateEntryIgnoresHorizon) || window.watermark.is_none_or(|h| h <= cut)
                     });
                     require(fits, Role::Basis);
                 }
@@ -908,8 +908,8 @@ impl Ledger {
             .evict
             .last()
             .map(|newest| newest.at.max(charge.cleared.unwrap_or(newest.at)));
-        let horizon = newest.unwrap_or(charge.horizon);
-        let not_cleared = has(Flaw::ReserveIgnoresHorizon) || window.horizon.is_none_or(|cleared| cleared <= horizon);
+        let horizon = newest.unwrap_or(charge.watermark);
+        let not_cleared = has(Flaw::ReserveIgnoresHorizon) || window.watermark.is_none_or(|cleared| cleared <= horizon);
         let room = has(Flaw::ReserveIgnoresRoom) || window.total <= charge.cap - of.amount + evicted;
         let all_there = has(Flaw::EvictsWhatIsGone) || charge.evict.iter().all(|entry| window.entries.contains(entry));
         stamped && not_cleared && room && all_there
@@ -1185,7 +1185,7 @@ impl Ledger {
         {
             window.total -= evict.iter().map(|entry| entry.amount).sum::<i8>();
             window.entries.retain(|entry| !evict.contains(entry));
-            window.horizon = Some(newest.at).max(cleared);
+            window.watermark = Some(newest.at).max(cleared);
         }
     }
 }
@@ -1196,7 +1196,7 @@ const fn window(stamp: u8, agent: u8) -> Window {
         total: 0,
         stamp,
         agent,
-        horizon: None,
+        watermark: None,
         entries: Vec::new(),
     }
 }

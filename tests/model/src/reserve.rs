@@ -207,7 +207,7 @@ impl Reserve {
         if self.has(Flaw::EvictionLowersHorizon) {
             None
         } else {
-            window.horizon
+            window.watermark
         }
     }
 
@@ -271,7 +271,7 @@ impl Reserve {
             total: 0,
             stamp: judged.version,
             agent: 0,
-            horizon: None,
+            watermark: None,
             entries: Vec::new(),
         };
         let day = day.clone().unwrap_or(empty);
@@ -282,7 +282,7 @@ impl Reserve {
         ];
         let windows: Vec<(Scope, Limit, Window)> = windows.into_iter().flatten().collect();
         // The recorded time.
-        let earliest = |(scope, _, window): &(Scope, Limit, Window)| window.horizon.map(|h| h + scope.length());
+        let earliest = |(scope, _, window): &(Scope, Limit, Window)| window.watermark.map(|h| h + scope.length());
         let at = windows.iter().filter_map(earliest).fold(now, Tick::max);
         if frozen {
             return Decision::Answer(Outcome::Refused);
@@ -307,7 +307,7 @@ impl Reserve {
                 scope: *scope,
                 stamp: limit.version,
                 cap: limit.cap,
-                horizon: cut,
+                watermark: cut,
                 evict,
                 cleared: self.cleared(window),
             });
@@ -646,7 +646,7 @@ impl Model for Reserve {
                 scope,
                 stamp,
                 cap: 100,
-                horizon: -100,
+                watermark: -100,
                 evict: Vec::new(),
                 cleared: None,
             };

@@ -304,7 +304,7 @@ impl Settle {
         let of = &ledger.settlements[&settlement];
         let horizons = of.scopes.iter().filter_map(|scope| {
             let window = ledger.windows.get(scope)?;
-            Some(window.horizon? + scope.length())
+            Some(window.watermark? + scope.length())
         });
         let counted_at = if self.has(Flaw::LateEntryIgnoresHorizon) {
             of.at
@@ -658,14 +658,14 @@ impl Model for Settle {
                 state.spent.0 = true;
                 let window = &state.world.ledger.windows[&Scope::Day];
                 let now = window
-                    .horizon
+                    .watermark
                     .map_or(state.world.now, |h| state.world.now.max(h + Scope::Day.length()));
                 let expired = window
                     .entries
                     .iter()
                     .filter(|entry| entry.at <= now - Scope::Day.length());
                 let evict: Vec<Entry> = expired.copied().collect();
-                let cleared = window.horizon;
+                let cleared = window.watermark;
                 let paid = reservation(NEW, now, evict, cleared);
                 state.world.send(OTHERS, Write::Reserve(paid));
             }
@@ -680,7 +680,7 @@ impl Model for Settle {
                 let write = Write::Evict {
                     scope: Scope::Day,
                     stamp: window.stamp,
-                    cleared: window.horizon,
+                    cleared: window.watermark,
                     evict,
                 };
                 state.world.send(OTHERS, write);
@@ -755,7 +755,7 @@ fn reservation(id: SettlementId, at: Tick, evict: Vec<Entry>, cleared: Option<Ti
         scope: Scope::Day,
         stamp: 1,
         cap: 4,
-        horizon: at - Scope::Day.length(),
+        watermark: at - Scope::Day.length(),
         evict,
         cleared,
     };

@@ -617,7 +617,7 @@ impl Real {
                 stamp: small(number(totals, "pver").unwrap()),
                 agent: small(number(totals, "aver").unwrap_or(0)),
                 // The backfill of a new window writes a watermark before the model's first tick.
-                horizon: number(totals, horizon).map(tick).filter(|tick| *tick >= 0),
+                watermark: number(totals, horizon).map(tick).filter(|tick| *tick >= 0),
                 entries,
             };
             windows.insert(scope, window);

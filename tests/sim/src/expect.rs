@@ -228,7 +228,7 @@ fn refusals(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_
     let windows = windows.chain(
         budgets
             .iter()
-            .map(|budget| (budget_window(agent, &budget.id), budget.length)),
+            .map(|budget| (budget_window(agent, &budget.id), budget.duration)),
     );
     let cleared = windows
         .map(|(window, length)| stored.horizon(&window) + length)
@@ -278,7 +278,7 @@ fn refusals(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_
             refused.push(format!("policy_blocked:schedule:{}", rule_id(rule)));
         }
     }
-    let left = |budget: &Budget| budget.limit - stored.live(&budget_window(agent, &budget.id), budget.length, at);
+    let left = |budget: &Budget| budget.limit - stored.live(&budget_window(agent, &budget.id), budget.duration, at);
     let amounts = budgets.iter().filter(|budget| budget.kind == "budget_limit");
     let mut exceeded: Vec<&Budget> = amounts.filter(|budget| left(budget) < amount).collect();
     // The response names the budget with the smallest remaining amount.
@@ -287,7 +287,7 @@ fn refusals(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_
     refused.extend(named.map(|budget| format!("policy_blocked:budget_limit:{}", budget.id)));
     for kind in ["count_limit", "minimum_interval"] {
         for rule in budgets.iter().filter(|budget| budget.kind == kind) {
-            if stored.live(&budget_window(agent, &rule.id), rule.length, at) + 1 > rule.limit {
+            if stored.live(&budget_window(agent, &rule.id), rule.duration, at) + 1 > rule.limit {
                 refused.push(format!("policy_blocked:{kind}:{}", rule.id));
             }
         }

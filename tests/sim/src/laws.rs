@@ -555,7 +555,7 @@ impl Change<'_> {
             .map(|budget| {
                 (
                     budget_window(agent, &budget.id),
-                    budget.length,
+                    budget.duration,
                     budget.limit,
                     Some(budget.id),
                 )

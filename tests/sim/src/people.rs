@@ -690,7 +690,7 @@ pub(crate) async fn mark(ledger: &Ledger, agent: u8, settlement: &str, now: Time
     let mark = purser_store::ReconcileRequest {
         agent: agent_id(agent),
         settlement,
-        asked_at: now,
+        requested_at: now,
     };
     ledger
         .request_reconcile(&mark, &purser_testkit::sample::audit())

@@ -33,7 +33,7 @@ pub(crate) struct Budget {
     pub(crate) id: String,
     pub(crate) limit: i64,
     /// The duration in microseconds.
-    pub(crate) length: i64,
+    pub(crate) duration: i64,
 }
 
 /// A settlement's claim on a transaction.
@@ -197,7 +197,7 @@ impl StoredState {
             Some(DAY)
         } else {
             let budget = self.budgets(agent).into_iter().find(|budget| budget.id == rule);
-            budget.map(|budget| budget.length)
+            budget.map(|budget| budget.duration)
         };
         match length {
             Some(length) => number(row, &format!("hz{}", length / 1_000_000)),
@@ -259,7 +259,7 @@ impl StoredState {
                 kind: text(rule, "kind").to_owned(),
                 id: rule_id(rule),
                 limit,
-                length: length * 1_000_000,
+                duration: length * 1_000_000,
             })
         });
         budgets.collect()

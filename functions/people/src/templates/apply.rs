@@ -202,7 +202,7 @@ impl People {
             self.ledger.read_default_services(agent),
         )?;
         let of = TemplateBases {
-            followed: agent.template.as_ref(),
+            followed_template: agent.template.as_ref(),
             terms: Some(bases),
         };
         let terms = &template.terms;

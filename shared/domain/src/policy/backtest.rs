@@ -425,7 +425,7 @@ pub struct Backtest {
     /// The services of the tested decisions and of the counted payments.
     services: BTreeMap<ServiceSlug, ServiceId>,
     /// The real payments.
-    real: Payments,
+    recorded_payments: Payments,
     /// The recent payments, from the real payments. Unused if no rule needs recent payments.
     remembered: RememberedPayments,
     remembers: bool,
@@ -440,7 +440,7 @@ impl Backtest {
             proposed: Simulation::new(candidate),
             current: None,
             services: BTreeMap::new(),
-            real: Payments::default(),
+            recorded_payments: Payments::default(),
             remembered: RememberedPayments::default(),
             result: BacktestResult::default(),
         }
@@ -499,7 +499,7 @@ impl Backtest {
 
     /// Counts a payment before the tested range. Payments must be added in order of time.
     pub fn count_earlier_payment(&mut self, payment: PastPayment) {
-        self.real.add(payment);
+        self.recorded_payments.add(payment);
         if self.remembers {
             for remembered in self.remembered_payments() {
                 remembered.add(&payment);
@@ -545,10 +545,10 @@ impl Backtest {
             remembered: self.remembers.then_some(&self.remembered),
         };
         let [declined, approved] = match &mut self.current {
-            Some(current) => current.simulate_decision(&recorded, &mut self.real),
+            Some(current) => current.simulate_decision(&recorded, &mut self.recorded_payments),
             None => [(); 2].map(|()| Outcome::from_recorded(decision.decision)),
         };
-        let [if_declined, if_approved] = self.proposed.simulate_decision(&recorded, &mut self.real);
+        let [if_declined, if_approved] = self.proposed.simulate_decision(&recorded, &mut self.recorded_payments);
         self.result
             .if_declined
             .add_difference(decision, &declined, &if_declined);
@@ -557,7 +557,7 @@ impl Backtest {
             .add_difference(decision, &approved, &if_approved);
         if let Some(payment) = allowed {
             self.result.authorized = self.result.authorized.saturating_add(payment.amount.units());
-            self.real.add(payment);
+            self.recorded_payments.add(payment);
             if self.remembers {
                 self.remembered.add(&payment);
             }

@@ -635,7 +635,7 @@ fn window_with_usage(scope: WindowScope, period: WindowPeriod, used: Amount) -> 
         total: used,
         version: 0,
         stamp: 0,
-        horizon: Timestamp::EPOCH,
+        watermark: Timestamp::EPOCH,
         oldest: Vec::new(),
         complete: true,
     }

@@ -144,7 +144,7 @@ pub struct FollowedTemplate {
     pub rules: Option<u64>,
     /// The versions whose application began later and is not complete, newest last. Some services may already have
     /// their limits.
-    pub begun: Vec<u64>,
+    pub started_versions: Vec<u64>,
 }
 
 impl FollowedTemplate {
@@ -157,7 +157,7 @@ impl FollowedTemplate {
             name,
             applied: None,
             rules: None,
-            begun: Vec::new(),
+            started_versions: Vec::new(),
         }
     }
 
@@ -167,14 +167,14 @@ impl FollowedTemplate {
             name,
             applied: Some(version),
             rules: Some(version),
-            begun: Vec::new(),
+            started_versions: Vec::new(),
         }
     }
 
     /// Returns the version that is fully applied, apart from overrides; `None` while a version is being applied.
     pub fn version(&self) -> Option<u64> {
         self.applied
-            .filter(|applied| self.begun.is_empty() && self.rules == Some(*applied))
+            .filter(|applied| self.started_versions.is_empty() && self.rules == Some(*applied))
     }
 
     /// Returns the template versions that a merge needs as bases.
@@ -182,13 +182,13 @@ impl FollowedTemplate {
         self.applied
             .into_iter()
             .chain(self.rules)
-            .chain(self.begun.iter().copied())
+            .chain(self.started_versions.iter().copied())
     }
 
     /// Creates the record for the start of applying a template to an agent that follows `before`.
     #[must_use]
     pub fn begin_applying(template: &PolicyTemplate, before: Option<&Self>) -> Self {
-        let mut begun = before.map(|before| before.begun.clone()).unwrap_or_default();
+        let mut begun = before.map(|before| before.started_versions.clone()).unwrap_or_default();
         begun.retain(|version| *version != template.version);
         begun.push(template.version);
         while begun.len() > Self::MAX_BEGUN {
@@ -198,7 +198,7 @@ impl FollowedTemplate {
             name: template.name.clone(),
             applied: before.and_then(|before| before.applied),
             rules: before.and_then(|before| before.rules),
-            begun,
+            started_versions: begun,
         }
     }
 }
@@ -402,7 +402,7 @@ impl TemplateTerms {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TemplateBases<'a> {
     /// The versions that were applied to the agent.
-    pub followed: Option<&'a FollowedTemplate>,
+    pub followed_template: Option<&'a FollowedTemplate>,
     /// The limits of these versions.
     pub terms: Option<&'a BTreeMap<u64, TemplateTerms>>,
 }
@@ -413,15 +413,17 @@ impl<'a> TemplateBases<'a> {
     }
 
     fn current_limits(&self) -> Option<&'a TemplateTerms> {
-        self.find_version(self.followed?.applied)
+        self.find_version(self.followed_template?.applied)
     }
 
     fn current_rules(&self) -> Option<&'a [RuleKind]> {
-        self.find_version(self.followed?.rules)?.rules.as_deref()
+        self.find_version(self.followed_template?.rules)?.rules.as_deref()
     }
 
     fn pending_versions(&self) -> impl Iterator<Item = &'a TemplateTerms> {
-        let versions = self.followed.map_or(&[][..], |followed| &followed.begun);
+        let versions = self
+            .followed_template
+            .map_or(&[][..], |followed| &followed.started_versions);
         let of = |version: &u64| self.find_version(Some(*version));
         versions.iter().filter_map(of).collect::<Vec<_>>().into_iter()
     }

@@ -239,7 +239,7 @@ pub struct Window {
     /// The version of the policy or rule, as it was last written to the window. Zero if the window was never written.
     pub stamp: u64,
     /// The eviction watermark: the time of the newest evicted payment.
-    pub horizon: Timestamp,
+    pub watermark: Timestamp,
     /// The oldest counted payments, oldest first.
     pub oldest: Vec<Entry>,
     /// Whether `oldest` contains all counted payments.
@@ -299,7 +299,7 @@ pub struct Charge<'a> {
     /// The version of the policy or rule that was evaluated.
     pub stamp: u64,
     /// The newest time that no longer counts. The write fails if an entry newer than this time was evicted.
-    pub horizon: Timestamp,
+    pub watermark: Timestamp,
     /// The expired payments that the write evicts.
     pub evict: &'a [Entry],
     /// The sum of `evict`.
@@ -335,7 +335,7 @@ impl Window {
     /// Returns the earliest time that may be recorded now: the current time, or a later time if a worker with a faster
     /// clock has already evicted a payment.
     pub fn earliest_record_time(&self, now: Timestamp) -> Timestamp {
-        now.max(self.period.end(self.horizon).unwrap_or(now))
+        now.max(self.period.end(self.watermark).unwrap_or(now))
     }
 
     /// Returns the read entries that no longer count at `at`.
@@ -429,10 +429,10 @@ impl Window {
             cap,
             total: self.total,
             stamp: self.stamp,
-            horizon: self.period.cut(at),
+            watermark: self.period.cut(at),
             evict,
             evicted: sum_entries(evict),
-            cleared: self.horizon,
+            cleared: self.watermark,
             coverage: None,
         }
     }
@@ -483,7 +483,7 @@ mod tests {
             total,
             version: 1,
             stamp: 1,
-            horizon: Timestamp::EPOCH,
+            watermark: Timestamp::EPOCH,
             oldest: entries,
             complete,
         }
@@ -715,10 +715,10 @@ mod tests {
                 let at = stored.earliest_record_time(Timestamp::from_micros(now).unwrap());
                 let eviction = if needed { Eviction::Needed } else { Eviction::Eager };
                 let charge = stored.charge(amount(units), amount(cap), at, eviction);
-                if charge.is_within_cap() && charge.horizon >= stored.horizon {
+                if charge.is_within_cap() && charge.watermark >= stored.watermark {
                     let evicted = charge.evict.len();
                     if let Some(newest) = charge.evict.last() {
-                        stored.horizon = stored.horizon.max(newest.at);
+                        stored.watermark = stored.watermark.max(newest.at);
                     }
                     stored.oldest.drain(..evicted);
                     let new = entry(at.micros(), units);

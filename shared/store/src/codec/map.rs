@@ -80,7 +80,7 @@ fields! {
 
     CatalogPayment { scheme: "scheme", network: "network", amount: "amount", pay_to: "pay_to" }
 
-    FollowedTemplate { name: "name", applied: "ver" optional, rules: "rules" optional, begun: "begun" or_default }
+    FollowedTemplate { name: "name", applied: "ver" optional, rules: "rules" optional, started_versions: "begun" or_default }
 
     FormerOwner { owner: "owner", name: "name", labels: "labels", until: "until" }
 

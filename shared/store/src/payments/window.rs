@@ -163,7 +163,7 @@ impl Ledger {
         window.stamp = row.get("pver")?;
         window.total = row.get_optional("total")?.unwrap_or(Amount::ZERO);
         window.version = row.get_optional("ver")?.unwrap_or_default();
-        window.horizon = self.read_eviction_watermark(item, window.period)?;
+        window.watermark = self.read_eviction_watermark(item, window.period)?;
         Ok(())
     }
 
@@ -300,7 +300,7 @@ impl Ledger {
                 window.period,
                 window.stamp,
                 current.list_expired(at),
-                current.horizon,
+                current.watermark,
             )
             .await?
         {
@@ -394,7 +394,7 @@ impl Ledger {
             None => (
                 vec![],
                 format!("{VERSION_CHECK} AND {NOT_EVICTED_CHECK} :horizon) AND {TOTAL_CHECK}"),
-                update.expression_attribute_values(":horizon", charge.horizon.write()),
+                update.expression_attribute_values(":horizon", charge.watermark.write()),
             ),
         };
         if let Some(coverage) = &charge.coverage {
@@ -512,7 +512,7 @@ const fn empty_window(scope: WindowScope, period: WindowPeriod, is_complete: boo
         total: Amount::ZERO,
         version: 0,
         stamp: 0,
-        horizon: Timestamp::EPOCH,
+        watermark: Timestamp::EPOCH,
         oldest: Vec::new(),
         complete: is_complete,
     }

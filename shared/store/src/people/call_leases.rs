@@ -30,7 +30,7 @@ pub struct CallLeases {
     db: Client,
     table: Arc<str>,
     kind: ThrottleKind,
-    length: Duration,
+    duration: Duration,
 }
 
 /// A leased slot.
@@ -66,7 +66,7 @@ impl CallLeases {
             db: without_throttling_pauses(db),
             table: table.into(),
             kind: ThrottleKind::Api,
-            length: lease_duration,
+            duration: lease_duration,
         }
     }
 
@@ -86,7 +86,7 @@ impl CallLeases {
         now: Timestamp,
     ) -> Result<TakeLeaseResult> {
         let scope = scope.to_string();
-        let until = now.after(self.length);
+        let until = now.after(self.duration);
         let mut slots: Vec<u32> = (0..max_calls).collect();
         let mut ends = Vec::new();
         for _ in 0..ATTEMPTS {

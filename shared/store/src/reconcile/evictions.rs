@@ -20,7 +20,7 @@ pub struct EvictionRequest {
     /// The window with the expired payments.
     pub scope: WindowScope,
     /// The time of the request.
-    pub asked_at: Timestamp,
+    pub requested_at: Timestamp,
 }
 
 impl Ledger {
@@ -42,7 +42,7 @@ impl Ledger {
             let row = self.item_row(item);
             Ok(EvictionRequest {
                 scope: key::parse_window(key::sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?,
-                asked_at: row.get("t")?,
+                requested_at: row.get("t")?,
             })
         });
         Ok(requests.collect())
@@ -81,7 +81,7 @@ impl Ledger {
             .table_name(&*self.table)
             .set_key(Some(Key::eviction_request(request.scope).attributes()))
             .condition_expression("t = :asked")
-            .expression_attribute_values(":asked", request.asked_at.write());
+            .expression_attribute_values(":asked", request.requested_at.write());
         was_applied(delete.send().await, "removing a request for an eviction").map(|_| ())
     }
 }

@@ -43,7 +43,7 @@ pub struct ReconcileRequest {
     /// The settlement to reconcile.
     pub settlement: SettlementId,
     /// The time of the request.
-    pub asked_at: Timestamp,
+    pub requested_at: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -118,7 +118,8 @@ impl Ledger {
 
     /// Stores a request to reconcile.
     pub async fn request_reconcile(&self, request: &ReconcileRequest, audit: &AuditEntry) -> Result<()> {
-        let row = Draft::new(&Key::reconcile_request(request.agent, request.settlement)).with("t", &request.asked_at);
+        let row =
+            Draft::new(&Key::reconcile_request(request.agent, request.settlement)).with("t", &request.requested_at);
         let mut transaction = Transaction::new();
         transaction.add_put(Role::Mark, self.put_item(row.into_item()))?;
         transaction.add_audit_rows(Role::Audit, audit)?;
@@ -144,7 +145,7 @@ impl Ledger {
             Ok(ReconcileRequest {
                 agent,
                 settlement,
-                asked_at: row.get("t")?,
+                requested_at: row.get("t")?,
             })
         });
         Ok(marks.collect())
@@ -160,7 +161,7 @@ impl Ledger {
                 Key::reconcile_request(request.agent, request.settlement).attributes(),
             ))
             .condition_expression("t = :asked")
-            .expression_attribute_values(":asked", request.asked_at.write());
+            .expression_attribute_values(":asked", request.requested_at.write());
         was_applied(delete.send().await, "taking a mark away").map(|_| ())
     }
 

@@ -33,7 +33,7 @@ pub struct OwnedAgent {
     pub former_owners: Vec<FormerOwner>,
     /// The agent's automatic freeze rule; `None` also if the agent's rules can't be read, because then the agent can't
     /// pay.
-    pub brake: Option<AutomaticFreeze>,
+    pub automatic_freeze: Option<AutomaticFreeze>,
 }
 
 impl OwnedAgent {
@@ -97,7 +97,7 @@ impl Ledger {
                         name,
                         labels,
                         former_owners: former.unwrap_or_default(),
-                        brake: rules.as_deref().and_then(AutomaticFreeze::find_in_rules),
+                        automatic_freeze: rules.as_deref().and_then(AutomaticFreeze::find_in_rules),
                     };
                     owners.insert(agent, owned);
                 }

@@ -283,7 +283,7 @@ async fn open_approvals_move_to_the_agents_new_owner() {
     let agent = ledger.read_agent_by_id(sample::agent_id(1)).await.unwrap().unwrap();
     // The agent follows a template of its owner.
     let followed = FollowedTemplate {
-        begun: vec![3, 4],
+        started_versions: vec![3, 4],
         ..FollowedTemplate::fully_applied(TemplateName::parse("research").unwrap(), 2)
     };
     let agent = Agent {

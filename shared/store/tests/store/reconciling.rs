@@ -635,7 +635,7 @@ async fn newer_reconcile_requests_are_not_cleared() {
     let mark = |secs| ReconcileRequest {
         agent: AgentId::from_uuid(sample::agent_id(1).uuid()),
         settlement: paid.id(),
-        asked_at: sample::start().after(sample::secs(secs)),
+        requested_at: sample::start().after(sample::secs(secs)),
     };
     ledger.request_reconcile(&mark(1), &sample::audit()).await.unwrap();
     ledger.request_reconcile(&mark(2), &sample::audit()).await.unwrap();
@@ -660,7 +660,7 @@ async fn unreadable_reconcile_requests_do_not_block_other_requests() {
     let mark = ReconcileRequest {
         agent,
         settlement: paid.id(),
-        asked_at: at,
+        requested_at: at,
     };
     let scope = WindowScope::Day {
         agent,

@@ -312,7 +312,7 @@ async fn the_eviction_watermark_never_moves_back() {
     let day = service_state(&ledger, 1).await.unwrap().day;
     ledger.evict_expired(&day, tomorrow).await.unwrap();
     let day = service_state(&ledger, 1).await.unwrap().day;
-    assert_eq!((day.horizon.micros().to_string(), day.total), (cleared, Amount::ZERO));
+    assert_eq!((day.watermark.micros().to_string(), day.total), (cleared, Amount::ZERO));
 }
 
 /// One worker evicts what it has read. Another worker, whose clock is a day behind, adds an older payment, which is
@@ -329,11 +329,11 @@ async fn a_payment_older_than_the_eviction_watermark_is_evicted() {
     });
     assert_eq!(reserved.await, ReserveResult::Done);
     let day = service_state(&ledger, 1).await.unwrap().day;
-    assert_eq!((day.horizon, day.total), (start, sample::units(60)));
+    assert_eq!((day.watermark, day.total), (start, sample::units(60)));
     let last = pay(&ledger, 90, "last", tomorrow).await;
     assert!(matches!(last, Answer::Allowed(_)), "{last:?}");
     let day = service_state(&ledger, 1).await.unwrap().day;
-    assert_eq!((day.horizon, day.total), (start, sample::units(100)));
+    assert_eq!((day.watermark, day.total), (start, sample::units(100)));
     assert_sound(&emulator).await;
 }
 
