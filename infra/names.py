@@ -5,8 +5,8 @@ A function that acts is named by an imperative, and a function that returns a va
 `paid_out`. Only a function that returns a `bool` may be named by a participle alone, as in `paid` or `confirmed_by`,
 and no `async` function may begin with a participle. A participle before a noun is part of the noun: `listed_events`. A
 constructor is `new`, `from_…` or `for_…`, never `of`. A limit is `MAX_…` or `MIN_…`. No function is named by a word
-that needs the surrounding code, as in `answer`, or by a noun with `of` behind it: `agent_path`, not `path_of`. Tests
-are not checked, because their names are sentences.
+that needs the surrounding code, as in `answer`, or by a noun with `of` behind it: `agent_path`, not `path_of`. A parameter has the name of its
+content, never an everyday word such as `asked`. Tests are not checked, because their names are sentences.
 """
 
 import re
@@ -26,6 +26,9 @@ VERBS = "embed exceed feed need proceed read seed shed speed succeed".split()
 PREPOSITIONS = "again as at back before between by first for from in of or out since to under up with within".split()
 # Words that say nothing without the surrounding code.
 VAGUE = "again answer ask bought done each facts first judge keep later meant never note one own partial place told tell spent unread what whole why word words".split()
+# Everyday words that do not say what a parameter is.
+PARAMETERS = "asked facts least matched meant most odd of one own place sent thing told what who".split()
+PARAMETER = re.compile(rf"[(,]\s*(?:mut )?({'|'.join(PARAMETERS)}): ")
 # Names that stay, as patterns, each with its reason.
 EXCEPTIONS = {
     r"\w+_at": "returns the time in the field of this name",
@@ -63,6 +66,8 @@ def violations(text):
         elif is_without_noun(name, is_async) and not returns_bool(signature):
             if not any(re.fullmatch(pattern, name) for pattern in EXCEPTIONS):
                 yield line, name, "name what the function does (an imperative) or returns (a noun)"
+        for parameter in PARAMETER.findall(signature):
+            yield line, parameter, f"name what the parameter of `{name}` is, in the field's words"
     for match in CONSTANT.finditer(code):
         yield code.count("\n", 0, match.start(1)) + 1, match.group(1), "a limit is `MAX_…` or `MIN_…`"
 

@@ -30,6 +30,10 @@ class NamesTest(unittest.TestCase):
         self.assertEqual(found("fn answer(self) -> Response {\nfn path_of(agent: AgentId) -> String {"), ["answer", "path_of"])
         self.assertEqual(found("fn agent_path(agent: AgentId) -> String {\nfn is_cause_of(error: &Error) -> bool {"), [])
 
+    def test_a_parameter_named_by_an_everyday_word_is_found(self):
+        self.assertEqual(found("async fn withdraw(&self, asked: &Request) {\nfn share(of: u64, most: usize) {"), ["asked", "of", "most"])
+        self.assertEqual(found("fn withdraw(request: &Request) {\nfn state(&self) -> State { State { sent: 1 } }"), [])
+
     def test_a_limit_with_another_word_than_max_or_min_is_found(self):
         code = "const MOST_PAGES: u32 = 10;\n    pub const MOST: usize = 50;\nconst LEAST_CHARS: u8 = 1;\nconst MAX_PAGES: u32 = 10;"
         self.assertEqual(found(code), ["MOST_PAGES", "MOST", "LEAST_CHARS"])

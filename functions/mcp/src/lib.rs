@@ -39,7 +39,7 @@ const MAX_LEASE: Duration = Duration::from_secs_u32(30);
 
 /// How long a stored response can be read.
 const RESPONSE_RETENTION: Duration = Duration::from_secs_u32(15 * 60);
-const _: () = assert!(purser_mcp::RESPONSE_RETENTION.as_secs() == 15 * 60);
+const _: () = assert!(purser_mcp::RETENTION.as_secs() == 15 * 60);
 
 /// Returns this function's part of the OpenAPI document: only the route, because the protocol describes the messages.
 pub fn openapi() -> OpenApi {

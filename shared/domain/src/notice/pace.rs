@@ -108,7 +108,7 @@ impl NotificationPace {
         let failed = self.failed.saturating_add(1);
         let max = u32::try_from(RETRY_PAUSES.len()).unwrap_or(u32::MAX);
         let pause = match next_step_after_call(result, failed.min(max), retry_after, jitter) {
-            AfterCall::Again(pause) => pause.min(Self::MAX_DELAY),
+            AfterCall::Again(pause) => pause.min(Self::MAX_PAUSE),
             AfterCall::Delivered | AfterCall::GivenUp { .. } => Self::MIN_INTERVAL,
         };
         Self {
