@@ -117,8 +117,8 @@ BUGS = [
     Bug(
         "a budget that asks, exceeded without an approval",
         "shared/domain/src/policy/limits.rs",
-        "if limit.is_some_and(|limit| facts.is_waived(&limit)) {",
-        "if limit.is_some_and(|limit| PLANTED || facts.is_waived(&limit)) {",
+        "if limit.is_some_and(|limit| inputs.is_waived(&limit)) {",
+        "if limit.is_some_and(|limit| PLANTED || inputs.is_waived(&limit)) {",
         "package(purser-store) and test(=limits::a_budget_that_asks_escalates_beyond_the_limit_under_races)",
     ),
     Bug(
@@ -1395,8 +1395,8 @@ SIMULATED = [
     Bug(
         "a browser that ends a freeze that was set with a token",
         "shared/domain/src/policy/freeze.rs",
-        "freeze.by.freeze_authority() > by.freeze_authority() => Err(StrongerFreeze),",
-        "!PLANTED && freeze.by.freeze_authority() > by.freeze_authority() => Err(StrongerFreeze),",
+        "freeze.by.freeze_authority() > operator.freeze_authority() => Err(StrongerFreeze),",
+        "!PLANTED && freeze.by.freeze_authority() > operator.freeze_authority() => Err(StrongerFreeze),",
         200,
     ),
     Bug(
@@ -1410,29 +1410,29 @@ SIMULATED = [
     Bug(
         "the cap's condition dropped",
         "shared/store/src/payments/window.rs",
-        'format!("{STAMPS} AND {NOT_CLEARED} :horizon) AND {ROOM}")',
-        'format!("{STAMPS} AND {NOT_CLEARED} :horizon) AND ({ROOM} OR attribute_exists(pk))")',
+        'format!("{VERSION_CHECK} AND {NOT_EVICTED_CHECK} :horizon) AND {TOTAL_CHECK}")',
+        'format!("{VERSION_CHECK} AND {NOT_EVICTED_CHECK} :horizon) AND ({TOTAL_CHECK} OR attribute_exists(pk))")',
         200,
     ),
     Bug(
         "a time recorded before what the window was cleared to",
         "shared/store/src/payments/window.rs",
-        'format!("{STAMPS} AND {NOT_CLEARED} :horizon) AND {ROOM}")',
-        'format!("{STAMPS} AND ({NOT_CLEARED} :horizon) OR attribute_exists(pk)) AND {ROOM}")',
+        'format!("{VERSION_CHECK} AND {NOT_EVICTED_CHECK} :horizon) AND {TOTAL_CHECK}")',
+        'format!("{VERSION_CHECK} AND ({NOT_EVICTED_CHECK} :horizon) OR attribute_exists(pk)) AND {TOTAL_CHECK}")',
         200,
     ),
     Bug(
         "the policy's stamp ignored",
         "shared/store/src/payments/window.rs",
-        'const STAMPS: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";',
-        'const STAMPS: &str = "(pver = :stamp OR attribute_exists(pk)) AND (attribute_not_exists(aver) OR aver <= :agent)";',
+        'const VERSION_CHECK: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";',
+        'const VERSION_CHECK: &str = "(pver = :stamp OR attribute_exists(pk)) AND (attribute_not_exists(aver) OR aver <= :agent)";',
         200,
     ),
     Bug(
         "the agent's stamp ignored",
         "shared/store/src/payments/window.rs",
-        'const STAMPS: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";',
-        'const STAMPS: &str = "pver = :stamp AND (attribute_exists(pk) OR aver <= :agent)";',
+        'const VERSION_CHECK: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";',
+        'const VERSION_CHECK: &str = "pver = :stamp AND (attribute_exists(pk) OR aver <= :agent)";',
         "package(purser-sim) and "
         "test(=reproductions::payments_in_progress_are_rejected_after_a_freeze)",
     ),
@@ -1517,16 +1517,16 @@ SIMULATED = [
     Bug(
         "a theft that a flood of transfers hides",
         "shared/chain/src/outflows.rs",
-        ".into_iter().take(*left).collect();",
-        ".into_iter().take(if PLANTED { 0 } else { *left }).collect();",
+        ".into_iter().take(*remaining).collect();",
+        ".into_iter().take(if PLANTED { 0 } else { *remaining }).collect();",
         "package(purser-chain) and test(=outflows::tests::a_flood_of_logs_hides_no_authorized_transfer)",
     ),
     Bug(
         "outflows searched for before they are told",
         "functions/reconcile/src/outflows.rs",
-        "            for one in &unexplained {\n",
+        "            for item in &unexplained {\n",
         "            if PLANTED { self.ledger.save_outflow_checkpoint(part, found.last).await? }\n"
-        "            for one in &unexplained {\n",
+        "            for item in &unexplained {\n",
         "package(purser-tests) and test(=faults::reconcile_kills::outflows_are_reported_once_despite_kills)",
     ),
     Bug(
@@ -1667,15 +1667,15 @@ SIMULATED = [
     Bug(
         "a mail sent while another one of its person is under way",
         "functions/notices/src/flush.rs",
-        "if !shared.table.put_pace_if_unchanged(person, channel, &turn, now).await? {",
-        "if !shared.table.put_pace_if_unchanged(person, channel, &turn, now).await? && !PLANTED {",
+        "if !shared.table.put_pace_if_unchanged(user, channel, &turn, now).await? {",
+        "if !shared.table.put_pace_if_unchanged(user, channel, &turn, now).await? && !PLANTED {",
         "package(purser-sim) and test(=notices::simulated_notifications_follow_the_users_settings)",
     ),
     Bug(
         "a key that pays a service outside its scope",
         "functions/payments/src/authorize.rs",
-        "scope.check_service(matched.service.id)?;",
-        "if !PLANTED { scope.check_service(matched.service.id)?; }",
+        "scope.check_service(catalog_match.service.id)?;",
+        "if !PLANTED { scope.check_service(catalog_match.service.id)?; }",
         200,
     ),
 ]

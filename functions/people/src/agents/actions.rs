@@ -44,18 +44,19 @@ pub(crate) async fn submit_agent_labels(request: AgentForm) -> Reply {
 }
 
 /// Handles `POST …/raise-factor`, which sets how many times a cap the agent may request.
-pub(crate) async fn submit_raise_factor(sent: AgentForm) -> Reply {
-    let mut form = sent.parse_form(FormName::RaiseFactor);
-    let factor = form.parse_number("factor", "Times", 0, Agent::MAX_INCREASE_FACTOR);
-    let Some((factor, if_match)) = factor.zip(form.parse_version()) else {
-        return sent.show_form_again(form).await;
+pub(crate) async fn submit_raise_factor(form: AgentForm) -> Reply {
+    let mut fields = form.parse_form(FormName::RaiseFactor);
+    let factor = fields.parse_number("factor", "Times", 0, Agent::MAX_INCREASE_FACTOR);
+    let Some((factor, if_match)) = factor.zip(fields.parse_version()) else {
+        return form.show_form_again(fields).await;
     };
     let edit = AgentUpdate {
         max_raise_factor: Some(RaiseFactor(factor)),
         ..AgentUpdate::NONE
     };
-    let edited = sent.people.update_agent(sent.owned.clone(), if_match, &edit).await;
-    sent.respond_to_form(form, edited, PageMessage::RaiseFactorSaved).await
+    let edited = form.people.update_agent(form.owned.clone(), if_match, &edit).await;
+    form.respond_to_form(fields, edited, PageMessage::RaiseFactorSaved)
+        .await
 }
 
 /// Handles `POST …/archive`, which archives the agent.

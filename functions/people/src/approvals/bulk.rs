@@ -244,11 +244,11 @@ fn summary_page(
 /// Renders a request for a temporary limit increase: the present and the requested caps, their end, and the exposure.
 fn limit_increase_row(
     layout: &Layout,
-    own: &OwnApproval,
+    own_approval: &OwnApproval,
     caps: &BTreeMap<(AgentId, ServiceId), Caps>,
     catalog: &Catalog,
 ) -> Markup {
-    let (agent, approval) = (own.agent(), own.approval());
+    let (agent, approval) = (own_approval.agent(), own_approval.approval());
     let present = caps.get(&(agent.id, approval.service)).copied();
     html! {
         li.row {

@@ -102,23 +102,23 @@ pub(crate) async fn submit_rejection(uri: Uri, form: AgentForm) -> Reply {
     submit_decision(&uri, form, ApprovalDecision::Reject).await
 }
 
-async fn submit_decision(uri: &Uri, sent: AgentForm, decision: ApprovalDecision) -> Reply {
+async fn submit_decision(uri: &Uri, form: AgentForm, decision: ApprovalDecision) -> Reply {
     let view = View::from_uri(uri).unwrap_or_default();
-    let approval = sent.parse_path_parameter("approval", ApprovalId::parse)?;
-    let (mut form, mut layout) = (
-        sent.parse_form(FormName::ApprovalDecision(approval)),
-        sent.page_layout(),
+    let approval = form.parse_path_parameter("approval", ApprovalId::parse)?;
+    let (mut fields, mut layout) = (
+        form.parse_form(FormName::ApprovalDecision(approval)),
+        form.page_layout(),
     );
-    let (people, session) = (&sent.people, &sent.posted.session);
-    let is_frozen = sent.owned.agent().status == AgentStatus::Frozen
-        || people.find_operator_freeze(sent.owned.agent()).await?.is_some();
-    let own = people.read_own_approval(sent.owned, approval).await?;
+    let (people, session) = (&form.people, &form.posted.session);
+    let is_frozen = form.owned.agent().status == AgentStatus::Frozen
+        || people.find_operator_freeze(form.owned.agent()).await?.is_some();
+    let own = people.read_own_approval(form.owned, approval).await?;
     let request = own.approval().raise.as_ref();
     let request = request.filter(|_| decision == ApprovalDecision::Approve);
-    let restriction = request.map(|request| row::parse_restriction(&mut form, request, people.now()));
-    let note = form.parse_note();
-    let Some(note) = note.ok().filter(|_| !form.has_errors()) else {
-        layout.typed = Some(form);
+    let restriction = request.map(|request| row::parse_restriction(&mut fields, request, people.now()));
+    let note = fields.parse_note();
+    let Some(note) = note.ok().filter(|_| !fields.has_errors()) else {
+        layout.typed = Some(fields);
         let page = approvals_page_response(people, session, layout, view).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
@@ -136,8 +136,8 @@ async fn submit_decision(uri: &Uri, sent: AgentForm, decision: ApprovalDecision)
     match failure.error().kind() {
         ErrorKind::ApprovalNotPending { status, .. } => layout.problem = Some(too_late_message(*status).to_owned()),
         ErrorKind::InvalidRequest(problems) => {
-            form.add_body_errors(problems, &row::RESTRICTION_FIELDS);
-            layout.typed = Some(form);
+            fields.add_body_errors(problems, &row::RESTRICTION_FIELDS);
+            layout.typed = Some(fields);
         }
         _ => return Err(failure),
     }

@@ -136,21 +136,21 @@ fn next_opening(inputs: &EvaluationInputs<'_>) -> RetryAt {
 }
 
 /// Returns whether the payment does not fit into the window of a rule.
-fn is_exceeded(rule: &CountingRule<'_>, window: &Window, facts: &EvaluationInputs<'_>) -> bool {
-    let units = rule.counted.to_units(facts.intent.offer.amount());
-    let sum = window.spent_at(facts.at).plus(units);
+fn is_exceeded(rule: &CountingRule<'_>, window: &Window, inputs: &EvaluationInputs<'_>) -> bool {
+    let units = rule.counted.to_units(inputs.intent.offer.amount());
+    let sum = window.spent_at(inputs.at).plus(units);
     sum.is_none_or(|sum| sum > rule.limit)
 }
 
 /// Returns the maximum content of the rule's window after the payment: the limit, unless an approval waives the limit.
-pub(super) fn window_cap(rule: &CountingRule<'_>, facts: &EvaluationInputs<'_>) -> Amount {
+pub(super) fn window_cap(rule: &CountingRule<'_>, inputs: &EvaluationInputs<'_>) -> Amount {
     let waived = AskingKind::from_name(rule.rule.kind.name()).filter(|_| rule.action() == LimitAction::Ask);
     let limit = waived.map(|kind| AskingLimit {
         rule: Some(rule.rule.id),
         above: Amount::ZERO,
         kind,
     });
-    if limit.is_some_and(|limit| facts.is_waived(&limit)) {
+    if limit.is_some_and(|limit| inputs.is_waived(&limit)) {
         Amount::MAX
     } else {
         rule.limit
@@ -161,17 +161,17 @@ pub(super) fn window_cap(rule: &CountingRule<'_>, facts: &EvaluationInputs<'_>) 
 /// payment exceeds, a rule that blocks comes before a rule that requires approval. Otherwise the rule with the least
 /// remaining decides.
 fn deciding_rule<'a>(
-    facts: &EvaluationInputs<'a>,
+    inputs: &EvaluationInputs<'a>,
     is_of_kind: fn(&RuleKind) -> bool,
 ) -> Option<(CountingRule<'a>, &'a Window)> {
-    let rules = facts.agent.counting_rules();
-    let rules = rules.filter(|rule| is_of_kind(&rule.rule.kind) && rule.applies_to(&facts.service.slug));
+    let rules = inputs.agent.counting_rules();
+    let rules = rules.filter(|rule| is_of_kind(&rule.rule.kind) && rule.applies_to(&inputs.service.slug));
     rules
-        .filter_map(|rule| Some((rule, rule.find_window(facts.budgets)?)))
+        .filter_map(|rule| Some((rule, rule.find_window(inputs.budgets)?)))
         .min_by_key(|(rule, window)| {
-            let is_exceeded = is_exceeded(rule, window, facts);
+            let is_exceeded = is_exceeded(rule, window, inputs);
             let asks = is_exceeded && rule.action() == LimitAction::Ask;
-            (!is_exceeded, asks, window.remaining_at(rule.limit, facts.at))
+            (!is_exceeded, asks, window.remaining_at(rule.limit, inputs.at))
         })
 }
 
@@ -179,17 +179,17 @@ fn deciding_rule<'a>(
 /// limit, and the time at which the same call fits.
 fn check_counting_rules(
     failure: &mut FirstFailure,
-    facts: &EvaluationInputs<'_>,
+    inputs: &EvaluationInputs<'_>,
     name: CheckName,
     is_of_kind: fn(&RuleKind) -> bool,
     block: fn(CountingRule<'_>, Amount, RetryAt) -> Block,
 ) -> Option<Check> {
-    let (rule, window) = deciding_rule(facts, is_of_kind)?;
-    let used = window.spent_at(facts.at);
-    let check = if is_exceeded(&rule, window, facts) {
-        failure.record_limit_check(name, rule.action(), facts, asking(facts), || {
-            let units = rule.counted.to_units(facts.intent.offer.amount());
-            block(rule, used, window.first_fitting_time(units, rule.limit, facts.at))
+    let (rule, window) = deciding_rule(inputs, is_of_kind)?;
+    let used = window.spent_at(inputs.at);
+    let check = if is_exceeded(&rule, window, inputs) {
+        failure.record_limit_check(name, rule.action(), inputs, asking(inputs), || {
+            let units = rule.counted.to_units(inputs.intent.offer.amount());
+            block(rule, used, window.first_fitting_time(units, rule.limit, inputs.at))
         })
     } else {
         Check::passed(name)
