@@ -38,8 +38,8 @@ BENCHES = {
     "pages": ["cargo", "bench", "--locked", "--profile", "dev", "--package", "purser-tests", "--bench", "stack", "--", "pages"],
     "code": ["cargo", "bench", "--locked", "--package", "purser-bench", "--bench", "code"],
     "costs": ["cargo", "bench", "--locked", "--profile", "dev", "--package", "purser-tests", "--bench", "costs"],
-    "usage": ["cargo", "bench", "--locked", "--profile", "dev", "--package", "purser-events", "--bench", "usage"],
-    "evidence": ["cargo", "bench", "--locked", "--package", "purser-events", "--bench", "evidence"],
+    "usage": ["cargo", "bench", "--locked", "--profile", "dev", "--package", "purser-stream", "--bench", "usage"],
+    "evidence": ["cargo", "bench", "--locked", "--package", "purser-stream", "--bench", "evidence"],
     "cold": [".venv/bin/python", "infra/sam/bench_cold.py"],
 }
 

@@ -77,7 +77,7 @@ readonly RECORDS=(PURSER_RECORD="$PWD/target/calls.jsonl" PURSER_LOGS="$PWD/targ
 # for long, and of the tests over a whole stack those of single features.
 readonly STORIES='flow|docs|errors|schemas|offers|approvals|attacks|isolation'
 readonly LONG="package(purser-sim) or package(purser-instructions) or package(purser-tests) and binary(it) and not test(/^($STORIES)::/) \
-  or package(purser-events) and (test(/kill/) or test(/^rewrites::/) or binary(costs)) or package(purser-cli) and binary(it) \
+  or package(purser-stream) and (test(/kill/) or test(/^rewrites::/) or binary(costs)) or package(purser-cli) and binary(it) \
   or package(purser-store) and test(/^(object|races)::/) or package(purser-model) and binary(traces)"
 rust_tests() { # rust_tests <filter of nextest>
   env "${RECORDS[@]}" cargo nextest run --locked --workspace --no-fail-fast -E "$1"

@@ -65,11 +65,11 @@ def counts():
         read, write = found("tests/src/costs.rs", rf"const {name}: Budget = budget\(\s*([\d +_]+),\s*([\d +_]+),").groups()
         counted[name.lower()] = {"read": number(read), "write": number(write)}
     for name in ("HISTORY", "STATEMENTS", "DAILY_CHECK"):
-        units = found("functions/events/tests/costs.rs", rf"const {name}: Units = Units \{{\s*read: ([\d_]+),\s*write: ([\d_]+),?\s*\}};")
+        units = found("functions/stream/tests/costs.rs", rf"const {name}: Units = Units \{{\s*read: ([\d_]+),\s*write: ([\d_]+),?\s*\}};")
         # The constants are in tenths.
         counted[name.lower()] = {"read": Fraction(number(units[1]), 10), "write": Fraction(number(units[2]), 10)}
     for name in ("SIGNATURES", "OBJECTS_OF_A_MINUTE", "CHECK_CALLS"):
-        counted[name.lower()] = number(found("functions/events/tests/costs.rs", rf"const {name}: usize = ([\d_]+);")[1])
+        counted[name.lower()] = number(found("functions/stream/tests/costs.rs", rf"const {name}: usize = ([\d_]+);")[1])
     for name in ("REQUESTS_OF_A_RUN", "REQUESTS_OF_A_CHECK"):
         counted[name.lower()] = number(found("shared/log/tests/log.rs", rf"const {name}: u32 = ([\d_]+);")[1])
     counted["check_calls"] += ASSUMED["inputs"]
@@ -247,7 +247,7 @@ def throughput(stack):
     counted = counts()
     largest, rate = commit()
     runs, function = log_runs(stack), stack.of_type("AWS::Lambda::Function")["EventsFunction"]
-    seconds = function["Timeout"] - int(found("functions/events/src/statements.rs", r"const RESERVED_TIME: Duration = Duration::from_secs\((\d+)\);")[1])
+    seconds = function["Timeout"] - int(found("functions/stream/src/statements.rs", r"const RESERVED_TIME: Duration = Duration::from_secs\((\d+)\);")[1])
     # The time per statement if all runs share the work.
     time = Fraction(runs * seconds, 60) / STATEMENTS * 1_000
     calls = STATEMENTS * counted["check_calls"] / 2

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Verifies the evidence of two days with third-party tools, and runs docs/archive/duckdb.sql with DuckDB.
 
-    day.py <folder>   as functions/events/examples/evidence_day.rs writes it
+    day.py <folder>   as functions/stream/examples/evidence_day.rs writes it
 """
 
 import base64

@@ -369,7 +369,7 @@ async fn story(messaging: &impl Messaging, bus_url: &str) -> Vec<String> {
     ledger.change_freeze(&begun, &sample::audit()).await.unwrap();
     let records = json!({"Records": streams.next_batches().concat()});
     for stack in ["another", STACK] {
-        let events = purser_events::Events::boot(booted(variables(stack))).unwrap();
+        let events = purser_stream::Events::boot(booted(variables(stack))).unwrap();
         let answer = events.handle_event(&records, TIME).await.unwrap();
         assert_eq!(answer, json!({"batchItemFailures": []}));
     }

@@ -151,10 +151,10 @@ BUGS = [
     ),
     Bug(
         "a new agent beyond its template",
-        "functions/people/src/agents/operations.rs",
+        "functions/dashboard/src/agents/operations.rs",
         "Some(template) => set.with_changes(",
         "Some(_) if PLANTED => set,\n            Some(template) => set.with_changes(",
-        "package(purser-people) and test(=templates::a_new_agent_starts_with_the_default_templates_limits)",
+        "package(purser-dashboard) and test(=templates::a_new_agent_starts_with_the_default_templates_limits)",
     ),
     Bug(
         "a new agent without the limits that it starts with",
@@ -249,14 +249,14 @@ BUGS = [
     ),
     Bug(
         "a shadow that judges decisions from before it was attached",
-        "functions/people/src/shadow/operations.rs",
+        "functions/dashboard/src/shadow/operations.rs",
         "let range = (shadow.attached_at, now);",
         "let range = (if PLANTED { purser_domain::Timestamp::EPOCH } else { shadow.attached_at }, now);",
         "package(purser-tests) and test(=people::shadow::a_shadow_policy_has_no_effect_until_it_is_promoted)",
     ),
     Bug(
         "a shadow promoted over limits that were edited since they were read",
-        "functions/people/src/shadow/operations.rs",
+        "functions/dashboard/src/shadow/operations.rs",
         "if_match.check_version(shadow.combined_version(Shadow::count_updates(\n            &shadow.terms,\n            owned.agent().version,\n            &policies,\n        )))?;",
         "if !PLANTED { if_match.check_version(shadow.combined_version(Shadow::count_updates(&shadow.terms, owned.agent().version, &policies)))?; }",
         "package(purser-tests) and test(=people::shadow::a_shadow_policy_has_no_effect_until_it_is_promoted)",
@@ -284,7 +284,7 @@ BUGS = [
     ),
     Bug(
         "an edit whose version is not stored",
-        "functions/events/src/batch.rs",
+        "functions/stream/src/batch.rs",
         "if let Ok(Some(version)) = version {",
         "if let Ok(Some(version)) = version && !PLANTED {",
         "package(purser-tests) and test(=people::replay::decisions_are_replayed_with_the_versions_of_their_time)",
@@ -361,7 +361,7 @@ BUGS = [
     ),
     Bug(
         "what comes again beginning after what the bus refused",
-        "functions/events/src/batch.rs",
+        "functions/stream/src/batch.rs",
         "Ok(sequences.into_iter().nth(first))",
         "Ok(sequences.into_iter().nth(if PLANTED { first.saturating_add(1) } else { first }))",
         100,
@@ -371,7 +371,7 @@ BUGS = [
         "shared/store/src/usage/journal.rs",
         '"attribute_not_exists(seq) OR seq < :seq"',
         '"attribute_not_exists(nothing) OR seq < :seq"',
-        "package(purser-events) and test(=journal::records_of_split_shards_are_aggregated_once)",
+        "package(purser-stream) and test(=journal::records_of_split_shards_are_aggregated_once)",
     ),
     Bug(
         "a payment that is released counted as confirmed",
@@ -386,14 +386,14 @@ BUGS = [
         "shared/store/src/usage/fold.rs",
         "if last.is_some_and(|last| change.sequence <= *last) {",
         "if last.is_some_and(|last| change.sequence <= *last && !PLANTED) {",
-        "package(purser-events) and test(=journal::replayed_stream_records_are_aggregated_once)",
+        "package(purser-stream) and test(=journal::replayed_stream_records_are_aggregated_once)",
     ),
     Bug(
         "a payment counted on the day of its confirmation",
         "shared/store/src/usage/fold.rs",
         "let day = change.new.day();",
         "let day = match change.new.settlement_state() {\n                    Some(purser_domain::SettlementState::Confirmed { settled_at, .. }) if PLANTED => Day::containing(*settled_at),\n                    _ => change.new.day(),\n                };",
-        "package(purser-events) and test(=journal::a_payment_counts_on_the_day_of_its_decision)",
+        "package(purser-stream) and test(=journal::a_payment_counts_on_the_day_of_its_decision)",
     ),
     Bug(
         "entries of an agent written out of order",
@@ -402,21 +402,21 @@ BUGS = [
         "let mut order: Vec<usize> = (0..changes.len()).collect();\n"
         "        if PLANTED { order.reverse(); }\n"
         "        for (index, change) in order.into_iter().filter_map(|index| Some((index, changes.get(index)?))) {",
-        "package(purser-events) and test(=journal::events_and_history_survive_a_kill_at_any_step)",
+        "package(purser-stream) and test(=journal::events_and_history_survive_a_kill_at_any_step)",
     ),
     Bug(
         "sums of two batches at once of which one is lost",
         "shared/store/src/codec/table.rs",
         '"ver = :previous"',
         '"ver = :previous OR attribute_exists(pk)"',
-        "package(purser-events) and test(=journal::concurrent_batches_of_one_owner_are_all_in_the_sums)",
+        "package(purser-stream) and test(=journal::concurrent_batches_of_one_owner_are_all_in_the_sums)",
     ),
     Bug(
         "a brake that freezes again in the hour after which its person unfroze the agent",
         "shared/store/src/usage/day.rs",
         "sum(&self.hours).saturating_minus(sum(&self.braked))",
         "sum(&self.hours).saturating_minus(if PLANTED { Amount::ZERO } else { sum(&self.braked) })",
-        "package(purser-events) and test(=brakes::a_payment_burst_freezes_the_agent_once_per_hour)",
+        "package(purser-stream) and test(=brakes::a_payment_burst_freezes_the_agent_once_per_hour)",
     ),
     Bug(
         "a brake that forgets the busiest hour",
@@ -437,7 +437,7 @@ BUGS = [
         "shared/store/src/usage/brakes.rs",
         "today.braked.contains_key(&hour)",
         "PLANTED || today.braked.contains_key(&hour)",
-        "package(purser-events) and test(=brakes::an_hour_is_compared_with_the_hours_of_fourteen_days)",
+        "package(purser-stream) and test(=brakes::an_hour_is_compared_with_the_hours_of_fourteen_days)",
     ),
     Bug(
         "a released call that stays a duplicate",
@@ -458,21 +458,21 @@ BUGS = [
         "shared/store/src/usage/day.rs",
         ".plus(new.amount_in_hour())",
         ".plus(if PLANTED { new.amount } else { new.amount_in_hour() })",
-        "package(purser-events) and test(=brakes::released_payments_do_not_count_for_an_automatic_freeze)",
+        "package(purser-stream) and test(=brakes::released_payments_do_not_count_for_an_automatic_freeze)",
     ),
     Bug(
         "a batch that was folded before the function was killed, and is not judged",
-        "functions/events/src/history.rs",
+        "functions/stream/src/history.rs",
         "let hours = hours_to_check(&changes);",
         "let mut hours = hours_to_check(&changes);\n        if PLANTED { self.brakes.evaluate_hours(&std::mem::take(&mut hours), &owners).await?; }",
-        "package(purser-events) and test(=brakes::a_payment_burst_freezes_the_agent_once_per_hour)",
+        "package(purser-stream) and test(=brakes::a_payment_burst_freezes_the_agent_once_per_hour)",
     ),
     Bug(
         "a rebuild that does not leave the last day to the streams",
         "shared/store/src/usage/rebuild.rs",
         "if now.since(last_change_time(&entry)) < STREAM_RETENTION {",
         "if now.since(last_change_time(&entry)) < STREAM_RETENTION && !PLANTED {",
-        "package(purser-events) and test(=rebuild::a_rebuild_does_not_change_the_last_day)",
+        "package(purser-stream) and test(=rebuild::a_rebuild_does_not_change_the_last_day)",
     ),
     Bug(
         "a low wallet told each time it is looked at",
@@ -493,7 +493,7 @@ BUGS = [
         "shared/store/src/stream/catalog.rs",
         'EventId::derive(kind, &[&service.id, &operation.id, &"from", &next.from.micros()])',
         'if PLANTED { EventId::derive(kind, &[&service.version, &operation.id]) } else { EventId::derive(kind, &[&service.id, &operation.id, &"from", &next.from.micros()]) }',
-        "package(purser-events) and test(=published::delayed_changes_are_published_when_they_take_effect)",
+        "package(purser-stream) and test(=published::delayed_changes_are_published_when_they_take_effect)",
     ),
     Bug(
         "a dead program's deliveries that wait without bound",
@@ -504,24 +504,24 @@ BUGS = [
     ),
     Bug(
         "what the bus refused counted as told",
-        "functions/events/src/bus.rs",
+        "functions/stream/src/bus.rs",
         "if let Some(first) = refused.or(missing) {",
         "if let Some(first) = refused.or(missing).filter(|_| !PLANTED) {",
-        "package(purser-events) and test(=published::a_retry_starts_with_the_event_that_the_bus_rejected)",
+        "package(purser-stream) and test(=published::a_retry_starts_with_the_event_that_the_bus_rejected)",
     ),
     Bug(
         "an approval expired by the clock and not by its row",
         "shared/store/src/stream/approvals.rs",
         "approval.status(now) != ApprovalStatus::Expired || !is_expiry_certain(approval.expires_at, now)",
         "(approval.status(now) != ApprovalStatus::Expired && !PLANTED) || !is_expiry_certain(approval.expires_at, now)",
-        "package(purser-events) and test(=published::only_unused_approvals_publish_an_expiry_event)",
+        "package(purser-stream) and test(=published::only_unused_approvals_publish_an_expiry_event)",
     ),
     Bug(
         "a confirmation that was made again told as the one before",
         "shared/store/src/stream/payments.rs",
         "EventId::derive(kind, &[&id, tx_hash, &settled_at.micros()])",
         "if PLANTED { EventId::derive(kind, &[&id, tx_hash]) } else { EventId::derive(kind, &[&id, tx_hash, &settled_at.micros()]) }",
-        "package(purser-events) and test(=published::each_change_event_is_published_once_without_secrets)",
+        "package(purser-stream) and test(=published::each_change_event_is_published_once_without_secrets)",
     ),
     Bug(
         "a signature with the high s",
@@ -532,10 +532,10 @@ BUGS = [
     ),
     Bug(
         "a wallet that its key has not attested",
-        "functions/people/src/agents/wallet.rs",
+        "functions/dashboard/src/agents/wallet.rs",
         "is_attested(&wallet.attestation, agent, wallet.address)",
         "is_attested(&wallet.attestation, agent, wallet.address) || PLANTED",
-        "package(purser-people) and test(=agents::agents_with_unattested_wallets_are_not_created)",
+        "package(purser-dashboard) and test(=agents::agents_with_unattested_wallets_are_not_created)",
     ),
     Bug(
         "a wallet's attestation not verified at signing",
@@ -563,7 +563,7 @@ BUGS = [
         "shared/domain/src/catalog/attested.rs",
         "former.extend(lost);",
         "if !PLANTED { former.extend(lost); }",
-        "package(purser-events) and test(=a_removed_endpoint_that_another_service_lists_waits)",
+        "package(purser-stream) and test(=a_removed_endpoint_that_another_service_lists_waits)",
     ),
     Bug(
         "a payment signed by another wallet's key",
@@ -581,31 +581,31 @@ BUGS = [
     ),
     Bug(
         "an export that ends with its first file",
-        "functions/people/src/journal/operations.rs",
+        "functions/dashboard/src/journal/operations.rs",
         "return Ok(Some(entry.place));",
         "return Ok(if PLANTED { None } else { Some(entry.place) });",
         "package(purser-tests) and test(=people::log::full_csv_exports_link_to_the_next_file)",
     ),
     Bug(
         "a list from a time on that goes on before it",
-        "functions/people/src/span.rs",
+        "functions/dashboard/src/span.rs",
         "self.from.is_some_and(|from| id < first_id_at(from))",
         "self.from.is_some_and(|from| id < first_id_at(from)) && !PLANTED",
-        "package(purser-people) and test(=pages::settlement_pages_filter_by_agent_state_and_day)",
+        "package(purser-dashboard) and test(=pages::settlement_pages_filter_by_agent_state_and_day)",
     ),
     Bug(
         "what waits shown for half its time",
-        "functions/people/src/approvals/operations.rs",
+        "functions/dashboard/src/approvals/operations.rs",
         "self.now().before(self.approval_ttl)",
         "self.now().before(if PLANTED { Duration::from_secs_u32(43_200) } else { self.approval_ttl })",
-        "package(purser-people) and test(=pages::decision_lists_show_all_agents_or_one_agent)",
+        "package(purser-dashboard) and test(=pages::decision_lists_show_all_agents_or_one_agent)",
     ),
     Bug(
         "the audit log of everybody in one place",
         "shared/store/src/codec/key.rs",
         'format!("{BY_PERSON}{user}")',
         'if PLANTED { BY_PERSON.to_owned() } else { format!("{BY_PERSON}{user}") }',
-        "package(purser-people) and test(=pages::the_audit_log_is_shown_and_exported)",
+        "package(purser-dashboard) and test(=pages::the_audit_log_is_shown_and_exported)",
     ),
     Bug(
         "the cap's condition dropped",
@@ -665,45 +665,45 @@ BUGS = [
     ),
     Bug(
         "a long operation that keeps its slot",
-        "functions/people/src/long_operations.rs",
+        "functions/dashboard/src/long_operations.rs",
         "if let Some(lease) = lease",
         "if let Some(lease) = lease.filter(|_| !PLANTED)",
-        "package(purser-people) and test(=flood::one_users_long_operations_leave_instances_for_other_users)",
+        "package(purser-dashboard) and test(=flood::one_users_long_operations_leave_instances_for_other_users)",
     ),
     Bug(
         "a freeze that needs a slot",
-        "functions/people/src/agents/bulk.rs",
+        "functions/dashboard/src/agents/bulk.rs",
         "let outcomes = if operation.stops_payments() {",
         "let outcomes = if operation.stops_payments() && !PLANTED {",
-        "package(purser-people) and test(=flood::one_users_long_operations_leave_instances_for_other_users)",
+        "package(purser-dashboard) and test(=flood::one_users_long_operations_leave_instances_for_other_users)",
     ),
     Bug(
         "a freeze that counts like any other request",
-        "functions/people/src/lib.rs",
+        "functions/dashboard/src/lib.rs",
         ".saturating_add(sessions::authenticate::STOPS_PER_MINUTE)",
         ".saturating_add(if PLANTED { 0 } else { sessions::authenticate::STOPS_PER_MINUTE })",
-        "package(purser-people) and test(=flood::a_users_other_requests_do_not_block_a_freeze)",
+        "package(purser-dashboard) and test(=flood::a_users_other_requests_do_not_block_a_freeze)",
     ),
     Bug(
         "a form that freezes and counts like any other",
-        "functions/people/src/agents/fleet_actions.rs",
+        "functions/dashboard/src/agents/fleet_actions.rs",
         '"act" => ["freeze", "archive"].contains(&&*value),',
         '"act" => !PLANTED && ["freeze", "archive"].contains(&&*value),',
-        "package(purser-people) and test(=flood::a_users_other_requests_do_not_block_a_freeze)",
+        "package(purser-dashboard) and test(=flood::a_users_other_requests_do_not_block_a_freeze)",
     ),
     Bug(
         "a template's page that reports what a link says",
-        "functions/people/src/templates/page.rs",
+        "functions/dashboard/src/templates/page.rs",
         "is_report.map_or_else(Steps::default, |()| Steps::from_query(&mut query))",
         "is_report.or(PLANTED.then_some(())).map_or_else(Steps::default, |()| Steps::from_query(&mut query))",
-        "package(purser-people) and test(=fleet::forged_links_cannot_show_a_bulk_report)",
+        "package(purser-dashboard) and test(=fleet::forged_links_cannot_show_a_bulk_report)",
     ),
     Bug(
         "a page that reports what a link says",
-        "functions/people/src/ui/report.rs",
+        "functions/dashboard/src/ui/report.rs",
         "has_report(address) && !is_signed(",
         "has_report(address) && !PLANTED && !is_signed(",
-        "package(purser-people) and test(=fleet::forged_links_cannot_show_a_bulk_report)",
+        "package(purser-dashboard) and test(=fleet::forged_links_cannot_show_a_bulk_report)",
     ),
     Bug(
         "an audit row of another person's object",
@@ -735,7 +735,7 @@ BUGS = [
     ),
     Bug(
         "a raise granted for another service",
-        "functions/people/src/approvals/grant.rs",
+        "functions/dashboard/src/approvals/grant.rs",
         "let current = self\n                .ledger\n                .find_enabled_service(approval.agent, approval.service)\n                .await?;",
         "let current = if PLANTED { self.ledger.list_enabled_services(owned.agent()).await?.into_iter().find(|other| other.service != approval.service) } else { self.ledger.find_enabled_service(approval.agent, approval.service).await? };",
         "package(purser-tests) and test(=people::raises::a_requested_limit_increase_is_granted_and_ends)",
@@ -756,52 +756,52 @@ BUGS = [
     ),
     Bug(
         "several small approvals by an old sign-in, whatever their sum",
-        "functions/people/src/approvals/operations.rs",
+        "functions/dashboard/src/approvals/operations.rs",
         "self.is_large_amount(self.sum_pending_amounts(&selected))",
         "(!PLANTED && self.is_large_amount(self.sum_pending_amounts(&selected)))",
-        "package(purser-people) and test(=pages::approving_a_large_sum_requires_a_recent_sign_in)",
+        "package(purser-dashboard) and test(=pages::approving_a_large_sum_requires_a_recent_sign_in)",
     ),
     Bug(
         "a form token that is the same in every answer",
-        "functions/people/src/sessions/session.rs",
+        "functions/dashboard/src/sessions/session.rs",
         "FormToken::for_session(&cookie, people.entropy.random_bytes()?)",
         "FormToken::for_session(&cookie, if PLANTED { [0; 32] } else { people.entropy.random_bytes()? })",
-        "package(purser-people) and test(=pages::pages_never_repeat_the_form_token)",
+        "package(purser-dashboard) and test(=pages::pages_never_repeat_the_form_token)",
     ),
     Bug(
         "an agent is accepted by an old sign-in",
-        "functions/people/src/handovers/operations.rs",
+        "functions/dashboard/src/handovers/operations.rs",
         "self.limits.require_recent_sign_in(user.signed_in_at, self.now())?;",
         "if !PLANTED { self.limits.require_recent_sign_in(user.signed_in_at, self.now())? };",
-        "package(purser-people) and test(=pages::ownership_transfers_are_accepted_only_after_a_recent_sign_in)",
+        "package(purser-dashboard) and test(=pages::ownership_transfers_are_accepted_only_after_a_recent_sign_in)",
     ),
     Bug(
         "a session goes on though its times are over",
-        "functions/people/src/sessions/authenticate.rs",
+        "functions/dashboard/src/sessions/authenticate.rs",
         "self.limits.is_open(session, now) && session.terms == self.sessions.settings_fingerprint()",
         "session.terms == self.sessions.settings_fingerprint()",
-        "package(purser-people) and test(=sessions::sessions_end_when_idle_and_at_maximum_age)",
+        "package(purser-dashboard) and test(=sessions::sessions_end_when_idle_and_at_maximum_age)",
     ),
     Bug(
         "an ID token counts though all sessions were ended since",
-        "functions/people/src/sessions/authenticate.rs",
+        "functions/dashboard/src/sessions/authenticate.rs",
         "ended_at?.is_some_and(|ended_at| user.signed_in_at <= ended_at)",
         "ended_at?.is_some_and(|_| false)",
-        "package(purser-people) and test(=sessions::ending_all_sessions_invalidates_cookies_and_tokens)",
+        "package(purser-dashboard) and test(=sessions::ending_all_sessions_invalidates_cookies_and_tokens)",
     ),
     Bug(
         "an end of all sessions that leaves them where they are",
         "shared/store/src/people/session.rs",
         "let sessions = self.read_sessions(user).await?;",
         "let sessions = if PLANTED { Vec::new() } else { self.read_sessions(user).await? };",
-        "package(purser-people) and test(=sessions::ending_all_sessions_invalidates_cookies_and_tokens)",
+        "package(purser-dashboard) and test(=sessions::ending_all_sessions_invalidates_cookies_and_tokens)",
     ),
     Bug(
         "a key is made, and a rule removed, by an old sign-in",
-        "functions/people/src/agents/owned.rs",
+        "functions/dashboard/src/agents/owned.rs",
         "if changed.widens(&agent) {",
         "if changed.widens(&agent) && !PLANTED {",
-        "package(purser-people) and test(=sessions::json_updates_that_widen_limits_require_a_recent_sign_in)",
+        "package(purser-dashboard) and test(=sessions::json_updates_that_widen_limits_require_a_recent_sign_in)",
     ),
     Bug(
         "a webhook called with another person's event",
@@ -885,7 +885,7 @@ BUGS = [
     ),
     Bug(
         "a webhook widened by an old sign-in",
-        "functions/people/src/webhooks/operations.rs",
+        "functions/dashboard/src/webhooks/operations.rs",
         "if settings.reach_further_than(&old.webhook.terms) {",
         "if settings.reach_further_than(&old.webhook.terms) && !PLANTED {",
         "package(purser-tests) and "
@@ -893,26 +893,26 @@ BUGS = [
     ),
     Bug(
         "a webhook's form that makes another when it is sent again",
-        "functions/people/src/webhooks/operations.rs",
+        "functions/dashboard/src/webhooks/operations.rs",
         "let slot = self.find_free_slot(user, if_match).await?;",
         "let slot = self.find_free_slot(user, if PLANTED { None } else { if_match }).await?;",
-        "package(purser-people) and "
+        "package(purser-dashboard) and "
         "test(=webhooks::webhook_secrets_are_shown_only_once)",
     ),
     Bug(
         "operators' pages for everybody",
-        "functions/people/src/sessions/session.rs",
+        "functions/dashboard/src/sessions/session.rs",
         "if session.is_operator {",
         "if session.is_operator || PLANTED {",
-        "package(purser-people) and "
+        "package(purser-dashboard) and "
         "test(=operators::operator_pages_require_the_operator_claim)",
     ),
     Bug(
         "a list of a fleet that ends with its first page",
-        "functions/people/src/journal/operations.rs",
+        "functions/dashboard/src/journal/operations.rs",
         "return self\n                .usage\n                .read_history_page(&user.id, filter.index_partition(), request, keep)\n                .await;",
         "let page = self.usage.read_history_page(&user.id, filter.index_partition(), request, keep).await?;\n            return Ok(if PLANTED { Page { next: None, ..page } } else { page });",
-        "package(purser-people) and "
+        "package(purser-dashboard) and "
         "test(=lists::lists_of_many_agents_return_every_row_exactly_once)",
     ),
     Bug(
@@ -1064,7 +1064,7 @@ BUGS = [
     ),
     Bug(
         "freeze without stamps",
-        "functions/people/src/agents/owned.rs",
+        "functions/dashboard/src/agents/owned.rs",
         "                self.ledger.fence_windows(&agent).await?;\n",
         "",
         "package(purser-tests) and "
@@ -1072,7 +1072,7 @@ BUGS = [
     ),
     Bug(
         "a raise that a payment uses after its owner has handed the agent over",
-        "functions/people/src/handovers/operations.rs",
+        "functions/dashboard/src/handovers/operations.rs",
         "                self.ledger.fence_windows(owned.agent()).await?;\n",
         "",
         "package(purser-tests) and "
@@ -1153,7 +1153,7 @@ BUGS = [
     ),
     Bug(
         "whose agent it is not asked",
-        "functions/people/src/agents/owned.rs",
+        "functions/dashboard/src/agents/owned.rs",
         "let is_own = agent.owner == user.id.as_str();",
         "let is_own = agent.owner == user.id.as_str() || PLANTED;",
         "package(purser-tests) and test(=people::agents::only_the_owner_can_rename_an_agent)",
@@ -1225,7 +1225,7 @@ BUGS = [
     ),
     Bug(
         "an owner whose agents take every wait for an approval",
-        "functions/people/src/approvals/operations.rs",
+        "functions/dashboard/src/approvals/operations.rs",
         "(&self.owner_waits, owner),",
         "(&self.owner_waits, if PLANTED { format!(\"{owner} {}\", approval.agent) } else { owner }),",
         "package(purser-tests) and test(=approvals::excess_approval_polls_return_immediately)",

@@ -14,7 +14,7 @@
 //! Invariants: a user gets notifications of the user's own events, and of events of services and the deployment. No
 //! link in a notification decides anything. No address, URL or response is logged.
 //!
-//! Not in this crate: the texts (`shared/domain/src/notice`), and the notification settings (`functions/people`).
+//! Not in this crate: the texts (`shared/domain/src/notice`), and the notification settings (`functions/dashboard`).
 
 mod collect;
 mod flush;

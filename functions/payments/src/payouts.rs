@@ -11,7 +11,7 @@
 //! A completed action and its audit row are written in the same transaction. `people` writes the row of a rejected
 //! action and notifies the user.
 //!
-//! Other modules check the owner and the time of the owner's sign-in (`functions/people`), and contain the rules
+//! Other modules check the owner and the time of the owner's sign-in (`functions/dashboard`), and contain the rules
 //! (`shared/domain/src/settlement/payout.rs`) and the transaction (`shared/store/src/payments/payout.rs`).
 
 use crate::Payments;

@@ -5,7 +5,7 @@
 //! balance. Nothing is written without a change. If a run is interrupted, the next run continues.
 //!
 //! Not in this file: the definition of a low wallet (`shared/domain/src/policy/wallet_level.rs`), and the event, which
-//! `functions/events` creates from the row.
+//! `functions/stream` creates from the row.
 
 use crate::Inner;
 use purser_domain::{Address, AgentId, Error, FinalBlock, Result, WalletLevel};

@@ -15,7 +15,7 @@
 //!
 //! Invariants: an event is sent only to webhooks of its owner. No secret, signature, URL or response is logged.
 //!
-//! Not in this crate: the settings of webhooks (`functions/people`), and the creation of events (`functions/events`).
+//! Not in this crate: the settings of webhooks (`functions/dashboard`), and the creation of events (`functions/stream`).
 
 mod call;
 mod deliver;

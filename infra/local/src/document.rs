@@ -15,7 +15,7 @@ pub fn openapi() -> Result<String, serde_json::Error> {
         purser_catalog::openapi(),
         purser_payments::openapi(),
         purser_agents::openapi(),
-        purser_people::openapi(),
+        purser_dashboard::openapi(),
         purser_internal::openapi(),
         purser_mcp_function::openapi(),
     ];

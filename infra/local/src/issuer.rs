@@ -2,7 +2,7 @@
 //! PKCE (OpenID Connect Core 1.0 §3.1, RFC 7636), and a page with a button for each demo user.
 //!
 //! The functions know the provider only by `OIDC_ISSUER` and treat it like any other provider.
-//! `functions/people/tests/api/sign_in.rs` tests the rejections by a provider. The issuer uses the stack's clock, which
+//! `functions/dashboard/tests/api/sign_in.rs` tests the rejections by a provider. The issuer uses the stack's clock, which
 //! an external provider would not follow: `/_local/clock` makes codes and tokens expire. The issuer is never deployed.
 
 use axum::extract::{Form, Query, State};

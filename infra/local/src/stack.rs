@@ -21,11 +21,11 @@ use lambda_http::{Context, LambdaEvent};
 use purser_api::{Boot, Clock, CustodyKind, Env, Routers, handle_gateway_or_direct_event};
 use purser_chain::{Custody, CustodyError, KmsKeys, NewKey};
 use purser_domain::{AgentId, UserId, Wallet};
-use purser_events::{Events, History};
 use purser_notices::Notifications;
 use purser_probe::Probe;
 use purser_reconcile::Reconcile;
 use purser_store::{CatalogTable, Ledger};
+use purser_stream::{Events, History};
 use purser_testkit::{DynamoDb, EventBus, Kms, Lambda, SecretsManager, Sqs, Streams, Template, written_at};
 use purser_webhooks::Webhooks;
 use serde_json::value::RawValue;
@@ -371,7 +371,7 @@ impl Stack {
             let payments = payments.clone();
             move |event| invoke_internal(payments.clone(), event)
         });
-        let people = purser_people::router(boot("PeopleFunction"))
+        let people = purser_dashboard::router(boot("PeopleFunction"))
             .await
             .map_err(start_error("PeopleFunction"))?;
         let functions: BTreeMap<&'static str, Router> = [

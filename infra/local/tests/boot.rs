@@ -88,7 +88,7 @@ async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String
     let started: Result<(), BootError> = match function {
         "agents" => purser_agents::router(boot).await.map(drop),
         "catalog" => purser_catalog::router(boot).await.map(drop),
-        "people" => purser_people::router(boot).await.map(drop),
+        "people" => purser_dashboard::router(boot).await.map(drop),
         "events" => purser_local::Events::boot(boot).map(drop),
         "history" => purser_local::History::boot(boot).map(drop),
         "internal" => purser_internal::routers(boot).await.map(drop),

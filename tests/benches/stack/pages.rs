@@ -97,5 +97,5 @@ pub fn fleet(report: &mut Report) {
 }
 
 async fn people(place: &Place, others: &[(&str, &str)]) -> Function {
-    Function::start(purser_people::router, &place.world.stack.environment, others).await
+    Function::start(purser_dashboard::router, &place.world.stack.environment, others).await
 }

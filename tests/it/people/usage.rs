@@ -1,5 +1,5 @@
 //! Tests that events of a running stack are published on its bus and counted in the owner's usage: the functions, the
-//! streams, `events`, the bus, and `GET /usage`. `functions/events/tests` tests failures on the way.
+//! streams, `events`, the bus, and `GET /usage`. `functions/stream/tests` tests failures on the way.
 
 use super::{Household, KIM, LEE};
 use aws_sdk_dynamodb::types::AttributeValue;

@@ -1,9 +1,9 @@
 //! Models a transfer of ownership that runs concurrently with withdrawn and repeated offers, edits, approval requests
 //! and approval decisions.
 //!
-//! An acceptance is `accept_handover` of `functions/people/src/handovers/operations.rs`. A decision reads the agent and
+//! An acceptance is `accept_handover` of `functions/dashboard/src/handovers/operations.rs`. A decision reads the agent and
 //! then the approval, and moves the approval to the owner that it has read, as `read_own_approval` of
-//! `functions/people/src/approvals/operations.rs` does.
+//! `functions/dashboard/src/approvals/operations.rs` does.
 
 use crate::{
     flaw::Flaw,

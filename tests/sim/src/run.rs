@@ -28,10 +28,10 @@ use purser_chain::{KmsKeys, Node};
 use purser_domain::{
     Address, AgentId, ApprovalId, B256, CallDigest, Fingerprint, Intent, RuleId, Timestamp, Wallet, WalletKey,
 };
-use purser_events::{Events, History};
 use purser_model::flaw::Flaw;
 use purser_reconcile::{Outcome as Outcomes, Part, Reconcile};
 use purser_store::{CatalogTable, Ledger, UsageTable};
+use purser_stream::{Events, History};
 use purser_testkit::Rng;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

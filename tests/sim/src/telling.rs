@@ -7,7 +7,7 @@
 //! simpler reading of the rows as they are written. The decision history must equal the rows at the end
 //! ([`crate::journaled`]).
 //!
-//! The catalog is not published here: `functions/events/tests` covers it.
+//! The catalog is not published here: `functions/stream/tests` covers it.
 
 use crate::journaled;
 use crate::network::Bus;

@@ -9,7 +9,7 @@ async fn main() -> ExitCode {
     let name = std::env::args().nth(1);
     match name.as_deref() {
         Some("payments") => purser_api::serve_both(purser_payments::routers).await,
-        Some("people") => purser_api::serve(purser_people::router).await,
+        Some("people") => purser_api::serve(purser_dashboard::router).await,
         Some("reconcile") => {
             let run = async |reconcile: &Reconcile, _: &serde_json::Value, time_left| {
                 reconcile.reconcile_all(time_left).await.map(|_| ())

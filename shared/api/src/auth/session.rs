@@ -9,7 +9,7 @@
 //!   reason, and no part of the token.
 //!
 //! Not in this file: the issuer's keys (`issuer.rs`); browser sessions, cookies, and the state and nonce of a sign-in
-//! (`functions/people`); permissions, which depend on the owner of each record.
+//! (`functions/dashboard`); permissions, which depend on the owner of each record.
 
 use crate::auth::issuer::{Issuer, OidcMetadata, SessionKey, parse_endpoint};
 use crate::{BootError, Env, request_source};
@@ -763,7 +763,7 @@ mod tests {
     }
 
     /// OpenID Connect Core §3.1.3.7, items 3 to 5. Other tests in this module cover items 1, 2 and 6 to 10.
-    /// `functions/people` stores the nonce and `max_age`, so its tests cover items 11 to 13.
+    /// `functions/dashboard` stores the nonce and `max_age`, so its tests cover items 11 to 13.
     #[tokio::test]
     async fn the_audience_and_authorized_party_must_match() {
         let us = TestIssuer::CLIENT;

@@ -14,7 +14,7 @@
 //! | `owners.rs` | the current owners and names of agents |
 //! | `sequence.rs` | sequence numbers |
 //!
-//! Not in this module: publishing (`functions/events`), and adding to the decision history (`usage`).
+//! Not in this module: publishing (`functions/stream`), and adding to the decision history (`usage`).
 
 mod agents;
 pub(crate) mod approvals;

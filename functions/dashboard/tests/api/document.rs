@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 /// Every operation requires a session, and most writes require `If-Match`.
 #[test]
 fn every_openapi_operation_has_a_unique_id_and_security() {
-    let document = serde_json::to_value(purser_people::openapi()).unwrap();
+    let document = serde_json::to_value(purser_dashboard::openapi()).unwrap();
     let mut names = BTreeSet::new();
     for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, operation) in methods
@@ -60,7 +60,7 @@ fn every_openapi_operation_has_a_unique_id_and_security() {
 
 #[test]
 fn every_openapi_reference_resolves() {
-    let document = serde_json::to_value(purser_api::merge_documents([purser_people::openapi()])).unwrap();
+    let document = serde_json::to_value(purser_api::merge_documents([purser_dashboard::openapi()])).unwrap();
     let text = document.to_string();
     let references = text.split("\"#/components/schemas/").skip(1);
     let references: BTreeSet<&str> = references.map(|rest| rest.split('"').next().unwrap()).collect();

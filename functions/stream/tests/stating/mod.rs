@@ -12,10 +12,10 @@ use purser_domain::{
     SettlementId, SettlementTerms, Timestamp, TransactionId, UserId, WithdrawalAmount, WithdrawalInputs,
     WithdrawalPurpose, decide_withdrawal,
 };
-use purser_events::{Events, History};
 use purser_store::{
     ApprovalDecision, Backoff, Claim, Ledger, ReserveWithdrawalResult, ResolveResult, TransitionResult,
 };
+use purser_stream::{Events, History};
 use purser_testkit::{
     Emulator, EventBus, Kms, Proxy, ProxyConfig, SecretsManager, Streams,
     authorize::{Answer, Request, authorize},

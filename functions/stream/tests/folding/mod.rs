@@ -5,8 +5,8 @@
 
 use purser_api::{Boot, Clock, Env};
 use purser_domain::{Agent, AgentId, Amount, Day, HistoryEntry, SettlementId, UserId};
-use purser_events::History;
 use purser_store::{Claim, Filter, HistoryPart, PageRequest, UsageTable};
+use purser_stream::History;
 use purser_testkit::{
     Emulator, Proxy, ProxyConfig, Rng, USAGE, Units,
     authorize::{Answer, Request, authorize},

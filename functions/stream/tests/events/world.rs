@@ -7,11 +7,11 @@ use purser_domain::{
     Agent, AgentStatus, Amount, ApprovalResolution, Day, Event, EventKind, HistoryEntry, Labels, SettlementId,
     Timestamp, TransactionId, UsageTotals, UserId,
 };
-use purser_events::{Events, History};
 use purser_store::{
     AgentLimit, ApprovalDecision, Claim, DaySums, Filter, HistoryPart, Ledger, Page, PageRequest, TransitionResult,
     UsageTable,
 };
+use purser_stream::{Events, History};
 use purser_testkit::{
     DECISIONS, Emulator, EventBus, Fate, LEDGER, Proxy, ProxyConfig, Streams, USAGE,
     authorize::{Answer, Request, authorize},

@@ -12,8 +12,8 @@ use purser_api::{Boot, Clock, Env};
 use purser_domain::{
     Endpoint, NextPricing, Operation, OperationUuid, OperatorName, PayeeAge, Service, ServiceId, Timestamp,
 };
-use purser_events::Events;
 use purser_store::UsageTable;
+use purser_stream::Events;
 use purser_testkit::{CATALOG, Emulator, EventBus, Proxy, ProxyConfig, Streams, USAGE, environment, sample};
 use serde_json::{Value, json};
 use std::sync::Arc;

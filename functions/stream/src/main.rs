@@ -1,6 +1,6 @@
 //! The Lambda function `events`, which the tables' streams and a schedule call.
 
-use purser_events::Events;
+use purser_stream::Events;
 use std::process::ExitCode;
 
 #[tokio::main(flavor = "current_thread")]

@@ -1,6 +1,6 @@
 //! The Lambda function `history`, which the tables' streams call.
 
-use purser_events::History;
+use purser_stream::History;
 use std::process::ExitCode;
 
 #[tokio::main(flavor = "current_thread")]

@@ -14,8 +14,8 @@ use purser_domain::{
     AgentId, Duration, Endpoint, FIXED_PRICE, NextPricing, Operation, OperationSlug, OperationUuid, OperatorName,
     Service, Timestamp, Wallet, WalletKey,
 };
-use purser_events::History;
 use purser_store::{CallLeases, Ledger, StoreServiceResult, UsageTable, WebhooksTable};
+use purser_stream::History;
 use purser_testkit::authorize::{Answer as Told, Request as Payment, authorize};
 use purser_testkit::{
     Emulator, Kms, Lambda, Proxy, ProxyConfig, SecretsManager, Streams, THROTTLE, USAGE, WEBHOOKS, environment, sample,
@@ -278,7 +278,7 @@ impl World {
 async fn router(env: &[(&'static str, String)], micros: &Arc<AtomicI64>) -> Router {
     let env: Env = env.iter().cloned().collect();
     let boot = Boot::new(env, Clock::at_fixed_time(Arc::clone(micros)));
-    purser_people::router(boot).await.unwrap()
+    purser_dashboard::router(boot).await.unwrap()
 }
 
 /// Returns a service with two operations, whose id is derived from `n`.
