@@ -8,9 +8,10 @@ use purser_domain::{Acting, Actor, RequestSource, SessionId, Timestamp, UserId};
 pub(crate) struct Caller {
     /// The user id, which is the owner in records.
     pub(crate) id: UserId,
-    /// The issuer's claim about the user's email address. Only an ID token contains this claim.
+    /// The user's display name from the ID token; `None` if the token contains no name. Several users may have the same
+    /// name.
     pub(crate) name: Option<String>,
-    /// The issuer's claim about the user's email address, if the caller has an ID token.
+    /// The issuer's claim about the user's email address; [`MailClaim::Absent`] for a browser session.
     pub(crate) mail: MailClaim,
     /// The time of the user's sign-in at the issuer.
     pub(crate) signed_in_at: Timestamp,

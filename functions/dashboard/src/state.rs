@@ -34,7 +34,7 @@ pub(crate) struct People {
     /// The throttle for requests that stop an agent or end a session. It shares the authenticator's counters and has a
     /// higher limit.
     pub(crate) stops: Throttle,
-    /// The slots of each user's long operations.
+    /// The leases that limit each user's concurrent long operations (`long_operations.rs`).
     pub(crate) long_operations: CallLeases,
     /// The chain client, which this function uses only to read balances.
     pub(crate) chain: Chain,

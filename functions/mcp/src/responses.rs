@@ -1,4 +1,5 @@
-//! Stores long responses, which a key can continue to read from any instance.
+//! Stores long responses, so that a caller with the same agent key can read the rest of a response from any instance of
+//! the function.
 
 use purser_api::Clock;
 use purser_domain::{AgentId, KeyId};

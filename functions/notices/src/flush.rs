@@ -45,8 +45,8 @@ impl Notifications {
         }
         let mut waiting = self.next_notifications(&settings, channel, now).await?;
         if waiting.wanted.is_empty() && is_waker {
-            // This run's message is the wake-up. Until the changed pace is stored, flushes of new notifications rely on
-            // this message.
+            // The queue message of this run is the channel's wake-up message. Flushes of newer notifications delete
+            // their own messages and rely on the wake-up message, until the pace without a wake-up message is stored.
             pace = pace.without_wake_up();
             if !shared.table.put_pace_if_unchanged(user, channel, &pace, now).await? {
                 return Ok(MessageResult::Stays);

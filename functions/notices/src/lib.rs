@@ -71,7 +71,7 @@ struct QueueArns {
     events: String,
     /// The queue with requests from `people` and `webhooks`.
     requests: String,
-    /// The queue with messages from this function.
+    /// The queue with the messages that the function `notices` sends to itself.
     notices: String,
 }
 

@@ -7,7 +7,6 @@ use purser_domain::{
     CallResult, Duration, Error, NotificationMessage, NotificationSettings, Result, SecretOf, WebhookUrl,
 };
 
-/// The result of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendResult {
     /// The message was accepted by the mail service or the incoming webhook.

@@ -163,7 +163,8 @@ impl Authorizing<'_> {
                     return Ok(self.reserve_and_sign(agent, &grant, backoff).await?);
                 }
                 Decision::Refuse(denial) => match window_to_read_further(&denial, service_state) {
-                    // The call is already rejected. The further counted payments only show when the call will fit.
+                    // The call is already rejected. More of the window's payments are read only to compute when a retry
+                    // would fit within the limit.
                     Some(window) => self.payments.ledger.read_further_entries(window).await?,
                     None => break denial,
                 },

@@ -185,7 +185,8 @@ impl Preflight<'_> {
                 Decision::Allow(grant) => Ok((grant.checks().to_vec(), grant.authorized_at())),
                 Decision::Refuse(denial) => Err(denial),
             };
-            // The further counted payments only show when the call will fit.
+            // The call is already rejected. More of the window's payments are read only to compute when a retry would
+            // fit within the limit.
             if let Err(denial) = &decided
                 && let Some(window) = window_to_read_further(denial, service_state)
             {

@@ -4,11 +4,11 @@
 //! call in this instance reached the balance check, the next call probably does too, with the same wallet. So the
 //! balance is requested while the other reads are made.
 //!
-//! Invariants: a balance is used only for the wallet that it was requested for. A balance is requested only if the key
-//! was valid for the agent's last read record and may pay, so never for an unauthenticated caller. Each request removes
-//! the remembered agent, so a caller who is rejected or who repeats a call causes no further request until a call
-//! reaches the balance check again. A remembered agent does not authenticate a call: the key is checked against the
-//! record that the call reads.
+//! Invariants: a balance is used only for the wallet that it was requested for. A balance is requested only if,
+//! according to the agent's cached record, the caller's key is valid and may pay. So no balance is requested for an
+//! unauthenticated caller. Each request removes the cached record, so a caller who is rejected or who repeats a call
+//! causes no further request until a call reaches the balance check again. A cached record does not authenticate a
+//! call: the key is checked against the record that the call reads.
 
 use crate::Payments;
 use purser_api::AgentCredentials;
@@ -39,7 +39,8 @@ impl SeenAgents {
         seen.insert(agent.id, agent.clone());
     }
 
-    /// Removes and returns the caller's agent, if the key was valid for the agent's last read record and may pay.
+    /// Removes and returns the cached record of the caller's agent. Returns `None` if no record is cached, or if the
+    /// caller's key is invalid or may not pay according to the record.
     fn take_agent(&self, caller: &AgentCredentials, now: Timestamp) -> Option<Agent> {
         let key = caller.key.as_ref().ok()?;
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,13 +62,14 @@ pub(crate) struct BalancePrefetch {
 }
 
 impl BalancePrefetch {
-    /// Starts the request if the agent's last call reached the balance check.
+    /// Starts a request for the wallet balance of the caller's agent, if the agent's last call in this instance reached
+    /// the balance check. Otherwise, or if the caller's key may not pay, returns `None`.
     pub(crate) fn start_for_caller(payments: &Arc<Payments>, caller: &AgentCredentials) -> Option<Self> {
         let agent = payments.seen.take_agent(caller, payments.clock.now())?;
         Some(Self::start(payments, &agent))
     }
 
-    /// Starts the request for the agent's wallet.
+    /// Starts a request for the balance of the agent's wallet.
     pub(crate) fn start(payments: &Arc<Payments>, agent: &Agent) -> Self {
         let (id, wallet) = (agent.id, agent.wallet.address);
         let payments = Arc::clone(payments);

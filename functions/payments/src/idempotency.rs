@@ -27,8 +27,9 @@ pub(crate) enum PriorOutcome {
 }
 
 impl Authorizing<'_> {
-    /// Returns the request as it was when its idempotency key or its approval was first used. Returns `None` if the
-    /// current payment requirements give the same request, or if the request is a different request.
+    /// Returns the request with the payment requirements that the first call with the same idempotency key or approval
+    /// chose. Returns `None` if there was no earlier call, if the request already has these requirements, or if the
+    /// earlier call made a different request.
     pub(crate) fn intent_with_first_requirements(&self, inputs: &DecisionInputs) -> Option<AuthorizeRequest> {
         let of_key = inputs.record.as_ref().map(IdempotencyRecord::fingerprint);
         let of_approval = inputs.approval.as_ref().map(|approval| &approval.fingerprint);
@@ -229,8 +230,9 @@ impl Authorizing<'_> {
         Ok(response)
     }
 
-    /// Finds the payment requirements that `terms` pay: the request's chosen requirements, unless an earlier version of
-    /// Purser computed the fingerprint.
+    /// Finds the payment requirements in the request whose amount and payee match `terms`. The requirements that were
+    /// chosen for the request match, unless an earlier version of Purser computed the fingerprint of the stored
+    /// payment. In this case, other requirements in the request may match.
     fn find_paid_requirements(&self, terms: &PaymentTerms) -> Option<Offer> {
         let chosen = self.request.intent.offer;
         if terms.matches_requirements(&chosen) {

@@ -114,9 +114,9 @@ pub(crate) async fn request_limit_increase(
     Ok(Json(ApprovalView::from_approval(&approval, now)))
 }
 
-/// Returns the limit of the first requested cap when that cap blocked the payment. Each requested cap must have blocked
-/// the payment, must be lower than the requested value, and must permit the requested value by the factor that the owner
-/// set for the agent.
+/// Checks the requested caps, and returns the limit of the first cap at the time of the denial. Each cap must have
+/// blocked the denied payment. Each requested value must be above the cap's limit at that time, and at most the
+/// multiple of the current cap that the owner lets the agent request.
 fn find_rejecting_cap(
     denial: &LoggedDenial,
     call: &LimitIncreaseCall,

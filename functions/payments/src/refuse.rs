@@ -136,7 +136,8 @@ impl Authorizing<'_> {
         self.rejection_error(transaction, reason, checks, hash)
     }
 
-    /// Records and returns a block that follows without evaluating the checks.
+    /// Records a rejection for which no check is evaluated, because an unusable approval or a freeze already determines
+    /// the block. Returns the rejection as an error.
     pub(crate) async fn reject_without_evaluation(
         &self,
         agent: &Agent,
@@ -251,7 +252,8 @@ impl Authorizing<'_> {
     }
 }
 
-/// Returns the window to read further, if more counted payments are needed to compute when a rejected call fits.
+/// Returns the window that caused the denial, if more of the window's payments must be read to compute when a retry
+/// would fit within the limit.
 pub(crate) fn window_to_read_further<'a>(
     denial: &Denial,
     service_state: &'a mut ServiceState,
@@ -260,8 +262,8 @@ pub(crate) fn window_to_read_further<'a>(
     (!window.may_overstate_spend(denial.at) && window.needs_more_entries(fits)).then_some(window)
 }
 
-/// Returns the window that caused a rejection, and the time at which the call fits. `None` if no window caused the
-/// rejection.
+/// Returns the window whose limit caused the rejection, and when a retry would fit within this limit. Returns `None` if
+/// no window caused the rejection.
 fn rejecting_window<'a>(reason: &Reason, service_state: &'a mut ServiceState) -> Option<(&'a mut Window, RetryAt)> {
     match reason {
         Reason::DailyLimit { retry_at, .. } => Some((&mut service_state.day, *retry_at)),

@@ -271,7 +271,8 @@ fn log_probe(service: ServiceId, operation: &Operation, result: &ProbeResult, la
     );
 }
 
-/// Logs one line for each difference from the catalog that this run found first.
+/// Logs one line for each operation whose provider asks for a different payment than the catalog lists, if no earlier
+/// run found the same payment.
 fn log_new_differences(entry: &Service, before: &ProbeRecord, after: &ProbeRecord, at: Timestamp) {
     for operation in &entry.operations {
         let Some(change) = after.changed_payment(operation, at).filter(|change| change.since == at) else {

@@ -4,7 +4,8 @@ use purser_domain::{Error, Result};
 use purser_store::{PARTITIONS, WalletPart};
 use serde_json::Value;
 
-/// One of several equal parts of the hold index and the wallets.
+/// The share of the holds and wallets that one run processes. All holds and wallets are divided into `of` equal parts,
+/// which are numbered from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     index: u8,
@@ -39,7 +40,7 @@ impl Part {
         self.index == 0
     }
 
-    /// Returns this part's wallets.
+    /// Returns the group of wallets that belongs to this part.
     pub(crate) const fn wallet_shard(self) -> WalletPart {
         WalletPart {
             index: self.index,
@@ -47,7 +48,7 @@ impl Part {
         }
     }
 
-    /// Returns this part's index partitions.
+    /// Returns the numbers of the hold index's partitions that belong to this part, from 0 to 15.
     pub(crate) fn index_partitions(self) -> Vec<u8> {
         (self.index..PARTITIONS).step_by(self.of.into()).collect()
     }

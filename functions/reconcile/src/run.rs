@@ -120,7 +120,7 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// Creates a complete step without outcomes.
+    /// Creates the result of a complete step that has processed no settlement.
     pub(crate) const fn new() -> Self {
         Self {
             run: Run {

@@ -18,7 +18,8 @@ use tokio::time::Instant;
 /// The number of balances that are read before changes are written.
 const BATCH_SIZE: usize = 500;
 
-/// A wallet's level before and after a check.
+/// A change of a wallet's level. A level records whether the wallet's balance is low. `before` is the stored level, and
+/// `level` is the new level.
 struct LevelChange {
     agent: AgentId,
     wallet: Address,
@@ -138,8 +139,9 @@ impl Inner {
         Ok(wallets)
     }
 
-    /// Reads the levels of all wallets. The level of an unreadable row is missing in the result, and the row is not
-    /// overwritten, because the write for its wallet requires that no row exists.
+    /// Reads each wallet's stored level, which records whether the balance is low. An unreadable row is logged and left
+    /// out. Later writes do not overwrite an unreadable row: for a wallet without a known level, the write succeeds
+    /// only if the wallet has no row.
     async fn read_all_levels(&self) -> Result<HashMap<AgentId, WalletLevel>> {
         let mut levels = HashMap::new();
         for level in self.ledger.read_wallet_levels().await? {

@@ -29,7 +29,7 @@ const MAX_CONCURRENT_BLOCKS: usize = 32;
 /// The number of concurrent calls to the node.
 const MAX_CONCURRENT_CALLS: usize = 8;
 
-/// The claims in a block, and the block that is now on the chain at the same height.
+/// The settlements' claims on transactions in block `number`, and the block that is now on the chain at this height.
 struct BlockClaims {
     number: u64,
     claims: Vec<StoredClaim>,
@@ -39,11 +39,12 @@ struct BlockClaims {
 /// What happened to a confirmation whose block is no longer on the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UnsupportedResult {
-    /// The confirmation was reverted or moved to another block, so nothing depends on its claim.
+    /// The confirmation was reverted or is now in another block, so the settlement's claim in the replaced block can be
+    /// removed.
     Ended,
     /// The settlement stays confirmed, and the problem was reported.
     Kept,
-    /// The confirmation could not be decided, so the next run checks the confirmation again.
+    /// It is unknown whether the settlement is still confirmed, so the next run checks the settlement again.
     Open,
 }
 
@@ -165,7 +166,8 @@ impl Inner {
         let (settlements, others): (Vec<Settlement>, Vec<Settlement>) = found
             .into_iter()
             .partition(|settlement| was_confirmed_by(settlement, number, &gone));
-        // The settlements that no longer depend on their claims.
+        // Settlements whose claims in this block can be removed, because the confirmation was reverted or is now in
+        // another block.
         let mut ended: HashSet<SettlementId> = others.iter().map(Settlement::id).collect();
         let count = settlements.len();
         let reconciled = self

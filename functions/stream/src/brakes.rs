@@ -91,8 +91,8 @@ impl AutomaticFreezes {
                 return Ok(());
             }
             if agent.is_frozen() {
-                // The agent may have been frozen by an earlier attempt, or because of the previous hour. A user's own
-                // freeze stores no hour.
+                // If a user froze the agent, no hour is recorded. If a rule froze the agent, in an earlier attempt or
+                // because of the previous hour, this hour is recorded below.
                 if !mark.was_made_by_rule() {
                     return Ok(());
                 }

@@ -2,9 +2,9 @@
 //! to the log; `history` writes the decision history.
 //!
 //! Event source mappings invoke both functions with batches of stream records. Schedules invoke `events` every minute.
-//! One schedule publishes events that no write causes (approvals that expire, and delayed catalog changes that take
-//! effect), appends statements, and continues backtests. Another schedule archives and checks the log, and further
-//! schedules help to check the log if many statements are due.
+//! One schedule publishes the events that become due without a write (approvals that expire, and delayed catalog
+//! changes that take effect), appends statements, and continues backtests. Another schedule archives and checks the
+//! log, and further schedules help to check the log if many statements are due.
 //!
 //! | file | content |
 //! |---|---|
@@ -100,11 +100,19 @@ impl Events {
         })))
     }
 
-    /// Handles a Lambda event. A stream batch is published, and the response names the first record to repeat. A direct
-    /// invocation verifies all payees in the catalog, or makes changes pending again whose statements failed
-    /// (`docs/runbook.md`). Any other event comes from a schedule, with a `job`: `archive` archives and checks the log,
-    /// and `check` helps to check the log. Without a `job`, the run publishes events that no write causes, appends
-    /// statements to the log, and continues backtests.
+    /// Handles a Lambda event. The fields of the event determine the work:
+    ///
+    /// - `Records`: publishes the events of a stream batch. The response names the first record that Lambda must
+    ///   repeat.
+    /// - `attest_catalog`: verifies all payees in the catalog. An operator invokes the function directly
+    ///   (`docs/runbook.md`).
+    /// - `state_again`: makes the changes pending again that were set aside because their statements failed. An operator
+    ///   invokes the function directly (`docs/runbook.md`).
+    /// - `job`: `archive` archives and checks the log, and `check` helps other runs to check the log. A schedule sends
+    ///   this event.
+    /// - none of these fields: publishes the events that become due without a write, such as the expiry of an approval.
+    ///   Then signs pending statements, appends the statements to the log, and continues backtests. A schedule sends
+    ///   this event every minute.
     pub async fn handle_event(&self, event: &Value, time_left: Duration) -> Result<Value> {
         if let Some(records) = event.get("Records").and_then(Value::as_array) {
             let failed = self.0.publish_batch(records).await?;
@@ -146,12 +154,12 @@ impl Events {
         self.0.sign_pending_changes(time_left).await
     }
 
-    /// Continues backtests within this time.
+    /// Continues backtests, within `time_left`.
     pub async fn run_backtests(&self, time_left: Duration) -> Result<()> {
         self.0.run_backtests(time_left).await
     }
 
-    /// Publishes events that no write causes, within `time_left`.
+    /// Publishes the events that become due without a write, such as the expiry of an approval, within `time_left`.
     pub async fn publish_due_events(&self, time_left: Duration) -> Result<()> {
         self.0.publish_due_reminders(time_left).await
     }

@@ -1,4 +1,4 @@
-//! The configuration of both functions: environment variables, named as in `template.yaml`.
+//! The configuration of the functions `events` and `history`, from the environment variables in `template.yaml`.
 
 use crate::payees::Delays;
 use purser_api::{Env, client_for_any_server};

@@ -35,8 +35,8 @@ const RESERVED_TIME: Duration = Duration::from_secs(10);
 const BUSY: usize = 10;
 /// The number of statements that are made concurrently. Each statement waits for about five reads and for KMS.
 const MAX_CONCURRENT: usize = 16;
-/// How long a batch is signed early. The scheduled run signs the remaining statements, so that publishing does not wait
-/// for KMS.
+/// The timeout for signing a batch's statements early, so that the next batch is published without a long wait for KMS.
+/// After a timeout, the scheduled run signs the statements.
 const AHEAD: Duration = Duration::from_secs(10);
 
 /// The shard name of changes about expired approvals.
@@ -56,7 +56,7 @@ pub(crate) struct Statements {
     /// The name of a new log. An existing log keeps its published name.
     origin: String,
     witnesses: Option<Arc<Witnesses>>,
-    /// The keys, which are read in the first scheduled run.
+    /// The signers of statements and of the log, which the first call of [`Statements::signing_keys`] creates.
     keys: OnceCell<Keys>,
 }
 

@@ -49,8 +49,9 @@ impl Inner {
         }
     }
 
-    /// Returns the events that follow from a reminder's row now. An expired approval is added to `expired`. A row that
-    /// was removed, used or withdrawn has no events.
+    /// Returns the events of a due reminder: the expiry of an approval, or the new payees and prices of a service. Adds
+    /// an expired approval to `expired`. Returns no events if the approval or service no longer exists, a payment used
+    /// the approval, or an operator withdrew the change of the service.
     async fn due_change_events(
         &self,
         reminder: Reminder,

@@ -216,8 +216,8 @@ impl Webhooks {
                 .notice_requests
                 .send(&NotificationRequest { person: user, of })
                 .await?;
-            // The stage is stored after the notification was requested. If the function stops in between, the
-            // notification is requested again with the same id.
+            // `notified` is updated only after the notification was requested. If the function stops before the update,
+            // the notification is requested again with the same id.
             let stored = calls.clone();
             calls.notified = stage;
             shared

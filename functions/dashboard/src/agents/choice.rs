@@ -16,9 +16,10 @@ use purser_store::AgentOrder;
 /// The agent in a query string.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NamedAgent {
-    /// The agent's id in a link, or the id of the agent that the field's previous text named.
+    /// The `agent_id` parameter. A link contains the id of its agent, and a submitted form contains the id of the agent
+    /// that was chosen before.
     pub(crate) id: Option<AgentId>,
-    /// The text in the field.
+    /// The text that the user entered in the search field.
     pub(crate) text: Option<String>,
 }
 
@@ -50,7 +51,7 @@ impl AgentChoice {
         self.found.is_some()
     }
 
-    /// Renders the text field.
+    /// Renders a text field for the agent's name or id, and a hidden field with the chosen agent's id.
     pub(crate) fn search_field(&self, label: &str) -> Markup {
         html! {
             @if let Some(id) = self.id { input type="hidden" name="agent_id" value=(id); }

@@ -164,8 +164,9 @@ impl People {
     }
 }
 
-/// Whether the record may deny a payment that an earlier record allowed. Only then may an update have failed before it
-/// fenced the agent's windows.
+/// Whether an update to this record may have narrowed what the agent can pay, because the agent is frozen, has rules,
+/// or has a key with an end time. A narrowing update fences the agent's windows after the record is stored. If a
+/// request failed between both steps, the repeated request must fence the windows.
 fn may_have_more_rights(agent: &Agent) -> bool {
     agent.status == AgentStatus::Frozen || !agent.rules.is_empty() || agent.keys.iter().any(|key| key.ends_at.is_some())
 }

@@ -8,7 +8,8 @@ use purser_api::Query;
 use purser_domain::AgentId;
 use purser_store::ApprovalCursor;
 
-/// The queue's filter and position.
+/// The approvals that a page of the approval queue shows: a filter by agent, and the positions in the lists of pending
+/// and decided approvals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
     /// Selects only this agent's approvals.

@@ -3,7 +3,7 @@
 use crate::csv::{csv_line, time_cell};
 use purser_api::AuditView;
 
-/// The column names.
+/// The first line of the CSV file: the name of each cell of [`csv_row`], in the same order.
 const COLUMNS: [&str; 18] = [
     "at",
     "kind",

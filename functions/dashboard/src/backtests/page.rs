@@ -113,7 +113,6 @@ fn backtest_content(run: &BacktestRun, catalog: &Catalog) -> Markup {
     }
 }
 
-/// Renders the tested limits.
 fn tested_limits(tested_limits: &TestedLimits, catalog: &Catalog) -> Markup {
     let TestedLimits {
         rules,

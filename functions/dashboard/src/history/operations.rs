@@ -21,12 +21,13 @@ pub(crate) struct ChangedVersion<T> {
     pub(crate) direction: Direction,
 }
 
-/// Whether a version is wider or narrower than another version. Both fields are false if there is no other version.
+/// Whether a version is wider or narrower than its base: the previous version, or the version that the user selected
+/// for comparison. Both fields are false if there is no base.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Direction {
-    /// Whether this version may allow a payment that the other version blocks or escalates.
+    /// Whether this version may allow a payment that the base version blocks or escalates.
     pub(crate) widens: bool,
-    /// Whether this version may block or escalate a payment that the other version allows.
+    /// Whether this version may block or escalate a payment that the base version allows.
     pub(crate) narrows: bool,
 }
 

@@ -55,7 +55,7 @@ impl GovernedService {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Enabling {
     pub(crate) service: GovernedService,
-    /// Whether the record is new.
+    /// False if the agent already had a record of the service, enabled or disabled.
     pub(crate) is_new: bool,
 }
 
@@ -78,8 +78,9 @@ impl People {
         Ok(self.read_policy_record(owned, id).await?.service)
     }
 
-    /// Enables an open service with the given policy fields, and defaults for all other fields, whatever the existing
-    /// record has. If nothing changes, nothing is written.
+    /// Enables a service that agents may pay ([`Service::is_open`]). Each policy field that the request omits gets its
+    /// default, even if the agent's existing record of the service has another value. If nothing changes, nothing is
+    /// written.
     pub(crate) async fn enable_agent_service(
         &self,
         owned: &OwnedAgent,
@@ -313,7 +314,8 @@ pub(crate) fn find_service_id(catalog: &Catalog, reference: &str) -> Result<Serv
     id.ok_or_else(|| ErrorKind::NotFound.into())
 }
 
-/// Returns the open service that the caller wants to enable.
+/// Returns the requested service, and checks the requested policy fields. The error is `service_not_found` if agents
+/// may not pay the service ([`Service::is_open`]).
 fn find_open_service<'a>(catalog: &'a Catalog, request: &EnableService) -> Result<&'a Service> {
     let service = catalog.find_by_reference(&request.service);
     let service = service
@@ -323,7 +325,8 @@ fn find_open_service<'a>(catalog: &'a Catalog, request: &EnableService) -> Resul
     Ok(service)
 }
 
-/// Returns the record after the update. Only an open service can be enabled again.
+/// Returns the record after the update. A disabled service can be enabled again only if agents may pay the service
+/// ([`Service::is_open`]).
 fn apply_service_update(
     current: &EnabledService,
     update: &ServiceUpdate,

@@ -80,7 +80,7 @@ pub(crate) enum ApplyTo {
     Any,
     /// Only agents that follow the template.
     Followers,
-    /// Any agent, but nothing is written.
+    /// Any agent, for a preview: the changes are computed, and nothing is written.
     Preview,
 }
 

@@ -163,8 +163,8 @@ pub(crate) async fn show_template_page(
 ) -> Reply {
     let mut query = Query::without_blanks(&uri);
     let is_report = query.parse_with("act", |action| (action == APPLIED).then_some(()), "is unknown");
-    // Without `action`, the URL is not signed (`ui/report.rs`), so any link could contain the counts. The counts are
-    // ignored.
+    // Only a URL with `act` is signed (`ui/report.rs`). Without `act`, a link from another site could contain any
+    // counts of updated agents, so the counts in the URL are ignored.
     let steps = is_report.map_or_else(Steps::default, |()| Steps::from_query(&mut query));
     let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
     template_page_response(&people, &session, layout, &name, &steps, StatusCode::OK).await

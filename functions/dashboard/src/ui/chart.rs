@@ -8,7 +8,7 @@ use crate::ui::money::{column_amount, format_dollars};
 use maud::{Markup, html};
 use purser_domain::{Amount, Day};
 
-/// The width of a day, and the width of a bar.
+/// The width of one day in the chart, in units of the SVG's `viewBox`. The day's bar is [`BAR`] wide.
 const DAY: usize = 20;
 const BAR: usize = 16;
 /// The number of days that fill the chart's width. A chart with fewer days has empty space on the right, so that bars

@@ -4,7 +4,6 @@ use crate::ui::layout::{centered_card, html_document};
 use maud::{Markup, html};
 use purser_domain::ErrorKind;
 
-/// The kind of error page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorPage {
     /// The resource does not exist or belongs to another user.

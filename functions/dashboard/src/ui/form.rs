@@ -46,7 +46,6 @@ pub(crate) enum FormName {
     ApprovalDecision(ApprovalId),
     /// A decision on several approvals.
     ApprovalSelection,
-    /// An operator's form.
     Operator(OperatorFormName),
 }
 
@@ -261,7 +260,6 @@ impl Form {
         &self.problems
     }
 
-    /// Parses the agent's name.
     pub(crate) fn parse_agent_name(&mut self) -> Option<AgentName> {
         let name = AgentName::parse(self.field_text("name"));
         if name.is_none() {
@@ -481,17 +479,17 @@ impl<'a> Inputs<'a> {
             .is_some_and(|form| form.problems.iter().any(|error| error.field == field))
     }
 
-    /// Renders a required line of text.
+    /// Renders a required input for one line of text of at most `max` characters.
     pub(crate) fn required_text_input(&self, field: &str, label: &str, current: &str, max: usize) -> Markup {
         self.text_input(field, label, current, max, true)
     }
 
-    /// Renders an optional line of text.
+    /// Renders an optional input for one line of text of at most `max` characters.
     pub(crate) fn optional_text_input(&self, field: &str, label: &str, current: &str, max: usize) -> Markup {
         self.text_input(field, label, current, max, false)
     }
 
-    /// Renders the optional reason for a change of limits.
+    /// Renders an optional input for the user's reason for a change of limits.
     pub(crate) fn update_reason_input(&self) -> Markup {
         self.optional_text_input("edit_reason", "Why", "", EditReason::MAX)
     }
@@ -519,7 +517,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Renders several lines of text.
+    /// Renders a text area with `rows` rows. Each element of `current` is one line of the initial text.
     pub(crate) fn text_area(&self, field: &str, label: &str, hint: &str, current: &[String], rows: u32) -> Markup {
         let (id, text) = (self.input_id(field), self.shown_value(field, &current.join("\n")));
         html! {
@@ -532,7 +530,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Renders an amount in dollars; empty if `current` is `None`.
+    /// Renders an input for an amount in dollars. The input is empty if `current` is `None`.
     pub(crate) fn dollars_input(&self, field: &str, label: &str, hint: &str, current: Option<Amount>) -> Markup {
         let id = self.input_id(field);
         html! {
@@ -544,7 +542,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Renders a cap in dollars, with a checkbox for no limit.
+    /// Renders an input for a cap in dollars, with a checkbox for no limit.
     pub(crate) fn cap_input(
         &self,
         field: &str,
@@ -594,7 +592,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Renders a whole number with its unit.
+    /// Renders an input for a whole number of at most six digits.
     pub(crate) fn number_input(&self, field: &str, label: &str, current: u64) -> Markup {
         let id = self.input_id(field);
         html! {

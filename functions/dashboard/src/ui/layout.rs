@@ -83,7 +83,8 @@ impl Layout {
         }
     }
 
-    /// Adds the notification in the URL.
+    /// Returns the layout with the notification whose code is in the URL's `notice` parameter, if Purser has a
+    /// notification with this code.
     pub(crate) fn with_message_in_url(self, uri: &Uri) -> Self {
         let message = Query::from_uri(uri)
             .parse_text("notice")

@@ -21,7 +21,8 @@ use std::sync::Arc;
 use subtle::ConstantTimeEq as _;
 use url::form_urlencoded;
 
-/// The query parameters of reports: of `ui/notice.rs`, and of `Report` in `agents/fleet.rs`.
+/// The query parameters of reports: `notice` for a notification (`ui/notice.rs`), and `act` for the counts of a bulk
+/// operation (`agents/fleet.rs`) or of applying a template (`templates/page.rs`).
 const REPORTS: [&str; 2] = ["notice", "act"];
 /// The query parameter with the signature. It is the last parameter of the URL.
 const SIGNATURE: &str = "&report=";

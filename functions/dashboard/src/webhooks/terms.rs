@@ -35,7 +35,8 @@ pub(crate) async fn parse_agents(people: &People, user: &Caller, form: &mut Form
         .collect();
     let (mut ids, mut wrong) = (BTreeSet::new(), Vec::new());
     for line in lines.iter().map(|line| line.trim()).filter(|line| !line.is_empty()) {
-        // The line of an agent that was selected before contains the agent's id and name.
+        // Each line of the text area names an agent. For a selected agent, the rendered line contains the agent's id
+        // and name.
         let of_line: Vec<AgentId> = line.split([' ', ',']).filter_map(AgentId::parse).collect();
         if !of_line.is_empty() {
             ids.extend(of_line);
@@ -81,8 +82,8 @@ pub(crate) fn parse_settings(form: &mut Form, agents: &[String], enabled: bool) 
     form.take_valid(parse_webhook_settings(&body), &FIELDS)
 }
 
-/// Renders the inputs for a webhook's settings, with the values in `current`. `agents` has the user's agents among the
-/// selected agents.
+/// Renders the inputs for a webhook's settings, filled with the values in `current`. `agents` contains the records of
+/// the selected agents that belong to the user.
 pub(crate) fn settings_inputs(inputs: &Inputs<'_>, current: Option<&WebhookSettings>, agents: &[OwnedAgent]) -> Markup {
     let kinds = current.and_then(|terms| terms.kinds.as_ref());
     let chosen = current.and_then(|terms| terms.agents.as_ref());

@@ -384,9 +384,9 @@ impl Catalog {
         }
     }
 
-    /// Returns the operations of open services that match a call with this method and address, each with its service,
-    /// in catalog order. If endpoints with different parameters match, only the operations with the fewest parameters
-    /// are returned.
+    /// Returns the operations of open services ([`Service::is_open`]) that match a call with this method and address,
+    /// each with its service, in catalog order. If endpoints with different parameters match, only the operations with
+    /// the fewest parameters are returned.
     pub fn find_operations<'a>(
         &'a self,
         method: &'a str,
@@ -424,7 +424,8 @@ impl Catalog {
         alike.map(|(.., parameters)| *parameters)
     }
 
-    /// Returns the operations of open services at an address, for endpoints with these parameter positions.
+    /// Returns the operations of open services ([`Service::is_open`]) at an address, for endpoints with these parameter
+    /// positions.
     fn operations_with_parameters<'a>(
         &'a self,
         form: Parameters,
@@ -445,17 +446,18 @@ impl Catalog {
             .filter(move |(service, operation)| service.is_open() && operation.endpoint.is_called_at(url))
     }
 
-    /// Returns the open service that a call without a matching operation probably belongs to: a service that lists the
-    /// address with another method, or else a service with an operation at the same host, on any port. If there are
-    /// several such services, returns the first service that has the named operation, or else the first service in
-    /// catalog order.
+    /// Returns the open service ([`Service::is_open`]) that a call without a matching operation probably belongs to: a
+    /// service that lists the address with another method, or else a service with an operation at the same host, on any
+    /// port. If there are several such services, returns the first service that has the named operation, or else the
+    /// first service in catalog order.
     pub fn guess_service<'a>(&'a self, url: &'a Url, operation: Option<&OperationSlug>) -> Option<&'a Service> {
         let at_address = self.operations_at(url, |_| true).map(|(service, _)| service);
         first_with_operation(at_address, operation)
             .or_else(|| first_with_operation(self.services_at_host(url), operation))
     }
 
-    /// Returns the open services with an operation at this address's host, on any port, in catalog order.
+    /// Returns the open services ([`Service::is_open`]) with an operation at this address's host, on any port, in
+    /// catalog order.
     fn services_at_host(&self, url: &Url) -> impl Iterator<Item = &Service> {
         let digest = host_digest(url.host().as_ref());
         let first = self.by_host.partition_point(|(other, _)| *other < digest);

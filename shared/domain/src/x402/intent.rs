@@ -62,9 +62,9 @@ impl<'a> CatalogMatch<'a> {
     /// The service and operation in the request only narrow the choice and must not contradict the call.
     ///
     /// Only services in the catalog's curated set that are not disabled can be paid. The error is `service_not_found`
-    /// if the request contains any other service, or if the host belongs to no open service. If a call to an open
-    /// service matches no operation, the result has no operation. If the service or operation in the request
-    /// contradicts the call, the request is invalid.
+    /// if the request contains any other service, or if none of these services has the call's host. If the call matches
+    /// no operation of its service, the result has no operation. If the service or operation in the request contradicts
+    /// the call, the request is invalid.
     pub fn find_in_catalog(call: impl Into<ProviderCall<'a>>, catalog: &'a Catalog) -> Result<Self> {
         let ProviderCall {
             request: ProviderRequest { method, url, .. },
