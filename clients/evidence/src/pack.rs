@@ -35,7 +35,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// Returns the name of the part in the file.
+    /// Returns the name of this part of an evidence file, in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Decision => "decision",
@@ -52,7 +52,7 @@ impl Part {
 pub struct PartStep {
     /// The part.
     pub part: Part,
-    /// The step and its outcome.
+    /// The verification step, with the outcome.
     #[serde(flatten)]
     pub step: Step,
 }
@@ -81,7 +81,7 @@ impl UnverifiedFields {
         Self { file, rest }
     }
 
-    /// Removes a field after it was compared.
+    /// Removes a field from the list of unverified fields, because a step has compared the field with signed data.
     fn mark_verified(&mut self, pointer: &str) {
         let Some((parent, name)) = pointer.rsplit_once('/') else {
             return;
@@ -91,8 +91,8 @@ impl UnverifiedFields {
         }
     }
 
-    /// Returns the JSON Pointers of the remaining fields. If no field of an object or list was removed, the object or
-    /// list is listed as a whole.
+    /// Returns the JSON Pointers (RFC 6901) of the fields that no step has verified. If no field of an object or list
+    /// was verified, the object or list is listed as a whole.
     fn into_pointers(self) -> Vec<String> {
         fn collect_pointers(file: &Value, rest: &Value, at: &str, pointers: &mut Vec<String>) {
             match rest {
@@ -197,7 +197,7 @@ impl EvidenceReport {
         self.receipt.as_ref()
     }
 
-    /// Adds a step that the caller made.
+    /// Adds a verification step that the caller performed, for example the comparison with the chain.
     pub fn add_step(&mut self, part: Part, step: Step) {
         self.steps.push(PartStep { part, step });
     }
@@ -225,7 +225,8 @@ impl EvidenceReport {
         payload: &StatedPayload,
         trust: &Trust,
     ) -> Option<VerifiedStatement> {
-        // A statement without a proof would also be verified, but without a position in the log.
+        // `verify_document` also accepts a statement without a proof. An evidence file needs the proof, because only
+        // the proof contains the statement's position in the log.
         let proof = payload.proof.parse::<TlogProof>().map_err(DocumentError::from);
         let verified = proof.and_then(|proof| Ok((proof.entry_index(), verify_document(&payload.proof, trust)?)));
         let (index, report) = match verified {

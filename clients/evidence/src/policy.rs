@@ -111,7 +111,7 @@ impl Policy {
         })
     }
 
-    /// Returns the required number of witnesses.
+    /// Returns how many of the policy's witnesses must cosign a checkpoint.
     pub const fn required_witnesses(&self) -> usize {
         self.quorum
     }

@@ -27,7 +27,7 @@ pub enum ProviderObject {
     Receipt,
 }
 
-/// The signer of a provider's object.
+/// The signer of a provider's offer or receipt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProviderSigner {
     /// The address to which the signature recovers, in lower case.
@@ -48,7 +48,8 @@ impl ProviderSigner {
     }
 }
 
-/// A provider's object. The signature is valid, unless the signer is [`ProviderSigner::Unknown`].
+/// An offer or receipt that a provider signed. The signature is valid, unless the signer is
+/// [`ProviderSigner::Unknown`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct SignedByProvider {
     /// The payload.
@@ -204,13 +205,13 @@ fn parse_address(text: &str) -> Option<String> {
     (bytes.len() == 20).then(|| text.to_ascii_lowercase())
 }
 
-/// Why a provider's object is rejected.
+/// Why a provider's offer or receipt is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProviderError {
     /// The object is neither a JWS nor an EIP-712 object with the fields of its kind.
     #[error("it is no signed object of the extension `offer-receipt`")]
     Form,
-    /// The signature is not by the key, or does not recover to an address.
+    /// The signature was not made with the signer's key, or no address can be recovered from the signature.
     #[error("its signature is invalid")]
     Signature,
     /// The payload lacks a required field.

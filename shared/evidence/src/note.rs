@@ -257,7 +257,8 @@ impl Note {
         })
     }
 
-    /// Returns the text, with its last line break and without the blank line.
+    /// Returns the note's text, which ends with a line break. The blank line before the signatures is not part of the
+    /// text.
     pub fn unverified_text(&self) -> &str {
         &self.text
     }

@@ -32,7 +32,8 @@ pub enum StatementKind {
     Decision,
     /// A receipt for a payment.
     Receipt,
-    /// A change after an earlier statement.
+    /// A withdrawal, or a later change of a payment, withdrawal or approval request. The payload's `change` names the
+    /// change.
     Change,
 }
 
@@ -237,7 +238,7 @@ pub enum StatementError {
     /// The key set has no key with the statement's `kid`.
     #[error("the statement's key is not in the key set")]
     UnknownKey,
-    /// The signature is not by the key.
+    /// The signature was not made with the key that the statement's `kid` identifies.
     #[error("the statement's signature is invalid")]
     Signature,
 }

@@ -100,7 +100,7 @@ pub struct ArchiveResult {
     pub differing: Vec<String>,
 }
 
-/// The number of archived entries, and their time.
+/// The end of the archived part of the log.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Position {
     /// The number of archived entries.

@@ -1,4 +1,5 @@
-//! Changes without a statement: reads the oldest pending change, and makes changes pending again that were set aside.
+//! Changes that have no statement in the log. Finds the time of the oldest pending change, and moves changes that were
+//! set aside back to the pending changes.
 
 use crate::{
     objects::ObjectStore,
@@ -38,8 +39,8 @@ pub async fn read_oldest_pending(objects: &ObjectStore) -> Result<Option<Timesta
     Ok(times.into_iter().min())
 }
 
-/// Makes up to a thousand changes pending again that were set aside. An operator calls this after the cause is fixed.
-/// Returns the number of these changes.
+/// Moves up to a thousand changes that were set aside back to the pending changes. An operator calls this function
+/// after the cause is fixed. Returns the number of moved changes.
 pub async fn requeue_quarantined(objects: &ObjectStore, now: Timestamp) -> Result<usize> {
     const READING: &str = "reading what was set aside";
     let (mut changes, mut keys) = (Vec::new(), Vec::new());

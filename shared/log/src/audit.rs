@@ -85,7 +85,8 @@ pub async fn continue_audit(
     log.put(AUDITED, &bytes).await
 }
 
-/// Reports the differences in a batch.
+/// Reports each difference between a batch's entries and the checkpoint `head`, the batch's index object, or the
+/// archive.
 async fn audit_batch(
     log: &ObjectStore,
     archive: Option<&Archive>,
@@ -113,7 +114,8 @@ async fn audit_batch(
     if !is_indexed {
         report(&subject, "their object of the index differs, or is missing");
     }
-    // A batch without an index object is not compared, because the archived object has another commit time.
+    // An archived object contains the commit time of its batch. Without an index object, that time is unknown, so the
+    // archived object can't be compared.
     if let Some(archive) = archive
         && batch.has_object()
         && let Some(key) = archive.find_difference(batch, &entries).await?

@@ -12,7 +12,7 @@ use purser_evidence::read_unverified_entries;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// The key of the object that stores the progress.
+/// The key of the object that stores the progress of the daily check.
 const CHECKED: &str = "checked";
 /// The duration of a claim, which is longer than a run.
 const CLAIM_DURATION: Duration = Duration::from_secs_u32(120);
@@ -20,19 +20,21 @@ const CLAIM_DURATION: Duration = Duration::from_secs_u32(120);
 const MIN_ENTRIES: u64 = 1_024;
 /// The maximum number of batches in a range. In a quiet log, a batch has only a few entries.
 const MAX_BATCHES: usize = 20;
-/// The time for which several runs share the check after a run found more entries than a range has.
+/// The time for which several runs share the work of the daily check. The time starts when more entries are due than
+/// one range takes.
 const BUSY_DURATION: Duration = Duration::from_secs_u32(600);
 /// The maximum number of ranges that are claimed or failed, which keeps the object small.
 const MAX_CLAIMS: usize = 100;
 
-/// The progress of the check.
+/// The progress of the daily check, which compares the log's entries with the stored rows.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Progress {
-    /// The number of claimed entries, including finished claims.
+    /// The number of entries that runs have claimed so far, from the start of the log. Entries of finished claims count
+    /// too.
     size: u64,
-    /// The commit time of the last claimed entry, in microseconds.
+    /// The commit time of the last entry that a run has claimed, in microseconds.
     at: i64,
-    /// The time until which several runs share the check, in microseconds.
+    /// The time until which several runs share the work of the daily check, in microseconds.
     #[serde(default)]
     busy_until: i64,
     /// The claimed ranges that are not finished.
@@ -55,7 +57,7 @@ pub struct ClaimedEntries {
     claimed_until: i64,
 }
 
-/// The content of claimed entries.
+/// The log entries that a run has claimed and must compare with the stored rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntriesToCheck {
     /// The indices and exact statements of the entries that are not compared yet.
@@ -133,7 +135,7 @@ impl LogReader {
         }
     }
 
-    /// Reads claimed entries, and compares them with the index.
+    /// Reads the entries of a claim, and compares the entries with the log's index.
     pub async fn read_claimed(&self, claim: &ClaimedEntries) -> Result<EntriesToCheck> {
         let size = self.size().await?.unwrap_or_default();
         let entries = read_unverified_entries(&self.0, size, claim.first..claim.end).await;

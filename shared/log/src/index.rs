@@ -80,7 +80,7 @@ impl UnreadableObject {
     }
 }
 
-/// A batch of the log, as the keys of index objects describe it.
+/// A batch of the log. The batch's boundaries and commit time come from the keys of the log's index objects.
 pub(crate) struct IndexedBatch {
     /// The commit time of the batch. A batch without an index object gets the time of the next batch.
     pub(crate) at: Timestamp,

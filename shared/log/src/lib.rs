@@ -7,7 +7,7 @@
 //! | `signed.rs` | statements that were signed before the run that commits them |
 //! | `state.rs` | the size and the root of the log, and the progress per shard |
 //! | `aside.rs` | changes without a statement: the oldest pending change, and changes that were set aside |
-//! | `missing.rs` | makes changes pending that have no statement in the log |
+//! | `missing.rs` | finds changes that have no statement in the log, and makes the changes pending |
 //! | `append.rs` | appends statements and publishes the tiles, the index and the checkpoint |
 //! | `index.rs` | the index from decisions and payments to entries |
 //! | `find.rs` | finds a statement with its proof |

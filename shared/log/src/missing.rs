@@ -1,8 +1,9 @@
-//! Makes decisions and payments pending that have no statement in the log. Either the streams lost their records, or
-//! they are older than the deployment's log.
+//! Finds decisions and payments without a statement in the log, and makes their changes pending. A statement is missing
+//! if the stream record of a change was lost, or if a change is older than the deployment's log.
 //!
-//! Changes of the last day are skipped, because the streams still have their records. No stream record can therefore
-//! arrive later for a change that was made pending. Changes that are already pending or were set aside stay unchanged.
+//! Changes of the last day are skipped, because a stream may still deliver their records. After this module has made a
+//! change pending, no stream record of the same change can arrive. Changes that are already pending or were set aside
+//! stay unchanged.
 
 use crate::{
     aside::{Aside, QUARANTINE_PREFIX},
@@ -20,7 +21,7 @@ use std::collections::BTreeMap;
 
 /// The age after which no stream has the record of a change: a day, plus an hour.
 const STREAM_RETENTION: Duration = Duration::from_secs_u32(25 * 3_600);
-/// The shard name for changes that were made pending here.
+/// The shard name for changes that a search for missing statements made pending.
 const SHARD: &str = "missing";
 
 /// The result of a search for missing statements.
@@ -39,8 +40,8 @@ impl MissingStatements {
         *count = count.saturating_add(1);
     }
 
-    /// Makes the changes of these decisions pending that have no statement in the log. Each decision comes with the
-    /// current hash of its row, as hexadecimal digits.
+    /// Makes each change of these decisions pending, if the log has no statement about the change. Each decision comes
+    /// with the current hash of its row, as hexadecimal digits.
     pub async fn requeue_missing(
         &mut self,
         objects: &ObjectStore,

@@ -75,17 +75,19 @@ impl ObjectStore {
         })
     }
 
-    /// Opens a folder. The first write creates the folder.
+    /// Opens a folder as an object store. The first write creates the folder.
     pub fn open_folder(path: impl Into<PathBuf>) -> Self {
         Self::with_folder(path.into(), None, Duration::ZERO)
     }
 
-    /// Opens a folder in which only this number of writes and deletions succeeds. Tests of interrupted runs use it.
+    /// Opens a folder as an object store in which only the first `writes` writes and deletions succeed. Tests of
+    /// interrupted runs use this store.
     pub fn open_interrupted_folder(path: impl Into<PathBuf>, writes: u32) -> Self {
         Self::with_folder(path.into(), Some(AtomicU32::new(writes)), Duration::ZERO)
     }
 
-    /// Opens a folder in which each call takes this long. Tests that count consecutive calls use it.
+    /// Opens a folder as an object store that delays each call by `latency`. Tests that count consecutive calls use
+    /// this store.
     pub fn with_latency(path: impl Into<PathBuf>, latency: Duration) -> Self {
         Self::with_folder(path.into(), None, latency)
     }

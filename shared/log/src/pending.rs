@@ -12,7 +12,7 @@ use std::fmt;
 /// The key prefix of pending batches.
 pub(crate) const PREFIX: &str = "pending/";
 
-/// A change of a payment or of an approval that the log states.
+/// A change of a payment or an approval. The log gets a signed statement about each such change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StatedChange {
     /// A payment was authorized.

@@ -16,8 +16,8 @@ const PREFIX: &str = "signed/";
 const MAX_OBJECTS: u16 = 256;
 /// The maximum total size of an object's statements, in bytes. The run that commits the changes signs the rest.
 const MAX_BYTES: usize = 256 << 10;
-/// The age at which an object is deleted, even if some statements are unused. By then, the changes have statements,
-/// were set aside, or are retried.
+/// The age at which an object with early statements is deleted, even if some of its statements are unused. At this age,
+/// each change in the object has a statement in the log, was set aside, or will be retried.
 const RETENTION: Duration = Duration::from_secs_u32(600);
 
 #[derive(Serialize, Deserialize)]
@@ -51,7 +51,7 @@ pub async fn write_signed(objects: &ObjectStore, signed: &[(PendingChange, Strin
     objects.put(&key, &bytes).await
 }
 
-/// The early statements that are not used yet.
+/// Statements that `events` signed early and that are not used yet.
 #[derive(Default)]
 pub(crate) struct SignedBatch {
     /// Each statement with its change and the index of its object, by the change's agent and sequence number.
@@ -61,7 +61,8 @@ pub(crate) struct SignedBatch {
 }
 
 impl SignedBatch {
-    /// Reads the first objects. The changes in an unreadable object have no early statement.
+    /// Reads the oldest objects with early statements, up to `MAX_OBJECTS`. If an object is unreadable, the statements
+    /// about its changes are signed again.
     pub(crate) async fn read_all(objects: &ObjectStore) -> Result<Self> {
         let keys = objects.list(PREFIX, None, MAX_OBJECTS).await?;
         let read = keys.into_iter().map(|key| async move {

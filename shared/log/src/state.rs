@@ -23,7 +23,7 @@ pub(crate) struct State {
     published: Option<Head>,
     /// The object with the entries that are committed and not yet published.
     batch: Option<Batch>,
-    /// The progress per shard.
+    /// The changes that are already processed, by the name of the shard.
     shards: BTreeMap<String, Shard>,
     /// The changes that could not be read. Later runs retry these changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -50,8 +50,8 @@ struct Shard {
     /// All changes up to this sequence number are processed.
     sequence: String,
     at: i64,
-    /// The sequence numbers of later changes that are also processed, because the changes of different agents are
-    /// interleaved.
+    /// The sequence numbers of processed changes after `sequence`. The changes of different agents are interleaved, so
+    /// a later change can be processed before an earlier change.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     ahead: BTreeSet<String>,
 }
@@ -105,15 +105,15 @@ impl State {
         self.batch.as_ref()
     }
 
-    /// Returns whether the change in this record is already processed.
+    /// Returns whether the change with this sequence number in this shard is already processed.
     pub(crate) fn is_stated(&self, shard: &str, sequence: &str) -> bool {
         self.shards
             .get(shard)
             .is_some_and(|known| known.sequence.as_str() >= sequence || known.ahead.contains(sequence))
     }
 
-    /// Records that the change in this record is processed. Without `is_ahead`, all earlier changes of the shard are
-    /// processed too.
+    /// Records that the change with this sequence number in this shard is processed. If `is_ahead` is `false`, all
+    /// earlier changes of the shard are processed too.
     pub(crate) fn record_stated(&mut self, shard: &str, sequence: &str, is_ahead: bool, now: Timestamp) {
         let known = self.shards.entry(shard.to_owned()).or_default();
         known.at = now.micros();

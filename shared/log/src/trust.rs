@@ -9,7 +9,7 @@ use purser_domain::{Error, Result};
 use purser_evidence::{Jwk, JwkSet, VerifierKey};
 use serde::{Deserialize, Serialize};
 
-/// The key of the document's object.
+/// The key of the object that contains the trust document.
 pub const TRUST: &str = "trust.json";
 
 /// The keys of a deployment. Earlier keys stay in the document, so that earlier statements and proofs can be verified.

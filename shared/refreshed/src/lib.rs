@@ -26,7 +26,7 @@ pub struct RefreshPolicy {
     pub longest: Option<Duration>,
     /// The minimum time between two fetches.
     pub every: Duration,
-    /// The minimum time between two fetches while no value may be returned.
+    /// The minimum time between two fetches while the cache has no value, or only a value that is older than `longest`.
     pub every_at_first: Duration,
 }
 

@@ -58,7 +58,7 @@ impl UpdateMark {
         self.by.is_none() && self.audit_id.is_some()
     }
 
-    /// Reads the mark of the record's last change.
+    /// Reads the user, the audit row's id and the reason of the last change from the changed record.
     pub(crate) fn read_mark(row: Row<'_>) -> Result<Self> {
         Ok(Self {
             by: row.get_optional(Self::BY)?,
@@ -67,7 +67,7 @@ impl UpdateMark {
         })
     }
 
-    /// Adds the mark of this change to the record's item.
+    /// Adds the user, the audit row's id and the reason of this change to the changed record's item.
     pub(crate) fn write_mark(&self, mut item: Item) -> Item {
         let mut set = |name: &str, value: Option<AttributeValue>| {
             if let Some(value) = value {
@@ -166,7 +166,7 @@ impl AuditEntry {
         })
     }
 
-    /// Logs the row and its copy. Must be called after the commit.
+    /// Logs the audit row, and the copy for the affected user if there is a copy. Must be called after the commit.
     pub(crate) fn log_rows(&self) {
         self.line.log_line(None, &row_digest(&self.item));
         if let Some((user, item)) = &self.told {

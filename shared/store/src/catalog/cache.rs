@@ -16,7 +16,7 @@ const AGES: RefreshPolicy = RefreshPolicy {
     every_at_first: Duration::from_secs_u32(0),
 };
 
-/// A version of the catalog.
+/// The services and probe results of the catalog at one version of the catalog table.
 #[derive(Debug)]
 pub struct CatalogVersion {
     /// The version number in the table, which `ETag` contains.

@@ -49,7 +49,7 @@ const ATTEMPTS: u32 = 3;
 
 const STORING: &str = "storing the catalog's object";
 
-/// The result of storing the object.
+/// Whether a call stored the catalog's compressed object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectStored {
     /// The object is stored.
@@ -61,7 +61,7 @@ pub enum ObjectStored {
     Overtaken,
 }
 
-/// The head of an object.
+/// The first item of the catalog's compressed object. The other items are chunks with the compressed bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     version: u64,

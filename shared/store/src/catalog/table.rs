@@ -37,7 +37,7 @@ pub struct CatalogTable {
     pub(crate) table: Arc<str>,
 }
 
-/// The result of storing a service.
+/// The result of a conditional write of a service to the catalog table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreServiceResult {
     /// The service is stored.

@@ -19,9 +19,9 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The maximum of the first pause, in microseconds. Measurements under DynamoDB's conflict rule: with 1 to 2 ms
-    /// there are 1.3 to 1.6 times as many transactions, and with 16 to 32 ms the 99th percentile is 1.5 to 2 times as
-    /// long. 4 to 8 ms are a compromise.
+    /// The upper bound of the first pause, in microseconds. 4 to 8 ms are a compromise. Under DynamoDB's conflict rule,
+    /// measurements with a bound of 1 to 2 ms needed 1.3 to 1.6 times as many transactions. With a bound of 16 to 32
+    /// ms, the 99th percentile of the latency was 1.5 to 2 times as long.
     const BASE_MICROS: u64 = 6_000;
     /// The number of times that the maximum pause doubles: up to 2^5 times the base, 192 ms.
     const DOUBLINGS: u32 = 5;

@@ -16,7 +16,6 @@ use std::error::Error as StdError;
 pub struct Fault(String);
 
 impl Fault {
-    /// Creates a fault from this text.
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self(message.into())
     }

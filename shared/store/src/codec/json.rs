@@ -34,7 +34,7 @@ fn to_json(value: &AttributeValue) -> Option<Value> {
             let number: Number = number
                 .or_else(|_| digits.parse().map(|number: i64| number.into()))
                 .ok()?;
-            // A number in any other notation would not read back equal.
+            // A number with another spelling, such as `007`, would be read back with a different text.
             (number.to_string() == *digits).then_some(Value::Number(number))
         }
         AttributeValue::Bool(value) => Some(Value::Bool(*value)),

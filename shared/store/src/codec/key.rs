@@ -137,7 +137,7 @@ impl Key {
         Self::new(CHECKPOINTS.to_owned(), "LEVELS")
     }
 
-    /// The key of an agent's wallet level.
+    /// The key of the row that records whether an agent's wallet balance is low.
     pub(crate) fn wallet_level(agent: AgentId) -> Self {
         Self::new(level_partition(wallet_digit(agent) % WALLET_SHARDS), agent.to_string())
     }

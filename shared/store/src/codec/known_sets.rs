@@ -6,8 +6,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// The maximum number of cached sets per instance. When the cache is full, all sets are dropped. A set takes 16 bytes
-/// per service.
+/// The maximum number of sets of default services that an instance caches. When the cache is full, all sets are
+/// dropped. A set takes 16 bytes per service.
 const MAX_SETS: usize = 32;
 
 /// The sets of default services that this instance has read or written.

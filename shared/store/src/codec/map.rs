@@ -158,7 +158,7 @@ pub(crate) fn read_probe(value: &AttributeValue) -> Option<(OperationUuid, Probe
     let response = read_optional_field(map, "since")?.map(|since| Answer { quote, since });
     let seen = match read_optional_field(map, "obstacle")? {
         Some(obstacle) => Err(obstacle),
-        // Without an obstacle, the last response is the response to this probe.
+        // If no obstacle stopped the probe, the probe read the price that is stored as the provider's last response.
         None => Ok(response.as_ref()?.quote.clone()),
     };
     let probe = Probe {

@@ -48,7 +48,8 @@ const BACKFILLING: &str = "counting the payments before a rule";
 
 /// The progress of a window's backfill.
 struct Progress {
-    /// The rule's version in the window's totals.
+    /// The rule's version that the window's totals contain (attribute `pver`). If the rule itself has another version,
+    /// the rule was changed meanwhile.
     stamp: u64,
     /// The version of the window's content; `None` if nothing was ever written to the window.
     version: Option<u64>,
@@ -250,7 +251,8 @@ impl Ledger {
             stamp: row.get("pver")?,
             version: row.get_optional("ver")?,
             is_complete: is_same && position.is_none(),
-            // The first page writes the watermark, so that a slower clock can't record an earlier time.
+            // The first page of a backfill stores `cut` as the window's eviction watermark. Later pages use the stored
+            // time, because another instance's clock may be slower.
             cut: match position {
                 Some(_) => watermark,
                 None => watermark.max(period.cut(now)),

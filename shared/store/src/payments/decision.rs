@@ -24,9 +24,9 @@ use uuid::Uuid;
 /// A range of positions in an agent's log. The range includes both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRange {
-    /// The first position.
+    /// The earliest position, as a `UUIDv7` that begins with a time.
     pub first: Uuid,
-    /// The last position.
+    /// The latest position, as a `UUIDv7` that begins with a time.
     pub last: Uuid,
     /// Whether the newest decisions are read first.
     pub newest_first: bool,
@@ -52,7 +52,7 @@ pub struct LogPage {
     pub rest: Option<LogRange>,
 }
 
-/// An agent's past payments.
+/// An agent's payments in a range of the agent's log.
 #[derive(Clone, Debug)]
 pub struct PastPayments {
     /// The payments, newest first.

@@ -25,7 +25,7 @@ use purser_domain::{
     Timestamp,
 };
 
-/// The result of an escalation.
+/// The result of storing a decision that requires an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EscalateResult {
     /// A new approval is pending.
@@ -93,7 +93,8 @@ impl Ledger {
     ) -> Result<EscalateResult> {
         let mut backoff = Backoff::new();
         let mut place = match previous_approval {
-            // Most escalated requests are new, so number 0 is tried without a read.
+            // The approvals of identical requests are numbered from 0. Most escalated requests are new, so number 0 is
+            // tried without a read.
             None => ApprovalSlot::New(required_approval(decision, expires_at, 0)?, None),
             Some(_) => self.read_next_sequence(decision, expires_at).await?,
         };

@@ -13,7 +13,7 @@ use crate::{
 };
 use purser_domain::{Approval, ApprovalId, LimitIncreaseRequest, Result};
 
-/// The result of requesting a temporary limit increase.
+/// The result of an agent's request for a temporary limit increase. A request is stored only with `New`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitIncreaseRequestResult {
     /// The request is pending.

@@ -114,8 +114,9 @@ pub(crate) fn read_recent_payments(row: Row<'_>, totals: &Item) -> Result<Recent
 }
 
 impl Ledger {
-    /// Stores the payee and the price of a confirmed payment, if the rules at its decision compared them. Takes 2 write
-    /// units, or 4 if the totals exceed 1 KB.
+    /// Adds the payee and the price of a confirmed payment to the agent's recent payments. The payee is added only if
+    /// the decision checked the payee, and the price only if the decision checked the price. Takes 2 write units, or 4
+    /// if the item with the day window's totals exceeds 1 KB.
     pub(crate) async fn remember_paid_payment(&self, terms: &SettlementTerms) -> Result<()> {
         let Some(purchase) = terms.purchase() else {
             return Ok(());
@@ -179,7 +180,8 @@ pub(crate) fn find_call_at(totals: &Item, at: Timestamp) -> Option<String> {
     calls.next().is_none().then(|| name.clone())
 }
 
-/// Makes an update of a day's totals remove the call in this attribute, if the call still has this time.
+/// Extends an update of a day window's totals. The extended update removes the attribute `call` from the recent
+/// payments, on the condition that the call was last authorized at `at`.
 pub(crate) fn remove_call(
     update: UpdateBuilder,
     call: String,
@@ -195,8 +197,8 @@ pub(crate) fn remove_call(
         .expression_attribute_values(":call", at.write())
 }
 
-/// Makes an update of a day's totals store a recent payment. `sets` are the update's other assignments, and `condition`
-/// its other condition.
+/// Extends an update of a day window's totals. The extended update also stores a recent payment. `sets` are the
+/// update's other assignments, and `condition` its other condition.
 pub(crate) fn add_recent_payment_to_update(
     update: UpdateBuilder,
     recent_update: &RecentUpdate,

@@ -19,7 +19,7 @@ use crate::{
 use aws_sdk_dynamodb::types::builders::{PutBuilder, UpdateBuilder};
 use purser_domain::{ApprovalId, Fingerprint, Grant, RecentUpdate, Resolution, Result, SettlementId, SettlementTerms};
 
-/// The result of a reservation.
+/// The result of reserving a payment in one transaction. Only `Done` means that the transaction was committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReserveResult {
     /// The payment is reserved.

@@ -39,12 +39,14 @@ use purser_domain::{
     Timestamp, Transfer, TxHash, WindowPeriod, WindowScope,
 };
 
-/// What a settlement claims.
+/// The part of a blockchain transaction that a settlement claims. No other settlement can then claim the same part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// The whole transaction, which must not have confirmed another settlement.
+    /// The settlement claims the whole transaction. The confirmation fails if the transaction has already confirmed
+    /// another settlement.
     Transaction,
-    /// Only the settlement's own transfer, even if the transaction has confirmed another settlement.
+    /// The settlement claims only its own transfer. The confirmation succeeds even if another transfer of the
+    /// transaction has confirmed another settlement.
     Transfer,
 }
 
@@ -102,9 +104,9 @@ pub struct StoredClaim {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
     Settlement,
-    /// The claim on the transaction or on the transfer.
+    /// The settlement's claim, either on a whole blockchain transaction or on one transfer.
     Claim,
-    /// A window in which the payment counts again.
+    /// A window that counts a payment again, because the payment was confirmed after its amount was released.
     Window,
 }
 
@@ -399,8 +401,9 @@ impl Ledger {
         }
     }
 
-    /// Confirms a settlement together with its claim. If the amount was released, the payment counts again, from a time
-    /// after the eviction watermarks of all its windows.
+    /// Confirms a settlement and writes its claim in the same transaction. If the amount was released before, the
+    /// transaction also counts the payment in its windows again. The payment then counts from a time after the eviction
+    /// watermarks of all these windows.
     async fn confirm_with_claim(
         &self,
         settlement: &Settlement,

@@ -39,7 +39,8 @@ use std::sync::{
 /// many, so expired payments do not accumulate. Together with the policy and the totals, ten items of some 150 bytes
 /// fit into the 4 KB of one read unit.
 const OLDEST_ENTRIES: u16 = 8;
-/// The number of counted payments that each further query reads: `MAX_SEARCHED_ENTRIES` of the domain.
+/// The number of counted payments that each further query reads. The value equals `MAX_SEARCHED_ENTRIES` in
+/// `shared/domain`, the maximum number of payments that an evaluation searches.
 const PAGE: u16 = 1_000;
 /// The maximum number of pages that one call reads to compute the spend of its windows. 20 pages are 20,000 counted
 /// payments, more than authorize can evict within its timeout, and take some 740 read units. A larger window waits
@@ -187,8 +188,8 @@ impl Ledger {
             .map(|item| IdempotencyRecord::read_record(self.item_row(&item)))
             .transpose()?;
         let is_unchanged = match &totals {
-            // Totals are never removed, so the window had no totals when it was read. Its version is then the default
-            // policy's version.
+            // A window's totals are never removed. If there are no totals now, there were no totals at the first read,
+            // and the window had version 0. The policy version is then the version of the default policy.
             None => window.version == 0,
             Some(totals) => {
                 let mut now = empty_window(window.scope, window.period, true);
@@ -360,8 +361,9 @@ impl Ledger {
         }
     }
 
-    /// Adds a charge to a reservation's transaction: the totals with all conditions, the counted payment, and the
-    /// evictions. The totals of a day window may also store the recent payment.
+    /// Adds the writes for one window to the transaction that reserves a payment. The writes update the window's totals
+    /// under all conditions, add the counted payment, and delete the evicted payments. With `recent_update`, the totals
+    /// of a day window also store the payment among the recent payments.
     pub(crate) fn add_charge<R: Copy + PartialEq>(
         &self,
         transaction: &mut Transaction<R>,

@@ -32,7 +32,7 @@ pub struct Authenticator {
 pub struct AuthenticatedCaller<T> {
     /// The agent's record that was used to verify the key.
     pub agent: Agent,
-    /// The key of the call.
+    /// The id of the agent key that authenticated the call.
     pub key: KeyId,
     /// The other data that was read in the same round trip.
     pub read: T,

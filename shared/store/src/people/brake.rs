@@ -21,7 +21,7 @@ enum Role {
 }
 
 impl Ledger {
-    /// Reads the agent's record and the mark of its last change, strongly consistent.
+    /// Reads the agent's record with the user and the reason of the record's last change, strongly consistent.
     pub async fn read_agent_with_update_mark(&self, id: AgentId) -> Result<Option<(Agent, UpdateMark)>> {
         let item = self.get_item(&Key::agent(id)).await?;
         let read = |item: Item| {

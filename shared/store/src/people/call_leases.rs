@@ -41,7 +41,7 @@ pub struct CallLease {
     until: Timestamp,
 }
 
-/// The result of leasing a slot.
+/// Whether a call got one of the slots of its scope.
 #[derive(Debug)]
 pub enum TakeLeaseResult {
     /// The call has leased this slot.
@@ -60,7 +60,7 @@ const ATTEMPTS: u32 = 4;
 const AFTER_A_RACE: Duration = Duration::from_secs_u32(1);
 
 impl CallLeases {
-    /// Creates the leases in this table. Each lease ends after `lease_duration`.
+    /// Creates the call leases in this table. Each lease ends after `lease_duration`.
     pub fn new(db: &Client, table: impl Into<Arc<str>>, lease_duration: Duration) -> Self {
         Self {
             db: without_throttling_pauses(db),
@@ -70,7 +70,8 @@ impl CallLeases {
         }
     }
 
-    /// Creates the leases of `mcp` in this table, which are separate from the leases of the API.
+    /// Creates the call leases of the function `mcp` in this table. The leases are separate from the call leases of the
+    /// API.
     pub fn for_mcp(db: &Client, table: impl Into<Arc<str>>, lease_duration: Duration) -> Self {
         Self {
             kind: ThrottleKind::Mcp,

@@ -122,8 +122,8 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
         }
     }
 
-    /// Returns 429 until the period ends if the counter has reached its limit and `is_meant` returns `true` for its
-    /// record.
+    /// Returns 429 if the counter of `key` has reached the limit in the current period, and `is_meant` returns `true`
+    /// for the record that was stored when the counter reached the limit.
     pub(crate) fn check_limit(&self, key: K, now: Timestamp, is_meant: impl FnOnce(&R) -> bool) -> Result<()> {
         if !self
             .lock_counts()
@@ -135,8 +135,9 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
         Err(too_many_requests_error(now, self.span_secs).into())
     }
 
-    /// Counts one call. `scope` is the counter's name in the table. A full chunk is added in the background. If Lambda
-    /// freezes the instance before that, the chunk is added when the next request resumes the instance.
+    /// Counts one call in memory. `scope` is the counter's name in the table. If the call completes a chunk of calls,
+    /// the chunk is added to the stored counter in the background. If Lambda freezes the instance before that, the
+    /// chunk is added when the next request resumes the instance.
     pub(crate) fn count_call(
         &self,
         key: K,

@@ -19,7 +19,7 @@ use crate::{
 use aws_sdk_dynamodb::types::{ConditionCheck, builders::DeleteBuilder};
 use purser_domain::{Agent, AgentId, Approval, FormerOwner, OwnershipOffer, Result, Timestamp, UserId};
 
-/// The result of an ownership transfer.
+/// The result of transferring an agent to a user who accepts the ownership offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferAgentResult {
     /// The agent belongs to the new owner, because of this attempt or an earlier attempt.

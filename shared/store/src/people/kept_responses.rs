@@ -24,7 +24,7 @@ use uuid::Uuid;
 /// The size of a chunk, in bytes.
 const CHUNK_BYTES: usize = 256 * 1024;
 
-/// The stored texts per scope. A scope is, for example, an agent key.
+/// A store for the texts of paid responses. Each scope, for example an agent key, has its own texts.
 #[derive(Clone, Debug)]
 pub struct KeptResponses {
     db: Client,
@@ -34,7 +34,8 @@ pub struct KeptResponses {
 }
 
 impl KeptResponses {
-    /// Creates the texts of `mcp` in this table, with `slots` texts per scope.
+    /// Creates the store of the function `mcp` in this table. The store keeps the last `slots` texts of each scope for
+    /// the time `retention`.
     pub fn for_mcp(db: &Client, table: impl Into<Arc<str>>, slots: u8, retention: Duration) -> Self {
         Self {
             db: db.clone(),

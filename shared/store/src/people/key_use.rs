@@ -26,7 +26,7 @@ pub struct KeyUses {
 
 /// The precision of a recorded time.
 const PRECISION: Duration = Duration::from_secs_u32(60);
-/// The lifetime of a record.
+/// The time after which the record of a key's last use expires: 400 days.
 const RETENTION: Duration = Duration::from_secs_u32(400 * 86_400);
 /// The maximum number of keys that an instance caches. When the cache is full, all keys are dropped.
 const MAX_CACHED: usize = 10_000;

@@ -70,7 +70,7 @@ impl ApprovalList {
 pub struct AgentCursor {
     /// The time of creation.
     pub created_at: Timestamp,
-    /// The id, because several agents can have the same time.
+    /// The agent's id, which orders agents with the same time of creation.
     pub id: AgentId,
 }
 

@@ -123,9 +123,10 @@ impl Ledger {
         }
     }
 
-    /// Adds the write of a policy version to a transaction. Without `audit`, the version is a default policy and not a
-    /// change. The first version also creates the window, on the condition that the agent's record has `agent_version`.
-    /// The record of an agent that is not created yet will have version 1.
+    /// Creates a transaction that writes a version of an agent's policy. `audit` is `None` if the version is the
+    /// default policy, because storing a default policy changes nothing. Version 1 of a policy also creates the
+    /// policy's day window, on the condition that the agent's record has the version `agent_version`. `agent_version`
+    /// is `None` if the agent is not created yet. The new record will then have version 1.
     pub(crate) fn policy_transaction(
         &self,
         agent: AgentId,

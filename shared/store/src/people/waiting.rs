@@ -58,7 +58,8 @@ impl Ledger {
         Ok(newest.is_none_or(|newest| !newest.status(at).is_open() || !newest.waives(asking_limits)))
     }
 
-    /// Decodes the ids in both sets.
+    /// Returns the ids of an agent's approvals that may be pending: approvals of payments, and requests for temporary
+    /// limit increases.
     pub(crate) fn pending_approval_ids(&self, item: &Item) -> Result<BTreeSet<ApprovalId>> {
         let mut ids = self.waiting_ids(item, PAYMENTS)?;
         ids.append(&mut self.waiting_ids(item, INCREASES)?);

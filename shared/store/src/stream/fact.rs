@@ -10,11 +10,11 @@ use purser_domain::{
 pub struct ChangeEvent {
     /// The id. The same event always has the same id.
     pub id: EventId,
-    /// The kind of the event.
+    /// The kind, which determines the fields of `data`.
     pub kind: EventKind,
     /// The time of the event.
     pub time: Timestamp,
-    /// The subject of the event.
+    /// The agent, service, user or deployment that the event is about.
     pub subject: EventSubject,
     /// The owner, or the agent whose owner must be read.
     pub owner: ChangeEventOwner,
@@ -22,14 +22,14 @@ pub struct ChangeEvent {
     pub data: EventData,
 }
 
-/// The owner of a change event.
+/// How the owner of a change event is determined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeEventOwner {
     /// The event has no owner.
     Nobody,
-    /// The owner, from the row.
+    /// The changed row contains the owner, who is this user.
     Person(UserId),
-    /// The row does not contain the owner. The owner of this agent must be read.
+    /// The changed row does not contain the owner. The owner of this agent must be read.
     OfAgent(AgentId),
 }
 

@@ -91,7 +91,7 @@ pub struct HistoryChange {
 pub enum HistorySource {
     /// Settlements, in the ledger table.
     Ledger,
-    /// All other decisions, in the decisions table.
+    /// Blocked and escalated payments, and reverted confirmations, in the decisions table.
     Decisions,
 }
 

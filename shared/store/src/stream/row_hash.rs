@@ -58,7 +58,8 @@ pub(crate) fn is_rewritten(old: &Item, new: &Item) -> bool {
     let differs = |name| old.get(name) != new.get(name);
     let is_reconfirmed = is_confirmed(old) && is_confirmed(new) && (differs("txh") || differs("settled"));
     let (mut old_permanent, mut new_permanent) = (permanent_attributes(old), permanent_attributes(new));
-    // The approval of a temporary limit increase ends with the increase, so approving the request changes the end.
+    // A row with `raise` is a request for a temporary limit increase. If an owner approves the request, `ends` becomes
+    // the end of the increase, so this attribute may change.
     if old_permanent.contains_key("raise") {
         old_permanent.remove("ends");
         new_permanent.remove("ends");

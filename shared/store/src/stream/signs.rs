@@ -13,11 +13,11 @@ use purser_domain::{Agent, AgentKey, Result};
 pub enum Sign {
     /// An agent has a new key, or one of its keys has a new secret.
     Key,
-    /// An agent has a different wallet.
+    /// The wallet in an agent's record was replaced.
     Wallet,
-    /// An agent has a different owner.
+    /// The owner in an agent's record was replaced.
     Owner,
-    /// An agent has a different withdrawal address.
+    /// An agent's withdrawal address was set or replaced.
     PayoutAddress,
     /// The operators' freezes have changed. Each changed row counts.
     Freeze,
@@ -69,9 +69,9 @@ impl Ledger {
         )
     }
 
-    /// Returns whether the change is one that no function makes: a change of a decision, of a settlement or an approval
-    /// except for their transitions, or of the idempotency record of an authorization, which contains the call. The
-    /// rows are compared without decoding, so a change of an unreadable row is also detected.
+    /// Returns whether no function makes such a change. Functions never change a decision, or the idempotency record of
+    /// an authorization, which contains the call. A settlement or an approval changes only by a transition. The rows
+    /// are compared without decoding, so a change of an unreadable row is also detected.
     fn rewrites_record(&self, change: &Change) -> bool {
         let Some(old) = &change.old else { return false };
         if self.decisions_table().is_ok_and(|decisions| decisions == change.table) {

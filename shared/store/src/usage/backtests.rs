@@ -35,7 +35,8 @@ use std::collections::BTreeMap;
 
 /// The lifetime of a backtest.
 const RETENTION: Duration = Duration::from_secs_u32(30 * 86_400);
-/// The age after which a marker's row can no longer appear.
+/// The age of a backtest's marker after which the backtest's row is never written. The marker is written before the
+/// row.
 const MAX_MARKER_AGE: Duration = Duration::from_secs_u32(600);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,7 +59,7 @@ pub struct WaitingBacktest {
 }
 
 impl WaitingBacktest {
-    /// Returns whether the marker is old enough that its row, if any, must exist.
+    /// Returns whether the marker is so old that the backtest's row is already stored or will never be written.
     pub fn may_start_run(&self, now: Timestamp) -> bool {
         now.since(self.created_at) > MAX_MARKER_AGE
     }

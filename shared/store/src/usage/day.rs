@@ -62,39 +62,40 @@ pub struct DaySums {
     pub agents: u64,
 }
 
-/// The largest share of a limit that an agent used.
+/// The largest share of a daily cap or budget that an agent used on one day.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentLimit {
     /// The agent.
     pub agent: AgentId,
-    /// The agent's name at the last change of the sums.
+    /// The agent's name when the agent's totals of the day last changed.
     pub name: String,
-    /// The limit, and the part that was used after the payment with the largest share.
+    /// The daily cap or budget of which a payment used the largest share, and the amount that was used after that
+    /// payment.
     pub limit: LimitUse,
 }
 
-/// The sums of an agent.
+/// The totals of an agent's payments on one day.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentSums {
     /// The agent.
     pub agent: AgentId,
-    /// The agent's name at the last change of the sums.
+    /// The agent's name when the agent's totals of the day last changed.
     pub name: String,
-    /// The agent's sums.
+    /// The amounts and the numbers of the agent's payments on the day.
     pub sums: UsageTotals,
 }
 
-/// An item: the sums of some agents on one day.
+/// An item with the totals of several agents on one day.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct AgentsOfDay {
     pub(super) version: u64,
     pub(super) agents: BTreeMap<AgentId, AgentOfDay>,
 }
 
-/// An agent's sums of one day.
+/// The totals of one agent's payments on one day.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct AgentOfDay {
-    /// The last stream record of each table in these sums.
+    /// The sequence number of each table's last stream record that was added to the totals.
     pub(super) last: BTreeMap<HistorySource, SequenceNumber>,
     pub(super) name: String,
     pub(super) labels: Labels,
@@ -405,7 +406,7 @@ struct StoredAgent {
     services: BTreeMap<String, StoredSums>,
     #[serde(rename = "w", default, skip_serializing_if = "Reasons::is_empty")]
     reasons: Reasons,
-    /// The used part, and the limit.
+    /// The used amount and the limit of the agent's `LimitUse`, in micro-USDC.
     #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
     nearest: Option<(u64, u64)>,
     /// The amounts by hour of the day.

@@ -58,12 +58,12 @@ impl StoredInputs {
 /// A version of an agent's record or policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordVersion<T> {
-    /// The version number.
+    /// The version number. The first version is 1, and each change increments the number.
     pub version: u64,
     /// The time of the change. `None` for about a second after the change, and for changes that are older than this
     /// table.
     pub at: Option<Timestamp>,
-    /// The user and the reason of the change; empty while the time is not known.
+    /// The user and the reason of the change; empty while `at` is `None`.
     pub mark: UpdateMark,
     /// The record in this version.
     pub record: T,

@@ -38,8 +38,9 @@ impl WebhooksTable {
         Ok(failed)
     }
 
-    /// Stores failed calls, if the stored failed calls are `old` of the same version, belong to an earlier version, or
-    /// do not exist. Returns whether the failed calls were stored.
+    /// Stores a webhook's failed calls if no row exists, if the row belongs to an earlier version of the webhook, or if
+    /// the row has the same version and the same number of calls as `old`. Returns whether the failed calls were
+    /// stored.
     pub async fn put_failed_calls(
         &self,
         webhook: WebhookId,

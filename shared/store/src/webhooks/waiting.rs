@@ -14,7 +14,8 @@ use crate::{
 use aws_sdk_dynamodb::types::Select;
 use purser_domain::{Delivery, DeliveryId, Duration, Result, Timestamp, UserId};
 
-/// The lifetime of a marker. A delivery waits for a shorter time: at most seven pauses of up to six hours each.
+/// The time after which the marker of a waiting delivery expires. A delivery waits for a shorter time: at most seven
+/// pauses of up to six hours each.
 const RETENTION: Duration = Duration::from_secs_u32(3 * 86_400);
 
 impl WebhooksTable {
