@@ -356,8 +356,8 @@ impl<'a> Trace<'a> {
                 parts.extend([first, second]);
                 continue;
             }
-            // A use is evidence only together with its transfers. If time runs out before the transfers are read, the
-            // state stays unknown.
+            // The log that an authorization was used proves a payment only together with the transfers in the same
+            // transaction. If the time runs out before the transfers are read, the state stays unknown.
             if request && Instant::now() > self.until {
                 return;
             }
@@ -376,7 +376,8 @@ impl<'a> Trace<'a> {
                         let (first, second) = part.split_at(part.len() / 2);
                         parts.extend([first, second]);
                     }
-                    // After any other error, the state stays unknown.
+                    // If the error leads neither to a search in two halves nor to a search by receipt, the states stay
+                    // unknown.
                 }
             }
         }
@@ -446,8 +447,8 @@ impl<'a> Trace<'a> {
         used_authorizations.len() > 1 && blocks.is_some_and(|blocks| blocks >= self.range)
     }
 
-    /// Reads the transfers between the payers and payees of these uses, in the block range of the uses, which are
-    /// sorted by block.
+    /// Reads the transfers between the payers and payees of these used authorizations, in the block range of the
+    /// authorizations, which are sorted by block.
     async fn read_transfers_in_block_range(
         &self,
         used_authorizations: &[(&Authorization, &FoundLog)],
@@ -508,7 +509,7 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// Stores the state of each use, with the transfers of its transaction.
+/// Stores the state of each used authorization, with the transfers in the transaction that used the authorization.
 fn store_states(
     used_authorizations: &[(&Authorization, &FoundLog)],
     transfers: &FoundLogs,
@@ -521,7 +522,7 @@ fn store_states(
     }
 }
 
-/// Creates the filter for transfers between the payers and payees of these uses.
+/// Creates the filter for transfers between the payers and payees of these used authorizations.
 fn transfer_filter(first_authorization: &Authorization, used_authorizations: &[(&Authorization, &FoundLog)]) -> Filter {
     let expected = || {
         used_authorizations
@@ -536,7 +537,7 @@ fn transfer_filter(first_authorization: &Authorization, used_authorizations: &[(
     }
 }
 
-/// Returns whether all of these uses are in the same block. The uses are sorted by block.
+/// Returns whether all of these authorizations were used in the same block. The authorizations are sorted by block.
 fn are_in_one_block(used_authorizations: &[(&Authorization, &FoundLog)]) -> bool {
     let ends = used_authorizations.first().zip(used_authorizations.last());
     ends.is_some_and(|((_, first), (_, last))| first.block == last.block)

@@ -56,9 +56,9 @@ impl Chain {
         Ok((view.number.saturating_sub(below), hash))
     }
 
-    /// Determines whether a block is final. One call reads the newest block's number and the hash at the block's
-    /// number. If the required depth is one, or if the block is too deep for the EVM to return the hash, another call
-    /// reads the node's block with the same number and compares its hash.
+    /// Determines whether `block` is final. One call reads the number of the newest block, and the hash of the node's
+    /// block with the same number as `block`. If the required depth is one, or if `block` is too deep for the EVM to
+    /// return the hash, a call for the block with this number reads the hash instead.
     pub(crate) async fn read_block_standing(&self, block: BlockId) -> Result<Standing, ChainError> {
         if self.finality.confirmations == 1 {
             return self.read_standing_at_number(block).await;

@@ -36,8 +36,8 @@ const MULTICALL: Address = address!("0xcA11bde05977b3631167028862bE2a173976CA11"
 /// The maximum number of contract calls per RPC call: a request of 256 kB and some 4 million gas. Nodes allow at least
 /// 30 million gas.
 pub(crate) const MAX_CALLS_PER_BATCH: usize = 500;
-/// The maximum number of RPC calls per list if a node rejects large calls. Results without a call stay unknown, and a
-/// later run reads them.
+/// The maximum number of RPC calls for one list of contract calls, if the node rejects large RPC calls and the list is
+/// therefore split. The results of the remaining contract calls stay unknown until a later run.
 pub(crate) const MAX_CALLS: usize = 64;
 
 /// The number of concurrent RPC calls if each contract call is a separate RPC call. Hosted nodes allow one client this

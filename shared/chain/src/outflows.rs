@@ -35,13 +35,13 @@ const MAX_RECEIPTS: usize = 500;
 pub struct UnsearchedBlocks {
     /// The wallet.
     pub wallet: Address,
-    /// The first block.
+    /// The first block of the range, inclusive.
     pub first: u64,
-    /// The last block.
+    /// The last block of the range, inclusive.
     pub last: u64,
 }
 
-/// The result of a search.
+/// The outflows that a search found, and the blocks that the search covered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundOutflows {
     /// The outflows in all searched blocks, up to `last`.

@@ -386,7 +386,7 @@ impl WireTransaction {
     }
 }
 
-/// The logs of a receipt.
+/// The logs of a transaction, from the response of `eth_getTransactionReceipt`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct WireReceiptLogs {
     pub(crate) logs: Vec<WireLog>,

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 const METHOD: &str = "eth_call";
 /// The number of ancestors whose hashes the EVM can return.
 pub(crate) const ANCESTORS: u64 = 256;
-/// The maximum number of ancestors per call.
+/// The maximum number of blocks whose hashes one call requests.
 pub(crate) const MAX: usize = 256;
 
 /// An ancestor whose hash is requested.

@@ -32,7 +32,8 @@ pub enum ErrorKind {
     FieldRequired {
         /// The first missing field, in the order in which the body is documented.
         field: &'static str,
-        /// Every validation error of the body, including this one. Empty if only the decision requires the field.
+        /// Every validation error of the body, including the error for the missing field. Empty if the body is valid
+        /// without the field, but the decision needs the field.
         problems: Vec<ValidationError>,
     },
     /// The key is missing, malformed, unknown, revoked or expired. The response does not tell these cases apart.
@@ -105,7 +106,7 @@ pub enum ErrorKind {
     },
     /// The expected version in the request is not the current version.
     VersionConflict {
-        /// The current version.
+        /// The current version of the object that the request would change.
         version: u64,
     },
     /// The write request contains no expected version.
@@ -121,12 +122,12 @@ pub enum ErrorKind {
     SettlementTransactionHashRequired(NoTransaction),
     /// A final block shows that the payment was not made as authorized, or too many proofs failed.
     SettlementNotVerified {
-        /// The reason, in snake case.
+        /// Why the payment is not verified, in snake case.
         reason: &'static str,
     },
     /// The chain does not show the payment yet, but may show it later.
     SettlementNotYetVerified {
-        /// The reason, in snake case.
+        /// Why the chain does not show the payment yet, in snake case.
         reason: &'static str,
         /// The delay before a retry, in whole seconds.
         retry_after: u64,
@@ -232,12 +233,12 @@ impl Error {
         self
     }
 
-    /// Returns the part for the caller.
+    /// Returns the part of the error that the caller sees.
     pub const fn kind(&self) -> &ErrorKind {
         &self.kind
     }
 
-    /// Returns the part for the log, if there is one.
+    /// Returns the part of the error that appears only in the log, if there is one.
     pub const fn cause(&self) -> Option<&Cause> {
         self.cause.as_ref()
     }

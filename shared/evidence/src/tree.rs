@@ -20,7 +20,7 @@ impl Hash {
         Self(bytes)
     }
 
-    /// Returns the 32 bytes of the SHA-256 hash.
+    /// Returns the 32 bytes of the hash.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }

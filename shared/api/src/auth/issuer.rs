@@ -149,8 +149,9 @@ impl Issuer {
         Ok(self.known.get_or_fetch(now, || self.fetch_documents()).await?.metadata)
     }
 
-    /// Finds the key with this algorithm and id, or without an id the only key. If the id is unknown, fetches the keys
-    /// again within the rate limit, because the issuer may have added a key.
+    /// Finds the issuer's key with this algorithm and id. Without an id, finds a key only if the issuer has exactly one
+    /// key. If the id is unknown, fetches the keys again within the rate limit, because the issuer may have added a
+    /// key.
     pub(crate) async fn signing_key(
         &self,
         algorithm: Algorithm,

@@ -32,7 +32,7 @@ pub fn parse_json_body_with_raw_field<'a>(bytes: &'a [u8], document: &str) -> Re
 /// The position of a value in a body. `Display` formats the position as a JSON Pointer (RFC 6901).
 #[derive(Clone, Copy, Debug)]
 pub enum BodyPath<'a> {
-    /// The whole body.
+    /// The position of the whole body. The JSON Pointer is the empty text.
     Body,
     /// A field of the object at this position.
     Member(&'a BodyPath<'a>, &'a str),

@@ -369,8 +369,8 @@ fn withdrawal_rejection_body(rejection: &WithdrawalRejection) -> ErrorBody {
     }
 }
 
-/// Returns the validation errors for `details`. Returns `None` if the missing field in the slug is the only validation
-/// error.
+/// Returns the validation errors for `details`. Returns `None` if there are no errors, or if the only error is the
+/// missing field that the error slug `<field>_required` already names.
 fn remaining_errors(field: &str, errors: &[ValidationError]) -> Option<Vec<ProblemView>> {
     match errors {
         [] => None,

@@ -20,7 +20,7 @@ pub type Reply<T = Response> = Result<T, Failure>;
 pub struct Failure(Arc<Error>);
 
 impl Failure {
-    /// Returns the error.
+    /// Returns the error from which the status and the body of the response are built.
     pub fn error(&self) -> &Error {
         &self.0
     }

@@ -105,7 +105,7 @@ impl<S> Argument for State<S> {
     fn describe(_: &mut OperationDescription) {}
 }
 
-/// The route itself describes these parameters and errors.
+/// Adds nothing, because each route describes its own path parameters and the errors that an invalid path causes.
 impl<T> Argument for Path<T> {
     fn describe(_: &mut OperationDescription) {}
 }

@@ -47,7 +47,7 @@ const GLOBAL_V6: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 
 const NOT_PUBLIC_V6: &[(Ipv6Addr, u32)] = &[
     // Protocol assignments: Teredo, benchmarking, ORCHID.
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
-    // Documentation, the old range and the new range.
+    // The older and the newer range for documentation (RFC 3849 and RFC 9637).
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
     // 6to4.

@@ -9,11 +9,11 @@ use tokio::{runtime::Handle, task::spawn_blocking};
 /// function had only one thread.
 #[derive(Clone, Copy, Debug)]
 pub enum Background {
-    /// A separate thread. Timers and connections belong to the caller's runtime, so a pooled connection outlives the
-    /// thread.
+    /// The work runs in a separate thread. Timers and connections belong to the caller's runtime, so a pooled
+    /// connection outlives the thread.
     Thread,
-    /// The caller's thread, when the caller awaits the work. The simulation uses this variant, because it has one
-    /// thread.
+    /// The work runs in the caller's thread, while the caller awaits the result. The simulation uses this variant,
+    /// because the simulation has only one thread.
     Inline,
 }
 

@@ -58,7 +58,7 @@ pub enum PaymentsRequest {
 }
 
 impl PaymentsRequest {
-    /// Returns the name of the request.
+    /// Returns the variant's name in snake case, as in the serialized request.
     pub const fn request_name(&self) -> &'static str {
         match self {
             Self::AttestWallet(_) => "attest_wallet",

@@ -146,7 +146,7 @@ fn to_header_map(pairs: BTreeMap<String, Option<String>>) -> HeaderMap {
 }
 
 fn to_uri(path: &str, query: &str) -> Uri {
-    // `*` names no resource (RFC 9112 §3.2.4), so an invalid path results in 404.
+    // The URI of a request with an invalid path. No route matches `*` (RFC 9112 §3.2.4), so the response is 404.
     const NOWHERE: &str = "*";
     let (path, query) = (percent_encode(path, ""), percent_encode(query, "?"));
     let text = if query.is_empty() {

@@ -92,7 +92,7 @@ pub enum WithdrawalResponse {
     NoAddress {},
     /// The withdrawal address is in its delay and can't be used yet.
     AddressWaits {
-        /// The end of the delay, in microseconds since the epoch.
+        /// The time from which the withdrawal address can be used, in microseconds since the epoch.
         good_from: i64,
     },
     /// Another withdrawal of the agent is open.
@@ -110,7 +110,8 @@ pub enum WithdrawalResponse {
 }
 
 impl WithdrawalOwner {
-    /// Creates the value for an agent of the acting user.
+    /// Creates the part of a request that names the agent, the acting user as the agent's owner, and the source of the
+    /// user's request.
     pub fn new(agent: AgentId, acting: &Acting) -> Self {
         let session = match &acting.actor {
             Actor::Person { session, .. } => session.as_ref().map(ToString::to_string),

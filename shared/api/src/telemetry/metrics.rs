@@ -41,15 +41,15 @@ struct Metric {
 /// How a log line changes a metric.
 #[derive(Clone, Copy, Debug)]
 enum Count {
-    /// Adds one per line.
+    /// Adds one to the metric for each log line.
     Line,
-    /// Adds one if the line has this field.
+    /// Adds one to the metric if the log line has the field with this name.
     LineWith(&'static str),
-    /// Adds the number in this field.
+    /// Adds the number in the log line's field with this name to the metric.
     Number(&'static str),
-    /// Adds the number in this field, in milliseconds.
+    /// Adds the duration in the log line's field with this name to the metric, in milliseconds.
     Milliseconds(&'static str),
-    /// Adds the number in this field, in seconds.
+    /// Adds the duration in the log line's field with this name to the metric, in seconds.
     Seconds(&'static str),
 }
 

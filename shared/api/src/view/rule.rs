@@ -58,8 +58,8 @@ enum RuleSays {
         #[schema(value_type = String, nullable = false, required = false, example = "ask")]
         #[serde(skip_serializing_if = "Option::is_none")]
         action: Option<&'static str>,
-        /// The amount of the payments in the window at this time, in micro-units. If more than about 20,000 payments
-        /// have left the window and are not removed yet, the amount is an upper bound.
+        /// The amount of the payments that the rule's window counts now, in micro-units. If more than about 20,000
+        /// payments have left the window and are not removed yet, the amount is an upper bound.
         used_units: u64,
         /// The remaining amount, in micro-units.
         remaining_units: u64,

@@ -133,7 +133,7 @@ pub enum AuditScope {
     Person(UserId),
     /// The actions of operators.
     Operators,
-    /// The outflows that reconcile found.
+    /// Transfers from agents' wallets without a settlement. The `reconcile` function found these transfers on chain.
     Outflows,
 }
 
@@ -149,9 +149,9 @@ pub enum Actor {
     },
     /// An operator.
     Operator(OperatorName),
-    /// Unknown. Reconcile found a transfer on chain.
+    /// An unknown actor. The `reconcile` function found the transfer on chain.
     Reconcile,
-    /// This service, because a rule of the owner's agent froze the agent.
+    /// Purser itself. A rule of the owner's agent froze the agent automatically.
     Rule {
         /// The agent's owner.
         owner: UserId,
@@ -175,7 +175,8 @@ impl fmt::Display for Actor {
 pub struct Acting {
     /// The actor.
     pub actor: Actor,
-    /// The source of the request.
+    /// The source of the request that caused the action: the caller's IP address, user agent and reason, and the
+    /// request id.
     pub source: RequestSource,
 }
 
@@ -210,7 +211,8 @@ impl RequestSource {
     /// The maximum length of a stored text from the caller, in characters.
     const MAX_CHARS: usize = 200;
 
-    /// Creates a source without a reason. Truncates texts that are too long.
+    /// Creates the source of a request that states no reason. Truncates the user agent and the request id to 200
+    /// characters each.
     pub fn new(address: Option<String>, user_agent: Option<&str>, request_id: &str) -> Self {
         let bounded = |text: &str| text.chars().take(Self::MAX_CHARS).collect();
         Self {
@@ -314,7 +316,8 @@ pub struct AuditRecord {
     pub at: Timestamp,
     /// The actor.
     pub actor: Actor,
-    /// The source of the request.
+    /// The source of the request that caused the action: the caller's IP address, user agent and reason, and the
+    /// request id.
     pub source: RequestSource,
     /// The action and its object.
     pub act: Act,

@@ -39,8 +39,8 @@ pub struct VerifiedService {
     pub calls: Vec<VerifiedCall>,
     /// The calls that the service no longer lists, oldest first: at most [`MAX_FORMER_CALLS`] calls.
     pub former: Vec<VerifiedCall>,
-    /// The time at which a call was last removed from the service. [`Timestamp::MAX`] if the list of former calls was
-    /// too long and a call was dropped; every new service then waits.
+    /// The time at which a call was last removed from the service. [`Timestamp::MAX`] if `former` was too long and a
+    /// call was dropped. The payees of every new service are then delayed.
     pub left_at: Option<Timestamp>,
 }
 
@@ -72,14 +72,14 @@ pub struct VerifiedPayee {
     pub is_next: bool,
 }
 
-/// Whether an operation's payee and price may be paid, or from when.
+/// Whether agents may pay an operation's payee at the operation's price, or from when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayeeAge {
-    /// The payee and price may be paid now.
+    /// Agents may pay now, because the payee and price had no delay or the delay has ended.
     Old,
-    /// The payee and price may be paid from this time.
+    /// Agents may pay from this time.
     Young(Timestamp),
-    /// The payee and price are not verified yet.
+    /// Agents may not pay, because the payee and price are not verified yet.
     Unattested,
 }
 
@@ -159,7 +159,8 @@ impl VerifiedCall {
 }
 
 impl VerifiedService {
-    /// Creates a verification that takes effect at once. A delayed payee has the catalog's start time.
+    /// Creates a verification with which agents may pay the listed payees immediately. If the catalog delays a payee,
+    /// agents may pay the payee from the start time in the catalog.
     pub fn effective_immediately(service: &Service, before: Option<&Self>, at: Timestamp) -> Self {
         let calls = service.operations.iter().map(|operation| {
             let next = operation.next.as_ref();
@@ -210,7 +211,7 @@ impl VerifiedService {
         }
     }
 
-    /// Returns whether the operation's payee and price at this time may be paid, or from when.
+    /// Returns whether agents may pay the operation's payee at the operation's price at this time, or from when.
     pub fn payee_age(&self, operation: &Operation, at: Timestamp) -> PayeeAge {
         let Some(wanted) = VerifiedPayee::from_pricing(operation.pricing_at(at), None, false) else {
             // The call has no payment.
@@ -274,7 +275,8 @@ impl PayeeVerification<'_> {
         Some(VerifiedService::replacing(before, service.id, calls.collect(), self.at))
     }
 
-    /// Verifies a service that was removed from the catalog.
+    /// Returns the next verification of a service that was removed from the catalog. All calls of the service become
+    /// former calls.
     pub fn verify_removed_service(&self, before: &VerifiedService) -> VerifiedService {
         VerifiedService::replacing(Some(before), before.service, Vec::new(), self.at)
     }

@@ -39,7 +39,7 @@ impl Parameters {
     }
 }
 
-/// Returns the bit of a segment; `None` for a segment beyond [`MAX_SEGMENTS`].
+/// Returns the bit that stands for a path segment in [`Parameters`]; `None` for a segment beyond [`MAX_SEGMENTS`].
 fn segment_bit(segment: usize) -> Option<u64> {
     let place = u32::try_from(segment).ok()?;
     HIGHEST_BIT.checked_shr(place)
@@ -114,7 +114,7 @@ impl Endpoint {
         self.url.scheme()
     }
 
-    /// Returns the host.
+    /// Returns the URL's host: a domain or an IP address.
     pub fn host(&self) -> Option<Host<&str>> {
         self.url.host()
     }

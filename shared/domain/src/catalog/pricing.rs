@@ -205,10 +205,11 @@ pub struct Edit<'a> {
     pub at: Timestamp,
     /// The delay of a new pricing.
     pub delay: Duration,
-    /// Whether a new pricing waits for a second operator, without a time limit, instead of for the delay.
+    /// Whether a new pricing takes effect only when a second operator accepts the pricing, without a time limit.
+    /// Otherwise, a new pricing takes effect after `delay`.
     pub awaits_second: bool,
-    /// All services in the catalog, which are needed if the service [opens for the first time](Edit::opens_service).
-    /// Without the catalog, the whole service is delayed.
+    /// All services in the catalog. The catalog is needed if the update [makes the service available to agents for the
+    /// first time](Edit::opens_service). Without the catalog, the pricing of every operation is delayed.
     pub catalog: Option<&'a [Service]>,
 }
 
@@ -292,8 +293,9 @@ impl Edit<'_> {
         })
     }
 
-    /// Returns whether another service that is or was open lists a call of this operation with a different payee or a
-    /// lower price, or recently lost a call.
+    /// Returns whether another service lists a call of this operation with a different payee or a lower price, or had a
+    /// call removed within the last `delay`. Only services that are or were available to agents count. Returns true if
+    /// the catalog is unknown.
     fn is_listed_elsewhere(self, service: &Service, operation: &Operation) -> bool {
         let Some(catalog) = self.catalog else { return true };
         let mut others = catalog

@@ -146,7 +146,7 @@ pub struct Probe {
 pub struct Answer {
     /// The price.
     pub quote: Quote,
-    /// The time of the first of the latest consecutive equal responses.
+    /// The time of the first response with this price. Every later response had the same price.
     pub since: Timestamp,
 }
 

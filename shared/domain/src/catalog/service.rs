@@ -41,7 +41,7 @@ macro_rules! named {
 pub(crate) use named;
 
 named! {
-    /// The subject of a service.
+    /// What a service offers. Rules can block payments by category.
     Category {
         /// Web and knowledge search.
         Search = "search",
@@ -214,7 +214,7 @@ pub struct Aggregates {
 /// The payee and the maximum price of an operation's call, according to the catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Payable {
-    /// The only payee.
+    /// The only payee that the catalog allows for the call.
     pub pay_to: Address,
     /// The maximum price.
     pub most: Amount,
@@ -226,7 +226,7 @@ impl Service {
         self.curated && self.trust_status != TrustStatus::Disabled
     }
 
-    /// Returns the numbers about the operations at this time (`docs/spec.md` §2.1).
+    /// Returns the numbers of all, paid and free operations, and the lowest price, at this time (`docs/spec.md` §2.1).
     pub fn aggregates(&self, at: Timestamp) -> Aggregates {
         let count = |paid: bool, seen: Availability| {
             let is_such = |item: &&Operation| match item.pricing_at(at).payment {
@@ -308,7 +308,9 @@ pub struct Catalog {
     by_id: Vec<(ServiceId, usize)>,
     /// The index of each operation and of its service, sorted by the digest of the endpoint.
     by_endpoint: Vec<(u64, usize, usize)>,
-    /// The parameter positions of endpoints with parameters, sorted by length digest and then by literalness.
+    /// The positions of the path parameters of each endpoint with parameters. Sorted by the digest of the endpoint's
+    /// scheme, host, port and number of path segments, then by the number of parameters, then by the position of the
+    /// first parameter, latest first.
     templates: Vec<(u64, (u32, u64), Parameters)>,
     /// The indexes of the services, sorted by the digest of the host.
     by_host: Vec<(u64, usize)>,

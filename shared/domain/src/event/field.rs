@@ -9,7 +9,7 @@ use uuid::Uuid;
 pub struct Field {
     /// The field's name, as in the API.
     pub name: &'static str,
-    /// The format of the value.
+    /// The format of the field's value.
     pub form: Form,
     /// Whether every event of the kind has this field.
     pub required: bool,

@@ -88,7 +88,7 @@ impl EventSource {
     }
 }
 
-/// The subject of an event.
+/// The object that an event concerns. `Display` formats the object as the event's `subject` field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventSubject {
     /// An agent.
@@ -271,7 +271,7 @@ impl Event {
         &self.source
     }
 
-    /// Returns the event's kind.
+    /// Returns the event's kind, which determines the fields of the event's data.
     pub const fn kind(&self) -> EventKind {
         self.kind
     }
@@ -299,7 +299,7 @@ impl Event {
         }
     }
 
-    /// Returns the event's data.
+    /// Returns the fields that are specific to the event's kind.
     pub const fn data(&self) -> &EventData {
         &self.data
     }

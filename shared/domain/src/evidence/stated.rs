@@ -215,8 +215,8 @@ fn parse_check(check: Object<'_>) -> Option<Check> {
     })
 }
 
-/// Parses the agent's document. The name and the owner are empty, also in the parsed [`LimitIncrease`], because the
-/// checks only compare the two owners.
+/// Parses the agent's document. The agent's name and owner are empty. The user who granted a parsed [`LimitIncrease`]
+/// is also empty, because the checks only compare this user with the owner.
 fn parse_agent(document: Object<'_>) -> Option<Agent> {
     let rule = |rule: Object<'_>| {
         Some(Rule {

@@ -24,7 +24,7 @@ pub struct DecisionIds {
     pub transaction: TransactionId,
     /// The agent.
     pub agent: AgentId,
-    /// The key of the request.
+    /// The id of the agent key that sent the request.
     pub key: KeyId,
     /// The service.
     pub service: ServiceId,
@@ -52,7 +52,7 @@ impl DecisionIds {
         })
     }
 
-    /// Returns the ids of a block or of an escalation.
+    /// Returns the ids of the decision that blocked or escalated this purchase.
     pub const fn from_denial(denial: &LoggedDenial) -> Self {
         Self {
             transaction: denial.transaction,

@@ -29,7 +29,8 @@ pub struct HistoryEntry {
     pub result: DecisionResult,
     /// The time of the decision.
     pub at: Timestamp,
-    /// The key of the request. This field and the other fields about a purchase are `None` for a withdrawal.
+    /// The id of the agent key that sent the request. This field and the other fields about a purchase are `None` for a
+    /// withdrawal.
     pub key: Option<KeyId>,
     /// The service.
     pub service: Option<ServiceId>,
@@ -64,7 +65,7 @@ pub struct HistoryDenial {
     pub hostname: Option<String>,
     /// The limit of the failed check, if the check has a limit.
     pub limit: Option<Amount>,
-    /// The part of that limit that earlier payments had used.
+    /// The part of the failed check's limit that earlier payments had used.
     pub used: Option<Amount>,
     /// The duration of the decision, in milliseconds.
     pub latency_ms: u64,
@@ -79,7 +80,7 @@ pub struct HistoryPayment {
     pub wallet: Address,
     /// EIP-3009 `validBefore`.
     pub valid_before: Timestamp,
-    /// The state of the settlement.
+    /// Whether the payment is authorized, confirmed or expired.
     pub state: SettlementState,
     /// The daily cap or budget with the largest used share, including this payment; `None` for a withdrawal.
     pub nearest: Option<LimitUse>,

@@ -4,7 +4,8 @@ use crate::{Event, EventKind, Notification, NotificationNames, notice::pending::
 use serde_json::json;
 use std::fmt::Write as _;
 
-/// The maximum number of events with a sentence. Further events are only counted.
+/// The maximum number of events that a message describes, with one sentence for each event. The message contains only
+/// the number of further events.
 const MAX_LISTED: usize = 20;
 
 /// The path of the page with the notification settings.

@@ -37,13 +37,15 @@ impl NotificationPace {
     pub const COLLECTION_DELAY: Duration = Duration::from_secs_u32(10);
     /// The minimum time between two messages.
     pub const MIN_INTERVAL: Duration = Duration::from_secs_u32(5 * 60);
-    /// The duration for which a flush may use the channel. This is longer than a run of the function, so that no other
-    /// flush begins meanwhile. The queue message for the next flush arrives no earlier, and so finds its id stored.
+    /// The duration for which a flush reserves the channel. The duration is longer than a run of the function, so that
+    /// no other flush begins during the run. The queue message for the next flush arrives after this duration. The
+    /// flush has then already stored the message's id as `waker`.
     pub const TURN: Duration = Duration::from_secs_u32(60);
     /// The maximum pause after a failure. A longer pause would delay approval requests until they are useless.
     const MAX_PAUSE: Duration = Duration::from_secs_u32(30 * 60);
 
-    /// Sets the channel's destination. For a new destination, the state starts again.
+    /// Sets the channel's destination. For a new destination, the pause, the number of failures and the id of the queue
+    /// message are reset.
     #[must_use]
     pub fn with_destination(self, destination: Fingerprint) -> Self {
         if self.place == Some(destination) {
@@ -100,9 +102,9 @@ impl NotificationPace {
         }
     }
 
-    /// Records a failed message. The pauses are the same as for webhooks, up to half an hour, which is then repeated.
-    /// The queue message for the next flush arrives after [`Self::TURN`], and so ends the first pause. Notifications
-    /// that become too old are dropped (`pending.rs`).
+    /// Records a failed message. The pauses are the same as for webhooks, but at most half an hour, and the last pause
+    /// is repeated. The first pause lasts until the queue message for the next flush arrives, [`Self::TURN`] after the
+    /// flush began. Notifications that become too old are dropped (`pending.rs`).
     #[must_use]
     pub fn after_failure(self, now: Timestamp, result: CallResult, retry_after: Option<Duration>, jitter: u8) -> Self {
         let failed = self.failed.saturating_add(1);

@@ -247,7 +247,8 @@ pub enum KeyRejection {
 }
 
 impl<'a> PastOwner<'a> {
-    /// Returns the owner after this number of ownership transfers. `self` is the current owner.
+    /// Returns the agent's owner after the given number of ownership transfers. `former_owners` are the earlier owners,
+    /// oldest first. `self` is the current owner, who is returned after the last transfer.
     #[must_use]
     pub fn after_transfers(self, transfers: u32, former_owners: &'a [FormerOwner]) -> Self {
         let then = usize::try_from(transfers)
@@ -405,9 +406,9 @@ const SECRET_PREFIX: &str = "gak_sec_";
 /// The public half contains the agent's UUID as 32 hexadecimal digits and the key's id as 16 more digits. The agent's
 /// record can therefore be read in the same batch as all other inputs.
 pub struct PresentedKey {
-    /// The agent's id in the key.
+    /// The agent's id, from the public half.
     pub agent: AgentId,
-    /// The key's id in the key.
+    /// The key's id, from the public half.
     pub key: KeyId,
     digest: SecretDigest,
 }

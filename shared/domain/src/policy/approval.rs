@@ -28,7 +28,7 @@ pub struct Approval {
     pub agent: AgentId,
     /// The id of the user who owns the agent and decides the request.
     pub owner: String,
-    /// The key of the request.
+    /// The id of the agent key that sent the request.
     pub key: KeyId,
     /// The decision that required this approval, or the denial after which the agent requests a limit increase.
     pub transaction: TransactionId,

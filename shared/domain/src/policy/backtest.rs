@@ -2,30 +2,33 @@
 //!
 //! A [`Backtest`] processes the decisions in the order of time. The engine evaluates each decision as a replay does
 //! ([`crate::replay_with_recorded_limits`]), but with the proposed limits instead of the recorded limits. Inputs that
-//! the proposal does not change are the recorded inputs.
+//! the proposed limits do not change are the recorded inputs.
 //!
-//! A changed decision affects every later window. Therefore the windows are computed for the proposal: the recorded
-//! use, plus the payments that only the proposal makes, minus the payments that the proposal does not make. Every
-//! decision records the use of the day. If there are several budgets, count limits or intervals, a decision records
-//! only the rule with the least remaining amount, so the other rules had at least as much remaining. The use of a
-//! window that the agent did not have is computed from the real payments. Therefore payments before the tested range
-//! are [counted](Backtest::count_earlier_payment) first.
+//! A changed decision changes the used part of every later window. Therefore the used part of each window is computed
+//! for the proposed limits: the recorded used part, plus the payments that are made only under the proposed limits,
+//! minus the payments that the proposed limits prevent. Every decision records the used part of the daily cap. If there
+//! are several budgets, count limits or intervals, a decision records only the rule with the least remaining amount, so
+//! the other rules had at least as much remaining. If the agent did not have a proposed rule, the used part of the
+//! rule's window is computed from the recorded payments. Therefore payments before the tested range are
+//! [counted](Backtest::count_earlier_payment) first.
 //!
-//! Some rules compare a payment with recent payments ([`RecentPayments`]). Recent payments are rebuilt in the same way,
-//! once from the real payments and once from the payments of the proposal. If a rule was active and both agree, the
-//! recorded recent payments are used. Otherwise the recent payments of the proposal are used.
+//! Some rules compare a payment with recent payments ([`RecentPayments`]). The backtest computes the recent payments
+//! twice: from the recorded payments, and from the payments that are made under the proposed limits. If the agent
+//! already had the rule and both computations agree, the backtest uses the recent payments that the decision recorded.
+//! Otherwise the backtest uses the recent payments under the proposed limits.
 //!
 //! Assumptions:
-//! - A rule that the agent did not have is evaluated as if it had always been active, but it knows only the payees and
-//!   prices of counted payments.
+//! - A rule that the agent did not have is evaluated as if the rule had always been active, but only with the payees
+//!   and prices of counted payments.
 //! - A released payment leaves its windows at its `validBefore`, because the time of the release is not recorded.
-//! - A payment that only the proposal allows settles.
+//! - A payment that only the proposed limits allow settles.
 //! - Each recorded denial is one payment that the agent wanted, even if the agent repeated the request.
-//! - If the record and the proposal both escalate, the escalation has the recorded outcome. If only the proposal
-//!   escalates, both outcomes are computed: [`BacktestResult::if_declined`] and [`BacktestResult::if_approved`].
+//! - If a decision is an escalation both as recorded and under the proposed limits, the escalation has the recorded
+//!   outcome. If only the proposed limits escalate, both outcomes are computed: [`BacktestResult::if_declined`] and
+//!   [`BacktestResult::if_approved`].
 //!
-//! A preview compares the proposal with the current limits instead of the record: [`Backtest::for_update`] evaluates
-//! both over the same decisions.
+//! A preview compares the proposed limits with the current limits instead of the record: [`Backtest::for_update`]
+//! evaluates the same decisions under both.
 //!
 //! Invariants: a proposal with the recorded limits has no difference, and a preview of the current limits has no difference.
 //! The memory is bounded by the counted payments and by the bounds of [`RecentPayments`] for each service.
@@ -63,7 +66,8 @@ impl ProposedLimits {
         let lengths = rules.map(|rule| match rule.kind {
             RuleKind::DuplicateGuard { within, .. } => within,
             _ if rule.kind.needs_recent_payments() => MAX_BUDGET_WINDOW,
-            // Decisions record the use of the agent's own windows.
+            // If no rules are proposed, the recorded decisions contain the used part of the windows of the agent's
+            // rules, so the minimum of one day is enough.
             _ if self.rules.is_none() => Duration::DAY,
             _ => rule
                 .kind
@@ -128,7 +132,7 @@ pub struct PastPayment {
     pub service: ServiceId,
     /// The amount.
     pub amount: Amount,
-    /// The recorded time.
+    /// The recorded time of the authorization.
     pub at: Timestamp,
     /// The time at which the payment was released; `None` if it was not released.
     pub released_at: Option<Timestamp>,
@@ -216,19 +220,19 @@ impl BacktestDecision<'_> {
     }
 }
 
-/// The differences between the recorded decisions and the decisions of the proposal. A preview compares with the
-/// decisions of the current limits instead.
+/// The differences between the recorded decisions and the decisions under the proposed limits. A preview compares with
+/// the decisions under the current limits instead.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Differences {
     /// The number of decisions, by recorded and proposed result.
     pub counts: BTreeMap<(DecisionResult, DecisionResult), u64>,
     /// The changed decisions, grouped by the two results and the reason.
     pub flips: BTreeMap<ChangedDecisionKind, ChangedDecisions>,
-    /// The number of denials with the same result and another reason.
+    /// The number of decisions that have the same result under the proposed limits, but another reason.
     pub other_reasons: u64,
-    /// The sum of the payments that the proposal does not make, in micro-USDC.
+    /// The sum of the payments that the proposed limits prevent, in micro-USDC.
     pub saved: u64,
-    /// The sum of the payments that only the proposal makes, in micro-USDC.
+    /// The sum of the payments that are made only under the proposed limits, in micro-USDC.
     pub added: u64,
 }
 
@@ -239,18 +243,19 @@ pub struct ChangedDecisionKind {
     pub recorded: DecisionResult,
     /// The result under the proposed limits.
     pub tested: DecisionResult,
-    /// The reason for the proposal's denial; if the proposal allows the payment, the reason for the recorded denial.
+    /// The reason why the proposed limits block or escalate the payment. If the proposed limits allow the payment, the
+    /// reason of the decision with the result `recorded`.
     pub reason: String,
 }
 
-/// A group of changed decisions.
+/// The changed decisions that have the same two results and the same reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedDecisions {
     /// The number of decisions.
     pub count: u64,
     /// The sum of the amounts, in micro-USDC.
     pub amount: u64,
-    /// The newest decision of the group.
+    /// The newest of the changed decisions that have the same two results and the same reason.
     pub example: ChangedDecisionExample,
 }
 
@@ -276,7 +281,7 @@ impl Differences {
     /// The reason of the group for all further changed decisions.
     pub const OTHER_REASON: &str = "other_reasons";
 
-    /// Returns whether the proposal made every decision as recorded.
+    /// Returns whether every decision under the proposed limits is the same as recorded.
     pub fn is_empty(&self) -> bool {
         self.flips.is_empty() && self.other_reasons == 0 && self.saved == 0 && self.added == 0
     }
@@ -399,9 +404,9 @@ pub struct BacktestResult {
     pub untested: u64,
     /// The authorized sum of the tested payments, in micro-USDC.
     pub authorized: u64,
-    /// The differences if users decline all payments that only the proposal escalates.
+    /// The differences if users decline all payments that only the proposed limits escalate.
     pub if_declined: Differences,
-    /// The differences if users approve at once all payments that only the proposal escalates.
+    /// The differences if users immediately approve all payments that only the proposed limits escalate.
     pub if_approved: Differences,
 }
 
@@ -420,13 +425,14 @@ impl BacktestResult {
 #[derive(Clone, Debug)]
 pub struct Backtest {
     proposed: Simulation,
-    /// The current limits, in a preview. `None` means that the proposal is compared with the recorded decisions.
+    /// The current limits, in a preview. `None` means that the proposed limits are compared with the recorded
+    /// decisions.
     current: Option<Simulation>,
     /// The services of the tested decisions and of the counted payments.
     services: BTreeMap<ServiceSlug, ServiceId>,
-    /// The real payments.
+    /// The payments that the agent actually made, according to the recorded decisions.
     recorded_payments: Payments,
-    /// The recent payments, from the real payments. Unused if no rule needs recent payments.
+    /// The recent payments, computed from the recorded payments. Unused if no rule needs recent payments.
     remembered: RememberedPayments,
     remembers: bool,
     result: BacktestResult,
@@ -463,15 +469,16 @@ impl Backtest {
             .map(|item| &item.candidate)
     }
 
-    /// Registers a service's slug. Rules contain slugs, and payments before the range contain only the service's id.
+    /// Registers a service's slug. Rules contain the slugs of services, but payments before the tested range contain
+    /// only the services' ids.
     pub fn register_service(&mut self, service: ServiceId, slug: &ServiceSlug) {
         if self.services.get(slug) != Some(&service) {
             self.services.insert(slug.clone(), service);
         }
     }
 
-    /// Adds information about payments that were not counted, which the recorded decision implies: payees that were
-    /// paid, and last calls.
+    /// Adds earlier payments that were not counted, but that the recorded decision implies: that the agent has paid the
+    /// payee before, and when the agent last paid the same call.
     fn infer_earlier_payments(&mut self, inputs: &RecordedInputs<'_>, payment: &PastPayment) {
         let (recorded, real) = (
             inputs.recorded_recent_payments(),
@@ -593,7 +600,8 @@ impl Simulation {
         }
     }
 
-    /// Evaluates a recorded decision under these limits, once under each assumption about approvals.
+    /// Evaluates a recorded decision under these limits twice: once if users decline, and once if users approve, the
+    /// payments that only these limits escalate.
     fn simulate_decision(&mut self, decision: &SimulatedRecord<'_>, recorded_payments: &mut Payments) -> [Outcome; 2] {
         let inputs = &decision.of.inputs;
         let agent = match self.agent.take() {
@@ -629,12 +637,12 @@ struct SimulatedRecord<'a> {
     payment: PastPayment,
     tightest: [(CheckName, Option<Tightest>); 3],
     services: &'a BTreeMap<ServiceSlug, ServiceId>,
-    /// The recent payments, from the real payments; `None` if no rule needs recent payments.
+    /// The recent payments, computed from the recorded payments; `None` if no rule needs recent payments.
     remembered: Option<&'a RememberedPayments>,
 }
 
 impl SimulatedRecord<'_> {
-    /// Returns the used part of a window in reality, without the effect of the simulated limits.
+    /// Returns the part of a rule's window that the recorded payments use, without the effect of the simulated limits.
     fn recorded_usage(&self, rule: &CountingRule<'_>, recorded_payments: &mut Payments) -> Amount {
         let (at, inputs) = (self.of.decision.at, &self.of.inputs);
         let name = check_of_rule(&rule.rule.kind);
@@ -690,19 +698,19 @@ const ONE: Amount = match Amount::from_units(1) {
     None => Amount::ZERO,
 };
 
-/// The payments of the proposal under one assumption: users approve, or users decline, everything that only the
-/// proposal escalates.
+/// The simulated payments under one assumption: users approve, or users decline, all payments that only the simulated
+/// limits escalate.
 #[derive(Clone, Debug, Default)]
 struct SimulationTrack {
     is_approved: bool,
-    /// The payments that only the proposal makes.
+    /// The payments that were not recorded, but are made under the simulated limits.
     added: Payments,
-    /// The payments that the proposal does not make.
+    /// The recorded payments that are not made under the simulated limits.
     left_out: Payments,
-    /// The recent payments, from the payments that the proposal makes.
+    /// The recent payments, computed from all payments that are made under the simulated limits.
     remembered: RememberedPayments,
-    /// Approvals of payments that the proposal allowed without an approval, with the time of that payment. After the
-    /// approval, the call is not paid again.
+    /// The recorded approval requests of payments that the simulated limits allowed without an approval, with the time
+    /// of the payment. If the agent later used the approval, the simulation does not count a second payment.
     unasked: BTreeMap<ApprovalId, Timestamp>,
 }
 

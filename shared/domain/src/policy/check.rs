@@ -25,8 +25,8 @@ pub enum Reason {
     },
     /// 403 `domain_not_allowed`.
     DomainNotAllowed {
-        /// The host that is not in the allowlist: the host of the declared target, or another host in the call's own
-        /// parameter.
+        /// The rejected host: the host of the declared target, which is not in the allowlist, or a different host in
+        /// the request parameter from which the provider fetches the page.
         hostname: String,
         /// The allowlist.
         allowed: Vec<DomainPattern>,
@@ -55,7 +55,7 @@ pub enum Reason {
         amount: Amount,
         /// The daily cap.
         max_per_day: Amount,
-        /// The time at which the same call fits.
+        /// The time from which the same call can be authorized.
         retry_at: RetryAt,
     },
     /// 402 `approval_required`.
@@ -73,7 +73,7 @@ pub enum Reason {
     InsufficientBalance {
         /// The wallet's balance.
         balance: Amount,
-        /// The required amount.
+        /// The amount of the payment, which is greater than the balance.
         required: Amount,
         /// The wallet.
         wallet: Address,
@@ -124,7 +124,7 @@ pub struct AskingLimit {
     /// The amount above which the limit requires an approval: what remains of a budget. Zero if the limit does not depend
     /// on the amount.
     pub above: Amount,
-    /// The kind of the limit.
+    /// The kind of the limit, which determines the check that fails.
     pub kind: AskingKind,
 }
 
@@ -192,7 +192,7 @@ pub enum Block {
         limit: Amount,
         /// The amount that counts against the limit now.
         used: Amount,
-        /// The time at which the same call fits.
+        /// The time from which the same call can be authorized.
         retry_at: RetryAt,
     },
     /// The current time is outside a rule's schedule.
@@ -210,7 +210,7 @@ pub enum Block {
         count: Amount,
         /// The number of payments that count now.
         used: Amount,
-        /// The time at which the same call fits.
+        /// The time from which the same call can be authorized.
         retry_at: RetryAt,
     },
     /// The last payment is too recent for a rule's minimum interval.
@@ -219,7 +219,7 @@ pub enum Block {
         rule: RuleId,
         /// The minimum time between two payments.
         interval: Duration,
-        /// The time at which the same call fits.
+        /// The time from which the same call can be authorized.
         retry_at: RetryAt,
     },
     /// The same call was paid recently.
@@ -343,7 +343,7 @@ impl Reason {
         }
     }
 
-    /// Returns the time at which the same call fits; `None` if the denial does not end with time.
+    /// Returns the time from which the same call can be authorized. Returns `None` if waiting does not help.
     pub const fn retry_at(&self) -> Option<RetryAt> {
         match self {
             Self::DailyLimit { retry_at, .. }
@@ -417,7 +417,7 @@ named! {
         Duplicate = RuleKind::DUPLICATE_GUARD,
         /// The price is not too far above the usual price.
         Price = RuleKind::PRICE_ABOVE_USUAL,
-        /// The payee was paid before.
+        /// The payee is not new: the agent has paid the payee before.
         Payee = RuleKind::NEW_PAYEE,
         /// No approval is needed.
         Approval = "approval",
@@ -425,7 +425,7 @@ named! {
         Balance = "usdc_balance",
     }
 
-    /// The result of a check.
+    /// The outcome of one check in a decision.
     CheckOutcome {
         /// The check passed.
         Passed = "passed",

@@ -42,7 +42,7 @@ impl AgentLimits<'_> {
     }
 }
 
-/// The result of a comparison.
+/// The result of comparing an agent's limits before and after an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comparison {
     /// Whether the update may allow a request that was denied or escalated before.
@@ -110,7 +110,7 @@ impl ExampleHistory {
 pub struct Verdict {
     /// The result.
     pub result: DecisionResult,
-    /// The reason, as in a decision.
+    /// The reason for the result, in the words that a decision about the request would record.
     pub reason: String,
     /// The first check that failed; `None` if the request is allowed.
     pub check: Option<CheckName>,
@@ -476,7 +476,6 @@ impl Request<'_> {
         }))
     }
 
-    /// Returns the recent payments in the history.
     fn recent(&self, inputs: &RecordedInputs<'_>, at: Timestamp) -> RecentPayments {
         let ExampleHistory {
             is_repeated,

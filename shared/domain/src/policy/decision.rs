@@ -69,7 +69,7 @@ pub struct DecisionRecord {
     pub transaction: TransactionId,
     /// The requesting agent.
     pub agent: AgentId,
-    /// The key of the request.
+    /// The id of the agent key that sent the request.
     pub key: KeyId,
     /// The owner's user id.
     pub owner: String,
@@ -126,7 +126,7 @@ pub struct LoggedDenial {
     /// The number of the agent's ownership transfers before the decision, which determines the owner
     /// ([`Agent::owner_at`](crate::Agent::owner_at)).
     pub transfers: u32,
-    /// The key of the request.
+    /// The id of the agent key that sent the request.
     pub key: KeyId,
     /// The service.
     pub service: ServiceId,
@@ -249,7 +249,7 @@ impl LoggedDecision {
         }
     }
 
-    /// Returns the agent.
+    /// Returns the agent that requested the payment. For a withdrawal, returns the agent whose wallet pays.
     pub const fn agent_id(&self) -> AgentId {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.agent,
@@ -258,8 +258,9 @@ impl LoggedDecision {
         }
     }
 
-    /// Returns the number of the agent's ownership transfers before the decision. For a reverted confirmation, this is
-    /// the number at the payment, because the record belongs to the payment's owner.
+    /// Returns the number of the agent's ownership transfers before the decision. For a reverted confirmation, returns
+    /// the number of ownership transfers before the payment, because the record belongs to the owner at the time of the
+    /// payment.
     pub const fn transfer_count(&self) -> u32 {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.transfers,

@@ -53,7 +53,7 @@ impl<'a> Grant<'a> {
     pub const fn authorized_at(&self) -> Timestamp {
         self.facts.at
     }
-    /// Returns the agent's id.
+    /// Returns the id of the agent that may make the payment.
     pub const fn agent_id(&self) -> AgentId {
         self.facts.agent.id
     }

@@ -139,8 +139,8 @@ impl OperatorFreeze {
 /// it is in the agent's record, which operators can't write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FreezeAuthority {
-    /// An operator in a browser. Ending such a freeze takes two operators, unless the deployment allows a single
-    /// operator.
+    /// An operator in a browser. Two operators are needed to end a freeze of this authority, unless the deployment
+    /// allows a single operator.
     Browser,
     /// An operator with the internal token. No browser and no other function has this token.
     Token,

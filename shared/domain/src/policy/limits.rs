@@ -121,7 +121,9 @@ fn applicable_schedules<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterator<Item
 /// Returns the first time at which all schedules allow the payment. Schedules in different time zones may both be open
 /// only before a clock change, so the search covers months.
 fn next_opening(inputs: &EvaluationInputs<'_>) -> RetryAt {
-    /// The maximum number of passes over the schedules. Each pass skips to a later start of a period.
+    /// The maximum number of passes over the schedules. Each pass moves the time to a later start of a schedule's
+    /// period. If the last pass finds no time at which all schedules allow the payment, the search returns
+    /// [`RetryAt::Never`].
     const MAX_ROUNDS: u16 = 512;
     let mut at = inputs.at;
     for _ in 0..MAX_ROUNDS {
@@ -142,7 +144,8 @@ fn is_exceeded(rule: &CountingRule<'_>, window: &Window, inputs: &EvaluationInpu
     sum.is_none_or(|sum| sum > rule.limit)
 }
 
-/// Returns the maximum content of the rule's window after the payment: the limit, unless an approval waives the limit.
+/// Returns the maximum amount, or the maximum number of payments, in the rule's window after the payment: the limit,
+/// unless an approval waives the limit.
 pub(super) fn window_cap(rule: &CountingRule<'_>, inputs: &EvaluationInputs<'_>) -> Amount {
     let waived = AskingKind::from_name(rule.rule.kind.name()).filter(|_| rule.action() == LimitAction::Ask);
     let limit = waived.map(|kind| AskingLimit {
@@ -176,7 +179,7 @@ fn deciding_rule<'a>(
 }
 
 /// Makes the check of the counting rules of one kind. `block` creates the reason from the rule, the used part of the
-/// limit, and the time at which the same call fits.
+/// limit, and the time from which the same call can be authorized.
 fn check_counting_rules(
     failure: &mut FirstFailure,
     inputs: &EvaluationInputs<'_>,
@@ -202,7 +205,7 @@ fn check_counting_rules(
     })
 }
 
-/// Checks the amounts within a period.
+/// Checks that the amount of the payment fits into every budget.
 pub(super) fn check_budgets(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
     let is_budget = |kind: &RuleKind| matches!(kind, RuleKind::BudgetLimit { .. });
     check_counting_rules(failure, inputs, CheckName::Budget, is_budget, |rule, used, retry_at| {
@@ -215,7 +218,7 @@ pub(super) fn check_budgets(failure: &mut FirstFailure, inputs: &EvaluationInput
     })
 }
 
-/// Checks the number of payments within a period.
+/// Checks that one more payment fits into every count limit.
 pub(super) fn check_counts(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
     let is_count = |kind: &RuleKind| matches!(kind, RuleKind::CountLimit { .. });
     check_counting_rules(failure, inputs, CheckName::Count, is_count, |rule, used, retry_at| {
@@ -228,7 +231,7 @@ pub(super) fn check_counts(failure: &mut FirstFailure, inputs: &EvaluationInputs
     })
 }
 
-/// Checks the time since the last payment.
+/// Checks that the last payment is long enough ago for every minimum interval.
 pub(super) fn check_intervals(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
     let is_interval = |kind: &RuleKind| matches!(kind, RuleKind::MinimumInterval { .. });
     check_counting_rules(

@@ -161,7 +161,8 @@ pub struct CallMark {
 pub struct RecentUpdate {
     /// The recorded time of the payment.
     pub at: Timestamp,
-    /// Whether nothing was stored before, according to the read. The write fails if something was stored meanwhile.
+    /// Whether the read found no stored recent payments. The write fails if another request has stored recent payments
+    /// since the read.
     pub is_first: bool,
     /// The call, if a rule is a duplicate guard.
     pub call: Option<CallMark>,

@@ -47,7 +47,7 @@ pub struct RecordedDecision {
     pub network: Network,
     /// The call as the agent described it.
     pub call: CallDescription,
-    /// The recorded time.
+    /// The recorded time of the decision. The replay evaluates the limits at this time.
     pub at: Timestamp,
     /// The version of the policy; `None` if the service was never enabled.
     pub policy_version: Option<u64>,
@@ -152,9 +152,10 @@ pub struct ReplayInputs<'a> {
 pub struct ReplayDifference {
     /// The field that differs: `result`, `reason` or the name of a check.
     pub what: &'static str,
-    /// The recorded value; for a check, the outcome and the numbers.
+    /// The recorded value of the field. For a check, the outcome, the limit, and the used and remaining parts of the
+    /// limit.
     pub recorded: String,
-    /// The replayed value.
+    /// The value of the field in the replay, in the same format as `recorded`.
     pub replayed: String,
 }
 
@@ -174,7 +175,8 @@ pub(super) struct Limits<'a> {
     pub(super) day: Amount,
     /// The used part of each counting rule's limit.
     pub(super) windows: &'a [(RuleId, Amount)],
-    /// The recent payments; `None` for the recorded recent payments.
+    /// The recent payments with which rules compare the payment. `None` means the recent payments that the decision
+    /// recorded.
     pub(super) recent: Option<&'a ReplayedRecentPayments>,
 }
 
@@ -183,7 +185,8 @@ pub(super) struct Limits<'a> {
 pub(super) struct ReplayedRecentPayments {
     /// The remembered payments.
     pub(super) payments: RecentPayments,
-    /// Whether the prices are the recorded prices. Recorded prices are known only for a single rule about a median.
+    /// Whether the prices are the prices that the decision recorded. A decision records the median for only one rule,
+    /// so the recorded prices are known only for this rule.
     pub(super) has_recorded_prices: bool,
 }
 
@@ -193,7 +196,7 @@ pub(super) struct RecordedInputs<'a> {
     service: &'a Service,
     /// The agent's rules at the time of the decision.
     recorded: &'a [Rule],
-    /// The recorded part of the recent payments.
+    /// The agent's recent payments to the service, as far as the decision's checks recorded the payments.
     recent: RecentPayments,
     intent: Intent,
     operation: Option<&'a Operation>,
@@ -283,7 +286,7 @@ impl<'a> RecordedInputs<'a> {
         self.is_approved = true;
     }
 
-    /// Returns the recorded part of the recent payments.
+    /// Returns the agent's recent payments to the service, as far as the decision's checks recorded the payments.
     pub(super) const fn recorded_recent_payments(&self) -> &RecentPayments {
         &self.recent
     }
@@ -508,7 +511,7 @@ fn recorded_freeze(decision: &RecordedDecision, agent: &Agent) -> Option<Freeze>
     }
 }
 
-/// The recorded numbers of the rule with the least remaining amount.
+/// The recorded limit and used part of the rule with the least remaining amount.
 #[derive(Clone, Copy)]
 pub(super) struct Tightest {
     /// The rule.
@@ -519,7 +522,7 @@ pub(super) struct Tightest {
     pub(super) used: Amount,
 }
 
-/// Returns the check that records the numbers of a counting rule.
+/// Returns the check that records the limit and the used part of a counting rule.
 pub(super) const fn check_of_rule(rule: &RuleKind) -> CheckName {
     match rule {
         RuleKind::MinimumInterval { .. } => CheckName::Interval,
@@ -528,7 +531,8 @@ pub(super) const fn check_of_rule(rule: &RuleKind) -> CheckName {
     }
 }
 
-/// Returns the agent's rules whose numbers this check can record.
+/// Returns the agent's counting rules that this check evaluates for the service. The check records the limit and the
+/// used part of one of these rules.
 pub(super) fn rules_of_check<'a>(
     agent: &'a Agent,
     service: &'a Service,
@@ -538,8 +542,8 @@ pub(super) fn rules_of_check<'a>(
     rules.filter(move |rule| check_of_rule(&rule.rule.kind) == name && rule.applies_to(&service.slug))
 }
 
-/// Returns the rule whose numbers a check recorded. If several rules have the recorded limit, returns the rule in the
-/// reason, or else the first rule.
+/// Returns the rule whose limit and used part a check recorded. If several rules have the recorded limit, returns the
+/// rule in the reason, or else the first rule.
 pub(super) fn recorded_tightest_rule(
     decision: &RecordedDecision,
     agent: &Agent,
@@ -593,7 +597,7 @@ fn recorded_median(decision: &RecordedDecision, rules: &[Rule], service: &Servic
     median.map(|(prices, median)| (rule, prices, median))
 }
 
-/// Returns the agent's recent payments to the service, as far as they were recorded.
+/// Returns the agent's recent payments to the service, as far as the decision's checks recorded the payments.
 fn rebuild_recent_payments(
     decision: &RecordedDecision,
     agent: &Agent,

@@ -163,7 +163,8 @@ impl UsualPrice {
         }
     }
 
-    /// Parses the name and the number of prices. Only a median has a number of prices.
+    /// Parses a usual price from its name in the API and in storage. `prices` is the number of prices in a median and
+    /// is `None` for the catalog's price.
     pub fn from_name(name: &str, prices: Option<u8>) -> Option<Self> {
         match (name, prices) {
             (Self::CATALOG, None) => Some(Self::Catalog),
@@ -220,7 +221,7 @@ pub struct CountingRule<'a> {
     pub rule: &'a Rule,
     /// The unit in which the rule counts.
     pub counted: WindowMeasure,
-    /// The maximum content of the rule's window, in the rule's unit.
+    /// The maximum amount, or the maximum number of payments, in the rule's window, in the unit of `counted`.
     pub limit: Amount,
     /// How long a payment counts in the rule's window.
     pub period: WindowPeriod,
@@ -283,7 +284,7 @@ impl<'a> CountingRule<'a> {
 pub enum Vendor {
     /// A service. Any wallet of the service may be paid.
     Service(ServiceSlug),
-    /// A wallet. Any service may use the wallet.
+    /// A wallet. The wallet may be paid for the calls of any service.
     Wallet(Address),
 }
 

@@ -42,7 +42,7 @@ impl DefaultServices {
         }
     }
 
-    /// Sets the caps.
+    /// Sets the per-call cap, the daily cap and the approval threshold of the default policies.
     #[must_use]
     pub fn with_caps(self, caps: Option<StartingCaps>) -> Self {
         Self { caps, ..self }

@@ -35,7 +35,7 @@ impl TemplateName {
         fits.then(|| Self(text.to_owned()))
     }
 
-    /// Returns the name as text.
+    /// Returns the name: 1 to 50 lower-case letters, digits, `-` and `_`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -142,13 +142,13 @@ pub struct FollowedTemplate {
     pub applied: Option<u64>,
     /// The version whose rules were applied last.
     pub rules: Option<u64>,
-    /// The versions whose application began later and is not complete, newest last. Some services may already have
-    /// their limits.
+    /// The template versions that began to be applied after `applied` and are not completely applied yet, newest last.
+    /// Some services may already have the limits of these versions.
     pub started_versions: Vec<u64>,
 }
 
 impl FollowedTemplate {
-    /// The maximum number of versions in `begun`.
+    /// The maximum number of versions in `started_versions`.
     const MAX_BEGUN: usize = 4;
 
     /// Creates the record of a template that was not applied yet.
@@ -218,7 +218,7 @@ pub struct TemplateList {
 /// A template in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TemplateEntry {
-    /// The current version.
+    /// The template's current version.
     pub version: u64,
     /// The time of the last update.
     pub edited_at: Timestamp,
@@ -403,7 +403,7 @@ impl TemplateTerms {
 pub struct TemplateBases<'a> {
     /// The versions that were applied to the agent.
     pub followed_template: Option<&'a FollowedTemplate>,
-    /// The limits of these versions.
+    /// The limits of each template version in `followed_template`, by version number.
     pub terms: Option<&'a BTreeMap<u64, TemplateTerms>>,
 }
 
@@ -607,7 +607,8 @@ pub fn merge_rules(
     let mut new: Vec<RuleKind> = rules.clone();
     // Rules that are equal to the template's rules need no change.
     own.retain(|(_, kind)| take_first_match(&mut new, |other| other == kind).is_none());
-    // The template or a user changed or removed the remaining rules of the base.
+    // The rules of the template version that was applied last. After the loop, `base` contains only the rules that the
+    // new version or a user changed or removed.
     let mut base: Vec<RuleKind> = bases.current_rules().unwrap_or_default().to_vec();
     for kind in rules {
         if !new.contains(kind) {

@@ -61,7 +61,7 @@ impl PublicKey {
         Self(bytes)
     }
 
-    /// Returns the bytes.
+    /// Returns the 33 bytes of the compressed point.
     pub const fn as_bytes(&self) -> &[u8; 33] {
         &self.0
     }
@@ -78,7 +78,7 @@ impl WalletAttestation {
         Self(bytes)
     }
 
-    /// Returns the bytes.
+    /// Returns the 65 bytes of the signature: r, s and v.
     pub const fn as_bytes(&self) -> &[u8; 65] {
         &self.0
     }

@@ -275,7 +275,7 @@ impl Spend {
 /// The time at which an amount will fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryAt {
-    /// At this time, unless another payment is authorized before.
+    /// The same call can be authorized at this time, unless another payment is authorized earlier.
     At(Timestamp),
     /// Never, because the amount alone exceeds the cap.
     Never,

@@ -201,7 +201,7 @@ pub struct WithdrawalGrant {
 }
 
 impl WithdrawalGrant {
-    /// Returns the agent's id.
+    /// Returns the id of the agent whose wallet pays the withdrawal.
     pub const fn agent_id(&self) -> AgentId {
         self.agent
     }

@@ -14,12 +14,12 @@ use std::fmt;
 pub struct Settlement {
     /// The authorized payment, which never changes.
     pub terms: SettlementTerms,
-    /// The state of the settlement.
+    /// Whether the payment is authorized, confirmed or expired.
     pub state: SettlementState,
     /// The time at which the payment counts in the windows: the time of the authorization. If the payment was proven
     /// only after its hold was released, the time of the confirmation.
     pub counted_at: Timestamp,
-    /// The proofs that were not the payment.
+    /// The transactions that the agent sent as proof, but that are not this payment according to the chain.
     pub failed_proofs: FailedProofs,
 }
 

@@ -29,7 +29,7 @@ impl TxHash {
         Self(hash)
     }
 
-    /// Returns the bytes.
+    /// Returns the 32 bytes of the hash.
     pub const fn to_b256(self) -> B256 {
         self.0
     }
@@ -87,7 +87,7 @@ pub struct ExpectedTransfer {
     pub from: Address,
     /// The payee.
     pub to: Address,
-    /// The exact amount.
+    /// The amount in micro-USDC. A transfer of any other amount is a mismatch.
     pub amount: Amount,
     /// The settlement's nonce, which distinguishes equal payments to the same payee.
     pub nonce: B256,
@@ -145,7 +145,7 @@ pub enum Mismatch {
 }
 
 impl Mismatch {
-    /// All mismatches, for tables.
+    /// All reasons why a transaction is not the authorized payment.
     pub const ALL: [Self; 4] = [
         Self::TransactionReverted,
         Self::AuthorizationNotUsed,

@@ -57,7 +57,7 @@ impl Amount {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// Returns whether the amount is zero.
+    /// Returns whether the amount is 0 micro-USDC.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }

@@ -38,7 +38,7 @@ macro_rules! line {
                 fits.then(|| Self(line.to_owned()))
             }
 
-            /// Returns the text.
+            /// Returns the text: one line without white space at the start or the end.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

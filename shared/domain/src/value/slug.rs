@@ -18,7 +18,7 @@ macro_rules! slugs {
                 (text.len() <= 128 && valid(text)).then(|| Self(text.to_owned()))
             }
 
-            /// Returns the slug as text.
+            /// Returns the slug, which has at most 128 bytes.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

@@ -13,7 +13,7 @@ impl Ciphertext {
         Self(bytes)
     }
 
-    /// Returns the bytes.
+    /// Returns the encrypted secret as bytes, in the form in which the secret is stored.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

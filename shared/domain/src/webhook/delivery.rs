@@ -21,7 +21,7 @@ impl DeliveryState {
     /// Every state.
     pub const ALL: [Self; 3] = [Self::Waiting, Self::Delivered, Self::Failed];
 
-    /// Returns the state's name.
+    /// Returns the state's name in the API and in storage.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",

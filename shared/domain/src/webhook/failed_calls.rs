@@ -9,7 +9,7 @@ use crate::{
 named! {
     /// The consequence of a webhook's failed calls.
     FailureStage {
-        /// No consequence yet.
+        /// The failed calls have had no consequence yet.
         New = "new",
         /// The owner was notified.
         Notified = "notified",
@@ -21,7 +21,7 @@ named! {
 /// The failed calls of one version of a webhook since the last successful call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedCalls {
-    /// The version of the webhook. After an update, the count starts again.
+    /// The version of the webhook. After an update of the webhook, failed calls are counted from zero again.
     pub version: u64,
     /// The time of the first failed call.
     pub since: Timestamp,

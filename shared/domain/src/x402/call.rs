@@ -53,7 +53,7 @@ const MAX_SHOWN_CHARS: usize = 253;
 pub struct Metadata(Map<String, Value>);
 
 impl Metadata {
-    /// The maximum number of fields.
+    /// The maximum number of fields in the metadata. The target and null fields do not count.
     pub const MAX_FIELDS: usize = 16;
     /// The maximum length of a name, in bytes. Names contain only ASCII letters, digits and punctuation, so that users
     /// can read them.

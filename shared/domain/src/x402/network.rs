@@ -26,7 +26,7 @@ pub struct Token {
 }
 
 impl Network {
-    /// All networks, for tables.
+    /// All supported networks.
     pub const ALL: [Self; 2] = [Self::Base, Self::BaseSepolia];
 
     /// Returns the name in x402 v1, in the API and in the configuration.

@@ -172,7 +172,7 @@ impl PaymentHeader {
             }
         };
         let value = STANDARD.encode(&payload);
-        // Both versions are valid JSON, written by this function.
+        // In x402 v1 and v2, the payload is valid JSON, because this function serialized the payload.
         let payload = RawValue::from_string(payload).unwrap_or_default();
         Self { name, value, payload }
     }

@@ -23,7 +23,7 @@ pub enum X402Version {
 }
 
 impl X402Version {
-    /// All versions, for tables.
+    /// All supported versions of the x402 protocol.
     pub const ALL: [Self; 2] = [Self::V1, Self::V2];
 
     /// Returns the value of `x402Version`.
