@@ -3,7 +3,7 @@
 /// A network with the USDC token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// The name in x402 v1.
+    /// The network's name in x402 v1, for example `base`.
     pub name: &'static str,
     /// The CAIP-2 name, as in x402 v2.
     pub caip2: &'static str,

@@ -47,7 +47,7 @@ impl Part {
     }
 }
 
-/// A verification step of one part.
+/// A verification step, with the part of the evidence file that the step verifies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PartStep {
     /// The part.
@@ -181,23 +181,25 @@ impl EvidenceReport {
         &self.unverified
     }
 
-    /// Returns the `did:web`s of the resource's host that [`Trust::providers`] lacks and that are needed to verify the
-    /// provider's objects.
+    /// Returns the `did:web` identifiers that are needed to verify the provider's objects and that [`Trust::providers`]
+    /// lacks. Contains only identifiers of the host that serves the paid resource.
     pub fn missing_dids(&self) -> &[String] {
         &self.missing_dids
     }
 
-    /// Returns the statement of the decision, if its signature is valid and no step about it failed.
+    /// Returns the signed statement of the decision; `None` if the signature is invalid or a verification step of the
+    /// decision failed.
     pub const fn decision_statement(&self) -> Option<&VerifiedStatement> {
         self.decision.as_ref()
     }
 
-    /// Returns the statement of the receipt, if its signature is valid and no step about it failed.
+    /// Returns the signed statement of the receipt; `None` if the signature is invalid or a verification step of the
+    /// receipt failed.
     pub const fn receipt_statement(&self) -> Option<&VerifiedStatement> {
         self.receipt.as_ref()
     }
 
-    /// Adds a verification step that the caller performed, for example the comparison with the chain.
+    /// Adds a verification step that the caller made, for example [`StepName::Chain`].
     pub fn add_step(&mut self, part: Part, step: Step) {
         self.steps.push(PartStep { part, step });
     }
@@ -372,7 +374,7 @@ impl EvidenceReport {
     }
 }
 
-/// The start of the outcome for a valid offer of another payment.
+/// The prefix of the skip reason for a valid offer that concerns another payment.
 const OTHER: &str = "another payment: ";
 
 /// Marks the offers of other payments as skipped if an offer of this payment exists, and as failed otherwise.
@@ -483,7 +485,8 @@ fn check_same_payment(decision: &Value, payment: &Value) -> Outcome {
     }
 }
 
-/// Compares the file's copies with the statements: both ids, and each field of `settlement` that a statement contains.
+/// Compares the fields of the file that repeat signed data with the statements: `transaction_id`, `settlement_id`, and
+/// each field of `settlement` that a statement contains.
 fn check_copies(
     file: &Value,
     decision: Option<&Value>,

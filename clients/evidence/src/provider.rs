@@ -21,9 +21,9 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProviderObject {
-    /// The signed price before the payment.
+    /// An offer: the price of a call, which the provider signs before the client pays.
     Offer,
-    /// The signed confirmation after the paid call.
+    /// A receipt: a confirmation of a paid call, which the provider signs after the call.
     Receipt,
 }
 

@@ -105,7 +105,7 @@ pub enum StepName {
     Hashes,
     /// The decision and the receipt concern the same payment.
     Payment,
-    /// The copies in the file equal the values in the statements.
+    /// The fields of the evidence file that repeat signed data equal the signed statements.
     Copies,
     /// The log's tree contains all entries of an older checkpoint. The caller adds this step, because the caller has
     /// the tiles.
@@ -149,9 +149,9 @@ pub enum Outcome {
 /// A step and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step {
-    /// The name of the step.
+    /// The property that the step verifies.
     pub step: StepName,
-    /// The outcome of the step.
+    /// Whether the step passed, failed or was skipped, with the finding or the reason.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
@@ -201,7 +201,7 @@ impl Report {
         self.statement.is_some() && !self.steps.iter().any(failed)
     }
 
-    /// Adds a step of the caller.
+    /// Adds a verification step that the caller made, for example [`StepName::Chain`].
     pub fn add_step(&mut self, step: Step) {
         self.steps.push(step);
     }

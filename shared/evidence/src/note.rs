@@ -293,7 +293,8 @@ impl Note {
         let invalid = || NoteError::Signature(key.name.clone());
         let (time, signature) = self.signature_by(key)?.split_first_chunk().ok_or_else(invalid)?;
         let time = u64::from_be_bytes(*time);
-        // The specification limits times to 2^63 - 1.
+        // Only a cosignature key can sign a cosignature. The specification c2sp.org/tlog-cosignature limits the time to
+        // 2^63 - 1.
         let is_valid = key.kind == KeyType::Cosignature
             && i64::try_from(time).is_ok()
             && key.verifies(cosignature_message(&self.text, time).as_bytes(), signature);

@@ -49,7 +49,8 @@ const MAX_CHANGES: usize = 5_000;
 const MAX_BYTES: usize = 8 << 20;
 /// The maximum number of batches that a run lists.
 const MAX_BATCHES: u16 = 500;
-/// The maximum number of changes in the state that later runs retry. Further changes are set aside.
+/// The maximum number of unreadable changes that the log's state keeps for a retry by later runs. Further unreadable
+/// changes are set aside.
 const MAX_DEFERRED: usize = 1_000;
 /// The maximum number of changes that a run retries.
 const MAX_RETRIED: usize = 100;

@@ -240,7 +240,8 @@ fn archive_line(log_index: u64, committed_at: Timestamp, entry: &str) -> Value {
             Some(StatementKind::Change) => of_change,
             None => "",
         };
-        // An empty JSON pointer would select the whole document.
+        // If this kind of statement has no value for the column, `place` is empty. The filter then discards the result,
+        // because an empty JSON pointer selects the whole payload.
         let of_approval = || payload.pointer(&place.replace("/settlement/", "/approval/"));
         let value = payload
             .pointer(place)

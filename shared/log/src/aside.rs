@@ -39,8 +39,8 @@ pub async fn read_oldest_pending(objects: &ObjectStore) -> Result<Option<Timesta
     Ok(times.into_iter().min())
 }
 
-/// Moves up to a thousand changes that were set aside back to the pending changes. An operator calls this function
-/// after the cause is fixed. Returns the number of moved changes.
+/// Makes quarantined changes pending again, up to a thousand per call. An operator calls this function after the cause
+/// of the quarantine is fixed. Returns the number of changes that are pending again.
 pub async fn requeue_quarantined(objects: &ObjectStore, now: Timestamp) -> Result<usize> {
     const READING: &str = "reading what was set aside";
     let (mut changes, mut keys) = (Vec::new(), Vec::new());

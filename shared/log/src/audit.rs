@@ -20,7 +20,7 @@ const PERIOD: Duration = Duration::from_secs_u32(7 * 86_400);
 /// The number of runs per audit. A run starts each minute, and a week has 10,080 minutes, so an audit ends within a
 /// week.
 const RUNS: u64 = 5_000;
-/// The number of batches per run in a small log.
+/// The maximum number of batches per read of the index. In a small log, a run makes only one read.
 const MAX_BATCHES: usize = 20;
 
 /// The progress of an audit.

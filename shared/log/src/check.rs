@@ -60,7 +60,7 @@ pub struct ClaimedEntries {
 /// The log entries that a run has claimed and must compare with the stored rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntriesToCheck {
-    /// The indices and exact statements of the entries that are not compared yet.
+    /// The indices and exact statements of the entries that no run has compared with the rows of the tables yet.
     pub statements: Vec<(u64, String)>,
     /// The entry ranges whose index object is missing or differs from the entries.
     pub misindexed: Vec<Range<u64>>,
@@ -79,7 +79,8 @@ impl ClaimedEntries {
 }
 
 impl LogReader {
-    /// Returns whether more entries were due recently than one run compares at a time.
+    /// Returns whether a run found more entries to check than one range has, within the last ten minutes. Several runs
+    /// then share the check.
     pub async fn is_check_busy(&self, now: Timestamp) -> Result<bool> {
         let (progress, _) = self.progress().await?;
         Ok(progress.busy_until > now.micros())
@@ -163,7 +164,8 @@ impl LogReader {
         Ok(EntriesToCheck { statements, misindexed })
     }
 
-    /// Records that the claimed entries before `next` were compared, and ends the claim.
+    /// Records that a run has compared the claimed entries before `next` with the rows of the tables, and ends the
+    /// claim.
     pub async fn record_checked(&self, claim: &ClaimedEntries, next: u64) -> Result<()> {
         loop {
             let (mut progress, version) = self.progress().await?;

@@ -12,7 +12,8 @@ use uuid::Uuid;
 const PREFIX: &str = "index/";
 const READING: &str = "reading the log's index";
 
-/// The maximum difference between the writer's clock and the clock of a change.
+/// The maximum difference between the clock of the run that commits an entry and the clock that sets the time of the
+/// change.
 const SKEW: Duration = Duration::from_secs_u32(120);
 /// The maximum number of keys per list call.
 const MAX_LISTED_KEYS: u16 = 1_000;
@@ -186,11 +187,12 @@ async fn read_index_object(objects: &ObjectStore, key: &str) -> Result<Option<St
         .map_err(|_| Error::internal(READING, UnreadableObject(key.to_owned())))
 }
 
-/// Returns the log indices of the entries with this subject whose statements were made at or after `since`, in order.
+/// Returns the log indices of the entries with this subject whose statements were made at or after `since`, in
+/// ascending order.
 ///
-/// An unreadable object is an error only if it may contain an entry that is searched. For a decision, this is the case
-/// if no other object contains the decision. For a receipt or a change, this is always the case, because the object may
-/// contain a later entry.
+/// An unreadable index object is an error only if the object may contain an entry with this subject. For a decision,
+/// this is the case if no other object contains the decision. For a receipt or a change, this is always the case,
+/// because the object may contain a later entry.
 pub(crate) async fn find_entries(objects: &ObjectStore, subject: About, since: Timestamp) -> Result<Vec<u64>> {
     let mut after = format!("{PREFIX}{:016}", since.before(SKEW).micros());
     let (mut found, mut unreadable) = (Vec::new(), None);

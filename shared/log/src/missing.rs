@@ -27,9 +27,9 @@ const SHARD: &str = "missing";
 /// The result of a search for missing statements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissingStatements {
-    /// The number of statements that are pending again.
+    /// The number of missing statements whose changes the search made pending again.
     pub pending: u64,
-    /// The number of statements that are not pending again, by reason.
+    /// The number of missing statements whose changes the search left unchanged, by reason.
     pub reasons: BTreeMap<String, u64>,
 }
 
@@ -40,8 +40,8 @@ impl MissingStatements {
         *count = count.saturating_add(1);
     }
 
-    /// Makes each change of these decisions pending, if the log has no statement about the change. Each decision comes
-    /// with the current hash of its row, as hexadecimal digits.
+    /// Finds the changes of these decisions for which the log has no statement, and makes the changes pending again.
+    /// Each decision comes with the current hash of its row, as hexadecimal digits.
     pub async fn requeue_missing(
         &mut self,
         objects: &ObjectStore,

@@ -34,7 +34,7 @@ pub enum StatedChange {
 /// The on-chain transaction that confirmed a payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Confirmation {
-    /// The transaction hash.
+    /// The hash of the on-chain transaction that contains the payment's transfer.
     pub tx_hash: TxHash,
     /// The block number of the transaction.
     pub block_number: u64,

@@ -51,7 +51,7 @@ pub async fn write_signed(objects: &ObjectStore, signed: &[(PendingChange, Strin
     objects.put(&key, &bytes).await
 }
 
-/// Statements that `events` signed early and that are not used yet.
+/// The statements that were signed before the run started and that the run has not used yet.
 #[derive(Default)]
 pub(crate) struct SignedBatch {
     /// Each statement with its change and the index of its object, by the change's agent and sequence number.
@@ -61,8 +61,7 @@ pub(crate) struct SignedBatch {
 }
 
 impl SignedBatch {
-    /// Reads the oldest objects with early statements, up to `MAX_OBJECTS`. If an object is unreadable, the statements
-    /// about its changes are signed again.
+    /// Reads the oldest objects with signed statements. An unreadable object adds no statements.
     pub(crate) async fn read_all(objects: &ObjectStore) -> Result<Self> {
         let keys = objects.list(PREFIX, None, MAX_OBJECTS).await?;
         let read = keys.into_iter().map(|key| async move {

@@ -14,7 +14,6 @@ const KEY: &str = "state.json";
 /// The time for which a shard's last sequence number is kept. A stream keeps its records for a day.
 const SHARD_RETENTION: Duration = Duration::from_secs_u32(3 * 86_400);
 
-/// The stored state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct State {
     /// The tree with all committed entries.
@@ -137,7 +136,6 @@ impl State {
         self.later = changes.iter().map(PendingChange::to_stored).collect();
     }
 
-    /// Records committed entries.
     pub(crate) fn record_committed(&mut self, head: &TreeHead, batch: Batch) {
         self.committed = Some(from_tree_head(head));
         self.batch = Some(batch);

@@ -39,7 +39,7 @@ pub struct RefreshingCache<T> {
     /// Reports a failed fetch that no caller sees because the last value is returned.
     tell: fn(&Error),
     held: RwLock<CachedValue<T>>,
-    /// Locked by the request that fetches.
+    /// A lock that a request holds while the request fetches the value.
     asking: Mutex<()>,
 }
 
@@ -113,7 +113,7 @@ impl<T: Clone> RefreshingCache<T> {
         let _asking = self.asking.lock().await;
         let held = self.lock();
         let usable = self.usable_value(&held, now);
-        // Another request may have fetched while this request waited for the lock.
+        // Another request may have fetched the value while this request waited for the lock.
         if self.was_fetched_recently(&held, now) {
             return usable.ok_or_else(|| Error::internal(self.fetching, "there was no answer a moment ago"));
         }

@@ -61,8 +61,8 @@ impl AuditLog {
     }
 
     /// Runs `work` and returns its result. If `work` fails and `audit_record` returns a record for the error, adds the
-    /// record before the error is returned. If the record can't be added, returns the error of adding it, so that no
-    /// recorded rejection is returned without its row.
+    /// record to the audit log before the error is returned. If the record can't be added, returns the error of adding
+    /// the record instead. The caller therefore sees a recorded rejection only after its row is stored.
     pub async fn audit_rejection<T>(
         &self,
         work: impl Future<Output = Result<T>>,
@@ -77,7 +77,8 @@ impl AuditLog {
         result
     }
 
-    /// Adds the rows of a finding that changed nothing, unless the rows exist.
+    /// Adds the audit rows of a finding, unless the rows exist. A finding, for example an unexplained transfer, is an
+    /// observation that changes no other row.
     pub async fn add_finding(&self, entry: &AuditEntry) -> Result<()> {
         let mut transaction = Transaction::new();
         transaction.add_audit_rows((), entry)?;

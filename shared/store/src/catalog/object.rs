@@ -108,8 +108,8 @@ impl CatalogTable {
         })
     }
 
-    /// Reads the services in the object, and the object's version. Returns `None` if the version is below `min_version` or
-    /// the object can't be read.
+    /// Reads the services and the catalog version from the catalog's object. Returns `None` if the version is below
+    /// `min_version`, or if the object can't be read. A failed read is logged.
     async fn read_object_or_log(&self, min_version: u64) -> Option<(u64, Vec<Service>)> {
         let result = match timeout(READ_TIMEOUT, self.read_object(min_version)).await {
             Ok(Ok(found)) => return found,

@@ -20,8 +20,8 @@ use purser_domain::{Availability, Fingerprint, ProbeRecord, Result, Service};
 /// probability of a collision is below one in 10^11. A collision would cause one wrong label.
 type Token = [u8; TOKEN];
 const TOKEN: usize = 8;
-/// The maximum number of tokens, because an item can have at most 400 KB. Operations and services beyond the maximum
-/// appear as never probed.
+/// The maximum number of tokens in a summary, because an item can have at most 400 KB. Each token stands for an
+/// operation or a service. An operation or service without room for its token appears as never probed.
 const MAX: usize = 48_000;
 
 /// The results of all probes, for display.
@@ -61,7 +61,8 @@ impl ProbeSummary {
         seen
     }
 
-    /// Adds the probe labels that readers show with a service.
+    /// Adds the results of the probes to a service, for display: the trust status of the service, and the availability
+    /// of each operation.
     pub(crate) fn with_probe_labels(&self, mut service: Service) -> Service {
         if *self == Self::default() {
             return service;
@@ -121,7 +122,7 @@ impl CatalogTable {
         })
     }
 
-    /// Stores the summary.
+    /// Stores the summary in place of the previous summary.
     pub async fn put_probe_summary(&self, summary: &ProbeSummary) -> Result<()> {
         let list = |tokens: &[Token]| AttributeValue::B(Blob::new(tokens.as_flattened()));
         let item = Draft::with_partition_key(key::SIGHTINGS.to_owned())

@@ -25,7 +25,8 @@ pub(crate) type Item = HashMap<String, AttributeValue>;
 pub(crate) trait Attribute: Sized {
     /// Encodes the value.
     fn write(&self) -> AttributeValue;
-    /// Decodes the value. Returns `None` for an attribute that [`Attribute::write`] would never write.
+    /// Decodes the value. Returns `None` if the attribute is invalid, that is, if [`Attribute::write`] never writes the
+    /// attribute.
     fn read(value: &AttributeValue) -> Option<Self>;
 }
 

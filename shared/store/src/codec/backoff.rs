@@ -29,7 +29,7 @@ impl Backoff {
     /// 48 + 96)/2 + 75 × 192/2 ms.
     const ATTEMPTS: u32 = 80;
 
-    /// Creates a backoff without retries.
+    /// Creates a backoff that has counted no attempts yet.
     pub const fn new() -> Self {
         Self { attempts: 0 }
     }

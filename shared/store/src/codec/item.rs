@@ -84,7 +84,8 @@ pub(crate) trait Fields: Sized {
     fn read_from(item: &Item) -> Result<Self, Unreadable>;
 }
 
-/// The name of an attribute that is missing, or that [`Fields::write_to`] would never write.
+/// The name of an attribute that is missing or has an invalid value. A value is invalid if [`Fields::write_to`] never
+/// writes the value.
 #[derive(Debug)]
 pub(crate) struct Unreadable(pub(crate) &'static str);
 

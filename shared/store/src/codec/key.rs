@@ -186,7 +186,7 @@ impl Key {
         Self::new(WALLETS.to_owned(), ONLY)
     }
 
-    /// The key of the KMS keys without an agent.
+    /// The key of the item that lists the spare KMS keys. No agent uses a spare KMS key yet.
     pub(crate) fn spare_keys() -> Self {
         Self::new(WALLETS.to_owned(), "SPARE")
     }
@@ -225,7 +225,8 @@ impl Key {
         Self::new(format!("G#{webhook}"), ONLY)
     }
 
-    /// The key of a webhook's failed calls, which are in the partition of the marker.
+    /// The key of the row with the failed calls of a webhook. The partition also contains the marker that the webhook
+    /// was removed.
     pub(crate) fn failed_calls(webhook: WebhookId) -> Self {
         Self::new(format!("G#{webhook}"), "FAILED")
     }
@@ -239,7 +240,7 @@ impl Key {
         Self::new(webhooks::waiting_deliveries_partition(user), id.to_string())
     }
 
-    /// The key of a delivery's long pause.
+    /// The key of the row for a long pause before the next attempt of a delivery.
     pub(crate) fn pause(user: &UserId, ends_at: Timestamp, id: DeliveryId) -> Self {
         Self::new(
             webhooks::pauses_partition(notices::recipient_shard(user)),
@@ -421,7 +422,8 @@ pub(crate) fn wallet_partition(shard: u8) -> String {
     format!("WALLET#{shard}")
 }
 
-/// A partition with wallet levels. A wallet and its level have the same shard number.
+/// A partition of wallet levels. A wallet's level is whether the balance is low. A wallet and its level have the same
+/// shard number.
 pub(crate) fn level_partition(shard: u8) -> String {
     format!("LEVEL#{shard}")
 }
@@ -487,7 +489,8 @@ pub(crate) fn parse_reconcile_request(sk: &str) -> Option<(AgentId, SettlementId
 /// second, so a thousand decisions a second should not all read the same copy.
 pub(crate) const FREEZE_SHARDS: u8 = 4;
 
-/// Returns the copy that an agent's decisions read, from the last bits of the agent's random id.
+/// Returns the number of the copy of the operators' freezes that an agent's decisions read. The last bits of the
+/// agent's random id select the copy.
 pub(crate) fn freezes_copy(agent: AgentId) -> u8 {
     let [.., last] = agent.uuid().into_bytes();
     last % FREEZE_SHARDS
@@ -514,7 +517,6 @@ pub(crate) fn parse_freeze(sk: &str) -> Option<FreezeTarget> {
 pub(crate) mod hold {
     use super::{SettlementId, Timestamp};
 
-    /// The name of the index.
     pub(crate) const INDEX: &str = "hold";
     /// The number of partitions of the index.
     pub const PARTITIONS: u8 = 16;
@@ -543,7 +545,6 @@ pub(crate) mod owned {
     use purser_domain::{AgentId, ApprovalId, Timestamp};
     use uuid::Uuid;
 
-    /// The name of the index.
     pub(crate) const INDEX: &str = "owner";
     /// The prefix of the index sort keys of agents.
     pub(crate) const AGENTS: &str = "A#";
@@ -720,7 +721,7 @@ pub(crate) mod webhooks {
         format!("W#{user}")
     }
 
-    /// The partition of long pauses. Each shard of users has its own partition.
+    /// The partition of the rows for long pauses between delivery attempts. Each shard of users has its own partition.
     pub(crate) fn pauses_partition(shard: char) -> String {
         format!("N#{shard}")
     }

@@ -181,8 +181,8 @@ impl Ledger {
         (mut day, recent): (Window, RecentPayments),
         agent: Option<&Agent>,
     ) -> Result<Option<ServiceState>> {
-        // A policy and its window are stored together. If neither is stored, a default policy may apply, and its window
-        // starts at the default's version.
+        // A policy and its window are stored together. If neither is stored, a default policy may apply. The window
+        // then gets the default policy's version.
         let is_stored = day.stamp != 0;
         if policy.is_some() != is_stored || policy.as_ref().is_some_and(|enabled| enabled.version != day.stamp) {
             return Ok(None);

@@ -222,7 +222,8 @@ fn is_open_for_decision(approval: &Approval, decision: &DecisionRecord) -> bool 
     approval.status(decision.at).is_open()
 }
 
-/// Returns the number after the newest approval of a request.
+/// Returns the sequence number of the next approval of a request: 0 for the first approval, and otherwise one more than
+/// the number of the newest approval.
 pub(crate) fn next_number(newest: Option<&Approval>) -> Result<u32> {
     let Some(newest) = newest else {
         return Ok(0);

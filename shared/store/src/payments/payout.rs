@@ -49,7 +49,7 @@ pub struct StoredWithdrawalInputs {
     pub key: Option<WithdrawalKey>,
 }
 
-/// The result of reserving a withdrawal.
+/// Whether a withdrawal was reserved, or the caller must decide again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReserveWithdrawalResult {
     /// The withdrawal is reserved.

@@ -25,7 +25,7 @@ use purser_domain::{
     RecentUpdate, Result, SettlementTerms, Timestamp, WindowScope,
 };
 
-/// The attribute that contains the map.
+/// The attribute of the day window's totals that contains the map of recent payments.
 const RECENT: &str = "recent";
 
 /// Returns the name of an attribute in the map: a letter for the kind, then the digest.
@@ -140,7 +140,8 @@ impl Ledger {
                 .expression_attribute_names("#total", "total")
                 .expression_attribute_values(":delta", 0_u32.write())
                 .expression_attribute_values(":one", 1_u32.write());
-            // The condition prevents two concurrent confirmations from overwriting each other's price.
+            // The condition requires that the stored prices of the operation have not changed since the read, so two
+            // concurrent confirmations do not overwrite each other's price.
             let known = recent.prices.iter().find(|(known, _)| *known == operation);
             let is_last =
                 |known: &PaidPrices| known.at == terms.authorized_at && known.prices.last() == Some(&terms.amount);

@@ -42,7 +42,8 @@ enum Role {
     Approval,
     /// The record of the idempotency key.
     Key,
-    /// Any other input of the decision. If its condition failed, the decision is outdated.
+    /// An input of the decision other than the approval and the idempotency key. If the condition on the input failed,
+    /// the decision is outdated.
     Basis,
 }
 

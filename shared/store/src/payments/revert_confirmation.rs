@@ -1,10 +1,11 @@
-//! Reverts a confirmation whose transfer is no longer on the chain: the settlement is held again, and a decision
-//! records the revert.
+//! Reverts the confirmation of a payment whose transfer is no longer on the chain. One database transaction makes the
+//! settlement held again and stores a decision that records the revert.
 //!
-//! One transaction writes both. The window does not change, because the payment counted the whole time. The claim on
-//! the transaction belongs to a block that is no longer on the chain, and stays until that block is checked.
+//! The payment's spend windows do not change, because the payment counted the whole time. The settlement's claim on the
+//! on-chain transaction belongs to a block that is no longer on the chain. The claim stays until that block is checked.
 //!
-//! Not in this file: the proof (only the domain creates a [`VanishedTransfer`]), and the resolution of the hold.
+//! Other files contain the proof that the transfer vanished (only the domain creates a [`VanishedTransfer`]) and the
+//! resolution of the hold.
 
 use crate::{
     codec::attribute::{Attribute as _, encode_text},

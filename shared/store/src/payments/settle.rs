@@ -50,7 +50,7 @@ pub enum Claim {
     Transfer,
 }
 
-/// The result of a confirmation.
+/// The result of confirming a settlement with a transfer on the chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfirmResult {
     /// The settlement is confirmed with this transfer.
@@ -64,7 +64,7 @@ pub enum ConfirmResult {
     },
 }
 
-/// The result of another transition of a settlement.
+/// The result of a state transition of a settlement other than a confirmation, for example a reverted confirmation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransitionResult {
     /// The transition was made. Contains the stored settlement.

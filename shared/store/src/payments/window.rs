@@ -260,8 +260,8 @@ impl Ledger {
         Ok(window)
     }
 
-    /// Reads on while the window may have unread expired payments and pages are left. Subtracts and drops expired
-    /// payments page by page, so memory use does not grow with the window.
+    /// Reads further pages of a window while the window may have unread expired payments and `pages_left` permits a
+    /// page. Subtracts and drops expired payments page by page, so memory use does not grow with the window.
     pub(crate) async fn read_expired_entries(
         &self,
         window: &mut Window,

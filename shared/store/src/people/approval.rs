@@ -192,7 +192,8 @@ impl Ledger {
         approval_decision: &ApprovalResolution,
         audit: &AuditEntry,
     ) -> Result<ResolveResult> {
-        // The note about the earlier approval does not explain the rejection.
+        // The stored note explains the approval and not the rejection. A rejection without a note therefore removes the
+        // stored note.
         let set = match approval_decision.note {
             None => "SET st = :state, resolved = :now, #by = :by REMOVE note",
             Some(_) => "SET st = :state, resolved = :now, #by = :by, note = :note",

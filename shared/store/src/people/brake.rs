@@ -21,7 +21,8 @@ enum Role {
 }
 
 impl Ledger {
-    /// Reads the agent's record with the user and the reason of the record's last change, strongly consistent.
+    /// Reads the agent's record, and the record's [`UpdateMark`]: the user, the audit id and the reason of the last
+    /// change. The read is strongly consistent.
     pub async fn read_agent_with_update_mark(&self, id: AgentId) -> Result<Option<(Agent, UpdateMark)>> {
         let item = self.get_item(&Key::agent(id)).await?;
         let read = |item: Item| {
@@ -37,7 +38,8 @@ impl Ledger {
     /// changes.
     pub async fn freeze_automatically(&self, agent: &Agent, audit: &AuditEntry) -> Result<UpdateResult> {
         const AUDIT_ID: &str = UpdateMark::AUDIT_ID;
-        // Attributes of the previous change's mark that this mark lacks must be removed.
+        // The stored record contains the user, the audit id and the reason of the previous change. Attributes that this
+        // change lacks must be removed from the record.
         let mark = audit.mark_item(Item::new());
         let mut sets = vec!["#st = :st".to_owned(), "#ver = :next".to_owned()];
         let mut removes = Vec::new();

@@ -114,7 +114,8 @@ impl CallLeases {
         })
     }
 
-    /// Returns a slot. Does nothing if the lease has ended and another call has the slot.
+    /// Ends a lease and frees the slot for another call. Does nothing if the lease has expired and another call has the
+    /// slot.
     pub async fn end_lease(&self, lease: CallLease) -> Result<()> {
         let update = self.update_slot(&lease.scope, lease.slot);
         let update = update

@@ -23,7 +23,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// The number of chunks in a limit.
+/// The number of chunks into which the limit is divided. An instance adds its calls to the stored counter after each
+/// full chunk.
 const CHUNKS: u32 = 50;
 /// The maximum number of counters that an instance caches. When the cache is full, only counters that have reached
 /// their limit are kept, or no counters if all have reached their limit.
@@ -49,7 +50,8 @@ struct Counts<K, R> {
 
 #[derive(Debug)]
 struct Count<R> {
-    /// The calls since the last full chunk.
+    /// The number of calls since this instance last counted a full chunk of calls. The stored counter does not contain
+    /// these calls.
     uncounted: u32,
     /// The record of a counter that has reached the limit.
     reached: Option<R>,
@@ -80,7 +82,8 @@ impl<K: Copy + Eq + Hash, R> Counts<K, R> {
         })
     }
 
-    /// Counts a call. Returns `true` if this call fills a chunk.
+    /// Counts a call in memory. Returns `true` if the counted calls are a full chunk, which the caller must add to the
+    /// stored counter.
     fn add_call(&mut self, key: K, span: u64, chunk: u32) -> bool {
         let keys = self.counts_in_span(span);
         if keys.len() >= MAX_CACHED && !keys.contains_key(&key) {

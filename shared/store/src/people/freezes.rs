@@ -24,10 +24,10 @@ use aws_sdk_dynamodb::types::{
 use purser_domain::{FreezeChange, FreezeTarget, Freezes, OperatorFreeze, Result};
 use std::collections::{BTreeSet, HashMap};
 
-/// The result of changing a freeze.
+/// Whether a change of an operator's freeze was stored, or why nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeFreezeResult {
-    /// The change is stored in every copy.
+    /// The change is stored in every copy of the operators' freezes.
     Stored,
     /// The change is based on another freeze than the stored freeze. Nothing was written.
     Conflict,
@@ -145,8 +145,8 @@ impl Ledger {
     }
 }
 
-/// Adds the frozen target to a copy. The condition requires that the copy already contains the target or has fewer
-/// targets than the maximum.
+/// Adds the frozen target to one copy of the operators' freezes. For an agent or an owner, the condition requires that
+/// the copy already contains the target or has fewer targets than the maximum.
 fn add_frozen_target(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
     match entry {
         Entry::Of(set, item) => {
@@ -169,7 +169,8 @@ fn add_frozen_target(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
     }
 }
 
-/// Removes the frozen target from a copy. The condition requires that the copy contains the target.
+/// Removes the frozen target from one copy of the operators' freezes. The update has no condition, because the same
+/// transaction checks the freeze's row.
 fn remove_frozen_target(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
     match entry {
         Entry::Of(set, item) => update

@@ -150,7 +150,8 @@ impl Ledger {
 
     /// Moves all open approvals of the agent to the agent's current owner.
     pub async fn move_approvals(&self, agent: &Agent, now: Timestamp) -> Result<()> {
-        // Reads a single item in a batch, like all other reads of these sets.
+        // The item is read with a batch request, because the function's IAM role permits only `BatchGetItem` for items
+        // with pending approvals.
         for item in self.get_items(&[Key::waiting_approvals(agent.id)]).await? {
             for approval in self.read_approvals(self.pending_approval_ids(&item)?).await? {
                 self.move_approval(&approval, &agent.owner, now).await?;

@@ -21,7 +21,7 @@ use purser_domain::{Duration, Result, Timestamp};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// The size of a chunk, in bytes.
+/// The maximum number of bytes of a text in one item. A DynamoDB item has at most 400 KB.
 const CHUNK_BYTES: usize = 256 * 1024;
 
 /// A store for the texts of paid responses. Each scope, for example an agent key, has its own texts.
@@ -45,7 +45,8 @@ impl KeptResponses {
         }
     }
 
-    /// Stores a text. Returns its slot.
+    /// Stores a text in the scope's next slot, where the text replaces the oldest text. Returns the number of the slot,
+    /// which is needed to read the text.
     pub async fn store_text(&self, scope: &str, nonce: Uuid, text: &str, now: Timestamp) -> Result<u8> {
         let slot = self.take_next_slot(scope, now).await?;
         let until = now.after(self.kept_for);
@@ -106,7 +107,8 @@ impl KeptResponses {
         }
     }
 
-    /// Returns the next slot of the scope.
+    /// Increments the scope's count of stored texts, and returns the slot for the next text: the count modulo the
+    /// number of slots.
     async fn take_next_slot(&self, scope: &str, now: Timestamp) -> Result<u8> {
         let update = self
             .db

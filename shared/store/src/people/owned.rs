@@ -99,8 +99,9 @@ impl Ledger {
         self.read_indexed_agent_ids(owner, owned::AGENTS, first).await
     }
 
-    /// Reads the positions of up to `max_rows` agents of an owner in this order, starting with `from` or with the first
-    /// agent. Only the index is read, so the caller must check the owner in each agent's record.
+    /// Reads the cursors of up to `max_rows` agents of an owner. The list is sorted by `order` and starts with the
+    /// agent at `from`, or with the first agent if `from` is `None`. Only the index is read, so the caller must check
+    /// the owner in each agent's record.
     pub async fn read_agent_positions(
         &self,
         owner: &str,

@@ -1,8 +1,9 @@
 //! An agent's policies, one per service, in a separate partition.
 //!
-//! Every change writes the policy's version to the totals of the day window in the same transaction. A reservation
-//! writes the totals anyway, and so checks the policy's version without another condition. A default service of the
-//! agent has a default policy until a policy is stored (`starting_set.rs`).
+//! Every change of a policy also writes the policy's version to the totals of the day window, in the same transaction.
+//! A reservation updates the totals on the condition that they contain the version on which the decision is based. The
+//! reservation therefore needs no separate check of the policy's row. A default service of the agent has a default
+//! policy until a policy is stored (`starting_set.rs`).
 
 use crate::{
     audit::entry::AuditEntry,
@@ -36,7 +37,7 @@ pub(crate) enum Role {
 pub enum GrantLimitIncreaseResult {
     /// The increase is stored in the policy, and the request is approved.
     Done,
-    /// The stored policy does not have the version before the increase. Nothing was written.
+    /// The stored policy is no longer the version on which the increase is based. Nothing was written.
     Conflict,
     /// The request was no longer pending, or the agent belongs to another owner. Nothing was written.
     NotPending,
@@ -46,8 +47,9 @@ impl Ledger {
     /// Stores an agent's policy for a service: the first version, or the version after the current version. If the
     /// current version is the agent's default, the default is stored first.
     ///
-    /// The first version also creates the window. The write is then conditional on the version of the agent's record,
-    /// which the window stores. Without the condition, a concurrent change of the agent might not apply to the window.
+    /// The first version also creates the window. The write is then conditional: the agent's record must still have the
+    /// version that was read. The window stores this version of the record. Without the condition, the new window might
+    /// miss a concurrent change of the agent's record.
     pub async fn put_policy(
         &self,
         agent: AgentId,

@@ -27,7 +27,7 @@ pub struct Identity<'a> {
     pub subject: &'a str,
 }
 
-/// The result of starting a session.
+/// Whether a new session was stored, or the sign-in is too old for a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartSessionResult {
     /// The session is stored.

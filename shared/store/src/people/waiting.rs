@@ -36,8 +36,9 @@ impl Ledger {
         items.iter().map(|item| self.read_listed_approval(item)).collect()
     }
 
-    /// Returns whether a new escalation of the agent would be rejected: `max_waiting` or more approvals are pending, and no
-    /// open approval of this request waives these limits. Takes one read, and up to two more if the set is full.
+    /// Returns whether a new escalation of the agent would be rejected. This is the case if `max_waiting` or more of
+    /// the agent's approvals are pending and no open approval of this request waives `asking_limits`. Takes one read,
+    /// and up to two more if the agent's set of approval ids has `max_waiting` or more ids.
     pub async fn would_exceed_approval_limit(
         &self,
         agent: AgentId,
@@ -81,8 +82,9 @@ impl Ledger {
             .expression_attribute_values(":most", max_waiting.write())
     }
 
-    /// Removes approvals that are no longer pending from the full set of a new approval. Returns `false` if all
-    /// approvals in the set are pending. Sent as a transaction, like every write of the calling function.
+    /// Removes approvals that are no longer pending from the agent's set of approval ids, because the set has no room
+    /// for the new approval. Returns `false` if all approvals in the set are pending. The function sends a transaction
+    /// even for the single update, because the IAM role permits updates of the set only in transactions.
     pub(crate) async fn remove_decided_approvals(
         &self,
         new: &Approval,

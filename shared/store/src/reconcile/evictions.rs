@@ -24,7 +24,8 @@ pub struct EvictionRequest {
 }
 
 impl Ledger {
-    /// Stores a request for a window, unless the window already has a request. Takes 1 write unit.
+    /// Stores a request to evict the expired payments of a window, unless the window already has a request. Takes 1
+    /// write unit.
     pub async fn request_eviction(&self, scope: WindowScope, now: Timestamp) -> Result<()> {
         let row = Draft::new(&Key::eviction_request(scope)).with("t", &now);
         let put = put_request(&self.db, &self.table, row.into_item()).condition_expression("attribute_not_exists(pk)");

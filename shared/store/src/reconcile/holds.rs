@@ -20,7 +20,7 @@ use crate::{
 };
 use purser_domain::{AgentId, Result, Settlement, SettlementId, Timestamp};
 
-/// A settlement in the index.
+/// A held settlement, as the index of holds lists the settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldSettlement {
     /// The agent that pays.
@@ -31,7 +31,7 @@ pub struct HeldSettlement {
     pub due_at: Timestamp,
 }
 
-/// A cursor in a partition of the index.
+/// A cursor in a partition of the index of holds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IndexPosition(Item);
 

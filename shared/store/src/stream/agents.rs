@@ -73,7 +73,8 @@ impl Ledger {
             enabled,
             policy,
         } = self.read_policy(image)?;
-        // A change has an audit id, unless the row is older than this attribute.
+        // The first version of a policy may be a stored default policy, which is not an event. A policy that a user
+        // stored has an audit id, unless the row is older than the attribute for the audit id.
         let is_permissive = enabled && policy == SpendPolicy::permissive();
         let is_default = is_permissive || UpdateMark::read_mark(self.item_row(image))?.audit_id.is_none();
         if change.old.is_none() && version == 1 && is_default {

@@ -85,7 +85,7 @@ impl Ledger {
                 let data = approval_data(&new).text("settlement_id", settlement);
                 result(EventKind::ApprovalUsed, settlement.authorized_at(), data)
             }
-            // Only the owner has changed.
+            // The change replaced only the approval's owner and kept the state, so the change has no event.
             Resolution::Pending | Resolution::Approved(_) | Resolution::Rejected(_) | Resolution::Executed { .. } => {
                 Vec::new()
             }

@@ -1,4 +1,5 @@
-//! Change events of freezes by operators, from the rows with the reasons.
+//! Creates the change events of freezes by operators. The events come from the rows that contain the operator, the time
+//! and the reason of each freeze.
 
 use crate::{
     codec::ledger::Ledger,
@@ -11,7 +12,7 @@ use purser_domain::{EventData, EventId, EventKind, EventSubject, FreezeTarget, O
 
 impl Ledger {
     /// Returns the change event if operators began or ended a freeze. A new reason for an existing freeze has no event.
-    /// Changes of the copies have no events.
+    /// The copies of the freezes, which decisions read, have no events.
     pub(crate) fn freeze_change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
         match (&change.old, &change.new) {
             (None, Some(new)) if new.contains_key("why") => {

@@ -10,7 +10,7 @@ use std::fmt;
 pub struct SequenceNumber(String);
 
 impl SequenceNumber {
-    /// The maximum number of digits (API reference, `StreamRecord`).
+    /// The maximum number of digits in a sequence number (DynamoDB API reference, `StreamRecord`).
     const DIGITS: usize = 40;
 
     /// Parses decimal digits; `None` for any other text.
@@ -20,7 +20,7 @@ impl SequenceNumber {
         (is_number && digits.len() <= Self::DIGITS).then(|| Self(format!("{digits:0>width$}", width = Self::DIGITS)))
     }
 
-    /// Returns the digits without padding.
+    /// Returns the sequence number in decimal digits, without the padding zeros.
     pub(crate) fn digits(&self) -> String {
         self.0.trim_start_matches('0').to_owned()
     }

@@ -19,7 +19,7 @@ pub enum Sign {
     Owner,
     /// An agent's withdrawal address was set or replaced.
     PayoutAddress,
-    /// The operators' freezes have changed. Each changed row counts.
+    /// A row of the operators' freezes has changed. Each changed row raises an alarm.
     Freeze,
     /// An agent is offered to another owner.
     Handover,
@@ -43,7 +43,7 @@ impl Sign {
 }
 
 impl Ledger {
-    /// Returns the signs in a change of the ledger table. Fails if the row can't be read.
+    /// Returns the signs of a compromised function in a changed row. Fails if the row can't be read.
     pub fn suspicious_signs(&self, change: &Change) -> Result<Vec<Sign>> {
         if change.is_empty() {
             return Ok(Vec::new());
@@ -86,8 +86,8 @@ impl Ledger {
         is_permanent && change.new.as_ref().is_none_or(|new| is_rewritten(old, new))
     }
 
-    /// Returns the signs in a change of an agent's record. A new agent is no sign, because a new agent has no money
-    /// yet.
+    /// Returns the signs of a compromised function in a change of an agent's record. A new agent raises no alarm,
+    /// because a new agent has no money yet.
     fn agent_signs(&self, change: &Change) -> Result<Vec<Sign>> {
         let read = |image: &Item| self.read_agent_item(image);
         let (Some(old), Some(new)) = (&change.old, &change.new) else {

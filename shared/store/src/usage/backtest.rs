@@ -42,8 +42,8 @@ pub struct BacktestReads<'a> {
 type Versions = (ServiceId, Option<u64>, InputVersions);
 
 impl<'a> BacktestReads<'a> {
-    /// Reads from these tables, for payments on this network. At most `calls` calls are read, at one read unit each. A
-    /// payment whose call is needed and not read is not tested.
+    /// Creates the reader of a backtest's data, for payments on this network. The backtest reads at most `calls` calls,
+    /// at one read unit each. After that, a payment that needs its call for the test is not tested.
     pub const fn new(
         usage: &'a UsageTable,
         ledger: &'a Ledger,

@@ -53,13 +53,14 @@ const WRITING: &str = "writing a backtest";
 pub struct WaitingBacktest {
     /// The user who requested the backtest.
     pub owner: UserId,
-    /// The id of the backtest.
+    /// The backtest's id, from the sort key of the marker.
     pub id: BacktestId,
     created_at: Timestamp,
 }
 
 impl WaitingBacktest {
-    /// Returns whether the marker is so old that the backtest's row is already stored or will never be written.
+    /// Returns whether the backtest's marker is more than ten minutes old. The backtest's row can no longer appear
+    /// after that time.
     pub fn may_start_run(&self, now: Timestamp) -> bool {
         now.since(self.created_at) > MAX_MARKER_AGE
     }
@@ -176,7 +177,7 @@ fn write_run(run: &BacktestRun) -> Result<Item> {
     Ok(row.into_item())
 }
 
-/// A result in its JSON form.
+/// A backtest's result, in the JSON form in which the row stores the result.
 #[derive(Serialize, Deserialize)]
 struct StoredResult {
     decisions: u64,

@@ -74,7 +74,7 @@ pub struct AgentLimit {
     pub limit: LimitUse,
 }
 
-/// The totals of an agent's payments on one day.
+/// An agent's totals for one day, with the agent's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentSums {
     /// The agent.
@@ -515,7 +515,8 @@ struct StoredDay {
     labels: Vec<(String, String, StoredSums)>,
     #[serde(rename = "b")]
     biggest: Vec<(String, String, StoredSums)>,
-    /// The agent, the name, the used part, and the limit.
+    /// The agents that used the largest share of a limit. Each element contains the agent's id, the agent's name, and a
+    /// pair of the used part and the limit.
     #[serde(rename = "c", default, skip_serializing_if = "Vec::is_empty")]
     nearest: Vec<(String, String, (u64, u64))>,
     #[serde(rename = "n")]

@@ -121,8 +121,8 @@ impl UsageTable {
             .collect()
     }
 
-    /// Stores an entry, unless a later stream record was added before. An entry without a settlement is stored in both
-    /// parts.
+    /// Stores an entry, unless the stored entry is from the same or a later stream record. An entry without a
+    /// settlement is stored twice: in the list of all entries, and in the list of entries without a settlement.
     pub(super) async fn put_history_entry(
         &self,
         owner: &UserId,
@@ -192,7 +192,8 @@ pub(super) const fn history_parts(entry: &HistoryEntry) -> &'static [HistoryPart
     if entry.payment.is_some() {
         &[HistoryPart::All]
     } else {
-        // The list of all entries comes last. If that list contains an entry, the other part contains the entry too.
+        // The list of all entries is written last. If an entry without a settlement is in the list of all entries, the
+        // list of entries without a settlement contains the entry too.
         &[HistoryPart::Refusals, HistoryPart::All]
     }
 }
@@ -235,7 +236,8 @@ fields! {
     LimitUse { limit: "limit", used: "used" }
 }
 
-/// Returns the time of the entry's last known change. A release happens after `validBefore`.
+/// Returns the time of the entry's last known change. For a released payment, returns `validBefore`, because the
+/// payment was released at some time after `validBefore`.
 pub(super) fn last_change_time(entry: &HistoryEntry) -> Timestamp {
     match entry
         .payment

@@ -16,7 +16,8 @@ use purser_domain::{Duration, Result, Timestamp};
 /// The history is behind if the oldest stream record of a batch is older than this. Batches are collected for up to
 /// five seconds.
 const MAX_LAG: Duration = Duration::from_secs_u32(10);
-/// The time for which pages show the delay. A failing batch is repeated within this time, so the delay stays visible.
+/// The time for which pages show that the history is behind. A failing batch is repeated within this time, so the
+/// warning stays visible.
 const WARNING_DURATION: Duration = Duration::from_secs_u32(120);
 
 impl UsageTable {

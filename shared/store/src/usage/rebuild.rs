@@ -39,7 +39,7 @@ const STREAM_RETENTION: Duration = Duration::from_secs_u32(25 * 3_600);
 const PAGE_SIZE: u32 = 1_000;
 const OPERATION: &str = "rebuilding the journal";
 
-/// The result of a rebuild.
+/// The result of rebuilding one day of a user's decision history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RebuildResult {
     /// The number of missing or outdated entries that were written.
@@ -92,9 +92,9 @@ impl UsageTable {
         Ok(rebuilt)
     }
 
-    /// Replaces earlier names and labels of these agents with the current names and labels, in a day's history and
-    /// sums, if the agents belong to `owner`. Amounts do not change. Changes of the last day are skipped. Returns the
-    /// number of changed entries.
+    /// Renames agents in one day of `owner`'s history and sums: writes the current names and labels of these agents in
+    /// place of earlier names and labels. Skips agents that do not belong to `owner`, and entries that changed within
+    /// the last day. Amounts do not change. Returns the number of changed entries.
     pub async fn rename_agents_in_day(
         &self,
         owner: &UserId,
@@ -126,8 +126,9 @@ impl UsageTable {
         Ok(renamed)
     }
 
-    /// Replaces the entry that was read. Returns whether the entry was missing in the list of all entries. The other
-    /// part may already contain the entry, if the function was killed between the two writes.
+    /// Stores an entry in place of `stored_entry`, unless the entry has changed since the read. Returns whether the
+    /// entry was written to the list of all entries. The list of entries without a settlement may already contain the
+    /// entry, if the function was killed between the two writes.
     async fn put_missing_entry(
         &self,
         owner: &UserId,
@@ -144,7 +145,7 @@ impl UsageTable {
                     .condition_expression("attribute_not_exists(pk) OR seq = :seq")
                     .expression_attribute_values(":seq", sequence.write()),
             };
-            // The list of all entries is the last part.
+            // The last part is the list of all entries, so the last write determines the result.
             is_made = was_applied(put.send().await, OPERATION)?;
         }
         self.put_transaction(owner, entry).await?;
@@ -177,7 +178,8 @@ impl UsageTable {
                     items.insert(key.sk.clone(), (key, AgentsOfDay { version, agents }));
                 }
             }
-            // The item versions are read between two equal reads of the entries.
+            // This second read detects changes. If the entries are the same as in the first read, the item versions,
+            // which were read in between, match the entries.
             let entries = self.read_entries_of_day(owner, day).await?;
             let is_equal = first.len() == entries.len()
                 && first.iter().zip(&entries).all(|((place, one), (other_place, other))| {

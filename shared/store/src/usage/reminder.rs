@@ -1,8 +1,9 @@
-//! Reminders of events that happen without a write, such as an expiry.
+//! Reminders of events that occur at a set time and write no row, such as an expiry.
 
 use purser_domain::{ApprovalId, ServiceId, Timestamp};
 
-/// A reminder to check whether an event has happened without a write.
+/// A reminder to check, at a set time, whether an event has occurred. The event writes no row, so no stream reports the
+/// event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reminder {
     /// The event to check for.
@@ -11,7 +12,7 @@ pub struct Reminder {
     pub at: Timestamp,
 }
 
-/// An event that happens at a time, without a write.
+/// An event that occurs at a set time and writes no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReminderKind {
     /// An approval expires, unless a payment uses the approval.

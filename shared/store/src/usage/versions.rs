@@ -45,7 +45,7 @@ pub struct StoredInputs {
 }
 
 impl StoredInputs {
-    /// Returns the inputs for a replay.
+    /// Borrows the stored agent, service and policy as the inputs of a replay.
     pub const fn as_replay_inputs(&self) -> ReplayInputs<'_> {
         ReplayInputs {
             agent: &self.agent,
@@ -240,7 +240,8 @@ impl UsageTable {
         let last = self.parse_body(&item)?;
         let last: u64 = Row::new(&self.table, &last).get("ver")?;
         let next = last.checked_add(2);
-        // If the version of the acceptance is not stored yet, no later version is stored.
+        // The version after `last` is the version in which the current owner accepted the agent. If that version is not
+        // stored yet, no later version is stored.
         let first = self
             .read_versions_before(&key::agent_version_key(agent.id, 0).pk, next, 1)
             .await?;
