@@ -262,8 +262,8 @@ pub(crate) fn window_to_read_further<'a>(
     (!window.may_overstate_spend(denial.at) && window.needs_more_entries(fits)).then_some(window)
 }
 
-/// Returns the window whose limit caused the rejection, and when a retry would fit within this limit. Returns `None` if
-/// no window caused the rejection.
+/// Returns the window that caused a rejection, and the time from which the limit allows the call. `None` if no window
+/// caused the rejection.
 fn rejecting_window<'a>(reason: &Reason, service_state: &'a mut ServiceState) -> Option<(&'a mut Window, RetryAt)> {
     match reason {
         Reason::DailyLimit { retry_at, .. } => Some((&mut service_state.day, *retry_at)),

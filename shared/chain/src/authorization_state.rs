@@ -284,8 +284,8 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// Finds the missing authorizations that were unused at block `number`. Few nodes keep old states. Without a
-    /// response, the authorizations stay missing.
+    /// Finds the authorizations that were unused at block `number`, among the authorizations whose use was not found in
+    /// the logs. Few nodes keep old states. If the node does not respond, nothing is known about these authorizations.
     async fn find_unused_at_block(&mut self, number: u64) -> Result<(), ChainError> {
         self.check_deadline()?;
         let Some(block) = self.chain.read_header(number).await? else {
@@ -309,8 +309,9 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// Drops the uses in replaced blocks, because another machine behind the endpoint may have returned such a block.
-    /// The states of these authorizations stay unknown. If the node can't compare the blocks, all uses are dropped.
+    /// Drops the logs of used and canceled authorizations that were found in replaced blocks. Another server behind the
+    /// endpoint may have returned a replaced block. The states of these authorizations stay unknown. If the node can't
+    /// compare the blocks, all logs are dropped.
     async fn drop_uses_in_replaced_blocks(&mut self) {
         let mut blocks: Vec<BlockId> = self.uses.values().map(|found| found.block).collect();
         blocks.sort_unstable();
@@ -447,8 +448,8 @@ impl<'a> Trace<'a> {
         used_authorizations.len() > 1 && blocks.is_some_and(|blocks| blocks >= self.range)
     }
 
-    /// Reads the transfers between the payers and payees of these used authorizations, in the block range of the
-    /// authorizations, which are sorted by block.
+    /// Reads the transfers between the payers and payees of the used authorizations, from the block of the first use to
+    /// the block of the last use. `used_authorizations` must be sorted by block.
     async fn read_transfers_in_block_range(
         &self,
         used_authorizations: &[(&Authorization, &FoundLog)],
@@ -471,8 +472,8 @@ impl<'a> Trace<'a> {
         if self.block.at < time {
             return Ok((past, past));
         }
-        // Steps back in growing steps until a block before `time`, usually one step. Then a binary search narrows the
-        // range.
+        // Steps back until a block is before `time`, which usually takes one step. Each step is twice as long as the
+        // previous step. Then a binary search narrows the range.
         let near = self.range.saturating_sub(1).max(1);
         let mut step = near;
         let mut before = past.saturating_sub(step);
@@ -522,7 +523,7 @@ fn store_states(
     }
 }
 
-/// Creates the filter for transfers between the payers and payees of these used authorizations.
+/// Creates the filter for transfers between the payers and payees of the used authorizations.
 fn transfer_filter(first_authorization: &Authorization, used_authorizations: &[(&Authorization, &FoundLog)]) -> Filter {
     let expected = || {
         used_authorizations

@@ -115,12 +115,12 @@ impl Chain {
         })
     }
 
-    /// Creates a chain that is read through one node.
+    /// Creates a client that reads the blockchain through one node.
     pub fn from_node(network: Network, node: Arc<dyn Node>, finality: Finality) -> Self {
         Self::with_rpc(network, Rpc::new(network.chain_id(), node), finality)
     }
 
-    /// Creates a chain that is read through two nodes.
+    /// Creates a client that reads the blockchain through two nodes.
     pub fn from_nodes(network: Network, [first, second]: [Arc<dyn Node>; 2], finality: Finality) -> Self {
         Self::with_rpc(network, Rpc::with_second(network.chain_id(), first, second), finality)
     }
@@ -179,7 +179,8 @@ impl Chain {
         match standing? {
             Standing::Final => {}
             Standing::NotFinal { missing } => return Ok(Evidence::Pending(Pending::NotFinal { missing })),
-            // The machine that returned the transaction has not replaced the block yet.
+            // A server that lags behind returned the transaction in a block that other servers have already replaced.
+            // The transaction therefore counts as not mined.
             Standing::Replaced => return Ok(Evidence::Pending(Pending::NotMined)),
         }
         let logs = match logs {

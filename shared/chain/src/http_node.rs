@@ -39,7 +39,6 @@ pub struct HttpNode {
     timeout: Duration,
 }
 
-/// The connection for a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Connection {
     Pooled,

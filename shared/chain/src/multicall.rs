@@ -40,8 +40,8 @@ pub(crate) const MAX_CALLS_PER_BATCH: usize = 500;
 /// therefore split. The results of the remaining contract calls stay unknown until a later run.
 pub(crate) const MAX_CALLS: usize = 64;
 
-/// The number of concurrent RPC calls if each contract call is a separate RPC call. Hosted nodes allow one client this
-/// number.
+/// The maximum number of concurrent RPC calls if each contract call is a separate RPC call. Hosted nodes allow a client
+/// to make this many calls at a time.
 pub(crate) const MAX_CONCURRENT_CALLS: usize = 8;
 
 const METHOD: &str = "eth_call";

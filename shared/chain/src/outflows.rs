@@ -101,7 +101,8 @@ impl Chain {
             }
             match self.find_logs(Part { wallets, first, last }, ALL).await {
                 Ok(found) => logs.0.extend(found.0),
-                // Reduces the number of blocks first, because the logs that were already found stay valid.
+                // After a rejection, halves the block range. The number of wallets is halved only if the range is a
+                // single block. The logs that were already found stay valid for a shorter range.
                 Err(error) if first < last && error.may_succeed_in_parts() => {
                     last = first.midpoint(last);
                     parts.push(wallets);
@@ -176,12 +177,12 @@ impl Chain {
         }))
     }
 
-    /// Searches a part again after the node rejected it. Returns the logs, and whether the logs are complete; `None` if
-    /// time ran out.
+    /// Searches some wallets and blocks again after the node rejected the first search. Returns the logs, and whether
+    /// the logs are complete; `None` if time ran out.
     ///
-    /// The second search reads only used authorizations. Others can't add used authorizations, so the node can return
-    /// them even if the wallet has too many transfers. If the node rejects this search too, the node is faulty, and no
-    /// block may be skipped.
+    /// The second search reads only the logs of used authorizations. Only the wallet's own signature creates such a
+    /// log, so the node can return all of these logs even if strangers sent the wallet too many transfers. If the node
+    /// also rejects the second search, the node is faulty, and no block may be skipped.
     async fn search_noisy_part_again(
         &self,
         part: Part<'_>,

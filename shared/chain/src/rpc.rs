@@ -43,7 +43,8 @@ pub type Exchange<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, ChainError>>
 pub(crate) struct Rpc {
     first: Arc<Endpoint>,
     second: Option<Arc<Endpoint>>,
-    /// The time until which the second endpoint is called first.
+    /// The time until which requests go to the second endpoint before the first endpoint, because the first endpoint
+    /// failed.
     rest: Mutex<Option<Instant>>,
 }
 
@@ -67,7 +68,7 @@ impl Rpc {
         }
     }
 
-    /// Returns one client per endpoint.
+    /// Returns clients that each call only one of the endpoints, without failover to the other endpoint.
     pub(crate) fn clients_per_endpoint(&self) -> impl Iterator<Item = Self> {
         let endpoints = [Some(&self.first), self.second.as_ref()];
         endpoints
@@ -196,8 +197,8 @@ impl Endpoint {
         })
     }
 
-    /// Verifies the chain id once, because another chain has other money. Concurrent calls share one verification and
-    /// its failure.
+    /// Verifies the chain id once, because a node of another chain would return the balances and transfers of that
+    /// chain. Concurrent calls share one verification and the error of a failed verification.
     async fn ensure_checked(&self) -> Result<(), ChainError> {
         if self.is_verified.load(Relaxed) {
             return Ok(());

@@ -76,7 +76,7 @@ fn is_digest(text: &str) -> bool {
 /// A user's session in one browser.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// The session's id.
+    /// The digest of the secret in the browser's cookie.
     pub id: SessionId,
     /// The signed-in user.
     pub person: UserId,

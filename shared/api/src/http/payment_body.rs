@@ -188,7 +188,7 @@ pub struct UnpaidCheckRequest {
     pub target: Option<Target>,
 }
 
-/// A parsed complete request.
+/// The parsed body of a request to the complete endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompleteRequest {
     /// The hash of the transaction to look up on chain. The provider's response is not a proof, so the chain decides.
@@ -337,7 +337,8 @@ impl CompleteRequest {
         {
             is_asserted = fields.remove("provider_ok") == Some(Value::Bool(true));
             if is_asserted && fields.get(HEADER).is_none_or(Value::is_null) {
-                // `provider_ok` replaces the payment response, which then contains no transaction.
+                // With `provider_ok: true`, the agent may omit the payment response. The parser below then gets an
+                // empty response, which contains no transaction.
                 fields.insert(HEADER.to_owned(), json!({}));
             }
         }

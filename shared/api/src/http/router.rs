@@ -208,8 +208,8 @@ fn complete_response(response: &mut Response, id: &RequestId, trace: &TraceId) {
     }
 }
 
-/// Default headers, which a handler can override. The policy prevents a browser from loading resources for the response
-/// and from showing the response in a frame.
+/// Default headers, which a handler can override. `Content-Security-Policy` prevents a browser from loading resources
+/// for the response and from showing the response in a frame.
 const DEFAULT_HEADERS: [(HeaderName, &str); 3] = [
     (header::CACHE_CONTROL, "no-store"),
     (

@@ -26,7 +26,7 @@ pub struct UntrustedHttpClient {
 /// The result of a webhook call, and the pause that the receiver requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WebhookCallResult {
-    /// The result of the call.
+    /// The HTTP status of the receiver's response, or the reason why there was no response.
     pub result: CallResult,
     /// The pause that a failed response requested with `Retry-After`.
     pub asked: Option<Length>,

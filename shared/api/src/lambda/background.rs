@@ -9,8 +9,8 @@ use tokio::{runtime::Handle, task::spawn_blocking};
 /// function had only one thread.
 #[derive(Clone, Copy, Debug)]
 pub enum Background {
-    /// The work runs in a separate thread. Timers and connections belong to the caller's runtime, so a pooled
-    /// connection outlives the thread.
+    /// The work runs on a separate thread. Timers and connections belong to the caller's Tokio runtime, so a pooled
+    /// connection stays open after the thread has ended.
     Thread,
     /// The work runs in the caller's thread, while the caller awaits the result. The simulation uses this variant,
     /// because the simulation has only one thread.

@@ -145,7 +145,7 @@ pub(crate) struct ColdStart {
 }
 
 impl ColdStart {
-    /// Starts the measurement.
+    /// Records the time at which the cold start began, and the name of the Lambda function; `local` outside Lambda.
     pub(crate) fn begin(env: &Env) -> Self {
         Self {
             function: env.get("AWS_LAMBDA_FUNCTION_NAME").unwrap_or("local").to_owned(),

@@ -238,7 +238,8 @@ pub async fn handle_gateway_or_direct_event(routers: Routers, event: LambdaEvent
     handle_any_event(routers.gateway, event).await.to_json()
 }
 
-/// The field by which every version of a direct request is recognized.
+/// The part that every version of a request from another function contains: `version` as a number. In an event from the
+/// gateway, `version` is a text.
 #[derive(Deserialize)]
 struct VersionedRequest {
     #[serde(rename = "version")]

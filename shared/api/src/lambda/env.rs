@@ -138,8 +138,9 @@ impl Env {
         network.is_some_and(Network::is_testnet)
     }
 
-    /// Returns the hosts that may have any address; no hosts if the variable is unset. On a main network, only hosts on
-    /// this machine are valid.
+    /// Returns the hosts in the variable `name`; no hosts if the variable is unset. These hosts may have private
+    /// addresses, and all other hosts must have public addresses. On a main network, only hosts on this machine are
+    /// valid.
     pub fn take_allowed_hosts(&mut self, name: &str) -> AllowedHosts {
         let hosts = AllowedHosts::parse(self.get(name).unwrap_or_default());
         let Some(hosts) = hosts else {

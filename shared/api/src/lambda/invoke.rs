@@ -70,7 +70,8 @@ impl PaymentsFunction {
             .await
     }
 
-    /// Removes the withdrawal address.
+    /// Removes the withdrawal address of an owner's agent. If the first call fails, a second call is made, because the
+    /// removal is safe to repeat.
     pub async fn remove_withdrawal_address(
         &self,
         caller: CallerIds,

@@ -143,7 +143,7 @@ pub enum OperatorResponse {
     TokenRequired {},
     /// The maximum number of agents or owners is frozen.
     TooManyFreezes {
-        /// The maximum number.
+        /// The maximum number of frozen agents, which is also the maximum number of frozen owners.
         limit: usize,
     },
 }
@@ -195,19 +195,19 @@ impl OperationAt {
         }
     }
 
-    /// Returns the service.
+    /// Returns the id of the service to which the operation belongs.
     pub const fn service(&self) -> ServiceId {
         ServiceId::from_uuid(self.service_id)
     }
 
-    /// Returns the operation.
+    /// Returns the UUID of the operation in the catalog.
     pub const fn operation(&self) -> OperationUuid {
         OperationUuid::from_uuid(self.operation_id)
     }
 }
 
 impl ConfirmedPayment {
-    /// Describes a catalog payment.
+    /// Copies the scheme, network, amount and payee of a payment in the catalog.
     pub fn new(payment: &CatalogPayment) -> Self {
         Self {
             scheme: payment.scheme.clone(),
@@ -217,7 +217,7 @@ impl ConfirmedPayment {
         }
     }
 
-    /// Returns whether this describes the given payment.
+    /// Returns whether `payment` has the same scheme, network, amount and payee.
     pub fn describes(&self, payment: &CatalogPayment) -> bool {
         *self == Self::new(payment)
     }

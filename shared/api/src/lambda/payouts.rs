@@ -73,12 +73,12 @@ pub enum WithdrawalResponse {
     NotFound {},
     /// The address can't be a withdrawal address.
     WrongAddress {
-        /// What a valid address must be.
+        /// The requirement that the address does not meet, for example `must not be the agent's own wallet`.
         message: String,
     },
     /// The idempotency key was already used for another request.
     KeyReused {
-        /// The settlement that the other request reserved.
+        /// The settlement that the first request with the idempotency key reserved.
         settlement_id: Option<Uuid>,
     },
     /// The deployment has no facilitator.
@@ -90,7 +90,7 @@ pub enum WithdrawalResponse {
     },
     /// The agent has no withdrawal address.
     NoAddress {},
-    /// The withdrawal address is in its delay and can't be used yet.
+    /// The withdrawal address can't be used yet, because the delay after setting the address has not ended.
     AddressWaits {
         /// The time from which the withdrawal address can be used, in microseconds since the epoch.
         good_from: i64,

@@ -41,15 +41,15 @@ struct Metric {
 /// How a log line changes a metric.
 #[derive(Clone, Copy, Debug)]
 enum Count {
-    /// Adds one to the metric for each log line.
+    /// Adds one to the metric for every log line.
     Line,
-    /// Adds one to the metric if the log line has the field with this name.
+    /// Adds one to the metric for every log line that has this field.
     LineWith(&'static str),
-    /// Adds the number in the log line's field with this name to the metric.
+    /// Adds the number in this field of the log line to the metric.
     Number(&'static str),
-    /// Adds the duration in the log line's field with this name to the metric, in milliseconds.
+    /// Adds the number in this field of the log line to the metric. The unit is milliseconds.
     Milliseconds(&'static str),
-    /// Adds the duration in the log line's field with this name to the metric, in seconds.
+    /// Adds the number in this field of the log line to the metric. The unit is seconds.
     Seconds(&'static str),
 }
 

@@ -53,8 +53,8 @@ impl CheckView {
 }
 
 /// A decision that blocked or escalated a call: the reason, and the result of every check.
-// See `docs/spec.md` §2.7. The doc comment above is published in the OpenAPI document, so the comment does not cite
-// this file.
+// `docs/spec.md` §2.7 defines these fields. The OpenAPI document publishes the doc comment above, so the doc comment
+// does not cite `docs/spec.md`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Decision)]
 pub struct DecisionView {
@@ -99,8 +99,8 @@ impl From<&Refusal> for DecisionView {
     }
 }
 
-/// Returns the time at which the call fits, or a lower bound if the exact time is unknown. Returns `None` if the call
-/// never fits.
+/// Returns the time from which the limit allows the same call, or a lower bound if the exact time is unknown. Returns
+/// `None` if the limit never allows the call.
 pub(crate) fn retry_time(retry_at: RetryAt) -> Option<String> {
     match retry_at {
         RetryAt::At(at) | RetryAt::NotBefore(at) => Some(at.to_string()),

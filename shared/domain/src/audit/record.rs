@@ -15,7 +15,7 @@ named! {
     AuditKind {
         /// An agent was created.
         AgentCreated = "agent_created",
-        /// An agent was renamed.
+        /// An agent's display name was changed.
         AgentRenamed = "agent_renamed",
         /// An agent was frozen.
         AgentFrozen = "agent_frozen",
@@ -137,19 +137,19 @@ pub enum AuditScope {
     Outflows,
 }
 
-/// The actor of an action.
+/// The user, the operator or the part of this service that performed an action in the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Actor {
     /// A user.
     Person {
-        /// The user's id.
+        /// The hash of the issuer and of the user's `sub`, which identifies the user.
         id: UserId,
         /// The user's session. `None` if the user authenticated with an ID token.
         session: Option<SessionId>,
     },
     /// An operator.
     Operator(OperatorName),
-    /// An unknown actor. The `reconcile` function found the transfer on chain.
+    /// An unknown sender of a transfer from an agent's wallet, which reconcile found on chain.
     Reconcile,
     /// Purser itself. A rule of the owner's agent froze the agent automatically.
     Rule {
@@ -175,8 +175,7 @@ impl fmt::Display for Actor {
 pub struct Acting {
     /// The actor.
     pub actor: Actor,
-    /// The source of the request that caused the action: the caller's IP address, user agent and reason, and the
-    /// request id.
+    /// The caller's IP address and user agent, the request id, and the caller's reason.
     pub source: RequestSource,
 }
 
@@ -316,8 +315,7 @@ pub struct AuditRecord {
     pub at: Timestamp,
     /// The actor.
     pub actor: Actor,
-    /// The source of the request that caused the action: the caller's IP address, user agent and reason, and the
-    /// request id.
+    /// The caller's IP address and user agent, the request id, and the caller's reason.
     pub source: RequestSource,
     /// The action and its object.
     pub act: Act,

@@ -1,14 +1,15 @@
-//! Verified payees: the payee and maximum price of each call, and the time from which they may be paid. The function
-//! `events` determines these values independently of `internal`, which writes the catalog.
+//! Verified payees: for each call of a service, the payee, the maximum price, and the time from which the payee may be
+//! paid. A call is an operation's HTTP method and address. The function `events` determines these values independently
+//! of `internal`, which writes the catalog.
 //!
 //! `internal` writes the catalog's rows and applies the delay for new payees ([`Edit::apply`](crate::Edit::apply)).
 //! `events` applies the same delay independently, based on the stream records that it received, and `payments` pays
 //! only what both allow. Therefore a compromised `internal` can't shorten the delay.
 //!
 //! The rules, in [`PayeeVerification::verify_service`]:
-//! - The first verification of a new service takes effect at once, with two exceptions: another verified service lists
-//!   or listed the same call with a different payee or a lower price, or another verified service lost a call within
-//!   the delay.
+//! - The first verification of a new service takes effect at once, with two exceptions. In the first exception, another
+//!   verified service lists or listed the same call with a different payee or a lower price. In the second exception, a
+//!   call was removed from another verified service within the delay.
 //! - If a payee is already verified for the same operation, method and address, its start time stays the same, even if
 //!   the price is lowered.
 //! - If the catalog puts a delayed payee into effect before its start time, a second operator has accepted the payee.
@@ -100,8 +101,8 @@ pub struct PayeeVerification<'a> {
 /// the 400 KB of a DynamoDB item.
 pub const MAX_FORMER_CALLS: usize = 64;
 
-/// The maximum time by which the catalog may put a payee into effect before the verification's own start time: the
-/// usual delay of a stream record, plus a clock difference.
+/// The tolerance for a payee's start time in the catalog, which may be earlier than the start time that the
+/// verification computes. The tolerance is the usual delay of a stream record, plus a clock difference.
 const TOLERANCE: Duration = Duration::from_secs_u32(60);
 
 impl VerifiedPayee {
@@ -311,8 +312,8 @@ impl PayeeVerification<'_> {
         } else {
             let own = self.end_of_delay(self.delay);
             match payee.from {
-                // The catalog's start time applies, unless it is before this verification's start time by more than the
-                // tolerance.
+                // The payee's start time in the catalog applies. If that time is earlier than the computed start time
+                // by more than the tolerance, the computed start time applies instead.
                 Some(said) => own.map(|own| if own <= said.after(TOLERANCE) { said } else { own }),
                 None => own,
             }
@@ -325,8 +326,9 @@ impl PayeeVerification<'_> {
         (delay.micros() > 0).then(|| self.at.after(delay))
     }
 
-    /// Returns whether another service lists or listed a call of this operation without paying the same wallet at least
-    /// this price, or whether another service recently lost a call.
+    /// Returns whether the payee of a new service must wait because of another service. There are two reasons. The
+    /// other service lists or listed the same call, and the verified payees of that call do not now include the same
+    /// wallet with at least the same maximum price. Or a call was removed from the other service within the delay.
     fn is_listed_elsewhere(&self, service: &Service, operation: &Operation, verified_payee: &VerifiedPayee) -> bool {
         let mut others = self.others.iter().filter(|other| other.service != service.id);
         others.any(|other| {

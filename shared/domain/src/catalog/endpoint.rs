@@ -119,7 +119,7 @@ impl Endpoint {
         self.url.host()
     }
 
-    /// Returns the host as text.
+    /// Returns the domain name, the IPv4 address, or the IPv6 address in brackets.
     pub fn host_str(&self) -> Option<&str> {
         self.url.host_str()
     }

@@ -42,8 +42,8 @@ pub struct NextPricing {
     pub max_price: Option<Amount>,
     /// See [`Operation::payment`]. A pricing without a payment is never delayed.
     pub payment: CatalogPayment,
-    /// The time from which the pricing is in effect; [`Timestamp::MAX`] if the pricing waits for a second operator
-    /// without a time limit.
+    /// The time from which the pricing is in effect. [`Timestamp::MAX`] means that the pricing has no start time and is
+    /// in effect only after a second operator accepts the pricing.
     pub from: Timestamp,
     /// The operator who requested the pricing.
     pub by: OperatorName,
@@ -52,9 +52,11 @@ pub struct NextPricing {
 /// The part of a service's history that determines delays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListingHistory {
-    /// Whether the service was open in the past. Only used while the service is not open.
+    /// Whether the service was open in the past: agents could enable and pay the service ([`Service::is_open`]). This
+    /// field is used only while the service is not open.
     pub was_open: bool,
-    /// The time at which a call was last removed from the service, after the service first opened.
+    /// The time at which an update last removed a call from the service: an operation, or an operation's method or
+    /// address. Removals before agents could first enable the service do not count.
     pub removed_at: Option<Timestamp>,
 }
 
@@ -241,8 +243,9 @@ impl Edit<'_> {
             }
             let same = same.filter(|_| was_open);
             let waiting = same.and_then(|same| same.next.clone());
-            // If an operator writes a pricing that waits for a second operator, this is a new request, with a delay. An
-            // update that only keeps the pricing is no new request.
+            // A pricing may wait for a second operator without a time limit. If an operator then requests the same
+            // pricing again, the pricing gets the usual delay instead. An update that only repeats the waiting pricing
+            // in `next` is not a new request.
             let keeps =
                 |next: &NextPricing| operation.next.is_some() || self.awaits_second || next.effective_from().is_some();
             let next = waiting.filter(|next| next.as_pricing() == wanted && keeps(next));

@@ -84,7 +84,7 @@ impl Obstacle {
         (Self::NotPayable, "not_payable"),
     ];
 
-    /// Parses an obstacle's name, as [`fmt::Display`] writes it.
+    /// Parses the name of a reason, as [`fmt::Display`] writes the name. Returns `None` for any other text.
     pub fn from_word(word: &str) -> Option<Self> {
         if let Some(status) = word.strip_prefix("status_") {
             let status = status.parse().ok().map(Self::Status)?;

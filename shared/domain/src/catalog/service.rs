@@ -20,7 +20,7 @@ macro_rules! named {
             /// Every value, in the order of the specification.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// Returns the value's name.
+            /// Returns the text that represents this variant in JSON and in storage.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $text,)* }
             }
@@ -135,7 +135,8 @@ pub struct Service {
 /// One callable operation of a service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
-    /// The operation's UUID.
+    /// The UUID under which probe results and verified payees of the operation are stored. Agents send the slug
+    /// instead.
     pub id: OperationUuid,
     /// The slug that agents send as `operation_id`; unique within the service.
     pub slug: OperationSlug,

@@ -1,4 +1,4 @@
-//! The data of an event: builds and reads the fields.
+//! Builds and reads the fields of an event's data.
 
 use crate::{Amount, Labels, Timestamp};
 use serde_json::{Map, Value};
@@ -9,7 +9,7 @@ use std::fmt::Display;
 pub struct EventData(pub(crate) Map<String, Value>);
 
 impl EventData {
-    /// Creates data without fields.
+    /// Creates an event's data without fields.
     pub fn new() -> Self {
         Self::default()
     }

@@ -16,8 +16,8 @@ named! {
         PaymentConfirmed = "purser.payment.confirmed.v1",
         /// A payment was released, because the chain shows that the payment can never be made.
         PaymentReleased = "purser.payment.released.v1",
-        /// A payment's confirmation was reverted, because its block was removed from the chain. The payment is
-        /// authorized again.
+        /// A payment's confirmation was reverted, because its block was removed from the chain. The payment's state is
+        /// `authorized` again, as before the confirmation.
         PaymentTakenBack = "purser.payment.taken_back.v1",
         /// A payment was blocked.
         PaymentRefused = "purser.payment.refused.v1",
@@ -70,9 +70,9 @@ named! {
         PayoutAddressRemoved = "purser.payout_address.removed.v1",
         /// The wallet's balance fell below `below_units`. The event occurs again only after the balance has recovered.
         WalletLow = "purser.wallet.low.v1",
-        /// Agents may have the service enabled from now on.
+        /// The service became available: from now on, users can enable the service, and agents can pay for calls.
         ServiceOpened = "purser.service.opened.v1",
-        /// Agents may no longer have the service enabled.
+        /// The service is no longer available: users can't enable the service, and agents can't pay for calls.
         ServiceClosed = "purser.service.closed.v1",
         /// The payee of an operation changed.
         ServicePayeeChanged = "purser.service.payee_changed.v1",
@@ -114,7 +114,7 @@ named! {
 pub const FREEZERS: &[&str] = &["owner", "operator"];
 /// A user's decision on an approval request.
 pub const VERDICTS: &[&str] = &["approved", "rejected"];
-/// An approval's status when it expired.
+/// The statuses in which an unused approval can expire: the status before the approval became `expired`.
 pub const UNUSED: &[&str] = &["pending", "approved"];
 
 const TRANSFER: &[Field] = &[

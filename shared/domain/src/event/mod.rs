@@ -3,7 +3,8 @@
 //! Invariants: the same change always has the same event id. An event has exactly the fields of its kind (`kind.rs`),
 //! so it contains no secret and no text from a caller.
 //!
-//! `shared/store/src/stream` derives the events from stored changes. The functions decide who receives an event.
+//! `shared/store/src/stream` derives the events from stored changes. `functions/webhooks` and `functions/notices`
+//! decide who receives an event.
 
 pub(crate) mod data;
 pub(crate) mod field;

@@ -242,7 +242,7 @@ impl Event {
         Self::new(id, source, kind, time, subject, owner, data)
     }
 
-    /// Returns the JSON form.
+    /// Returns the event as a JSON object in the `CloudEvents` 1.0 format.
     pub fn to_json(&self) -> Value {
         let mut event = json!({
             "specversion": SPEC_VERSION,
@@ -261,7 +261,7 @@ impl Event {
         event
     }
 
-    /// Returns the event's id.
+    /// Returns the event's id, which is derived from the change. Deliveries of the same change have the same id.
     pub const fn id(&self) -> EventId {
         self.id
     }
@@ -276,12 +276,12 @@ impl Event {
         self.kind
     }
 
-    /// Returns the event's time.
+    /// Returns the time of the change that the event reports.
     pub const fn time(&self) -> Timestamp {
         self.time
     }
 
-    /// Returns the event's subject.
+    /// Returns the agent, service or user that the event concerns, or the whole deployment.
     pub const fn subject(&self) -> &EventSubject {
         &self.subject
     }

@@ -57,7 +57,7 @@ impl InputDocuments {
         }
     }
 
-    /// Returns the three documents as a JSON object.
+    /// Returns a JSON object with the documents `agent`, `policy` and `service`.
     pub fn to_json(&self) -> Value {
         json!({"agent": self.agent, "policy": self.policy, "service": self.service})
     }

@@ -23,13 +23,13 @@ pub enum NoReplay {
     /// The statement has no input hashes, or the file lacks the documents.
     #[error("the decision names no inputs, or the file has not their documents, which the owner's file has")]
     NoInputs,
-    /// This version can't parse the statement.
+    /// The statement has fields that this version of the software can't parse.
     #[error("the statement has members that this version does not read")]
     Statement,
     /// The hashes of the documents differ from the hashes in the statement.
     #[error("the documents of the inputs are not those that the statement has the hashes of")]
     OtherDocuments,
-    /// This version can't parse the documents.
+    /// The documents have fields that this version of the software can't parse.
     #[error("the documents of the inputs have members that this version does not read")]
     Documents,
     /// The decision depends on call parameters or on an estimated price, which the documents do not contain.

@@ -1,4 +1,4 @@
-//! Sums over the entries of the decision history, and days.
+//! The sums of the entries in the decision history, and the UTC days by which these sums are grouped.
 //!
 //! Invariant: an entry counts on the day of the decision, even if the settlement's state changes later. Therefore a
 //! day's authorized sum can be compared with the confirmed and released sums of the same day.

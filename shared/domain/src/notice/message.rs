@@ -17,7 +17,7 @@ pub struct NotificationMessage {
     /// The message's subject line.
     pub subject: String,
     notices: Vec<Notification>,
-    /// The number of further events, which have no sentence.
+    /// The number of further events, which the message counts but does not describe.
     more: usize,
 }
 
@@ -26,7 +26,7 @@ pub fn sort_by_urgency(events: &mut [Event]) {
     events.sort_by_key(|event| (NotificationRank::for_kind(event.kind()), event.time(), event.id()));
 }
 
-/// Returns the events that have a sentence in the message. Only these events need names.
+/// Returns the events that the message describes with a sentence each. Only these events need names.
 pub fn listed_events(events: &[Event]) -> &[Event] {
     events.get(..MAX_LISTED).unwrap_or(events)
 }

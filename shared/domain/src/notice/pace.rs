@@ -6,7 +6,8 @@ use crate::{AfterCall, CallResult, Duration, Fingerprint, RETRY_PAUSES, Timestam
 /// The rate limit of one notification channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotificationPace {
-    /// The version, which each write increments. A flush may use the channel if its conditional write succeeds.
+    /// The version, which each write increments. Before a flush sends a message, the flush writes the next version.
+    /// Only the flush whose conditional write succeeds may send.
     pub version: u64,
     /// The time from which the next message may be sent.
     pub next_at: Timestamp,

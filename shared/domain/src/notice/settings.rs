@@ -57,7 +57,7 @@ impl Default for ChannelSettings {
 }
 
 impl ChannelSettings {
-    /// Returns the channel's event kinds.
+    /// Returns the kinds of events that the user selected for the channel, or the default kinds.
     pub fn event_kinds(&self) -> BTreeSet<EventKind> {
         self.kinds.clone().unwrap_or_else(|| DEFAULT_NOTICES.into())
     }
@@ -107,7 +107,7 @@ impl NotificationPreferences {
             || !terms.event_kinds().is_subset(&old_terms.event_kinds())
     }
 
-    /// Returns the validation errors.
+    /// Returns a validation error for each channel that has an empty list of event kinds.
     pub fn validation_errors(&self) -> Vec<ValidationError> {
         let channels = [
             ("/mail/kinds", Some(&self.mail)),

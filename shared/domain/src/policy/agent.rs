@@ -418,7 +418,7 @@ pub struct PresentedKey {
 pub enum KeyFormatError {
     /// The header is not of the form `Bearer <public>:<secret>`.
     HeaderForm,
-    /// The header has that form, but the token is not a Purser key.
+    /// The header has the form `Bearer <public>:<secret>`, but the token `<public>:<secret>` is not a Purser key.
     NotAKey,
 }
 

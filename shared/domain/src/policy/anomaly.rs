@@ -21,10 +21,10 @@ pub struct AutomaticFreeze {
     pub at_least: Amount,
 }
 
-/// The minimum factor.
+/// The minimum of [`AutomaticFreeze::times`].
 pub const MIN_FREEZE_MULTIPLE: u32 = 2;
 
-/// The maximum factor.
+/// The maximum of [`AutomaticFreeze::times`].
 pub const MAX_FREEZE_MULTIPLE: u32 = 100;
 
 /// The number of past hours in the comparison: 14 days.
@@ -150,7 +150,8 @@ mod tests {
         }
     }
 
-    /// In each row, every hour has ten times the sum of the previous hour. At most one such hour stays below the limit.
+    /// The sum of every hour is about ten times the sum of the previous hour. At most one such increase stays within
+    /// the limit.
     #[test]
     fn spending_that_grows_tenfold_hourly_is_frozen_in_the_second_hour() {
         let automatic_freeze = AutomaticFreeze {
@@ -205,7 +206,8 @@ mod tests {
             let at_least = units(at_least);
             let brake = AutomaticFreeze { times, at_least };
             let mut sums = BTreeMap::new();
-            // The days 2 to 13 before the current day. The attack takes place on less than half of these days.
+            // Payments on the days 2 to 13 before the current day. On less than half of the days with payments, an
+            // attacker pays any amount.
             let attacks = paid.iter().take(usual.len() - 1);
             let first = place.index(13 - usual.len() - attacks.len());
             let days = usual.iter().map(|sum| (0, *sum)).chain(attacks.copied());

@@ -59,8 +59,8 @@ pub struct ProposedLimits {
 }
 
 impl ProposedLimits {
-    /// Returns how long before the tested range payments matter, because a window counts them or a rule compares with
-    /// them. `current` are the agent's current rules.
+    /// Returns the duration before the tested range from which earlier payments are needed. A window counts these
+    /// earlier payments, or a rule compares a tested payment with them. `current` contains the agent's current rules.
     pub fn lookback(&self, current: &[Rule]) -> Duration {
         let rules = self.rules.as_deref().unwrap_or(current).iter();
         let lengths = rules.map(|rule| match rule.kind {
@@ -110,7 +110,8 @@ impl ProposedLimits {
         rules.any(|rule| rule.kind.counted_limit().is_some() && rule.kind.service_slugs().is_some())
     }
 
-    /// Returns whether a rule may compare with recent payments. Returns `true` if the rules are the recorded rules.
+    /// Returns whether a rule may compare a payment with recent payments. Returns `true` if no rules are proposed,
+    /// because the recorded rules then apply.
     fn uses_recent_payments(&self) -> bool {
         let remember = |rules: &Vec<Rule>| rules.iter().any(|rule| rule.kind.needs_recent_payments());
         self.rules.as_ref().is_none_or(remember)
@@ -132,7 +133,7 @@ pub struct PastPayment {
     pub service: ServiceId,
     /// The amount.
     pub amount: Amount,
-    /// The recorded time of the authorization.
+    /// The time at which the payment was authorized.
     pub at: Timestamp,
     /// The time at which the payment was released; `None` if it was not released.
     pub released_at: Option<Timestamp>,
@@ -230,7 +231,7 @@ pub struct Differences {
     pub flips: BTreeMap<ChangedDecisionKind, ChangedDecisions>,
     /// The number of decisions that have the same result under the proposed limits, but another reason.
     pub other_reasons: u64,
-    /// The sum of the payments that the proposed limits prevent, in micro-USDC.
+    /// The sum of the recorded payments that are not made under the proposed limits, in micro-USDC.
     pub saved: u64,
     /// The sum of the payments that are made only under the proposed limits, in micro-USDC.
     pub added: u64,
@@ -278,7 +279,7 @@ impl Differences {
     /// The maximum number of groups of changed decisions. Further changed decisions are counted under
     /// [`Differences::OTHER_REASON`].
     pub const MAX_KINDS: usize = 200;
-    /// The reason of the group for all further changed decisions.
+    /// The reason under which changed decisions are counted once there are [`Differences::MAX_KINDS`] groups.
     pub const OTHER_REASON: &str = "other_reasons";
 
     /// Returns whether every decision under the proposed limits is the same as recorded.
@@ -327,7 +328,9 @@ impl Differences {
         match (before.paid, after.paid) {
             (Paid::Now, Paid::No) => self.saved = self.saved.saturating_add(units),
             (Paid::No, Paid::Now) => self.added = self.added.saturating_add(units),
-            // The payment was already added to the other sum, when the agent first requested the payment.
+            // When the agent first requested the payment, only one of the two sets of limits allowed the payment, and
+            // the amount was added to a sum. Now the other set also allows the payment, so the amount is subtracted
+            // again.
             (Paid::Now, Paid::Earlier) => self.added = self.added.saturating_sub(units),
             (Paid::Earlier, Paid::Now) => self.saved = self.saved.saturating_sub(units),
             _ => {}
@@ -394,7 +397,7 @@ impl Outcome {
     }
 }
 
-/// The result of a backtest.
+/// How the decisions under the proposed limits differ from the recorded decisions, and how many decisions were tested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BacktestResult {
     /// The number of tested decisions.
@@ -581,7 +584,8 @@ impl Backtest {
 #[derive(Clone, Debug)]
 struct Simulation {
     candidate: ProposedLimits,
-    /// The last recorded agent, with these limits.
+    /// The agent of the previous decision, with the simulated limits. The next decision uses the same agent if the
+    /// recorded version is the same.
     agent: Option<Agent>,
     declined: SimulationTrack,
     approved: SimulationTrack,
@@ -637,7 +641,7 @@ struct SimulatedRecord<'a> {
     payment: PastPayment,
     tightest: [(CheckName, Option<Tightest>); 3],
     services: &'a BTreeMap<ServiceSlug, ServiceId>,
-    /// The recent payments, computed from the recorded payments; `None` if no rule needs recent payments.
+    /// The recent payments according to the recorded payments; `None` if no rule needs recent payments.
     remembered: Option<&'a RememberedPayments>,
 }
 
@@ -703,11 +707,11 @@ const ONE: Amount = match Amount::from_units(1) {
 #[derive(Clone, Debug, Default)]
 struct SimulationTrack {
     is_approved: bool,
-    /// The payments that were not recorded, but are made under the simulated limits.
+    /// The payments that are made only under the proposed limits.
     added: Payments,
-    /// The recorded payments that are not made under the simulated limits.
+    /// The recorded payments that are not made under the proposed limits.
     left_out: Payments,
-    /// The recent payments, computed from all payments that are made under the simulated limits.
+    /// The recent payments according to the payments that are made under the proposed limits.
     remembered: RememberedPayments,
     /// The recorded approval requests of payments that the simulated limits allowed without an approval, with the time
     /// of the payment. If the agent later used the approval, the simulation does not count a second payment.

@@ -50,8 +50,10 @@ impl PolicyChange {
 }
 
 impl TestedLimits {
-    /// Estimates the DynamoDB read units for this number of decisions: eventually consistent reads of rows of about 900
-    /// bytes, reads of the inputs' versions and, for a duplicate guard, reads of the calls.
+    /// Estimates the DynamoDB read units for this number of decisions and agents. Each decision is a row of about 900
+    /// bytes, which is read eventually consistently. Each agent needs ten more units for the recorded versions of the
+    /// inputs. If a proposed rule is a [`RuleKind::DuplicateGuard`], each decision needs one more unit for the call, up
+    /// to [`BacktestRun::MAX_CALLS`] calls per agent.
     pub fn read_units(&self, decisions: u64, agents: u64) -> u64 {
         let rows = decisions.saturating_mul(900) / 8_192;
         let mut rules = self.rules.iter().flatten();
@@ -122,7 +124,8 @@ fn assign_rule_ids<E>(
     };
     let mut rules = Vec::new();
     for (number, kind) in (1_u128..).zip(kinds) {
-        // A later rule with exactly these parameters needs this id.
+        // An agent's rule is not free if a proposed rule has exactly the same parameters, because that proposed rule
+        // keeps the id of the agent's rule.
         let is_free = |rule: &Rule| !kinds.contains(&rule.kind);
         let equal = own.iter().position(|rule| rule.kind == *kind);
         let alike = || {

@@ -9,12 +9,13 @@ use crate::{
 /// Why a payment is denied or escalated, with the context fields of each slug (`docs/spec.md` §7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// 403 `service_not_enabled`.
+    /// The service is not enabled for the agent: 403 `service_not_enabled`.
     ServiceNotEnabled {
         /// The service.
         service: ServiceSlug,
     },
-    /// 403 `operation_not_enabled_for_agent`.
+    /// The operation is not enabled for the agent, or the service does not list the call: 403
+    /// `operation_not_enabled_for_agent`.
     OperationNotEnabled {
         /// The called operation. If the service lists no operation for the call, the operation in the request.
         operation: Option<OperationSlug>,
@@ -23,7 +24,7 @@ pub enum Reason {
         /// Details of the call, if the service lists no operation for the call.
         unlisted: Option<Box<UnlistedCall>>,
     },
-    /// 403 `domain_not_allowed`.
+    /// The page to fetch is on a host outside the policy's allowlist: 403 `domain_not_allowed`.
     DomainNotAllowed {
         /// The rejected host: the host of the declared target, which is not in the allowlist, or a different host in
         /// the request parameter from which the provider fetches the page.
@@ -31,23 +32,23 @@ pub enum Reason {
         /// The allowlist.
         allowed: Vec<DomainPattern>,
     },
-    /// 402 `amount_exceeds_max`.
+    /// The price exceeds the maximum in the agent's request: 402 `amount_exceeds_max`.
     AmountExceedsMax {
         /// The provider's price.
         amount: Amount,
         /// The maximum price in the request.
         max_payment: Amount,
     },
-    /// 402 `amount_exceeds_per_call_limit`.
+    /// The price exceeds the policy's per-call cap: 402 `amount_exceeds_per_call_limit`.
     PerCallLimit {
         /// The provider's price.
         amount: Amount,
         /// The per-call cap.
         max_per_call: Amount,
     },
-    /// 403 `policy_blocked`.
+    /// A rule, a freeze or the catalog blocks the payment: 403 `policy_blocked`.
     PolicyBlocked(Block),
-    /// 402 `daily_spend_limit_exceeded`.
+    /// The payment would exceed the policy's daily cap: 402 `daily_spend_limit_exceeded`.
     DailyLimit {
         /// The amount that counts against the daily cap now.
         spend_today: Amount,
@@ -55,10 +56,10 @@ pub enum Reason {
         amount: Amount,
         /// The daily cap.
         max_per_day: Amount,
-        /// The time from which the same call can be authorized.
+        /// The time from which this limit allows the same call.
         retry_at: RetryAt,
     },
-    /// 402 `approval_required`.
+    /// A user must approve the payment first: 402 `approval_required`.
     ApprovalRequired {
         /// The approval request to wait for; `None` until the request is created.
         approval: Option<ApprovalId>,
@@ -69,7 +70,7 @@ pub enum Reason {
         /// All limits that require the approval, in the order of [`AskingKind`].
         asking: Vec<AskingLimit>,
     },
-    /// 402 `insufficient_usdc_balance`.
+    /// The wallet's balance is lower than the price: 402 `insufficient_usdc_balance`.
     InsufficientBalance {
         /// The wallet's balance.
         balance: Amount,
@@ -80,14 +81,15 @@ pub enum Reason {
     },
 }
 
-/// A call for which the service lists no operation, and some operations of the service.
+/// A call for which the service lists no operation, with operations that the service does list as a hint for the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnlistedCall {
     /// The service.
     pub service: ServiceSlug,
     /// The method and URL of the call, without the query.
     pub called: String,
-    /// The method and endpoint of some operations. Operations at the call's path come first.
+    /// The method and endpoint of up to three operations that the service lists. Operations at the call's path come
+    /// first.
     pub listed: Vec<String>,
 }
 
@@ -192,7 +194,7 @@ pub enum Block {
         limit: Amount,
         /// The amount that counts against the limit now.
         used: Amount,
-        /// The time from which the same call can be authorized.
+        /// The time from which this limit allows the same call.
         retry_at: RetryAt,
     },
     /// The current time is outside a rule's schedule.
@@ -210,7 +212,7 @@ pub enum Block {
         count: Amount,
         /// The number of payments that count now.
         used: Amount,
-        /// The time from which the same call can be authorized.
+        /// The time from which this limit allows the same call.
         retry_at: RetryAt,
     },
     /// The last payment is too recent for a rule's minimum interval.
@@ -219,7 +221,7 @@ pub enum Block {
         rule: RuleId,
         /// The minimum time between two payments.
         interval: Duration,
-        /// The time from which the same call can be authorized.
+        /// The time from which this limit allows the same call.
         retry_at: RetryAt,
     },
     /// The same call was paid recently.
@@ -343,7 +345,7 @@ impl Reason {
         }
     }
 
-    /// Returns the time from which the same call can be authorized. Returns `None` if waiting does not help.
+    /// Returns the time from which the limit allows the same call; `None` if the denial does not end with time.
     pub const fn retry_at(&self) -> Option<RetryAt> {
         match self {
             Self::DailyLimit { retry_at, .. }

@@ -83,18 +83,20 @@ pub struct ExampleHistory {
     pub spent: Amount,
     /// The number of the agent's paid calls.
     pub calls: u64,
-    /// Whether the agent paid the same call.
+    /// Whether the agent already paid for the same call as in the example request.
     pub is_repeated: bool,
-    /// The time since the earlier payments, the counted calls and the same call.
+    /// The time between the example request and the earlier payments. The earlier payments are the payments in `spent`
+    /// and `calls`, and the payment for the same call.
     pub ago: Duration,
     /// Whether the agent never paid the payee.
     pub is_new_payee: bool,
-    /// The price of the agent's last payments for the operation.
+    /// The price of each of the agent's last payments for the operation; `None` if there are no such payments.
     pub usual_price: Option<Amount>,
 }
 
 impl ExampleHistory {
-    /// The agent paid the payee before. No other payments are known.
+    /// A history without spent amounts, counted calls and earlier prices. Only the payee is known, from an earlier
+    /// payment.
     const NONE: Self = Self {
         spent: Amount::ZERO,
         calls: 0,
@@ -422,7 +424,7 @@ struct Request<'a> {
     amount: Amount,
     host: Option<&'a Target>,
     history: ExampleHistory,
-    /// The time of the request; `None` for the time of the comparison.
+    /// The time of the example request; `None` if the time is that of the call context in `place`.
     at: Option<Timestamp>,
 }
 

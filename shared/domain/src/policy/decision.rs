@@ -289,7 +289,8 @@ impl LoggedDecision {
         }
     }
 
-    /// Returns the result.
+    /// Returns the result of the decision; [`DecisionResult::Payout`] for a withdrawal, and
+    /// [`DecisionResult::RevertConfirmation`] for a reverted confirmation.
     pub const fn result(&self) -> DecisionResult {
         match self {
             Self::Allowed(_) => DecisionResult::Allow,

@@ -7,7 +7,7 @@
 use crate::{Agent, AgentId, AuditFields, OperatorName, Timestamp, UserId, value::line::line};
 use std::collections::BTreeSet;
 
-/// The target of a freeze.
+/// The agents that an operators' freeze affects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FreezeTarget {
     /// One agent.
@@ -147,7 +147,7 @@ pub enum FreezeAuthority {
 }
 
 impl OperatorName {
-    /// Returns the authority of freezes by this operator.
+    /// Returns the authority of this operator. A freeze has the authority of the operator who set the freeze.
     pub fn freeze_authority(&self) -> FreezeAuthority {
         if self.acted_in_browser() {
             FreezeAuthority::Browser
@@ -208,7 +208,7 @@ impl FreezeChange {
         })
     }
 
-    /// Returns the target.
+    /// Returns the agent, the owner or the deployment whose freeze changes.
     pub const fn target(&self) -> &FreezeTarget {
         &self.target
     }

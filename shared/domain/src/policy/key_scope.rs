@@ -111,7 +111,7 @@ impl KeyScope {
             .is_none_or(|services| services.contains(&service))
     }
 
-    /// Returns the permissions.
+    /// Returns the permissions of the key; all permissions if the scope does not limit the permissions.
     pub fn permissions(&self) -> &[Permission] {
         self.permissions.as_deref().unwrap_or(Permission::ALL)
     }

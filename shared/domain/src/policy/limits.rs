@@ -179,7 +179,7 @@ fn deciding_rule<'a>(
 }
 
 /// Makes the check of the counting rules of one kind. `block` creates the reason from the rule, the used part of the
-/// limit, and the time from which the same call can be authorized.
+/// limit, and the time from which the limit allows the same call.
 fn check_counting_rules(
     failure: &mut FirstFailure,
     inputs: &EvaluationInputs<'_>,

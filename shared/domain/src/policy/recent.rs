@@ -136,7 +136,7 @@ pub struct RecentPayments {
     pub coverage: Option<Fingerprint>,
 }
 
-/// The key of an element to remove.
+/// Identifies a stored call, a stored payee or the stored prices of an operation, for removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecentKey {
     /// A call.
@@ -150,7 +150,7 @@ pub enum RecentKey {
 /// A call to store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallMark {
-    /// The digest of the call.
+    /// The digest by which a repetition of the call is recognized.
     pub call: CallDigest,
     /// The write fails if the call was authorized after this time. `None` if no duplicate guard forbids a repetition.
     pub not_after: Option<Timestamp>,
@@ -170,8 +170,8 @@ pub struct RecentUpdate {
     pub payee: Option<PayeePrefix>,
     /// The operation and its prices including this price, if a rule compares prices.
     pub prices: Option<(OperationDigest, Vec<Amount>)>,
-    /// The elements to remove, each with the time of its last authorization. The write fails if such a call or payee
-    /// was paid again meanwhile, because it must then stay stored.
+    /// The stored calls, payees and prices to remove, each with the time of the last authorization. The write fails if
+    /// one of these calls or payees was paid again meanwhile, because the call or payee must then stay stored.
     pub forget: Vec<(RecentKey, Timestamp)>,
 }
 

@@ -183,7 +183,7 @@ pub(super) struct Limits<'a> {
 /// The recent payments that a decision needs.
 #[derive(Default)]
 pub(super) struct ReplayedRecentPayments {
-    /// The remembered payments.
+    /// The calls, payees and prices with which the rules compare the payment.
     pub(super) payments: RecentPayments,
     /// Whether the prices are the prices that the decision recorded. A decision records the median for only one rule,
     /// so the recorded prices are known only for this rule.
@@ -558,8 +558,8 @@ pub(super) fn recorded_tightest_rule(
     Some(Tightest { rule, limit, used })
 }
 
-/// Returns the used part of each counting rule: the recorded part for the rule of each kind with the least remaining
-/// amount, and zero for the other rules.
+/// Returns the used amount of each counting rule. For each kind of rule, a decision records the used amount of only one
+/// rule: the rule with the least remaining amount. For the other rules, this function returns zero.
 fn recorded_window_usage(decision: &RecordedDecision, agent: &Agent, service: &Service) -> Vec<(RuleId, Amount)> {
     let used = |rule: CountingRule<'_>| {
         let tightest = recorded_tightest_rule(decision, agent, service, check_of_rule(&rule.rule.kind));
@@ -569,8 +569,9 @@ fn recorded_window_usage(decision: &RecordedDecision, agent: &Agent, service: &S
     agent.counting_rules().map(used).collect()
 }
 
-/// Returns the rule about an operation's median price that has the recorded limit, and the median that results in this
-/// limit. If several rules have the limit, returns the rule in the reason, or else a rule that requires approval.
+/// Finds the rule that set the recorded price limit from the median of an operation's last prices. Returns the rule,
+/// the number of prices, and the median that results in the limit. If several rules have the limit, chooses the rule in
+/// the reason, or else a rule that requires approval.
 fn recorded_median(decision: &RecordedDecision, rules: &[Rule], service: &Service) -> Option<(RuleId, u8, Amount)> {
     let max = decision.find_check(CheckName::Price)?.limit?;
     let operation = decision.operation.as_ref();

@@ -136,8 +136,8 @@ named! {
 pub enum UsualPrice {
     /// The operation's price in the catalog.
     Catalog,
-    /// The median of this number of the operation's last paid prices: [`MIN_MEDIAN_PRICES`] to [`MAX_RECENT_PRICES`]. The rule
-    /// has no effect before this number of prices was paid.
+    /// The median of the operation's last paid prices. The number of prices is [`MIN_MEDIAN_PRICES`] to
+    /// [`MAX_RECENT_PRICES`]. The rule has no effect until the agent has paid that many prices.
     Median(u8),
 }
 
@@ -198,7 +198,7 @@ pub const MAX_BUDGET_WINDOW: Duration = Duration::from_secs_u32(31 * 86_400);
 /// The unit in which a window counts payments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WindowMeasure {
-    /// The amounts of the payments.
+    /// The sum of the payments. Each payment adds its amount in micro-USDC to the window.
     Amounts,
     /// The number of payments. Each payment adds one unit to the window.
     Payments,

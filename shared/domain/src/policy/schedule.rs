@@ -163,8 +163,8 @@ pub struct SchedulePeriod {
 
 const MINUTE: i64 = 60;
 const DAY: i64 = 24 * 60 * MINUTE;
-/// The number of days in which the next period is searched. In two weeks, a period that daylight saving time skips
-/// occurs again.
+/// The maximum number of days to search for the next start of a period. If daylight saving time skips a weekly period,
+/// the period starts again a week later, at most two weeks after the start of the search.
 const MAX_SEARCH_DAYS: u8 = 15;
 
 impl Schedule {

@@ -1,4 +1,4 @@
-//! The default services of an agent, which are enabled since the agent was created.
+//! The default services of an agent, which are enabled when the agent is created.
 
 use crate::{
     Amount, EnabledService, Fingerprint, PolicyChange, ServiceId, SpendPolicy, policy::template::change_value,
@@ -57,17 +57,19 @@ impl DefaultServices {
         Self { changes, ..self }
     }
 
-    /// Returns the limits of some services in the set.
+    /// Returns the limits from a policy template, each with the default services to which the limits apply, sorted by
+    /// id.
     pub fn policy_changes(&self) -> &[(PolicyChange, Vec<ServiceId>)] {
         &self.changes
     }
 
-    /// Returns the caps; `None` if the set has no caps.
+    /// Returns the caps in the policies of the default services; `None` if these policies are without caps.
     pub const fn starting_caps(&self) -> Option<StartingCaps> {
         self.caps
     }
 
-    /// Returns the record of a service without a policy row; `None` if the set does not contain the service.
+    /// Returns the policy that applies while the agent has no policy row for the service; `None` if the service is not
+    /// a default service.
     pub fn default_policy(&self, service: ServiceId) -> Option<EnabledService> {
         let record = EnabledService::pre_enabled(service);
         let record = match self.caps {
@@ -100,7 +102,7 @@ impl DefaultServices {
         &self.services
     }
 
-    /// Returns whether the set contains this service.
+    /// Returns whether this service is one of the agent's default services.
     pub fn contains(&self, service: ServiceId) -> bool {
         self.services.binary_search(&service).is_ok()
     }
@@ -121,7 +123,8 @@ impl DefaultServices {
             });
             let text = json!([alloy_primitives::hex::encode(&bytes), changes.collect::<Vec<_>>()]).to_string();
             bytes = text.into_bytes();
-            // The length becomes a multiple of eight plus one, which no set without changes has.
+            // Without changes, the length is a multiple of eight. With changes, the length becomes a multiple of eight
+            // plus one, so that the bytes are always different.
             bytes.resize(bytes.len().next_multiple_of(8).saturating_add(1), b' ');
         }
         Fingerprint::for_service_set(&bytes)
@@ -133,7 +136,8 @@ impl DefaultServices {
         uuids.collect()
     }
 
-    /// Parses a set without caps; `None` if the bytes are not a valid set.
+    /// Parses the bytes from [`DefaultServices::to_bytes`], which contain the services without caps and other limits.
+    /// Returns `None` if the bytes are invalid.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (uuids, rest) = bytes.as_chunks::<16>();
         let set = Self::new(uuids.iter().map(|uuid| ServiceId::from_uuid(Uuid::from_bytes(*uuid))));

@@ -138,9 +138,9 @@ pub struct PolicyTemplate {
 pub struct FollowedTemplate {
     /// The template's name.
     pub name: TemplateName,
-    /// The version whose service limits were applied last; `None` if no version was applied.
+    /// The template version whose service limits were last applied to the agent; `None` if no version was applied.
     pub applied: Option<u64>,
-    /// The version whose rules were applied last.
+    /// The template version whose rules were last applied to the agent; `None` if no rules were applied.
     pub rules: Option<u64>,
     /// The template versions that began to be applied after `applied` and are not completely applied yet, newest last.
     /// Some services may already have the limits of these versions.
@@ -148,7 +148,7 @@ pub struct FollowedTemplate {
 }
 
 impl FollowedTemplate {
-    /// The maximum number of versions in `started_versions`.
+    /// The maximum number of template versions in `started_versions`.
     const MAX_BEGUN: usize = 4;
 
     /// Creates the record of a template that was not applied yet.
@@ -384,7 +384,8 @@ impl TemplateTerms {
         errors
     }
 
-    /// Returns the fields for the audit log. The size of the limits is also measured in this form.
+    /// Returns the limits as fields of an audit row. [`TemplateTerms::MAX_BYTES`] limits the size of these fields as
+    /// JSON.
     pub fn audit_fields(&self) -> Vec<(String, Value)> {
         let services = self
             .services
@@ -401,9 +402,9 @@ impl TemplateTerms {
 /// The template versions from which an agent's limits come.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TemplateBases<'a> {
-    /// The versions that were applied to the agent.
+    /// The template that the agent follows, and the template versions that were applied to the agent.
     pub followed_template: Option<&'a FollowedTemplate>,
-    /// The limits of each template version in `followed_template`, by version number.
+    /// The limits in each of these template versions.
     pub terms: Option<&'a BTreeMap<u64, TemplateTerms>>,
 }
 
@@ -587,12 +588,13 @@ pub fn merge_services(
     merges
 }
 
-/// Merges a template's rules into an agent's rules. Returns the agent, and the rules that differed. A template without
-/// rules changes no rule.
+/// Merges a template's rules into an agent's rules. Returns the agent, and the differences between the agent's old
+/// rules and the template's rules. A template without rules changes no rule.
 ///
-/// A rule in the base corresponds to the equal rule in the template, or else to the template's next rule of the same
-/// kind. That rule replaces the old rule in place, so that the rule's window is kept. `ids` are for new rules. At most
-/// as many ids are used as the template has rules.
+/// The base is the template version that was applied to the agent before. A base rule is matched with the equal rule in
+/// the template, or else with the template's next rule of the same kind. If the agent still has the base rule, the
+/// matching rule replaces the base rule and keeps the id, so that the window is also kept. `ids` contains the ids of
+/// new rules. At most as many ids are used as the template has rules.
 pub fn merge_rules(
     template: &TemplateTerms,
     bases: TemplateBases<'_>,
@@ -647,7 +649,8 @@ pub fn merge_rules(
                 differences.push(difference(None, Some(&own), false));
                 updates.removed.push(id);
             }
-            // A user changed or removed the rule.
+            // The agent no longer has the base rule, because a user changed or removed that rule. `overrides` decides
+            // below whether the template's rule is applied.
             (None, Some(next)) => missing.push(next),
             (None, None) => {}
         }

@@ -13,7 +13,7 @@ use crate::{Amount, FinalBlock, Network, Timestamp};
 pub struct WalletLevel {
     /// Whether the balance is low.
     pub is_low: bool,
-    /// The balance at that block.
+    /// The wallet's balance at the block of the last change.
     pub balance: Amount,
     /// The threshold with which the balance was compared.
     pub below: Amount,

@@ -272,7 +272,7 @@ impl Spend {
     }
 }
 
-/// The time at which an amount will fit.
+/// The time from which an amount can be added to a window without exceeding the cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryAt {
     /// The same call can be authorized at this time, unless another payment is authorized earlier.
@@ -304,9 +304,9 @@ pub struct Charge<'a> {
     pub evict: &'a [Entry],
     /// The sum of `evict`.
     pub evicted: Amount,
-    /// The window's eviction watermark, as read. An eviction never lowers the watermark. An evicted payment can be
-    /// older than the watermark, if a worker with a very slow clock added the payment while another worker evicted the
-    /// payments that it had read.
+    /// The eviction watermark that the window had when it was read. An eviction never lowers the watermark. An evicted
+    /// payment can be older than the watermark: a worker with a very slow clock may add the payment while another
+    /// worker evicts newer payments.
     pub cleared: Timestamp,
     /// The [`crate::Agent::memory_coverage`] that the first payment of a day window stores, because no earlier payment is
     /// missing.
@@ -326,8 +326,8 @@ impl Charge<'_> {
 pub enum Eviction {
     /// All expired payments that were read. This is the default, so that expired payments don't accumulate.
     Eager,
-    /// Only as many as necessary for the amount to fit. Retries use this variant, because each deletion adds a possible
-    /// conflict.
+    /// Only as many expired payments as necessary for the new total to stay within the cap. Retries use this variant,
+    /// because each deletion adds a possible conflict.
     Needed,
 }
 

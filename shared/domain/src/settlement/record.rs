@@ -28,7 +28,7 @@ pub struct Settlement {
 pub struct FailedProofs {
     /// The number of transactions. Consecutive proofs with the same transaction count once.
     pub count: u32,
-    /// The last transaction.
+    /// The last of these transactions; `None` if no proof failed.
     pub last: Option<TxHash>,
 }
 
@@ -36,7 +36,8 @@ impl FailedProofs {
     /// The maximum number of proofs that are checked on chain, because each check makes calls to the node. An honest
     /// agent has one proof, or two if the provider replaced a transaction. Reconcile finds the payment without a proof.
     pub const MAX: u32 = 20;
-    /// The reason when further transactions are rejected without a check.
+    /// The error's reason if a settlement has [`FailedProofs::MAX`] failed proofs. Further transactions are then
+    /// rejected without a check.
     pub const TOO_MANY: &'static str = "too_many_failed_proofs";
 
     /// Returns whether this transaction may still be checked.

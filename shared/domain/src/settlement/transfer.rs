@@ -29,7 +29,7 @@ impl TxHash {
         Self(hash)
     }
 
-    /// Returns the 32 bytes of the hash.
+    /// Returns the hash as a 32-byte word.
     pub const fn to_b256(self) -> B256 {
         self.0
     }

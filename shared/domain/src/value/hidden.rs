@@ -54,7 +54,8 @@ fn changes_previous_character(previous: char, char: char) -> bool {
         '\u{180b}'..='\u{180d}' | '\u{180f}' => matches!(previous, '\u{1820}'..='\u{18aa}'),
         // The blank cell after another Braille cell.
         '\u{2800}' => matches!(previous, '\u{2800}'..='\u{28ff}'),
-        // The selectors of text style and emoji style. ASCII characters have them in keycaps.
+        // The variation selectors for text presentation and emoji presentation. In keycap emoji, a selector follows
+        // `#`, `*` or a digit.
         '\u{fe0e}' | '\u{fe0f}' => {
             matches!(previous, '#' | '*' | '0'..='9' | '\u{a9}' | '\u{ae}')
                 || is_joining_character(previous)

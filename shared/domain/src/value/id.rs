@@ -144,8 +144,8 @@ fn uuid_v7(at: Timestamp, random: [u8; 8]) -> Uuid {
     let [_, _, _, _, _, _, s0, s1] = (micros % 1_000).to_be_bytes();
     let [r0, r1, r2, r3, r4, r5, r6, r7] = random;
     let bytes = [m0, m1, m2, m3, m4, m5, s0, s1, r0, r1, r2, r3, r4, r5, r6, r7];
-    // The builder sets the version and variant bits. The highest number, 999, needs ten bits, so the version overwrites
-    // only zeros.
+    // The builder sets the version and variant bits. The microseconds within a millisecond are at most 999 and need ten
+    // of the 16 bits, so the version overwrites only zeros.
     Builder::from_bytes(bytes)
         .with_version(uuid::Version::SortRand)
         .with_variant(uuid::Variant::RFC4122)

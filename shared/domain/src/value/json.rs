@@ -104,7 +104,8 @@ fn to_representable_value(value: &RawValue, depth: usize) -> Result<Value, serde
                 .collect()
         }
         Some(b'"') => serde_json::from_str(text).map(|Lossy(text)| Value::String(text)),
-        // The only other value that can't be parsed is a number that exceeds a double.
+        // Among numbers, booleans and null, only a number that exceeds a double can't be parsed. That number becomes
+        // null.
         _ => Ok(serde_json::from_str(text).unwrap_or_default()),
     }
 }

@@ -43,7 +43,7 @@ pub struct Attempt {
     pub at: Timestamp,
     /// The duration of the call.
     pub took: Duration,
-    /// The result of the call.
+    /// The HTTP status of the receiver's response, or the reason why there was no response.
     pub result: CallResult,
 }
 
@@ -123,7 +123,7 @@ impl Delivery {
         }
     }
 
-    /// Returns the action at `now`.
+    /// Returns whether a worker must call the webhook at `now`, call the webhook later, or do nothing.
     pub fn next_action(&self, now: Timestamp) -> Due {
         match (self.state, self.next_at) {
             (DeliveryState::Delivered | DeliveryState::Failed, _) => Due::Over,
@@ -154,7 +154,8 @@ impl Delivery {
         }
     }
 
-    /// Marks the delivery as failed after a call, because it may not wait for another call.
+    /// Marks the delivery as failed after a call, without another call. The reason is that too many of the user's
+    /// deliveries already wait for another call.
     #[must_use]
     pub fn mark_failed_without_retry(self) -> Self {
         Self {

@@ -30,7 +30,7 @@ impl WebhookUrl {
         self.0.scheme() == "https"
     }
 
-    /// Returns the URL.
+    /// Returns the parsed http or https URL, without user, password or fragment.
     pub const fn url(&self) -> &Url {
         &self.0
     }
@@ -81,7 +81,8 @@ impl WebhookSettings {
         self.url != old.url || more_enabled || more_kinds || more_agents
     }
 
-    /// Returns the validation errors.
+    /// Returns validation errors for an empty list of kinds, an empty list of agents, and a list of more than
+    /// [`Self::MAX_AGENTS`] agents.
     pub fn validation_errors(&self) -> Vec<ValidationError> {
         let mut errors = Vec::new();
         if self.kinds.as_ref().is_some_and(BTreeSet::is_empty) {
@@ -122,7 +123,7 @@ pub struct SecretValidity {
 /// A user's webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Webhook {
-    /// The webhook's id.
+    /// The UUID that identifies the webhook in the API and in the storage keys of deliveries.
     pub id: WebhookId,
     /// The user who owns the webhook.
     pub person: UserId,

@@ -60,7 +60,8 @@ impl Metadata {
     pub const MAX_NAME_BYTES: usize = 64;
     /// The maximum size as compact JSON, in bytes.
     pub const MAX_BYTES: usize = 2_048;
-    /// The field of `metadata` with the target, which is checked. This type does not contain the field.
+    /// The field of `metadata` that contains the URL of the page to fetch. Policies are checked against that URL, so
+    /// the URL is parsed separately and is not part of this type.
     pub const TARGET: &str = "target_url";
 
     /// Parses the fields of `metadata` except [`Metadata::TARGET`]. Null fields count as absent. `path` is the JSON

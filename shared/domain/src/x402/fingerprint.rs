@@ -92,7 +92,8 @@ impl Fingerprint {
     }
 }
 
-/// A request body without the omitted fields. Serializing this type avoids a copy.
+/// Serializes a request body without null fields and without the fields in `leave_out`. The body need not be copied to
+/// remove these fields.
 struct RequestBody<'a> {
     body: &'a Value,
     leave_out: &'a [&'a str],
@@ -169,8 +170,9 @@ fn has_unsafe_integer(value: &Value) -> bool {
     }
 }
 
-/// Returns whether `serde_json` already writes the RFC 8785 form, which takes a fifth of the time. `serde_json` sorts
-/// names by bytes and writes whole numbers as digits, so only names outside ASCII and other numbers differ.
+/// Returns whether `serde_json` already writes the value in RFC 8785 form. `serde_json` takes a fifth of the time that
+/// an RFC 8785 serializer takes. `serde_json` sorts names by bytes and writes whole numbers as digits, so only names
+/// outside ASCII and other numbers differ from RFC 8785.
 fn is_plainly_canonical(value: &Value) -> bool {
     match value {
         Value::Number(number) => !number.is_f64(),

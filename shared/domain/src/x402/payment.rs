@@ -58,7 +58,7 @@ pub struct BoundPayment {
 }
 
 impl PaymentTerms {
-    /// Returns this part of a settlement.
+    /// Copies the fields that are signed or returned with the payment from a settlement.
     pub const fn from_settlement_terms(terms: &SettlementTerms) -> Self {
         Self {
             settlement: terms.id,

@@ -112,7 +112,8 @@ fn is_payment_response_header(name: &str) -> bool {
     HEADERS.iter().any(|header| header.eq_ignore_ascii_case(name))
 }
 
-/// Returns the hash in an object, which is the decoded response or has header names as keys.
+/// Returns the transaction hash in an object. The object is the decoded payment response, or an object with header
+/// names as keys.
 fn find_hash_in_headers(object: &Map<String, Value>) -> Result<FoundHash, ValidationError> {
     let mut named = find_hash_in_response(object);
     for (name, value) in object {

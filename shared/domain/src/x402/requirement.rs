@@ -23,7 +23,7 @@ pub enum X402Version {
 }
 
 impl X402Version {
-    /// All supported versions of the x402 protocol.
+    /// Both versions, the older version first.
     pub const ALL: [Self; 2] = [Self::V1, Self::V2];
 
     /// Returns the value of `x402Version`.
@@ -90,7 +90,7 @@ pub struct Offer {
 /// Why a 402 document can't be paid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoOffer {
-    /// The reason for the payment requirements that are closest to payable.
+    /// Why the payment requirements that are closest to payable can't be paid.
     pub reason: NoOfferReason,
     /// The validation errors of all payment requirements.
     pub problems: Vec<ValidationError>,
@@ -229,9 +229,10 @@ impl<'a> Requirement<'a> {
             .map_err(|errors| NoOfferReason::NotX402.with_errors(errors))
     }
 
-    /// Reads a single payment requirements object. The name of the price field shows the version. If both price fields
-    /// are present, for readers of either version, both must contain the same price. The version is then `x402Version`
-    /// or, without `x402Version`, the version of the network name.
+    /// Reads a single payment requirements object. The name of the price field shows the version. A provider may send
+    /// the price fields of both versions, so that clients of either version can read the price. Both fields must then
+    /// contain the same price. In this case, the version is `x402Version` or, without `x402Version`, the version of the
+    /// network name.
     fn parse_single(
         value: &'a Value,
         mut fields: Fields<'a>,
