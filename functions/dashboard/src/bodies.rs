@@ -667,7 +667,7 @@ fn all_rule_errors_are_reported_together() {
             json!({"kind": "price_above_usual", "percent": 10_001, "over": "mean", "of": 2, "action": "ask"}),
             vec!["/of", "/over", "/percent"],
         ),
-        // The median requires a number of prices. With the catalog's price, the number is not allowed.
+        // `of` is the number of prices. `median` requires `of`, and `catalog` allows no `of`.
         (
             json!({"kind": "price_above_usual", "percent": 1, "over": "median", "action": "ask"}),
             vec!["/of"],

@@ -1,8 +1,9 @@
-//! Operators' actions in a browser, which `people` requests directly, without the API gateway. Each action is the same
-//! operation as an HTTP route.
+//! Operators' actions in a browser. The dashboard function invokes the function `internal` directly for these actions,
+//! without the API gateway. Each action is the same operation as an HTTP route.
 //!
-//! `people` sends the acting user, and this function decides whether the user is an operator (`browser.rs`). No action
-//! can specify a payee that no probe has observed, write a catalog entry, or open a service to agents.
+//! The dashboard function sends the acting user, and `internal` decides whether the user is an operator (`browser.rs`).
+//! An action can select only payees that a probe has observed. No action can write a catalog entry or open a service to
+//! agents.
 
 use crate::Operators;
 use crate::freezes::FreezeOutcome;

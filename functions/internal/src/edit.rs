@@ -153,8 +153,8 @@ impl Operators {
         self.service_response_after_acceptance(service, None).await
     }
 
-    /// Builds the response like [`Operators::service_response`], right after the change of operation `accepted_operation` was
-    /// accepted.
+    /// Builds the response like [`Operators::service_response`]. If this request accepted the change of an operation's
+    /// payee or price, `accepted_operation` is the operation.
     pub(crate) async fn service_response_after_acceptance(
         &self,
         service: &Service,
@@ -287,7 +287,7 @@ impl Condition {
             }
             (Self::Upsert(None), Some(_)) => Err(ErrorKind::VersionRequired.into()),
             (Self::Upsert(None), None) => Ok(()),
-            // `*` matches no resource that does not exist (RFC 9110 §13.1.1).
+            // The precondition `*` requires that the resource exists (RFC 9110 §13.1.1).
             (Self::Upsert(Some(Precondition::Any)), None) => Err(ErrorKind::VersionConflict { version: 0 }.into()),
             (Self::Upsert(Some(precondition @ Precondition::Version(_))), None) => precondition.check_version(0),
         }

@@ -201,7 +201,8 @@ impl OperationEntry {
         operation.fetches_target = match self.fetches_target {
             Nullable::Value(fetches) => Some(fetches),
             Nullable::Null => None,
-            // An update that omits this field must not remove the protection against other hosts.
+            // If an update omits `fetches_target`, the stored setting stays. Otherwise, the update could disable
+            // `allowed_domains`, which limits the hosts that agents may fetch.
             Nullable::Absent => before.and_then(|before| before.fetches_target),
         };
         match self.payment {

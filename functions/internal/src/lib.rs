@@ -49,7 +49,8 @@ struct Operators {
     network: Network,
     /// How long a new payee or a higher price is delayed.
     payment_change_delay: Duration,
-    /// The payees that `events` verified, from which responses show the time from which a payee can be paid. Read only.
+    /// The table of the payees that `events` verified, with the time from which each payee can be paid. Responses show
+    /// this time. The function `internal` only reads the table.
     usage: UsageTable,
     /// How long a payee or price that a second operator accepted is delayed. `events` applies the same delay.
     accepted_payee_delay: Duration,

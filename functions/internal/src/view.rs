@@ -262,7 +262,8 @@ impl PaidFrom {
         let PayeeAge::Young(from) = self.attested.as_ref()?.payee_age(operation, now) else {
             return None;
         };
-        // The row was written before this request's update (`shared/domain/src/catalog/attested.rs`).
+        // The row of verified payees is older than the acceptance in this request, so the row may still have the longer
+        // delay of changes that were not accepted (`shared/domain/src/catalog/attested.rs`).
         let accepted = self.accepted.filter(|(accepted, _)| *accepted == operation.id);
         let from = accepted.map_or(from, |(_, delay)| from.min(now.after(delay)));
         (now < from).then_some(from)

@@ -1,4 +1,4 @@
-//! Handles the endpoint: each POST gets one response, and there are no streams.
+//! Handles requests to the MCP endpoint `/mcp`. Each POST gets one JSON response. The endpoint opens no streams.
 
 use crate::callers::{Callers, throttle_scope};
 use crate::protocol::{self, Service};

@@ -44,7 +44,8 @@ impl Notifications {
                 let failed = self.0.table.list_failed_calls(&[webhook]).await?;
                 match failed.get(&webhook) {
                     Some(calls) => calls.stage_event(source, &user, webhook),
-                    // The webhook has been called successfully since.
+                    // The webhook has no failed calls now, so a call has succeeded since the notification was
+                    // requested.
                     None => return Ok(MessageResult::Done),
                 }
             }

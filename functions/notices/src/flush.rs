@@ -66,7 +66,7 @@ impl Notifications {
         let waker = shared.queue.schedule_flush(user, channel).await?;
         let turn = pace.reserve_flush(&waker, now);
         if !shared.table.put_pace_if_unchanged(user, channel, &turn, now).await? {
-            // Another flush has taken the channel, so its pace is read again.
+            // A concurrent run has reserved the channel, so the time of the next message is read again.
             let pace = shared.table.read_notification_pace(user, channel).await?;
             return match pace.time_until_next(now) {
                 Some(pause) => self.postpone_flush(record, &pace, pause).await,
@@ -88,8 +88,10 @@ impl Notifications {
         Ok(MessageResult::Done)
     }
 
-    /// Hides the wake-up message until the next flush may run, and deletes any other message, because the wake-up
-    /// remains. If there is no wake-up, hides the given message itself.
+    /// Handles a queue message that arrived before the channel's next notification may be sent.
+    ///
+    /// If another queue message is already scheduled to wake up the function for this channel, `record` is deleted.
+    /// Otherwise, `record` stays in the queue, hidden for `pause`.
     async fn postpone_flush(
         &self,
         record: &SqsRecord,
@@ -256,7 +258,8 @@ impl Notifications {
                 reserved_pace.after_failure(now, result, request, jitter)
             }
         };
-        // If the write fails, a later flush has taken the channel and stored its own pace.
+        // If the record was not stored, a later run has reserved the channel and stored a newer time for the next
+        // message.
         let _is_stored = shared.table.put_pace_if_unchanged(user, channel, &pace, now).await?;
         Ok(())
     }

@@ -163,8 +163,8 @@ impl Authorizing<'_> {
                     return Ok(self.reserve_and_sign(agent, &grant, backoff).await?);
                 }
                 Decision::Refuse(denial) => match window_to_read_further(&denial, service_state) {
-                    // The call is already rejected. More of the window's payments are read only to compute when a retry
-                    // would fit within the limit.
+                    // The call is rejected in any case. More counted payments are read to compute the time from which
+                    // the amount fits into the limit.
                     Some(window) => self.payments.ledger.read_further_entries(window).await?,
                     None => break denial,
                 },

@@ -62,14 +62,13 @@ pub(crate) struct BalancePrefetch {
 }
 
 impl BalancePrefetch {
-    /// Starts a request for the wallet balance of the caller's agent, if the agent's last call in this instance reached
-    /// the balance check. Otherwise, or if the caller's key may not pay, returns `None`.
+    /// Starts to request the balance of the agent's wallet, if the agent's last call reached the balance check.
     pub(crate) fn start_for_caller(payments: &Arc<Payments>, caller: &AgentCredentials) -> Option<Self> {
         let agent = payments.seen.take_agent(caller, payments.clock.now())?;
         Some(Self::start(payments, &agent))
     }
 
-    /// Starts a request for the balance of the agent's wallet.
+    /// Starts to request the balance of the agent's wallet from the RPC node.
     pub(crate) fn start(payments: &Arc<Payments>, agent: &Agent) -> Self {
         let (id, wallet) = (agent.id, agent.wallet.address);
         let payments = Arc::clone(payments);

@@ -2,10 +2,11 @@
 //!
 //! Each endpoint has its own file, and the file's header states the endpoint's contract. `authenticate.rs`
 //! authenticates the caller and `decide.rs` evaluates the payment; check and authorize share both. `early_balance.rs`
-//! prefetches the wallet's balance. `payees.rs` reads since when a payee is in the catalog. `idempotency.rs` and
-//! `refuse.rs` contain authorize's other responses, and `view.rs` the response bodies. Every handler parses, decides,
-//! commits and responds, in this order. `people` invokes `attest.rs` and `payouts.rs` directly, without the API
-//! gateway. Only this function signs, with the wallet seed or with keys in KMS.
+//! prefetches the wallet's balance. `payees.rs` reads how long the payee and the price have been in the catalog.
+//! `idempotency.rs` and `refuse.rs` contain authorize's other responses, and `view.rs` the response bodies. Every
+//! handler parses, decides, commits and responds, in this order. The dashboard function invokes `attest.rs` and
+//! `payouts.rs` directly, without the API gateway. Only the function `payments` signs, with the wallet seed or with
+//! keys in KMS.
 
 mod attest;
 mod authenticate;

@@ -252,8 +252,8 @@ impl Authorizing<'_> {
     }
 }
 
-/// Returns the window that caused the denial, if more of the window's payments must be read to compute when a retry
-/// would fit within the limit.
+/// Returns the window that rejected the call, if more of its counted payments must be read. The payments show the time
+/// from which the amount fits into the limit.
 pub(crate) fn window_to_read_further<'a>(
     denial: &Denial,
     service_state: &'a mut ServiceState,

@@ -122,7 +122,6 @@ impl Authorized {
         }
     }
 
-    /// Adds the decision's hash.
     pub(crate) fn with_decision_hash(self, hash: Option<DocumentHash>) -> Self {
         let decision_hash = hash.map(|hash| hash.to_string());
         Self { decision_hash, ..self }

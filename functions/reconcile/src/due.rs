@@ -51,8 +51,8 @@ impl Inner {
         let max = self.most.div_ceil(partitions.len().max(1));
         let (mut holds, mut step) = (Vec::new(), Step::new());
         for partition in partitions {
-            // Without remaining time, the run still counts the due holds. If a query has already failed, the run does
-            // not repeat the query.
+            // The run counts the due holds even after the deadline. If a query has also failed, the run reads no
+            // further partition.
             if step.has_failed() && Instant::now() > deadline {
                 break;
             }

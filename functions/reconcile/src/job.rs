@@ -4,7 +4,7 @@ use crate::Part;
 use purser_domain::{Error, Result};
 use serde_json::Value;
 
-/// One of the function's jobs.
+/// The work of one run, which the schedule's event selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
     /// Reconciles the payments of this part, every minute.
@@ -14,8 +14,8 @@ pub enum Job {
 }
 
 impl Job {
-    /// Returns the job that the event names in `job`. Without `job`, the job is to reconcile the payments of the part
-    /// that the event names.
+    /// Returns [`Job::Wallets`] if the event's `job` is `wallets`. Without `job`, returns [`Job::Payments`] with the
+    /// part of the holds that the event selects by `part` and `of`.
     pub fn from_event(event: &Value) -> Result<Self> {
         match event.get("job").map(|job| job.as_str()) {
             None => Part::from_event(event).map(Self::Payments),

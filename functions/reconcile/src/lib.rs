@@ -68,8 +68,9 @@ struct Inner {
     nonce_key: NonceKey,
     clock: Clock,
     entropy: Entropy,
-    /// The depth of final blocks, and the depth at which a block with confirmations is checked again.
+    /// The depth from which a block is final.
     confirmations: u64,
+    /// The depth at which `watch.rs` checks a block again if the block's transactions confirmed payments.
     watch: u64,
     most: usize,
     log_range: u64,
@@ -137,7 +138,8 @@ impl Reconcile {
         self.0.check_all_wallet_levels(last_start_time(time_left)).await
     }
 
-    /// Reconciles all due holds and evicts requested windows, within `time_left`.
+    /// Reconciles all due holds, and evicts expired payments from the windows that have an eviction request, within
+    /// `time_left`.
     pub async fn reconcile_all(&self, time_left: Duration) -> Result<Run> {
         self.reconcile_part(Part::WHOLE, time_left).await
     }

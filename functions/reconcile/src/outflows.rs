@@ -63,7 +63,8 @@ impl Inner {
         block: &FinalBlock,
         deadline: Instant,
     ) -> Result<()> {
-        // `watch.rs` checks blocks at the same depth.
+        // `confirmations` is the depth of the final block. So `below` is the number of blocks from the final block down
+        // to depth `watch`, at which `watch.rs` also checks blocks.
         let below = self.watch.saturating_sub(self.confirmations);
         let Some(deep) = block.number.checked_sub(below) else {
             return Ok(());
@@ -72,15 +73,16 @@ impl Inner {
             return Ok(());
         }
         let Some(place) = self.ledger.read_outflow_checkpoint(part).await? else {
-            // A stack's first run is within a minute of its deployment, so no earlier outflow is missed.
+            // Only a stack's first run finds no checkpoint. The first run starts within a minute of the deployment, so
+            // the wallets made no transfers before this checkpoint.
             return self.ledger.save_outflow_checkpoint(part, deep).await;
         };
         let mut first = place.saturating_add(1);
         if first > deep {
             return Ok(());
         }
-        // The wallets are read after the final block. So a wallet that is not in the result was created after these
-        // blocks.
+        // The list of wallets is read after the final block. So a wallet that is missing from the list was created
+        // after the checked blocks.
         let wallets = self.read_wallets(part).await?;
         let addresses: Vec<Address> = wallets.keys().copied().collect();
         let mut noisy = BTreeSet::new();
@@ -163,7 +165,8 @@ impl Inner {
         Ok(Some(unexplained))
     }
 
-    /// Reads the payments that settlements claim in these blocks, by agent, nonce and transaction.
+    /// Reads the on-chain payments that settlements claim in the blocks of these outflows. A payment is identified by
+    /// its agent, nonce and transaction.
     async fn find_claimed_payments(self: &Arc<Self>, outflows: &[Outflow]) -> Result<HashSet<(AgentId, B256, TxHash)>> {
         let blocks: BTreeSet<u64> = outflows.iter().map(|outflow| outflow.block.number).collect();
         let count = blocks.len();

@@ -35,12 +35,14 @@ impl Part {
         }
     }
 
-    /// Whether this is the first part. Its run also does the work that is not divided into parts.
+    /// Whether this is part 0 of the holds and wallets. The run of part 0 also does the work that is not divided into
+    /// parts.
     pub(crate) const fn is_first(self) -> bool {
         self.index == 0
     }
 
-    /// Returns the group of wallets that belongs to this part.
+    /// Returns the group of wallets that belongs to this part. The group has the same index and the same count as the
+    /// part.
     pub(crate) const fn wallet_shard(self) -> WalletPart {
         WalletPart {
             index: self.index,

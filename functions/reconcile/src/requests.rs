@@ -30,8 +30,8 @@ impl Inner {
             Ok(found) => found,
             Err(error) => return step.mark_failed(error),
         };
-        // An unreadable settlement can't be distinguished from a missing settlement. So if a settlement is unreadable,
-        // no request is removed because of a missing settlement.
+        // A request whose settlement does not exist is removed. But an unreadable settlement looks like a missing
+        // settlement. So such requests are removed only if all settlements are readable.
         let are_all_readable = found.iter().all(Result::is_ok);
         let settlements = step.collect_readable(found);
         let mut kept: HashSet<SettlementId> = if are_all_readable {

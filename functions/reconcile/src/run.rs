@@ -1,4 +1,4 @@
-//! The result of a run.
+//! The result of a run of the function `reconcile`.
 
 use purser_domain::{Duration as Length, Error, Result};
 
@@ -74,7 +74,7 @@ impl Outcome {
     }
 }
 
-/// The result of a run.
+/// The outcomes of a run of the function `reconcile`, and the due holds that remain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     outcomes: Vec<Outcome>,
@@ -133,7 +133,6 @@ impl Step {
         }
     }
 
-    /// Marks the step as incomplete.
     pub(crate) fn mark_incomplete(mut self) -> Self {
         self.run.is_complete = false;
         self

@@ -8,7 +8,8 @@ use tokio::time::Instant;
 type Known = (Settlement, Authorization);
 
 impl Inner {
-    /// Replaces a state by `None` if a release or a revert follows from the state and another endpoint disagrees. With
+    /// Confirms each state that leads to a release or a revert with every endpoint of the node. If an endpoint leads to
+    /// a different decision or returns no state, the result contains `None` instead of the state. If the node has only
     /// one endpoint, all states stay.
     pub(crate) async fn confirm_states_with_witnesses(
         &self,
@@ -35,7 +36,7 @@ impl Inner {
                 .await;
             for ((of, undoes, state), result) in request.into_iter().zip(result) {
                 if result.and_then(|result| release_or_revert(of, block, &result)) != Some(undoes) {
-                    // An endpoint that was called too late is not a disagreement.
+                    // After the deadline, an endpoint may return no state, which is not a disagreement.
                     if Instant::now() <= deadline {
                         tracing::warn!(settlement.id = %of.0.id(), "rpc.disagreed");
                     }

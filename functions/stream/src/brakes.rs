@@ -1,10 +1,15 @@
 //! Freezes agents automatically after unusual spending (`anomaly_brake` rules).
 //!
-//! After a batch is aggregated, this module checks each hour in which the batch has new payments of agents with such a
-//! rule, by the sums of the decision history. The freeze updates the agent's record, conditional on the version that
-//! was checked. Then the hour's sum is stored, so that the user can unfreeze the agent within the hour: the agent is
-//! frozen again only after it spends as much again as in any other hour. If the call is killed in between, the batch is
-//! repeated. An agent that its rule has already frozen is not frozen again, and the hour is stored.
+//! After a batch is aggregated, this module checks the agents with an `anomaly_brake` rule. The module checks each hour
+//! in which the batch has new payments of such an agent, by the sums of the decision history. If the sum is unusual,
+//! the module freezes the agent in two steps:
+//!
+//! 1. The module updates the agent's record, conditional on the version that was checked.
+//! 2. The module stores the hour's sum. Payments in this sum no longer count, so the user can unfreeze the agent within
+//!    the hour. The agent is frozen again only if its later payments are unusual too.
+//!
+//! If the call is killed between the steps, Lambda repeats the batch. The agent that its rule has already frozen is
+//! then not frozen again, and the hour's sum is stored.
 
 use crate::payees::{is_corrupt, report_unreadable_row};
 use purser_api::Clock;

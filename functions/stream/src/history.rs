@@ -61,7 +61,7 @@ impl History {
     pub async fn handle_event(&self, event: &Value) -> Result<Value> {
         let shard = event.get("shardId").and_then(Value::as_str);
         let shard = shard.ok_or_else(|| Error::internal("keeping the decision history", NoShard))?;
-        // The last event of a window may have no records.
+        // Lambda ends a tumbling window with an event that may have no records.
         let records = event.get("Records").and_then(Value::as_array);
         let arn = event.get("eventSourceARN").and_then(Value::as_str);
         let table = arn.and_then(|arn| arn.split('/').nth(1)).unwrap_or_default();

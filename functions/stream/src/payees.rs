@@ -22,7 +22,7 @@ pub(crate) struct Delays {
 /// How the payees of the whole catalog are verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WholeCatalog {
-    /// A payee that is not verified yet is delayed as after a catalog change.
+    /// A payee that is not verified yet may be paid after the same delay as a payee that a catalog change adds.
     ByRule,
     /// Every payee in the catalog may be paid immediately.
     AtOnce,

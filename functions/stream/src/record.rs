@@ -303,8 +303,8 @@ impl Signing<'_> {
         Ok(PayloadResult::Payload(StatementKind::Change, id, payload))
     }
 
-    /// Finds the logged receipt of a reverted confirmation. Returns `None` if the confirmation was reverted before its
-    /// statement was made.
+    /// Finds the logged receipt of a payment whose confirmation was reverted. Returns `None` if the confirmation was
+    /// reverted before the receipt was signed.
     async fn find_reverted_receipt(&self, reversion: &ConfirmationReverted) -> Result<Option<LoggedReceipt>> {
         let since = reversion.settlement.authorized_at();
         let receipts = self.log.read_receipts(reversion.settlement, since).await?;
@@ -367,7 +367,7 @@ impl Signing<'_> {
         if let StatedChange::Reverted(_) | StatedChange::Released(..) | StatedChange::Withdrawn(_) = pending.fact {
             return None;
         }
-        // A row that differs may not have been replicated yet.
+        // A row that differs from the change is not reported here, because the change may not have been replicated yet.
         match self.statement_payload(pending).await {
             Ok(PayloadResult::Payload(kind, _, payload)) => {
                 let payload = payload.to_string().into_bytes();

@@ -28,7 +28,8 @@ use zeroize::Zeroizing;
 
 const OPERATION: &str = "making the statements' keys";
 
-/// The time reserved for the last append or the last comparisons. A run that is killed loses nothing.
+/// The time at the end of a run in which no further step starts, so that the last append to the log or the last
+/// comparison with the tables can finish. Nothing is lost if the run is killed.
 const RESERVED_TIME: Duration = Duration::from_secs(10);
 /// The minimum number of changes for which a batch is signed early. For a smaller batch, the scheduled run is as fast,
 /// and needs no extra objects.
@@ -39,7 +40,8 @@ const MAX_CONCURRENT: usize = 16;
 /// After a timeout, the scheduled run signs the statements.
 const AHEAD: Duration = Duration::from_secs(10);
 
-/// The shard name of changes about expired approvals.
+/// The shard name of the pending changes of expired approvals. Other pending changes come from a stream shard and have
+/// the name of the shard.
 const EXPIRED: &str = "expired";
 
 /// A deployment's statement log with its signing keys.
@@ -153,8 +155,8 @@ impl Inner {
         stated.and(reported).and(archived)
     }
 
-    /// Archives, audits and checks the log. After a busy minute's append no time is left, so a schedule starts a
-    /// separate run.
+    /// Archives, audits and checks the log. A schedule starts a separate run for this, because the run that appends
+    /// statements may have no time left after a busy minute.
     pub(crate) async fn archive_log(&self, time_left: Duration) -> Result<()> {
         let Some(statements) = &self.statements else {
             return Ok(());

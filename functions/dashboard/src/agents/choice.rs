@@ -46,7 +46,8 @@ pub(crate) struct AgentChoice {
 }
 
 impl AgentChoice {
-    /// Whether the text does not name exactly one agent, so that the page has nothing to show yet.
+    /// Whether the text matches no agent or several agents. Until the user chooses an agent, the page shows the
+    /// matching agents instead of data.
     pub(crate) const fn is_ambiguous(&self) -> bool {
         self.found.is_some()
     }

@@ -432,7 +432,7 @@ pub(crate) struct BulkReport {
     pub(crate) frozen: Vec<AgentId>,
 }
 
-/// The operations that a report names.
+/// The completed bulk operation that a [`BulkReport`] describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CompletedOperation {
     Frozen,

@@ -356,7 +356,8 @@ pub(crate) async fn freeze_all_agents(State(people): State<Arc<People>>, uri: Ur
         let frozen = view.label_filter().cloned().map(FleetView::for_label);
         return Ok(see_other(&report.url_with_report(&frozen.unwrap_or_default())));
     };
-    // A run of several steps has no "Undo" button. In the table, the user can unfreeze the agents with the same label.
+    // After several steps, the page offers no "Undo" button, so the report needs no agents. Instead, the user can
+    // unfreeze the agents in the table, which the page filters by the label of this operation.
     report.frozen = Vec::new();
     let address = |steps| {
         crate::address::path_with_query(

@@ -62,7 +62,7 @@ pub(crate) enum NewAgentLimits {
     /// The owner's default template, or else the deployment's default limits, which are none unless the deployment sets
     /// others (`docs/spec.md` §2.6).
     Default,
-    /// The given limits.
+    /// A named set of limits (`safe` or `none`), which the request selects.
     Starting(StartingLimits),
     /// A template's limits. The agent follows the template.
     Template(TemplateName),

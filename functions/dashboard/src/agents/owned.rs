@@ -103,9 +103,12 @@ impl People {
     /// Stores a change of the agent, with its row in the audit log. A change that widens the agent's permissions
     /// requires a recent sign-in.
     ///
-    /// If `if_match` accepts any version, the change is applied to newer records until it is stored, so a freeze always
-    /// takes effect. A change without effect does not write the record. But the change may be the retry of a freeze
-    /// that failed after it stored the record, so the function still fences the agent's windows.
+    /// If another request updates the agent first and `if_match` accepts any version, the function applies the change
+    /// to the newer record and tries again. So a freeze always takes effect.
+    ///
+    /// If the record already contains the change, the record is not written. But an earlier request may have stored a
+    /// freeze and failed before it updated the agent's windows. So the function still makes the windows reject
+    /// decisions that are based on an earlier record.
     pub(crate) async fn update_agent_record(
         &self,
         owned: OwnedAgent,

@@ -300,7 +300,6 @@ purser_api::field! {
 }
 
 purser_api::field! {
-    /// An approval's id.
     pub(crate) struct ApprovalRef(ApprovalId):
     |value| value.as_str().and_then(ApprovalId::parse).ok_or_else(|| "must be a UUID".to_owned()),
     json!({"type": "string", "format": "uuid"})

@@ -286,7 +286,7 @@ impl People {
 
     /// Counts the user's pending approvals.
     pub(crate) async fn count_pending_approvals(&self, user: &Caller) -> Result<WaitingCount> {
-        /// The maximum number that is counted.
+        /// The maximum number of pending approvals in the result. If there are more, `is_more` is set.
         const MAX: u8 = 99;
         let since = self.oldest_open_creation_time();
         let max = MAX.saturating_add(1);

@@ -164,7 +164,8 @@ async fn approvals_page_response(
     queue_page(people, session, layout, view, None).await
 }
 
-/// Renders the queue for the agent that `name` or the view selects.
+/// Renders the page with the pending and the decided approvals. The page shows only the approvals of the agent in
+/// `name` or, without `name`, of the agent in `view`.
 async fn queue_page(
     people: &People,
     session: &PageSession,

@@ -127,7 +127,7 @@ impl DecisionRow {
     }
 }
 
-/// Read one decision.
+/// Read one decision, with its checks and with the call that the agent described.
 #[utoipa::path(
     get, path = "/agents/{agentId}/decisions/{transactionId}", operation_id = "read_decision",
     params(

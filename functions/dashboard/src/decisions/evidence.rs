@@ -35,7 +35,7 @@ pub(crate) async fn download_evidence(
         people.read_statements(&decision),
         people.read_input_documents(&decision)
     )?;
-    // The statements of a reversal and of a withdrawal are in `changes`.
+    // `decision` is null for a reversal or a withdrawal, because `changes` contains the statement.
     let is_of_purchase = matches!(decision, LoggedDecision::Allowed(_) | LoggedDecision::Refused(_));
     let evidence = json!({
         "transaction_id": id.to_string(),

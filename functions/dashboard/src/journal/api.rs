@@ -49,7 +49,8 @@ pub(crate) struct SettlementList {
     complete_until: Option<String>,
 }
 
-/// The query parameters that both lists have. [`HistoryFilter::from_query`] parses them.
+/// The query parameters of both `GET /decisions` and `GET /settlements`. [`HistoryFilter::from_query`] parses the
+/// parameters.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "the parameters are parsed by `JournalFilter::from_query`")]

@@ -43,7 +43,7 @@ impl FromQuery for RequestedUpdate {
     }
 }
 
-/// The query parameter of an update that has no preview.
+/// The reason for an update, as the query parameter of an operation that has no preview.
 #[derive(IntoParams)]
 pub(crate) struct AskedReason {
     /// Why you make the update. The version history and the audit log contain the reason.

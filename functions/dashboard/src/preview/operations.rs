@@ -40,12 +40,12 @@ impl PreviewDays {
 /// The maximum number of decisions that a preview tests, and the maximum number of earlier payments that a preview
 /// counts. The newest decisions are tested. Reading this many rows takes about 800 DynamoDB read units.
 const MAX_DECISIONS: usize = 5_000;
-/// The maximum number of calls that a preview reads for rules about duplicate payments or pages.
+/// The maximum number of payments whose calls a preview reads. A call is read only if the decision depends on the page
+/// that the call fetches, or on a new duplicate guard.
 const MAX_CALLS: usize = 1_000;
 /// The number of rows per read.
 const ROWS: u32 = 500;
 
-/// The preview of an update.
 #[derive(Debug)]
 pub(crate) struct UpdatePreview {
     pub(crate) agent: AgentId,

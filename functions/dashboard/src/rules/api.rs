@@ -61,7 +61,7 @@ pub(crate) struct RemovedRule {
     rule_id: String,
 }
 
-/// The stored rule, or the preview of the update.
+/// The rule after the update. If the request has `preview=true`, the preview of the update instead.
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[expect(
@@ -74,7 +74,7 @@ pub(crate) enum RuleOrPreview {
     Preview(PreviewView),
 }
 
-/// The removed rule, or the preview of the removal.
+/// The removed rule. If the request has `preview=true`, the preview of the removal instead.
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[expect(

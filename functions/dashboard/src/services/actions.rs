@@ -81,7 +81,7 @@ fn limits_with_policy(service: ServiceId, change: PolicyChange) -> TestedLimits 
     }
 }
 
-/// Handles `POST …/services/limits`, which sets limits for all services without limits.
+/// Handles `POST …/services/limits`, which sets limits for all of the agent's services that have no limits yet.
 pub(crate) async fn submit_limits_for_unlimited(request: AgentForm) -> Reply {
     let mut form = request.parse_form(FormName::Unlimited);
     let body = policy_body(&mut form, None);

@@ -157,7 +157,7 @@ pub(crate) fn service_response(
     ServiceView::new(owned.agent(), service, catalog, people).into_http_response()
 }
 
-/// The stored record, or the preview of an update.
+/// The agent's service after the update. If the request has `preview=true`, the preview of the update instead.
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[expect(
@@ -248,7 +248,8 @@ purser_api::body! {
 }
 
 purser_api::body! {
-    /// Limits for all of the agent's services without limits. Absent fields get defaults that suit most agents.
+    /// The limits to set for all of the agent's services that have no limits yet. Absent fields get defaults that suit
+    /// most agents.
     pub(crate) struct LimitsBody {
         max_per_call_units: Option<Amount> = {"default": 1_000_000},
         max_per_day_units: Option<Amount> = {"default": 10_000_000},
@@ -376,7 +377,7 @@ pub(crate) fn parse_service_update(body: &Value, service: Option<&Service>) -> R
     errors.finish(update)
 }
 
-/// Parses the limits for all services without limits.
+/// Parses a request that sets limits for all of the agent's services that have no limits yet.
 pub(crate) fn parse_limits(body: &Value) -> Result<PolicyUpdate> {
     let mut errors = ValidationErrors::default();
     reject_ambiguous_body(body, &mut errors);

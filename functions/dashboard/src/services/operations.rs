@@ -223,8 +223,8 @@ impl People {
         }
     }
 
-    /// Sets the limits of all enabled services without limits, each with its own update. Returns the updated services.
-    /// A service that gets other limits at the same time keeps those limits.
+    /// Sets limits for all enabled services that have no limits yet, each with its own update. Returns the updated
+    /// services. A service that gets other limits at the same time keeps the other limits.
     pub(crate) async fn limit_unlimited_services(
         self: &Arc<Self>,
         owned: &OwnedAgent,

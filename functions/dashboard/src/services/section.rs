@@ -41,7 +41,8 @@ pub(crate) fn services_section(layout: &Layout, page: &AgentPage<'_>, path: &str
     }
 }
 
-/// Renders the form that sets limits for all services without limits. The initial values suit most agents.
+/// Renders the form that sets limits for all of the agent's services that have no limits yet. The initial values suit
+/// most agents.
 fn all_limits_form(layout: &Layout, enabled: &[&GovernedService], path: &str) -> Markup {
     let unlimited = enabled.iter().filter(|service| service.record.policy.is_permissive());
     let inputs = layout.form_inputs(FormName::Unlimited);

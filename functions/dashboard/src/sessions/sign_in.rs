@@ -334,8 +334,9 @@ pub(crate) fn sign_in_page(start: &str, message: Option<PageMessage>) -> Markup 
     )
 }
 
-/// Renders the page that redirects to the issuer, where the issuer's session ends too. The page uses neither a script
-/// nor a form, because forms can't lead to other sites.
+/// Renders the page that redirects to the issuer, where the issuer's session ends too. The page redirects with a `meta`
+/// element instead of a script. A form can't be used, because the Content-Security-Policy (`form-action 'self'`) blocks
+/// forms that lead to other sites.
 pub(crate) fn issuer_sign_out_page(next: &str) -> Markup {
     html! {
         (DOCTYPE)

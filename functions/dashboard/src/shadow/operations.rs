@@ -22,7 +22,8 @@ use tokio::time::Instant;
 /// The time limit for reading decisions. A request may take about 15 seconds.
 const MAX_TIME: Duration = Duration::from_secs(7);
 
-/// The maximum number of calls that are read for rules about duplicate payments or pages.
+/// The maximum number of payments whose calls a request reads. A call is read only if the decision depends on the page
+/// that the call fetches, or on a new duplicate guard.
 const MAX_CALLS: usize = 2_000;
 
 /// A shadow policy, and how it would have decided recorded decisions.

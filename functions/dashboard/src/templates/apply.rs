@@ -89,7 +89,8 @@ pub(crate) enum ApplyTo {
 pub(crate) struct ApplyResult {
     pub(crate) agent: AgentId,
     pub(crate) outcome: BulkOutcome,
-    /// The differences before the application. `None` if the differences could not be computed.
+    /// The differences between the agent's limits and the template, computed before the update. `None` if the operation
+    /// failed for this agent.
     pub(crate) plan: Option<TemplatePlan>,
 }
 

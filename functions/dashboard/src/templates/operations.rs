@@ -34,7 +34,6 @@ impl OwnTemplate {
 }
 
 impl People {
-    /// Lists the user's templates.
     pub(crate) async fn list_templates(&self, user: &Caller) -> Result<TemplateList> {
         self.ledger.read_template_list(&user.id).await
     }

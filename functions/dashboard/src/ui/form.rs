@@ -227,7 +227,7 @@ impl Form {
         };
         match error.kind() {
             ErrorKind::InvalidRequest(errors) => self.add_body_errors(errors, fields),
-            // A form field is invalid, and the form already reports this field, so the body's error is not shown.
+            // The form already shows the error of an invalid field, so this general error is not shown.
             _ if self.has_errors() => {}
             _ => self.add_error("", "The form can’t be read. Reload the page."),
         }

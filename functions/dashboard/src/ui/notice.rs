@@ -23,7 +23,7 @@ macro_rules! notices {
         impl PageMessage {
             const ALL: &[Self] = &[$(Self::$notice,)*];
 
-            /// Returns the code in the URL.
+            /// Returns the value of the `notice` query parameter with which a page's URL selects this message.
             pub(crate) const fn code(self) -> &'static str {
                 match self {
                     $(Self::$notice => $code,)*

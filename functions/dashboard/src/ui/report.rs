@@ -27,8 +27,12 @@ const REPORTS: [&str; 2] = ["notice", "act"];
 /// The query parameter with the signature. It is the last parameter of the URL.
 const SIGNATURE: &str = "&report=";
 
-/// Signs the URL of a redirect that has a report, and removes reports that no redirect of this session signed. The
-/// sign-in page is exempt: it needs no session, and it shows only notifications about sign-in and sign-out.
+/// Protects the reports in URLs. A report is the result of a form, which a redirect passes to the next page in query
+/// parameters.
+///
+/// If a response redirects to a URL with a report, the function signs the URL. If a requested URL has a report but no
+/// valid signature from this session, the function removes the report. The sign-in page is exempt, because it needs no
+/// session and shows only notifications about sign-in and sign-out.
 pub(crate) async fn bind_reports(State(people): State<Arc<People>>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let origin = request_origin(&people, &parts).ok();
@@ -76,7 +80,7 @@ fn report_signature(address: &str, session: &str) -> Option<String> {
     Some(hexadecimal(&mac.finalize().into_bytes()))
 }
 
-/// Returns the URL without the parameters of reports.
+/// Returns the URL without the query parameters that contain a form's result ([`REPORTS`]).
 fn without_report(uri: &Uri) -> Uri {
     let query = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
     let query = query.filter(|(name, _)| !REPORTS.contains(&&**name));

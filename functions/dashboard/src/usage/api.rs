@@ -170,5 +170,4 @@ pub(crate) async fn read_usage(
     }))
 }
 
-/// The default number of days.
 const DEFAULT_DAYS: u32 = 30;

@@ -97,7 +97,7 @@ impl People {
     }
 }
 
-/// Adds up each service's sums over these days.
+/// Returns the sums of all `days` by service.
 pub(crate) fn sums_by_service<'a>(days: impl Iterator<Item = &'a DaySums>) -> BTreeMap<ServiceId, UsageTotals> {
     let mut services: BTreeMap<ServiceId, UsageTotals> = BTreeMap::new();
     for (service, sums) in days.flat_map(|day| &day.services) {
@@ -107,7 +107,7 @@ pub(crate) fn sums_by_service<'a>(days: impl Iterator<Item = &'a DaySums>) -> BT
     services
 }
 
-/// Adds up each label's sums over these days.
+/// Returns the sums of all `days` by label.
 pub(crate) fn sums_by_label<'a>(
     days: impl Iterator<Item = &'a DaySums>,
 ) -> BTreeMap<(LabelKey, LabelValue), UsageTotals> {
