@@ -1106,7 +1106,11 @@ fn a_recorded_decision_reveals_an_earlier_payment() {
         approved: true,
         ..call(60, 20)
     };
-    let recorded = record(limits_of(habits), &[first, call(60, 20), call(60, 30)]);
+    let other = Step {
+        query: 1,
+        ..call(60, 20)
+    };
+    let recorded = record(limits_of(habits), &[first, call(60, 20), other]);
     let results = recorded.iter().map(|one| one.decision.result);
     let [asks, allows, blocks] = [DecisionResult::Escalate, DecisionResult::Allow, DecisionResult::Block];
     assert!(results.eq([asks, allows, blocks, allows]));

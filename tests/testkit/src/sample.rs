@@ -350,7 +350,8 @@ pub fn intent(amount: u64, body: &str) -> Intent {
         max_payment: Amount::MAX,
         request: ProviderRequest {
             method: "GET".to_owned(),
-            url: Url::parse("https://lab.example/pay").unwrap(),
+            // Calls with different amounts are different calls.
+            url: Url::parse(&format!("https://lab.example/pay?amount={amount}")).unwrap(),
             body_hash: None,
         },
         service: None,

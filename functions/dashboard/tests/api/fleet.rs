@@ -382,7 +382,7 @@ async fn two_clicks_freeze_all_agents() {
     owner
         .get("/dashboard/agents?status=active")
         .await
-        .is(200, "None of the 100 agents");
+        .is(200, "No agent fits.");
     assert_eq!(
         world.get("bob", &format!("/agents/{theirs}")).await.ok()["status"],
         "active"
