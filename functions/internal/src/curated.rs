@@ -11,7 +11,7 @@ use purser_domain::{AuditKind, Service};
 use std::sync::Arc;
 
 purser_api::body! {
-    /// Whether agents may use the service.
+    /// The new value of a service's field `curated`. Agents may use only curated services.
     pub(crate) struct CuratedBody {
         curated: bool,
     }

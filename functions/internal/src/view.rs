@@ -173,7 +173,8 @@ pub(crate) struct ProbeView {
     last_answer: Option<AnswerView>,
 }
 
-/// The payment that a provider asks for.
+/// A provider's response to a probe: the payment that the provider asks for, and the time since which the response has
+/// been the same.
 #[derive(Serialize, ToSchema)]
 #[schema(as = InternalAnswer)]
 pub(crate) struct AnswerView {

@@ -76,14 +76,15 @@ struct QueueArns {
 }
 
 impl Notifications {
-    /// Starts the function with this configuration: `WEBHOOKS_TABLE`, `LEDGER_TABLE`, `CATALOG_TABLE`, `STACK`,
-    /// `NOTICES_QUEUE_URL`, `NOTICES_QUEUE_ARN`, `NOTICE_REQUESTS_QUEUE_ARN`, `NOTICE_EVENTS_QUEUE_ARN`,
-    /// `WEBHOOK_SECRETS_KEY_ARN`, `DASHBOARD_URL`, `NOTICES_SENDER`, `WEBHOOK_ALLOWED_HOSTS`.
+    /// Creates the function `notices`, configured by these environment variables: `WEBHOOKS_TABLE`, `LEDGER_TABLE`,
+    /// `CATALOG_TABLE`, `STACK`, `NOTICES_QUEUE_URL`, `NOTICES_QUEUE_ARN`, `NOTICE_REQUESTS_QUEUE_ARN`,
+    /// `NOTICE_EVENTS_QUEUE_ARN`, `WEBHOOK_SECRETS_KEY_ARN`, `DASHBOARD_URL`, `NOTICES_SENDER`,
+    /// `WEBHOOK_ALLOWED_HOSTS`.
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
         Self::boot_with_timeout(boot, CALL_TIMEOUT)
     }
 
-    /// Starts the function with `longest_call` as the timeout for calls.
+    /// Creates the function `notices` with `longest_call` as the timeout for calls.
     pub fn boot_with_timeout(boot: Boot, longest_call: Duration) -> Result<Self, BootError> {
         let Boot {
             mut env,

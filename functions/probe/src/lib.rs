@@ -63,8 +63,8 @@ struct Due {
 }
 
 impl Probe {
-    /// Starts the function with this configuration: `CATALOG_TABLE`, `NETWORK`, `PROBE_INTERVAL_SECONDS`,
-    /// `PROBE_ALLOWED_HOSTS`.
+    /// Creates the function `probe`, configured by these environment variables: `CATALOG_TABLE`, `NETWORK`,
+    /// `PROBE_INTERVAL_SECONDS`, `PROBE_ALLOWED_HOSTS`.
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
         const DEFAULT_INTERVAL_SECONDS: u32 = 21_600;
         let Boot {

@@ -79,7 +79,8 @@ struct Inner {
 }
 
 impl Reconcile {
-    /// Starts the function with this configuration (`settings.rs`). The function can't read the wallet seed.
+    /// Creates the function `reconcile`, configured by the environment variables that `settings.rs` reads. The function
+    /// can't read the wallet seed.
     pub async fn boot(boot: Boot) -> Result<Self, BootError> {
         let http = boot.http.clone();
         Self::boot_with_chain(boot, |network, rpc_url, finality| {

@@ -27,7 +27,7 @@ struct HistoryState {
 }
 
 impl History {
-    /// Starts the function with this configuration (`settings.rs`).
+    /// Creates the function `history`, configured by the environment variables that `settings.rs` reads.
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
         let Boot {
             mut env, aws, clock, ..

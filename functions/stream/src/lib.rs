@@ -78,7 +78,7 @@ struct Inner {
 }
 
 impl Events {
-    /// Starts the function with this configuration (`settings.rs`).
+    /// Creates the function `events`, configured by the environment variables that `settings.rs` reads.
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
         let Boot {
             mut env, aws, clock, ..

@@ -70,20 +70,20 @@ struct QueueArns {
 }
 
 impl Webhooks {
-    /// Starts the function with this configuration: `WEBHOOKS_TABLE`, `STACK`, `DELIVERIES_QUEUE_URL`,
-    /// `DELIVERIES_QUEUE_ARN`, `NOTICE_REQUESTS_QUEUE_URL`, `WEBHOOK_REQUESTS_QUEUE_ARN`, `WEBHOOK_EVENTS_QUEUE_ARN`,
-    /// `WEBHOOK_SECRETS_KEY_ARN`, `WEBHOOK_ALLOWED_HOSTS`.
+    /// Creates the function `webhooks`, configured by these environment variables: `WEBHOOKS_TABLE`, `STACK`,
+    /// `DELIVERIES_QUEUE_URL`, `DELIVERIES_QUEUE_ARN`, `NOTICE_REQUESTS_QUEUE_URL`, `WEBHOOK_REQUESTS_QUEUE_ARN`,
+    /// `WEBHOOK_EVENTS_QUEUE_ARN`, `WEBHOOK_SECRETS_KEY_ARN`, `WEBHOOK_ALLOWED_HOSTS`.
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
         Self::boot_with_timeout(boot, CALL_TIMEOUT)
     }
 
-    /// Starts the function with `longest_call` as the timeout for calls.
+    /// Creates the function `webhooks` with `longest_call` as the timeout for calls.
     pub fn boot_with_timeout(boot: Boot, longest_call: Duration) -> Result<Self, BootError> {
         Self::boot_with_receivers(boot, |allowed| Ok(webhook_receivers(allowed, longest_call)?))
     }
 
-    /// Starts the function with a connection to webhook receivers that `receivers` creates. The argument of `receivers`
-    /// is the list of hosts that may have any address. The simulation passes its own connection.
+    /// Creates the function `webhooks` with the connection to webhook receivers that `receivers` creates. The argument
+    /// of `receivers` is the list of hosts that may have any address. The simulation passes its own connection.
     pub fn boot_with_receivers(
         boot: Boot,
         receivers: impl FnOnce(AllowedHosts) -> Result<Box<dyn WebhookReceivers>, BootError>,

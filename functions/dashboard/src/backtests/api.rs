@@ -261,10 +261,11 @@ pub(crate) struct BacktestView {
     untested: u64,
     /// The sum of the authorized payments among the tested decisions, in micro-USDC.
     authorized_units: u64,
-    /// How decisions change if nobody approves the payments for which only the tested limits require approval.
+    /// The differences if every payment that newly requires approval is rejected. A payment newly requires approval if
+    /// only the tested limits require the approval.
     if_declined: DifferencesView,
-    /// How decisions change if a user immediately approves all payments for which only the tested limits require
-    /// approval.
+    /// The differences if every payment that newly requires approval is approved immediately. A payment newly requires
+    /// approval if only the tested limits require the approval.
     if_approved: DifferencesView,
 }
 

@@ -25,9 +25,9 @@ pub(crate) struct DecisionRow {
     transaction_id: String,
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
-    /// The agent's name. In a list, the name at the decision's last change.
+    /// The agent's name. A list contains the name that the agent had when the decision last changed.
     agent_name: String,
-    /// The agent's labels. In a list, the labels at the decision's last change.
+    /// The agent's labels. A list contains the labels that the agent had when the decision last changed.
     #[schema(value_type = std::collections::BTreeMap<String, String>)]
     labels: Value,
     /// The agent key that signed the request. Null for a withdrawal, like the service fields and `operation_id`.
@@ -170,7 +170,8 @@ pub(crate) async fn read_decision(
     }))
 }
 
-/// A decision's signed statement, with the statements of the payment's receipt and later changes.
+/// The signed statement of a decision, the signed statement of the payment's receipt, and the signed statements of
+/// later changes.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DecisionStatement {
     #[schema(value_type = uuid::Uuid)]

@@ -1,7 +1,7 @@
 //! Reads, updates and tests a user's notification settings.
 //!
-//! The URL of an incoming webhook is stored encrypted, and this function cannot decrypt it. `functions/notices` sends
-//! the notifications, including tests, which this module requests.
+//! The URL of an incoming webhook is stored encrypted, and the dashboard cannot decrypt the URL. The function `notices`
+//! sends the notifications. For a test, this module only asks `notices` to send the notification.
 
 use crate::caller::Caller;
 use crate::state::People;

@@ -147,10 +147,11 @@ purser_api::body! {
             /// The minimum time in seconds, from one second to 31 days.
             interval_seconds: Interval,
         }
-        /// Blocks the repetition of a paid call within a time, or requires approval for it. Two calls of a service are
-        /// the same if they have the same operation, method, URL (apart from the fragment and the order of parameters)
-        /// and body hash, or target if there is no body hash, whatever the amounts are. GET calls have no body. A call
-        /// after 32 different calls within the time also counts as a repetition.
+        /// Blocks the repetition of a paid call within a time, or requires approval for the repetition. Two calls of a
+        /// service are the same if their operation, method, URL and body hash are equal. The comparison ignores the
+        /// URL's fragment, the order of the URL's parameters, and the amount. For calls without a body hash, the
+        /// targets must be equal instead. GET calls have no body. A call after 32 different calls within the time also
+        /// counts as a repetition.
         DuplicateGuard = "duplicate_guard" {
             /// The services to which the rule applies, by slug. If absent, the rule applies to all services.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},

@@ -46,8 +46,9 @@ impl TemplatePlan {
         services.chain(&self.rules).map(|difference| difference.is_override)
     }
 
-    /// Returns the agent's and the template's values as audit changes. If `are_overrides` is true, returns only
-    /// overrides, otherwise only the other differences.
+    /// Returns the limits that differ between the agent and the template, each with the agent's value and the
+    /// template's value. If `are_overrides` is true, returns only limits that a user set on the agent. If false,
+    /// returns only limits that no user set.
     pub(crate) fn differing_limits(&self, are_overrides: bool, catalog: &Catalog) -> AuditChanges {
         let services = self.services.iter().flat_map(|merge| {
             let service = TemplateKey::Service(merge.service).describe(catalog);

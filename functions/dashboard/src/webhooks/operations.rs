@@ -1,8 +1,8 @@
 //! Operations that list, create, update and remove webhooks, rotate webhook secrets, and list deliveries.
 //!
-//! This module creates webhook secrets, and only the response to the creating request contains a secret. Secrets are
-//! stored encrypted, and this function cannot decrypt them. `functions/webhooks` makes the calls. For tests and
-//! repeated deliveries, this module sends ids to `functions/webhooks`.
+//! This module creates webhook secrets. Only the response to the request that creates a secret contains the secret.
+//! Secrets are stored encrypted, and the dashboard cannot decrypt secrets. The function `webhooks` sends the calls to
+//! webhook receivers. For a test or a repeated delivery, this module only asks `webhooks` to send the call.
 
 use crate::agents::owned::require_id;
 use crate::caller::Caller;

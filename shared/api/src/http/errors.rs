@@ -43,7 +43,7 @@ macro_rules! errors {
 
 errors! {
     InvalidRequest = 400 "invalid_request": "The JSON is malformed, or a field or query parameter is wrong or unknown. `details[]` lists every error with `path` (a JSON Pointer) and `message`.";
-    FieldRequired = 400 "<field>_required": "A required field is missing or null. The slug names the first missing field, such as `max_payment_units_required`.";
+    FieldRequired = 400 "<field>_required": "A required field is missing or null. The error's slug starts with the name of the first missing field, for example `max_payment_units_required`.";
     InvalidAuthorizationHeader = 401 "invalid_authorization_header": "The `Authorization` header is repeated, or does not have the form `Bearer <public>:<secret>`.";
     InvalidAgentKey = 401 "invalid_agent_key": "The key is missing, malformed, unknown, revoked or expired. `GET /mcp/agents/me` tests a key.";
     InvalidSession = 401 "invalid_session": "The ID token is missing, repeated, malformed, expired, ended, or from another issuer or client. Sign in again.";
@@ -66,7 +66,7 @@ errors! {
     ServiceNotFound = 404 "service_not_found": "The slug or UUID belongs to no available service. If the request has neither, no available service has an operation at the call's host.";
     IdempotentReplay = 409 "idempotent_replay": "A payment already used the approval. Read the receipt, or repeat the approved call with the same `idempotency_key` and **without** `approval_id` to get the same payment.";
     IdempotencyKeyReused = 409 "idempotency_key_reused_for_different_request": "The `idempotency_key` was already used for another request, or the `replay_key` within the last day. Use a new key, or repeat the first request with the same price and payee.";
-    SettlementTransactionAlreadyUsed = 409 "settlement_transaction_already_used": "The transaction already confirmed another settlement. Send the hash of this payment's transaction. If one transaction made both payments, Purser confirms this payment after `expires_at`.";
+    SettlementTransactionAlreadyUsed = 409 "settlement_transaction_already_used": "The transaction already confirmed another settlement. Send the hash of the transaction that paid your settlement. If the transaction paid both settlements, Purser confirms your settlement after its `expires_at`.";
     ApprovalNotPending = 409 "approval_not_pending": "The approval is already `approved`, `rejected`, `expired` or `executed`.";
     PayoutRefused = 409 "payout_refused": "The withdrawal is not possible. `reason` contains the reason. If `retry_at` is present, repeat the request at that time.";
     SlugTaken = 409 "slug_taken": "Service `service_id` has the slug. Choose another slug.";

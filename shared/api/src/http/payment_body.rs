@@ -228,7 +228,7 @@ fn whole_body_fingerprint(body: &Value) -> Fingerprint {
     Fingerprint::for_request(body, &["idempotency_key", "replay_key", "approval_id"])
 }
 
-/// Builds the intent from a body of authorize or of preflight.
+/// Builds the [`Intent`] of a parsed request body, for authorize and for preflight.
 macro_rules! intent {
     ($asked:ident, $offer:ident, $body:ident, $network:ident) => {{
         let Requirement(()) = $asked.payment_requirement;

@@ -1,4 +1,4 @@
-//! The source of a request, and the rejection reason in the audit log.
+//! Computes two parts of an audit row: the source of the request, and the reason why the request was rejected.
 
 use crate::{RequestId, client_ip, http::envelope::ErrorBody};
 use axum::http::{header, request::Parts};

@@ -103,7 +103,7 @@ pub async fn serve_with_stage(
     exit_code(served.await)
 }
 
-/// Runs a function like [`serve`] that also handles direct requests of other functions (`direct.rs`).
+/// Runs a function like [`serve`]. The function also handles direct requests from other functions (`direct.rs`).
 pub async fn serve_both<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Routers, BootError>) -> ExitCode {
     let served = async {
         let env = start_process();

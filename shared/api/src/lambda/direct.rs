@@ -30,9 +30,10 @@ use uuid::Uuid;
 /// The two routers of a function. The gateway can't reach the routes in `direct`.
 #[derive(Clone)]
 pub struct Routers {
-    /// The router for events of the gateway.
+    /// The router for requests that the gateway passes to the function.
     pub gateway: Router,
-    /// The router for requests of other functions, at [`DIRECT_PATH`].
+    /// The router for direct requests, which other functions send with Lambda's `Invoke`. The router has only the path
+    /// [`DIRECT_PATH`].
     pub direct: Router,
 }
 

@@ -31,7 +31,7 @@ named! {
         AgentRaiseFactorEdited = "agent_raise_factor_edited",
         /// An agent key was created.
         KeyCreated = "key_created",
-        /// An agent key was replaced by a new key.
+        /// An agent key was replaced by a new key. The old key stays valid until the overlap ends.
         KeyRotated = "key_rotated",
         /// An agent key was revoked.
         KeyRevoked = "key_revoked",
@@ -63,9 +63,9 @@ named! {
         WebhookCreated = "webhook_created",
         /// A webhook's URL or events were updated.
         WebhookEdited = "webhook_edited",
-        /// A webhook's secret was rotated.
+        /// A webhook got a new secret. The old secret also signs calls for one more day.
         WebhookSecretRotated = "webhook_secret_rotated",
-        /// A webhook was removed.
+        /// A webhook was removed, and its pending deliveries were dropped.
         WebhookRemoved = "webhook_removed",
         /// A user's notification settings were updated.
         NoticesEdited = "notices_edited",

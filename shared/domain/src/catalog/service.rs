@@ -204,9 +204,10 @@ impl CatalogPayment {
 pub struct Aggregates {
     /// The number of operations.
     pub operations: usize,
-    /// The number of operations with a payment, in the catalog or according to a probe.
+    /// The number of operations that require a payment. The payment is in the catalog, or the provider requested a
+    /// payment from the last probe.
     pub paid: usize,
-    /// The number of operations without a payment that served a probe for free.
+    /// The number of operations that have no payment in the catalog and whose provider served the last probe for free.
     pub free: usize,
     /// The lowest price of an operation, or zero if there are no operations.
     pub min_price: Amount,

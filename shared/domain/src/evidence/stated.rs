@@ -20,19 +20,20 @@ use uuid::Uuid;
 /// Why a decision can't be replayed from its statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoReplay {
-    /// The statement has no input hashes, or the file lacks the documents.
+    /// The statement has no hashes of the decision's inputs, or the evidence file lacks an input document (agent,
+    /// policy or service).
     #[error("the decision names no inputs, or the file has not their documents, which the owner's file has")]
     NoInputs,
     /// The statement has fields that this version of the software can't parse.
     #[error("the statement has members that this version does not read")]
     Statement,
-    /// The hashes of the documents differ from the hashes in the statement.
+    /// The hash of an input document differs from the hash in the statement.
     #[error("the documents of the inputs are not those that the statement has the hashes of")]
     OtherDocuments,
-    /// The documents have fields that this version of the software can't parse.
+    /// The input documents have fields that this version of the software can't parse.
     #[error("the documents of the inputs have members that this version does not read")]
     Documents,
-    /// The decision depends on call parameters or on an estimated price, which the documents do not contain.
+    /// The decision depends on call parameters or on an estimated price, which the input documents do not contain.
     #[error(
         "the decision depends on what the document of the catalog entry does not have: the parameter that names the target, or an estimated price"
     )]

@@ -20,7 +20,7 @@ use crate::{
 };
 use std::collections::BTreeSet;
 
-/// An agent's limits.
+/// The limits of one agent on one side of a comparison: before or after an update.
 #[derive(Clone, Copy, Debug)]
 pub struct AgentLimits<'a> {
     /// The agent, with its status and its rules.

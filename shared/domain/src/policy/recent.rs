@@ -156,7 +156,8 @@ pub struct CallMark {
     pub not_after: Option<Timestamp>,
 }
 
-/// An update of the recent payments: the call is stored at the authorization, the payee and price at the confirmation.
+/// An update of the recent payments. The authorization stores the call, and the confirmation stores the payee and the
+/// price.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecentUpdate {
     /// The recorded time of the payment.
@@ -176,8 +177,9 @@ pub struct RecentUpdate {
 }
 
 impl RecentUpdate {
-    /// Returns the part that is stored at the authorization: only the call, because the payee is not paid yet. Returns
-    /// `None` if there is no call to store.
+    /// Returns the update that the authorization stores: the call without the payee and the price. The confirmation
+    /// stores the payee and the price, because an unconfirmed payment may never be paid. Returns `None` if there is no
+    /// call to store.
     pub fn call_only(mut self) -> Option<Self> {
         (self.payee, self.prices) = (None, None);
         self.forget.retain(|(key, _)| matches!(key, RecentKey::Call(_)));

@@ -197,18 +197,19 @@ impl ApprovalId {
         self.0.simple().to_string().chars().take(24).collect()
     }
 
-    /// Returns the approval with this sequence number in a lineage; `None` if the text is not a lineage.
+    /// Returns the id with this sequence number and this [`ApprovalId::lineage`]; `None` if the text is not a lineage.
     pub fn from_lineage(lineage: &str, sequence: u32) -> Option<Self> {
         let id = Uuid::try_parse(&format!("{lineage}{sequence:08x}")).ok().map(Self)?;
         (id.lineage() == lineage).then_some(id)
     }
 
-    /// Returns whether `other` is a later approval of the same lineage.
+    /// Returns whether `other` is a later approval for the same agent and payment request.
     pub fn is_before(self, other: Self) -> bool {
         self.lineage() == other.lineage() && self.sequence() < other.sequence()
     }
 
-    /// Returns the approval's sequence number within the lineage.
+    /// Returns the approval's sequence number among the approvals for the same agent and payment request. The first
+    /// number is 0.
     pub fn sequence(self) -> u32 {
         let [.., a, b, c, d] = *self.0.as_bytes();
         u32::from_be_bytes([a, b, c, d])

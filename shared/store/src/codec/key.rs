@@ -121,18 +121,19 @@ impl Key {
         Self::new(format!("R#{agent}#{replay_key}"), ONLY)
     }
 
-    /// The key of reconcile's checkpoint: the last block whose confirmations were checked again.
+    /// The key of the row that stores the number of the last block whose confirmations `reconcile` has checked again.
     pub(crate) fn checked_block() -> Self {
         Self::new(CHECKPOINTS.to_owned(), ONLY)
     }
 
-    /// The key of the last block that was searched for outflows. Reconcile divides the wallets into `count` groups;
-    /// `index` is the group.
+    /// The key of the row that stores the number of the last block that `reconcile` has searched for outflows.
+    /// `reconcile` divides the wallets into `count` groups, and each group has a row. `index` is the number of the
+    /// group, from 0.
     pub(crate) fn outflow_checkpoint(index: u8, count: u8) -> Self {
         Self::new(CHECKPOINTS.to_owned(), format!("{OUTFLOW_CHECKPOINTS}{index}#{count}"))
     }
 
-    /// The key of the checkpoint of balance checks: the agent whose wallet was checked last.
+    /// The key of the row that stores the agent whose wallet balance was checked last.
     pub(crate) fn wallet_level_checkpoint() -> Self {
         Self::new(CHECKPOINTS.to_owned(), "LEVELS")
     }
@@ -779,9 +780,9 @@ pub(crate) fn stored_response(scope: &str, slot: u8, chunk: usize) -> String {
 /// A kind of throttle counter. A function's IAM role can access only one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThrottleKind {
-    /// The counters of the API.
+    /// Counters of requests to the API.
     Api,
-    /// The counters of `mcp`, for callers without an agent key.
+    /// Counters of requests to `mcp` from callers without an agent key.
     Mcp,
 }
 

@@ -24,7 +24,7 @@ const MAX_PER_TRANSACTION: usize = 50;
 pub struct Waiting {
     /// The key that identifies the event on the channel.
     pub key: String,
-    /// The waiting event.
+    /// The event that the user will be notified of.
     pub event: Event,
 }
 

@@ -437,7 +437,8 @@ impl Ledger {
             if rejection.has_failed(Role::Settlement) || !rejection.has_failed(Role::Window) {
                 return Err(unknown_settlement_error());
             }
-            // The chosen time is not after a window's eviction watermark, so a later time is needed.
+            // Another request has moved a window's eviction watermark past the time at which this payment would count.
+            // The next attempt reads the watermarks again and chooses a later time.
             backoff.wait_for_retry().await?;
         }
     }

@@ -43,14 +43,14 @@ fn minute_number(now: Timestamp) -> u64 {
     now.secs() / SECONDS_PER_MINUTE
 }
 
-/// Returns the error for a call that may be repeated in the next period of `span_secs` seconds.
+/// Returns the error 429. `retry_after` is the number of seconds until the next period of `span_secs` seconds.
 pub(crate) fn too_many_requests_error(now: Timestamp, span_secs: NonZeroU64) -> ErrorKind {
     // The remainder is below the period, so the result is at least one second.
     let retry_after = span_secs.get().saturating_sub(now.secs() % span_secs);
     ErrorKind::TooManyRequests { retry_after }
 }
 
-/// The scopes that were rejected in a minute.
+/// The scopes that the instance has rejected in one minute.
 #[derive(Debug, Default)]
 struct ThrottledScopes {
     minute: u64,
@@ -58,7 +58,8 @@ struct ThrottledScopes {
 }
 
 impl ThrottledScopes {
-    /// Returns the scopes of this minute, and discards the scopes of another minute.
+    /// Returns the scopes that were rejected in this minute. If the cached scopes are from another minute, discards the
+    /// cached scopes first.
     fn scopes_in_minute(&mut self, minute: u64) -> &mut HashSet<String> {
         if self.minute != minute {
             *self = Self {

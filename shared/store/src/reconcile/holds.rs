@@ -103,14 +103,15 @@ impl Ledger {
         Ok(items.iter().map(|item| self.read_settlement_item(item)).collect())
     }
 
-    /// Reads the last block whose confirmations were checked again; `None` before the first run.
+    /// Reads the number of the last block whose confirmations `reconcile` has checked again; `None` before the first
+    /// run of `reconcile`.
     pub async fn read_checked_block(&self) -> Result<Option<u64>> {
         let item = self.get_item(&Key::checked_block()).await?;
         item.map(|item| self.item_row(&item).get("blk")).transpose()
     }
 
-    /// Stores the last checked block. If concurrent runs write different blocks, the last write wins, and some blocks
-    /// may be checked again.
+    /// Stores the number of the last block whose confirmations `reconcile` has checked again. If concurrent runs store
+    /// different blocks, the last write wins, and some blocks may be checked again.
     pub async fn save_checked_block(&self, number: u64) -> Result<()> {
         let row = Draft::new(&Key::checked_block()).with("blk", &number);
         put_item(&self.db, &self.table, row.into_item(), "keeping a position").await

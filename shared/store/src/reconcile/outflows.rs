@@ -59,8 +59,8 @@ impl Ledger {
         Ok((row.get("address")?, agent))
     }
 
-    /// Reads the last block up to which this group was searched, strongly consistent. Returns `None` if nothing was
-    /// searched yet.
+    /// Reads the number of the last block up to which the wallets in the group `part` were searched for outflows,
+    /// strongly consistent. Returns `None` if no wallets were searched yet.
     ///
     /// The checkpoint of a larger group that contains this group also applies. If no such checkpoint exists, for
     /// example after a change of the number of groups, the lowest of all checkpoints applies, and some blocks are
@@ -85,8 +85,8 @@ impl Ledger {
         Ok(own.or(lowest))
     }
 
-    /// Stores the last block up to which this group was searched. If concurrent runs write different blocks, the last
-    /// write wins, and some blocks may be searched again.
+    /// Stores the number of the last block up to which the wallets in the group `part` were searched for outflows. If
+    /// concurrent runs store different blocks, the last write wins, and some blocks may be searched again.
     pub async fn save_outflow_checkpoint(&self, part: WalletPart, block: u64) -> Result<()> {
         let row = Draft::new(&Key::outflow_checkpoint(part.index, part.of)).with("blk", &block);
         put_item(

@@ -35,8 +35,8 @@ use std::collections::BTreeMap;
 
 /// The lifetime of a backtest.
 const RETENTION: Duration = Duration::from_secs_u32(30 * 86_400);
-/// The age of a backtest's marker after which the backtest's row is never written. The marker is written before the
-/// row.
+/// The age after which a marker without a row is removed. [`UsageTable::put_backtest`] writes the marker first and the
+/// row immediately afterwards. If the row is still missing at this age, the write of the row has failed.
 const MAX_MARKER_AGE: Duration = Duration::from_secs_u32(600);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,8 +59,8 @@ pub struct WaitingBacktest {
 }
 
 impl WaitingBacktest {
-    /// Returns whether the backtest's marker is more than ten minutes old. The backtest's row can no longer appear
-    /// after that time.
+    /// Returns whether the backtest's marker is more than ten minutes old. A row that is still missing after that time
+    /// is never written.
     pub fn may_start_run(&self, now: Timestamp) -> bool {
         now.since(self.created_at) > MAX_MARKER_AGE
     }

@@ -30,9 +30,10 @@ use purser_domain::{
 };
 use uuid::Uuid;
 
-/// The maximum number of reads for a filtered page. Each reads [`ROWS`] entries.
+/// The maximum number of reads for a filtered page. Each read fetches up to [`ROWS`] entries.
 pub const JOURNAL_READS: u32 = 2;
-/// The number of entries per read of a filtered page. An entry has some 450 bytes, so two reads take ten read units.
+/// The number of entries that one read of a filtered page fetches. An entry has some 450 bytes, so the
+/// [`JOURNAL_READS`] reads of a page together take some ten read units.
 const ROWS: u32 = 80;
 
 const WRITING: &str = "writing the journal";
