@@ -124,12 +124,12 @@ impl Notifications {
     async fn enqueue_for_user_page(
         &self,
         event: Event,
-        shard: char,
+        user_shard: char,
         after: Option<UserId>,
         last_call: Instant,
     ) -> Result<MessageResult> {
         let shared = &self.0;
-        let people = shared.table.read_recipients(shard, after.as_ref(), PAGE).await?;
+        let people = shared.table.read_recipients(user_shard, after.as_ref(), PAGE).await?;
         let is_last = u32::try_from(people.len()).unwrap_or(u32::MAX) < PAGE;
         let (mut last, mut is_cut_off) = (None, false);
         for (user, settings) in people {
@@ -148,7 +148,7 @@ impl Notifications {
         if let Some(last) = last.filter(|_| is_cut_off || !is_last) {
             let next = NotificationWork::Spread {
                 event,
-                part: shard,
+                part: user_shard,
                 after: Some(last),
             };
             shared.queue.send(&next).await?;

@@ -65,7 +65,7 @@ impl Inner {
             match Change::parse(record) {
                 Ok(change) => match self.change_events(&change) {
                     Ok(found) => {
-                        changes.extend(found.into_iter().map(|pending_change| (pending_change, change.clone())))
+                        changes.extend(found.into_iter().map(|pending_change| (pending_change, change.clone())));
                     }
                     Err(error) => unreadable.push(quarantined_row(&change, &error)),
                 },

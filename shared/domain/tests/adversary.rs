@@ -430,7 +430,7 @@ fn decide(world: &mut World, ledger: &Ledger, call: &Call, now: Timestamp) -> Op
     let offer = offers
         .entry((call.operation, call.amount))
         .or_insert_with(|| call.offer());
-    let intent = call.intent(offer.clone());
+    let intent = call.intent(*offer);
     let service = &services[call.service];
     let day = &ledger.days[call.service];
     let windows = ledger.windows.iter().map(|(_, window)| window);
@@ -729,7 +729,7 @@ fn bounds(world: &World, payments: &[Payment]) -> Vec<Bound> {
     bounds
 }
 
-/// A deterministic random generator (SplitMix64).
+/// A deterministic random generator (`SplitMix64`).
 struct Random(u64);
 
 impl Random {

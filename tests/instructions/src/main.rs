@@ -33,6 +33,8 @@ use tokio::runtime::{Builder, Runtime};
 /// The seed of the wallets.
 const SEED: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 const PAYEE: &str = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
+/// The URL of an operation.
+const URL: &str = "https://lab-7.example/pay/3";
 /// The number of services, and of operations of each: large enough that work on the whole catalog shows.
 const SERVICES: u8 = 10;
 const OPERATIONS: u8 = 40;
@@ -164,9 +166,9 @@ impl Place {
         match operation {
             "allow" => (self.authorize(1, call), 200),
             "limited" => {
-                // The call is later than the minimum interval and has another price, so that it isn't a duplicate.
+                // The call is later than the minimum interval and has another URL, so that it isn't a duplicate.
                 self.wire.0.clock.fetch_add(2_000_000, SeqCst);
-                (self.authorize(1 + u64::from(call), call), 200)
+                (self.authorize_url(1, call, &format!("{URL}?number={call}")), 200)
             }
             "replay" => (self.authorize(1, 0), 200),
             "block" => (self.authorize(101, call), 402),
@@ -188,7 +190,11 @@ impl Place {
     }
 
     fn authorize(&self, units: u64, call: u32) -> Vec<u8> {
-        let (token, url) = (NETWORK.token(), "https://lab-7.example/pay/3");
+        self.authorize_url(units, call, URL)
+    }
+
+    fn authorize_url(&self, units: u64, call: u32, url: &str) -> Vec<u8> {
+        let token = NETWORK.token();
         let body = json!({
             "payment_requirement": {"x402Version": 2, "resource": {"url": url}, "accepts": [{
                 "scheme": "exact",

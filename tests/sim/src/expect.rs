@@ -216,6 +216,25 @@ fn service_state(id: &str, row: &Item, instant: &Instant<'_>, frozen: Option<&st
     answers
 }
 
+/// Returns the time of the agent's last payment to the service in one of these states. All payments to a service are the
+/// same call to the same payee.
+fn last_payment(stored: &StoredState, asked: &RequestParts<'_>, is_counted: fn(&str) -> bool) -> Option<i64> {
+    let settlements = stored.settlements();
+    let here = settlements.filter(|(agent, _, row)| *agent == asked.agent && text(row, "svc") == asked.service);
+    here.filter(|(_, _, row)| is_counted(text(row, "rs")))
+        .map(|(_, _, row)| number(row, "t"))
+        .max()
+}
+
+/// Returns whether the agent paid the call or the payee before, and the row of the day does not say so. The next decision
+/// with a rule that needs the payments may add them.
+pub(crate) fn may_backfill(stored: &StoredState, asked: &RequestParts<'_>) -> bool {
+    let totals = stored.row(&day_window(asked.agent, asked.service), "#W");
+    let is_unknown = |kind, digest: &[u8]| totals.and_then(|row| remembered(row, kind, digest)).is_none();
+    is_unknown('c', &asked.call) && last_payment(stored, asked, |state| state != "expired").is_some()
+        || is_unknown('p', &asked.payee) && last_payment(stored, asked, |state| state == "confirmed").is_some()
+}
+
 /// Returns every check that fails, in the order of the checks.
 fn refusals(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_>) -> Vec<String> {
     let mut refused = Vec::new();
@@ -300,10 +319,9 @@ fn refusals(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_
     }
     let totals = stored.row(&day_window(agent, service), "#W");
     let is_known = |kind, digest: &[u8]| totals.and_then(|row| remembered(row, kind, digest));
+    let last_call = is_known('c', &asked.call).max(last_payment(stored, asked, |state| state != "expired"));
     let violated = |rule: &Item| match text(rule, "kind") {
-        "duplicate_guard" => {
-            is_known('c', &asked.call).is_some_and(|last| at - last < number(rule, "within") * 1_000_000)
-        }
+        "duplicate_guard" => last_call.is_some_and(|last| at - last < number(rule, "within") * 1_000_000),
         "price_above_usual" => amount > people::USUAL_PRICE * (100 + number(rule, "percent")) / 100,
         _ => false,
     };

@@ -978,7 +978,7 @@ impl Run {
             self.judge_payment(number, answer, asked, &moments)?;
         }
         let expected = |moment: &Moment| expect::answers(&moment.stored, asked, &instant);
-        if strict {
+        if strict && !expect::may_backfill(&moments[0].stored, asked) {
             let first = &moments[0];
             let expected = expected(first);
             if expected[0] != words {
@@ -1154,7 +1154,7 @@ impl Run {
                 None if expected[0] == "allow" => "x402_authorized",
                 None => &expected[0],
             };
-            if reason != first {
+            if reason != first && !expect::may_backfill(&moments[0].stored, &asked) {
                 self.world
                     .complain(format!("the preflight says {reason}; expected {expected:?}"));
             }

@@ -215,14 +215,14 @@ impl People {
             ids.push(RuleId::from_uuid(self.random_uuid()?));
         }
         let (updated, rules) = merge_rules(terms, of, agent.clone(), overrides, ids).map_err(rule_rejection_error)?;
-        let updates = services
+        let changed_policies = services
             .iter()
             .filter_map(|merge| Some((merge.present.as_ref(), merge.merged_policy()?)));
         let mut direction = Direction {
             widens: updated.widens(agent),
             narrows: agent.widens(&updated),
         };
-        for (before, now) in updates {
+        for (before, now) in changed_policies {
             direction.widens |= now.widens(before);
             direction.narrows |= before.is_some_and(|before| before.widens(Some(&now)));
         }

@@ -85,8 +85,8 @@ impl Approval {
 
     /// Returns the limit increase that the owner granted or, before the grant, that the agent requests.
     pub fn temporary_caps(&self) -> Option<TemporaryCaps> {
-        let requested = self.raise.as_ref().map(LimitIncreaseRequest::temporary_caps);
-        self.granted.or(requested)
+        let requested = self.raise.as_ref().map(LimitIncreaseRequest::temporary_caps)?;
+        Some(self.granted.unwrap_or(requested))
     }
 
     /// Returns what the approval waives, as an input of an evaluation.

@@ -397,7 +397,7 @@ pub(super) fn recent_update(inputs: &EvaluationInputs<'_>, operation: &Operation
                 price = Some((
                     OperationDigest::from_slug(&operation.slug),
                     inputs.intent.offer.amount(),
-                ))
+                ));
             }
             _ => {}
         }
