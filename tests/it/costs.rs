@@ -453,10 +453,15 @@ async fn each_limit_costs_at_most_as_much_as_a_budget() {
             kind,
         });
         let agent = world.agent(SpendPolicy::permissive(), rules.collect()).await;
-        for units in [1, 2] {
-            world.authorize(&agent, &body_of(world.offer(units))).await.ok();
+        let call = |number: u64| {
+            let mut body = body_of(world.offer(1));
+            body["original_request"]["url"] = json!(format!("https://provider.example/x?number={number}"));
+            body
+        };
+        for number in [1, 2] {
+            world.authorize(&agent, &call(number)).await.ok();
         }
-        let (measured, answer) = measure(&world, world.authorize(&agent, &body_of(world.offer(3)))).await;
+        let (measured, answer) = measure(&world, world.authorize(&agent, &call(3))).await;
         answer.ok();
         measured
     };

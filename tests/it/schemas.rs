@@ -372,6 +372,7 @@ pub(crate) fn texts(schema: &Value) -> Vec<String> {
             texts
         }
         "^exact$" => own(&["exact"]),
+        "^[A-Za-z0-9+_-]+(/[A-Za-z0-9+_-]+)*$" => own(&["UTC", "Europe/Berlin"]),
         "^USDC$" => own(&["USDC"]),
         "^application/(cloudevents\\+)?json$" => own(&["application/json", "application/cloudevents+json"]),
         "^[A-Za-z]{1,16}$" => own(&["get", "PROPFIND", "ABCDEFGHIJKLMNOP"]),

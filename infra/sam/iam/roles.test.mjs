@@ -115,11 +115,11 @@ const MAY = {
   LedgerTable     A#          BatchGetItem GetItem ConditionCheckItem
   LedgerTable     AP#         BatchGetItem GetItem Query tx:PutItem tx:UpdateItem
   LedgerTable     ATTESTED#   tx:PutItem
-  LedgerTable     B#          GetItem Query tx:DeleteItem tx:PutItem tx:UpdateItem
+  LedgerTable     B#          BatchGetItem GetItem Query tx:DeleteItem tx:PutItem tx:UpdateItem
   LedgerTable     EVICT       PutItem
   LedgerTable     FREEZES#    BatchGetItem
   LedgerTable     I#          BatchGetItem GetItem tx:PutItem
-  LedgerTable     L#          GetItem Query tx:DeleteItem tx:PutItem tx:UpdateItem
+  LedgerTable     L#          BatchGetItem GetItem Query tx:DeleteItem tx:PutItem tx:UpdateItem
   LedgerTable     O#          GetItem tx:UpdateItem
   LedgerTable     P#          BatchGetItem Query tx:PutItem
   LedgerTable     PO#         BatchGetItem GetItem tx:PutItem tx:UpdateItem
@@ -135,7 +135,7 @@ const MAY = {
   CatalogTable    PROBE#      GetItem
   CatalogTable    SVC#        GetItem
   LedgerTable     A#          BatchGetItem GetItem ConditionCheckItem tx:PutItem
-  LedgerTable     AP#         BatchGetItem GetItem tx:UpdateItem(pk,sk,st,ends,resolved,by,note,owner,os)
+  LedgerTable     AP#         BatchGetItem GetItem tx:UpdateItem(pk,sk,st,ends,granted,resolved,by,note,owner,os)
   LedgerTable     B#          BatchGetItem Query tx:UpdateItem(pk,sk,pver,aver)
   LedgerTable     EVICT       PutItem
   LedgerTable     FREEZES#    GetItem Query
