@@ -45,6 +45,7 @@ async fn new_agents_get_a_wallet_and_curated_services() {
         "status": "active",
         "archived": false,
         "labels": {},
+        "max_raise_factor": 10,
         "wallet_address": wallet.address.to_string(),
         "frozen_by_operators": null,
         "template": null,
