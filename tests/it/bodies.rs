@@ -555,13 +555,14 @@ fn required_fields_in_openapi_have_published_slugs() {
 
 /// Returns whether the value is invalid although no schema excludes it: fields that x402 defines, an empty vendor
 /// allowlist, a policy in both of its forms, two kinds of limits for a new agent, a limit increase that is too long or
-/// increases no cap, and a window without or with two periods.
+/// increases no cap, granted caps of an approval that is no limit increase, and a window without or with two periods.
 fn is_for_no_schema(whole: &Whole, at: &str, value: &Value) -> bool {
     let is_vendor_list = whole.body["kind"] == "vendor_allowlist" && at.is_empty();
     let is_beside = !at.starts_with("/policy") && !["/service_id", "/enabled"].contains(&at) && !value.is_null();
     let is_twice = whole.body["policy"].is_object() && is_beside;
     let is_of_x402 = ["/payment_requirement", "/payment_response_header"].contains(&at);
     let is_raise = whole.route == "/x402/raises" && ["", "/until"].contains(&at);
+    let is_grant = whole.route.ends_with("/approve") && at != "/note";
     let is_limited_twice = whole.route == "/agents" && value["limits"].is_string() && value["template"].is_string();
     // A window has exactly one of two fields, and only a calendar period has a time zone.
     let is_window = ["/window_seconds", "/period", "/time_zone"]
@@ -570,7 +571,7 @@ fn is_for_no_schema(whole: &Whole, at: &str, value: &Value) -> bool {
         || ["budget_limit", "count_limit"]
             .iter()
             .any(|kind| value["kind"] == *kind);
-    is_vendor_list || is_twice || is_of_x402 || is_raise || is_limited_twice || is_window
+    is_vendor_list || is_twice || is_of_x402 || is_raise || is_grant || is_limited_twice || is_window
 }
 
 /// Sends every valid value of every field, one at a time. The next test sends invalid values.
