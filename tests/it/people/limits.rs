@@ -241,9 +241,9 @@ async fn the_duplicate_guard_blocks_a_repeated_call() {
         home.refuses(&again, "duplicate_guard", &rule).await,
         home.in_seconds(599)
     );
-    // The stored payment is returned for its key. A different price or query is a different call.
+    // The stored payment is returned for its key. A different query is a different call, and a different price is not.
     home.world.authorize(&home.agent, &first).await.ok();
-    home.pays(&home.body(PRICE + 1)).await;
+    home.refuses(&home.body(PRICE + 1), "duplicate_guard", &rule).await;
     let mut other = again.clone();
     let url = other["original_request"]["url"].as_str().unwrap();
     other["original_request"]["url"] = json!(format!("{url}?n=1"));
@@ -291,6 +291,16 @@ async fn equivalent_spellings_of_a_call_are_duplicates() {
 #[tokio::test(flavor = "multi_thread")]
 async fn only_confirmed_payments_change_the_usual_price() {
     let home = household().await;
+    let payee = home.with_rule(&json!({"kind": "new_payee"})).await;
+    for _ in 0..2 {
+        let first = home.body(PRICE);
+        let approval = home.asks(&first, "new_payee", &payee).await;
+        home.approves(&approval).await;
+        let paid = home.world.authorize(&home.agent, &carrying(&first, &approval)).await;
+        paid.ok();
+    }
+    home.without_rule(&payee).await;
+
     let terms = json!({"kind": "price_above_usual", "percent": 20, "over": "median", "of": 3, "action": "ask"});
     let price = home.with_rule(&terms).await;
     for units in [1_000, 900, 1_100] {
@@ -301,16 +311,6 @@ async fn only_confirmed_payments_change_the_usual_price() {
         home.pays(&home.body(1_200)).await;
     }
     home.asks(&home.body(1_201), "price_above_usual", &price).await;
-    home.without_rule(&price).await;
-
-    let payee = home.with_rule(&json!({"kind": "new_payee"})).await;
-    for _ in 0..2 {
-        let first = home.body(PRICE);
-        let approval = home.asks(&first, "new_payee", &payee).await;
-        home.approves(&approval).await;
-        let paid = home.world.authorize(&home.agent, &carrying(&first, &approval)).await;
-        paid.ok();
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
