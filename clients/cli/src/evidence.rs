@@ -99,7 +99,7 @@ async fn payment_evidence(purser: &Purser, settlement: Uuid, arguments: &Evidenc
         "receipt": statements.receipt,
         "changes": statements.changes,
         "settlement": receipt,
-        "provider": stored_provider_objects(settlement, arguments)?,
+        "provider": provider_objects(settlement, arguments)?,
     }))
 }
 
@@ -120,7 +120,7 @@ async fn decision_evidence(purser: &Purser, decision: Uuid, arguments: &Evidence
 
 /// Returns the provider's signed objects: from the files on the command line or, without files, the objects that `pay`
 /// stored.
-fn stored_provider_objects(settlement: Uuid, arguments: &Evidence) -> Result<Value, Failure> {
+fn provider_objects(settlement: Uuid, arguments: &Evidence) -> Result<Value, Failure> {
     let kept = match fs::read(evidence_path(settlement)?) {
         Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Value::Null,

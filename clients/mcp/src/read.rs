@@ -164,13 +164,13 @@ pub(crate) async fn list_enabled(purser: &Purser, request: ListEnabled) -> Resul
         services: services
             .iter()
             .zip(policies.iter().map(Option::as_ref).chain(std::iter::repeat(None)))
-            .map(|(service, policy)| enabled_result(service, policy.map(|policy| &policy.spend)))
+            .map(|(service, policy)| enabled_answer(service, policy.map(|policy| &policy.spend)))
             .collect(),
         agent_id,
     })
 }
 
-fn enabled_result(service: &EnabledService, spend: Option<&Spend>) -> EnabledAnswer {
+fn enabled_answer(service: &EnabledService, spend: Option<&Spend>) -> EnabledAnswer {
     let policy = &service.policy;
     let short = |text: &String| clean_data(text, SHORT);
     EnabledAnswer {
