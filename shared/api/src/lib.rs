@@ -37,7 +37,9 @@ pub use http::envelope::{ErrorBody, ProblemView};
 pub use http::errors;
 pub use http::etag::{Cacheable, matches_if_none_match};
 pub use http::failure::{Failure, Reply};
-pub use http::field::{CalledUrl, Field, HttpMethod, Listed, Price, ShownText, Text, WEB, parse_seconds};
+pub use http::field::{
+    CalledUrl, Field, HttpMethod, Listed, Price, ShownText, Text, WEB, parse_number_in_range, parse_seconds,
+};
 pub use http::openapi::{AGENT_KEY, INTERNAL_TOKEN, SESSION, merge_documents};
 pub use http::operation::{Argument, Arguments, OperationDescription, describe_route};
 pub use http::outward::{AllowedHosts, client_for_any_server, client_for_public_servers};

@@ -2,7 +2,6 @@
 
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
-use crate::rules::api::parse_whole_number;
 use crate::state::People;
 use purser_api::{CallerIds, Precondition};
 use purser_domain::{
@@ -33,7 +32,7 @@ purser_api::body! {
 purser_api::field! {
     /// How many times a cap an agent may request.
     pub(crate) struct RaiseFactor(u32):
-    |value| parse_whole_number(value, 0, Agent::MAX_INCREASE_FACTOR),
+    |value| purser_api::parse_number_in_range(value, 0..=Agent::MAX_INCREASE_FACTOR),
     json!({"type": "integer", "format": "int32", "minimum": 0, "maximum": Agent::MAX_INCREASE_FACTOR, "example": 10})
 }
 

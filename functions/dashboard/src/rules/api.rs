@@ -12,7 +12,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{
     Body, BodyPath, Failure, Id, IfMatch, Listed, Member as _, Parameters, RuleView, ValidationErrors, errors,
-    parse_seconds, with_etag,
+    parse_number_in_range, parse_seconds, with_etag,
 };
 use purser_domain::{
     Address, Agent, Amount, AutomaticFreeze, CalendarPeriod, Catalog, Category, Duration, Error, LimitAction,
@@ -199,7 +199,7 @@ purser_api::body! {
 purser_api::field! {
     /// The maximum number of payments within a count limit's window.
     pub(crate) struct Count(u32):
-    |value| parse_whole_number(value, 1, MAX_COUNT),
+    |value| parse_number_in_range(value, 1..=MAX_COUNT),
     json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": MAX_COUNT})
 }
 
@@ -227,14 +227,14 @@ purser_api::field! {
 purser_api::field! {
     /// The percentage by which a price may exceed the usual price.
     pub(crate) struct Percent(u32):
-    |value| parse_whole_number(value, 0, MAX_PERCENT),
+    |value| parse_number_in_range(value, 0..=MAX_PERCENT),
     json!({"type": "integer", "format": "int32", "minimum": 0, "maximum": MAX_PERCENT, "example": 20})
 }
 
 purser_api::field! {
     /// The factor by which an hour's spending may exceed the busiest hour of a usual day.
     pub(crate) struct Times(u32):
-    |value| parse_whole_number(value, MIN_FREEZE_MULTIPLE, MAX_FREEZE_MULTIPLE),
+    |value| parse_number_in_range(value, MIN_FREEZE_MULTIPLE..=MAX_FREEZE_MULTIPLE),
     json!({"type": "integer", "format": "int32", "minimum": MIN_FREEZE_MULTIPLE, "maximum": MAX_FREEZE_MULTIPLE, "example": 10})
 }
 
@@ -251,7 +251,7 @@ purser_api::field! {
 purser_api::field! {
     /// The number of prices in a median.
     pub(crate) struct Prices(u32):
-    |value| parse_whole_number(value, MIN_MEDIAN_PRICES.into(), MAX_PRICES),
+    |value| parse_number_in_range(value, MIN_MEDIAN_PRICES.into()..=MAX_PRICES),
     json!({"type": "integer", "format": "int32", "minimum": MIN_MEDIAN_PRICES, "maximum": MAX_PRICES})
 }
 
@@ -293,12 +293,6 @@ impl Listed for PeriodText {
 
 /// The maximum number of prices in a median. It equals the domain's `MAX_RECENT_PRICES`.
 const MAX_PRICES: u32 = 9;
-
-pub(crate) fn parse_whole_number(value: &Value, min: u32, max: u32) -> Result<u32, String> {
-    let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
-    let number = number.filter(|number| (min..=max).contains(number));
-    number.ok_or_else(|| format!("must be a whole number from {min} to {max}"))
-}
 
 fn parse_duration(value: &Value, min_duration: Duration) -> Result<Duration, String> {
     let duration = parse_seconds(value).ok_or("must be a whole number of seconds")?;

@@ -8,6 +8,7 @@ use purser_domain::{
     parse_address, parse_web_url,
 };
 use serde_json::{Value, json};
+use std::ops::RangeInclusive;
 
 /// JSON Schema pattern: a text without control characters.
 const PRINTABLE: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*$";
@@ -308,6 +309,13 @@ fn parse_whole_number(value: &Value) -> Option<u64> {
     })
 }
 
+/// Parses a JSON number without a fraction that is in this range. The error message contains the range.
+pub fn parse_number_in_range(value: &Value, range: RangeInclusive<u32>) -> Result<u32, String> {
+    let number = parse_whole_number(value).and_then(|number| u32::try_from(number).ok());
+    let number = number.filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("must be a whole number from {} to {}", range.start(), range.end()))
+}
+
 /// Parses a whole number of seconds.
 pub fn parse_seconds(value: &Value) -> Option<Duration> {
     let seconds = u32::try_from(parse_whole_number(value)?).ok()?;
@@ -398,6 +406,23 @@ mod tests {
             ("a\u{85}".to_owned(), false),
         ] {
             assert_eq!(<Text<8> as Field>::read(&json!(text)).is_ok(), fits, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_in_a_range_accept_any_notation_of_an_integer() {
+        let rows = [
+            ("3", Some(3)),
+            ("3.0", Some(3)),
+            ("0.0", Some(0)),
+            ("3.5", None),
+            ("11", None),
+            ("-1", None),
+            ("\"3\"", None),
+        ];
+        for (text, expected) in rows {
+            let value = serde_json::from_str(text).unwrap();
+            assert_eq!(parse_number_in_range(&value, 0..=10).ok(), expected, "{text}");
         }
     }
 
