@@ -44,7 +44,7 @@ struct Inner {
     interval: Length,
 }
 
-/// The result of a run.
+/// The result of a run of the probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// The number of services whose results were recorded.

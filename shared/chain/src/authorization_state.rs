@@ -28,15 +28,15 @@ use purser_domain::{
 use std::collections::{HashMap, VecDeque};
 use tokio::time::Instant;
 
-/// The search for a use starts this long before the recorded authorization time, because the recording clock may have
-/// been ahead.
+/// The margin by which the search for the event `AuthorizationUsed` begins before the recorded authorization time. The
+/// clock that recorded the time may have been ahead of the chain's time.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs_u32(3_600);
 /// The maximum number of `eth_getLogs` searches per batch. With 1,000 blocks per search, 400 searches cover nine days
 /// of Base. With ten blocks, the limit of some hosted nodes, they cover two hours.
 const MAX_SEARCHES: u32 = 400;
 
-/// The number of rejected transfer calls after which the remaining transfers are read from receipts, one call per
-/// transaction. Nine halvings isolate one block in the range of 500 payments.
+/// The maximum number of rejected `eth_getLogs` calls for transfers. After that, the remaining transfers are read from
+/// receipts, one call per transaction. Nine halvings of a range with 500 payments lead to a single block.
 const MAX_REFUSED: usize = 9;
 
 /// An authorization to look up on chain.
@@ -44,7 +44,7 @@ const MAX_REFUSED: usize = 9;
 pub struct Authorization {
     /// The expected transfer, with its nonce.
     pub expected: ExpectedTransfer,
-    /// The time of the authorization.
+    /// The time at which the payment was authorized, by the clock of the function that authorized the payment.
     pub authorized_at: Timestamp,
     /// The chain accepts the authorization only in blocks before this time.
     pub valid_before: Timestamp,
@@ -357,8 +357,8 @@ impl<'a> Trace<'a> {
                 parts.extend([first, second]);
                 continue;
             }
-            // The log that an authorization was used proves a payment only together with the transfers in the same
-            // transaction. If the time runs out before the transfers are read, the state stays unknown.
+            // The event `AuthorizationUsed` alone does not prove a payment. The transfers in the same transaction must
+            // be read too. If the deadline passes before that, the state stays unknown.
             if request && Instant::now() > self.until {
                 return;
             }
@@ -377,8 +377,8 @@ impl<'a> Trace<'a> {
                         let (first, second) = part.split_at(part.len() / 2);
                         parts.extend([first, second]);
                     }
-                    // If the error leads neither to a search in two halves nor to a search by receipt, the states stay
-                    // unknown.
+                    // After any other error, this range is not searched again, and the states of its authorizations
+                    // stay unknown.
                 }
             }
         }

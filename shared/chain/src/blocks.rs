@@ -40,7 +40,8 @@ impl Chain {
         Ok(block)
     }
 
-    /// Reads the number of the newest final block, and the hash if the EVM of the newest block can return it.
+    /// Reads the number of the newest final block. Also returns the block's hash if the block is 1 to [`ANCESTORS`]
+    /// blocks below the newest block, because the EVM can return only these hashes.
     async fn read_final_number_and_hash(&self) -> Result<(u64, Option<B256>), ChainError> {
         // The newest block has depth 1.
         let below = self.finality.confirmations.saturating_sub(1);

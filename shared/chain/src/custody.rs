@@ -43,7 +43,8 @@ pub enum NewKey {
 /// Why no signer or signature could be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CustodyError {
-    /// The wallet's key is in KMS and this custody has only the seed, or the reverse.
+    /// The wallet's key is in KMS but this process has only the seed, or the key is derived from the seed but this
+    /// process has only keys in KMS.
     #[error("the wallet's key is in another custody")]
     OtherCustody,
     /// The stored address is not the address of the key.
@@ -51,7 +52,7 @@ pub enum CustodyError {
     OtherWallet {
         /// The address of the key.
         derived: Address,
-        /// The agent's stored address.
+        /// The agent's stored wallet address.
         stored: Address,
     },
     /// The wallet's key has not attested this agent.
@@ -59,7 +60,7 @@ pub enum CustodyError {
     NotAttested {
         /// The paying agent.
         agent: AgentId,
-        /// The stored address.
+        /// The agent's stored wallet address.
         wallet: Address,
     },
     /// The stored public key is invalid.
@@ -194,7 +195,7 @@ impl Custody {
 }
 
 impl NewWallet<'_> {
-    /// Returns the wallet's address.
+    /// Returns the address that the wallet's public key determines.
     pub fn address(&self) -> Address {
         self.signer.address()
     }
@@ -216,7 +217,7 @@ impl NewWallet<'_> {
 }
 
 impl Signer<'_> {
-    /// Returns the wallet's address.
+    /// Returns the address that the wallet's public key determines.
     pub fn address(&self) -> Address {
         match &self.0 {
             Key::Seed(wallet) => wallet.address(),
@@ -225,7 +226,8 @@ impl Signer<'_> {
     }
 
     /// Signs a transfer of the network's token from this wallet. The signature consists of r, s, and v (27 or 28), as
-    /// the token requires. Two signatures of the same transfer are equal with the seed, and differ with KMS.
+    /// the token requires. A key from the seed signs the same transfer with the same signature each time. A key in KMS
+    /// returns a different signature each time.
     pub async fn sign(
         &self,
         network: Network,

@@ -15,7 +15,7 @@ pub enum ChainError {
     /// No complete response arrived in time.
     #[error("`{method}` got no answer")]
     Unreachable {
-        /// The JSON-RPC method.
+        /// The JSON-RPC method of the call, for example `eth_call`.
         method: &'static str,
         /// The cause, without the URL.
         #[source]
@@ -24,7 +24,7 @@ pub enum ChainError {
     /// The HTTP status of the response is not a success.
     #[error("`{method}` was answered with HTTP status {status}")]
     Status {
-        /// The JSON-RPC method.
+        /// The JSON-RPC method of the call, for example `eth_call`.
         method: &'static str,
         /// The HTTP status; 429 if the node throttles.
         status: u16,
@@ -32,7 +32,7 @@ pub enum ChainError {
     /// The node rejected the call. The node's message is omitted, because some nodes repeat the URL in it.
     #[error("`{method}` was refused with JSON-RPC code {code}")]
     Refused {
-        /// The JSON-RPC method.
+        /// The JSON-RPC method of the call, for example `eth_call`.
         method: &'static str,
         /// The JSON-RPC error code.
         code: i64,
@@ -40,7 +40,7 @@ pub enum ChainError {
     /// The response does not have the form that the method requires.
     #[error("`{method}` was answered with {what}")]
     Malformed {
-        /// The JSON-RPC method.
+        /// The JSON-RPC method of the call, for example `eth_call`.
         method: &'static str,
         /// How the response differs from the required form.
         what: &'static str,
@@ -48,7 +48,7 @@ pub enum ChainError {
     /// The response exceeds the size limit.
     #[error("`{method}` was answered with more bytes than the limit")]
     TooLarge {
-        /// The JSON-RPC method.
+        /// The JSON-RPC method of the call, for example `eth_call`.
         method: &'static str,
     },
     /// The node serves another chain than the configured chain.

@@ -71,7 +71,8 @@ impl HttpNode {
     }
 
     /// Returns the first complete response of two attempts. The second attempt starts when the first attempt fails, or
-    /// after half of the time. In the second case, a response to the first attempt still counts.
+    /// when half of the timeout is over. An attempt that is still open at half of the timeout continues, and its
+    /// response still counts.
     async fn post_with_retry(&self, method: &'static str, request: &Value) -> Result<Vec<u8>, ChainError> {
         let (mut pooled, connection) = (
             self.build_request(request, Connection::Pooled)?,

@@ -23,7 +23,7 @@ use std::fmt;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// The error of a call to KMS.
+/// The reason why a call to KMS failed. Only [`KmsError::Unavailable`] is temporary.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KmsError {
     /// KMS throttles, can't be reached, or fails temporarily. A retry may succeed.

@@ -46,7 +46,7 @@ pub(crate) const MAX_CONCURRENT_CALLS: usize = 8;
 
 const METHOD: &str = "eth_call";
 
-/// Creates a contract call.
+/// Creates a contract call that may fail without failing the other calls of the batch.
 pub(crate) fn contract_call(target: Address, data: Vec<u8>) -> Call3 {
     Call3 {
         target,

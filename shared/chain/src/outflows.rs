@@ -1,10 +1,10 @@
 //! Finds the outflows of wallets in a range of blocks. One search covers many wallets, and finds their transfers and
 //! their used authorizations.
 //!
-//! Anybody can make the token log zero-value transfers from any wallet, and more of them than a node returns for a
-//! block. But only the wallet's key can use an authorization. If there are too many transfers, only used authorizations
-//! are searched, and the transfers are read from the receipts of their transactions. A flood of transfers therefore
-//! does not hide transfers that the wallet's key signed.
+//! Anybody can make the token contract emit `Transfer` events with amount zero from any wallet. One block can contain
+//! more of these events than a node returns. But only the wallet's key can use an authorization. If there are too many
+//! `Transfer` events, only used authorizations are searched, and the transfers are read from the receipts of their
+//! transactions. A flood of `Transfer` events therefore does not hide transfers that the wallet's key signed.
 //!
 //! `functions/reconcile` compares outflows with settlements.
 

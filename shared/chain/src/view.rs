@@ -22,7 +22,7 @@ pub(crate) const MAX: usize = 256;
 pub(crate) enum Ancestor {
     /// The block with this number.
     Number(u64),
-    /// The block this many blocks below the block in which the call runs.
+    /// The ancestor at this distance from the block in which the call runs. The parent has distance 1.
     Below(u64),
 }
 

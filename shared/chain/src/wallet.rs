@@ -173,7 +173,7 @@ impl WalletSigner {
         Self { key, address }
     }
 
-    /// Returns the wallet's address.
+    /// Returns the address that the wallet's public key determines.
     pub const fn address(&self) -> Address {
         self.address
     }

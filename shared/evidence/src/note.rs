@@ -81,7 +81,7 @@ impl VerifierKey {
         })
     }
 
-    /// Returns the key's name.
+    /// Returns the key's name, which has no Unicode spaces, plus signs or control characters.
     pub fn name(&self) -> &str {
         &self.name
     }

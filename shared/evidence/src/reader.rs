@@ -120,8 +120,8 @@ impl<R: TileReader> Tiles<'_, R> {
             .await
     }
 
-    /// Returns the root over `leaves` leaves, starting at `start`. `start` must be a multiple of the largest power of
-    /// two in `leaves`.
+    /// Returns the root over `leaves` leaves, starting at leaf `start`. `start` must be a multiple of the largest power
+    /// of two that is at most `leaves`.
     async fn root_of_leaves(&mut self, mut start: u64, leaves: u64) -> Result<Hash, ReadError<R::Error>> {
         // Complete subtrees from left to right. Each subtree is at most half as large as its left neighbor (RFC 6962
         // §2.1).

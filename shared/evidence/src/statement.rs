@@ -38,7 +38,7 @@ pub enum StatementKind {
 }
 
 impl StatementKind {
-    /// Returns the header's `typ`.
+    /// Returns the value of the header parameter `typ`: a media type without the prefix `application/`.
     pub const fn typ(self) -> &'static str {
         match self {
             Self::Decision => "purser-decision+jwt",

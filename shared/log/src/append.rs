@@ -80,7 +80,7 @@ pub struct Log {
     witnesses: Option<Arc<Witnesses>>,
 }
 
-/// The result of a run.
+/// The result of [`Log::write_pending`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// The number of appended statements.
@@ -92,7 +92,7 @@ pub struct Written {
 /// A signed statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignedStatement {
-    /// The kind of the statement.
+    /// Whether the statement is about a decision, a receipt or a later change.
     pub kind: StatementKind,
     /// The id of the statement's subject: the transaction of a decision, or the settlement of a receipt.
     pub id: Uuid,
@@ -258,7 +258,7 @@ impl Log {
         Self { witnesses, ..self }
     }
 
-    /// Returns the log's objects.
+    /// Returns the store with the log's state, entries, tiles and checkpoints.
     pub const fn objects(&self) -> &ObjectStore {
         &self.objects
     }
@@ -328,7 +328,8 @@ impl Log {
                 serde_json::to_value(change.to_stored()).map_err(|error| Error::internal(PUBLISHING, error))?;
             self.quarantine(&key, &stored, &reason, now, stating).await?;
         }
-        // Changes that are retried come first.
+        // The first `count` changes were processed. `changes` begins with the changes in `again`, so the changes in
+        // `again` after the first `count` were not processed and must be retried later.
         later.extend(again.iter().skip(count).cloned());
         let is_changed = count > 0;
         state.set_changes_to_retry(&later);

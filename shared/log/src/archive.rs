@@ -91,7 +91,7 @@ pub struct Archive {
     objects: ObjectStore,
 }
 
-/// The result of a run.
+/// The result of a run that archives entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArchiveResult {
     /// The number of archived entries.
@@ -240,8 +240,8 @@ fn archive_line(log_index: u64, committed_at: Timestamp, entry: &str) -> Value {
             Some(StatementKind::Change) => of_change,
             None => "",
         };
-        // If this kind of statement has no value for the column, `place` is empty. The filter then discards the result,
-        // because an empty JSON pointer selects the whole payload.
+        // `place` is a JSON pointer to the column's value. If this kind of statement has no value for the column,
+        // `place` is empty. An empty JSON pointer selects the whole payload, so the filter discards the result.
         let of_approval = || payload.pointer(&place.replace("/settlement/", "/approval/"));
         let value = payload
             .pointer(place)

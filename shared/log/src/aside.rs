@@ -50,7 +50,8 @@ pub async fn requeue_quarantined(objects: &ObjectStore, now: Timestamp) -> Resul
         };
         let row: Option<Aside> = serde_json::from_slice(&object.bytes).ok();
         if let Some(mut change) = row.and_then(|row| PendingChange::from_stored(&row.fact)) {
-            // The sequence number must be above the numbers of all earlier calls.
+            // The new sequence number must be above all sequence numbers that earlier calls of this function assigned,
+            // so the number is derived from the current time.
             let number = i64::try_from(changes.len()).map_err(|error| Error::internal(READING, error))?;
             change.sequence = format!("{:040}", now.micros().saturating_add(number));
             changes.push(change);

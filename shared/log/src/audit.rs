@@ -114,8 +114,8 @@ async fn audit_batch(
     if !is_indexed {
         report(&subject, "their object of the index differs, or is missing");
     }
-    // An archived object contains the commit time of its batch. Without an index object, that time is unknown, so the
-    // archived object can't be compared.
+    // An archived object contains the commit time of its batch. The audit reads the commit time from the index object.
+    // Without an index object, the archived object therefore can't be compared.
     if let Some(archive) = archive
         && batch.has_object()
         && let Some(key) = archive.find_difference(batch, &entries).await?

@@ -20,8 +20,8 @@ const CLAIM_DURATION: Duration = Duration::from_secs_u32(120);
 const MIN_ENTRIES: u64 = 1_024;
 /// The maximum number of batches in a range. In a quiet log, a batch has only a few entries.
 const MAX_BATCHES: usize = 20;
-/// The time for which several runs share the work of the daily check. The time starts when more entries are due than
-/// one range takes.
+/// The time for which several runs share the daily check. The time starts when a run finds more entries to check than
+/// fit into one range.
 const BUSY_DURATION: Duration = Duration::from_secs_u32(600);
 /// The maximum number of ranges that are claimed or failed, which keeps the object small.
 const MAX_CLAIMS: usize = 100;

@@ -130,7 +130,7 @@ pub(crate) fn statement_subject(statement: &str) -> Option<About> {
     Some(About { kind, id })
 }
 
-/// A tile of hashes.
+/// A tile of the log's Merkle tree: up to 256 hashes of one level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HashTile {
     /// The concatenated hashes.
@@ -142,7 +142,7 @@ pub struct HashTile {
 pub(crate) const FINDING: &str = "finding a statement";
 
 impl LogReader {
-    /// Creates a reader for these objects.
+    /// Creates a reader of the log in this object store.
     pub const fn new(objects: ObjectStore) -> Self {
         Self(objects)
     }

@@ -190,9 +190,9 @@ async fn read_index_object(objects: &ObjectStore, key: &str) -> Result<Option<St
 /// Returns the log indices of the entries with this subject whose statements were made at or after `since`, in
 /// ascending order.
 ///
-/// An unreadable index object is an error only if the object may contain an entry with this subject. For a decision,
-/// this is the case if no other object contains the decision. For a receipt or a change, this is always the case,
-/// because the object may contain a later entry.
+/// If an index object that may contain the subject is unreadable, the result depends on the kind of statement. A
+/// decision has only one entry, so the error is returned only if no other object contains the decision. A receipt or a
+/// change may have a later entry in the unreadable object, so the error is always returned.
 pub(crate) async fn find_entries(objects: &ObjectStore, subject: About, since: Timestamp) -> Result<Vec<u64>> {
     let mut after = format!("{PREFIX}{:016}", since.before(SKEW).micros());
     let (mut found, mut unreadable) = (Vec::new(), None);

@@ -29,7 +29,7 @@ const SHARD: &str = "missing";
 pub struct MissingStatements {
     /// The number of missing statements whose changes the search made pending again.
     pub pending: u64,
-    /// The number of missing statements whose changes the search left unchanged, by reason.
+    /// The number of missing statements whose changes the search did not make pending again, by reason.
     pub reasons: BTreeMap<String, u64>,
 }
 

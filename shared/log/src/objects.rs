@@ -39,7 +39,7 @@ struct Folder {
     path: PathBuf,
     /// The number of writes that still succeed; `None` for no limit.
     writes: Option<AtomicU32>,
-    /// The duration of each call.
+    /// The delay that is added to each call. Only tests use a delay above zero.
     latency: Duration,
     /// Held during a conditional write. All functions of a local stack run in one process, so a lock is sufficient.
     lock: Mutex<()>,

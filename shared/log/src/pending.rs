@@ -102,7 +102,7 @@ pub(crate) struct StoredPendingChange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct StoredApproval {
     id: String,
-    /// The name of the change.
+    /// The approval's change, as [`ApprovalChange::name`] returns it.
     change: String,
     /// The time of the change, in microseconds.
     at: i64,

@@ -1,5 +1,6 @@
-//! Statements that were signed early and in parallel: `events` writes an object for each busy stream batch. The run
-//! that commits the changes uses these statements, so the run reads few tables and signs few statements.
+//! Statements that were signed before the run that appends them to the log. The function `events` signs the statements
+//! of each busy stream batch in parallel, and writes them as one object. The run that commits the changes uses these
+//! statements. That run therefore reads few tables and signs few statements.
 
 use crate::{
     objects::{MAX_CONCURRENT_REQUESTS, ObjectStore},
@@ -16,8 +17,8 @@ const PREFIX: &str = "signed/";
 const MAX_OBJECTS: u16 = 256;
 /// The maximum total size of an object's statements, in bytes. The run that commits the changes signs the rest.
 const MAX_BYTES: usize = 256 << 10;
-/// The age at which an object with early statements is deleted, even if some of its statements are unused. At this age,
-/// each change in the object has a statement in the log, was set aside, or will be retried.
+/// The age at which an object with signed statements is deleted, even if some of its statements are unused. At this
+/// age, each change in the object has a statement in the log, was set aside, or will be retried.
 const RETENTION: Duration = Duration::from_secs_u32(600);
 
 #[derive(Serialize, Deserialize)]
@@ -103,7 +104,8 @@ impl SignedBatch {
         (signed == *change).then_some(statement)
     }
 
-    /// Returns the keys of the objects to delete: objects without unused statements, and old objects.
+    /// Returns the keys of the objects to delete: objects whose statements are all used, and objects whose newest
+    /// change is at least [`RETENTION`] old.
     pub(crate) fn spent_keys(self, now: Timestamp) -> Vec<String> {
         let objects = self.objects.into_iter();
         let spent = objects.filter(|(_, left, newest)| *left == 0 || now.since(*newest) >= RETENTION);

@@ -35,7 +35,7 @@ struct Head {
     root: String,
 }
 
-/// An object with committed entries.
+/// A stored object with log entries that are committed but not yet published.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Batch {
     /// The object's key.

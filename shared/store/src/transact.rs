@@ -180,8 +180,8 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(sent)
     }
 
-    /// Sends the transaction until it commits or its conditions fail. The caller must recognize the case that the
-    /// conditions failed because of the rows of an earlier attempt.
+    /// Sends the transaction until it commits or its conditions fail. The conditions can also fail because an earlier
+    /// attempt has committed and its response was lost. The caller must recognize this case.
     pub(crate) async fn send_until_known(
         &self,
         db: &Client,

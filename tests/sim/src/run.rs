@@ -76,7 +76,7 @@ static WALLETS: LazyLock<Vec<Wallet>> = LazyLock::new(|| {
     (0..CROWD).map(wallet).collect()
 });
 
-/// The result of a run.
+/// The result of a simulated run.
 #[derive(Debug)]
 pub struct Outcome {
     /// The findings; empty if there are none.

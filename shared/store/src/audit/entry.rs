@@ -53,7 +53,8 @@ impl UpdateMark {
     pub(crate) const AUDIT_ID: &'static str = "aid";
     pub(crate) const REASON: &'static str = "why";
 
-    /// Returns whether a rule made the change. If the record is older than these attributes, the result is `false`.
+    /// Returns whether a rule made the change. If the record is so old that the audit row's id is missing, the result
+    /// is `false`.
     pub fn was_made_by_rule(&self) -> bool {
         self.by.is_none() && self.audit_id.is_some()
     }

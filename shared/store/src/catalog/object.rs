@@ -65,7 +65,7 @@ pub enum ObjectStored {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     version: u64,
-    /// The hash of the compressed bytes.
+    /// The hash of the catalog's compressed bytes, which the chunks contain.
     digest: Fingerprint,
     chunks: u32,
 }
@@ -224,9 +224,10 @@ impl CatalogTable {
         self.read_head(&item)
     }
 
-    /// Removes the chunks in `keys` that no head can contain any more. A head's version only increases, so a chunk is
-    /// removed if its version is at most the current version and the current head does not contain the chunk. Chunks of
-    /// higher versions are still being written.
+    /// Removes the chunks in `keys` that neither the current head nor a later head can refer to. The version in the
+    /// stored head only increases. A chunk is therefore removed if its version is at most the current version and the
+    /// current head does not refer to the chunk. Chunks of higher versions are kept, because another object may still
+    /// be written.
     async fn remove_chunks(&self, keys: impl Iterator<Item = String>, current: &Head) -> Result<()> {
         let own = current.chunk_prefix();
         for key in keys {

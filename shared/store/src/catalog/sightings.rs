@@ -17,7 +17,8 @@ use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{Availability, Fingerprint, ProbeRecord, Result, Service};
 
 /// The first bytes of a hash over a service, or over an operation and its URL. Among ten thousand tokens, the
-/// probability of a collision is below one in 10^11. A collision would cause one wrong label.
+/// probability of a collision is below one in 10^11. After a collision, one service or operation would be displayed
+/// with the probe result of another.
 type Token = [u8; TOKEN];
 const TOKEN: usize = 8;
 /// The maximum number of tokens in a summary, because an item can have at most 400 KB. Each token stands for an

@@ -234,7 +234,7 @@ impl CatalogTable {
         Ok(transaction)
     }
 
-    /// Creates the put of a service. The condition requires the previous version.
+    /// Creates a `Put` that stores a service. The condition requires the previous version.
     fn put_next_version(&self, service: &Service) -> PutBuilder {
         let put = PutBuilder::default()
             .table_name(&*self.table)

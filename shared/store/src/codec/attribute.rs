@@ -25,8 +25,7 @@ pub(crate) type Item = HashMap<String, AttributeValue>;
 pub(crate) trait Attribute: Sized {
     /// Encodes the value.
     fn write(&self) -> AttributeValue;
-    /// Decodes the value. Returns `None` if the attribute is invalid, that is, if [`Attribute::write`] never writes the
-    /// attribute.
+    /// Decodes the value. Returns `None` if the attribute is not a valid encoding of this type.
     fn read(value: &AttributeValue) -> Option<Self>;
 }
 

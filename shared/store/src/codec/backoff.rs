@@ -53,8 +53,8 @@ impl Backoff {
         Ok(())
     }
 
-    /// Returns whether to build a transaction again from new reads, although the transaction only conflicted with
-    /// others. True on every fourth attempt.
+    /// Returns whether to read the items again and build a new transaction, after conflicts with other transactions
+    /// cancelled the previous attempts. True on every fourth attempt.
     pub(crate) const fn needs_fresh_read(&self) -> bool {
         self.attempts > 0 && self.attempts.is_multiple_of(4)
     }

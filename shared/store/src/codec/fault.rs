@@ -68,8 +68,8 @@ pub(crate) const CONFLICT: &str = "TransactionConflict";
 pub(crate) const THROTTLED: &str = "ThrottlingError";
 pub(crate) const THROUGHPUT_EXCEEDED: &str = "ProvisionedThroughputExceeded";
 
-/// Returns whether throttling cancelled a transaction and no other reason would cancel a retry of the transaction. A
-/// conflict does not count as another reason, because the conflict ends before the throttling.
+/// Returns whether throttling cancelled a transaction, so that a retry can succeed after the throttling. A conflict may
+/// be a second reason, because the conflict ends before the throttling. With any other reason, the result is `false`.
 pub(crate) fn is_throttled(reasons: &[CancellationReason]) -> bool {
     let mut codes = reasons.iter().filter_map(CancellationReason::code);
     let lasts = |code| !matches!(code, "None" | CONFLICT | THROTTLED | THROUGHPUT_EXCEEDED);

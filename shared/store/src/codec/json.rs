@@ -40,7 +40,7 @@ fn to_json(value: &AttributeValue) -> Option<Value> {
         AttributeValue::Bool(value) => Some(Value::Bool(*value)),
         AttributeValue::L(values) => values.iter().map(to_json).collect::<Option<_>>().map(Value::Array),
         AttributeValue::M(item) => write_item(item),
-        // Services contain no bytes, sets or null.
+        // The item of a service has no attribute of DynamoDB's types binary, set or null.
         _ => None,
     }
 }

@@ -346,9 +346,9 @@ pub(crate) fn audit_partition(actor: &Actor) -> String {
     }
 }
 
-/// The partition of the copy of an audit row that informs a user of an operator's action or of reconcile's finding.
-/// Each function that writes such copies has its own partition. `None` for actions of users and rules, which have no
-/// copy.
+/// The partition with a user's copies of audit rows. A copy informs the user of an operator's action, or of an outflow
+/// that reconcile found. Each function that writes copies has its own partition. `None` for actions of users and rules,
+/// because these actions are not copied.
 pub(crate) fn notification_partition(actor: &Actor, user: &UserId) -> Option<String> {
     match actor {
         Actor::Person { .. } | Actor::Rule { .. } => None,
@@ -452,7 +452,7 @@ pub(crate) fn parse_window(partition: &str) -> Option<WindowScope> {
 
 const APPROVAL_LINEAGES: &str = "AP#";
 
-/// The partition of all approvals of one request.
+/// The partition of all approvals that belong to the same agent and request ([`ApprovalId::lineage`]).
 pub(crate) fn approval_partition(id: ApprovalId) -> String {
     format!("{APPROVAL_LINEAGES}{}", id.lineage())
 }
@@ -490,8 +490,8 @@ pub(crate) fn parse_reconcile_request(sk: &str) -> Option<(AgentId, SettlementId
 /// second, so a thousand decisions a second should not all read the same copy.
 pub(crate) const FREEZE_SHARDS: u8 = 4;
 
-/// Returns the number of the copy of the operators' freezes that an agent's decisions read. The last bits of the
-/// agent's random id select the copy.
+/// Returns which copy of the operators' freezes the agent's decisions read: an index from 0, below [`FREEZE_SHARDS`].
+/// The last bits of the agent's random id determine the index.
 pub(crate) fn freezes_copy(agent: AgentId) -> u8 {
     let [.., last] = agent.uuid().into_bytes();
     last % FREEZE_SHARDS

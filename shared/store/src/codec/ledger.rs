@@ -69,7 +69,7 @@ pub(crate) async fn get_all_items(
         // DynamoDB returns keys as unprocessed, instead of a throttling error, if they exceed the table's throughput.
         let left = response.unprocessed_keys.into_iter().flat_map(HashMap::into_values);
         keys = left.flat_map(|left| left.keys).collect();
-        // A round that made progress does not count towards the maximum.
+        // Only consecutive rounds without progress count towards `THROTTLING_PAUSES`.
         if keys.len() < requested {
             pauses = 0;
         }

@@ -54,7 +54,8 @@ stored_as_map! {
 fields! {
     AgentKey { id: "id", digest: "digest", created_at: "created", ends_at: "ends" optional, scope: part }
 
-    // If the scope does not limit a dimension, the attribute is absent.
+    // An absent attribute means that the key's scope does not limit the permissions, the services, the networks or the
+    // time.
     KeyScope {
         permissions: "may" optional,
         services: "svcs" optional,
@@ -187,7 +188,7 @@ fn read_asking_rule(map: &Item) -> Option<AskingLimit> {
     })
 }
 
-/// These rules have no ids, so numbers are stored as their ids.
+/// A [`RuleKind`] has no id, but a stored rule needs an id. The rule's number in the list, from 1, is stored as the id.
 impl Attribute for Vec<RuleKind> {
     fn write(&self) -> AttributeValue {
         let rules = self.iter().zip(1_u128..).map(|(kind, number)| Rule {
@@ -218,8 +219,8 @@ impl Fields for Option<OperationScope> {
     }
 }
 
-/// Implements [`Attribute`] for maps. A map is stored as a list of its values, and each value contains its key in this
-/// attribute.
+/// Implements [`Attribute`] for maps. A map is stored as a list of its values. Each stored value also contains its map
+/// key, in the attribute with the given name.
 macro_rules! listed_with_key {
     ($($key:ty: $name:literal,)*) => {$(
         impl<T: Fields> Attribute for BTreeMap<$key, T> {
@@ -301,7 +302,7 @@ fn write_window(draft: Draft, window: &RuleWindow) -> Draft {
         .with_optional("action", Some(action).filter(|action| **action != LimitAction::Block))
 }
 
-/// Reads a window. Without an action, the rule blocks.
+/// Reads a rule's window. If the attribute `action` is absent, the rule's action is [`LimitAction::Block`].
 fn read_window(map: &Item) -> Option<RuleWindow> {
     let name: Option<String> = read_optional_field(map, "period")?;
     let (duration, zone) = (read_optional_field(map, "window")?, read_optional_field(map, "zone")?);

@@ -23,7 +23,7 @@ pub(crate) async fn get_item(db: &Client, table: &str, key: &Key, operation: &'s
     Ok(output.map_err(store_error(operation))?.item)
 }
 
-/// Creates the put of an item.
+/// Creates a `PutItem` request for an item.
 pub(crate) fn put_request(db: &Client, table: &str, item: Item) -> PutItemFluentBuilder {
     db.put_item().table_name(table).set_item(Some(item))
 }
@@ -34,8 +34,8 @@ pub(crate) async fn put_item(db: &Client, table: &str, item: Item, operation: &'
     output.map(|_| ()).map_err(store_error(operation))
 }
 
-/// Creates the put of a new version of an item, which replaces only the version `previous` in the attribute `ver`. The
-/// version 0 means that no item is stored.
+/// Creates a `PutItem` request for a new version of an item. The condition requires that the stored version (attribute
+/// `ver`) is `previous`. If `previous` is 0, the condition requires that no item is stored.
 pub(crate) fn put_version_request(db: &Client, table: &str, item: Item, previous: u64) -> PutItemFluentBuilder {
     let put = put_request(db, table, item);
     match previous {
@@ -46,7 +46,7 @@ pub(crate) fn put_version_request(db: &Client, table: &str, item: Item, previous
     }
 }
 
-/// Creates the update of an item.
+/// Creates an `UpdateItem` request for the item with this key. The caller must add the update expression.
 pub(crate) fn update_request(db: &Client, table: &str, key: &Key) -> UpdateItemFluentBuilder {
     db.update_item().table_name(table).set_key(Some(key.attributes()))
 }
@@ -138,7 +138,7 @@ impl Query {
         Self(self.0.set_exclusive_start_key(key))
     }
 
-    /// Returns the request, for settings that no other query has.
+    /// Returns the SDK's request, so that the caller can add a setting without a method here, such as a filter.
     pub(crate) fn into_request(self) -> QueryFluentBuilder {
         self.0
     }
@@ -148,7 +148,7 @@ impl Query {
         self.0.send().await.map_err(store_error(operation))
     }
 
-    /// Reads all items.
+    /// Reads the items of all pages.
     pub(crate) async fn collect(self, operation: &'static str) -> Result<Vec<Item>> {
         let items: Result<Vec<Item>, _> = self.0.into_paginator().items().send().collect().await;
         items.map_err(store_error(operation))

@@ -23,7 +23,7 @@ use purser_domain::{
 };
 use std::collections::BTreeMap;
 
-/// The shards of users' rows.
+/// The shards of users' notification settings. A user's shard is the first digit of the user's id.
 pub const USER_SHARDS: [char; 16] = [
     '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f',
 ];
@@ -63,7 +63,8 @@ impl WebhooksTable {
         after: Option<&UserId>,
         limit: u32,
     ) -> Result<Vec<(UserId, Result<NotificationSettings>)>> {
-        // `#` sorts before every id. DynamoDB does not allow an empty key.
+        // The first page starts after the key `#`, because `#` sorts before every user id and DynamoDB does not allow
+        // an empty key.
         let response = Query::new(&self.db, &self.table, notices::recipients_partition(shard))
             .after(after.map_or("#", UserId::as_str))
             .limit(limit)
@@ -192,7 +193,8 @@ impl WebhooksTable {
         Ok(ended)
     }
 
-    /// Removes the marker of an ended channel, because the channel has delivered a message again.
+    /// Removes the record that a notification channel was disabled because its destination failed. The channel has
+    /// delivered a message again.
     pub async fn remove_ended_channel(&self, user: &UserId, channel: NoticeChannel) -> Result<()> {
         delete_item(
             &self.db,

@@ -1,9 +1,10 @@
 //! Backfills what a rule needs: counts payments that were authorized before the rule existed or before its duration or
 //! services changed, and adds the recent payments that a rule compares with.
 //!
-//! A rule is new, or an update changes the period or the services. `people` writes only versions to windows, so the
-//! first decision after the update backfills the window. Until then the evaluation gets no window of the rule, and
-//! every payment that the rule counts is denied. Three steps make the window complete, in this order:
+//! A backfill is needed after a rule is created, and after an update changes the rule's period or services. The
+//! function `people` then writes only the rule's version to the window. The first decision after the update backfills
+//! the window. Before the backfill is complete, every payment that the rule counts is denied, because the rule's window
+//! is not available to the evaluation. Three steps make the window complete, in this order:
 //!
 //! 1. The windows of all services are fenced: they reject decisions that were based on earlier versions of the agent's
 //!    record, which may not contain the rule. The rule's window therefore counts every payment that commits afterwards.
@@ -15,9 +16,10 @@
 //! backfill. A payment that is released after its backfill stays counted until the payment leaves the window, because
 //! the settlement does not contain the rule's id.
 //!
-//! The recent payments to all services ([`RememberedPayments`]) are completed in the same call, after the fence, and
-//! marked with `rbf` ([`Agent::memory_coverage`]). At most [`MAX_REMEMBERED`] payments are read, because each list is
-//! short. A payment that is confirmed only after the backfill of a rule adds no payee and no price.
+//! After the fence, the same call also adds earlier payments to the lists of recent payments to all services
+//! ([`RememberedPayments`]), and marks the lists with `rbf` ([`Agent::memory_coverage`]). At most [`MAX_REMEMBERED`]
+//! payments are read, because each list is short. A payment that is confirmed only after the backfill of a rule adds no
+//! payee and no price.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -42,7 +44,7 @@ use purser_domain::{
 const PAGE: u32 = 90;
 /// The maximum number of pages per call: 9,000 payments, which take about four of the call's 15 seconds.
 const MAX_PAGES: u32 = 100;
-/// The maximum number of payments from which the recent payments are completed.
+/// The maximum number of payments that a backfill reads to complete the lists of recent payments.
 const MAX_REMEMBERED: usize = 9_000;
 const BACKFILLING: &str = "counting the payments before a rule";
 
@@ -66,15 +68,15 @@ struct Progress {
 /// A page of settlements.
 struct Page {
     entries: Vec<Entry>,
-    /// The position after the page; `None` if no older payment counts.
+    /// The position from which the next page continues; `None` if the rule counts no older payments.
     next: Option<SettlementId>,
 }
 
 impl Ledger {
-    /// Counts the earlier payments of each counting rule whose window lacks them, and completes the recent payments.
-    /// Returns a retryable error if the agent has more settlements than one call reads; the next call continues. Takes 1
-    /// write unit per service of the agent and 2 more per service with incomplete recent payments, and 2 per rule and per
-    /// counted payment.
+    /// Counts earlier payments in the windows of all counting rules whose backfill is incomplete. Also adds earlier
+    /// payments to the lists of recent payments. Returns a retryable error if the agent has more settlements than one
+    /// call reads; the next call continues. Takes 1 write unit per service of the agent, 2 more per service whose list
+    /// of recent payments is incomplete, 2 per rule, and 2 per counted payment.
     pub async fn backfill(&self, agent: &Agent, catalog: &Catalog, now: Timestamp) -> Result<()> {
         self.fence_windows(agent).await?;
         let pages = PagesLeft::new(MAX_PAGES);
@@ -87,8 +89,8 @@ impl Ledger {
         }
     }
 
-    /// Completes the recent payments to each service. Skips a service whose totals change concurrently, because the next
-    /// call completes the recent payments.
+    /// Adds earlier payments to the list of recent payments of each service. Skips a service whose totals change
+    /// concurrently, because the next call adds the payments.
     async fn backfill_memories(&self, agent: &Agent, coverage: &Fingerprint, now: Timestamp) -> Result<()> {
         let services = self.read_services_with_policy(agent.id).await?;
         let scope = |service| WindowScope::Day {
@@ -185,8 +187,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// Returns the windows as a backfill at `now` would complete them, for display only. If there are more payments
-    /// than one call reads, the window is full and its spend is an upper bound.
+    /// Returns the windows whose backfill is incomplete, with the payments that a backfill at `now` would count. For
+    /// display only. If there are more payments than one call reads, the window is full, and its spend is an upper
+    /// bound.
     pub async fn windows_before_backfill(
         &self,
         agent: &Agent,
@@ -226,7 +229,8 @@ impl Ledger {
         Ok(windows)
     }
 
-    /// Returns whether the window counts all payments before the rule.
+    /// Returns whether the window already counts all payments that were authorized before the rule existed, or before
+    /// the rule's period or services changed.
     pub(crate) fn is_backfilled(&self, totals: &Item, period: WindowPeriod, coverage: &Fingerprint) -> Result<bool> {
         let progress = self.read_progress(totals, period, coverage, Timestamp::EPOCH)?;
         Ok(progress.is_complete)
@@ -243,7 +247,8 @@ impl Ledger {
         let own = eviction_watermark_name(period);
         let names = totals.keys().filter(|name| name.starts_with("hz") && **name != own);
         let other_watermarks: Vec<String> = names.cloned().collect();
-        // Payments that were evicted by another period may count.
+        // If the window had another period before, payments that were evicted for that period may count in the current
+        // period. The window then needs a backfill.
         let is_same = row.get_optional("bf")?.as_ref() == Some(coverage) && other_watermarks.is_empty();
         let position = row.get_optional("bfc")?.filter(|_| is_same);
         let watermark = self.read_eviction_watermark(totals, period)?;

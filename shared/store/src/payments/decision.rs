@@ -24,9 +24,9 @@ use uuid::Uuid;
 /// A range of positions in an agent's log. The range includes both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRange {
-    /// The earliest position, as a `UUIDv7` that begins with a time.
+    /// The start of the range, inclusive, as a `UUIDv7`. The first bits of a `UUIDv7` are a time.
     pub first: Uuid,
-    /// The latest position, as a `UUIDv7` that begins with a time.
+    /// The end of the range, inclusive, as a `UUIDv7`. The first bits of a `UUIDv7` are a time.
     pub last: Uuid,
     /// Whether the newest decisions are read first.
     pub newest_first: bool,
@@ -246,7 +246,8 @@ impl Ledger {
         rows.map(|row| Ok((row.get("sid")?, row.get("call")?))).collect()
     }
 
-    /// Reads one of the agent's decisions that have their own row.
+    /// Reads one of the agent's decisions from the decisions table. Allowed payments and withdrawals have no row in
+    /// this table.
     pub async fn find_recorded_decision(&self, agent: AgentId, id: TransactionId) -> Result<Option<LoggedDecision>> {
         let decision = self.read_decision_with_hash(agent, id).await?;
         Ok(decision.map(|(decision, _)| decision))
@@ -267,8 +268,9 @@ impl Ledger {
         item.map(read).transpose()
     }
 
-    /// Reads up to `limit` of the agent's decisions with their own rows, newest first: all decisions except allowed
-    /// payments and withdrawals. The decisions are before `before`, or are the newest decisions if `before` is `None`.
+    /// Reads up to `limit` of the agent's decisions from the decisions table, newest first. The table contains all
+    /// decisions except allowed payments and withdrawals. The decisions are before `before`, or are the newest
+    /// decisions if `before` is `None`.
     pub async fn list_recorded_decisions(
         &self,
         agent: AgentId,

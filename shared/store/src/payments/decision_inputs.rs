@@ -50,7 +50,7 @@ pub struct DecisionInputs {
 pub struct ServiceState {
     /// The agent's policy for the service, stored or by default; `None` if the service was never enabled for the agent.
     pub enabled: Option<EnabledService>,
-    /// Whether `enabled` is a default policy that is not stored yet. Before anything is reserved,
+    /// Whether the field `enabled` contains a default policy that is not stored yet. Before a payment is reserved,
     /// [`Ledger::try_write_default_policy`] must store the policy.
     pub is_unwritten: bool,
     /// The day window; empty if nothing was ever authorized.
@@ -64,7 +64,8 @@ pub struct ServiceState {
     pub recent: RecentPayments,
 }
 
-/// The agent whose inputs are read.
+/// The caller for whom a decision's inputs are read: an agent with a verified key, or a caller whose key the read must
+/// verify.
 #[derive(Clone, Copy)]
 pub enum Reader<'a> {
     /// An agent whose key was verified.
@@ -196,7 +197,7 @@ impl Ledger {
             day.stamp = default.version;
         }
         let budgets = self.read_budget_windows(agent).await?;
-        // Before the first payment, no recent payment is missing.
+        // Before the first payment to the service, the list of recent payments is empty and therefore complete.
         let is_remembered = day.version == 0
             || agent
                 .and_then(Agent::memory_coverage)

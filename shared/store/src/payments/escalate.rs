@@ -52,7 +52,8 @@ enum Role {
 
 /// The approval to which the idempotency key is bound.
 enum ApprovalSlot {
-    /// A new approval. If an open approval waives too few limits, the second value is that approval, which ends.
+    /// A new approval. The second field contains the request's open approval if that approval waives too few limits.
+    /// The transaction that stores the new approval ends the open approval.
     New(Approval, Option<Box<Approval>>),
     /// An open approval that already exists.
     Taken(Approval),
@@ -76,13 +77,14 @@ impl ApprovalSlot {
 impl Ledger {
     /// Creates the approval that a decision requires, or uses the open approval, and binds the idempotency key to the
     /// approval. The same transaction records the decision with the approval's id. A new approval expires at
-    /// `expires_at`, and is created only if fewer than `max_waiting` of the agent's approvals are pending. `previous_approval` is the
-    /// granted approval that the request contains and that waives too few limits. With `previous_approval`, the key may already
-    /// be bound to an earlier approval of the request.
+    /// `expires_at`, and is created only if fewer than `max_waiting` of the agent's approvals are pending.
     ///
-    /// If several conditions fail, the first of the following determines the result: the key was used, the approval's
-    /// number was used, too many approvals are pending. The limit therefore never rejects a repeated request, or a
-    /// request that uses an open approval.
+    /// `previous_approval` is the granted approval whose id the request contains, if that approval waives too few
+    /// limits. With `previous_approval`, the key may already be bound to an earlier approval of the request.
+    ///
+    /// If several conditions fail, the first failed condition in this order determines the result: the idempotency key
+    /// was used before; an approval with the same number exists; too many approvals are pending. The limit therefore
+    /// never rejects a repeated request, or a request that uses an open approval.
     pub async fn store_escalation(
         &self,
         key: &Fingerprint,

@@ -11,7 +11,8 @@ use aws_sdk_dynamodb::Client;
 use purser_domain::{AgentId, Duration, Result, Timestamp};
 use std::{num::NonZeroU64, sync::Arc};
 
-/// The maximum number of an agent's payments per period.
+/// The limit on the number of an agent's payments per period, with one counter per agent. A period is as long as the
+/// longest authorization is valid.
 #[derive(Clone, Debug)]
 pub struct HoldLimit(ChunkedCounter<AgentId, ()>);
 

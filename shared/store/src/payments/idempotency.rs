@@ -8,14 +8,14 @@ use purser_domain::{ApprovalId, BoundPayment, Fingerprint, Result, TransactionId
 pub enum IdempotencyRecord {
     /// The key authorized a payment.
     Allowed {
-        /// The fingerprint of the request.
+        /// The fingerprint of the request that used the key.
         fingerprint: Fingerprint,
         /// The authorized payment.
         payment: BoundPayment,
     },
     /// The key was used for an escalated request. A retry after the approval replaces this record.
     Escalated {
-        /// The fingerprint of the request.
+        /// The fingerprint of the request that used the key.
         fingerprint: Fingerprint,
         /// The approval that the request waits for.
         approval: ApprovalId,

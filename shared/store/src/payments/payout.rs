@@ -30,7 +30,8 @@ use purser_domain::{
 /// The record of a withdrawal's idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WithdrawalKey {
-    /// The fingerprint of the request.
+    /// The fingerprint of the request that first used the key. Another fingerprint means that the key is used for
+    /// another request.
     pub fingerprint: Fingerprint,
     /// The reserved settlement.
     pub settlement: SettlementId,

@@ -8,12 +8,12 @@ use crate::{
 use aws_sdk_dynamodb::{operation::put_item::PutItemError, types::ReturnValuesOnConditionCheckFailure};
 use purser_domain::{AgentId, Duration, Fingerprint, Result, Timestamp};
 
-/// The request to which a replay key belongs.
+/// Whether a preflight's replay key was stored for the request, or belongs to another request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayKey {
-    /// The key belongs to this request for a day from now.
+    /// The replay key is stored for this request, and stays stored for a day from now.
     Held,
-    /// Another request used the key less than a day ago. Contains the fingerprint of that request.
+    /// Another request used the same replay key less than a day ago. Contains the fingerprint of that request.
     Taken(Fingerprint),
 }
 

@@ -31,8 +31,9 @@ enum Role {
 }
 
 impl Ledger {
-    /// Stores a request for a temporary limit increase under the next number, unless an earlier request is pending or
-    /// was rejected recently. Returns `TooMany` unless fewer than `max_waiting` of the agent's requests are pending.
+    /// Stores a request for a temporary limit increase. The request's id contains the next sequence number. Returns
+    /// `Already` if an earlier request for the service is pending or was rejected recently. Returns `TooMany` if
+    /// `max_waiting` or more of the agent's requests are pending.
     pub async fn store_limit_increase_request(
         &self,
         approval: &Approval,

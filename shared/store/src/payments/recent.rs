@@ -28,7 +28,7 @@ use purser_domain::{
 /// The attribute of the day window's totals that contains the map of recent payments.
 const RECENT: &str = "recent";
 
-/// Returns the name of an attribute in the map: a letter for the kind, then the digest.
+/// Returns the name of an attribute in the map [`RECENT`]: a letter for the kind, then the digest in Base64.
 fn recent_field_name(key: RecentKey) -> String {
     match key {
         RecentKey::Call(CallDigest(bytes)) => format!("c{}", BASE64.encode(bytes)),
@@ -171,8 +171,9 @@ impl Ledger {
     }
 }
 
-/// Returns the attribute name of the call that was last authorized at this time. Returns `None` if no call or several
-/// calls have this time; several calls are kept, because some of them may be paid.
+/// Finds the recent call that was last authorized at this time, and returns the name of its attribute. Returns `None`
+/// if no call has this time, or if several calls have this time. In the second case, the caller must remove none of the
+/// calls, because some of them may be paid.
 pub(crate) fn find_call_at(totals: &Item, at: Timestamp) -> Option<String> {
     let map = totals.get(RECENT)?.as_m().ok()?;
     let calls = map.iter().filter(|(name, _)| name.starts_with('c'));
@@ -181,8 +182,9 @@ pub(crate) fn find_call_at(totals: &Item, at: Timestamp) -> Option<String> {
     calls.next().is_none().then(|| name.clone())
 }
 
-/// Extends an update of a day window's totals. The extended update removes the attribute `call` from the recent
-/// payments, on the condition that the call was last authorized at `at`.
+/// Extends an update of a day window's totals, so that the update also removes a call from the recent payments. `call`
+/// is the name of the call's attribute. The update requires that the call was last authorized at `at`. `set` and
+/// `condition` are the update's other assignments and its other condition.
 pub(crate) fn remove_call(
     update: UpdateBuilder,
     call: String,

@@ -37,8 +37,9 @@ enum Role {
 const RELEASING: &str = "releasing a hold";
 
 impl Ledger {
-    /// Releases the amount of a held settlement. Takes 7 write units, and 4 more per budget; takes 3 for a withdrawal,
-    /// which no window counts. With a duplicate guard, the day's totals are also read.
+    /// Releases the amount of a held settlement. Takes 7 write units for a purchase, plus 4 per budget that counted the
+    /// payment. Takes 3 write units for a withdrawal, because no window counts withdrawals. If a duplicate guard
+    /// checked the payment, the totals of the day window are also read.
     pub async fn release_hold(
         &self,
         settlement: &Settlement,
@@ -66,7 +67,8 @@ impl Ledger {
                 && let Some(item) = rejection.existing_item(Role::Totals(*day))
                 && self.has_sufficient_total(item, terms.amount)?
             {
-                // The call was authorized again after it was read, so the call stays stored.
+                // The same call was authorized again between the read of the totals and this write. The next attempt
+                // therefore keeps the call in the list of recent payments.
                 backoff.wait_for_retry().await?;
                 continue;
             }

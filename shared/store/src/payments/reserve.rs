@@ -97,7 +97,7 @@ impl Ledger {
         let mut transaction = Transaction::new();
         let remembered = grant.recent_update().and_then(RecentUpdate::call_only);
         for charge in grant.charges() {
-            // The day window's totals also store the recent call.
+            // Only the totals of the day window contain recent calls. The totals of a budget do not.
             let remembered = remembered.as_ref().filter(|_| charge.scope.rule_id().is_none());
             let version = grant.agent_version();
             self.add_charge(&mut transaction, Role::Basis, &charge, version, terms, remembered)?;

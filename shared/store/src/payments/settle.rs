@@ -236,9 +236,9 @@ impl Ledger {
         )
     }
 
-    /// Confirms a settlement with the transfer that was found on chain. Takes 3 write units: for the claim, the
-    /// settlement and the index. If the amount was released, takes 4, and 4 per window. Takes 2 more if the decision
-    /// compared the payee or price with earlier payments.
+    /// Confirms a settlement with the transfer that was found on chain. Takes 3 write units, for the claim, the
+    /// settlement and the index. Takes 4 write units instead, plus 4 per window, if the amount was released before.
+    /// Takes 2 more in both cases if the decision compared the payee or price with earlier payments.
     pub async fn confirm_settlement(
         &self,
         settlement: &Settlement,
@@ -248,8 +248,8 @@ impl Ledger {
     ) -> Result<ConfirmResult> {
         let confirmed = self.try_confirm(settlement, transfer, claim, now).await?;
         if let ConfirmResult::Done(settlement) = &confirmed {
-            // The payment is confirmed even if this write fails. A rule then requires one more approval, or compares
-            // with one price less.
+            // Adds the payee and the price to the recent payments. If this write fails, the payment is still confirmed.
+            // A rule then requires one more approval for the payee, or compares later prices with one price less.
             drop(self.remember_paid_payment(&settlement.terms).await);
         }
         Ok(confirmed)
@@ -443,7 +443,7 @@ impl Ledger {
         }
     }
 
-    /// Creates the put of a settlement's claim on a transfer.
+    /// Creates a `Put` that stores a settlement's claim on a transfer.
     fn claim_put(&self, terms: &SettlementTerms, transfer: &Transfer, log_index: Option<u64>) -> PutBuilder {
         self.put_item(write_claim(terms, transfer, log_index))
             .condition_expression(UNCLAIMED_OR_OWN)
@@ -515,8 +515,9 @@ impl Ledger {
         Ok(at)
     }
 
-    /// Returns the windows in which a payment counts, each with its current period and the amount that the payment
-    /// adds: the day window, and the windows of the agent's present rules that counted the payment or count all services.
+    /// Returns the windows in which a payment counts: the day window, and windows of the agent's current rules. A
+    /// rule's window is included if the window counted the payment at its authorization, or if the rule counts all
+    /// services. Each window has its current period and the amount that the payment adds.
     async fn current_windows(&self, terms: &SettlementTerms) -> Result<Vec<(WindowScope, WindowPeriod, Amount)>> {
         let counted = terms.window_amounts();
         // No window counts withdrawals.

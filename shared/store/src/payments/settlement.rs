@@ -19,12 +19,12 @@ use purser_domain::{
 };
 use uuid::Uuid;
 
-/// The values of `rs`, one for each state.
+/// The values of the attribute `rs`: one for each state of a settlement.
 pub(crate) const AUTHORIZED: &str = "authorized";
 pub(crate) const CONFIRMED: &str = "confirmed";
 pub(crate) const EXPIRED: &str = "expired";
 
-/// The value of `kind` for a withdrawal. A purchase has no `kind`.
+/// The value of the attribute `kind` for a withdrawal. A purchase has no `kind`.
 const PAYOUT: &str = "payout";
 
 impl Ledger {
@@ -75,7 +75,8 @@ impl Ledger {
         update_request(&self.db, &self.table, &Key::settlement(agent, id))
     }
 
-    /// Counts a proof that the chain did not confirm, unless the last counted proof is the same. Takes 1 write unit.
+    /// Counts a failed proof of a settlement: a transaction that the agent sent as proof, but that is not the payment
+    /// according to the chain. Does nothing if the last counted proof is the same transaction. Takes 1 write unit.
     pub async fn record_failed_proof(&self, settlement: &Settlement, tx_hash: TxHash) -> Result<()> {
         if settlement.failed_proofs.last == Some(tx_hash) {
             return Ok(());

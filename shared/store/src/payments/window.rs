@@ -55,7 +55,7 @@ const DRAIN: u16 = 90;
 const VERSION_CHECK: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";
 /// Requires that no payment after the new payment's time was evicted.
 const NOT_EVICTED_CHECK: &str = "(attribute_not_exists(#horizon) OR #horizon <=";
-/// Requires that the added amount fits.
+/// Requires that the window's total plus the added amount is at most the cap.
 const TOTAL_CHECK: &str = "(attribute_not_exists(#total) OR #total <= :room)";
 
 /// The result of evicting a window's expired payments.
@@ -200,8 +200,8 @@ impl Ledger {
         Ok(is_unchanged && !matches!(record, Some(IdempotencyRecord::Allowed { .. })))
     }
 
-    /// Reads more of the window's oldest payments, for [`Window::needs_more_entries`]. These payments may be newer than
-    /// the rest of the window's data, so the caller must check [`Ledger::is_unchanged_since`] afterwards.
+    /// Reads the next page of the window's payments, oldest first, for [`Window::needs_more_entries`]. The window may
+    /// have changed since its other data was read, so the caller must check [`Ledger::is_unchanged_since`] afterwards.
     pub async fn read_further_entries(&self, window: &mut Window) -> Result<()> {
         let after = window
             .oldest
@@ -499,9 +499,9 @@ pub(crate) fn write_counted_payment(
         .into_item()
 }
 
-/// Returns the name of the attribute with the eviction watermark of a window of this period. The end of the watermark's
-/// period is the earliest time that a counted payment may have. Each period has its own watermark, because with another
-/// period an old watermark could move a payment's time into the future.
+/// Returns the name of the attribute that stores a window's eviction watermark for this period. A payment can be
+/// counted only at or after `period.end` of the watermark. Each period has its own attribute. If the rule's period
+/// changed, a watermark of the old period could otherwise move a payment's time into the future.
 pub(crate) fn eviction_watermark_name(period: WindowPeriod) -> String {
     format!("hz{period}")
 }

@@ -132,10 +132,10 @@ impl Ledger {
         }
     }
 
-    /// Makes the agent's windows reject every decision on an earlier version than this record's version, which must be
-    /// stored. [`Ledger::put_agent`] calls this function for a narrowing change. The acceptance of an ownership
-    /// transfer must call it. A caller that finds its change already stored must call it too, because the request that
-    /// stored the change may have failed before this step.
+    /// Makes the agent's windows reject every decision that is based on an earlier version of the agent's record. The
+    /// version in `agent` must already be stored. [`Ledger::put_agent`] calls this function for a narrowing change. The
+    /// acceptance of an ownership transfer must call this function. A caller that finds its change already stored must
+    /// also call this function, because the request that stored the change may have failed before this step.
     pub async fn fence_windows(&self, agent: &Agent) -> Result<()> {
         let services = self.read_services_with_policy(agent.id).await?;
         for batch in services.chunks(MAX_CONCURRENT) {

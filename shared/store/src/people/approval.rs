@@ -21,7 +21,7 @@ use purser_domain::{Approval, ApprovalId, ApprovalResolution, Resolution, Result
 pub enum ApprovalDecision {
     /// A retry with the approval's id may be authorized once.
     Approve,
-    /// The request may not be authorized.
+    /// A retry with the approval's id is denied.
     Reject,
 }
 
@@ -93,8 +93,8 @@ impl Ledger {
             .await
     }
 
-    /// Creates the update that approves a pending request for a temporary limit increase, with the granted caps and
-    /// until their end.
+    /// Creates the update that approves a pending request for a temporary limit increase. The update stores the granted
+    /// caps and the time at which the granted caps end.
     pub(crate) fn approve_limit_increase_update(
         &self,
         request: &Approval,

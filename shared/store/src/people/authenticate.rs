@@ -34,7 +34,7 @@ pub struct AuthenticatedCaller<T> {
     pub agent: Agent,
     /// The id of the agent key that authenticated the call.
     pub key: KeyId,
-    /// The other data that was read in the same round trip.
+    /// The data that was read together with the agent's record, in one round trip.
     pub read: T,
 }
 

@@ -164,7 +164,8 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
         });
     }
 
-    /// Adds a chunk to a stored counter. Returns the calls that all instances have counted in this period.
+    /// Adds a number of calls (`chunk`) to a stored counter. Returns the number of calls that all instances have added
+    /// in this period.
     async fn add_chunk(&self, scope: &str, span: u64, chunk: u32, now: Timestamp) -> Result<u32> {
         let update = self
             .db

@@ -29,7 +29,7 @@ use std::collections::{BTreeSet, HashMap};
 pub enum ChangeFreezeResult {
     /// The change is stored in every copy of the operators' freezes.
     Stored,
-    /// The change is based on another freeze than the stored freeze. Nothing was written.
+    /// The stored freeze is not the freeze that the caller read before the change. Nothing was written.
     Conflict,
     /// [`Freezes::MAX`] agents or owners are already frozen. Nothing was written.
     TooMany,
@@ -44,7 +44,8 @@ enum Role {
 
 /// A frozen target in its stored form.
 enum Entry {
-    /// The name of a set attribute, and a set with one element.
+    /// A frozen agent or owner: the name of the set attribute that contains the id, and a set with only this id. A
+    /// freeze adds this set to the attribute, and the end of the freeze removes this set.
     Of(&'static str, AttributeValue),
     Deployment,
 }

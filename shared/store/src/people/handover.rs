@@ -44,8 +44,8 @@ impl Ledger {
         let mut transaction = Transaction::new();
         transaction.add_put(Role::Offer, self.put_item(write_offer(offer)))?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        // The only condition requires that the audit row is new. If the condition fails, an earlier attempt whose
-        // response was lost has written the row.
+        // The transaction has one condition: the audit row must be new. If the condition fails, an earlier attempt
+        // whose response was lost has written the row and stored the offer.
         let _done = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
@@ -59,7 +59,8 @@ impl Ledger {
             delete.set_key(Some(Key::ownership_offer(agent).attributes())),
         )?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        // The only condition requires that the audit row is new, as in `store_agent_offer`.
+        // The transaction has one condition: the audit row must be new. If the condition fails, an earlier attempt
+        // whose response was lost has written the row and removed the offer.
         let _done = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
@@ -186,7 +187,8 @@ impl Ledger {
             .expression_attribute_names("#owner", "owner")
             .expression_attribute_values(":old", approval.owner.write())
             .expression_attribute_values(":new", owner.to_owned().write());
-        // Sent as a transaction, like every write of an approval by `people`.
+        // The update is sent in a transaction, because the IAM role of the function `people` permits updates of
+        // approvals only in transactions.
         let mut transaction = Transaction::new();
         transaction.add_update(Role::Approval, update)?;
         let check = ConditionCheck::builder()

@@ -26,7 +26,8 @@ impl KeyLimit {
 
     /// Returns 429 if the key has reached this minute's limit.
     pub(crate) fn check_limit(&self, presented_key: &PresentedKey, now: Timestamp) -> Result<()> {
-        // A key that has ended is not limited, because authentication rejects the key anyway.
+        // The limit applies only to a request with the key's secret while the key is valid. Authentication rejects all
+        // other requests anyway.
         let is_its_secret = |key: &AgentKey| presented_key.matches_key(key, now);
         self.0
             .check_limit((presented_key.agent, presented_key.key), now, is_its_secret)

@@ -24,7 +24,8 @@ pub struct KeyUses {
     noted: Arc<Mutex<HashMap<(AgentId, KeyId), Timestamp>>>,
 }
 
-/// The precision of a recorded time.
+/// The precision of the time at which a key was last used. An instance records the use of a key at most once in this
+/// duration.
 const PRECISION: Duration = Duration::from_secs_u32(60);
 /// The time after which the record of a key's last use expires: 400 days.
 const RETENTION: Duration = Duration::from_secs_u32(400 * 86_400);

@@ -117,7 +117,8 @@ impl Ledger {
         }
     }
 
-    /// Deletes a session that was already ended by the time in the user's own item.
+    /// Deletes a session's row after [`Ledger::end_sessions`] has ended the session. `end_sessions` ends sessions by
+    /// writing a time to the user's item.
     async fn delete_session(&self, session: &Session) -> Result<()> {
         delete_item(
             &self.db,
@@ -142,7 +143,8 @@ impl Ledger {
         let mut transaction = Transaction::new();
         transaction.add_update(Role::Person, update)?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        // If an earlier attempt stored the time, the condition fails, and this function continues.
+        // If the condition on `nb` fails, `nb` already contains this time or a later time, for example from an earlier
+        // attempt of this call. This function then continues.
         transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         let sessions = self.read_sessions(user).await?;
         for batch in sessions.chunks(MAX_CONCURRENT) {

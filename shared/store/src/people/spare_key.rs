@@ -1,5 +1,5 @@
-//! Spare keys in KMS. A spare key was created for an agent that was then not stored. A new key can't be used for some
-//! minutes, so the next agent uses a spare key instead of a new key.
+//! Spare keys in KMS. A key becomes a spare key if the key was created for a new agent but the agent was not stored. A
+//! new key can't be used for some minutes after its creation, so the next agent uses a spare key instead.
 
 use crate::{
     codec::attribute::Item,
@@ -12,7 +12,7 @@ use crate::{
 use aws_sdk_dynamodb::{error::ProvideErrorMetadata as _, types::AttributeValue, types::ReturnValue};
 use purser_domain::{AgentId, KmsKeyId, Result};
 
-/// A key without a stored agent, and the agent's id in the key's tags.
+/// A key in KMS whose agent was not stored. The key's tags contain the agent's id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpareKey {
     /// The id of the KMS key.

@@ -122,7 +122,8 @@ impl Ledger {
         if self.read_default_policy(&agent, service).await?.is_none() {
             return Ok(false);
         }
-        // If the agent was changed meanwhile, the caller finds no row again and repeats this call.
+        // If the agent is changed between the read and this write, no row is written. The caller then still finds no
+        // policy row, and calls this function again.
         self.try_write_default_policy(&agent, service).await?;
         Ok(true)
     }
@@ -134,7 +135,7 @@ fields! {
     StartingCaps { max_per_call: "mpc", max_per_day: "mpd", require_approval_above: "raa" }
 }
 
-/// Limits that several services of a set share.
+/// Limits from a policy template, and the default services to which the limits apply.
 struct OfServices {
     change: PolicyChange,
     services: Vec<ServiceId>,

@@ -35,8 +35,8 @@ impl Ledger {
         item.map(|item| self.read_limits_item(&item)).transpose()
     }
 
-    /// Replaces the list with its next version. `updated` contains the new limits of the template that this version
-    /// changes.
+    /// Replaces the user's list of templates with the next version of the list. If the next version adds or updates a
+    /// template, `updated` contains the limits of that template.
     pub async fn put_templates(
         &self,
         user: &UserId,

@@ -34,8 +34,8 @@ pub struct Throttle {
 pub(crate) const RETENTION_SECS: u64 = 3_600;
 /// The period of a counter, in seconds.
 pub(crate) const SECONDS_PER_MINUTE: NonZeroU64 = NonZeroU64::new(60).unwrap();
-/// The maximum number of rejected scopes that an instance caches. Requests of further scopes are rejected by their
-/// counters.
+/// The maximum number of scopes with rejected requests that an instance caches. For a scope that is not cached, the
+/// counter in the table rejects the requests.
 const MAX_CACHED: usize = 10_000;
 
 /// Returns the number of whole minutes since the epoch.

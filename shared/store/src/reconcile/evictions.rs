@@ -19,7 +19,7 @@ use purser_domain::{Result, Timestamp, Window, WindowPeriod, WindowScope};
 pub struct EvictionRequest {
     /// The window with the expired payments.
     pub scope: WindowScope,
-    /// The time of the request.
+    /// The time of the first request. Later requests for the same window do not change the time.
     pub requested_at: Timestamp,
 }
 

@@ -25,9 +25,10 @@ use purser_domain::{AgentId, Result, Settlement, SettlementId, Timestamp};
 pub struct HeldSettlement {
     /// The agent that pays.
     pub agent: AgentId,
-    /// The id of the settlement.
+    /// The settlement whose amount is held.
     pub settlement: SettlementId,
-    /// The time from which the hold can be decided.
+    /// The time of the next attempt to reconcile the settlement. Before the first attempt, this time is the payment's
+    /// `validBefore`.
     pub due_at: Timestamp,
 }
 

@@ -15,7 +15,7 @@ use crate::{
 use purser_domain::{Address, AgentId, Result, Settlement, SettlementId, Timestamp};
 use std::collections::BTreeSet;
 
-/// A group of wallets, if all wallets are divided into equal groups.
+/// One of the equal groups into which all wallets are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalletPart {
     /// The index of the group, from 0.

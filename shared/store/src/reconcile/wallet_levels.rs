@@ -28,7 +28,8 @@ impl Ledger {
         Ok(levels)
     }
 
-    /// Stores an agent's level if the stored level is `before`. Returns whether the level was stored.
+    /// Stores the level of an agent's wallet, that is, whether the balance is low. Stores nothing if the stored level
+    /// differs from `before`. Returns whether the level was stored.
     pub async fn put_wallet_level_if_unchanged(
         &self,
         agent: AgentId,

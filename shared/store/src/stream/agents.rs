@@ -44,7 +44,8 @@ impl Ledger {
                 match (old.status, new.status) {
                     (AgentStatus::Active, AgentStatus::Frozen) => {
                         let mark = UpdateMark::read_mark(self.item_row(image))?;
-                        // The event contains the reason of an action by a rule, because the rule belongs to the owner.
+                        // The event contains a reason only if a rule froze the agent. `by` is then also `owner`,
+                        // because the rule belongs to the owner.
                         let reason = mark.reason.as_ref().filter(|_| mark.was_made_by_rule());
                         let data = by_owner().optional_text("reason", reason.map(EditReason::as_str));
                         changes.push(update.change_event(EventKind::AgentFrozen, &"", data));

@@ -32,7 +32,8 @@ pub struct DecidedApproval {
 const EXPIRY_MARGIN: Duration = Duration::from_secs_u32(120);
 
 impl Ledger {
-    /// Returns the approval decision in a change; `None` if the change is no decision. Fails if the row can't be read.
+    /// Returns the approval decision in a change; `None` if the change does not decide an approval. Fails if the row
+    /// can't be read.
     pub fn decided_approval(&self, change: &Change) -> Result<Option<DecidedApproval>> {
         let (Some(old), Some(new)) = (&change.old, &change.new) else {
             return Ok(None);
@@ -123,7 +124,8 @@ impl ChangeEvent {
     }
 }
 
-/// Returns whether payments can no longer use an approval that expired at `end`.
+/// Returns whether the approval that expires at `end` is certainly expired, so that no payment uses the approval from
+/// now on. The expiry is certain [`EXPIRY_MARGIN`] after `end`.
 fn is_expiry_certain(end: Timestamp, now: Timestamp) -> bool {
     end.after(EXPIRY_MARGIN) <= now
 }

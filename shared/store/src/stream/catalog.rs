@@ -15,9 +15,9 @@ use purser_domain::{
 use std::fmt::Display;
 
 impl CatalogTable {
-    /// Returns the change events of an update of a service, at the time of the update. These are the changes that
-    /// affect agents, and the delayed changes that took effect before the update and that the new row contains as part
-    /// of the operation.
+    /// Returns the events about an update of a service. Each change that affects agents has an event with the time of
+    /// the update. If a delayed change took effect before the update, and the update merges the delayed change into the
+    /// operation, the delayed change also has an event.
     pub(crate) fn service_change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
         let read = |image: &Item| self.read_service(image);
         let Some(new) = change.new.as_ref().map(read).transpose()? else {
@@ -80,8 +80,8 @@ fn effective_change_event(service: &Service, operation: &Operation, next: &NextP
     })
 }
 
-/// Returns the change events of delayed changes that had already taken effect when an update merged them into the
-/// operations.
+/// Returns the events about delayed changes that took effect before this update. The update merges these changes into
+/// the operations.
 fn merged_change_events(old: &Service, new: &Service, at: Timestamp) -> Vec<ChangeEvent> {
     let is_kept = |before: &Operation| {
         let mut operations = new.operations.iter();
@@ -120,7 +120,8 @@ fn operation_change_events(
             let data = pricing_data(next.as_pricing()).time("from", next.from);
             changes.push(tell(EventKind::ServiceChangeDelayed, data));
         }
-        // A change that a second operator accepted, and that was not withdrawn, has taken effect.
+        // If a second operator accepted the delayed pricing, the delayed pricing is now the present pricing. If the
+        // present pricing differs, the delayed pricing was withdrawn.
         None if wait_duration.is_some_and(|wait_duration| wait_duration.as_pricing() != present) => {
             changes.push(tell(EventKind::ServiceChangeWithdrawn, EventData::new()));
         }

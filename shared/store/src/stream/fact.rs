@@ -12,7 +12,7 @@ pub struct ChangeEvent {
     pub id: EventId,
     /// The kind, which determines the fields of `data`.
     pub kind: EventKind,
-    /// The time of the event.
+    /// The time at which the event happened. This time can be before the change of the row.
     pub time: Timestamp,
     /// The agent, service, user or deployment that the event is about.
     pub subject: EventSubject,
@@ -34,7 +34,7 @@ pub enum ChangeEventOwner {
 }
 
 impl ChangeEvent {
-    /// Creates a change event of an agent. The row does not contain the owner.
+    /// Creates an event about an agent from a changed row that does not contain the agent's owner.
     pub(crate) fn for_agent(agent: AgentId, kind: EventKind, id: EventId, time: Timestamp, data: EventData) -> Self {
         Self {
             id,

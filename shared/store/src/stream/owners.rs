@@ -27,7 +27,7 @@ pub struct OwnedAgent {
     pub owner: UserId,
     /// The agent's name.
     pub name: String,
-    /// The agent's labels.
+    /// The labels by which users group agents, as pairs of key and value.
     pub labels: Labels,
     /// The agent's former owners.
     pub former_owners: Vec<FormerOwner>,

@@ -11,11 +11,12 @@ use purser_domain::{AgentId, DocumentHash, Result, Settlement, SettlementId};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
-/// The attributes that transitions of a settlement change. All other attributes, and all attributes of a decision's
-/// row, are written once.
+/// The attributes of a settlement's row that change after the row is written, for example when the payment is
+/// confirmed. All other attributes, and all attributes of a decision's row, are written once.
 const MOVES: [&str; 10] = ["rs", "txh", "blk", "settled", "ct", "hp", "hs", "fp", "fph", "unc"];
 
-/// The attributes of an approval that decisions, its use and an ownership transfer change.
+/// The attributes of an approval's row that change after the row is written. A decision, the use of the approval or an
+/// ownership transfer changes these attributes.
 const APPROVAL_MOVES: [&str; 8] = ["st", "resolved", "by", "note", "os", "sid", "owner", "granted"];
 
 /// The SHA-256 of a row's permanent attributes, as 64 hexadecimal digits.

@@ -69,9 +69,10 @@ impl Ledger {
         )
     }
 
-    /// Returns whether no function makes such a change. Functions never change a decision, or the idempotency record of
-    /// an authorization, which contains the call. A settlement or an approval changes only by a transition. The rows
-    /// are compared without decoding, so a change of an unreadable row is also detected.
+    /// Returns whether the change rewrites a permanent record, which no function does. Functions never change the row
+    /// of a decision. Functions also never change the idempotency record of an authorization, which contains the
+    /// description of the call. The row of a settlement or an approval changes only by a transition. The rows are
+    /// compared without decoding, so a change of an unreadable row is also detected.
     fn rewrites_record(&self, change: &Change) -> bool {
         let Some(old) = &change.old else { return false };
         if self.decisions_table().is_ok_and(|decisions| decisions == change.table) {
@@ -86,8 +87,8 @@ impl Ledger {
         is_permanent && change.new.as_ref().is_none_or(|new| is_rewritten(old, new))
     }
 
-    /// Returns the signs of a compromised function in a change of an agent's record. A new agent raises no alarm,
-    /// because a new agent has no money yet.
+    /// Returns the signs that a compromised function changed an agent's record: a new or changed key, another wallet or
+    /// another owner. A new agent raises no alarm, because a new agent has no money yet.
     fn agent_signs(&self, change: &Change) -> Result<Vec<Sign>> {
         let read = |image: &Item| self.read_agent_item(image);
         let (Some(old), Some(new)) = (&change.old, &change.new) else {

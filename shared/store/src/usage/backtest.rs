@@ -42,8 +42,8 @@ pub struct BacktestReads<'a> {
 type Versions = (ServiceId, Option<u64>, InputVersions);
 
 impl<'a> BacktestReads<'a> {
-    /// Creates the reader of a backtest's data, for payments on this network. The backtest reads at most `calls` calls,
-    /// at one read unit each. After that, a payment that needs its call for the test is not tested.
+    /// Creates the reader of a backtest's data, for payments on this network. The backtest reads the calls of at most
+    /// `calls` payments, at one read unit each. After that, the backtest skips payments whose test depends on the call.
     pub const fn new(
         usage: &'a UsageTable,
         ledger: &'a Ledger,

@@ -59,8 +59,8 @@ pub struct WaitingBacktest {
 }
 
 impl WaitingBacktest {
-    /// Returns whether the backtest's marker is more than ten minutes old. A row that is still missing after that time
-    /// is never written.
+    /// Returns whether the backtest's marker is more than ten minutes old. If the backtest's row does not exist at that
+    /// age, the write of the row has failed.
     pub fn may_start_run(&self, now: Timestamp) -> bool {
         now.since(self.created_at) > MAX_MARKER_AGE
     }

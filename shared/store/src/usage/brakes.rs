@@ -79,8 +79,8 @@ impl UsageTable {
         Ok(sums)
     }
 
-    /// Records that the agent was frozen automatically in this hour. The payments of this hour so far then no longer
-    /// count.
+    /// Records that the agent was frozen automatically in this hour. The rule then ignores the payments that were made
+    /// in this hour before the freeze.
     pub async fn record_automatic_freeze(&self, owner: &UserId, agent: AgentId, hour: Hour) -> Result<()> {
         let key = key::agents_of_day_key(owner, hour.day(), agent);
         let mut backoff = Backoff::new();

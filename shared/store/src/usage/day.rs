@@ -1,11 +1,12 @@
-//! The sums of an owner's days, stored as compressed JSON.
+//! The sums of an owner's payments and rejected requests per day, stored as compressed JSON.
 //!
-//! A day's sums by agent are divided among sixteen items, and the agent's id determines the item. Invariant: for each
-//! agent and table, an item contains the sequence number of the last stream record in its sums, and both change
-//! together. A stream record is therefore added exactly once, no matter how often and in which batches it is delivered.
+//! The sums of a day are divided among sixteen items, and the agent's id determines the item. Invariant: for each agent
+//! and each source table, an item contains the sequence number of the last stream record that was added to the sums.
+//! The sums and the sequence number change together. A stream record is therefore added exactly once, no matter how
+//! often and in which batches the record is delivered.
 //!
-//! The sums of the whole day are computed from these items. They are written only if no other computation has written
-//! them meanwhile.
+//! The sums of the whole day are computed from these items. The result is written only if no other computation has
+//! written a result meanwhile.
 
 use crate::{
     codec::{
@@ -69,8 +70,8 @@ pub struct AgentLimit {
     pub agent: AgentId,
     /// The agent's name when the agent's totals of the day last changed.
     pub name: String,
-    /// The daily cap or budget of which a payment used the largest share, and the amount that was used after that
-    /// payment.
+    /// The daily cap or budget of which the largest share was used on this day, with the limit and the used amount. The
+    /// used amount includes the payment that reached this share.
     pub limit: LimitUse,
 }
 
@@ -101,7 +102,8 @@ pub(super) struct AgentOfDay {
     pub(super) labels: Labels,
     pub(super) services: BTreeMap<Option<ServiceId>, UsageTotals>,
     pub(super) reasons: Reasons,
-    /// The largest share of a limit that was used after any payment.
+    /// The daily cap or budget with the largest used share, over all payments of the day. Each share includes the
+    /// payment itself.
     pub(super) nearest: Option<LimitUse>,
     /// The amount of each hour's payments that are not released. Hours with a zero amount are omitted.
     pub(super) hours: BTreeMap<Hour, Amount>,
@@ -110,7 +112,8 @@ pub(super) struct AgentOfDay {
 }
 
 impl AgentOfDay {
-    /// Returns the amount of an hour, without the payments before the agent's last automatic freeze.
+    /// Returns the amount of the agent's payments in an hour. Payments before the agent's last automatic freeze in this
+    /// hour do not count.
     pub(super) fn amount_since_automatic_freeze(&self, hour: Hour) -> Amount {
         let sum = |sums: &BTreeMap<Hour, Amount>| sums.get(&hour).copied().unwrap_or(Amount::ZERO);
         sum(&self.hours).saturating_minus(sum(&self.braked))
@@ -128,7 +131,7 @@ impl AgentOfDay {
         }
         let nearest = new.payment.as_ref().and_then(|payment| payment.nearest);
         self.nearest = self.nearest.max(nearest);
-        // An entry's hour never changes.
+        // The previous state `old` of an entry is always in the same hour as `new`, so only this hour's amount changes.
         let hour = self.hours.remove(&new.hour()).unwrap_or(Amount::ZERO);
         let before = old.map_or(Amount::ZERO, HistoryEntry::amount_in_hour);
         let hour = hour
@@ -264,7 +267,7 @@ impl UsageTable {
         self.put_packed(key, agents.version, compress_json(&stored)?).await
     }
 
-    /// Reads an item of a day, strongly consistent.
+    /// Reads an item with sums of a day, either of several agents or of the whole day. The read is strongly consistent.
     async fn read_day_item(&self, key: &Key) -> Result<Option<Item>> {
         get_item(&self.db, &self.table, key, READING).await
     }
@@ -409,7 +412,7 @@ struct StoredAgent {
     /// The used amount and the limit of the agent's `LimitUse`, in micro-USDC.
     #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
     nearest: Option<(u64, u64)>,
-    /// The amounts by hour of the day.
+    /// The amounts of the agent's payments in micro-USDC, by hour of the day (0 to 23).
     #[serde(rename = "h", default, skip_serializing_if = "BTreeMap::is_empty")]
     hours: BTreeMap<u8, u64>,
     #[serde(rename = "b", default, skip_serializing_if = "BTreeMap::is_empty")]

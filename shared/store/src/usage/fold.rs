@@ -118,7 +118,7 @@ impl UsageTable {
         Ok(())
     }
 
-    /// Adds these agents' changes to an item of a day.
+    /// Adds the changes of these agents to their sums of the day. The sums of all these agents are in the same item.
     async fn add_agent_sums(&self, owner: &UserId, day: Day, agents: ChangesByAgent) -> Result<()> {
         let Some(((_, first), _)) = agents.first_key_value() else {
             return Ok(());

@@ -150,7 +150,8 @@ impl UsageTable {
         put_item(&self.db, &self.table, row.into_item(), WRITING).await
     }
 
-    /// Creates the put of an entry in a part. The caller must add the condition.
+    /// Creates a `PutItem` request that stores an entry in one of the owner's lists of the decision history
+    /// ([`HistoryPart`]). The caller must add the condition.
     pub(super) fn put_entry_request(
         &self,
         owner: &UserId,

@@ -145,7 +145,7 @@ impl UsageTable {
                     .condition_expression("attribute_not_exists(pk) OR seq = :seq")
                     .expression_attribute_values(":seq", sequence.write()),
             };
-            // The last part is the list of all entries, so the last write determines the result.
+            // `history_parts` returns the list of all entries last, so the write to this list determines the result.
             is_made = was_applied(put.send().await, OPERATION)?;
         }
         self.put_transaction(owner, entry).await?;
@@ -253,7 +253,8 @@ fn update_last_sequence(agent_day: &mut AgentOfDay, entry: &HistoryEntry, sequen
     }
 }
 
-/// Returns the first position of a day, and the first position after that day.
+/// Returns the first position in the decision history that belongs to the day, and the first position that belongs to
+/// the next day.
 fn day_bounds(day: Day) -> (Uuid, Uuid) {
     let first = |day: Day| SettlementId::new_at(day.start_time(), [0; 8]).uuid();
     (first(day), first(day.days_later(1)))

@@ -34,7 +34,7 @@ pub struct QuarantinedRow {
     pub table: String,
     /// The sequence number of the stream record in its shard.
     pub sequence: String,
-    /// The row's key.
+    /// The partition key and the sort key of the row, separated by a space. Keys contain only ids and hashes.
     pub key: String,
     /// A description of what could not be read.
     pub problem: String,

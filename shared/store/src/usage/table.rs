@@ -1,4 +1,4 @@
-//! The usage table.
+//! The client of the usage table, with the time for which the decision history is kept.
 
 use aws_sdk_dynamodb::Client;
 use purser_domain::Duration;

@@ -60,12 +60,12 @@ impl StoredInputs {
 pub struct RecordVersion<T> {
     /// The version number. The first version is 1, and each change increments the number.
     pub version: u64,
-    /// The time of the change. `None` for about a second after the change, and for changes that are older than this
-    /// table.
+    /// The time of the change. `None` for about a second, until the stream has delivered the change. Also `None` for
+    /// changes that were made before the usage table existed.
     pub at: Option<Timestamp>,
     /// The user and the reason of the change; empty while `at` is `None`.
     pub mark: UpdateMark,
-    /// The record in this version.
+    /// The agent's record or policy as stored in this version.
     pub record: T,
 }
 
@@ -240,8 +240,9 @@ impl UsageTable {
         let last = self.parse_body(&item)?;
         let last: u64 = Row::new(&self.table, &last).get("ver")?;
         let next = last.checked_add(2);
-        // The version after `last` is the version in which the current owner accepted the agent. If that version is not
-        // stored yet, no later version is stored.
+        // `last` is the last version of the previous owner. The next version is the version in which the current owner
+        // accepted the agent. If the next version is not stored yet, this read returns `last`, and the filter discards
+        // `last`.
         let first = self
             .read_versions_before(&key::agent_version_key(agent.id, 0).pk, next, 1)
             .await?;

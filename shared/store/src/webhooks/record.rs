@@ -158,7 +158,7 @@ impl WebhooksTable {
     }
 }
 
-/// Adds the condition that a put replaces the previous version.
+/// Adds a condition to a `Put`, so that the webhook replaces only its previous version.
 trait ExpectVersion {
     fn with_version_check(self, webhook: &Webhook) -> Self;
 }

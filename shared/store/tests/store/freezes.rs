@@ -18,8 +18,8 @@ async fn change(ledger: &Ledger, change: FreezeChange) -> ChangeFreezeResult {
     ledger.change_freeze(&change, &sample::audit()).await.unwrap()
 }
 
-/// Tests all pairs of stored and read freezes in each scope. A change that is based on another freeze than the stored
-/// freeze writes nothing.
+/// Tests all pairs of stored and read freezes in each scope. A change writes nothing if the stored freeze is not the
+/// freeze that the caller read before the change.
 #[tokio::test]
 async fn a_freeze_changes_only_if_it_is_unchanged_since_it_was_read() {
     let emulator = Emulator::start().await;
