@@ -32,8 +32,8 @@ pub enum ErrorKind {
     FieldRequired {
         /// The first missing field, in the order in which the body is documented.
         field: &'static str,
-        /// Every validation error of the body, including the error for the missing field. Empty if the body is valid
-        /// without the field, but the decision needs the field.
+        /// Every validation error of the body, including the error that reports `field` as missing. Empty if the body
+        /// is valid without `field` and only the decision needs `field`.
         problems: Vec<ValidationError>,
     },
     /// The key is missing, malformed, unknown, revoked or expired. The response does not tell these cases apart.
@@ -89,7 +89,7 @@ pub enum ErrorKind {
     ApprovalNotPending {
         /// The approval.
         approval: ApprovalId,
-        /// The approval's status.
+        /// The status that the approval request has now: rejected, expired, or already approved or executed.
         status: ApprovalStatus,
     },
     /// Another service already has the slug.
@@ -113,7 +113,7 @@ pub enum ErrorKind {
     VersionRequired,
     /// The body is longer than the limit.
     RequestTooLarge {
-        /// The limit in bytes.
+        /// The maximum size of the body, in bytes.
         limit: usize,
     },
     /// The request to complete a payment lacks the provider's proof.
@@ -211,7 +211,8 @@ impl Error {
         operation: &'static str,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
-        /// In seconds. The call has already waited for a second or more.
+        /// The delay before a retry, in seconds. A short delay is enough, because the failed call has already waited
+        /// for a second or more.
         const RETRY_AFTER: u64 = 1;
         Self {
             kind: ErrorKind::TemporarilyUnavailable {

@@ -33,7 +33,7 @@ pub struct RefreshPolicy {
 /// A cached value that is fetched again when it is stale.
 #[derive(Debug)]
 pub struct RefreshingCache<T> {
-    /// The operation, for error messages.
+    /// What a fetch does, for error messages: for example `reading the key of asserted addresses`.
     fetching: &'static str,
     ages: RefreshPolicy,
     /// Reports a failed fetch that no caller sees because the last value is returned.

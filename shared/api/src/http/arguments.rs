@@ -21,7 +21,7 @@ use utoipa::{IntoParams, ToSchema};
 pub struct Body<T>(Bytes, PhantomData<fn() -> T>);
 
 impl<T> Body<T> {
-    /// Returns the bytes of the body.
+    /// Returns the body as the caller sent it, before parsing.
     pub const fn bytes(&self) -> &Bytes {
         &self.0
     }
@@ -91,9 +91,9 @@ impl<T: ToSchema> Argument for OptionalBody<T> {
 pub trait PathId: Sized {
     /// The name of the parameter in the path.
     const PARAMETER: &'static str;
-    /// The description of the parameter.
+    /// The parameter's description in the OpenAPI document.
     const DESCRIPTION: &'static str;
-    /// Whether the id is a UUID.
+    /// Whether the parameter's schema in the OpenAPI document has the format `uuid`.
     const IS_UUID: bool;
 
     /// Parses the id. Returns `None` if the text is not an id.

@@ -44,7 +44,8 @@ const DOMAIN: &[u8] = b"purser/client-ip/v1\0";
 /// The maximum number of HMACs in the header. `mcp` sends three, one for each function that authenticates agents.
 const MAX_MACS: usize = 8;
 const READING: &str = "reading the key of asserted addresses";
-/// Limits how often unknown assertions cause a read of the keys: at most once in 30 seconds.
+/// Limits how often the keys of assertions are read from Secrets Manager. An assertion that no cached key verifies
+/// causes a read of the keys, at most once in 30 seconds.
 const AGES: RefreshPolicy = RefreshPolicy {
     fresh: Duration::from_secs_u32(300),
     longest: None,

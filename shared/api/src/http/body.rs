@@ -428,7 +428,8 @@ macro_rules! body {
     };
 }
 
-/// Adds a body ([`Member`]) to the OpenAPI document. [`body!`](crate::body) uses this macro.
+/// Adds the schema of a type that implements [`Member`] to the OpenAPI document. [`body!`](crate::body) uses this
+/// macro.
 #[macro_export]
 macro_rules! schema {
     ($name:ident $(as $component:literal)?) => {

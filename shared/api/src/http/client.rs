@@ -91,7 +91,7 @@ impl OnDemand {
         }
     }
 
-    /// Returns the current pool, or creates a pool after a pause.
+    /// Returns the current connection pool. If the last call was at least [`IDLE`] ago, creates a new pool instead.
     fn current_pool(&self) -> SharedHttpConnector {
         let now = self.clock.now();
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);

@@ -14,7 +14,7 @@ pub struct ErrorDescription {
     pub(crate) name: &'static str,
     /// The HTTP status.
     pub status: u16,
-    /// The `error` field.
+    /// The slug that the response contains in the field `error`.
     pub slug: &'static str,
     /// When the error occurs, and what the caller should do.
     pub text: &'static str,

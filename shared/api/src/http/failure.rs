@@ -25,7 +25,7 @@ impl Failure {
         &self.0
     }
 
-    /// Returns the HTTP status.
+    /// Returns the HTTP status of the response, which depends only on the error's kind.
     pub fn status(&self) -> StatusCode {
         error_status(self.0.kind())
     }

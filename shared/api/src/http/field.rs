@@ -40,7 +40,8 @@ pub trait Listed: Field {
     /// The schema's name.
     const NAME: &'static str;
 
-    /// Returns the fields that a list element's schema adds to the value's schema.
+    /// Returns the fields that only the schema of a list element has. The schema of a list element also has all fields
+    /// of [`Field::schema`].
     fn item_schema() -> Value;
 }
 

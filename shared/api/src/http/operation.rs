@@ -136,7 +136,7 @@ impl Argument for OperatorCredentials {
 
 /// The arguments of a handler: axum's `T` in `Handler<T, S>`.
 pub trait Arguments {
-    /// Describes all arguments.
+    /// Adds the parameters, the body and the errors of every argument to the handler's OpenAPI description.
     fn describe(operation: &mut OperationDescription);
 }
 

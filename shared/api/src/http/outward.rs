@@ -45,7 +45,8 @@ impl AllowedHosts {
         normalized_authority(url).is_some_and(|authority| self.0.contains(&authority))
     }
 
-    /// Returns whether every host meets the condition. An IPv6 address has brackets.
+    /// Returns whether `matches` returns true for every host in the list. The hosts are passed without the ports, and
+    /// an IPv6 address has brackets.
     pub(crate) fn all_hosts_match(&self, matches: impl Fn(&str) -> bool) -> bool {
         let mut hosts = self.0.iter().filter_map(|host| host.rsplit_once(':'));
         hosts.all(|(host, _port)| matches(host))

@@ -178,7 +178,7 @@ pub struct CheckRequest {
 /// A parsed check of a call without a payment.
 #[derive(Clone, Debug)]
 pub struct UnpaidCheckRequest {
-    /// The provider call.
+    /// The method, the URL and the body hash of the provider call.
     pub request: ProviderRequest,
     /// The service's slug or UUID, if the agent sent one.
     pub service: Option<String>,
@@ -314,7 +314,7 @@ fn parse_with_requirements<T: Member>(body: &Value, network: Network) -> Result<
 /// The field with the provider's payment response.
 pub const PAYMENT_RESPONSE: &str = "payment_response_header";
 
-/// Whether complete requires the provider's payment response, or also accepts `provider_ok`.
+/// Which proof of a payment the complete endpoint accepts: only the provider's payment response, or also `provider_ok`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProviderProof {
     /// `payment_response_header` is required, as in production.

@@ -88,7 +88,7 @@ impl Query {
         value
     }
 
-    /// Adds a validation error for each parameter that is not `names`.
+    /// Adds a validation error for each query parameter whose name is not in `names`.
     pub(crate) fn reject_unknown(&mut self, names: &[String]) {
         let unknown: BTreeSet<String> = self
             .pairs

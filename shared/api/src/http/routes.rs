@@ -37,7 +37,6 @@ use utoipa_axum::PathItemExt as _;
 #[macro_export]
 macro_rules! routes {
     ($state:ty, tag = $tag:literal, $($module:ident::$handler:ident),+ $(,)?) => {
-        /// Returns this function's router.
         pub(crate) fn routes() -> ::axum::Router<$state> {
             let routes = ::axum::Router::new();
             $(

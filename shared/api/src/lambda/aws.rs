@@ -25,7 +25,7 @@ use std::{net::IpAddr, time::Duration};
 /// second take three seconds, and the longest handler makes three calls in a row: nine of the function's fifteen
 /// seconds.
 pub(crate) fn aws_config(env: &mut Env, http: SharedHttpConnector) -> SdkConfig {
-    // `env` has recorded a missing region, so the function will not start.
+    // If the region is missing, `env` records an error, and `Env::finish` then stops the start of the function.
     let region = env.require_text("AWS_REGION");
     let [id, secret] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| env.require_text(name));
     let session = env.get("AWS_SESSION_TOKEN").map(str::to_owned);

@@ -20,7 +20,7 @@ use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 /// The reason that a function can't start.
 pub type BootError = lambda_http::Error;
 
-/// The resources with which a function starts.
+/// The resources that every function has at startup, such as the environment variables and the AWS configuration.
 pub struct Boot {
     /// The function's environment variables.
     pub env: Env,
@@ -78,9 +78,12 @@ pub async fn serve<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Router, Bo
     exit_code(served.await)
 }
 
-/// Runs a function like [`serve`], but reads `variable` from the API's stage variables if the environment lacks it. The
-/// value depends on the API's URL, and the API depends on the function, so the template can't set an environment
-/// variable. Without the environment variable, the first event starts the function.
+/// Runs a function like [`serve`]. If the environment does not contain `variable`, the function reads `variable` from
+/// the stage variables of the API, which every event contains. The function then starts only when the first event
+/// arrives.
+///
+/// The template can't set the environment variable, because the text depends on the API's URL, and the API depends on
+/// the function.
 pub async fn serve_with_stage(
     variable: &'static str,
     build: impl AsyncFn(Boot) -> Result<Router, BootError>,

@@ -43,7 +43,7 @@ pub struct WebhookRequest {
 }
 
 impl DeliveryMessage {
-    /// Serializes the message.
+    /// Returns the message as the JSON text that [`DeliveryMessage::parse`] accepts.
     pub fn to_json(&self) -> String {
         let (name, of) = match &self.of {
             DeliveryOf::Event(event) => ("event", event.to_json()),
@@ -69,7 +69,7 @@ impl DeliveryMessage {
 }
 
 impl WebhookRequest {
-    /// Serializes the request.
+    /// Returns the request as the JSON text that [`WebhookRequest::parse`] accepts.
     pub fn to_json(&self) -> String {
         let mut fields = json!({
             "person": self.person.as_str(), "webhook": self.webhook.to_string(), "request": self.id.to_string(),

@@ -80,7 +80,7 @@ pub struct AttestWallet {
     pub wallet: RequestedWallet,
 }
 
-/// The key of a requested wallet.
+/// The signing key of the wallet whose address is requested.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum RequestedWallet {
@@ -150,9 +150,9 @@ fn parse_hex_bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallerIds {
-    /// The request id of the causing request.
+    /// The request id of the request that caused the direct request.
     pub request_id: String,
-    /// The trace id of the causing request.
+    /// The trace id of the request that caused the direct request.
     pub trace_id: String,
 }
 

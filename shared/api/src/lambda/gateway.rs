@@ -57,7 +57,7 @@ fn deserialize_null_as_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayResponse {
-    /// The HTTP status.
+    /// The status code of the HTTP response that the gateway sends to the caller.
     pub status_code: u16,
     /// The headers. Several values of one header are joined by commas (RFC 9110 §5.3).
     pub headers: BTreeMap<String, String>,
@@ -158,8 +158,11 @@ fn to_uri(path: &str, query: &str) -> Uri {
 }
 
 /// Percent-encodes the characters that RFC 3986 §3.3 does not allow in a path, except percent signs and the characters
-/// in `extra_chars`. An HTTP API passes on the query as the caller encoded it, but decodes the path and cuts the path at a
-/// decoded `?`. A percent sign in the path is therefore part of a name, and no route has such a name.
+/// in `extra_chars`.
+///
+/// Percent signs need no encoding. An HTTP API of API Gateway passes on the query as the caller encoded it. The gateway
+/// decodes the path and drops the rest of the path after a decoded `?`. A percent sign in the decoded path is a literal
+/// percent sign, and no route contains a literal percent sign.
 fn percent_encode(text: &str, extra_chars: &str) -> String {
     const ALLOWED: &str = "/%-._~!$&'()*+,;=:@";
     let mut escaped = String::with_capacity(text.len());

@@ -41,7 +41,8 @@ struct InvokedFunction {
 /// The number of attempts. All attempts together may take eleven of the caller's fifteen seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempts {
-    /// Two attempts of five seconds each, because a response may take a cold start. The request is safe to repeat.
+    /// Two attempts of five seconds each, because a cold start of the called function can delay the response. The
+    /// request is safe to repeat.
     Two,
     /// One attempt, for a request that takes long or that must not be repeated.
     One,

@@ -17,7 +17,7 @@ pub enum NotificationWork {
     Spread {
         /// The event to store.
         event: Event,
-        /// The shard of the users.
+        /// The shard whose users this message covers: one hexadecimal digit.
         part: char,
         /// The last user whom the previous message of this shard covered; `None` at the start of the shard.
         after: Option<UserId>,
@@ -32,7 +32,7 @@ pub enum NotificationWork {
 }
 
 impl NotificationWork {
-    /// Serializes the message.
+    /// Returns the message as the JSON text that [`NotificationWork::parse`] accepts.
     pub fn to_json(&self) -> String {
         let fields = match self {
             Self::Spread { event, part, after } => {
@@ -150,7 +150,8 @@ impl NotificationsQueue {
         self.0.send(&group, work.to_json(), delay).await
     }
 
-    /// Sends a flush that becomes visible at the start of the next send slot. Returns the message id.
+    /// Sends a queue message that starts a flush of the channel at the start of the next send slot. The queue delivers
+    /// the message after [`NotificationPace::TURN`]. Returns the message id.
     pub async fn schedule_flush(&self, user: &UserId, channel: NoticeChannel) -> Result<String> {
         let user_id = user.clone();
         let (group, flush) = (

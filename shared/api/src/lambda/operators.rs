@@ -25,7 +25,7 @@ pub struct BrowserAct {
     pub act: OperatorAct,
 }
 
-/// An action of an operator.
+/// An action that a signed-in operator requests, with the action's parameters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum OperatorAct {
@@ -35,7 +35,7 @@ pub enum OperatorAct {
     WithdrawChange(OperationAt),
     /// Sets an operation's payment in the catalog to the payment that a probe reported.
     PinPayment {
-        /// The catalog operation.
+        /// The operation, and the version of its service that the operator saw.
         at: OperationAt,
         /// The payment that the operator saw on the page.
         payment: ConfirmedPayment,
@@ -86,7 +86,7 @@ pub enum OperatorAct {
 pub struct OperationAt {
     service_id: Uuid,
     operation_id: Uuid,
-    /// The version of the service.
+    /// The version of the service that the operator saw. If the service has another version, the action is rejected.
     pub version: u64,
 }
 
@@ -120,7 +120,8 @@ pub enum FreezeScope {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum OperatorResponse {
-    /// The action is done. A changed payment may take effect after a delay.
+    /// The action is done. If the action changed an operation's payee or price, the change may take effect after a
+    /// delay.
     Done {},
     /// The action takes effect when a second operator requests or accepts the same action.
     AwaitsSecond {},
@@ -132,7 +133,7 @@ pub enum OperatorResponse {
     Invalid {
         /// The position of the first validation error, as a JSON pointer.
         path: String,
-        /// What a valid value must be.
+        /// The requirement that the invalid value does not meet.
         message: String,
     },
     /// The service changed after the operator saw it.
@@ -224,7 +225,7 @@ impl ConfirmedPayment {
 }
 
 impl FreezeScope {
-    /// Converts a freeze target for a request.
+    /// Converts a freeze target into the form that a request of an operator contains.
     pub fn new(target: &FreezeTarget) -> Self {
         match target {
             FreezeTarget::Agent(agent) => Self::Agent(agent.uuid()),

@@ -110,8 +110,8 @@ pub enum WithdrawalResponse {
 }
 
 impl WithdrawalOwner {
-    /// Creates the part of a request that names the agent, the acting user as the agent's owner, and the source of the
-    /// user's request.
+    /// Creates the fields that identify who requests a withdrawal: the agent, the acting user as the agent's owner, and
+    /// the source of the user's request.
     pub fn new(agent: AgentId, acting: &Acting) -> Self {
         let session = match &acting.actor {
             Actor::Person { session, .. } => session.as_ref().map(ToString::to_string),

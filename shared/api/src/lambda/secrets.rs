@@ -36,7 +36,7 @@ impl Secrets {
         let mut texts: [Zeroizing<String>; N] = std::array::from_fn(|_| Zeroizing::default());
         for (text, arn) in texts.iter_mut().zip(arns) {
             let failed = |what: &str| Error::internal(READING, format!("`{arn}`: {what}"));
-            // The values may be in any order, and errors are in a separate list.
+            // The response lists the secrets in any order, and lists the errors separately.
             let Some((_, value)) = found.iter_mut().find(|(found, _)| found.as_deref() == Some(arn)) else {
                 let errors = response.errors.as_deref().unwrap_or_default();
                 let error = errors.iter().find(|error| error.secret_id() == Some(arn));

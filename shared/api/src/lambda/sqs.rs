@@ -7,7 +7,7 @@ use purser_domain::{Duration, Error, Event, Result};
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
-/// A batch of messages.
+/// The messages that an SQS event source mapping passes to one invocation of a function.
 #[derive(Debug, Deserialize)]
 pub struct SqsBatch {
     #[serde(rename = "Records")]
@@ -18,9 +18,9 @@ pub struct SqsBatch {
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SqsRecord {
-    /// The id of the message.
+    /// The id that SQS assigned to the message when the message was sent.
     pub message_id: String,
-    /// The handle that identifies the received message when it is hidden.
+    /// The receipt handle, which SQS requires to change the message's visibility timeout.
     pub receipt_handle: String,
     /// The text of the message.
     pub body: String,

@@ -205,7 +205,8 @@ pub fn parse_time_range(query: &mut Query) -> (Option<Timestamp>, Option<Timesta
     (from, to)
 }
 
-/// Parses a time. A date becomes the start of the day in UTC plus `of_date`.
+/// Parses a time. A text with only a date stands for the start of that day in UTC plus `of_date`. For the end of a
+/// range, `of_date` is a day, so that the range includes the whole day.
 fn parse_time(text: &str, of_date: Duration) -> Option<Timestamp> {
     if text.len() == "2026-11-21".len() {
         return Timestamp::parse(&format!("{text}T00:00:00Z")).map(|start| start.after(of_date));

@@ -1,4 +1,4 @@
-//! The JSON of labels.
+//! The form of an agent's labels in API responses: an object with a field for each label.
 
 use purser_domain::Labels;
 use std::collections::BTreeMap;

@@ -15,9 +15,9 @@ pub type AuditFields = Vec<(String, Value)>;
 /// The fields that an action changed. An added field is only in `after`, and a removed field is only in `before`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditChanges {
-    /// The old values.
+    /// The changed fields, with the values before the action.
     pub before: Map<String, Value>,
-    /// The new values.
+    /// The changed fields, with the values after the action.
     pub after: Map<String, Value>,
 }
 

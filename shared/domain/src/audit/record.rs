@@ -149,7 +149,7 @@ pub enum Actor {
     },
     /// An operator.
     Operator(OperatorName),
-    /// An unknown sender of a transfer from an agent's wallet, which reconcile found on chain.
+    /// An unknown sender who transferred money from an agent's wallet. Reconcile found the transfer on chain.
     Reconcile,
     /// Purser itself. A rule of the owner's agent froze the agent automatically.
     Rule {

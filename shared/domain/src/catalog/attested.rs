@@ -40,7 +40,7 @@ pub struct VerifiedService {
     pub calls: Vec<VerifiedCall>,
     /// The calls that the service no longer lists, oldest first: at most [`MAX_FORMER_CALLS`] calls.
     pub former: Vec<VerifiedCall>,
-    /// The time at which a call was last removed from the service. [`Timestamp::MAX`] if `former` was too long and a
+    /// The time at which the service last stopped listing a call. [`Timestamp::MAX`] if `former` was full and a former
     /// call was dropped. The payees of every new service are then delayed.
     pub left_at: Option<Timestamp>,
 }
@@ -73,7 +73,7 @@ pub struct VerifiedPayee {
     pub is_next: bool,
 }
 
-/// Whether agents may pay an operation's payee at the operation's price, or from when.
+/// The time from which agents may pay an operation's payee at the operation's price, if there is such a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayeeAge {
     /// Agents may pay now, because the payee and price had no delay or the delay has ended.
@@ -126,7 +126,7 @@ impl VerifiedPayee {
         self.network == other.network && self.pay_to == other.pay_to && other.most == self.most
     }
 
-    /// Returns whether the payee waits for a second operator, without a time limit.
+    /// Returns whether agents may pay the payee only after a second operator accepts the payee. There is no time limit.
     fn awaits_second(&self) -> bool {
         self.from == Some(Timestamp::MAX)
     }
@@ -212,7 +212,8 @@ impl VerifiedService {
         }
     }
 
-    /// Returns whether agents may pay the operation's payee at the operation's price at this time, or from when.
+    /// Returns whether agents may pay the operation's payee at `at`, at the price that the operation has at `at`. If
+    /// agents may pay only later, returns the time from which they may pay.
     pub fn payee_age(&self, operation: &Operation, at: Timestamp) -> PayeeAge {
         let Some(wanted) = VerifiedPayee::from_pricing(operation.pricing_at(at), None, false) else {
             // The call has no payment.
@@ -276,8 +277,8 @@ impl PayeeVerification<'_> {
         Some(VerifiedService::replacing(before, service.id, calls.collect(), self.at))
     }
 
-    /// Returns the next verification of a service that was removed from the catalog. All calls of the service become
-    /// former calls.
+    /// Returns the verification after the service was removed from the catalog. All calls of the service move to
+    /// [`VerifiedService::former`].
     pub fn verify_removed_service(&self, before: &VerifiedService) -> VerifiedService {
         VerifiedService::replacing(Some(before), before.service, Vec::new(), self.at)
     }
@@ -291,8 +292,8 @@ impl PayeeVerification<'_> {
     ) -> VerifiedPayee {
         let known = || before.into_iter().flat_map(|before| before.operation_payees(operation));
         let same = known().find(|known| known.is_same_payment(&payee));
-        // An operator requested the payee again while it waited for a second operator, so the payee now has a start
-        // time.
+        // The known payee waited for a second operator. Meanwhile an operator requested the same payee again, and the
+        // payee now has a start time in the catalog.
         let is_requested_anew = |same: &VerifiedPayee| same.awaits_second() && payee.is_next && !payee.awaits_second();
         let from = if let Some(same) = same.filter(|same| !is_requested_anew(same)) {
             let is_accepted = same.is_next && !payee.is_next && !same.is_payable_at(self.at);
@@ -312,8 +313,9 @@ impl PayeeVerification<'_> {
         } else {
             let own = self.end_of_delay(self.delay);
             match payee.from {
-                // The payee's start time in the catalog applies. If that time is earlier than the computed start time
-                // by more than the tolerance, the computed start time applies instead.
+                // `said` is the start time in the catalog, and `own` is the start time that this verification computes.
+                // The start time in the catalog applies, unless that time is earlier than `own` by more than the
+                // tolerance. In that case, `own` applies.
                 Some(said) => own.map(|own| if own <= said.after(TOLERANCE) { said } else { own }),
                 None => own,
             }
@@ -326,9 +328,10 @@ impl PayeeVerification<'_> {
         (delay.micros() > 0).then(|| self.at.after(delay))
     }
 
-    /// Returns whether the payee of a new service must wait because of another service. There are two reasons. The
-    /// other service lists or listed the same call, and the verified payees of that call do not now include the same
-    /// wallet with at least the same maximum price. Or a call was removed from the other service within the delay.
+    /// Returns whether the payee of a new service must wait because of another verified service. There are two reasons:
+    /// - The other service lists or listed the same call, and no payee of that call that may be paid now has the same
+    ///   wallet and at least the same maximum price.
+    /// - The other service removed a call within the delay.
     fn is_listed_elsewhere(&self, service: &Service, operation: &Operation, verified_payee: &VerifiedPayee) -> bool {
         let mut others = self.others.iter().filter(|other| other.service != service.id);
         others.any(|other| {

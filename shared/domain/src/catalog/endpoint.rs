@@ -19,8 +19,9 @@ pub struct Endpoint {
     parameters: Parameters,
 }
 
-/// The path segments that are parameters, as bits. The highest bit stands for the first segment. Therefore, if two
-/// values have the same number of parameters, the smaller value has the later first parameter.
+/// A bit mask of the path segments that are parameters. The highest bit stands for the first segment. Therefore, if two
+/// paths have the same number of parameters and different first parameters, the path with the later first parameter has
+/// the smaller mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parameters(u64);
 

@@ -40,7 +40,8 @@ pub struct NextPricing {
     pub price_model: String,
     /// See [`Operation::max_price`].
     pub max_price: Option<Amount>,
-    /// See [`Operation::payment`]. A pricing without a payment is never delayed.
+    /// See [`Operation::payment`]. A delayed pricing always has a payment, because an update that removes the payment
+    /// takes effect at once.
     pub payment: CatalogPayment,
     /// The time from which the pricing is in effect. [`Timestamp::MAX`] means that the pricing has no start time and is
     /// in effect only after a second operator accepts the pricing.
@@ -49,7 +50,7 @@ pub struct NextPricing {
     pub by: OperatorName,
 }
 
-/// The part of a service's history that determines delays.
+/// The past of a service, which decides whether a new price or payee takes effect only after a delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListingHistory {
     /// Whether the service was open in the past: agents could enable and pay the service ([`Service::is_open`]). This
@@ -205,7 +206,7 @@ pub struct Edit<'a> {
     pub by: &'a OperatorName,
     /// The time of the update.
     pub at: Timestamp,
-    /// The delay of a new pricing.
+    /// How long a changed price or payee waits before the change takes effect.
     pub delay: Duration,
     /// Whether a new pricing takes effect only when a second operator accepts the pricing, without a time limit.
     /// Otherwise, a new pricing takes effect after `delay`.
@@ -243,9 +244,10 @@ impl Edit<'_> {
             }
             let same = same.filter(|_| was_open);
             let waiting = same.and_then(|same| same.next.clone());
-            // A pricing may wait for a second operator without a time limit. If an operator then requests the same
-            // pricing again, the pricing gets the usual delay instead. An update that only repeats the waiting pricing
-            // in `next` is not a new request.
+            // The pricing in `waiting` may wait for a second operator without a time limit. If an operator requests the
+            // same pricing again, the pricing takes effect after `delay` and no longer waits for a second operator. An
+            // update whose operation already has the pricing in `next` only repeats the stored state and is not a new
+            // request.
             let keeps =
                 |next: &NextPricing| operation.next.is_some() || self.awaits_second || next.effective_from().is_some();
             let next = waiting.filter(|next| next.as_pricing() == wanted && keeps(next));

@@ -3,13 +3,14 @@
 //! A probe calls a provider without paying and reads the 402 response. The response may come from the provider or from
 //! an impersonator: a thief of the provider's keys, the next owner of the domain, or an attacker on the network path.
 //! Authorize signs only for the payee and price in the catalog, so a probe never changes the catalog. The result is
-//! stored separately ([`ProbeRecord`]) and shown to operators, who set every payment, including the first payment.
+//! stored separately ([`ProbeRecord`]) and shown to operators. Only operators set the payee and price of an operation,
+//! even of a new operation.
 //!
 //! Two labels are derived from the probes when the catalog is read: an operation's availability, and the trust status
 //! `probe_passed`. Neither affects payments.
 //!
 //! `functions/probe` decides which addresses a probe may call, and reads the response. `pricing.rs` decides when a
-//! payment that an operator set takes effect.
+//! price or payee that an operator set takes effect.
 
 use crate::{
     Availability, CatalogPayment, Duration, Fingerprint, Network, NoOfferReason, Offer, Operation, OperationUuid,

@@ -51,17 +51,17 @@ named! {
         Ai = "ai",
         /// Data sets and feeds.
         Data = "data",
-        /// Compute, storage, messaging.
+        /// Compute, storage and messaging.
         Infrastructure = "infrastructure",
-        /// Threat data, scanning.
+        /// Threat data and security scans.
         Security = "security",
         /// Markets and payments.
         Finance = "finance",
-        /// Images, sound, design.
+        /// Images, sound and design.
         Creative = "creative",
     }
 
-    /// The trust status of a service.
+    /// How a service came into the catalog, and how far it was checked.
     TrustStatus {
         /// An operator added the service.
         Listed = "listed",
@@ -112,9 +112,9 @@ pub struct Service {
     pub name: String,
     /// The description.
     pub description: String,
-    /// The provider's site.
+    /// The URL of the provider's website. Provider calls go to the addresses of the operations instead.
     pub website: Url,
-    /// The URL of a logo.
+    /// The URL of an image that represents the service; `None` if the service has no logo.
     pub logo_url: Option<Url>,
     /// The subject of the service.
     pub category: Category,
@@ -128,7 +128,7 @@ pub struct Service {
     pub curated: bool,
     /// The service's operations, in catalog order.
     pub operations: Vec<Operation>,
-    /// The part of the service's history that determines delays.
+    /// The past of the service, which decides whether a new price or payee takes effect only after a delay.
     pub history: ListingHistory,
 }
 
@@ -202,7 +202,7 @@ impl CatalogPayment {
 /// Numbers about a service's operations, which lists show instead of the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aggregates {
-    /// The number of operations.
+    /// The number of operations in the catalog, including operations that are free or can't be paid.
     pub operations: usize,
     /// The number of operations that require a payment. The payment is in the catalog, or the provider requested a
     /// payment from the last probe.
@@ -246,7 +246,7 @@ impl Service {
         }
     }
 
-    /// Returns the operation with this slug.
+    /// Returns the operation with this slug; `None` if the service does not list the operation.
     pub fn find_operation(&self, slug: &OperationSlug) -> Option<&Operation> {
         self.operations.iter().find(|operation| operation.slug == *slug)
     }
@@ -281,8 +281,9 @@ impl Operation {
         })
     }
 
-    /// Returns the names of the parameters that contain the page to fetch. Such a parameter has `"target": true` in its
-    /// descriptor. The descriptors are an object by name, or a JSON schema with `properties`.
+    /// Returns the names of the call parameters that contain the page to fetch. Such a parameter has `"target": true`
+    /// in its descriptor. `params` maps the names to the descriptors, or is a JSON schema whose `properties` map the
+    /// names to the descriptors.
     pub fn target_parameters(&self) -> impl Iterator<Item = &str> {
         let by_name = [Some(&self.params), self.params.get("properties")];
         let described = by_name.into_iter().flatten().filter_map(Value::as_object).flatten();

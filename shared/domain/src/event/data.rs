@@ -77,7 +77,7 @@ impl EventData {
         self
     }
 
-    /// Returns the field with this name.
+    /// Returns the field with this name as JSON; `None` if the data lacks the field.
     pub fn find(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
     }

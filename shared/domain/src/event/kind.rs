@@ -114,7 +114,7 @@ named! {
 pub const FREEZERS: &[&str] = &["owner", "operator"];
 /// A user's decision on an approval request.
 pub const VERDICTS: &[&str] = &["approved", "rejected"];
-/// The statuses in which an unused approval can expire: the status before the approval became `expired`.
+/// The possible statuses of an approval just before the approval expires without being used.
 pub const UNUSED: &[&str] = &["pending", "approved"];
 
 const TRANSFER: &[Field] = &[

@@ -42,7 +42,7 @@ impl EventId {
         Self(id.with_variant(uuid::Variant::RFC4122).into_uuid())
     }
 
-    /// Parses the hyphenated form. Returns `None` for any other text.
+    /// Parses a UUID in lower case with hyphens. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let id = Uuid::try_parse(text).ok().map(Self)?;
         (id.to_string() == text).then_some(id)

@@ -16,10 +16,10 @@ use std::fmt;
 pub struct DocumentHash([u8; 32]);
 
 impl DocumentHash {
-    /// Hashes a document.
+    /// Hashes a document in RFC 8785 form.
     ///
-    /// RFC 8785 writes numbers as IEEE doubles. These documents contain no number above 2^53, because amounts are
-    /// [`Amount`]s.
+    /// RFC 8785 writes numbers as IEEE doubles, which are exact only up to 2^53. All numbers in these documents are
+    /// below that limit, because the amounts are at most [`Amount::MAX`].
     pub fn digest(document: &Value) -> Self {
         // Serializing a value into a vector can't fail.
         let canonical = serde_json_canonicalizer::to_vec(document).unwrap_or_default();
@@ -155,7 +155,8 @@ pub(crate) fn rule_parameters(kind: &RuleKind) -> Value {
     }
 }
 
-/// Returns the parameters of a window and these others. A blocking action is absent, as in earlier documents.
+/// Returns an object with the parameters of a window and the parameters in `others`. If the action is to block, the
+/// object has no field `action`, as in documents of earlier releases.
 fn window_parameters<'a>(window: &RuleWindow, others: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
     let RuleWindow { period, action, .. } = window;
     let parameters = [

@@ -329,8 +329,8 @@ pub struct StatedApproval<'a> {
 }
 
 impl StatedApproval<'_> {
-    /// Returns the payload of this deployment's statement. The payload contains no user, because only the agent's owner
-    /// decides.
+    /// Returns the payload of the statement, with this deployment as the issuer. The payload does not name the user who
+    /// decided, because only the agent's owner can decide an approval request.
     pub fn to_json(&self, issuer: &EventSource) -> Value {
         let approval = self.approval;
         let temporary_limits = approval.temporary_caps().map(|increase| {

@@ -89,7 +89,7 @@ pub struct HistoryPayment {
 /// The used part of a daily cap or a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitUse {
-    /// The used amount.
+    /// The sum of the payments that count toward the limit, including this payment.
     pub used: Amount,
     /// The limit.
     pub limit: Amount,

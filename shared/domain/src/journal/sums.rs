@@ -9,7 +9,7 @@ use std::fmt;
 /// Sums over a set of decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsageTotals {
-    /// The authorized amount.
+    /// The sum of all authorized payments, including payments that were confirmed or released later.
     pub authorized: Amount,
     /// The part of `authorized` that is confirmed.
     pub confirmed: Amount,
@@ -87,7 +87,8 @@ impl Day {
 
     /// Returns the UTC day that contains this time.
     pub fn containing(at: Timestamp) -> Self {
-        // The last possible day, in the year 9999, is about three million.
+        // A day number always fits into a `u32`. The last possible day, in the year 9999, has a number of about three
+        // million.
         Self(u32::try_from(at.secs() / Self::SECONDS).unwrap_or(u32::MAX))
     }
 

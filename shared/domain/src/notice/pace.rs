@@ -39,8 +39,8 @@ impl NotificationPace {
     /// The minimum time between two messages.
     pub const MIN_INTERVAL: Duration = Duration::from_secs_u32(5 * 60);
     /// The duration for which a flush reserves the channel. The duration is longer than a run of the function, so that
-    /// no other flush begins during the run. The queue message for the next flush arrives after this duration. The
-    /// flush has then already stored the message's id as `waker`.
+    /// no other flush begins during the run. The flush also sends a queue message that starts the next flush after this
+    /// duration. When the message arrives, the flush has already stored the message's id as `waker`.
     pub const TURN: Duration = Duration::from_secs_u32(60);
     /// The maximum pause after a failure. A longer pause would delay approval requests until they are useless.
     const MAX_PAUSE: Duration = Duration::from_secs_u32(30 * 60);
@@ -74,7 +74,8 @@ impl NotificationPace {
         }
     }
 
-    /// Forgets the queue message after it arrived and found no pending events.
+    /// Removes the id of the wake-up message. A flush calls this function if the wake-up message started the flush and
+    /// there are no pending events.
     #[must_use]
     pub fn without_wake_up(self) -> Self {
         let next_at = self.next_at;

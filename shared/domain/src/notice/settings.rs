@@ -25,7 +25,7 @@ named! {
     }
 }
 
-/// The event kinds of a channel by default.
+/// The kinds of events that a channel sends unless the user chooses other kinds.
 pub const DEFAULT_NOTICES: [EventKind; 8] = [
     EventKind::ApprovalAsked,
     EventKind::AgentFrozen,
@@ -76,7 +76,7 @@ impl ChannelSettings {
 /// A user's Slack incoming webhook. The URL is a secret and is stored separately.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlackDestination {
-    /// The id of the URL.
+    /// The id under which the secret URL is stored.
     pub url: NoticeUrlId,
     /// The host of the URL, so that the user can recognize the webhook.
     pub host: String,

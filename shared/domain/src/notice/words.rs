@@ -15,7 +15,7 @@ pub struct NotificationNames {
     pub agents: BTreeMap<AgentId, String>,
     /// The names of services, as set by operators.
     pub services: BTreeMap<ServiceId, String>,
-    /// The labels of operations, as set by operators.
+    /// The display names of the catalog's operations ([`crate::Operation::label`]), as set by operators.
     pub operations: BTreeMap<(ServiceId, OperationSlug), String>,
     /// The reason for each approval, by the approval's id. [`approval_reason`] creates the text.
     pub reasons: BTreeMap<String, String>,
@@ -89,7 +89,7 @@ fn plain_line(text: &str) -> String {
             '.' | '。' | '．' | '｡' | '@' | '/' | '\\' | ':' | '`' | '*' | '~' | '|' | '_' | '#' => {
                 text.extend([JOINER, symbol, JOINER]);
             }
-            // The sentence encloses names in these quotation marks.
+            // Notifications enclose names in these quotation marks, so a name must not contain them.
             '“' | '”' => text.push('"'),
             symbol => text.push(symbol),
         }
@@ -101,7 +101,7 @@ fn plain_line(text: &str) -> String {
 }
 
 impl Notification {
-    /// Creates the sentence about an event, and the path of the page.
+    /// Creates the notification about an event: a sentence, and the path of the page that the notification links to.
     pub fn for_event(event: &Event, names: &NotificationNames) -> Self {
         let telling = NotificationText { event, names };
         Self {

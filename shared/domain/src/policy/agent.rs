@@ -63,9 +63,9 @@ pub struct FormerOwner {
 pub struct PastOwner<'a> {
     /// The user: a [`crate::UserId`].
     pub owner: &'a str,
-    /// The agent's name.
+    /// The name that the agent had while this user owned the agent.
     pub name: &'a str,
-    /// The agent's labels.
+    /// The labels that the agent had while this user owned the agent.
     pub labels: &'a Labels,
 }
 
@@ -308,9 +308,9 @@ impl Agent {
     /// The maximum number of stored keys, including ended keys. The number is limited, because every payment reads the
     /// record.
     pub const MAX_KEPT_KEYS: usize = 50;
-    /// The factor of an agent whose owner set none.
+    /// The default of [`Agent::max_increase_factor`]. The default applies until the owner sets another factor.
     pub const DEFAULT_INCREASE_FACTOR: u32 = 10;
-    /// The maximum factor.
+    /// The maximum of [`Agent::max_increase_factor`] that an owner can set.
     pub const MAX_INCREASE_FACTOR: u32 = 1_000;
     /// How long an ended key is stored, so that users can see it.
     pub const ENDED_KEY_RETENTION: Duration = Duration::from_secs_u32(30 * 86_400);

@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 pub struct AutomaticFreeze {
     /// The factor by which an unusual hour exceeds the usual amount: [`MIN_FREEZE_MULTIPLE`] to [`MAX_FREEZE_MULTIPLE`].
     pub times: u32,
-    /// The minimum sum of an unusual hour: at least one micro-USDC.
+    /// The minimum sum of payments within an hour for a freeze: at least one micro-USDC. A smaller sum is never
+    /// unusual.
     pub at_least: Amount,
 }
 
@@ -30,7 +31,7 @@ pub const MAX_FREEZE_MULTIPLE: u32 = 100;
 /// The number of past hours in the comparison: 14 days.
 pub const COMPARED_HOURS: u32 = 336;
 
-/// The number of most recent hours that the comparison excludes.
+/// The number of most recent hours that are excluded when the usual amount of an hour is computed.
 const EXCLUDED_HOURS: u32 = 24;
 
 /// An hour that triggered an automatic freeze.
@@ -40,7 +41,8 @@ pub struct Anomaly {
     pub hour: Hour,
     /// The sum of the payments within about 60 minutes ([`AutomaticFreeze::sum_within_an_hour`]).
     pub sum: Amount,
-    /// The sum of the busiest hour of a usual day; zero if there were no payments.
+    /// The amount of a usual busiest hour: the lower median of each day's busiest hour, over all compared days with
+    /// payments. Zero if there were no payments.
     pub usual: Amount,
 }
 
@@ -206,8 +208,8 @@ mod tests {
             let at_least = units(at_least);
             let brake = AutomaticFreeze { times, at_least };
             let mut sums = BTreeMap::new();
-            // Payments on the days 2 to 13 before the current day. On less than half of the days with payments, an
-            // attacker pays any amount.
+            // The agent pays on days 2 to 13 before the current day. On fewer than half of the days with payments, the
+            // test adds payments by an attacker, with arbitrary amounts.
             let attacks = paid.iter().take(usual.len() - 1);
             let first = place.index(13 - usual.len() - attacks.len());
             let days = usual.iter().map(|sum| (0, *sum)).chain(attacks.copied());
@@ -221,7 +223,8 @@ mod tests {
             prop_assert!(brake.find_anomaly(now, units(most + 1).max(at_least), &sums).is_some());
         }
 
-        /// The previous hour's share falls from the whole sum to zero.
+        /// The counted share of the previous hour's sum falls evenly during the current hour, from the whole sum to
+        /// zero.
         #[test]
         fn the_previous_hour_counts_proportionally(secs in 0_u64..3_600, now in 0_u64..1_000, before in 0_u64..1_000) {
             let at = Timestamp::from_secs(7_200 + secs).unwrap();

@@ -22,7 +22,7 @@ use crate::{
 /// An approval request to a user, bound to exactly one payment request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Approval {
-    /// The approval's id.
+    /// The id, which is derived from the payment request ([`ApprovalId::derive`]).
     pub id: ApprovalId,
     /// The requesting agent.
     pub agent: AgentId,

@@ -59,15 +59,16 @@ pub struct ProposedLimits {
 }
 
 impl ProposedLimits {
-    /// Returns the duration before the tested range from which earlier payments are needed. A window counts these
-    /// earlier payments, or a rule compares a tested payment with them. `current` contains the agent's current rules.
+    /// Returns how long before the tested range the backtest must start to read payments: at least one day. A window
+    /// may still count such an earlier payment, or a rule may compare a tested payment with an earlier payment.
+    /// `current` contains the agent's current rules.
     pub fn lookback(&self, current: &[Rule]) -> Duration {
         let rules = self.rules.as_deref().unwrap_or(current).iter();
         let lengths = rules.map(|rule| match rule.kind {
             RuleKind::DuplicateGuard { within, .. } => within,
             _ if rule.kind.needs_recent_payments() => MAX_BUDGET_WINDOW,
-            // If no rules are proposed, the recorded decisions contain the used part of the windows of the agent's
-            // rules, so the minimum of one day is enough.
+            // Without proposed rules, the recorded decisions contain the used part of the windows of the agent's rules.
+            // The minimum lookback of one day is therefore enough.
             _ if self.rules.is_none() => Duration::DAY,
             _ => rule
                 .kind
@@ -165,7 +166,7 @@ impl PastPayment {
         })
     }
 
-    /// Adds the settlement's call.
+    /// Adds the digest of the settlement's call, with which duplicate guards recognize a repeated call.
     #[must_use]
     pub fn with_call(self, settlement: &Settlement, call: &CallDescription) -> Self {
         let purchase = settlement.terms.purchase();
@@ -227,7 +228,7 @@ impl BacktestDecision<'_> {
 pub struct Differences {
     /// The number of decisions, by recorded and proposed result.
     pub counts: BTreeMap<(DecisionResult, DecisionResult), u64>,
-    /// The changed decisions, grouped by the two results and the reason.
+    /// The changed decisions, grouped by the recorded result, the result under the proposed limits, and the reason.
     pub flips: BTreeMap<ChangedDecisionKind, ChangedDecisions>,
     /// The number of decisions that have the same result under the proposed limits, but another reason.
     pub other_reasons: u64,
@@ -249,14 +250,14 @@ pub struct ChangedDecisionKind {
     pub reason: String,
 }
 
-/// The changed decisions that have the same two results and the same reason.
+/// The changed decisions of one group ([`ChangedDecisionKind`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedDecisions {
     /// The number of decisions.
     pub count: u64,
     /// The sum of the amounts, in micro-USDC.
     pub amount: u64,
-    /// The newest of the changed decisions that have the same two results and the same reason.
+    /// The newest decision of the group.
     pub example: ChangedDecisionExample,
 }
 
@@ -269,9 +270,9 @@ pub struct ChangedDecisionExample {
     pub transaction: TransactionId,
     /// The time of the decision.
     pub at: Timestamp,
-    /// The service of the payment.
+    /// The service that the agent wanted to pay.
     pub service: ServiceId,
-    /// The amount of the payment.
+    /// The amount that the agent wanted to pay.
     pub amount: Amount,
 }
 
@@ -328,9 +329,9 @@ impl Differences {
         match (before.paid, after.paid) {
             (Paid::Now, Paid::No) => self.saved = self.saved.saturating_add(units),
             (Paid::No, Paid::Now) => self.added = self.added.saturating_add(units),
-            // When the agent first requested the payment, only one of the two sets of limits allowed the payment, and
-            // the amount was added to a sum. Now the other set also allows the payment, so the amount is subtracted
-            // again.
+            // `Earlier` means that these limits already allowed the payment at the agent's first request. The other
+            // limits did not allow the payment at that time, so the amount was added to `added` or `saved`. Now the
+            // other limits also allow the payment, so the amount is subtracted again.
             (Paid::Now, Paid::Earlier) => self.added = self.added.saturating_sub(units),
             (Paid::Earlier, Paid::Now) => self.saved = self.saved.saturating_sub(units),
             _ => {}
@@ -402,8 +403,8 @@ impl Outcome {
 pub struct BacktestResult {
     /// The number of tested decisions.
     pub decisions: u64,
-    /// The number of decisions that could not be tested and count as recorded. No policy was applied to such a decision
-    /// (for example a rejected approval), or its inputs are not stored.
+    /// The number of decisions that could not be tested. The backtest assumes that these decisions stay as recorded. No
+    /// policy was applied to such a decision (for example a rejected approval), or its inputs are not stored.
     pub untested: u64,
     /// The authorized sum of the tested payments, in micro-USDC.
     pub authorized: u64,
@@ -455,8 +456,8 @@ impl Backtest {
         }
     }
 
-    /// Creates a backtest that compares proposed limits with the current limits over the same decisions. Equal limits
-    /// have no difference, regardless of the record.
+    /// Creates a backtest that evaluates the same decisions under the current limits and under the proposed limits, and
+    /// compares the two results. Equal limits have no difference, even if the recorded decisions had other results.
     pub fn for_update(current: ProposedLimits, proposed_limits: ProposedLimits) -> Self {
         Self {
             remembers: current.uses_recent_payments() || proposed_limits.uses_recent_payments(),
@@ -604,8 +605,8 @@ impl Simulation {
         }
     }
 
-    /// Evaluates a recorded decision under these limits twice: once if users decline, and once if users approve, the
-    /// payments that only these limits escalate.
+    /// Evaluates a recorded decision under these limits, and returns two outcomes. For the first outcome, users decline
+    /// all payments that only these limits escalate. For the second outcome, users approve all such payments.
     fn simulate_decision(&mut self, decision: &SimulatedRecord<'_>, recorded_payments: &mut Payments) -> [Outcome; 2] {
         let inputs = &decision.of.inputs;
         let agent = match self.agent.take() {
@@ -641,7 +642,7 @@ struct SimulatedRecord<'a> {
     payment: PastPayment,
     tightest: [(CheckName, Option<Tightest>); 3],
     services: &'a BTreeMap<ServiceSlug, ServiceId>,
-    /// The recent payments according to the recorded payments; `None` if no rule needs recent payments.
+    /// The recent payments, computed from the recorded payments. `None` if no rule needs recent payments.
     remembered: Option<&'a RememberedPayments>,
 }
 
@@ -665,11 +666,13 @@ impl SimulatedRecord<'_> {
             return tightest.used;
         }
         if own.action() == LimitAction::Ask {
-            // A rule that blocks is recorded even if less remains of this rule.
+            // If a rule that blocks is exceeded, the decision records that rule, even if less remains of this rule,
+            // which requires an approval. The recorded rule therefore gives no bound for the used part of this rule.
             return self.window_sum(rule, recorded_payments, at);
         }
-        // This rule had at least as much remaining as the recorded rule. If this rule is earlier in the list, it had
-        // more remaining; otherwise it would be the recorded rule.
+        // The decision records the rule with the least remaining amount. If several rules have the same remaining
+        // amount, the decision records the first of these rules. Therefore this rule had at least as much remaining as
+        // the recorded rule, and more if this rule is earlier in the list.
         let is_later = recorded()
             .position(|item| item.rule.id == tightest.rule)
             .is_some_and(|tightest| tightest < place);
@@ -711,7 +714,7 @@ struct SimulationTrack {
     added: Payments,
     /// The recorded payments that are not made under the proposed limits.
     left_out: Payments,
-    /// The recent payments according to the payments that are made under the proposed limits.
+    /// The recent payments, computed from the payments that are made under the proposed limits.
     remembered: RememberedPayments,
     /// The recorded approval requests of payments that the simulated limits allowed without an approval, with the time
     /// of the payment. If the agent later used the approval, the simulation does not count a second payment.
@@ -768,7 +771,8 @@ impl SimulationTrack {
             };
         }
         let EvaluationResult { result, reason, .. } = recorded.facts.evaluate_under(&limits);
-        // A request without the target that the policy needs is rejected, and no decision is recorded.
+        // There is no result if the proposed policy needs the page that the call fetches, and the request does not name
+        // the page. Authorize rejects such a request and records no decision, so no payment is made.
         let result = result.unwrap_or(DecisionResult::Block);
         let pays = match (decision.result, result) {
             (_, DecisionResult::Allow) => true,
@@ -804,8 +808,9 @@ impl SimulationTrack {
         }
     }
 
-    /// Returns the recent payments for this decision: the recorded recent payments if a rule was active and no changed
-    /// decision affected them, otherwise the rebuilt recent payments.
+    /// Returns the recent payments for the evaluation of this decision. If the agent already had a rule that compares
+    /// recent payments, and no changed decision affected the compared payments, returns the payments that the decision
+    /// recorded. Otherwise, returns the payments that are made under the proposed limits.
     fn recent_payments(
         &self,
         decision: &ProposedDecision<'_>,
@@ -907,7 +912,6 @@ impl Payments {
         }
     }
 
-    /// Returns a window's sum at this time.
     fn window_sum(&mut self, span: WindowSpan, at: Timestamp) -> Amount {
         let payments = &self.payments;
         let sum = self.sums.entry(span).or_insert_with(|| {

@@ -124,8 +124,8 @@ fn assign_rule_ids<E>(
     };
     let mut rules = Vec::new();
     for (number, kind) in (1_u128..).zip(kinds) {
-        // An agent's rule is not free if a proposed rule has exactly the same parameters, because that proposed rule
-        // keeps the id of the agent's rule.
+        // If a proposed rule has exactly the same parameters as an agent's rule, the proposed rule keeps the id of the
+        // agent's rule. Another proposed rule must not take that id.
         let is_free = |rule: &Rule| !kinds.contains(&rule.kind);
         let equal = own.iter().position(|rule| rule.kind == *kind);
         let alike = || {
@@ -200,7 +200,8 @@ pub enum AgentTested {
 impl BacktestRun {
     /// The maximum number of agents.
     pub const MAX_AGENTS: usize = 200;
-    /// The maximum number of decisions of all agents, according to the decision history.
+    /// The maximum number of decisions in a backtest, over all agents. The decision history counts the decisions before
+    /// the backtest starts, and a larger backtest is rejected.
     pub const MAX_DECISIONS: u64 = 500_000;
     /// The maximum number of tested decisions per agent. The oldest decisions are tested.
     pub const MAX_PER_AGENT: usize = 100_000;

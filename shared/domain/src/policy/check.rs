@@ -43,7 +43,7 @@ pub enum Reason {
     PerCallLimit {
         /// The provider's price.
         amount: Amount,
-        /// The per-call cap.
+        /// The maximum amount of a call, in micro-USDC.
         max_per_call: Amount,
     },
     /// A rule, a freeze or the catalog blocks the payment: 403 `policy_blocked`.
@@ -164,7 +164,7 @@ named! {
 /// in the response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Block {
-    /// The agent is frozen.
+    /// A freeze blocks the payment: a freeze of the agent, of all agents of the owner, or of the deployment.
     AgentFrozen(Freeze),
     /// A rule blocks the category.
     Category(Category),
@@ -210,7 +210,7 @@ pub enum Block {
         rule: RuleId,
         /// The maximum number of payments.
         count: Amount,
-        /// The number of payments that count now.
+        /// The number of earlier payments that the rule's window counts at the time of the decision.
         used: Amount,
         /// The time from which this limit allows the same call.
         retry_at: RetryAt,
@@ -583,7 +583,8 @@ impl FirstFailure {
         Check::without_numbers(name, outcome)
     }
 
-    /// Requires an approval of all limits that need one, if no check blocks the payment.
+    /// Escalates the payment if a limit requires an approval and no check blocks the payment. The reason lists all
+    /// limits that require an approval.
     pub(super) fn escalate_if_asked(
         &mut self,
         inputs: &EvaluationInputs<'_>,

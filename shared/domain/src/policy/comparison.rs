@@ -85,12 +85,13 @@ pub struct ExampleHistory {
     pub calls: u64,
     /// Whether the agent already paid for the same call as in the example request.
     pub is_repeated: bool,
-    /// The time between the example request and the earlier payments. The earlier payments are the payments in `spent`
-    /// and `calls`, and the payment for the same call.
+    /// How long before the example request the earlier payments were made. All earlier payments in `spent` and `calls`,
+    /// and the payment for the same call, were made at this one time.
     pub ago: Duration,
     /// Whether the agent never paid the payee.
     pub is_new_payee: bool,
-    /// The price of each of the agent's last payments for the operation; `None` if there are no such payments.
+    /// The price of the agent's last payments for the operation, which all had the same price. `None` if there are no
+    /// such payments.
     pub usual_price: Option<Amount>,
 }
 
@@ -188,13 +189,13 @@ struct CallContext<'a> {
 struct Boundaries {
     /// Limits for a single payment.
     amounts: BTreeSet<Amount>,
-    /// Limits for the sum of a window.
+    /// Limits for the sum of all payments within a window: daily caps and budgets.
     sums: BTreeSet<Amount>,
     /// Limits for the number of payments in a window.
     counts: BTreeSet<Amount>,
     /// Durations of windows and duplicate guards.
     lengths: BTreeSet<Duration>,
-    /// Percentages above the usual price.
+    /// The percentages by which a price may exceed the usual price, from `price_above_usual` rules.
     percents: BTreeSet<u32>,
     /// Which earlier payments a changed rule compares a payment with: payments of the same call, payments to the payee,
     /// payments with the last prices.
@@ -256,7 +257,8 @@ impl Boundaries {
         found
     }
 
-    /// Returns possible earlier payments before a request with this amount.
+    /// Returns the earlier payments to assume before an example request with this amount. Each element is one
+    /// assumption.
     fn histories(&self, amount: Amount, price: Amount) -> Vec<ExampleHistory> {
         let [repeats, payees, prices] = self.compares;
         let fresh = ExampleHistory::NONE;
@@ -424,7 +426,7 @@ struct Request<'a> {
     amount: Amount,
     host: Option<&'a Target>,
     history: ExampleHistory,
-    /// The time of the example request; `None` if the time is that of the call context in `place`.
+    /// The time of the example request; `None` for the time in `place`.
     at: Option<Timestamp>,
 }
 

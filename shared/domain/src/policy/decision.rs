@@ -8,7 +8,7 @@ use std::fmt;
 use uuid::Uuid;
 
 named! {
-    /// The result of a decision.
+    /// What Purser decided about a payment, or another event that a record in the decision log describes.
     DecisionResult {
         /// The payment was authorized.
         Allow = "allow",
@@ -165,13 +165,15 @@ pub struct LoggedDenial {
 /// The record of a reverted confirmation: the transfer that confirmed the payment is no longer on chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfirmationReverted {
-    /// The transaction id of this record.
+    /// The transaction id of this record, which differs from the transaction id of the decision that allowed the
+    /// payment.
     pub transaction: TransactionId,
     /// The agent.
     pub agent: AgentId,
     /// The number of the agent's ownership transfers before the payment was authorized.
     pub transfers: u32,
-    /// The key of the payment request. This field and the other fields about a purchase are `None` for a withdrawal.
+    /// The id of the agent key that sent the payment request. This field and the other fields about a purchase are
+    /// `None` for a withdrawal.
     pub key: Option<KeyId>,
     /// The service.
     pub service: Option<ServiceId>,

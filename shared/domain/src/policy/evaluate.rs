@@ -61,11 +61,11 @@ impl<'a> Grant<'a> {
     pub const fn service_id(&self) -> ServiceId {
         self.facts.service.id
     }
-    /// Returns the operation's slug.
+    /// Returns the slug of the operation that the payment buys.
     pub const fn operation_slug(&self) -> &'a OperationSlug {
         &self.operation.slug
     }
-    /// Returns the amount of the payment.
+    /// Returns the amount to reserve and to sign: the price in the payment requirements.
     pub const fn amount(&self) -> Amount {
         self.facts.intent.offer.amount()
     }
@@ -155,9 +155,9 @@ impl Denial {
 /// The result of the evaluation of a call without a payment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnpaidDecision {
-    /// The call may be made.
+    /// The agent is allowed to make the call.
     Allow,
-    /// The call may not be made.
+    /// The agent is not allowed to make the call.
     Refuse {
         /// The reason of the first failed check.
         reason: Reason,
@@ -332,7 +332,8 @@ fn find_policy<'a>(call: &CallInputs<'a>) -> Option<&'a EnabledService> {
     call.enabled.filter(|enabled| enabled.enabled)
 }
 
-/// Makes checks 1 to 4, which do not depend on the price.
+/// Makes the first four checks of `docs/errors.md` §4: the service, the agent's status, the operation and the domain.
+/// These checks do not depend on the price.
 fn check_call(failure: &mut FirstFailure, call: &CallInputs<'_>) -> [Check; 4] {
     let enabled = find_policy(call);
     let policy = enabled.map(|enabled| &enabled.policy);
@@ -455,7 +456,8 @@ fn operation_not_enabled_reason(inputs: &CallInputs<'_>, policy: &SpendPolicy) -
     }
 }
 
-/// Makes check 3: the service lists an operation for the call, and the policy enables the operation.
+/// Makes check 3 of `docs/errors.md` §4: the service lists an operation for the call, and the policy enables the
+/// operation.
 fn check_operation(failure: &mut FirstFailure, inputs: &CallInputs<'_>, policy: Option<&SpendPolicy>) -> Check {
     let Some(policy) = policy else {
         return Check::unknown(CheckName::OperationEnabled);
@@ -468,7 +470,7 @@ fn check_operation(failure: &mut FirstFailure, inputs: &CallInputs<'_>, policy: 
     )
 }
 
-/// Makes check 4: for a scrape or crawl operation, the policy allows the host of the page.
+/// Makes check 4 of `docs/errors.md` §4: for a scrape or crawl operation, the policy allows the host of the page.
 fn check_domain(failure: &mut FirstFailure, inputs: &CallInputs<'_>, policy: Option<&SpendPolicy>) -> Check {
     let (Some(policy), Some(operation)) = (policy, inputs.operation) else {
         return Check::unknown(CheckName::Domain);
@@ -501,7 +503,7 @@ fn check_domain(failure: &mut FirstFailure, inputs: &CallInputs<'_>, policy: Opt
     )
 }
 
-/// Makes check 7: no rule blocks the categories.
+/// Makes check 7 of `docs/errors.md` §4: no rule blocks the category of the operation or of the service.
 fn check_category(failure: &mut FirstFailure, inputs: &CallInputs<'_>) -> Check {
     let blocked = inputs
         .agent
@@ -521,8 +523,8 @@ fn find_blocked_category(rule: &Rule, inputs: &CallInputs<'_>) -> Option<Categor
     inputs.categories().find(|category| blocked.contains(category))
 }
 
-/// Makes check 8: every vendor allowlist contains the vendor, the payee is the operation's payee, and the price is at
-/// most the operation's maximum price.
+/// Makes check 8 of `docs/errors.md` §4: every vendor allowlist contains the service or the payee, the payee is the
+/// operation's payee in the catalog, and the price is at most the operation's maximum price.
 fn check_vendors(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Check {
     let Some(operation) = inputs.operation else {
         return Check::unknown(CheckName::Vendor);
@@ -582,7 +584,7 @@ fn vendor_mismatch(inputs: &EvaluationInputs<'_>, operation: &Operation) -> Opti
     })
 }
 
-/// Makes check 11: the approval threshold, then the rules that require an approval.
+/// Makes check 11 of `docs/errors.md` §4: the approval threshold, then the rules that require an approval.
 fn check_approval(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>, policy: Option<&SpendPolicy>) -> Check {
     let Some(policy) = policy else {
         return Check::unknown(CheckName::Approval);

@@ -46,7 +46,7 @@ line! {
     LabelValue, 60
 }
 
-/// An agent's labels.
+/// The labels of an agent: pairs of a key and a value, at most [`Labels::MAX`] pairs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Labels(BTreeMap<LabelKey, LabelValue>);
 
@@ -124,7 +124,7 @@ impl Labels {
         self.0.is_empty()
     }
 
-    /// Returns the number of labels.
+    /// Returns the number of labels: at most [`Labels::MAX`].
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -186,7 +186,7 @@ impl LabelFilter {
         self.value.as_ref().is_none_or(|value| is_readable(value.as_str()))
     }
 
-    /// Returns whether the labels match the filter.
+    /// Returns whether the labels contain the filter's key, with the filter's value if the filter has a value.
     pub fn matches(&self, labels: &Labels) -> bool {
         let found = labels.find(&self.key);
         match &self.value {

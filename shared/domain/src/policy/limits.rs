@@ -118,8 +118,8 @@ fn applicable_schedules<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterator<Item
     })
 }
 
-/// Returns the first time at which all schedules allow the payment. Schedules in different time zones may both be open
-/// only before a clock change, so the search covers months.
+/// Returns the first time at which all schedules allow the payment. Schedules in different time zones may overlap only
+/// in some months, because daylight saving time begins and ends on different days. The search therefore covers months.
 fn next_opening(inputs: &EvaluationInputs<'_>) -> RetryAt {
     /// The maximum number of passes over the schedules. Each pass moves the time to a later start of a schedule's
     /// period. If the last pass finds no time at which all schedules allow the payment, the search returns
@@ -178,8 +178,8 @@ fn deciding_rule<'a>(
         })
 }
 
-/// Makes the check of the counting rules of one kind. `block` creates the reason from the rule, the used part of the
-/// limit, and the time from which the limit allows the same call.
+/// Makes the check for all counting rules of one kind, for example all budgets. If a rule is exceeded, `block` creates
+/// the reason from the rule, the used part of the limit, and the time from which the limit allows the same call.
 fn check_counting_rules(
     failure: &mut FirstFailure,
     inputs: &EvaluationInputs<'_>,

@@ -9,7 +9,7 @@ use crate::{Amount, ApprovalId, Caps, Duration, SpendPolicy, Timestamp, Validati
 /// The caps of an increase. A cap replaces the policy's cap if it is higher. At least one cap is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IncreasedCaps {
-    /// The per-call cap.
+    /// The maximum amount of a call, in micro-USDC.
     pub max_per_call: Option<Amount>,
     /// The cap on the amount authorized within 24 hours.
     pub max_per_day: Option<Amount>,
@@ -27,15 +27,15 @@ pub struct TemporaryCaps {
 /// The owner's restriction of a requested increase. Without a value, the requested value is granted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GrantRestriction {
-    /// The per-call cap to grant: at most the requested cap. Zero grants no per-call cap.
+    /// The per-call cap to grant: at most the requested cap. Zero leaves the per-call cap unchanged.
     pub max_per_call: Option<Amount>,
-    /// The cap per 24 hours to grant: at most the requested cap. Zero grants no daily cap.
+    /// The cap per 24 hours to grant: at most the requested cap. Zero leaves the cap per 24 hours unchanged.
     pub max_per_day: Option<Amount>,
     /// The end of the increase: at the latest the requested end.
     pub until: Option<Timestamp>,
 }
 
-/// A temporary limit increase.
+/// Higher caps that a user granted to an agent for a limited time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitIncrease {
     /// The higher caps.
@@ -154,7 +154,9 @@ impl LimitIncreaseRequest {
     }
 }
 
-/// Returns the cap to grant instead of the requested cap, or the validation error. `cap` is the policy's cap.
+/// Returns the cap to grant: the owner's `restricted` cap, or the `requested` cap if the owner sets no cap. Returns
+/// `None` if `restricted` is zero, because the cap then stays unchanged. Returns a validation error if `restricted` was
+/// not requested, is above `requested`, or is not above the policy's cap `cap`.
 fn restrict_cap(requested: Option<Amount>, restricted: Option<Amount>, cap: Amount) -> Result<Option<Amount>, String> {
     match (requested, restricted) {
         (requested, None) => Ok(requested),

@@ -35,8 +35,8 @@ pub const MAX_PRICED_OPERATIONS: usize = 8;
 /// The maximum number of stored prices per operation.
 pub const MAX_RECENT_PRICES: usize = 9;
 
-/// The first bytes of the SHA-256 of a call: the operation, method, URL and body hash. The target replaces a missing
-/// body hash.
+/// The first 8 bytes of the SHA-256 of a call: the operation, method, URL and body hash. If the agent sent no body
+/// hash, the page that the call fetches is hashed instead of the body hash.
 ///
 /// Different spellings of the same request have the same digest: a fragment is never sent (RFC 9110 §4.2.5), an empty
 /// query and the order of parameters do not matter, and GET and HEAD have no body. The digest leaves out the amount,
@@ -84,19 +84,19 @@ impl CallDigest {
     }
 }
 
-/// The first bytes of a payee's address. These are enough bytes that nobody can create another address with the same
+/// The first 12 bytes of a payee's address. These are enough bytes that nobody can create another address with the same
 /// first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PayeePrefix(pub [u8; 12]);
 
 impl PayeePrefix {
-    /// Returns the first bytes of this address.
+    /// Returns the first 12 of the 20 bytes of this address.
     pub fn from_address(payee: Address) -> Self {
         Self(payee.first_chunk().copied().unwrap_or_default())
     }
 }
 
-/// The first bytes of the SHA-256 of an operation's slug.
+/// The first 8 bytes of the SHA-256 of an operation's slug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OperationDigest(pub [u8; 8]);
 
@@ -132,27 +132,29 @@ pub struct RecentPayments {
     pub payees: Vec<(PayeePrefix, Timestamp)>,
     /// The stored prices, by operation.
     pub prices: Vec<(OperationDigest, PaidPrices)>,
-    /// The [`Agent::memory_coverage`] of the rules for which the recent payments are complete.
+    /// The fingerprint of the rules ([`Agent::memory_coverage`]) for which the agent's payments were stored. If the
+    /// agent's current fingerprint differs, the stored payments may be incomplete.
     pub coverage: Option<Fingerprint>,
 }
 
 /// Identifies a stored call, a stored payee or the stored prices of an operation, for removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecentKey {
-    /// A call.
+    /// A stored call.
     Call(CallDigest),
-    /// A payee.
+    /// A stored payee.
     Payee(PayeePrefix),
-    /// An operation's prices.
+    /// The stored prices of an operation.
     Operation(OperationDigest),
 }
 
-/// A call to store.
+/// The call of a payment, which the reservation stores for later comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallMark {
     /// The digest by which a repetition of the call is recognized.
     pub call: CallDigest,
-    /// The write fails if the call was authorized after this time. `None` if no duplicate guard forbids a repetition.
+    /// The write fails if the same call was authorized after this time. `None` means that the call may be repeated at
+    /// any time.
     pub not_after: Option<Timestamp>,
 }
 
@@ -169,7 +171,8 @@ pub struct RecentUpdate {
     pub call: Option<CallMark>,
     /// The payee, if a rule requires approval for new payees.
     pub payee: Option<PayeePrefix>,
-    /// The operation and its prices including this price, if a rule compares prices.
+    /// The operation and the operation's last prices. The newest price is the price of this payment. `None` if no rule
+    /// compares prices.
     pub prices: Option<(OperationDigest, Vec<Amount>)>,
     /// The stored calls, payees and prices to remove, each with the time of the last authorization. The write fails if
     /// one of these calls or payees was paid again meanwhile, because the call or payee must then stay stored.
@@ -197,8 +200,9 @@ impl RecentPayments {
         coverage: None,
     };
 
-    /// Returns the time at which this call was last authorized, or an upper bound: if the list is full, a call that is not
-    /// remembered may have been forgotten, and was last authorized before all remembered calls.
+    /// Returns the time at which this call was last authorized. If the call is not in the list and the list is full,
+    /// returns the time of the oldest call in the list. This time is an upper bound: if the call was removed from the
+    /// full list, the call was authorized before all remaining calls.
     pub fn last_call(&self, call: CallDigest) -> Option<Timestamp> {
         let known = self.calls.iter().find(|(known, _)| *known == call).map(|(_, at)| *at);
         let oldest = || self.calls.iter().map(|(_, at)| *at).min();
@@ -240,7 +244,8 @@ impl RecentPayments {
         if let Some(mark) = call {
             let calls = self.calls.iter().map(|(call, at)| (*call, *at));
             let surplus = surplus_entries(calls, mark.call, MAX_RECENT_CALLS);
-            // A guard still compares the other calls.
+            // A duplicate guard still compares calls that were authorized after `not_after`, so these calls stay
+            // stored.
             let surplus = surplus.filter(|(_, at)| mark.not_after.is_none_or(|not_after| *at <= not_after));
             forget.extend(surplus.map(|(call, at)| (RecentKey::Call(call), at)));
         }
@@ -303,7 +308,8 @@ impl RecentPayments {
 }
 
 impl RecentPayments {
-    /// Adds the newer elements of other recent payments to the same service, up to each maximum.
+    /// Adds the calls, payees and prices of `others`, which are recent payments to the same service. If a list becomes
+    /// longer than its maximum, the newest elements are kept.
     pub fn merge(&mut self, others: &Self) {
         merge_entries(&mut self.calls, &others.calls, |at| *at, MAX_RECENT_CALLS);
         merge_entries(&mut self.payees, &others.payees, |at| *at, MAX_RECENT_PAYEES);
@@ -351,7 +357,8 @@ impl Agent {
 #[derive(Clone, Debug, Default)]
 pub struct RememberedPayments {
     services: BTreeMap<ServiceId, RecentPayments>,
-    /// The later confirmations and releases, by time and a sequence number.
+    /// The confirmations and releases that [`RememberedPayments::advance_to`] has not applied yet, by time and a
+    /// sequence number.
     later: BTreeMap<(Timestamp, u64), PastPayment>,
     next: u64,
 }
@@ -362,7 +369,7 @@ impl RememberedPayments {
         self.services.get(&service).unwrap_or(RecentPayments::NONE)
     }
 
-    /// Returns the recent payments to a service, for changes.
+    /// Returns the recent payments to a service, so that the caller can change them.
     pub(super) fn payments_to_service_mut(&mut self, service: ServiceId) -> &mut RecentPayments {
         self.services.entry(service).or_default()
     }

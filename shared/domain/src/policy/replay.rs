@@ -286,7 +286,8 @@ impl<'a> RecordedInputs<'a> {
         self.is_approved = true;
     }
 
-    /// Returns the agent's recent payments to the service, as far as the decision's checks recorded the payments.
+    /// Returns the agent's recent payments to the service that the decision's checks recorded. Recent payments that no
+    /// check recorded are missing.
     pub(super) const fn recorded_recent_payments(&self) -> &RecentPayments {
         &self.recent
     }
@@ -511,14 +512,15 @@ fn recorded_freeze(decision: &RecordedDecision, agent: &Agent) -> Option<Freeze>
     }
 }
 
-/// The recorded limit and used part of the rule with the least remaining amount.
+/// The rule with the least remaining amount among the rules of a check. The check records the limit and the used amount
+/// of only this rule.
 #[derive(Clone, Copy)]
 pub(super) struct Tightest {
     /// The rule.
     pub(super) rule: RuleId,
     /// The rule's limit.
     pub(super) limit: Amount,
-    /// The used part of the limit.
+    /// The part of the limit that earlier payments used.
     pub(super) used: Amount,
 }
 
@@ -542,8 +544,9 @@ pub(super) fn rules_of_check<'a>(
     rules.filter(move |rule| check_of_rule(&rule.rule.kind) == name && rule.applies_to(&service.slug))
 }
 
-/// Returns the rule whose limit and used part a check recorded. If several rules have the recorded limit, returns the
-/// rule in the reason, or else the first rule.
+/// Returns the rule whose limit and used amount a check recorded. The check records no rule id, so the rule is found by
+/// the recorded limit. If several rules have the recorded limit, returns the rule that the decision's reason names, or
+/// else the first rule.
 pub(super) fn recorded_tightest_rule(
     decision: &RecordedDecision,
     agent: &Agent,

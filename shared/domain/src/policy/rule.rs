@@ -6,7 +6,7 @@ use crate::{
     WindowScope, catalog::service::named,
 };
 
-/// A rule of an agent.
+/// A limit on an agent's payments that can apply to several services.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// The rule's UUID.
@@ -57,7 +57,7 @@ pub enum RuleKind {
     },
     /// No payment within `interval` after the previous payment.
     MinimumInterval {
-        /// The services that the rule applies to. `None` means all services, also in the kinds below.
+        /// The services to which the rule applies; `None` for all services.
         services: Option<Vec<ServiceSlug>>,
         /// The minimum time between two authorizations: [`MIN_INTERVAL`] to [`MAX_BUDGET_WINDOW`].
         interval: Duration,
@@ -105,8 +105,8 @@ pub struct RuleWindow {
     pub services: Option<Vec<ServiceSlug>>,
     /// How long an authorization counts.
     pub period: WindowPeriod,
-    /// What the rule does with a payment beyond the limit. An approved payment counts, so the content may exceed the
-    /// limit.
+    /// What the rule does with a payment beyond the limit. A payment that a user approved also counts, so the used part
+    /// may exceed the limit.
     pub action: LimitAction,
 }
 
@@ -131,7 +131,7 @@ named! {
     }
 }
 
-/// The usual price of an operation.
+/// The price with which a `price_above_usual` rule compares the price of a payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UsualPrice {
     /// The operation's price in the catalog.
@@ -163,8 +163,8 @@ impl UsualPrice {
         }
     }
 
-    /// Parses a usual price from its name in the API and in storage. `prices` is the number of prices in a median and
-    /// is `None` for the catalog's price.
+    /// Parses the usual price of a `price_above_usual` rule. `name` is the name in the API and in storage. `prices` is
+    /// the number of prices in a median, and `None` for the catalog's price.
     pub fn from_name(name: &str, prices: Option<u8>) -> Option<Self> {
         match (name, prices) {
             (Self::CATALOG, None) => Some(Self::Catalog),
@@ -253,8 +253,8 @@ impl<'a> CountingRule<'a> {
         Some(window)
     }
 
-    /// Returns a fingerprint of which payments the rule counts: the period of the window and the services. With
-    /// another fingerprint, the stored window may lack payments.
+    /// Returns a fingerprint of the window's period and of the services whose payments the rule counts. If the
+    /// fingerprint changes, the stored window may lack payments.
     pub fn coverage(&self) -> Fingerprint {
         let services = self.rule.kind.service_slugs().map(|services| {
             let services: Vec<&str> = services.iter().map(ServiceSlug::as_str).collect();

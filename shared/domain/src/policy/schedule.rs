@@ -10,7 +10,7 @@ use chrono_tz::Tz;
 use std::{fmt, str::FromStr as _};
 
 named! {
-    /// A day of the week.
+    /// The day on which a period of a schedule starts.
     Weekday {
         /// Monday.
         Monday = "monday",
@@ -34,7 +34,7 @@ named! {
 pub struct ZoneName(Tz);
 
 impl ZoneName {
-    /// Coordinated Universal Time.
+    /// The time zone `UTC`, which has no daylight saving time.
     pub const UTC: Self = Self(Tz::UTC);
 
     /// Parses a zone name, for example `Europe/Berlin`. Names are case-sensitive.
@@ -153,7 +153,7 @@ pub struct Schedule {
 /// An allowed period on certain days of the week. A period whose end is not after the start ends on the following day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedulePeriod {
-    /// Whether a period starts on each day of [`Weekday::ALL`]. At least one does.
+    /// For each day of [`Weekday::ALL`], whether the period starts on that day. The period starts on at least one day.
     starts: [bool; 7],
     /// The start of the period, inclusive.
     from: TimeOfDay,
@@ -168,7 +168,7 @@ const DAY: i64 = 24 * 60 * MINUTE;
 const MAX_SEARCH_DAYS: u8 = 15;
 
 impl Schedule {
-    /// The maximum number of periods.
+    /// The maximum number of periods: for example, two for each day of the week.
     pub const MAX_PERIODS: usize = 14;
 
     /// Returns whether payments are allowed at this time.
@@ -211,7 +211,7 @@ impl SchedulePeriod {
         for days in days.split(',') {
             let (first, last) = days.split_once('-').unwrap_or((days, days));
             let [first, last] = [Weekday::from_name(first)?, Weekday::from_name(last)?];
-            // The range may continue on Monday.
+            // A range of days may pass the end of the week: `saturday-monday` is Saturday, Sunday and Monday.
             let week = starts.iter_mut().zip(Weekday::ALL);
             let (early, late): (Vec<_>, Vec<_>) = week.partition(|(_, day)| **day < first);
             for (is_start, day) in late.into_iter().chain(early) {

@@ -5,7 +5,7 @@ use crate::{Amount, DomainPattern, LimitIncrease, OperationSlug, Service, Servic
 /// The caps, scopes and approval threshold of one agent for one service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpendPolicy {
-    /// The per-call cap.
+    /// The maximum amount of a call, in micro-USDC.
     pub max_per_call: Amount,
     /// The cap on the amount authorized within 24 hours.
     pub max_per_day: Amount,
@@ -19,10 +19,10 @@ pub struct SpendPolicy {
     pub raise: Option<LimitIncrease>,
 }
 
-/// The caps that apply at a given time.
+/// The caps that apply at a given time: the policy's caps, or the higher caps of an active limit increase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
-    /// The per-call cap.
+    /// The maximum amount of a call, in micro-USDC.
     pub per_call: Amount,
     /// The cap on the amount authorized within 24 hours.
     pub per_day: Amount,
@@ -72,8 +72,8 @@ impl SpendPolicy {
         }
     }
 
-    /// Returns whether the policy has no practical limit and never requires an approval: every amount is at least the
-    /// permissive amount.
+    /// Returns whether the policy has no practical limit and never requires an approval: each cap and the approval
+    /// threshold are at least as high as in [`SpendPolicy::permissive`].
     pub fn is_permissive(&self) -> bool {
         let no_limit = Self::permissive();
         self.max_per_call >= no_limit.max_per_call
@@ -158,7 +158,7 @@ impl EnabledService {
 /// New values for some fields of a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyUpdate {
-    /// The per-call cap.
+    /// The maximum amount of a call, in micro-USDC.
     pub max_per_call: Option<Amount>,
     /// The cap on the amount authorized within 24 hours.
     pub max_per_day: Option<Amount>,

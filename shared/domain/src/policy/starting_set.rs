@@ -21,7 +21,7 @@ pub struct DefaultServices {
 /// The amounts of a default policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartingCaps {
-    /// The per-call cap.
+    /// The maximum amount of a call, in micro-USDC.
     pub max_per_call: Amount,
     /// The cap on the amount authorized within 24 hours.
     pub max_per_day: Amount,
@@ -111,8 +111,8 @@ impl DefaultServices {
     pub fn digest(&self) -> Fingerprint {
         let mut bytes = self.to_bytes();
         if let Some(caps) = self.caps {
-            // The caps take 24 bytes. This is not a multiple of a UUID's 16 bytes, so no set without caps has the same
-            // bytes.
+            // Without caps, the length is a multiple of a UUID's 16 bytes. The 24 bytes of the caps change that.
+            // Therefore a set with caps always differs from every set without caps.
             let amounts = [caps.max_per_call, caps.max_per_day, caps.require_approval_above];
             bytes.extend(amounts.into_iter().flat_map(|amount| amount.units().to_be_bytes()));
         }
@@ -123,8 +123,8 @@ impl DefaultServices {
             });
             let text = json!([alloy_primitives::hex::encode(&bytes), changes.collect::<Vec<_>>()]).to_string();
             bytes = text.into_bytes();
-            // Without changes, the length is a multiple of eight. With changes, the length becomes a multiple of eight
-            // plus one, so that the bytes are always different.
+            // For a set without changed limits, the length is a multiple of eight. For a set with changed limits, the
+            // length becomes a multiple of eight plus one. Therefore the bytes of the two sets always differ.
             bytes.resize(bytes.len().next_multiple_of(8).saturating_add(1), b' ');
         }
         Fingerprint::for_service_set(&bytes)

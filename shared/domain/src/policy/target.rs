@@ -28,8 +28,8 @@ impl Target {
         }
     }
 
-    /// Parses the call parameter with the page. The scheme may be missing, because providers also fetch pages without a
-    /// scheme.
+    /// Parses the address of a page from a parameter of a provider call. The scheme may be missing, because providers
+    /// also fetch pages without a scheme. `https` is then assumed.
     pub fn parse_parameter(text: &str) -> Result<Self, &'static str> {
         let text = text.trim();
         let begins_with = |start: &str| {
@@ -145,7 +145,8 @@ impl DomainPattern {
         })
     }
 
-    /// Returns whether the pattern matches the target.
+    /// Returns whether the pattern matches the target's host. A pattern that is a domain name also matches all
+    /// subdomains.
     pub fn matches(&self, target: &Target) -> bool {
         match self.shape {
             Shape::Any => true,

@@ -26,7 +26,8 @@ impl TemplateName {
     pub const FORM: &'static str =
         "must be 1 to 50 lower-case letters, digits, `-` and `_`, of which the first is a letter or a digit";
 
-    /// Parses a name. Returns `None` for any other text.
+    /// Parses the name of a template. Returns `None` if the text does not meet the requirements in
+    /// [`TemplateName::FORM`].
     pub fn parse(text: &str) -> Option<Self> {
         let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
         let fits = text.len() <= Self::MAX
@@ -114,7 +115,7 @@ impl fmt::Display for TemplateKey {
 /// The limits in a template. If a field is `None` or absent, the agent's limit does not change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TemplateTerms {
-    /// The limits for services.
+    /// The limits for each key. A service can match several keys ([`TemplateTerms::limits_for_service`]).
     pub services: BTreeMap<TemplateKey, PolicyChange>,
     /// All rules of an agent.
     pub rules: Option<Vec<RuleKind>>,
@@ -123,7 +124,7 @@ pub struct TemplateTerms {
 /// A version of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyTemplate {
-    /// The template's name.
+    /// The name, which is unique among the owner's templates.
     pub name: TemplateName,
     /// The template's version. Version numbers are unique among all templates of the owner.
     pub version: u64,
@@ -136,7 +137,7 @@ pub struct PolicyTemplate {
 /// The template that an agent follows, and the versions that were applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FollowedTemplate {
-    /// The template's name.
+    /// The name of the template that the agent follows, among the owner's templates.
     pub name: TemplateName,
     /// The template version whose service limits were last applied to the agent; `None` if no version was applied.
     pub applied: Option<u64>,
@@ -255,7 +256,8 @@ impl TemplateList {
         })
     }
 
-    /// Returns the list without this template.
+    /// Returns the next version of the list, without this template. If this template was the default, there is no
+    /// default.
     #[must_use]
     pub fn without_template(&self, name: &TemplateName) -> Self {
         let mut entries = self.entries.clone();
@@ -351,7 +353,9 @@ impl TemplateTerms {
         services.collect()
     }
 
-    /// Returns the limits for these enabled services that differ from the permissive policy, each with its services.
+    /// Returns the template's limits for the default services of a new agent, and groups the services that have the
+    /// same limits. All default services are enabled. A service for which the template has no limits is omitted and
+    /// keeps the permissive policy.
     pub fn default_service_changes<'a>(
         &self,
         services: impl IntoIterator<Item = &'a Service>,
@@ -404,7 +408,7 @@ impl TemplateTerms {
 pub struct TemplateBases<'a> {
     /// The template that the agent follows, and the template versions that were applied to the agent.
     pub followed_template: Option<&'a FollowedTemplate>,
-    /// The limits in each of these template versions.
+    /// The limits of the template versions in `followed_template`, by version.
     pub terms: Option<&'a BTreeMap<u64, TemplateTerms>>,
 }
 
@@ -445,9 +449,10 @@ const MEMBERS: [&str; 6] = [
 pub struct LimitDifference {
     /// The name of the policy field, or the rule's kind.
     pub member: &'static str,
-    /// The template's value; null if the template does not have the rule.
+    /// The template's value of the policy field, or the template's rule. Null if the template does not have the rule.
     pub template: Value,
-    /// The agent's value; null if the agent does not have the rule or has no policy.
+    /// The agent's value of the policy field, or the agent's rule. Null if the agent does not have the rule or has no
+    /// policy.
     pub agent: Value,
     /// Whether a user set the agent's value.
     pub is_override: bool,
@@ -649,8 +654,8 @@ pub fn merge_rules(
                 differences.push(difference(None, Some(&own), false));
                 updates.removed.push(id);
             }
-            // The agent no longer has the base rule, because a user changed or removed that rule. `overrides` decides
-            // below whether the template's rule is applied.
+            // A user changed or removed the rule that the agent had from an earlier template version. The loop below
+            // uses `overrides` to decide whether the template's new rule is applied.
             (None, Some(next)) => missing.push(next),
             (None, None) => {}
         }

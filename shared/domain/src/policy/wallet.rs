@@ -37,7 +37,7 @@ pub enum WalletKey {
 pub struct KmsKeyId(Uuid);
 
 impl KmsKeyId {
-    /// Parses the hyphenated form. Returns `None` for any other text.
+    /// Parses a UUID in lower case with hyphens. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let id = Uuid::try_parse(text).ok().map(Self)?;
         (id.to_string() == text).then_some(id)

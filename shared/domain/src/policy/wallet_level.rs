@@ -11,7 +11,7 @@ use crate::{Amount, FinalBlock, Network, Timestamp};
 /// Whether a wallet's balance is low, and the block of the last change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalletLevel {
-    /// Whether the balance is low.
+    /// Whether the balance fell below the threshold and has not recovered since then.
     pub is_low: bool,
     /// The wallet's balance at the block of the last change.
     pub balance: Amount,

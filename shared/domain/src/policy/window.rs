@@ -53,8 +53,8 @@ impl CalendarPeriod {
         let first = self.first_day(zone.local_day(at)?)?;
         let (start, next) = (zone.start_of_day(first)?, self.next_first_day(first)?);
         let end = zone.start_of_day(next)?;
-        // Where the clock is put forward or back around midnight, the local day may differ from the period that the
-        // starts of days determine.
+        // Where the clock is put forward or back around midnight, the period of the local day may not contain `at`. The
+        // previous or the next period then contains `at`.
         if at < start {
             let previous = self.first_day(first.pred_opt()?)?;
             Some((zone.start_of_day(previous)?, start))
@@ -78,11 +78,11 @@ impl CalendarPeriod {
 /// How long a payment counts in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WindowPeriod {
-    /// For this duration.
+    /// A payment counts for this duration.
     Rolling(Duration),
-    /// Until the calendar period of the authorization ends in the time zone.
+    /// A payment counts until the end of the calendar period, in this time zone, in which the payment was authorized.
     Calendar(CalendarPeriod, ZoneName),
-    /// Forever.
+    /// A payment counts forever.
     Lifetime,
 }
 
@@ -111,7 +111,7 @@ impl WindowPeriod {
         }
     }
 
-    /// Returns the name of a calendar period or of the lifetime.
+    /// Returns the name of the period: a calendar period, or [`WindowPeriod::LIFETIME`]. `None` for a rolling window.
     pub const fn name(self) -> Option<&'static str> {
         match self {
             Self::Rolling(_) => None,
@@ -128,7 +128,8 @@ impl WindowPeriod {
         }
     }
 
-    /// Returns the newest time of which a payment no longer counts at `at`.
+    /// Returns the time up to which payments no longer count at `at`. A payment at exactly the returned time does not
+    /// count.
     pub fn cut(self, at: Timestamp) -> Timestamp {
         match self {
             Self::Rolling(duration) => at.before(duration),
@@ -141,7 +142,8 @@ impl WindowPeriod {
         }
     }
 
-    /// Returns the time from which a payment of `at` no longer counts. `None` if the payment always counts.
+    /// Returns the time from which a payment that was authorized at `at` no longer counts. `None` if the payment counts
+    /// forever.
     pub fn end(self, at: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Rolling(duration) => Some(at.after(duration)),
@@ -150,7 +152,8 @@ impl WindowPeriod {
         }
     }
 
-    /// Returns a duration after which no payment counts, or the longest duration for the lifetime.
+    /// Returns a duration after which a payment no longer counts. In a lifetime window, a payment counts forever, so
+    /// the result is [`u32::MAX`] seconds.
     pub const fn max_duration(self) -> Duration {
         match self {
             Self::Rolling(duration) => duration,
@@ -219,7 +222,7 @@ impl WindowScope {
 pub struct Entry {
     /// The `authorized_at` of the settlement.
     pub at: Timestamp,
-    /// The amount of the authorization.
+    /// The amount that the payment adds to the window's total: one unit if the window counts the number of payments.
     pub amount: Amount,
     /// The settlement.
     pub settlement: SettlementId,
@@ -230,11 +233,12 @@ pub struct Entry {
 pub struct Window {
     /// The scope.
     pub scope: WindowScope,
-    /// How long an entry counts.
+    /// How long a payment counts in the window.
     pub period: WindowPeriod,
     /// The sum of the stored entries.
     pub total: Amount,
-    /// Changes with every write of counted payments. If version and stamp are unchanged, there was no write.
+    /// The version of the window, which changes with every write of counted payments. If `version` and `stamp` are the
+    /// same in two reads, the window was not written between the reads.
     pub version: u64,
     /// The version of the policy or rule, as it was last written to the window. Zero if the window was never written.
     pub stamp: u64,
@@ -256,7 +260,7 @@ pub struct Spend {
 }
 
 impl Spend {
-    /// Nothing is used.
+    /// The result for a window without counted payments: exactly zero.
     pub const NONE: Self = Self {
         amount: Amount::ZERO,
         is_exact: true,
@@ -288,7 +292,7 @@ pub enum RetryAt {
 pub struct Charge<'a> {
     /// The window.
     pub scope: WindowScope,
-    /// How long an entry counts.
+    /// How long a payment counts in the window.
     pub period: WindowPeriod,
     /// The amount to add.
     pub amount: Amount,
@@ -298,18 +302,20 @@ pub struct Charge<'a> {
     pub total: Amount,
     /// The version of the policy or rule that was evaluated.
     pub stamp: u64,
-    /// The newest time that no longer counts. The write fails if an entry newer than this time was evicted.
+    /// The time up to which payments have expired. The write fails if a payment that is newer than this time was
+    /// evicted.
     pub watermark: Timestamp,
     /// The expired payments that the write evicts.
     pub evict: &'a [Entry],
-    /// The sum of `evict`.
+    /// The sum of the amounts of the payments in `evict`.
     pub evicted: Amount,
     /// The eviction watermark that the window had when it was read. An eviction never lowers the watermark. An evicted
     /// payment can be older than the watermark: a worker with a very slow clock may add the payment while another
     /// worker evicts newer payments.
     pub cleared: Timestamp,
-    /// The [`crate::Agent::memory_coverage`] that the first payment of a day window stores, because no earlier payment is
-    /// missing.
+    /// The [`crate::Agent::memory_coverage`] to store with a day window if this payment is the first payment of the
+    /// window. The stored recent payments are then complete, because there is no earlier payment. `None` for every
+    /// other charge.
     pub coverage: Option<Fingerprint>,
 }
 

@@ -10,7 +10,7 @@
 
 use crate::{Address, AgentId, Amount, Duration, Freeze, Network, SettlementId, Timestamp, UserId};
 
-/// An agent's withdrawal address.
+/// The address to which the owner may withdraw the agent's money, after a delay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WithdrawalAddress {
     /// The address.
@@ -44,8 +44,9 @@ impl WithdrawalRecord {
         self.address.as_ref().filter(|address| address.named_by == *owner)
     }
 
-    /// Returns the record with this address, which the user sets now and which is valid after `delay`. Returns `None`
-    /// if the same user has already set the same address; that address's delay continues.
+    /// Returns the record after the user sets this address at `now`. Withdrawals to the address are allowed after
+    /// `delay`. Returns `None` if the same user has already set the same address, because the delay of the earlier
+    /// request then continues.
     #[must_use]
     pub fn with_address(&self, address: Address, user: &UserId, now: Timestamp, delay: Duration) -> Option<Self> {
         let present = self.address.as_ref().map(|present| present.address);

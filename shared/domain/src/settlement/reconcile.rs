@@ -43,7 +43,7 @@ pub enum AuthorizationState {
     UsedUntraced,
 }
 
-/// The action for a settlement.
+/// What reconcile does with a settlement after reading the state of the authorization on chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reconciliation {
     /// Confirm the settlement, even if it has expired, because this transfer paid the settlement.

@@ -28,7 +28,7 @@ pub struct Settlement {
 pub struct FailedProofs {
     /// The number of transactions. Consecutive proofs with the same transaction count once.
     pub count: u32,
-    /// The last of these transactions; `None` if no proof failed.
+    /// The last transaction that failed as a proof; `None` if no transaction failed.
     pub last: Option<TxHash>,
 }
 
@@ -40,7 +40,8 @@ impl FailedProofs {
     /// rejected without a check.
     pub const TOO_MANY: &'static str = "too_many_failed_proofs";
 
-    /// Returns whether this transaction may still be checked.
+    /// Returns whether this transaction may be checked on chain. After [`FailedProofs::MAX`] failed proofs, only the
+    /// last failed transaction may be checked again.
     pub fn allows_check(&self, tx_hash: TxHash) -> bool {
         self.count < Self::MAX || self.last == Some(tx_hash)
     }
@@ -78,7 +79,7 @@ pub struct SettlementTerms {
     pub purpose: Purpose,
 }
 
-/// The purpose of a settlement.
+/// Whether a settlement pays for a purchase or for a withdrawal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The agent buys an operation of the catalog. The payment counts in the windows.
@@ -90,7 +91,7 @@ pub enum Purpose {
 /// A purchase and the decision that allowed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Purchase {
-    /// The key of the payment request.
+    /// The id of the agent key that sent the payment request.
     pub key: KeyId,
     /// The paid service.
     pub service: ServiceId,
@@ -106,7 +107,7 @@ pub struct Purchase {
     pub inputs: Option<InputVersions>,
     /// The budgets that count the purchase, in addition to the day window.
     pub budgets: Vec<RuleId>,
-    /// The other rules that count the purchase, as one payment.
+    /// The count limits and minimum intervals whose windows count the purchase as one payment.
     pub counts: Vec<RuleId>,
     /// The approval that the purchase used.
     pub approval: Option<ApprovalId>,
@@ -193,7 +194,7 @@ pub enum SettlementState {
 }
 
 named! {
-    /// The `receipt_status` of a state.
+    /// The state of a settlement in the field `receipt_status` of API responses.
     ReceiptStatus {
         /// The payment is reserved and signed.
         Authorized = "authorized",

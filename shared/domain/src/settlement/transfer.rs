@@ -49,7 +49,7 @@ pub struct Log {
     pub address: Address,
     /// The hash of the event signature, and the indexed arguments.
     pub topics: Vec<B256>,
-    /// The arguments that are not indexed.
+    /// The ABI-encoded arguments of the event that are not indexed.
     pub data: Vec<u8>,
     /// The log's index in the block. The logs of one transaction are consecutive.
     pub index: u64,
@@ -70,7 +70,7 @@ pub struct BlockId {
 /// transfers from its payer to its payee. Other logs are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransactionLogs {
-    /// The transaction's hash.
+    /// The hash of the transaction that emitted the logs.
     pub tx_hash: TxHash,
     /// The block of the transaction.
     pub block: BlockId,
@@ -94,7 +94,8 @@ pub struct ExpectedTransfer {
 }
 
 impl ExpectedTransfer {
-    /// Returns the expected evidence for a settlement with this nonce.
+    /// Returns the transfer that must be on chain as proof of the settlement's payment. `nonce` is the payment's
+    /// EIP-3009 nonce.
     pub const fn new(terms: &SettlementTerms, nonce: B256) -> Self {
         Self {
             token: terms.network.token().address,

@@ -52,7 +52,7 @@ fn changes_previous_character(previous: char, char: char) -> bool {
         '\u{34f}' | '\u{200c}' | '\u{200d}' => is_joining_character(previous),
         // Variants of Mongolian letters.
         '\u{180b}'..='\u{180d}' | '\u{180f}' => matches!(previous, '\u{1820}'..='\u{18aa}'),
-        // The blank cell after another Braille cell.
+        // A blank Braille cell belongs to a Braille text if the previous character is also a Braille cell.
         '\u{2800}' => matches!(previous, '\u{2800}'..='\u{28ff}'),
         // The variation selectors for text presentation and emoji presentation. In keycap emoji, a selector follows
         // `#`, `*` or a digit.

@@ -17,14 +17,14 @@ macro_rules! uuid_ids {
                 Self(uuid)
             }
 
-            /// Parses the hyphenated form, in lower or upper case. Returns `None` for any other text.
+            /// Parses a UUID with hyphens, in lower or upper case. Returns `None` for any other text.
             pub fn parse(text: &str) -> Option<Self> {
                 // `Uuid::parse_str` also accepts braces, URNs and bare hexadecimal digits, but only the hyphenated form
                 // is allowed.
                 (text.len() == 36).then(|| Uuid::parse_str(text).ok()).flatten().map(Self)
             }
 
-            /// Returns the UUID.
+            /// Returns the plain UUID, without the type of the object that the id identifies.
             pub const fn uuid(self) -> Uuid {
                 self.0
             }
@@ -164,12 +164,14 @@ fn uuid_time(id: Uuid) -> Timestamp {
 }
 
 impl ApprovalId {
-    /// Derives the id of this agent's approval request number `sequence` for exactly this payment request.
+    /// Derives the id of an agent's approval request for exactly this payment request. `sequence` numbers the approval
+    /// requests for the same payment request.
     ///
-    /// Identical requests share a [`ApprovalId::lineage`], and each lineage has at most one open approval. Therefore
-    /// the same payment request never creates two approval requests, and no second row has to be kept consistent. The
-    /// id is a UUIDv8 (RFC 9562 §5.8): 90 bits of SHA-256 over the agent and the fingerprint, then 32 bits for the
-    /// sequence number.
+    /// Identical payment requests share a [`ApprovalId::lineage`], and each lineage has at most one open approval.
+    /// Therefore repeated identical payment requests never create two approval requests. The store uses the lineage as
+    /// the partition key of approvals. Therefore no second row, such as an index from payment requests to approvals,
+    /// has to be kept consistent. The id is a UUIDv8 (RFC 9562 §5.8): 90 bits of SHA-256 over the agent and the
+    /// fingerprint, then 32 bits for the sequence number.
     pub fn derive(agent: AgentId, fingerprint: &Fingerprint, sequence: u32) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"purser/approval/v1\0");

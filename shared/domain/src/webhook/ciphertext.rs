@@ -29,7 +29,7 @@ pub enum SecretOf {
         person: UserId,
         /// The webhook.
         webhook: WebhookId,
-        /// The secret's id.
+        /// The id of the secret, which identifies the secret among the webhook's secrets.
         secret: WebhookSecretId,
     },
     /// The URL that receives a user's notifications.

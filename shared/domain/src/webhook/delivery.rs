@@ -6,7 +6,7 @@ use crate::{
 };
 use std::fmt::Display;
 
-/// The state of a delivery.
+/// Whether a delivery waits for a call, or how the delivery ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryState {
     /// The delivery waits for the next call.
@@ -56,7 +56,7 @@ pub struct Delivery {
     pub webhook: WebhookId,
     /// The event's id. Every call sends it as `webhook-id`.
     pub event_id: EventId,
-    /// The kind of the event.
+    /// The kind of the event that is delivered, as in the event's JSON.
     pub kind: EventKind,
     /// The event as JSON, which is the body of each call.
     pub event: String,
@@ -106,8 +106,9 @@ impl Delivery {
         }
     }
 
-    /// Returns the delivery after a queue message with this request. A request that is newer than the last request
-    /// restarts the delivery. A repeated message changes nothing.
+    /// Returns the delivery after a queue message requested to send the event again. `request` is the id of the user's
+    /// request, if the message contains a request. A request that is newer than the last request restarts the delivery.
+    /// A repeated message changes nothing.
     #[must_use]
     pub fn with_request(self, request: Option<DeliveryId>) -> Self {
         let is_new = request.is_some_and(|request| self.request.is_none_or(|last| last < request));

@@ -31,7 +31,7 @@ pub struct FailedCalls {
     pub last: CallResult,
     /// The consequence.
     pub stage: FailureStage,
-    /// The time at which the stage was reached.
+    /// The time of the failed call with which the webhook reached `stage`.
     pub reached_at: Timestamp,
     /// The last stage about which the owner was notified.
     pub notified: FailureStage,

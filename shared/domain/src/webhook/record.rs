@@ -63,7 +63,7 @@ pub struct WebhookSettings {
     pub kinds: Option<BTreeSet<EventKind>>,
     /// The agents whose events are sent; `None` for all agents and for events without an agent.
     pub agents: Option<BTreeSet<AgentId>>,
-    /// Whether the webhook is enabled.
+    /// Whether events are sent to the webhook.
     pub enabled: bool,
     /// The `Content-Type` of the webhook's calls.
     pub content_type: WebhookContentType,
@@ -112,7 +112,7 @@ fn adds_selection<T: Ord>(new: Option<&BTreeSet<T>>, old: Option<&BTreeSet<T>>) 
 /// The validity of a webhook secret. The secret itself is stored separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SecretValidity {
-    /// The secret's id.
+    /// The id, which identifies the secret among the webhook's secrets.
     pub id: WebhookSecretId,
     /// The time from which the secret is valid.
     pub created_at: Timestamp,

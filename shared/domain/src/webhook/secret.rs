@@ -38,7 +38,6 @@ impl WebhookSecret {
         self.0.as_slice()
     }
 
-    /// Signs one call.
     fn sign_call(&self, id: &str, at: Timestamp, body: &str) -> Option<String> {
         let mut mac = Hmac::<Sha256>::new_from_slice(self.0.as_slice()).ok()?;
         mac.update(format!("{id}.{}.", at.secs()).as_bytes());

@@ -1,9 +1,10 @@
 //! The provider call of a payment, as the agent describes it. The description is shown to users who decide about the
 //! payment, and is stored in the decision log.
 //!
-//! The method and URL determine the operation. Of the other data, only the target's host is checked: against the
-//! policy's allowed domains, and against the call parameter with the target. The description is part of the request's
-//! fingerprint, so an approval is for exactly this description.
+//! The method and URL determine the operation. Of the other data, only the host of the target (the page to fetch) is
+//! checked. The policy's allowed domains must contain this host. If the call itself has a parameter with the page to
+//! fetch, the page in the parameter must have the same host. The description is part of the request's fingerprint, so
+//! an approval is for exactly this description.
 
 use crate::{Amount, Intent, Network, Operation, Target, Timestamp, ValidationError};
 use serde_json::{Map, Value};
@@ -22,8 +23,9 @@ pub struct ProviderRequest {
 }
 
 impl ProviderRequest {
-    /// Returns the pages in the call's query and path, from the parameters that the operation declares for this purpose
-    /// ([`Operation::target_parameters`]). A page that can't be parsed is returned as text. Empty values are ignored.
+    /// Returns the pages that the call asks the provider to fetch. The pages are in the query and path parameters that
+    /// the operation marks as targets ([`Operation::target_parameters`]). A page that can't be parsed is returned as
+    /// text. Empty parameters are ignored.
     pub(crate) fn named_targets(&self, operation: &Operation) -> impl Iterator<Item = Result<Target, String>> {
         // Some servers treat `url[]` and `url[0]` as `url`, and some servers ignore the case of parameter names.
         let is_target = |name: &str| {

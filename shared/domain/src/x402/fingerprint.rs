@@ -106,7 +106,8 @@ impl<'a> RequestBody<'a> {
         fields.filter(|(name, value)| !value.is_null() && !self.leave_out.contains(&name.as_str()))
     }
 
-    /// Returns whether the predicate is true for any value in the fingerprint.
+    /// Returns whether the predicate is true for the value of any field that is part of the fingerprint. If the body is
+    /// not an object, applies the predicate to the whole body.
     fn has_value_where(&self, predicate: impl Fn(&Value) -> bool) -> bool {
         if self.body.is_object() {
             self.fingerprinted_fields().any(|(_, value)| predicate(value))

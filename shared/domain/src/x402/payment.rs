@@ -24,7 +24,7 @@ pub struct PaymentTerms {
     pub settlement: SettlementId,
     /// The decision that allowed the payment.
     pub transaction: TransactionId,
-    /// The agent's wallet.
+    /// The agent's wallet, from which the money is transferred.
     pub wallet: Address,
     /// The chain.
     pub network: Network,
@@ -32,7 +32,7 @@ pub struct PaymentTerms {
     pub amount: Amount,
     /// The payee.
     pub pay_to: Address,
-    /// The time of the authorization.
+    /// The recorded time of the authorization.
     pub authorized_at: Timestamp,
     /// The time from which the chain rejects the payment.
     pub valid_before: Timestamp,
@@ -47,7 +47,7 @@ pub struct BoundPayment {
     pub settlement: SettlementId,
     /// The decision that allowed the payment.
     pub transaction: TransactionId,
-    /// The time of the authorization.
+    /// The recorded time of the authorization.
     pub authorized_at: Timestamp,
     /// The time from which the chain rejects the payment.
     pub valid_before: Timestamp,

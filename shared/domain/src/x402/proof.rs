@@ -151,7 +151,7 @@ fn find_hash_in_text(text: &str, path: &str) -> Result<FoundHash, ValidationErro
             format!("must be at most {MAX_TEXT_BYTES} bytes"),
         ));
     }
-    // Base64 text never begins with a brace, so the two forms can't be confused.
+    // Base64 text never begins with a brace, so a text that begins with a brace is JSON.
     let text = text.trim();
     let json = if text.starts_with('{') {
         Some(Cow::Borrowed(text))

@@ -49,7 +49,8 @@ impl X402Version {
         }
     }
 
-    /// Returns the version to which the format of the network name belongs.
+    /// Returns the x402 version that uses this format of network names. Only a CAIP-2 id, which v2 uses, contains a
+    /// colon.
     fn for_network_name(network: Option<&Value>) -> Self {
         let is_caip2 = network.and_then(Value::as_str).is_some_and(|name| name.contains(':'));
         if is_caip2 { Self::V2 } else { Self::V1 }
@@ -90,13 +91,14 @@ pub struct Offer {
 /// Why a 402 document can't be paid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoOffer {
-    /// Why the payment requirements that are closest to payable can't be paid.
+    /// Why the document can't be paid. If the payment requirements have different reasons, the first of these reasons
+    /// in the order of [`NoOfferReason`].
     pub reason: NoOfferReason,
     /// The validation errors of all payment requirements.
     pub problems: Vec<ValidationError>,
 }
 
-/// Why payment requirements can't be paid. The order is from closest to payable to furthest from payable.
+/// Why payment requirements can't be paid. The earlier the variant, the more conditions the payment requirements meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NoOfferReason {
     /// The scheme, network and token are supported, but another field is invalid.
@@ -340,7 +342,8 @@ impl Offer {
         });
         let max_timeout_secs = fields.read_field("maxTimeoutSeconds", |value| {
             let digits = whole_number_digits(value).filter(|digits| digits != "0");
-            // This service's own limit is far shorter, so all longer timeouts have the same effect.
+            // A timeout that does not fit into a `u32` becomes `u32::MAX`. This changes nothing, because `payments`
+            // limits every authorization to a far shorter time.
             digits
                 .map(|digits| digits.parse().unwrap_or(u32::MAX))
                 .ok_or("must be a whole number above 0")
@@ -403,7 +406,8 @@ fn parse_address_field(value: &Value) -> Result<Address, String> {
 
 /// Returns the digits of a JSON number that is a whole number: `60` or, as the reference library accepts, `60.0`.
 fn whole_number_digits(value: &Value) -> Option<String> {
-    // An `f64` as text has no fraction exactly if the number has no fraction, so no float arithmetic is needed.
+    // As text, an `f64` without a fraction has no decimal point: `60.0` becomes `60`. Therefore no float arithmetic is
+    // needed.
     let digits = match value.as_u64() {
         Some(number) => number.to_string(),
         None => value.as_f64()?.to_string(),
