@@ -388,7 +388,8 @@ async fn rejected_approval_polls_return_without_waiting() {
     assert!(begun.elapsed() < time::Duration::from_secs(15));
 }
 
-/// The number of waiting calls is limited because each call occupies an instance of the function for signed-in users.
+/// The number of long-polling requests is limited, because each request occupies an instance of the function for
+/// signed-in users.
 #[tokio::test(flavor = "multi_thread")]
 async fn excess_approval_polls_return_immediately() {
     let world = World::still().await;

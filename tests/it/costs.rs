@@ -417,7 +417,7 @@ async fn the_catalog_version_check_adds_no_round_trip() {
     assert_eq!(measured.sequence(), [reads, vec!["TransactWriteItems"]]);
 }
 
-/// A waiting call costs as much as a poll, plus the counters of waits, plus one read of one row per second.
+/// A long-polling request costs as much as a poll, plus the counters of waits, plus one read of one row per second.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiting_approval_poll_reads_once_per_second() {
     let world = World::metered().await;

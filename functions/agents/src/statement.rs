@@ -114,7 +114,8 @@ pub(crate) async fn read_decision_statement(
         .find_decision(id, id.decided_at())
         .await?
         .ok_or(ErrorKind::NotFound)?;
-    // The log has the decisions of all agents, and each statement names the agent, so no table must be read.
+    // The log contains the decisions of all agents, so the decision's agent must be the caller's agent. The decision's
+    // statement names the agent, so this check reads no table.
     let subject = decision.decision_subject();
     let subject = subject.filter(|subject| subject.agent == caller.agent.id);
     let subject = subject.ok_or(ErrorKind::NotFound)?;

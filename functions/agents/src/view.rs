@@ -79,8 +79,9 @@ impl EnabledServiceView {
     }
 }
 
-/// Returns why authorize rejects all new payments to a service. As in authorize, the catalog is checked before the
-/// policy.
+/// Returns the reason for which authorize (`POST /x402/authorize`) rejects every new payment to a service. Returns
+/// `None` if the service is open in the catalog and enabled for the agent. As in authorize, the catalog is checked
+/// before the agent's policy.
 fn unavailable_reason(enabled: &EnabledService, service: Option<&Service>) -> Option<&'static str> {
     match service {
         None => Some("not_in_catalog"),

@@ -52,7 +52,8 @@ pub fn openapi() -> OpenApi {
     description()
 }
 
-/// Builds the function's router.
+/// Builds the router, from the configuration in environment variables. Returns an error if a variable is missing or
+/// invalid.
 pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let Boot {
         mut env, aws, clock, ..

@@ -15,7 +15,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// request.
 const MAX_CACHED: usize = 16;
 
-/// The parameters of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Listing {
     pub(crate) category: Option<Category>,
@@ -23,7 +22,7 @@ pub(crate) struct Listing {
     pub(crate) limit: usize,
 }
 
-/// The cached lists of one catalog version, between two price changes.
+/// The cached service lists of one catalog version. A new catalog version or the next price change empties the cache.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseCache(Mutex<CachedResponse>);
 

@@ -667,7 +667,8 @@ fn all_rule_errors_are_reported_together() {
             json!({"kind": "price_above_usual", "percent": 10_001, "over": "mean", "of": 2, "action": "ask"}),
             vec!["/of", "/over", "/percent"],
         ),
-        // `of` is the number of prices. `median` requires `of`, and `catalog` allows no `of`.
+        // `of` is the number of prices in the median. `of` is required if `over` is `median`, and invalid if `over` is
+        // `catalog`.
         (
             json!({"kind": "price_above_usual", "percent": 1, "over": "median", "action": "ask"}),
             vec!["/of"],

@@ -20,7 +20,8 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Creates the caller of a request in this session. With `None`, the request had an ID token.
+    /// Creates the caller of a request. `session` is the browser session, or `None` if the request was authenticated
+    /// with an ID token.
     pub(crate) fn new(user: Person, session: Option<SessionId>, source: RequestSource) -> Self {
         Self {
             acting: Acting {

@@ -27,7 +27,7 @@ pub(crate) struct People {
     /// The log of signed statements; `None` if the deployment has no such log.
     pub(crate) log: Option<LogReader>,
     pub(crate) authenticator: Authenticator,
-    /// The throttles for waiting calls: per agent, per owner, and for the deployment.
+    /// The throttles for long-polling requests: per agent, per owner, and for the deployment.
     pub(crate) agent_waits: Throttle,
     pub(crate) owner_waits: Throttle,
     pub(crate) waits: Throttle,
@@ -60,7 +60,8 @@ pub(crate) struct People {
     pub(crate) webhook_requests: WebhookRequestsQueue,
     /// The queue for notification tests.
     pub(crate) notice_requests: NotificationRequestsQueue,
-    /// The key that encrypts webhook secrets and notification URLs. This function cannot decrypt them.
+    /// The key that encrypts webhook secrets and notification URLs. The Lambda function `people` cannot decrypt with
+    /// this key.
     pub(crate) secrets_key: SecretsKey,
     /// Whether the deployment sends notifications by mail.
     pub(crate) mails: bool,

@@ -26,7 +26,6 @@ pub(crate) enum Change {
 }
 
 pub(crate) enum EditResult {
-    /// The service was created.
     Created(Service),
     /// The stored service after the update.
     Present(Service),
@@ -115,7 +114,8 @@ impl Operators {
         }
     }
 
-    /// Returns the service to write. A new price or payee is delayed if a delay is required.
+    /// Returns the service to write, in which `Edit::apply` delays new payees and prices
+    /// (`shared/domain/src/catalog/pricing.rs`).
     async fn delay_payment_changes(
         &self,
         operator: &Operator,

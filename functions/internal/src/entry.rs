@@ -168,7 +168,7 @@ impl Entry {
                 operation.endpoint.0.as_str().len(),
                 operation.execution.0.len(),
                 operation.price_model.0.len(),
-                // An absent descriptor is stored as `{}`, which has two bytes.
+                // If `params` is absent, `{}` is stored, which has two bytes.
                 operation.params.as_ref().map_or(2, |params| params.0.to_string().len()),
             ]
         });
@@ -208,8 +208,8 @@ impl OperationEntry {
         match self.payment {
             Nullable::Value(payment) => operation.payment = Some(payment.into()),
             Nullable::Null => {}
-            // An update without a payment must not undo a payment that an operator set from a probe result, or a
-            // delayed payment.
+            // If an update omits `payment`, the stored price and payee stay. Otherwise, the update could undo a price
+            // and payee that an operator set from a probe result, or a delayed change of the price and payee.
             Nullable::Absent => {
                 operation.payment = before.and_then(|before| before.payment.clone());
                 let next = before.and_then(|before| before.next.clone());

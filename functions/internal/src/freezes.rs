@@ -126,8 +126,9 @@ impl Operators {
         self.freeze_list_response().await
     }
 
-    /// Ends a freeze. With a token, ending a freeze that does not exist succeeds. If an operator in a browser needs a
-    /// second operator, the first operator's request is stored.
+    /// Ends a freeze. If the freeze does not exist, a request with an operator token succeeds, and a request from a
+    /// browser gets `not_found`. If operators in a browser need a second operator to end a freeze, the first operator's
+    /// request is only stored.
     pub(crate) async fn end_freeze(&self, operator: &Operator, target: &FreezeTarget) -> Result<FreezeOutcome> {
         let needs_second = self.needs_second_operator(operator);
         let end = |stored| FreezeChange::end_freeze(target.clone(), stored, &operator.name, needs_second);

@@ -1,9 +1,9 @@
-//! `POST /internal/services/{serviceId}/operations/{operationId}/pin`: sets an operation's payment in the catalog to
-//! the payment that a probe observed.
+//! `POST /internal/services/{serviceId}/operations/{operationId}/pin`: sets an operation's price and payee in the
+//! catalog to the values that a probe observed.
 //!
-//! The request body repeats the payment, so that the operator sets only a payment that the operator saw. Like in every
-//! update, a different payee or a higher price is delayed. A first payment is delayed too, if agents can use the
-//! service or could use the service before.
+//! The request body repeats the price and the payee, so that the operator sets only values that the operator saw. Like
+//! in every update, a different payee or a higher price is delayed. The first price and payee of an operation are
+//! delayed too, if agents can use the service or could use the service before.
 
 use crate::edit::{Change, Condition};
 use crate::entry::PaymentEntry;
@@ -19,15 +19,15 @@ use purser_domain::{
 use std::sync::Arc;
 
 purser_api::body! {
-    /// The payment that the operator saw in the operation's probe result. Purser sets this payment only if the last
-    /// probe found the same payment.
+    /// The price and the payee that the operator saw in the operation's probe result. Purser stores these values in the
+    /// catalog only if the last probe found the same values.
     pub(crate) struct PinBody {
         /// The payment, as in the operation's `probe.last_answer`.
         payment: PaymentEntry,
     }
 }
 
-/// Set an operation's payment to the payment that a probe observed.
+/// Set an operation's price and payee to the values that a probe observed.
 #[utoipa::path(
     post, path = "/internal/services/{serviceId}/operations/{operationId}/pin", operation_id = "pin",
     responses(
@@ -49,8 +49,9 @@ pub(crate) async fn set_price_from_probe(
 }
 
 impl Operators {
-    /// Sets the operation's payment to the last probed payment, if `is_seen` returns true for that payment: the
-    /// operator saw it. Returns the stored service.
+    /// Sets the operation's price and payee in the catalog to the values that the last probe found, and returns the
+    /// stored service. Returns a validation error if `is_seen` returns false, because the operator did not see these
+    /// values.
     pub(crate) async fn set_probed_payment(
         &self,
         operator: &Operator,
@@ -69,7 +70,8 @@ impl Operators {
     }
 }
 
-/// Returns the service with the last probed payment, if `is_seen` returns true for that payment.
+/// Returns the service with the price and the payee that the last probe found. Returns a validation error if `is_seen`
+/// returns false for these values.
 fn with_probed_payment(
     stored: &Service,
     operation: OperationUuid,

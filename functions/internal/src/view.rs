@@ -101,7 +101,7 @@ pub(crate) struct InternalOperation {
     /// Whether the agent chooses the page that the operation fetches. If true, the agent's `allowed_domains` apply to
     /// that page. If no value is stored, the category and the slug determine the value.
     fetches_target: bool,
-    /// The payment that the catalog lists for the operation. Payments to other payees are blocked.
+    /// The operation's price and payee in the catalog. Payments to other payees are blocked.
     #[schema(required)]
     payment: Option<InternalPayment>,
     /// The time from which agents can pay `payment` at this price. After a change takes effect or is accepted, agents
@@ -144,8 +144,8 @@ pub(crate) struct InternalPayment {
 #[derive(Serialize, ToSchema)]
 #[schema(as = InternalNextPayment)]
 pub(crate) struct NextView {
-    /// The time at which the payment takes effect. `9999-12-31T23:59:59.999999Z` if the payment takes effect only after
-    /// a second operator accepts it.
+    /// The time at which the change takes effect. `9999-12-31T23:59:59.999999Z` if the change takes effect only after a
+    /// second operator accepts the change.
     #[schema(format = DateTime)]
     from: String,
     /// The operator who requested the change: `browser:<name>` if the operator acted in a browser.
@@ -230,7 +230,7 @@ pub(crate) struct ChangeView {
     #[schema(value_type = uuid::Uuid)]
     id: String,
     operation_id: String,
-    /// The payment that the catalog lists for the operation. Payments to other payees are blocked.
+    /// The operation's price and payee in the catalog. Payments to other payees are blocked.
     #[schema(required)]
     pinned: Option<InternalPayment>,
     /// The payment that the provider asks for. Null if the provider asks for no payment.
@@ -263,8 +263,9 @@ impl PaidFrom {
         let PayeeAge::Young(from) = self.attested.as_ref()?.payee_age(operation, now) else {
             return None;
         };
-        // The row of verified payees is older than the acceptance in this request, so the row may still have the longer
-        // delay of changes that were not accepted (`shared/domain/src/catalog/attested.rs`).
+        // If this request accepted the change, the row of verified payees is older than the acceptance. So the start
+        // time in the row may still be based on the longer delay, which applies to changes that no second operator has
+        // accepted (`shared/domain/src/catalog/attested.rs`).
         let accepted = self.accepted.filter(|(accepted, _)| *accepted == operation.id);
         let from = accepted.map_or(from, |(_, delay)| from.min(now.after(delay)));
         (now < from).then_some(from)

@@ -21,7 +21,6 @@ use std::time::Duration;
 /// (template.yaml), and the gateway's timeout of 30 s.
 const TIMEOUT: Duration = Duration::from_secs(25);
 
-/// The state of the endpoint.
 pub(crate) struct Endpoint {
     providers: Providers,
     service: OnceLock<(Purser, Service)>,

@@ -10,10 +10,10 @@ use purser_store::{CallLease, CallLeases, TakeLeaseResult};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the caller should wait before a retry if the open calls could not be counted.
+/// How long a client should wait before a retry if the number of running tool calls could not be determined.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// The open calls of all keys and providers. Clones share the state.
+/// Counts the running tool calls of each agent key and to each provider. Clones share the state.
 #[derive(Clone)]
 pub(crate) struct OpenCalls {
     pub(crate) leases: Arc<CallLeases>,

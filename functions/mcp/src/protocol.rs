@@ -27,8 +27,9 @@ pub(crate) async fn dispatch_message(service: &Service, mut parts: Parts, body: 
         let message = "only application/json is answered, and `Accept` excludes it";
         return error_envelope(request_id, StatusCode::NOT_ACCEPTABLE, "not_acceptable", message);
     }
-    // `rmcp` requires that a client accepts both content types, even if `rmcp` never streams. MCP requires the same of
-    // clients, but some clients accept only JSON.
+    // `rmcp` rejects a request unless its `Accept` header names both JSON and event streams, although this server never
+    // streams. MCP also requires that clients accept both, but some clients accept only JSON. So this function replaces
+    // the header.
     parts.headers.insert(
         header::ACCEPT,
         HeaderValue::from_static("application/json, text/event-stream"),

@@ -13,7 +13,8 @@ use uuid::Uuid;
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The stored responses of all keys. Clones share the state.
+/// Stores the providers' long responses for all agent keys, so that agents can read each response in parts. Clones
+/// share the state.
 #[derive(Clone)]
 pub(crate) struct Responses {
     pub(crate) store: KeptResponses,

@@ -1,10 +1,12 @@
 //! Sends the pending notifications of a channel as one message, when the channel's pause is over.
 //!
-//! Pending rows are deleted after the message is sent, so a run that is cut off in between causes a second message.
-//! Only one flush per channel runs at a time. Before a flush takes the channel, it enqueues the message that will wake
-//! up the next flush (`NotificationPace::waker`). All other flush messages can be deleted, because the pending
-//! notifications are rows. The message that takes the channel can't also be the wake-up, because SQS may have delivered
-//! it again after it was deleted.
+//! Pending rows are deleted after the message is sent, so a run that is interrupted in between causes a second message.
+//! Only one flush per channel runs at a time, because each flush first reserves the channel with a conditional write.
+//!
+//! Before a flush reserves the channel, the flush sends a delayed queue message that will start the next flush.
+//! `NotificationPace::waker` names this wake-up message. All other queue messages for the channel can be deleted,
+//! because the pending notifications are stored as rows. A flush can't use the queue message that started the flush as
+//! the next wake-up message, because SQS may deliver a queue message again after the message was deleted.
 
 use crate::{Notifications, collect::log_dropped_event, send::SendResult};
 use purser_api::{MessageResult, SqsRecord};
@@ -45,8 +47,9 @@ impl Notifications {
         }
         let mut waiting = self.next_notifications(&settings, channel, now).await?;
         if waiting.wanted.is_empty() && is_waker {
-            // The queue message of this run is the channel's wake-up message. Flushes of newer notifications delete
-            // their own messages and rely on the wake-up message, until the pace without a wake-up message is stored.
+            // The channel's wake-up message started this run. As long as the stored pace names this message, runs for
+            // newer notifications delete their own queue messages. So this run first stores a pace without a wake-up
+            // message, and then reads the notifications again, because some may have arrived in between.
             pace = pace.without_wake_up();
             if !shared.table.put_pace_if_unchanged(user, channel, &pace, now).await? {
                 return Ok(MessageResult::Stays);

@@ -1,18 +1,21 @@
-//! The function `notices`: sends users notifications of events by mail and incoming webhook, several events in one
-//! message.
+//! The function `notices`: sends users notifications of events by mail and incoming webhook. One message contains
+//! several events.
 //!
-//! ```text
-//! people (tests), webhooks (failing) ─▶ queue of requests ┐
-//! bus ─▶ queue of events ─────────────┴collect─▶ pending rows ──┐
-//!                    └─spread (events without an owner)─────────┴─▶ queue of notices ─flush─▶ one message, some minutes apart
-//! ```
+//! 1. The event bus sends events to the queue of events. The functions `people` (for a test) and `webhooks` (for a
+//!    failing webhook) send requests to the queue of requests.
+//! 2. `collect.rs` stores each notification as a pending row for each channel of the event's owner, and sends a flush
+//!    message to the queue of notices. An event without an owner affects many users, so `collect.rs` first divides the
+//!    users among several messages in the queue of notices.
+//! 3. `flush.rs` receives the flush message, and sends the channel's pending notifications as one message, some minutes
+//!    after the previous message.
 //!
-//! A message stays in its queue until its work is done. A pending notification is a row, which is deleted after the
-//! notification is sent. If the function ends in between, the notification is sent twice. Only one flush per channel
-//! runs at a time (`NotificationPace`).
+//! A queue message stays in its queue until the work that the message requests is done. A pending notification is a
+//! row, which is deleted after the notification is sent. If the function is interrupted in between, the notification is
+//! sent twice. Only one flush per channel runs at a time (`NotificationPace`).
 //!
-//! Invariants: a user gets notifications of the user's own events, and of events of services and the deployment. No
-//! link in a notification decides anything. No address, URL or response is logged.
+//! Invariants: a user gets notifications of the user's own events, and of events of services and the deployment. A link
+//! in a notification only opens a page of the dashboard, and never approves or rejects anything itself. No address, URL
+//! or response is logged.
 //!
 //! Not in this crate: the texts (`shared/domain/src/notice`), and the notification settings (`functions/dashboard`).
 
@@ -69,7 +72,8 @@ struct Inner {
 struct QueueArns {
     /// The queue with events from the event bus.
     events: String,
-    /// The queue with requests from `people` and `webhooks`.
+    /// The queue with requests for notifications, which the functions `people` (for a test) and `webhooks` (for a
+    /// failing webhook) send.
     requests: String,
     /// The queue with the messages that the function `notices` sends to itself.
     notices: String,

@@ -216,8 +216,9 @@ impl Preflight<'_> {
         }
     }
 
-    /// Returns why authorize would reject the approval, or `None` if authorize would accept the approval. A pending
-    /// approval is ignored.
+    /// Returns the reason for which `POST /x402/authorize` would reject the approval. Returns `None` if the approval
+    /// can be used, or if the approval is still pending, because the check then evaluates the payment without the
+    /// approval.
     fn unusable_approval_block(&self, approval: &Approval, now: Timestamp) -> Option<Block> {
         if !approval.covers_intent(self.intent) {
             return Some(Block::ApprovalMismatch);

@@ -1,4 +1,5 @@
-//! Decisions from evaluation inputs, for authorize and check.
+//! Builds evaluation inputs, and decides from these inputs whether a payment is allowed. `POST /x402/authorize` and
+//! `POST /x402/check` use the same functions.
 
 use crate::Payments;
 use crate::early_balance::BalancePrefetch;
@@ -24,7 +25,8 @@ impl Payments {
         Error::temporarily_unavailable("going through a window", words)
     }
 
-    /// Builds the evaluation inputs of a call, except the approval, the wallet's balance and the payee's age.
+    /// Builds the evaluation inputs of a call. The caller adds the approval, the wallet's balance, and the time from
+    /// which the payee may be paid.
     pub(crate) fn evaluation_inputs<'a>(
         &self,
         agent: &'a Agent,

@@ -91,8 +91,9 @@ impl Authorizing<'_> {
             Some(IdempotencyRecord::Escalated { fingerprint: first, .. }) if *first != fingerprint => {
                 return Err(ErrorKind::IdempotencyKeyReused { settlement: None }.into());
             }
-            // The key is reserved for a newer approval. The call carries the earlier approval, which waives too few
-            // limits.
+            // The idempotency key is bound to a newer approval than the approval in the call, or the call has no
+            // approval. A newer approval exists if the approval in the call did not waive every limit that required
+            // approval.
             Some(IdempotencyRecord::Escalated {
                 approval, transaction, ..
             }) if previous_approval.is_none_or(|previous_approval| previous_approval.id.is_before(*approval)) => {
@@ -188,7 +189,8 @@ impl Authorizing<'_> {
             .await
     }
 
-    /// Rejects returning an earlier payment to a frozen agent, because the signed bytes could still be used to pay.
+    /// Rejects the repeated call of a frozen agent instead of returning the earlier payment, because the agent could
+    /// still pay with the signed bytes.
     async fn reject_frozen_replay(&self, agent: &Agent, freeze: Freeze, settlement: &Settlement) -> Result<Error> {
         let purchase = require_purchase(settlement)?;
         let about = (purchase.service, purchase.operation.clone());
@@ -230,9 +232,10 @@ impl Authorizing<'_> {
         Ok(response)
     }
 
-    /// Finds the payment requirements in the request whose amount and payee match `terms`. The requirements that were
-    /// chosen for the request match, unless an earlier version of Purser computed the fingerprint of the stored
-    /// payment. In this case, other requirements in the request may match.
+    /// Finds the payment requirements in the request whose amount and payee match `terms`, the terms of the stored
+    /// payment. Usually, the requirements that were chosen for this request match. If an earlier version of Purser
+    /// computed the stored payment's fingerprint, that version may have chosen other requirements, so the function also
+    /// searches the other requirements in the request.
     fn find_paid_requirements(&self, terms: &PaymentTerms) -> Option<Offer> {
         let chosen = self.request.intent.offer;
         if terms.matches_requirements(&chosen) {

@@ -151,7 +151,7 @@ pub async fn routers_with_chain(
     let catalog = CatalogCache::without_probe_results(CatalogTable::new(db.clone(), settings.catalog_table));
     let (_warm, (custody, nonce_key, chain)) = tokio::try_join!(
         biased;
-        // The first read opens the connection to DynamoDB. If the catalog cannot be read yet, the first call reads the
+        // This read opens the connection to DynamoDB. If the catalog can't be read yet, the first request reads the
         // catalog again.
         async { Ok::<_, BootError>(catalog.current(clock.now()).await.ok()) },
         async {

@@ -1,5 +1,5 @@
-//! The age of a call's payee and price in the catalog, as `events` verified them
-//! (`shared/domain/src/catalog/attested.rs`).
+//! Determines the time from which a call's payee and price may be paid. The function `events` verifies the catalog's
+//! payees and prices, and stores this time in a row for each service (`shared/domain/src/catalog/attested.rs`).
 //!
 //! Invariants: a payee is evaluated with a row that was read after the current catalog version was loaded. A row is
 //! cached only if it allows the payment, so every rejection is based on a newly read row.

@@ -27,7 +27,8 @@ use purser_domain::{
 };
 use purser_store::{AuditEntry, Backoff, ReserveWithdrawalResult, StoredWithdrawalInputs, UpdateResult};
 
-/// The validity of a withdrawal: long enough for the facilitator and one repetition, but not longer than a user waits.
+/// How long the signed authorization of a withdrawal is valid. The time is long enough for the facilitator to submit
+/// the transfer, and for one retry, but not longer than a user is willing to wait.
 const VALIDITY: Duration = Duration::from_secs_u32(300);
 
 /// The user who requests a withdrawal, and the agent.

@@ -114,9 +114,10 @@ pub(crate) async fn request_limit_increase(
     Ok(Json(ApprovalView::from_approval(&approval, now)))
 }
 
-/// Checks the requested caps, and returns the limit of the first cap at the time of the denial. Each cap must have
-/// blocked the denied payment. Each requested value must be above the cap's limit at that time, and at most the
-/// multiple of the current cap that the owner lets the agent request.
+/// Checks the requested caps. Each requested cap must have blocked the denied payment. Each requested value must be
+/// above the limit that the cap had at the time of the denial, and at most the multiple of the current cap that the
+/// owner lets the agent request. Returns the limit that the cap per call had at the time of the denial, or the limit of
+/// the cap per 24 hours if no cap per call is requested.
 fn find_rejecting_cap(
     denial: &LoggedDenial,
     call: &LimitIncreaseCall,

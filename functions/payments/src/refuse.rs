@@ -68,8 +68,8 @@ impl Authorizing<'_> {
         }
     }
 
-    /// Stores an approval request, or returns the open approval of the same request. `previous_approval` is an approval in the
-    /// request that waives too few limits.
+    /// Stores an approval request, or returns the open approval of the same request. `previous_approval` is the
+    /// approval in the request, if this approval does not waive every limit that requires approval.
     pub(crate) async fn escalate_payment(
         &self,
         agent: &Agent,

@@ -102,7 +102,8 @@ pub(crate) struct Payment {
 }
 
 impl Authorized {
-    /// Builds the response with a usable payment. `listed_price` is the catalog's price.
+    /// Builds the response with a signed payment that the agent can still send to the provider. `listed_price` is the
+    /// catalog's price.
     pub(crate) fn with_payment(
         terms: &PaymentTerms,
         listed_price: Option<Amount>,

@@ -7,7 +7,7 @@ use serde_json::Value;
 /// The work of one run, which the schedule's event selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
-    /// Reconciles the payments of this part, every minute.
+    /// Reconciles the payments in this part of the holds, every minute.
     Payments(Part),
     /// Compares the wallets' balances with their limits, every hour.
     Wallets,

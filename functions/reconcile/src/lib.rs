@@ -74,7 +74,7 @@ struct Inner {
     watch: u64,
     most: usize,
     log_range: u64,
-    /// A wallet below this balance is low. At zero, no wallet is low.
+    /// A wallet with a balance below this amount is reported as low. If this amount is 0, balances are not checked.
     low_wallet: Amount,
 }
 

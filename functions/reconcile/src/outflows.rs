@@ -63,8 +63,9 @@ impl Inner {
         block: &FinalBlock,
         deadline: Instant,
     ) -> Result<()> {
-        // `confirmations` is the depth of the final block. So `below` is the number of blocks from the final block down
-        // to depth `watch`, at which `watch.rs` also checks blocks.
+        // The final block has the depth `confirmations`. Outflows are searched at the depth `watch`, at which
+        // `watch.rs` also checks blocks. So `below` is the number of blocks from the final block down to the depth
+        // `watch`.
         let below = self.watch.saturating_sub(self.confirmations);
         let Some(deep) = block.number.checked_sub(below) else {
             return Ok(());
@@ -269,8 +270,9 @@ impl Inner {
         Ok(Some(explained))
     }
 
-    /// Finds the settlement's payment among these outflows. If the settlement's nonce was derived with another key, its
-    /// payment is the outflow whose nonce has the stored prefix.
+    /// Finds the settlement's payment among the outflows, by the nonce, the payee and the amount. The nonce key derives
+    /// the settlement's nonce. If another key derived the nonce, only the nonce's prefix is known, because the
+    /// settlement stores the prefix. Then the function finds an outflow whose nonce has this prefix.
     fn find_settlement_payment(
         &self,
         settlement: &Settlement,

@@ -23,7 +23,8 @@ impl Part {
         (is_divisor && index < of).then_some(Self { index, of })
     }
 
-    /// Returns the part that the event names by `part` and `of`. Without these fields, returns the whole.
+    /// Returns the part of the holds and wallets that the event selects: part number `part`, counted from 0, of `of`
+    /// equal parts. Without these fields, returns all holds and wallets.
     pub fn from_event(event: &Value) -> Result<Self> {
         match (event.get("part"), event.get("of")) {
             (None, None) => Ok(Self::WHOLE),
@@ -41,8 +42,8 @@ impl Part {
         self.index == 0
     }
 
-    /// Returns the group of wallets that belongs to this part. The group has the same index and the same count as the
-    /// part.
+    /// Returns the wallets that belong to this part of the holds and wallets. The wallets are divided like the holds,
+    /// with the same index and number of parts.
     pub(crate) const fn wallet_shard(self) -> WalletPart {
         WalletPart {
             index: self.index,

@@ -13,7 +13,7 @@ pub enum Outcome {
     ConfirmationReverted,
     /// The transaction is now in another block. The settlement stays confirmed.
     BlockChanged,
-    /// The chain can't decide yet.
+    /// The final block is too early to decide whether the payment was made. A later run checks the settlement again.
     NotYet,
     /// The settlement's stored state is still correct.
     Unchanged,
@@ -144,7 +144,6 @@ impl Step {
         self.mark_incomplete()
     }
 
-    /// Combines the results of two steps.
     pub(crate) fn combine(mut self, other: Self) -> Self {
         self.run.outcomes.extend(other.run.outcomes);
         self.run.lag = self.run.lag.max(other.run.lag);

@@ -20,7 +20,7 @@ pub(crate) struct Settings {
     /// The maximum number of blocks that one log search covers. If the node rejects the range, the search is repeated
     /// with smaller ranges.
     pub(crate) log_range: u64,
-    /// A wallet below this balance is low. At zero, no wallet is low.
+    /// A wallet with a balance below this amount is reported as low. If this amount is 0, balances are not checked.
     pub(crate) low_wallet: Amount,
 }
 

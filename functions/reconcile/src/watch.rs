@@ -1,11 +1,13 @@
-//! Checks each block with confirmations again when the block is deep. If the block is still on the chain, nothing else
-//! is done, regardless of the number of its payments. If the block was replaced, each of its confirmations is
-//! reconciled again.
+//! Checks each block that confirmed payments a second time, when the block is `watch` blocks deep. If the block is
+//! still on the chain, nothing else is done, regardless of the number of payments in the block. If another block has
+//! replaced the block, each confirmation in the replaced block is reconciled again.
 //!
-//! Invariants: blocks are checked in order, and the checkpoint advances only after every earlier block was still on the
-//! chain or all its confirmations were reconciled. No block is left out if a run ends early. A claim is removed only
-//! after no settlement depends on the claim. If the chain contradicts a confirmation, or a confirmation is unreadable,
-//! the problem is reported, and confirmation and claim stay until an operator acts.
+//! Invariants:
+//! - Blocks are checked in order. The checkpoint passes a block only if the block is still on the chain, or after all
+//!   confirmations in the block are reconciled. So no block is left out if a run ends early.
+//! - A claim is removed only after no settlement depends on the claim.
+//! - If the chain contradicts a confirmation, or a confirmation is unreadable, the problem is reported, and the
+//!   confirmation and the claim stay until an operator acts.
 
 use crate::{
     Inner,
@@ -49,7 +51,8 @@ enum UnsupportedResult {
 }
 
 impl Inner {
-    /// Checks the blocks that have become deep since the last run.
+    /// Checks whether the blocks with confirmed payments are still on the chain. Covers the blocks that have reached
+    /// the depth `watch` since the last run.
     pub(crate) async fn recheck_deep_blocks(self: &Arc<Self>, block: &FinalBlock, deadline: Instant) -> Step {
         // `confirmations` is the depth of the final block, and each block below the final block is one deeper.
         let below = self.watch.saturating_sub(self.confirmations);

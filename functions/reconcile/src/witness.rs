@@ -8,9 +8,9 @@ use tokio::time::Instant;
 type Known = (Settlement, Authorization);
 
 impl Inner {
-    /// Confirms each state that leads to a release or a revert with every endpoint of the node. If an endpoint leads to
-    /// a different decision or returns no state, the result contains `None` instead of the state. If the node has only
-    /// one endpoint, all states stay.
+    /// Reads each state that leads to a release or a revert again, from every endpoint of the node. If an endpoint's
+    /// state leads to a different decision, or if an endpoint returns no state, the result contains `None` instead of
+    /// the state. If the node has only one endpoint, the result contains all states unchanged.
     pub(crate) async fn confirm_states_with_witnesses(
         &self,
         known_states: &[Known],

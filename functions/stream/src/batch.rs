@@ -19,10 +19,10 @@ pub(crate) struct Batch {
 }
 
 impl Inner {
-    /// Publishes a batch until the bus rejects an event. In that case, returns the sequence number of the first record
-    /// to repeat.
+    /// Publishes the events of a batch, in order. Returns `None` if all events were published. If the bus rejects an
+    /// event, stops and returns the sequence number of that event's record, from which Lambda must repeat the batch.
     ///
-    /// On an error, no event was published and Lambda must repeat the whole batch.
+    /// Returns an error only if no event was published. Lambda must then repeat the whole batch.
     pub(crate) async fn publish_batch(&self, records: &[Value]) -> Result<Option<String>> {
         self.log_suspicious_changes(records);
         self.store_input_versions(records).await?;

@@ -8,8 +8,8 @@
 //! 2. The module stores the hour's sum. Payments in this sum no longer count, so the user can unfreeze the agent within
 //!    the hour. The agent is frozen again only if its later payments are unusual too.
 //!
-//! If the call is killed between the steps, Lambda repeats the batch. The agent that its rule has already frozen is
-//! then not frozen again, and the hour's sum is stored.
+//! If the function is interrupted between the two steps, Lambda repeats the batch. Then the agent is already frozen, so
+//! only the second step is done.
 
 use crate::payees::{is_corrupt, report_unreadable_row};
 use purser_api::Clock;
@@ -96,8 +96,8 @@ impl AutomaticFreezes {
                 return Ok(());
             }
             if agent.is_frozen() {
-                // If a user froze the agent, no hour is recorded. If a rule froze the agent, in an earlier attempt or
-                // because of the previous hour, this hour is recorded below.
+                // If a user froze the agent, the hour's sum is not stored. If a rule froze the agent, in an earlier
+                // attempt or because of the previous hour's payments, the hour's sum is stored below.
                 if !mark.was_made_by_rule() {
                     return Ok(());
                 }
@@ -128,7 +128,8 @@ impl AutomaticFreezes {
             },
         };
         let action = Act::new(AuditKind::AgentFrozen).on_agent(agent.id);
-        // The low bits of an agent's id are random, and a version of an agent is stored once, so the value is unique.
+        // `random` distinguishes audit rows of the same microsecond. The low bits of an agent's id are random, and each
+        // version of an agent is stored once, so two rows do not have the same `random`.
         let (_, low) = agent.id.uuid().as_u64_pair();
         let random = (low ^ agent.version).to_be_bytes();
         let now = self.clock.now();

@@ -51,8 +51,8 @@ impl Records<'_> {
         })
     }
 
-    /// Compares the claimed entries in order until the time is over. Returns the index of the first entry that was not
-    /// compared.
+    /// Compares the log entries that this run has claimed with the tables, in order, until `deadline`. Returns the
+    /// index of the first entry that was not compared.
     async fn check_claimed(
         &self,
         log: &LogReader,

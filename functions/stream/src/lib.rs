@@ -106,10 +106,10 @@ impl Events {
     ///   repeat.
     /// - `attest_catalog`: verifies all payees in the catalog. An operator invokes the function directly
     ///   (`docs/runbook.md`).
-    /// - `state_again`: makes the changes pending again that were set aside because their statements failed. An operator
-    ///   invokes the function directly (`docs/runbook.md`).
-    /// - `job`: `archive` archives and checks the log, and `check` helps other runs to check the log. A schedule sends
-    ///   this event.
+    /// - `state_again`: retries the changes that were set aside, because their statements could not be signed or
+    ///   logged. An operator invokes the function directly (`docs/runbook.md`).
+    /// - `job`: `archive` archives and checks the log. `check` takes part in the daily check of the log, if many
+    ///   entries are due. A schedule sends this event.
     /// - none of these fields: publishes the events that become due without a write, such as the expiry of an approval.
     ///   Then signs pending statements, appends the statements to the log, and continues backtests. A schedule sends
     ///   this event every minute.

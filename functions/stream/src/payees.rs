@@ -22,7 +22,8 @@ pub(crate) struct Delays {
 /// How the payees of the whole catalog are verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WholeCatalog {
-    /// A payee that is not verified yet may be paid after the same delay as a payee that a catalog change adds.
+    /// Payees are verified as after a catalog change, so a payee that is not verified yet may be paid only after the
+    /// usual delay (`shared/domain/src/catalog/attested.rs`).
     ByRule,
     /// Every payee in the catalog may be paid immediately.
     AtOnce,

@@ -24,7 +24,7 @@ pub(crate) struct Records<'a> {
     pub(crate) network: Network,
 }
 
-/// The rows that a change names.
+/// The stored rows that a statement is about.
 pub(crate) enum Record {
     /// A decision about a purchase, and the hash of the decision's row.
     Decision(Box<RecordedDecision>, DecisionIds, Box<LoggedDecision>, RowHash),
@@ -39,7 +39,7 @@ pub(crate) enum Record {
 }
 
 impl Records<'_> {
-    /// Reads the rows that a change names.
+    /// Reads the stored rows that the statement of a change is about.
     pub(crate) async fn read_record(&self, agent: AgentId, change: &StatedChange) -> Result<Record> {
         let ledger = &self.shared.ledger;
         match change {
@@ -271,8 +271,9 @@ impl Signing<'_> {
         }
     }
 
-    /// Builds the payload of an approval's change. After an interrupted run, the next run stores an expiry again, so
-    /// the log may already have the statement.
+    /// Builds the payload of the statement about an approval's change. For an expiry, the log may already contain the
+    /// statement, because the run after an interrupted run stores the expiry again. In that case, the result is
+    /// `PayloadResult::Nothing`.
     async fn approval_payload(
         &self,
         approval: &Approval,
@@ -360,9 +361,9 @@ impl Signing<'_> {
 }
 
 impl Signing<'_> {
-    /// Signs the statement of a change that was just stored. Returns `None` if the statement must be signed when it is
-    /// appended. This is the case for a reversal, because its statement names a receipt that is in the log at that
-    /// time.
+    /// Signs the statement of a change that was just stored. Returns `None` if the statement must be signed later, when
+    /// the statement is appended to the log. For example, the statement of a reversal names the receipt that the log
+    /// contains at the time of the append.
     pub(crate) async fn sign_statement_early(&self, pending: &PendingChange) -> Option<String> {
         if let StatedChange::Reverted(_) | StatedChange::Released(..) | StatedChange::Withdrawn(_) = pending.fact {
             return None;

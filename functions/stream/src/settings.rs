@@ -85,7 +85,7 @@ impl HistorySettings {
 fn event_source(env: &mut Env) -> EventSource {
     let stack = env.require_text("STACK");
     let source = EventSource::for_stack(&stack);
-    // `Env` has already recorded that the variable is missing.
+    // If `STACK` is missing, `require_text` has already recorded the error.
     if source.is_none() && !stack.is_empty() {
         env.add_error("STACK", "must be letters, digits and hyphens");
     }
@@ -97,7 +97,7 @@ fn log_settings(env: &mut Env) -> Option<LogSettings> {
     let optional = |name| env.get(name).map(str::to_owned);
     let (archive, kms_key) = (optional("ARCHIVE_BUCKET"), optional("STATEMENTS_KEY_ARN"));
     let origin = env.require_text("LOG_ORIGIN");
-    // `Env` has already recorded that the variable is missing.
+    // If `LOG_ORIGIN` is missing, `require_text` has already recorded the error.
     if !origin.is_empty() && VerifierKey::new(&origin, KeyType::Ed25519, [0; 32]).is_err() {
         env.add_error("LOG_ORIGIN", "must have no space, `+` or control character");
     }

@@ -165,7 +165,8 @@ impl Inner {
         self.archive_and_check(statements, stop_at).await
     }
 
-    /// Helps other runs to check the log, if many statements are due.
+    /// Takes part in the daily check of the log, which several runs share. Does nothing unless, within the last ten
+    /// minutes, a run found more entries to check than one range has.
     pub(crate) async fn help_check(&self, time_left: Duration) -> Result<()> {
         let Some(statements) = &self.statements else {
             return Ok(());

@@ -87,7 +87,7 @@ impl Inner {
         }
         match self.bus.publish(&events).await {
             PublishResult::All => Ok(()),
-            // The next run reads these reminders again.
+            // The reminders are not removed yet, so the next run publishes their events again.
             PublishResult::UpTo(_) => Err(Error::temporarily_unavailable("publishing events", "the bus refuses")),
         }
     }

@@ -1,10 +1,12 @@
 //! Processes one delivery: makes the call and stores its result.
 //!
-//! The delivery's row is written after the call. Then the next call is scheduled, by a message or a stored pause, and
-//! the current message is deleted from its queue. If the function stops before that, the message is received again, and
-//! the row shows whether the call was made. Two messages may therefore belong to one delivery. Every call except the
-//! first one is claimed in the row before it is made. The first call is not claimed, which saves a write for each
-//! delivery.
+//! A run makes the call, writes the delivery's row, schedules the next call if one is needed, and deletes the queue
+//! message, in this order. The next call is scheduled by a delayed queue message or, after a longer pause, by a row
+//! (`pauses.rs`). If a run stops before its last step, the queue message is received again, and the delivery's row
+//! shows whether the call was made. Therefore one delivery may have two queue messages at the same time.
+//!
+//! Before each call except the first, a run claims the call in the delivery's row, so that two runs do not make the
+//! same call. The first call is not claimed, which saves a write for each delivery.
 
 use crate::{CALL_TIMEOUT, Webhooks};
 use purser_api::{
@@ -91,7 +93,8 @@ impl Webhooks {
         let shared = &self.0;
         let now = shared.clock.now();
         match delivery.next_action(now) {
-            // The delivery has ended, but it may have been counted as pending when a user requested it again.
+            // The delivery has ended. If a user requested the delivery again, the delivery may still be counted as
+            // pending.
             Due::Over => {
                 shared.table.clear_waiting(&webhook.person, delivery.id).await?;
                 return Ok(MessageResult::Done);

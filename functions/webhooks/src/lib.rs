@@ -63,7 +63,7 @@ struct Inner {
 struct QueueArns {
     /// The queue with events from the event bus.
     events: String,
-    /// The queue with requests from `people`.
+    /// The queue with users' requests to test a webhook or to repeat a delivery, which the function `people` sends.
     requests: String,
     /// The queue with deliveries from this function.
     deliveries: String,
@@ -82,8 +82,8 @@ impl Webhooks {
         Self::boot_with_receivers(boot, |allowed| Ok(webhook_receivers(allowed, longest_call)?))
     }
 
-    /// Creates the function `webhooks` with the connection to webhook receivers that `receivers` creates. The argument
-    /// of `receivers` is the list of hosts that may have any address. The simulation passes its own connection.
+    /// Creates the function `webhooks`. `receivers` creates the connection to webhook receivers. The argument of
+    /// `receivers` lists the hosts whose IP addresses need not be public. The simulation passes its own connection.
     pub fn boot_with_receivers(
         boot: Boot,
         receivers: impl FnOnce(AllowedHosts) -> Result<Box<dyn WebhookReceivers>, BootError>,

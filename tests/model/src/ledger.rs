@@ -319,8 +319,8 @@ pub enum Write {
         number: u8,
         /// The owner who decides a new approval, and the time at which it expires.
         new: Option<(Person, Tick)>,
-        /// Whether the request has an approval that waives too few limits. Then the key may be bound to an earlier
-        /// approval of the same request.
+        /// Whether the request has an approval that does not waive every limit that requires approval. Then the key may
+        /// be bound to an earlier approval of the same request.
         rebinds: bool,
     },
     /// Decides a pending approval, or withdraws an approved one.

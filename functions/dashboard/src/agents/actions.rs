@@ -43,7 +43,8 @@ pub(crate) async fn submit_agent_labels(request: AgentForm) -> Reply {
         .await
 }
 
-/// Handles `POST …/raise-factor`, which sets how many times a cap the agent may request.
+/// Handles `POST …/raise-factor`, which sets the maximum cap that the agent may request, as a multiple of the current
+/// cap.
 pub(crate) async fn submit_raise_factor(form: AgentForm) -> Reply {
     let mut fields = form.parse_form(FormName::RaiseFactor);
     let factor = fields.parse_number("factor", "Times", 0, Agent::MAX_INCREASE_FACTOR);

@@ -37,7 +37,8 @@ pub(crate) struct AgentView {
     archived: bool,
     #[schema(example = json!({"team": "search"}))]
     labels: BTreeMap<String, String>,
-    /// How many times a cap the agent may request as a temporary limit increase. 0: the agent may request none.
+    /// The maximum cap that the agent may request as a temporary limit increase, as a multiple of the current cap. With
+    /// 0, the agent may request no increase.
     max_raise_factor: u32,
     /// The address of the wallet that the agent pays from.
     wallet_address: String,

@@ -40,7 +40,7 @@ pub(crate) enum BulkOperation {
     Label(Labels),
     /// Removes the labels with these keys.
     Unlabel(Vec<LabelKey>),
-    /// Sets the safe limits that an agent does not have yet. Existing limits stay.
+    /// Sets the limits of `docs/policies/safe.yaml` that an agent does not have yet. Existing limits stay.
     Limit,
     /// Applies the policy template to the agents, which follow the template afterwards.
     Follow(TemplateName, Overrides),
@@ -127,7 +127,7 @@ impl BulkOperation {
 /// The agents that a bulk call changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BulkTarget {
-    /// The agents with these ids. The ids are distinct.
+    /// The agents whose ids are in this list. The ids are distinct.
     Agents(Vec<AgentId>),
     /// All agents, or all agents with a label, starting at the cursor `from`. [`BulkOperation::Restore`] selects only
     /// archived agents, and all other operations select only agents that are not archived.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::field! {
-    /// An agent's id.
+    /// The id of an agent that a bulk call changes.
     pub(crate) struct BulkAgent(AgentId):
     |value| value.as_str().and_then(AgentId::parse).ok_or_else(|| "must be a UUID".to_owned()),
     json!({"type": "string", "format": "uuid"})
@@ -42,7 +42,7 @@ purser_api::field! {
 purser_api::body! {
     /// The agents that the call changes.
     pub(crate) enum BulkAgents by kind {
-        /// The agents with these ids.
+        /// The agents whose ids are in `ids`.
         Ids = "ids" {
             ids: Vec<BulkAgent> = {"minItems": 1, "maxItems": MAX_AGENTS, "uniqueItems": true},
         }

@@ -16,8 +16,8 @@ use purser_store::AgentOrder;
 /// The agent in a query string.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NamedAgent {
-    /// The `agent_id` parameter. A link contains the id of its agent, and a submitted form contains the id of the agent
-    /// that was chosen before.
+    /// The `agent_id` parameter. Links to the page name the agent with this parameter. The search form also sends this
+    /// parameter, with the agent that the page showed when the user submitted the form.
     pub(crate) id: Option<AgentId>,
     /// The text that the user entered in the search field.
     pub(crate) text: Option<String>,

@@ -31,7 +31,6 @@ use purser_store::{AgentCursor, AgentOrder};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The page's path.
 pub(crate) const PATH: &str = "/dashboard/agents";
 /// The path of the "Freeze all" page.
 pub(crate) const FREEZE_ALL: &str = "/dashboard/freeze-all";
@@ -139,7 +138,7 @@ impl FleetView {
         }
     }
 
-    /// The label that the view's agents have.
+    /// The label by which the view selects agents.
     pub(crate) const fn label_filter(&self) -> Option<&LabelFilter> {
         self.filter.label.as_ref()
     }

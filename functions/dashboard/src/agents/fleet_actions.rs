@@ -32,7 +32,7 @@ const MAX_COUNTED: usize = 1_000;
 /// redirects.
 const MAX_STEPS: u32 = 15;
 
-/// Redirects a `GET` of a path that accepts only `POST` to the table.
+/// Redirects to the table of agents, if a browser sends `GET` to a path that accepts only `POST`.
 pub(crate) async fn redirect_to_fleet() -> Response {
     see_other(PATH)
 }
@@ -356,8 +356,9 @@ pub(crate) async fn freeze_all_agents(State(people): State<Arc<People>>, uri: Ur
         let frozen = view.label_filter().cloned().map(FleetView::for_label);
         return Ok(see_other(&report.url_with_report(&frozen.unwrap_or_default())));
     };
-    // After several steps, the page offers no "Undo" button, so the report needs no agents. Instead, the user can
-    // unfreeze the agents in the table, which the page filters by the label of this operation.
+    // This "Freeze all" takes more than one request. In this case, the final page has no "Undo" button, so the report
+    // needs no agents. Instead, the user can unfreeze the agents in the table, which shows the agents with this
+    // operation's label.
     report.frozen = Vec::new();
     let address = |steps| {
         crate::address::path_with_query(

@@ -19,7 +19,7 @@ pub(crate) const MAX_SEARCHED: u32 = 10 * MAX_READ;
 /// The maximum length of a search text, in characters.
 pub(crate) const MAX_SEARCH_CHARS: usize = 100;
 
-/// The conditions for a listed agent. By default the list has all agents that are not archived.
+/// A filter for lists of agents. The default filter selects all agents that are not archived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AgentFilter {
     /// A part of the agent's name or id. An empty text selects every agent.

@@ -2,10 +2,11 @@
 
 use purser_chain::KmsKeys;
 
-/// Where a new wallet's key comes from. This function cannot sign with wallet keys.
+/// Where a new wallet's key comes from. The Lambda function `people`, which creates agents, cannot sign with wallet
+/// keys.
 pub(crate) enum NewKeys {
-    /// Keys are derived from the wallet seed. This function only assigns wallet numbers, because it does not have the
-    /// seed.
+    /// Keys are derived from the wallet seed and the wallet's number. The Lambda function `people` only assigns the
+    /// number, because the function has no access to the seed.
     Seed,
     /// Each wallet has its own key in KMS.
     Kms {

@@ -24,13 +24,14 @@ purser_api::body! {
         /// `true` freezes the agent and leaves it out of lists. `false` restores the agent to lists, and the agent
         /// stays frozen.
         pub(crate) archived: Option<bool>,
-        /// How many times a cap the agent may request as a temporary limit increase. 0: the agent may request none.
+        /// The maximum cap that the agent may request as a temporary limit increase, as a multiple of the current cap.
+        /// With 0, the agent may request no increase.
         pub(crate) max_raise_factor: Option<RaiseFactor>,
     }
 }
 
 purser_api::field! {
-    /// How many times a cap an agent may request.
+    /// The maximum cap that an agent may request as a temporary limit increase, as a multiple of the current cap.
     pub(crate) struct RaiseFactor(u32):
     |value| purser_api::parse_number_in_range(value, 0..=Agent::MAX_INCREASE_FACTOR),
     json!({"type": "integer", "format": "int32", "minimum": 0, "maximum": Agent::MAX_INCREASE_FACTOR, "example": 10})
@@ -58,8 +59,8 @@ pub(crate) const ARCHIVED: &str = "must be `frozen`, because the agent is archiv
 /// A new agent's initial limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NewAgentLimits {
-    /// The owner's default template, or else the deployment's default limits, which are none unless the deployment sets
-    /// others (`docs/spec.md` §2.6).
+    /// The limits of the owner's default template. If the owner has no default template, the deployment's parameter
+    /// `StartingLimits` determines the limits: `none` (the default) or `safe` (`docs/spec.md` §2.6).
     Default,
     /// A named set of limits (`safe` or `none`), which the request selects.
     Starting(StartingLimits),

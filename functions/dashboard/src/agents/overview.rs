@@ -49,7 +49,6 @@ const PENDING: View = View {
     is_brief: true,
 };
 
-/// What the overview shows.
 #[derive(Debug)]
 pub(crate) struct Overview<'a> {
     pub(crate) waiting: Waiting,
@@ -73,7 +72,7 @@ pub(crate) async fn show_overview_page(State(people): State<Arc<People>>, sessio
     Ok(overview_response(&people, &session, layout).await?)
 }
 
-/// Redirects a `GET` of a path that accepts only `POST` to the overview.
+/// Redirects to the overview, if a browser sends `GET` to a path that accepts only `POST`.
 pub(crate) async fn redirect_to_overview() -> Response {
     see_other("/dashboard")
 }

@@ -167,9 +167,10 @@ impl People {
     }
 }
 
-/// Whether an update to this record may have narrowed what the agent can pay, because the agent is frozen, has rules,
-/// or has a key with an end time. A narrowing update fences the agent's windows after the record is stored. If a
-/// request failed between both steps, the repeated request must fence the windows.
+/// Whether an earlier version of this record may have allowed payments that this version denies, because the agent is
+/// now frozen, has rules, or has a key with an end time. An update to such a version first stores the record, and then
+/// makes the agent's windows reject decisions that are based on earlier versions. If a request failed between the two
+/// steps, the repeated request must do the second step.
 fn may_have_more_rights(agent: &Agent) -> bool {
     agent.status == AgentStatus::Frozen || !agent.rules.is_empty() || agent.keys.iter().any(|key| key.ends_at.is_some())
 }

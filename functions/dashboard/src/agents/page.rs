@@ -185,7 +185,7 @@ fn labels_form(layout: &Layout, agent: &Agent, path: &str) -> Markup {
     }
 }
 
-/// Renders the form for how many times a cap the agent may request.
+/// Renders the form that sets the maximum cap that the agent may request, as a multiple of the current cap.
 fn raise_factor_form(layout: &Layout, agent: &Agent, path: &str) -> Markup {
     let inputs = layout.form_inputs(FormName::RaiseFactor);
     let label = "Times the limit that it may ask you for, for at most a week; 0: never";

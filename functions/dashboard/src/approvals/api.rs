@@ -136,14 +136,16 @@ impl From<&AskingLimit> for AskingLimitView {
 pub(crate) struct RaiseRequestView {
     #[serde(flatten)]
     raise: RaiseView,
-    /// The cap per call that applies without this increase, in micro-units. The present caps and the exposure are null
-    /// if the request is no longer pending, or if the service is not enabled.
+    /// The cap per call that applies without this increase, in micro-units. Null if the request is no longer pending,
+    /// or if the service is not enabled.
     #[schema(required)]
     present_max_per_call_units: Option<u64>,
-    /// The cap per 24 hours that applies without this increase, in micro-units.
+    /// The cap per 24 hours that applies without this increase, in micro-units. Null if the request is no longer
+    /// pending, or if the service is not enabled.
     #[schema(required)]
     present_max_per_day_units: Option<u64>,
-    /// The maximum amount that the agent could pay at the service until the end of the increase, in micro-units.
+    /// The maximum amount that the agent could pay at the service until the end of the increase, in micro-units. Null
+    /// if the request is no longer pending, or if the service is not enabled.
     #[schema(required)]
     exposure_units: Option<u64>,
     /// The agent's reason for the request.

@@ -8,8 +8,9 @@ use purser_domain::{Amount, LoggedDecision, ReceiptStatus, Result, Settlement, T
 /// The number of the agent's latest decisions on the page.
 const MAX_DECISIONS: u32 = 5;
 
-/// The number of settlements per read, and the maximum number of reads, to find earlier payments to the payee.
+/// The number of settlements in each read for the payee's history.
 const PAGE_SIZE: u32 = 100;
+/// The maximum number of reads for the payee's history.
 const READS: u32 = 2;
 
 #[derive(Debug)]

@@ -20,18 +20,18 @@ use tracing::warn;
 /// can be pending.
 const MAX_APPROVAL_DURATION: Duration = Duration::from_secs_u32(31 * 86_400);
 
-/// The maximum number of waiting calls per agent that begin within a minute. A client that starts each call right after
-/// the previous call begins three.
+/// The maximum number of long-polling requests per agent that begin within a minute. A request waits for up to 20 s, so
+/// a client that sends each request after the previous response begins three requests a minute.
 pub(crate) const AGENT_WAITS_PER_MINUTE: u32 = 4;
 
-/// The maximum number of waiting calls for all agents of an owner that begin within a minute. It is about half of
-/// [`WAITS_PER_MINUTE`], so that one owner cannot use up all waiting calls.
+/// The maximum number of long-polling requests for all agents of an owner that begin within a minute. This number is
+/// about half of [`WAITS_PER_MINUTE`], so that one owner cannot use up all long-polling requests.
 pub(crate) const OWNER_WAITS_PER_MINUTE: u32 = 8;
 
-/// The maximum number of waiting calls for all agents that begin within a minute. A waiting call occupies an instance
-/// of this function for up to 20 s, so 15 calls a minute occupy five instances on average, which is half of a new AWS
-/// account's concurrency. The other half is for users, so waiting agents never prevent a user from deciding an approval
-/// or freezing an agent.
+/// The maximum number of long-polling requests for all agents that begin within a minute. A long-polling request
+/// occupies an instance of the Lambda function for up to 20 s, so 15 requests a minute occupy five instances on
+/// average, which is half of a new AWS account's concurrency. The other half is for users, so waiting agents never
+/// prevent a user from deciding an approval or freezing an agent.
 pub(crate) const WAITS_PER_MINUTE: u32 = 15;
 
 /// The owner's note on an approval.
@@ -308,8 +308,8 @@ impl People {
         max_rows: u32,
     ) -> Result<Waiting> {
         let page = self.list_pending_approvals(user, agent_id, before, max_rows).await?;
-        // The number counts the pending approvals of all agents, even if the page shows fewer, so that the user
-        // overlooks none.
+        // `count` includes the pending approvals of all agents, even if the page shows fewer approvals, so that the
+        // user overlooks no approval.
         let count = if agent_id.is_some() || before.is_some() || page.next.is_some() {
             self.count_pending_approvals(user).await?
         } else {
@@ -483,7 +483,8 @@ impl People {
             }
             ErrorKind::NotFound => Ok(Outcome::NotFound),
             ErrorKind::Internal => {
-                // The response still contains the other outcomes.
+                // The error is only logged, because the response must still contain the outcomes of the other
+                // approvals.
                 warn!(approval.id = %approval.id, cause = %error, "approval.not_decided");
                 Ok(Outcome::Failed)
             }
@@ -522,7 +523,8 @@ impl People {
     }
 
     /// Stores the owner's decision. Only one decision is accepted, and only before the approval expires. Approving a
-    /// large amount requires a recent sign-in. Only the approval of a temporary limit increase can be restricted.
+    /// large amount requires a recent sign-in. With `restriction`, an owner who approves a temporary limit increase can
+    /// grant lower caps or an earlier end. For any other decision, a restriction is a validation error.
     pub(crate) async fn decide_approval(
         &self,
         owned_approval: OwnApproval,

@@ -20,7 +20,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 /// The maximum of `wait_seconds`. The function times out after 29 s, and the gateway after 30 s.
 const MAX_WAIT_SECS: u32 = 20;
-/// The time between two reads of a waiting call.
+/// The time between two reads of the approval while a long-polling request waits for the owner's decision.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Poll an approval, or wait until it is decided.

@@ -189,7 +189,8 @@ pub(crate) fn parse_restriction(form: &mut Form, raise: &LimitIncreaseRequest, n
     }
 }
 
-/// Renders the button's payment for screen readers.
+/// Renders the payment's amount and the agent's name for screen readers. The text follows the label of a control, such
+/// as the "Reject" button.
 pub(crate) fn payment_description(approval: &Approval, agent: &Agent) -> Markup {
     html! { (format_dollars(approval.amount)) " of " (escape_hidden_characters(&agent.name)) }
 }

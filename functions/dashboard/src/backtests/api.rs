@@ -26,16 +26,16 @@ use utoipa::ToSchema;
 purser_api::body! {
     /// The agents whose decisions are tested: at most 200.
     pub(crate) enum BacktestAgents by kind {
-        /// The agents with these ids.
+        /// The agents whose ids are in `ids`.
         Ids = "ids" {
             ids: Vec<BulkAgent> = {"minItems": 1, "maxItems": BacktestRun::MAX_AGENTS, "uniqueItems": true},
         }
-        /// The agents with a label, without archived agents.
+        /// The agents that have the label and are not archived.
         Label = "label" {
             /// `key=value`, or `key` for any value.
             label: purser_domain::LabelFilter,
         }
-        /// All agents, without archived agents.
+        /// All agents that are not archived.
         All = "all" {}
     }
 }
@@ -188,11 +188,10 @@ pub(crate) fn parse_candidate_rules(
     kinds
 }
 
-/// The default number of days.
 const DEFAULT_DAYS: u32 = 7;
 
 purser_api::field! {
-    /// A number of days.
+    /// The number of days whose decisions a backtest tests: 1 to [`BacktestRun::MAX_DAYS`].
     pub(crate) struct BacktestDays(u32):
     |value| {
         // `parse_seconds` parses any whole number, so it also parses a number of days.

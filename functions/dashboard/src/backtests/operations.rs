@@ -18,7 +18,7 @@ pub(crate) const MAX_LISTED: u32 = 25;
 /// The agents that a backtest tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TestedAgents {
-    /// The agents with these ids.
+    /// The agents whose ids are in this list.
     Ids(Vec<AgentId>),
     /// All agents that are not archived, or only the agents with a label.
     All(Option<LabelFilter>),

@@ -11,7 +11,6 @@ use purser_log::{FoundStatement, MissingReason, PaymentStatements, unverified_pa
 use purser_store::StoredInputs;
 use uuid::Uuid;
 
-/// The result of a replay.
 pub(crate) enum ReplayResult {
     /// The replay succeeded.
     Made {

@@ -3,7 +3,6 @@
 use crate::csv::{csv_line, text_or_empty, time_cell};
 use purser_domain::{Catalog, HistoryEntry, SettlementState};
 
-/// The column names.
 const COLUMNS: [&str; 29] = [
     "decided_at",
     "transaction_id",
@@ -36,7 +35,6 @@ const COLUMNS: [&str; 29] = [
     "latency_ms",
 ];
 
-/// Returns the CSV header line.
 pub(crate) fn csv_header() -> String {
     csv_line(&COLUMNS.map(str::to_owned))
 }

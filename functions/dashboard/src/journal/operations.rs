@@ -61,7 +61,8 @@ impl People {
                 .map(|decision| (decision.transfer_count(), HistoryEntry::new(decision, name, labels)))
                 .collect())
         };
-        // For one agent, a list of settlements reads only settlements, so `list` needs no filter.
+        // For the list of settlements, `read` returns only settlements. So rows are filtered only if `filter` has a
+        // condition other than the agent.
         let is_filtered = *filter
             != HistoryFilter {
                 agent: Some(agent),

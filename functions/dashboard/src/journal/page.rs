@@ -206,7 +206,8 @@ fn list_page(layout: &Layout, shown_page: &DecisionListPage<'_>) -> Markup {
     )
 }
 
-/// Renders a warning that the page is behind. Empty if the page is up to date.
+/// Renders a warning that the page does not show payments after `complete_until` yet. Renders nothing if
+/// `complete_until` is `None`, because the page then shows all payments.
 pub(crate) fn behind_warning(complete_until: Option<Timestamp>) -> Markup {
     html! {
         @if let Some(until) = complete_until {

@@ -24,7 +24,6 @@ pub(crate) struct ListedKey {
 pub(crate) struct IssuedKey {
     /// The agent with the new key.
     pub(crate) agent: OwnedAgent,
-    /// The key's record.
     pub(crate) key: AgentKey,
     /// The key in the form `gak_pub_…:gak_sec_…`, which the user gives to the agent.
     pub(crate) text: String,

@@ -1,8 +1,8 @@
 //! Routes for the operators' pages: the stored catalog, delayed changes, freezes and agents.
 //!
-//! Invariant: each form sends its action to `internal` (`operations.rs`). This function cannot change the catalog, a
-//! freeze or an offer, and a form never contains a payee that no probe has observed. If the deployment does not let
-//! operators act in a browser, the pages are read-only.
+//! Invariant: each form sends its action to the function `internal` (`operations.rs`). The function `people`, which
+//! serves these pages, cannot change the catalog, a freeze or an offer of an agent. A form never contains a payee that
+//! no probe has observed. If the deployment does not let operators act in a browser, the pages are read-only.
 
 use crate::operators::layout::{AGENTS, CATALOG, CHANGES, FREEZES};
 use crate::operators::{agents_page, catalog, changes, freezes_page, service_page};

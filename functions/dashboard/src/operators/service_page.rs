@@ -79,7 +79,8 @@ pub(crate) async fn submit_change_withdrawal(form: OperatorForm) -> Reply {
     submit_operation_act(form, OperatorFormName::Withdraw, notices, |_, at| Some(withdraws(at))).await
 }
 
-/// Handles `POST …/operations/{operation}/pin`: sets the operation's payment to the payment that a probe observed.
+/// Handles `POST …/operations/{operation}/pin`: sets the operation's price and payee in the catalog to the values in
+/// the probe result that the operator confirmed.
 pub(crate) async fn submit_probed_price(request: OperatorForm) -> Reply {
     let notices = ActMessages {
         done: PageMessage::PaymentPinned,

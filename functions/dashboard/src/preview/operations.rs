@@ -14,9 +14,8 @@ use purser_store::{BacktestReads, LogRange};
 pub(crate) struct PreviewDays(u32);
 
 impl PreviewDays {
-    /// The maximum number of days.
+    /// The maximum number of days whose decisions a preview tests.
     pub(crate) const MAX: u32 = 30;
-    /// The default number of days.
     pub(crate) const DEFAULT: Self = Self(7);
 
     /// Returns `None` if `days` is zero or above [`PreviewDays::MAX`].
@@ -27,7 +26,6 @@ impl PreviewDays {
         Some(Self(days))
     }
 
-    /// Returns the number of days.
     pub(crate) const fn count(self) -> u32 {
         self.0
     }

@@ -37,7 +37,6 @@ pub(crate) fn preview_section(layout: &Layout, inputs: &Inputs<'_>) -> Markup {
     }
 }
 
-/// Renders the content of a preview.
 pub(crate) fn preview_content(preview: &UpdatePreview) -> Markup {
     html! {
         (effect_summary(&preview.comparison, true))

@@ -211,7 +211,7 @@ purser_api::field! {
 }
 
 purser_api::field! {
-    /// A minimum time between two payments, or the time of a duplicate guard.
+    /// The duration of a `minimum_interval` or `duplicate_guard` rule, in seconds, from one second to 31 days.
     pub(crate) struct Interval(Duration):
     |value| parse_duration(value, MIN_INTERVAL),
     duration_schema(MIN_INTERVAL)
@@ -239,7 +239,8 @@ purser_api::field! {
 }
 
 purser_api::field! {
-    /// The usual price: the operation's price in the catalog, or the median of the operation's recently paid prices.
+    /// The usual price with which a new price is compared: `catalog` is the operation's price in the catalog, and
+    /// `median` is the median of the operation's recently paid prices.
     pub(crate) struct Over(String):
     |value| {
         let name = value.as_str().filter(|name| [UsualPrice::CATALOG, UsualPrice::MEDIAN].contains(name));

@@ -93,7 +93,7 @@ pub(crate) fn parse_rule_form(form: &mut Form, catalog: &Catalog) -> Option<Chec
         RuleForm::PriceAboveUsual => {
             let percent = form.parse_number("percent", "Percent", 0, MAX_PERCENT);
             let over = form.field_text("over").to_owned();
-            // Only the median uses the number of prices.
+            // `of` is the number of prices in the median, so the field is parsed only if the usual price is the median.
             let of = if over == UsualPrice::MEDIAN {
                 form.parse_number("of", "Prices", MIN_MEDIAN_PRICES.into(), 9)
             } else {
@@ -152,8 +152,9 @@ fn parse_duration(form: &mut Form, field: &str, label: &str) -> Option<u32> {
     count.checked_mul(*unit)
 }
 
-/// Returns a rule's JSON body with the fields of a window. The unit of a window that is not rolling is the name of the
-/// period, and the number and the time zone are used only where the period needs them.
+/// Returns a rule's JSON body with the fields of a window. For a rolling window, the form's number and unit are the
+/// duration. For any other window, the form's unit is the name of the period, and the number is ignored. Only calendar
+/// periods use the time zone.
 fn window_body(form: &mut Form) -> Value {
     let mut body = json!({});
     let unit = form.field_text("window_unit").to_owned();

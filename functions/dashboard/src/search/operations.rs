@@ -33,7 +33,6 @@ pub(crate) enum SearchResult {
 }
 
 impl SearchResult {
-    /// Returns the name of the result's kind.
     pub(crate) const fn kind_name(&self) -> &'static str {
         match self {
             Self::Agent(_) => "agent",

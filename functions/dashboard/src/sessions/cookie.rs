@@ -22,7 +22,7 @@ pub(crate) enum Cookie<'a> {
 /// attributes, and silently drop longer cookies (RFC 6265 §6.1). The name and the attributes take about 120 bytes.
 const MAX_VALUE_BYTES: usize = 3_900;
 
-/// The prefix of the names of pending sign-in cookies. The tag follows.
+/// The prefix of the names of pending sign-in cookies. The tag of the pending sign-in follows the prefix.
 const SIGN_IN: &str = "purser-sign-in-";
 
 impl Cookie<'_> {

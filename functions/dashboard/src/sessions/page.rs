@@ -28,7 +28,7 @@ pub(crate) async fn show_sessions_page(State(people): State<Arc<People>>, sessio
     Ok(sessions_page(&layout, &sessions, &session).into_response())
 }
 
-/// Redirects a `GET` of a path that accepts only `POST` to the page.
+/// Redirects to the list of the user's sessions, if a browser sends `GET` to a path that accepts only `POST`.
 pub(crate) async fn redirect_to_sessions() -> Response {
     see_other(PAGE)
 }

@@ -1,10 +1,10 @@
 //! A pending sign-in: the values that are sent to the issuer, which the issuer's response must match.
 //!
 //! `state` binds the response to the browser (RFC 6749 §10.12), `nonce` binds the ID token to the sign-in (OpenID
-//! Connect Core §3.1.2.1), and PKCE binds the code to this function (RFC 7636). A short-lived cookie contains all three
-//! values, so abandoned sign-ins are not stored in a table. The cookie's name contains the start of `state`, so that
-//! each browser tab has its own cookie. The cookie is signed, so that the issuer is never called for a sign-in that
-//! this function did not start.
+//! Connect Core §3.1.2.1), and PKCE binds the code to the Lambda function `people` (RFC 7636). A short-lived cookie
+//! contains all three values, so abandoned sign-ins are not stored in a table. The cookie's name contains the start of
+//! `state`, so that each browser tab has its own cookie. The cookie is signed, so that the issuer is never called for a
+//! sign-in that the Lambda function `people` did not start.
 
 use crate::sessions::destination::Destination;
 use crate::sessions::sign_in_key::SignInKey;
@@ -47,7 +47,9 @@ impl PendingSignIn {
         })
     }
 
-    /// Returns the tag in a `state`; `None` if the `state` has a form that this function never creates.
+    /// Returns the tag: the first eight characters of `state`. Returns `None` if `state` is shorter, or if the tag
+    /// contains a character other than letters, digits, `-` and `_`, because [`PendingSignIn::new`] creates no such
+    /// `state`.
     pub(crate) fn state_tag(state: &str) -> Option<&str> {
         let is_ours = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         state.get(..TAG).filter(|tag| tag.bytes().all(is_ours))

@@ -87,8 +87,8 @@ impl FromRequestParts<Arc<People>> for PageSession {
     }
 }
 
-/// Marks a route whose requests can stop agents or end sessions. The function decides from a request's body whether the
-/// request does. Such requests have a higher rate limit.
+/// Marks a route whose requests can stop agents or end sessions. Such requests have a higher rate limit. The wrapped
+/// function returns, from a request's body, whether the request stops an agent or ends a session.
 #[derive(Clone, Copy)]
 pub(crate) struct Stops(pub(crate) fn(&[u8]) -> bool);
 

@@ -142,8 +142,9 @@ fn surplus_sign_in_tags<'a>(people: &People, origin: &Origin, headers: &'a Heade
     surplus.map(|(_, _, tag)| tag).collect()
 }
 
-/// Whether another site sent the browser here, according to Fetch Metadata (W3C Fetch Metadata §2.3). If the user has a
-/// session at the issuer, a redirect would sign the user in without consent, so these requests get the page with the
+/// Whether another site sent the browser to this page, according to the request's `Sec-Fetch-Site` header (W3C Fetch
+/// Metadata §2.3). If the user has a session at the issuer, a redirect to the issuer would sign the user in without
+/// consent. So the response to such a request leads to the sign-in page, on which the user has to press the sign-in
 /// button.
 fn is_from_another_site(headers: &HeaderMap) -> bool {
     let sites = headers.get_all("sec-fetch-site");

@@ -1,5 +1,5 @@
-//! The key that signs pending sign-ins. This function calls the issuer only for a pending sign-in with a valid
-//! signature.
+//! The key that signs pending sign-ins. The Lambda function `people` calls the issuer only for a pending sign-in with a
+//! valid signature.
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit as _, Mac as _};

@@ -308,10 +308,10 @@ pub(crate) struct DifferenceView {
     /// The policy field, or the rule's kind.
     #[schema(value_type = String, example = "max_per_day_units")]
     member: &'static str,
-    /// The template's value. Null for a rule that only the agent has.
+    /// The template's value of the field or rule that `member` names. Null for a rule that only the agent has.
     template: Value,
-    /// The agent's value. Null for a rule that only the template has, and for a service that was never enabled for the
-    /// agent.
+    /// The agent's value of the field or rule that `member` names. Null for a rule that only the template has, and for
+    /// a service that was never enabled for the agent.
     agent: Value,
     /// Whether a user set the agent's value. If so, applying the template keeps the value unless `overrides` is
     /// `overwrite`.

@@ -40,9 +40,9 @@ pub(crate) fn usage_bar(spent: Amount, more: Amount, cap: Amount) -> Markup {
     }
 }
 
-/// The length of a full bar.
+/// The length of a full bar, in the units of the SVG's `viewBox`.
 pub(crate) const FULL_WIDTH: u64 = 1_000;
-/// The length from which a bar is highlighted, because the cap is nearly used up.
+/// The length from which a bar is highlighted: 80 % of [`FULL_WIDTH`], because the cap is then nearly used up.
 pub(crate) const HIGH: u64 = 800;
 
 /// Returns the length of the bar that shows `part` of `cap`, from 0 to [`FULL_WIDTH`]. A length above zero is at least so

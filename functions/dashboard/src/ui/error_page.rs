@@ -25,7 +25,8 @@ impl ErrorPage {
             ErrorKind::CrossSiteRequest => Self::CrossSite,
             ErrorKind::NotEntitled { .. } => Self::NotEntitled,
             ErrorKind::TooManyRequests { .. } => Self::TooMany,
-            // Errors that the user can fix are shown next to the form, so every other error is an internal error.
+            // An error that the user can fix is shown next to the form, and gets no error page. Every other error that
+            // reaches this branch is therefore shown as an internal error.
             _ => Self::Internal,
         }
     }

@@ -25,7 +25,7 @@ pub(crate) enum FormName {
     /// A label to add to or remove from several agents.
     BulkLabel,
     Enable,
-    /// Limits for all services without limits.
+    /// Limits for all of an agent's services that have no limits yet.
     Unlimited,
     Policy(ServiceId),
     NewRule(RuleForm),
@@ -142,7 +142,6 @@ pub(crate) struct Form {
 /// A field of a JSON body, the form field for its value, and the form field's label.
 pub(crate) type FieldOf = (&'static str, &'static str, &'static str);
 
-/// Sets a field of a JSON body.
 pub(crate) fn set_field(body: &mut Value, field: &str, value: impl Into<Value>) {
     if let Value::Object(fields) = body {
         fields.insert(field.to_owned(), value.into());

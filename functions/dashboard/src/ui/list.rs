@@ -34,8 +34,8 @@ impl<T> ListPage<T> {
         }
     }
 
-    /// Returns the same page with the rows' records. There may be fewer records than rows, because records may have
-    /// been deleted.
+    /// Returns the same page with other rows, such as the records of the listed items. There may be fewer records than
+    /// items, because records may have been deleted.
     pub(crate) fn with_rows<R>(self, rows: Vec<R>) -> ListPage<R> {
         ListPage {
             rows,

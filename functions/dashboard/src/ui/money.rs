@@ -23,7 +23,8 @@ pub(crate) fn column_amount(amount: Amount) -> Markup {
 /// The decimals of USDC.
 const DECIMALS: usize = 6;
 
-/// Renders an amount on which a user's decision depends. The units can also be shown with the keyboard.
+/// Renders an amount in dollars on which a user's decision depends. The amount in micro-units is shown when the mouse
+/// is over the element, and when the element has the keyboard focus.
 pub(crate) fn prominent_amount(amount: Amount) -> Markup {
     let units = format_units(amount);
     html! {

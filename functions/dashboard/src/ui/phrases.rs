@@ -1,4 +1,4 @@
-//! Words about decisions: the reason for a denial, the checks, and the rules.
+//! The dashboard's texts that explain decisions: the reason for a denial, the checks, and the rules.
 
 use crate::ui::datetime::{exact_time, format_duration};
 use crate::ui::labels;
@@ -47,7 +47,8 @@ fn is_by_rule(denial: &HistoryDenial) -> bool {
     AskingKind::from_name(&denial.rule).is_some_and(|kind| kind != AskingKind::Threshold)
 }
 
-/// Says why a rule, a freeze, the catalog or an approval blocked a payment, if no amount belongs to the reason.
+/// Returns the text for a payment that a rule, a freeze, the catalog or an approval blocked. Returns `None` if `rule`
+/// is unknown. Texts with an amount, such as the limit of a budget, come from [`denial_reason`].
 fn block_reason(rule: &str, detail: &str) -> Option<&'static str> {
     Some(match (rule, detail) {
         ("agent_frozen", "") => "agent frozen",

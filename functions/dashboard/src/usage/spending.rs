@@ -31,7 +31,6 @@ pub(crate) enum Period {
 impl Period {
     pub(crate) const ALL: [Self; 3] = [Self::Today, Self::Week, Self::Month];
 
-    /// Returns the number of days.
     pub(crate) const fn day_count(self) -> usize {
         match self {
             Self::Today => 1,

@@ -16,7 +16,8 @@ impl Spends {
         window.map_or(Spend::NONE, |window| window.spend_at(self.at))
     }
 
-    /// Replaces windows whose counted payments are not backfilled yet.
+    /// Replaces the windows of rules that still need a backfill. `backfilled` contains these windows as the backfill
+    /// would complete them, with the payments that were authorized before the rule existed or changed.
     pub(crate) fn replace(&mut self, backfilled: Vec<(RuleId, Window)>) {
         self.windows
             .retain(|window| !backfilled.iter().any(|(_, other)| other.scope == window.scope));

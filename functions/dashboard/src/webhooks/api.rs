@@ -241,7 +241,7 @@ impl Listed for HookKind {
 }
 
 purser_api::field! {
-    /// An agent's id.
+    /// The id of an agent whose events the webhook receives.
     pub(crate) struct HookAgent(AgentId):
     |value| value.as_str().and_then(AgentId::parse).ok_or_else(|| "must be a UUID".to_owned()),
     json!({"type": "string", "format": "uuid"})

@@ -95,8 +95,9 @@ impl People {
 
     /// Creates a webhook. Requires a recent sign-in, because a stolen session could otherwise receive all later events.
     ///
-    /// `if_match` is the slot for the webhook. If another webhook has taken the slot, no webhook is created, so that a
-    /// form that is submitted twice creates only one webhook.
+    /// Each of a user's webhooks has its own slot: a number below [`Webhook::MAX`]. `if_match` is the slot for the new
+    /// webhook. If another webhook already has this slot, no webhook is created. Therefore a form that is submitted
+    /// twice creates only one webhook.
     pub(crate) async fn create_webhook(
         &self,
         user: &Caller,

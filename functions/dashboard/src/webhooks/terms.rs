@@ -73,7 +73,8 @@ pub(crate) fn parse_settings(form: &mut Form, agents: &[String], enabled: bool) 
             "some" if field == "kind" && form.field_words(field).next().is_some() => {
                 set_field(&mut body, name, form.distinct_field_words(field));
             }
-            // `parse_agents` has already recorded a validation error for each invalid line.
+            // This branch adds no validation error, because `parse_agents` has already recorded one for each invalid
+            // line.
             "some" if form.field_values(field).next().is_some() => {}
             "some" => form.add_error(field, format!("{label}: choose at least one.")),
             _ => form.add_error(name, format!("{label}: choose all, or select some.")),

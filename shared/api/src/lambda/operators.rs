@@ -33,11 +33,11 @@ pub enum OperatorAct {
     AcceptChange(OperationAt),
     /// Withdraws an operation's delayed change.
     WithdrawChange(OperationAt),
-    /// Sets an operation's payment in the catalog to the payment that a probe reported.
+    /// Sets an operation's price and payee in the catalog to the values that a probe observed.
     PinPayment {
         /// The operation, and the version of its service that the operator saw.
         at: OperationAt,
-        /// The payment that the operator saw on the page.
+        /// The price and the payee that the operator saw on the page.
         payment: ConfirmedPayment,
     },
     /// Requests a probe of a service.
@@ -90,7 +90,7 @@ pub struct OperationAt {
     pub version: u64,
 }
 
-/// The payment that the operator saw and confirmed for the catalog.
+/// The price and the payee that the operator saw and confirmed for the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConfirmedPayment {

@@ -36,8 +36,8 @@ pub struct Agent {
     pub starting_set: Option<Fingerprint>,
     /// The owner's policy template that the agent follows.
     pub template: Option<FollowedTemplate>,
-    /// How many times a cap of its policies the agent may request as a temporary limit increase: 0 to
-    /// [`Agent::MAX_INCREASE_FACTOR`]. With 0, the agent may request none.
+    /// The maximum cap that the agent may request as a temporary limit increase, as a multiple of the policy's cap: 0
+    /// to [`Agent::MAX_INCREASE_FACTOR`]. With 0, the agent may request no increase.
     pub max_increase_factor: u32,
     /// The agent's former owners, oldest first: one for each ownership transfer.
     pub former_owners: Vec<FormerOwner>,
