@@ -22,7 +22,7 @@ async fn agents_can_read_their_services_and_policies() {
     let world = World::start().await;
     let policy = SpendPolicy {
         enabled_operations: Some(vec![OperationSlug::parse("web.search").unwrap()]),
-        ..SpendPolicy::column_defaults()
+        ..SpendPolicy::spec_defaults()
     };
     let agent = world.agent(policy, vec![]).await;
 
@@ -35,7 +35,7 @@ async fn agents_can_read_their_services_and_policies() {
 
     world.enable(&agent, "lab-reports", SpendPolicy::permissive()).await;
     world
-        .put_policy(&agent, "lab-weather", false, SpendPolicy::column_defaults())
+        .put_policy(&agent, "lab-weather", false, SpendPolicy::spec_defaults())
         .await;
     let services = world
         .get(&agent, &format!("/mcp/agents/{}/services", agent.id))
@@ -109,7 +109,7 @@ async fn agents_can_read_their_exact_remaining_limits() {
     };
     let policy = SpendPolicy {
         max_per_day: units(dollars(30)),
-        ..SpendPolicy::column_defaults()
+        ..SpendPolicy::spec_defaults()
     };
     let agent = world.agent(policy.clone(), vec![]).await;
     world.enable(&agent, "lab-reports", policy.clone()).await;
@@ -164,7 +164,7 @@ async fn agents_can_read_their_exact_remaining_limits() {
     world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
     let lower = SpendPolicy {
         max_per_day: units(1),
-        ..SpendPolicy::column_defaults()
+        ..SpendPolicy::spec_defaults()
     };
     world.enable(&agent, "lab-search", lower).await;
     let Value::Array(now) = left(&world, &agent).await else {

@@ -12,7 +12,7 @@ fn asking() -> SpendPolicy {
         max_per_call: units(dollars(100)),
         max_per_day: units(dollars(1_000)),
         require_approval_above: units(dollars(5)),
-        ..SpendPolicy::column_defaults()
+        ..SpendPolicy::spec_defaults()
     }
 }
 

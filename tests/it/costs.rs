@@ -96,7 +96,7 @@ async fn new_agent_cost_is_independent_of_catalog_size() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_authorization_costs_the_same_after_many_payments() {
     let world = World::metered().await;
-    let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
+    let agent = world.agent(SpendPolicy::spec_defaults(), vec![]).await;
     let mut costs = std::collections::BTreeSet::new();
     for n in 0..60 {
         let (measured, answer) = measure(&world, world.authorize(&agent, &body_of(world.offer(1)))).await;
@@ -113,7 +113,7 @@ async fn an_authorization_costs_the_same_after_many_payments() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_transaction_hash_costs_few_node_calls() {
     let world = World::metered().await;
-    let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
+    let agent = world.agent(SpendPolicy::spec_defaults(), vec![]).await;
     let paid = world.authorize(&agent, &body_of(world.offer(1))).await.ok();
     let unpaid = world.authorize(&agent, &body_of(world.offer(2))).await.ok();
     let settlement = unpaid["settlement_id"].as_str().unwrap();

@@ -96,7 +96,7 @@ fn policy() -> SpendPolicy {
         max_per_call: units(dollars(100)),
         max_per_day: units(dollars(1_000)),
         require_approval_above: units(dollars(50)),
-        ..SpendPolicy::column_defaults()
+        ..SpendPolicy::spec_defaults()
     }
 }
 

@@ -13,7 +13,7 @@ const DUE: u32 = 6;
 #[tokio::test(flavor = "multi_thread")]
 async fn prefetched_balances_apply_only_to_their_wallet() {
     let world = World::start().await;
-    let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
+    let agent = world.agent(SpendPolicy::spec_defaults(), vec![]).await;
     let rich = world
         .stack
         .ledger
@@ -36,7 +36,7 @@ async fn prefetched_balances_apply_only_to_their_wallet() {
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_with_a_wrong_key_secret_trigger_no_balance_reads() {
     let world = World::metered().await;
-    let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
+    let agent = world.agent(SpendPolicy::spec_defaults(), vec![]).await;
     world.authorize(&agent, &body_of(world.offer(1))).await.ok();
     let (public, _) = agent.key.split_once(':').unwrap();
     let stranger = agent.with_key(&format!("{public}:gak_sec_{}", "0".repeat(64)).into());
@@ -51,7 +51,7 @@ async fn calls_with_a_wrong_key_secret_trigger_no_balance_reads() {
 #[tokio::test(flavor = "multi_thread")]
 async fn balances_are_prefetched_after_a_payment() {
     let world = World::metered().await;
-    let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
+    let agent = world.agent(SpendPolicy::spec_defaults(), vec![]).await;
     let body = body_of(world.offer(1));
     let early_in = async |body: &Value| {
         let (measured, _) = measure(&world, world.authorize(&agent, body)).await;
@@ -76,7 +76,7 @@ async fn balances_are_prefetched_after_a_payment() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rejected_agent_keys_trigger_no_further_balance_reads() {
     let world = World::metered().await;
-    let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
+    let agent = world.agent(SpendPolicy::spec_defaults(), vec![]).await;
     let authorize = async || measure(&world, world.authorize(&agent, &body_of(world.offer(1)))).await;
     authorize().await.1.ok();
     // This environment has not seen the update yet.
@@ -111,7 +111,7 @@ async fn urls_moved_to_another_service_use_its_policy() {
         ..Options::default()
     })
     .await;
-    let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
+    let agent = world.agent(SpendPolicy::spec_defaults(), vec![]).await;
     let pay_to = &world.stack.providers.pay_to;
     let entry = |slug: &str, address: &str| {
         let mut operation = operation_entry("news.read", address);
@@ -120,7 +120,7 @@ async fn urls_moved_to_another_service_use_its_policy() {
     };
     let (first, _) = world.enter(&entry("first", ADDRESS)).await;
     world.pass(DUE);
-    world.enable(&agent, "first", SpendPolicy::column_defaults()).await;
+    world.enable(&agent, "first", SpendPolicy::spec_defaults()).await;
     let body = || {
         let mut body = body_of(world.offer(1));
         body["service_id"] = Value::Null;
@@ -149,7 +149,7 @@ async fn urls_moved_to_another_service_use_its_policy() {
     // A policy with a lower cap than was paid before: only its own window counts.
     let small = SpendPolicy {
         max_per_day: units(1),
-        ..SpendPolicy::column_defaults()
+        ..SpendPolicy::spec_defaults()
     };
     world.enable(&agent, "second", small).await;
     world.authorize(&agent, &body()).await.ok();

@@ -12,7 +12,7 @@ fn daily(cap: u64) -> SpendPolicy {
         max_per_call: units(dollars(100)),
         max_per_day: units(cap),
         require_approval_above: units(dollars(100)),
-        ..SpendPolicy::column_defaults()
+        ..SpendPolicy::spec_defaults()
     }
 }
 

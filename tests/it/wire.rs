@@ -4,7 +4,9 @@ use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use flate2::{Compression, read::GzEncoder};
-use purser_api::{AllowedHosts, Clock, Env, SessionSettings, Sessions, UntrustedHttpClient, client_for_any_server};
+use purser_api::{
+    AllowedHosts, Clock, Env, SessionSettings, Sessions, UntrustedHttpClient, any_address_client_builder,
+};
 use purser_chain::{HttpNode, Node as _};
 use purser_client::{PayError, Payer, Purser, Request, TermsError, Usdc, http_client};
 use purser_domain::WebhookUrl;
@@ -74,7 +76,10 @@ async fn functions_send_a_user_agent_and_use_no_proxy() {
         TIMEOUT,
     )
     .unwrap();
-    assert_eq!(node.exchange("eth_chainId", &json!({})).await.unwrap(), TEXT.as_bytes());
+    assert_eq!(
+        node.send_rpc_request("eth_chainId", &json!({})).await.unwrap(),
+        TEXT.as_bytes()
+    );
     let request = only(&recorder);
     assert_eq!(
         (request.header("user-agent"), request.header("accept-encoding")),
@@ -95,7 +100,7 @@ async fn functions_send_a_user_agent_and_use_no_proxy() {
 
     reads_encodings(
         &recorder,
-        &client_for_any_server("Purser-Probe").build().unwrap(),
+        &any_address_client_builder("Purser-Probe").build().unwrap(),
         "Purser-Probe",
     )
     .await;
@@ -107,7 +112,7 @@ async fn all_programs_verify_tls_certificates() {
     let folder = std::env::temp_dir().join(format!("purser-wire-{}", uuid::Uuid::new_v4()));
     std::fs::create_dir(&folder).unwrap();
     let recorder = Recorder::start_tls(&folder.join("certificate.pem")).await;
-    let trusting = client_for_any_server("Trusting")
+    let trusting = any_address_client_builder("Trusting")
         .tls_danger_accept_invalid_certs(true)
         .build()
         .unwrap();
@@ -117,12 +122,12 @@ async fn all_programs_verify_tls_certificates() {
     );
     assert_eq!(recorder.take().len(), 1);
 
-    for client in [client_for_any_server("Purser-Probe"), http_client("a-program/1")] {
+    for client in [any_address_client_builder("Purser-Probe"), http_client("a-program/1")] {
         let error = client.build().unwrap().get(&recorder.url).send().await.unwrap_err();
         assert!(error.is_connect(), "{error:?}");
     }
     let node = HttpNode::new(purser_api::pooled_http_client(), &recorder.url, TIMEOUT).unwrap();
-    assert!(node.exchange("eth_chainId", &json!({})).await.is_err());
+    assert!(node.send_rpc_request("eth_chainId", &json!({})).await.is_err());
     let payer = Payer::new(Purser::without_key(&recorder.url).unwrap(), "run", Usdc::from_units(1)).unwrap();
     let paid = payer.send(Request::new(Method::GET, &recorder.url)).await;
     assert!(matches!(paid, Err(PayError::Provider(_))), "{paid:?}");
@@ -137,7 +142,7 @@ async fn outgoing_calls_end_within_their_timeout() {
     let recorder = Recorder::start(|_| None).await;
     let url = format!("{}/hangs", recorder.url);
     let node = HttpNode::new(purser_api::pooled_http_client(), &url, short).unwrap();
-    assert!(node.exchange("eth_chainId", &json!({})).await.is_err());
+    assert!(node.send_rpc_request("eth_chainId", &json!({})).await.is_err());
     let payer = Payer::new(Purser::without_key(&recorder.url).unwrap(), "run", Usdc::from_units(1)).unwrap();
     let payer = payer.until(tokio::time::Instant::now() + short);
     assert!(payer.send(Request::new(Method::GET, &url)).await.is_err());

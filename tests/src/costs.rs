@@ -160,7 +160,7 @@ pub fn judged_policy() -> SpendPolicy {
         max_per_call: units(dollars(100)),
         max_per_day: units(dollars(100)),
         require_approval_above: units(dollars(20)),
-        ..SpendPolicy::column_defaults()
+        ..SpendPolicy::spec_defaults()
     }
 }
 

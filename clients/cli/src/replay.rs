@@ -4,7 +4,7 @@ use crate::args::Replay;
 use crate::exit::{Exit, Failure};
 use crate::files::{read_text, read_trust};
 use crate::output::{Output, table};
-use purser_domain::{ENGINE_VERSION, NoReplay, ReplayDifference, replay_stated};
+use purser_domain::{ENGINE_VERSION, NoReplay, ReplayDifference, replay_stated_decision};
 use purser_evidence::parse_json;
 use purser_verify::verify_evidence;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ pub(crate) fn replay(arguments: &Replay, output: &Output) -> Result<Exit, Failur
     };
     let file = parse_json(text.as_bytes()).map_err(|error| unreadable(error.to_string()))?;
     let payload = parse_json(decision.payload()).map_err(|error| unreadable(error.to_string()))?;
-    let replay = replay_stated(&payload, file.get("inputs").unwrap_or(&Value::Null));
+    let replay = replay_stated_decision(&payload, file.get("inputs").unwrap_or(&Value::Null));
     output.print_result(&as_json(&replay), || lines(&replay));
     Ok(match replay {
         Ok(differences) if differences.is_empty() => Exit::Done,

@@ -148,7 +148,7 @@ impl Policy {
     pub fn verify_cosignatures(&self, note: &Note) -> Result<Vec<CosigningWitness>, WitnessError> {
         let mut cosigned = Vec::new();
         for witness in &self.witnesses {
-            match note.verify_cosignature(witness) {
+            match note.verified_cosignature_time_secs(witness) {
                 Ok(time) => cosigned.push(CosigningWitness {
                     witness: witness.name().to_owned(),
                     time,

@@ -43,7 +43,7 @@ impl Agents {
             .begin_call(caller.scope, caller.key, key_use, now)
             .await?;
         let read = self.ledger.read_agent_by_id(call.key.agent);
-        let agent = self.authenticator.run_counted(&call, read).await?;
+        let agent = self.authenticator.run_throttled(&call, read).await?;
         self.authenticator.verify_call(call, agent, (), self.clock.now())
     }
 
@@ -66,7 +66,7 @@ impl Agents {
         let read = self
             .ledger
             .read_decision_inputs(Reader::Unverified(&call.key, now), &ask);
-        let (agent, inputs) = self.authenticator.run_counted(&call, read).await?;
+        let (agent, inputs) = self.authenticator.run_throttled(&call, read).await?;
         self.authenticator.verify_call(call, agent, inputs, self.clock.now())
     }
 }

@@ -6,7 +6,7 @@ use crate::{Agents, require_caller_in_path};
 use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{AgentCredentials, Failure, RuleView, SpendView, errors};
-use purser_domain::{Error, ErrorKind, ServiceId, decision_time};
+use purser_domain::{Error, ErrorKind, ServiceId, earliest_decision_time};
 use std::sync::Arc;
 
 /// Returns the agent's policy for one service and all rules of the agent, with the used and remaining amounts of the
@@ -47,9 +47,9 @@ pub(crate) async fn read_policy(
             .windows_before_backfill(&caller.agent, &edition.catalog, now);
         service_state.budgets.extend(backfilled.await?);
     }
-    let at = decision_time(agents.clock.now(), service_state.all_windows());
-    agents.ledger.read_live_payments(&mut service_state, at).await?;
-    if service_state.find_overlong_window(at).is_some() {
+    let at = earliest_decision_time(agents.clock.now(), service_state.all_windows());
+    agents.ledger.load_expired_payments(&mut service_state, at).await?;
+    if service_state.find_window_with_unknown_spend(at).is_some() {
         let words = "too much has rolled out of it";
         return Err(Error::temporarily_unavailable("reading a window", words).into());
     }

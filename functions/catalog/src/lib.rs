@@ -43,7 +43,7 @@ purser_api::routes!(
     guide::read_llms_txt,
     guide::read_agent_guide,
     log::read_statement_keys,
-    log::read_log_trust,
+    log::read_trust_document,
     log::read_log_checkpoint,
 );
 

@@ -44,7 +44,7 @@ pub(crate) async fn read_statement_keys(
         errors::NotFound, errors::TemporarilyUnavailable,
     )
 )]
-pub(crate) async fn read_log_trust(
+pub(crate) async fn read_trust_document(
     State(api): State<Arc<CatalogApi>>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {

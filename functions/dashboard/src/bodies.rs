@@ -75,7 +75,7 @@ fn rows_for_each(values: Vec<Value>, row_for: impl Fn(Value) -> Value, path: &'s
 }
 
 /// Returns invalid names.
-fn no_names() -> Vec<Value> {
+fn invalid_names() -> Vec<Value> {
     let texts = ["", "   ", "a\nb", "\u{0}", "a\u{7f}", "a\u{85}b", "\t"].map(|text| json!(text));
     let long = [json!("x".repeat(101)), json!("\u{1f4a1}".repeat(101))];
     [texts.to_vec(), long.to_vec(), vec![json!(7), json!(1.5)], no_texts()].concat()
@@ -85,12 +85,12 @@ fn no_texts() -> Vec<Value> {
     vec![json!(true), json!([]), json!({})]
 }
 
-fn no_bools() -> Vec<Value> {
+fn non_bool_values() -> Vec<Value> {
     vec![json!("true"), json!(1), json!(0), json!([]), json!({})]
 }
 
 /// Returns invalid amounts, which are too large or not whole numbers. Each has one validation error.
-fn no_amounts() -> Vec<Value> {
+fn invalid_amounts() -> Vec<Value> {
     let fractions = vec![json!(0.5), json!(1.000_1), json!(-1.0), json!(1e16), json!(1e300)];
     let others = vec![json!("1"), json!(true), json!([1]), json!({"units": 1})];
     let beyond = vec![
@@ -108,7 +108,7 @@ fn an_agent_needs_a_name() {
     assert_eq!(read(&json!({"name": " buyer "})).unwrap().name.as_str(), "buyer");
     let safe = read(&json!({"name": "buyer", "limits": "safe"})).unwrap();
     assert_eq!(safe.limits, Some(purser_domain::StartingLimits::Safe));
-    let mut rows = rows_for_each(no_names(), |name| json!({"name": name}), "/name");
+    let mut rows = rows_for_each(invalid_names(), |name| json!({"name": name}), "/name");
     let no_limits = ["", "Safe", "all"].map(|text| json!(text));
     rows.extend(rows_for_each(
         no_limits.to_vec(),
@@ -128,14 +128,18 @@ fn an_agent_needs_a_name() {
 
 #[test]
 fn an_agent_update_may_change_nothing() {
-    let mut rows = rows_for_each(no_names(), |name| json!({"name": name}), "/name");
+    let mut rows = rows_for_each(invalid_names(), |name| json!({"name": name}), "/name");
     let no_statuses = ["", "Frozen", "frozen ", "deleted", "pending"].map(|text| json!(text));
     rows.extend(rows_for_each(
         no_statuses.to_vec(),
         |status| json!({"status": status}),
         "/status",
     ));
-    rows.extend(rows_for_each(no_bools(), |status| json!({"status": status}), "/status"));
+    rows.extend(rows_for_each(
+        non_bool_values(),
+        |status| json!({"status": status}),
+        "/status",
+    ));
     rows.extend([
         (json!({"status": "frozen"}), vec![]),
         (json!({"name": "x", "status": null}), vec![]),
@@ -201,7 +205,12 @@ fn all_key_scope_errors_are_reported_together() {
         "10000-01-01T00:00:00Z",
         "1969-12-31T23:59:59Z",
     ];
-    let no_instants = [no_instants.map(|text| json!(text)).to_vec(), no_amounts(), no_texts()].concat();
+    let no_instants = [
+        no_instants.map(|text| json!(text)).to_vec(),
+        invalid_amounts(),
+        no_texts(),
+    ]
+    .concat();
     rows.extend(rows_for_each(
         no_instants,
         |at| json!({"expires_at": at}),
@@ -243,7 +252,7 @@ fn all_key_scope_errors_are_reported_together() {
 #[test]
 fn key_rotation_overlap_is_limited_to_thirty_days() {
     let of = |seconds| json!({"overlap_seconds": seconds});
-    let mut rows = rows_for_each(no_amounts(), of, "/overlap_seconds");
+    let mut rows = rows_for_each(invalid_amounts(), of, "/overlap_seconds");
     rows.extend(rows_for_each(
         vec![json!(2_592_001), json!(4_294_967_296_u64)],
         of,
@@ -305,7 +314,7 @@ fn policies(base: &Value) -> Vec<Row> {
         ("require_approval_above_units", "/require_approval_above_units"),
     ];
     for (name, path) in caps {
-        rows.extend(rows_for_each(no_amounts(), |value| with(name, value), path));
+        rows.extend(rows_for_each(invalid_amounts(), |value| with(name, value), path));
     }
     let no_lists = || vec![json!("web.search"), json!(7), json!(true), json!({})];
     let operations = |list: Value| with("enabled_operations", list);
@@ -387,7 +396,7 @@ fn a_service_policy_update_may_change_nothing() {
     let catalog = catalog();
     let mut rows = policies(&json!({"enabled": false}));
     rows.extend(rows_for_each(
-        no_bools(),
+        non_bool_values(),
         |enabled| json!({"enabled": enabled}),
         "/enabled",
     ));
@@ -564,18 +573,18 @@ fn all_rule_errors_are_reported_together() {
     let vendors =
         |services: Value, wallets: Value| json!({"kind": "vendor_allowlist", "services": services, "wallets": wallets});
     rows.extend(rows_for_each(
-        no_amounts(),
+        invalid_amounts(),
         |limit| budget(limit, json!(3_600)),
         "/limit_units",
     ));
     let beyond = [0, 3_599, 2_678_401, 4_294_967_296_u64 + 3_600].map(|seconds| json!(seconds));
-    let no_windows = [no_amounts(), beyond.to_vec()].concat();
+    let no_windows = [invalid_amounts(), beyond.to_vec()].concat();
     rows.extend(rows_for_each(
         no_windows,
         |window| budget(json!(1), window),
         "/window_seconds",
     ));
-    rows.extend(rows_for_each(no_bools(), block, "/categories"));
+    rows.extend(rows_for_each(non_bool_values(), block, "/categories"));
     let many: Vec<String> = (0..52).map(|n| format!("0x{n:040x}")).collect();
     rows.extend([
         (json!({}), vec!["kind_required"]),

@@ -27,7 +27,7 @@ pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 /// Returns the first half of a body's digest. 128 bits are enough to distinguish any two bodies.
-pub(crate) fn body_version(body: &str) -> String {
+pub(crate) fn short_body_digest(body: &str) -> String {
     let mut digest = hexadecimal(&sha256(&[body.as_bytes()]));
     digest.truncate(32);
     digest

@@ -186,7 +186,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         pays_out: settings.pays_out,
         dashboard_url: settings.dashboard_url,
     });
-    let reports = from_fn_with_state(Arc::clone(&people), ui::report::bind_reports);
+    let reports = from_fn_with_state(Arc::clone(&people), ui::report::sign_and_verify_form_results);
     let router = api::routes().merge(pages::routes().layer(reports)).with_state(people);
     Ok(purser_api::with_middleware(
         with_asserted_ip_layer(router, client_ip_keys),

@@ -4,5 +4,5 @@ use std::process::ExitCode;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    purser_api::serve_with_stage("OIDC_CLIENT_ID", purser_dashboard::router).await
+    purser_api::serve_with_stage_variable("OIDC_CLIENT_ID", purser_dashboard::router).await
 }

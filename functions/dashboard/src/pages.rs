@@ -6,7 +6,7 @@
 //!
 //! `sessions/session.rs` authenticates users. Forms and JSON endpoints run the same operations.
 
-use crate::sessions::session::{Stops, form_page};
+use crate::sessions::session::{Stops, referring_page};
 use crate::ui::error_page::{ErrorPage, error_page};
 use crate::{
     agents, approvals, audit, backtests, decisions, journal, notices, operators, search, services, sessions,
@@ -160,7 +160,7 @@ async fn page_not_found() -> Failure {
 /// a redirect to the sign-in page.
 async fn add_page_headers(request: Request, next: Next) -> Response {
     let id = request.extensions().get::<RequestId>().map(ToString::to_string);
-    let page = form_page(request.headers());
+    let page = referring_page(request.headers());
     let mut response = next.run(request).await;
     if let Some(failure) = response.extensions().get::<Failure>().cloned() {
         response = match failure.error().kind() {

@@ -15,7 +15,7 @@ use purser_domain::{
 use std::sync::Arc;
 
 /// Handles a request from `people`. IAM lets no other function invoke this route.
-pub(crate) async fn handle_browser_act(
+pub(crate) async fn handle_browser_operator_request(
     State(operators): State<Arc<Operators>>,
     Direct(action): Direct<BrowserAct>,
 ) -> Result<Json<OperatorResponse>, Failure> {
@@ -57,7 +57,9 @@ impl Operators {
                 return Ok(self.end_freeze(operator, &target.freeze_target()?).await?.into());
             }
             OperatorAct::OfferAgent { agent_id, to, reason } => {
-                let agent = self.find_agent_to_offer(AgentId::from_uuid(agent_id)).await?;
+                let agent = self
+                    .find_agent_for_ownership_transfer(AgentId::from_uuid(agent_id))
+                    .await?;
                 let to = UserId::parse(&to);
                 let to =
                     to.ok_or_else(|| invalid_field_error("/to", "must be a person's ID: 64 hexadecimal digits"))?;
@@ -67,7 +69,7 @@ impl Operators {
                 }
             }
             OperatorAct::WithdrawOffer { agent_id } => {
-                self.withdraw_agent_offer(operator, AgentId::from_uuid(agent_id))
+                self.withdraw_ownership_offer(operator, AgentId::from_uuid(agent_id))
                     .await?;
             }
             OperatorAct::Reconcile {

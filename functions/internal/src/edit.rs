@@ -86,8 +86,8 @@ impl Operators {
                 return Ok(EditResult::Present(service));
             }
             service.version = present.saturating_add(1);
-            let before = stored.as_ref().map(Service::audit_members);
-            let changes = AuditChanges::between(before, Some(service.audit_members()));
+            let before = stored.as_ref().map(Service::audit_log_fields);
+            let changes = AuditChanges::between(before, Some(service.audit_log_fields()));
             let entry = self.audit_entry(operator, action, changes)?;
             match self.catalog.put_service(&service, &entry).await? {
                 StoreServiceResult::Stored => {
@@ -123,7 +123,7 @@ impl Operators {
         update: Service,
         now: Timestamp,
     ) -> Result<Service> {
-        let catalog = if Edit::opens_service(stored, &update) {
+        let catalog = if Edit::is_first_service_opening(stored, &update) {
             Some(self.catalog.read_services().await?)
         } else {
             None

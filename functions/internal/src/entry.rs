@@ -100,7 +100,7 @@ purser_api::body! {
 
 impl Entry {
     /// Parses a request body. The error has all validation errors.
-    pub(crate) fn parse_complete(body: &Value) -> Result<Self> {
+    pub(crate) fn parse_within_size_limit(body: &Value) -> Result<Self> {
         let entry = Self::parse(body)?;
         let text_bytes = entry.total_text_bytes();
         let mut errors = ValidationErrors::default();
@@ -196,8 +196,8 @@ impl OperationEntry {
             payment: None,
         };
         let mut stored = stored.into_iter().flat_map(|stored| &stored.operations);
-        let before =
-            stored.find(|before| before.id == operation.id && before.probe_target() == operation.probe_target());
+        let before = stored
+            .find(|before| before.id == operation.id && before.probe_fingerprint() == operation.probe_fingerprint());
         operation.fetches_target = match self.fetches_target {
             Nullable::Value(fetches) => Some(fetches),
             Nullable::Null => None,
@@ -431,7 +431,7 @@ mod tests {
         body["operations"] = json!([operation(), plain]);
         body["operations"][1]["id"] = json!("2aacbf6a-f7b9-58b3-a10f-370da97945f6");
         body["operations"][1]["operation_id"] = json!("weather.next");
-        let entry = Entry::parse_complete(&body).unwrap();
+        let entry = Entry::parse_within_size_limit(&body).unwrap();
         assert!(entry.check_endpoints(Network::BaseSepolia).is_ok());
         let refused = entry.check_endpoints(Network::Base).unwrap_err();
         let ErrorKind::InvalidRequest(problems) = refused.kind() else {
@@ -453,7 +453,7 @@ mod tests {
     }
 
     fn problems(body: &Value) -> Vec<ValidationError> {
-        match Entry::parse_complete(body).map_err(|error| match error.kind() {
+        match Entry::parse_within_size_limit(body).map_err(|error| match error.kind() {
             ErrorKind::InvalidRequest(problems) | ErrorKind::FieldRequired { problems, .. } => problems.clone(),
             other => panic!("{other:?}"),
         }) {
@@ -477,7 +477,7 @@ mod tests {
 
     fn service(body: &Value, stored: Option<&Service>) -> Service {
         let id = ServiceId::parse(ID).unwrap();
-        Entry::parse_complete(body).unwrap().into_service(id, stored)
+        Entry::parse_within_size_limit(body).unwrap().into_service(id, stored)
     }
 
     #[test]

@@ -167,8 +167,8 @@ impl Operators {
             } else {
                 (action, owner.as_ref())
             };
-            let [before, after] =
-                [change.stored_freeze(), change.new_freeze()].map(|freeze| freeze.map(OperatorFreeze::audit_members));
+            let [before, after] = [change.stored_freeze(), change.new_freeze()]
+                .map(|freeze| freeze.map(OperatorFreeze::audit_log_fields));
             let entry =
                 self.audit_entry_for_owner(operator, audit_action, AuditChanges::between(before, after), owner)?;
             match self.ledger.change_freeze(&change, &entry).await? {

@@ -66,7 +66,7 @@ pub(crate) async fn handle_agent_offer(
     Id(id): Id<AgentId>,
     body: Body<HandoverBody>,
 ) -> Result<Json<HandoverView>, Failure> {
-    let agent = operators.find_agent_to_offer(id).await?;
+    let agent = operators.find_agent_for_ownership_transfer(id).await?;
     let HandoverBody { to, reason } = body.parse()?;
     let offer = operators.offer_agent(&operator, &agent, to, reason).await?;
     Ok(Json(HandoverView {
@@ -90,7 +90,7 @@ pub(crate) async fn handle_offer_withdrawal(
     Caller(operator): Caller,
     Id(id): Id<AgentId>,
 ) -> Result<Json<TakenBack>, Failure> {
-    operators.withdraw_agent_offer(&operator, id).await?;
+    operators.withdraw_ownership_offer(&operator, id).await?;
     Ok(Json(TakenBack {
         agent_id: id.to_string(),
     }))
@@ -98,7 +98,7 @@ pub(crate) async fn handle_offer_withdrawal(
 
 impl Operators {
     /// Reads the agent that an operator wants to offer.
-    pub(crate) async fn find_agent_to_offer(&self, id: AgentId) -> Result<Agent> {
+    pub(crate) async fn find_agent_for_ownership_transfer(&self, id: AgentId) -> Result<Agent> {
         Ok(self.ledger.read_agent_by_id(id).await?.ok_or(ErrorKind::NotFound)?)
     }
 
@@ -154,7 +154,7 @@ impl Operators {
     }
 
     /// Withdraws an agent's offer, if the agent has one.
-    pub(crate) async fn withdraw_agent_offer(&self, operator: &Operator, id: AgentId) -> Result<()> {
+    pub(crate) async fn withdraw_ownership_offer(&self, operator: &Operator, id: AgentId) -> Result<()> {
         let action = Act::new(AuditKind::HandoverTakenBack).on_agent(id);
         let agent = self.ledger.read_agent_by_id(id).await?;
         let owner = agent.and_then(|agent| UserId::parse(&agent.owner));

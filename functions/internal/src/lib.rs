@@ -162,7 +162,7 @@ pub async fn routers(boot: Boot) -> Result<Routers, BootError> {
         clock,
         entropy,
     });
-    let direct = Router::new().route(DIRECT_PATH, post(direct::handle_browser_act));
+    let direct = Router::new().route(DIRECT_PATH, post(direct::handle_browser_operator_request));
     Ok(Routers {
         gateway: purser_api::with_middleware(routes().with_state(Arc::clone(&operators)), api),
         direct: purser_api::with_middleware(direct.with_state(operators), api),

@@ -36,7 +36,7 @@ pub(crate) async fn upsert_service(
 ) -> Result<Response, Failure> {
     let id = ServiceId::parse(&id)
         .ok_or_else(|| Error::invalid(vec![ValidationError::at_path("/serviceId", "must be a UUID")]))?;
-    let entry = Entry::parse_complete(&body.json()?)?;
+    let entry = Entry::parse_within_size_limit(&body.json()?)?;
     entry.check_endpoints(operators.network)?;
     let condition = Condition::from_upsert_precondition(if_match.into_precondition())?;
     let change = |stored: Option<&_>| Ok(Change::Write(Box::new(entry.clone().into_service(id, stored))));

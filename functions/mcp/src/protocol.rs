@@ -34,7 +34,7 @@ pub(crate) async fn dispatch_message(service: &Service, mut parts: Parts, body: 
         header::ACCEPT,
         HeaderValue::from_static("application/json, text/event-stream"),
     );
-    if let Some(id) = find_invalid_request_id(&body) {
+    if let Some(id) = invalid_parameters_request_id(&body) {
         let error = ErrorData::invalid_params("the parameters are not those of the method", None);
         return Json(JsonRpcError::new(Some(id), error)).into_response();
     }
@@ -121,7 +121,7 @@ fn accepts_json(headers: &HeaderMap) -> bool {
 
 /// Returns the id of a request that has a known method and invalid parameters. `rmcp` would report such a request as an
 /// unknown method.
-fn find_invalid_request_id(body: &[u8]) -> Option<MessageId> {
+fn invalid_parameters_request_id(body: &[u8]) -> Option<MessageId> {
     let Ok(ClientJsonRpcMessage::Request(message)) = serde_json::from_slice(body) else {
         return None;
     };

@@ -51,7 +51,7 @@ impl ResponseStore for KeyResponses {
         Box::pin(async move {
             let Responses { store, clock } = &self.responses;
             let slot = store
-                .store_text(&self.scope, nonce, text, clock.now())
+                .store_text_in_next_slot(&self.scope, nonce, text, clock.now())
                 .await
                 .map_err(|error| {
                     tracing::warn!(cause = %error, "mcp.response_not_kept");

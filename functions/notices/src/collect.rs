@@ -59,7 +59,7 @@ impl Notifications {
     pub(crate) async fn process_work_message(&self, record: &SqsRecord, last_call: Instant) -> Result<MessageResult> {
         match NotificationWork::parse(&record.body).ok_or_else(malformed_message_error)? {
             NotificationWork::Spread { event, part, after } => {
-                self.enqueue_for_user_page(event, part, after, last_call).await
+                self.notify_next_recipients(event, part, after, last_call).await
             }
             NotificationWork::Flush { person: user, channel } => {
                 self.flush_channel(record, &user, channel, last_call).await
@@ -121,7 +121,7 @@ impl Notifications {
     }
 
     /// Stores notifications for a page of users. When time runs out, sends a message for the remaining users.
-    async fn enqueue_for_user_page(
+    async fn notify_next_recipients(
         &self,
         event: Event,
         user_shard: char,

@@ -67,7 +67,7 @@ impl Notifications {
             return Ok(MessageResult::Stays);
         }
         let waker = shared.queue.schedule_flush(user, channel).await?;
-        let turn = pace.reserve_flush(&waker, now);
+        let turn = pace.reserve_send_slot(&waker, now);
         if !shared.table.put_pace_if_unchanged(user, channel, &turn, now).await? {
             // A concurrent run has reserved the channel, so the time of the next message is read again.
             let pace = shared.table.read_notification_pace(user, channel).await?;
@@ -254,7 +254,7 @@ impl Notifications {
                     .table
                     .remove_waiting_notifications(user, channel, keys, now)
                     .await?;
-                reserved_pace.release_flush(now)
+                reserved_pace.release_send_slot(now)
             }
             SendResult::Failed(result, request) => {
                 let [jitter] = shared.entropy.random_bytes()?;

@@ -135,7 +135,7 @@ impl World {
         let address = MailAddress::parse(&format!("{name}@example.com")).unwrap();
         assert!(
             self.table
-                .store_mail_address(&id, Some(&address), self.now())
+                .try_store_mail_address(&id, Some(&address), self.now())
                 .await
                 .unwrap()
         );
@@ -499,11 +499,11 @@ async fn unverified_addresses_receive_no_email() {
     let ann = world.person("ann").await;
     let before = world.table.read_notification_settings(&ann).await.unwrap().address;
     let [earlier, later] = [world.now(), world.now().after(sample::secs(60))];
-    assert!(world.table.store_mail_address(&ann, None, later).await.unwrap());
+    assert!(world.table.try_store_mail_address(&ann, None, later).await.unwrap());
     assert!(
         !world
             .table
-            .store_mail_address(&ann, before.as_ref(), earlier)
+            .try_store_mail_address(&ann, before.as_ref(), earlier)
             .await
             .unwrap()
     );
@@ -906,7 +906,11 @@ async fn a_recorded_queue_batch_is_processed() {
     let ann = UserId::parse(&"5e".repeat(32)).unwrap();
     let address = MailAddress::parse("ann@example.com").unwrap();
     let now = world.now();
-    world.table.store_mail_address(&ann, Some(&address), now).await.unwrap();
+    world
+        .table
+        .try_store_mail_address(&ann, Some(&address), now)
+        .await
+        .unwrap();
     let answer = world.notices.process_batch(recorded, BUDGET).await.unwrap();
     assert_eq!(answer, json!({"batchItemFailures": []}));
 }

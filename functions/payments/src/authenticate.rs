@@ -36,7 +36,7 @@ impl Payments {
         let read = self
             .ledger
             .read_decision_inputs(Reader::Unverified(&call.key, now), keys);
-        let (agent, inputs) = self.authenticator.run_counted(&call, read).await?;
+        let (agent, inputs) = self.authenticator.run_throttled(&call, read).await?;
         self.authenticator.verify_call(call, agent, inputs, self.clock.now())
     }
 
@@ -101,7 +101,7 @@ impl Payments {
             .begin_call(caller.scope, caller.key, key_use, now)
             .await?;
         let read = self.ledger.read_agent_and_settlement(call.key.agent, id);
-        let (agent, settlement) = self.authenticator.run_counted(&call, read).await?;
+        let (agent, settlement) = self.authenticator.run_throttled(&call, read).await?;
         self.authenticator
             .verify_call(call, agent, settlement, self.clock.now())
     }

@@ -88,7 +88,7 @@ pub(crate) async fn authorize_payment(
     // Under constant contention the backoff ends in an error, and nothing is written.
     let mut backoff = Backoff::new();
     loop {
-        let first = authorizing.intent_with_first_requirements(&caller.read);
+        let first = authorizing.with_earlier_requirements(&caller.read);
         let authorizing = Authorizing {
             request: first.as_ref().unwrap_or(&request),
             ..authorizing
@@ -132,7 +132,7 @@ impl Authorizing<'_> {
         let service_state = caller.read.service_state_mut()?;
         if !service_state.is_backfilled {
             let now = self.payments.clock.now();
-            self.payments.ledger.backfill(agent, self.catalog, now).await?;
+            self.payments.ledger.backfill_payments(agent, self.catalog, now).await?;
             return Ok(Attempt::Retry);
         }
         let unwritten = service_state.is_unwritten;
@@ -144,7 +144,7 @@ impl Authorizing<'_> {
                     .payments
                     .evaluation_inputs(agent, intent, catalog_match, service_state, frozen)
             };
-            let inputs = self.payments.add_payee_start(edition, inputs).await?;
+            let inputs = self.payments.add_payee_payable_time(edition, inputs).await?;
             match self.payments.decide(inputs, balance.take()).await {
                 Decision::NeedsTarget => return Err(Error::field_required("target_url").into()),
                 Decision::Allow(grant) => {
@@ -172,7 +172,7 @@ impl Authorizing<'_> {
         };
         // Boxed, because a future is as large as the largest future that it awaits, and is moved several times before
         // it runs.
-        if !Box::pin(self.is_exact(&denial, service_state, backoff)).await? {
+        if !Box::pin(self.try_confirm_denial(&denial, service_state, backoff)).await? {
             return Ok(Attempt::Retry);
         }
         if denial.requires_approval() {
@@ -201,7 +201,7 @@ impl Authorizing<'_> {
                 return Ok(Attempt::Retry);
             }
         }
-        let hash = self.allow_decision_hash(&terms);
+        let hash = self.allowed_purchase_decision_hash(&terms);
         let terms = PaymentTerms::from_settlement_terms(&terms);
         let offer = &request.intent.offer;
         let payment = self.sign_payment(&wallet, &terms, offer).await?;

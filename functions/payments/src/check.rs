@@ -16,7 +16,7 @@ use axum::Json;
 use axum::extract::State;
 use purser_api::{
     AgentCredentials, Body, CheckRequest, DecisionView, Failure, REQUIREMENT, SpendView, errors,
-    intent_with_first_requirements,
+    with_earlier_requirements,
 };
 use purser_domain::{
     Agent, AgentId, Amount, Approval, ApprovalStatus, Block, CatalogMatch, Check, Decision, Denial, Error, ErrorKind,
@@ -60,7 +60,10 @@ pub(crate) async fn preflight_payment(
         .is_some_and(|state| !state.is_backfilled)
     {
         let service = find_called_service(&request.intent, &edition);
-        payments.ledger.backfill(&caller.agent, &edition.catalog, now).await?;
+        payments
+            .ledger
+            .backfill_payments(&caller.agent, &edition.catalog, now)
+            .await?;
         payments
             .reread_decision_inputs(&mut caller, &DecisionKeys { service, ..ask })
             .await?;
@@ -80,7 +83,7 @@ pub(crate) async fn preflight_payment(
     // As in authorize, the handler evaluates the payment requirements that were approved, even if the provider now also
     // offers others.
     let approved = approval.as_ref().and_then(|approval| {
-        intent_with_first_requirements(&request.intent, &body, payments.network, &approval.fingerprint)
+        with_earlier_requirements(&request.intent, &body, payments.network, &approval.fingerprint)
     });
     let intent = approved.as_ref().unwrap_or(&request.intent);
     let catalog_match = CatalogMatch::find_in_catalog(intent, &edition.catalog)?;
@@ -99,7 +102,7 @@ pub(crate) async fn preflight_payment(
     };
     let response = preflight.evaluate(service_state, balance).await?;
 
-    if payments.hold_replay_key(agent.id, &request, &body, now).await? {
+    if payments.try_reserve_replay_key(agent.id, &request, &body, now).await? {
         Ok(Json(response))
     } else {
         Err(ErrorKind::IdempotencyKeyReused { settlement: None }.into())
@@ -108,7 +111,7 @@ pub(crate) async fn preflight_payment(
 
 impl Payments {
     /// Reserves the replay key for the request. Returns false if another request has this key.
-    async fn hold_replay_key(
+    async fn try_reserve_replay_key(
         &self,
         agent: AgentId,
         request: &CheckRequest,
@@ -117,16 +120,14 @@ impl Payments {
     ) -> Result<bool> {
         let hold = async |fingerprint: &Fingerprint| {
             let key = &request.replay_key;
-            self.ledger.hold_replay_key(agent, key, fingerprint, now).await
+            self.ledger.try_reserve_replay_key(agent, key, fingerprint, now).await
         };
         match hold(&request.intent.fingerprint).await? {
             ReplayKey::Held => Ok(true),
-            ReplayKey::Taken(first) => {
-                match intent_with_first_requirements(&request.intent, body, self.network, &first) {
-                    Some(_) => Ok(hold(&first).await? == ReplayKey::Held),
-                    None => Ok(false),
-                }
-            }
+            ReplayKey::Taken(first) => match with_earlier_requirements(&request.intent, body, self.network, &first) {
+                Some(_) => Ok(hold(&first).await? == ReplayKey::Held),
+                None => Ok(false),
+            },
         }
     }
 }
@@ -154,9 +155,9 @@ impl Preflight<'_> {
         let (payments, agent, amount) = (self.payments, self.agent, self.intent.offer.amount());
         let now = payments.clock.now();
         loop {
-            let at = payments.decision_time(service_state);
-            payments.ledger.read_live_payments(service_state, at).await?;
-            if let Some(window) = service_state.find_overlong_window(at) {
+            let at = payments.earliest_decision_time(service_state);
+            payments.ledger.load_expired_payments(service_state, at).await?;
+            if let Some(window) = service_state.find_window_with_unknown_spend(at) {
                 return Err(payments.eviction_backlog_error(window).await);
             }
             if let Some(block) = self
@@ -179,7 +180,7 @@ impl Preflight<'_> {
                     self.frozen_by_operators,
                 )
             };
-            let inputs = payments.add_payee_start(self.edition, inputs).await?;
+            let inputs = payments.add_payee_payable_time(self.edition, inputs).await?;
             let decided = match payments.decide(inputs, balance.take()).await {
                 Decision::NeedsTarget => return Err(Error::field_required("target_url")),
                 Decision::Allow(grant) => Ok((grant.checks().to_vec(), grant.authorized_at())),
@@ -198,7 +199,7 @@ impl Preflight<'_> {
                 Err(denial) => denial.at,
             };
             // Payments may have expired since the window was read.
-            if service_state.find_overlong_window(at).is_some() {
+            if service_state.find_window_with_unknown_spend(at).is_some() {
                 continue;
             }
             return Ok(match decided {

@@ -92,7 +92,7 @@ async fn verify_transfer(payments: &Payments, settlement: &Settlement, tx_hash: 
     match evidence {
         Ok(Evidence::Final(transfer)) => Ok(transfer),
         Ok(Evidence::Mismatch { block, mismatch }) => {
-            wrong_transaction_error(payments, settlement, tx_hash, block.number, mismatch).await
+            reject_wrong_transaction(payments, settlement, tx_hash, block.number, mismatch).await
         }
         Ok(Evidence::Pending(pending)) => {
             if pending == Pending::NotMined {
@@ -117,7 +117,7 @@ async fn verify_transfer(payments: &Payments, settlement: &Settlement, tx_hash: 
 
 /// Returns the error for a transaction that does not confirm the settlement, because the transaction confirmed another
 /// settlement or its transfer does not match.
-async fn wrong_transaction_error(
+async fn reject_wrong_transaction(
     payments: &Payments,
     settlement: &Settlement,
     tx_hash: TxHash,

@@ -5,14 +5,14 @@ use crate::Payments;
 use crate::early_balance::BalancePrefetch;
 use purser_domain::{
     Address, Agent, AgentId, Amount, CatalogMatch, Decision, Error, EvaluationInputs, Eviction, Freeze, Intent,
-    Timestamp, Window, decision_time, evaluate,
+    Timestamp, Window, earliest_decision_time, evaluate,
 };
 use purser_store::ServiceState;
 
 impl Payments {
     /// Returns the time that a decision on this service state would record if the decision were made now.
-    pub(crate) fn decision_time(&self, service_state: &ServiceState) -> Timestamp {
-        decision_time(self.clock.now(), service_state.all_windows())
+    pub(crate) fn earliest_decision_time(&self, service_state: &ServiceState) -> Timestamp {
+        earliest_decision_time(self.clock.now(), service_state.all_windows())
     }
 
     /// Returns the error for a call that cannot evict all expired payments of a window, and requests that
@@ -49,7 +49,7 @@ impl Payments {
             frozen_by_operators,
             approval: None,
             balance: None,
-            at: self.decision_time(service_state),
+            at: self.earliest_decision_time(service_state),
             eviction: Eviction::Eager,
         }
     }

@@ -7,7 +7,7 @@
 use crate::call::Authorizing;
 use crate::view::Authorized;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{AuthorizeRequest, Failure, REQUIREMENT, intent_with_first_requirements};
+use purser_api::{AuthorizeRequest, Failure, REQUIREMENT, with_earlier_requirements};
 use purser_domain::{
     Agent, Approval, ApprovalStatus, Block, BoundPayment, DecisionIds, DocumentHash, Error, ErrorKind, Freeze,
     KeyScope, LoggedDecision, Offer, PaymentTerms, Purchase, RecordedDecision, Result, Settlement, SettlementState,
@@ -30,7 +30,7 @@ impl Authorizing<'_> {
     /// Returns the request with the payment requirements that the first call with the same idempotency key or approval
     /// chose. Returns `None` if there was no earlier call, if the request already has these requirements, or if the
     /// earlier call made a different request.
-    pub(crate) fn intent_with_first_requirements(&self, inputs: &DecisionInputs) -> Option<AuthorizeRequest> {
+    pub(crate) fn with_earlier_requirements(&self, inputs: &DecisionInputs) -> Option<AuthorizeRequest> {
         let of_key = inputs.record.as_ref().map(IdempotencyRecord::fingerprint);
         let of_approval = inputs.approval.as_ref().map(|approval| &approval.fingerprint);
         let first = of_key.or(of_approval)?;
@@ -38,7 +38,7 @@ impl Authorizing<'_> {
         if *first == request.intent.fingerprint {
             return None;
         }
-        let intent = intent_with_first_requirements(&request.intent, self.body, network, first)?;
+        let intent = with_earlier_requirements(&request.intent, self.body, network, first)?;
         Some(AuthorizeRequest {
             intent,
             idempotency_key: request.idempotency_key,
@@ -81,9 +81,11 @@ impl Authorizing<'_> {
                 if let Some(freeze) = Freeze::effective_freeze(agent, inputs.frozen_by_operators(agent)?) {
                     // Boxed, because this case is rare and its future is large (`authorize.rs` explains why that
                     // matters).
-                    return Err(Box::pin(self.reject_frozen_replay(agent, freeze, &settlement))
-                        .await?
-                        .into());
+                    return Err(
+                        Box::pin(self.record_frozen_replay_rejection(agent, freeze, &settlement))
+                            .await?
+                            .into(),
+                    );
                 }
                 let response = self.replay_payment(agent, payment, &settlement).await?;
                 return Ok(PriorOutcome::Answered(Box::new(response)));
@@ -100,7 +102,7 @@ impl Authorizing<'_> {
                 let pinned = self.payments.ledger.read_approval_by_id(*approval).await?;
                 let pinned = pinned.ok_or_else(|| Error::internal("reading a pinned approval", "it is gone"))?;
                 scope.check_service(pinned.service)?;
-                if self.is_paid_under_key(agent, &pinned).await? {
+                if self.is_paid_with_idempotency_key(agent, &pinned).await? {
                     return Ok(PriorOutcome::Raced);
                 }
                 return Err(self.approval_error(agent, inputs, &pinned, *transaction).await?.into());
@@ -126,7 +128,7 @@ impl Authorizing<'_> {
     /// Returns whether the payment of a used approval was made with this call's idempotency key. One transaction writes
     /// the payment and the key's record. If the call read the record before that transaction, the record must be read
     /// again.
-    async fn is_paid_under_key(&self, agent: &Agent, approval: &Approval) -> Result<bool> {
+    async fn is_paid_with_idempotency_key(&self, agent: &Agent, approval: &Approval) -> Result<bool> {
         let Some(settlement) = approval.settlement_id() else {
             return Ok(false);
         };
@@ -191,7 +193,12 @@ impl Authorizing<'_> {
 
     /// Rejects the repeated call of a frozen agent instead of returning the earlier payment, because the agent could
     /// still pay with the signed bytes.
-    async fn reject_frozen_replay(&self, agent: &Agent, freeze: Freeze, settlement: &Settlement) -> Result<Error> {
+    async fn record_frozen_replay_rejection(
+        &self,
+        agent: &Agent,
+        freeze: Freeze,
+        settlement: &Settlement,
+    ) -> Result<Error> {
         let purchase = require_purchase(settlement)?;
         let about = (purchase.service, purchase.operation.clone());
         let block = Block::AgentFrozen(freeze);
@@ -210,8 +217,8 @@ impl Authorizing<'_> {
         let usable =
             settlement.state == SettlementState::Authorized && self.payments.clock.now() < bound_payment.valid_before;
         let terms = PaymentTerms::from_settlement_terms(&settlement.terms);
-        let hash = self.allow_decision_hash(&settlement.terms);
-        let response = match self.find_paid_requirements(&terms).filter(|_| usable) {
+        let hash = self.allowed_purchase_decision_hash(&settlement.terms);
+        let response = match self.find_requirements_matching_payment(&terms).filter(|_| usable) {
             Some(offer) => {
                 let signer = self.payments.wallet_signer(agent)?;
                 let payment = self.sign_payment(&signer, &terms, &offer).await?;
@@ -236,7 +243,7 @@ impl Authorizing<'_> {
     /// payment. Usually, the requirements that were chosen for this request match. If an earlier version of Purser
     /// computed the stored payment's fingerprint, that version may have chosen other requirements, so the function also
     /// searches the other requirements in the request.
-    fn find_paid_requirements(&self, terms: &PaymentTerms) -> Option<Offer> {
+    fn find_requirements_matching_payment(&self, terms: &PaymentTerms) -> Option<Offer> {
         let chosen = self.request.intent.offer;
         if terms.matches_requirements(&chosen) {
             return Some(chosen);

@@ -61,7 +61,7 @@ impl Payees {
 impl Payments {
     /// Adds the time from which the operation's payee and price may be paid, if this time is in the future. Reads the
     /// service's row only if the payment requirements name the operation's payee.
-    pub(crate) async fn add_payee_start<'a>(
+    pub(crate) async fn add_payee_payable_time<'a>(
         &self,
         edition: &CatalogVersion,
         inputs: EvaluationInputs<'a>,
@@ -76,12 +76,12 @@ impl Payments {
             return Ok(inputs);
         }
         let payee_from = self
-            .payee_start(edition, inputs.service.id, operation, inputs.at)
+            .read_payee_payable_time(edition, inputs.service.id, operation, inputs.at)
             .await?;
         Ok(EvaluationInputs { payee_from, ..inputs })
     }
 
-    async fn payee_start(
+    async fn read_payee_payable_time(
         &self,
         edition: &CatalogVersion,
         service: ServiceId,

@@ -99,7 +99,7 @@ impl Payments {
             let Some(next) = record.with_address(address, owner, now, self.payout_delay) else {
                 return Ok(());
             };
-            let [before, after] = [&record, &next].map(|record| Some(record.audit_members()));
+            let [before, after] = [&record, &next].map(|record| Some(record.audit_log_fields()));
             let entry = self.audit_entry(requester, &action, AuditChanges::between(before, after))?;
             if self.ledger.put_withdrawal_record(agent.id, &next, &entry).await? == UpdateResult::Stored {
                 let good_from = next.address.map(|named| named.good_from);
@@ -128,7 +128,7 @@ impl Payments {
             let Some(next) = record.without_address() else {
                 return Ok(());
             };
-            let [before, after] = [&record, &next].map(|record| Some(record.audit_members()));
+            let [before, after] = [&record, &next].map(|record| Some(record.audit_log_fields()));
             let entry = self.audit_entry(requester, &action, AuditChanges::between(before, after))?;
             if self.ledger.put_withdrawal_record(agent.id, &next, &entry).await? == UpdateResult::Stored {
                 tracing::info!(agent.id = %agent.id, person = %requester.owner, "payout.address_removed");
@@ -162,7 +162,7 @@ impl Payments {
             let entry = self.audit_entry(
                 &order.by,
                 &action,
-                AuditChanges::between(None, Some(grant.audit_members())),
+                AuditChanges::between(None, Some(grant.audit_log_fields())),
             )?;
             match self
                 .ledger

@@ -17,7 +17,7 @@ const EVICTION_TIME: Duration = Duration::from_secs_u32(8);
 impl Authorizing<'_> {
     /// Returns whether a denial is exact: the window that caused the denial contains no unread expired payment and was
     /// not written after the window was read. Otherwise, the decision must be made again.
-    pub(crate) async fn is_exact(
+    pub(crate) async fn try_confirm_denial(
         &self,
         denial: &Denial,
         service_state: &mut ServiceState,

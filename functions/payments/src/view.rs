@@ -152,7 +152,7 @@ impl Authorized {
             transaction_id: terms.transaction.to_string(),
             decision_hash: None,
             amount_units: terms.amount.units(),
-            listed_amount_units: exceeded_catalog_price(listed_price, terms.amount),
+            listed_amount_units: exceeded_catalog_price_units(listed_price, terms.amount),
             receipt_status: state.state_name(),
             network: terms.network.name(),
             token: terms.network.token_symbol(),
@@ -167,7 +167,7 @@ impl Authorized {
 }
 
 /// Returns the catalog's price if the amount is higher.
-fn exceeded_catalog_price(listed_price: Option<Amount>, amount: Amount) -> Option<u64> {
+fn exceeded_catalog_price_units(listed_price: Option<Amount>, amount: Amount) -> Option<u64> {
     listed_price.filter(|listed| *listed < amount).map(Amount::units)
 }
 
@@ -213,7 +213,7 @@ impl CheckAnswer {
             result: "allow",
             reason: ALLOWED_REASON.to_owned(),
             amount_units: amount.units(),
-            listed_amount_units: exceeded_catalog_price(listed_price, amount),
+            listed_amount_units: exceeded_catalog_price_units(listed_price, amount),
             approval_required: false,
             checks: CheckView::list_from_checks(checks),
             decision: None,
@@ -234,7 +234,7 @@ impl CheckAnswer {
             result: decision.result,
             reason: decision.reason.clone(),
             amount_units: amount.units(),
-            listed_amount_units: exceeded_catalog_price(listed_price, amount),
+            listed_amount_units: exceeded_catalog_price_units(listed_price, amount),
             approval_required: decision.result == "escalate",
             checks: decision.checks.clone(),
             decision: Some(decision),

@@ -8,7 +8,9 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use encoding_rs::{Encoding, UTF_8};
-use purser_api::{AllowedHosts, RejectedHostName, client_for_any_server, client_for_public_servers, may_be_public};
+use purser_api::{
+    AllowedHosts, RejectedHostName, any_address_client_builder, client_for_public_servers, may_be_public,
+};
 use purser_domain::{Network, Obstacle, Operation, ProbeResult, Quote, Url, parse_json, parse_requirements};
 use reqwest::{
     Client, ClientBuilder, Method, Response, StatusCode,
@@ -50,7 +52,7 @@ impl Caller {
             network,
             allowed,
             strict: finish(client_for_public_servers(PROGRAM))?,
-            plain: finish(client_for_any_server(PROGRAM))?,
+            plain: finish(any_address_client_builder(PROGRAM))?,
             longest: timeout,
         })
     }

@@ -11,7 +11,7 @@
 mod call;
 
 use call::{CALL_TIMEOUT, Caller};
-use purser_api::{Boot, BootError, Clock, run_at_most};
+use purser_api::{Boot, BootError, Clock, run_with_concurrency_limit};
 use purser_domain::{
     CatalogPayment, Duration as Length, Operation, OperationUuid, ProbeRecord, ProbeResult, Quote, Result, Service,
     ServiceId, Timestamp, TrustStatus,
@@ -98,7 +98,7 @@ impl Probe {
             async move { probe.probe_service(due, last_call).await }
         });
         let mut report = Report::default();
-        for outcome in run_at_most(MAX_CONCURRENT_SERVICES, runs).await {
+        for outcome in run_with_concurrency_limit(MAX_CONCURRENT_SERVICES, runs).await {
             match outcome {
                 Ok(None) => {}
                 Ok(Some(RecordedService {
@@ -169,7 +169,7 @@ impl Probe {
                 });
             }
         }
-        due.sort_by_cached_key(Due::urgency);
+        due.sort_by_cached_key(Due::urgency_sort_key);
         let mut room = MAX_OPERATIONS;
         for due in &mut due {
             due.operations.truncate(room);
@@ -200,7 +200,7 @@ impl Probe {
                 Some((operation.id, seen))
             }
         });
-        let seen: Vec<(OperationUuid, ProbeResult)> = run_at_most(CALLS_PER_SERVICE, calls)
+        let seen: Vec<(OperationUuid, ProbeResult)> = run_with_concurrency_limit(CALLS_PER_SERVICE, calls)
             .await
             .into_iter()
             .flatten()
@@ -243,9 +243,11 @@ struct RecordedService {
 struct RecordError;
 
 impl Due {
-    fn urgency(&self) -> (bool, Option<Timestamp>) {
+    fn urgency_sort_key(&self) -> (bool, Option<Timestamp>) {
         let operations = self.operations.iter();
-        let asked_for = operations.clone().any(|operation| self.record.is_requested(operation));
+        let asked_for = operations
+            .clone()
+            .any(|operation| self.record.is_probe_requested(operation));
         let times = operations.map(|operation| self.record.latest_probe(operation).map(|probe| probe.at));
         (!asked_for, times.min().flatten())
     }

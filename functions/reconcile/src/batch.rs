@@ -5,7 +5,7 @@
 //! that the node sends no data for stays unchanged and does not delay other settlements.
 
 use crate::{Inner, run::Outcome};
-use purser_api::run_at_most;
+use purser_api::run_with_concurrency_limit;
 use purser_chain::Authorization;
 use purser_domain::{
     AuthorizationState, Error, ErrorKind, FinalBlock, Mismatch, Reconciliation, Result, Settlement, SettlementState,
@@ -107,7 +107,7 @@ impl Inner {
                     }
                 }
             });
-        done.extend(run_at_most(MAX_CONCURRENT_WRITES, writes).await);
+        done.extend(run_with_concurrency_limit(MAX_CONCURRENT_WRITES, writes).await);
         done
     }
 

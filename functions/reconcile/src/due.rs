@@ -11,7 +11,7 @@ use crate::{
     part::Part,
     run::{Outcome, Step},
 };
-use purser_api::run_at_most;
+use purser_api::run_with_concurrency_limit;
 use purser_domain::{AgentId, Duration, Error, FinalBlock, Result, SettlementId};
 use purser_store::HeldSettlement;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Inner {
             let (shared, batch, block) = (Arc::clone(self), batch.to_vec(), *block);
             async move { shared.reconcile_due_batch(&batch, &block, deadline).await }
         });
-        let done = run_at_most(MAX_CONCURRENT_BATCHES, batches.collect::<Vec<_>>().into_iter()).await;
+        let done = run_with_concurrency_limit(MAX_CONCURRENT_BATCHES, batches.collect::<Vec<_>>().into_iter()).await;
         // Results are missing if the task of a batch panicked.
         if done.len() < holds.len().div_ceil(BATCH) {
             step = step.mark_incomplete();
@@ -105,7 +105,7 @@ impl Inner {
     ) -> Step {
         let not_begun = || {
             let waiting = batch.iter().map(|held| block.at.since(held.due_at));
-            waiting.fold(Step::new().mark_incomplete(), Step::with_overdue_hold)
+            waiting.fold(Step::new().mark_incomplete(), Step::count_overdue_hold)
         };
         if Instant::now() > deadline {
             return not_begun();
@@ -122,7 +122,7 @@ impl Inner {
         for item in &reconciled {
             step = step.with_outcomes(&item.outcomes);
             if item.outcomes.last().is_none_or(|outcome| outcome.waits_for_chain()) {
-                step = step.with_overdue_hold(block.at.since(item.settlement.terms.valid_before));
+                step = step.count_overdue_hold(block.at.since(item.settlement.terms.valid_before));
             }
         }
         let in_time = Instant::now() <= deadline || !reconciled.iter().any(ReconciledSettlement::has_failed);

@@ -5,7 +5,7 @@
 //! nothing. Small and large windows progress at the same rate.
 
 use crate::Inner;
-use purser_api::run_at_most;
+use purser_api::run_with_concurrency_limit;
 use purser_domain::{Result, Timestamp};
 use purser_store::{EvictResult, EvictionRequest, Ledger};
 use tokio::time::Instant;
@@ -42,7 +42,7 @@ pub(crate) async fn evict_requested_windows(shared: &Inner, deadline: Instant) -
             async move { (request, evict_window(&ledger, &request, at, deadline).await) }
         });
         left = Vec::new();
-        for (request, turn) in run_at_most(MAX_CONCURRENT, turns).await {
+        for (request, turn) in run_with_concurrency_limit(MAX_CONCURRENT, turns).await {
             match turn {
                 Ok(EvictionProgress::Done) => {
                     shared.ledger.clear_eviction_request(&request).await?;

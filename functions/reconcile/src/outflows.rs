@@ -157,7 +157,10 @@ impl Inner {
         }
         let mut unexplained = Vec::new();
         for (agent, mut of_agent) in left {
-            let Some(explained) = self.find_explained_outflows(agent, &of_agent, block, deadline).await? else {
+            let Some(explained) = self
+                .find_settlement_outflow_nonces(agent, &of_agent, block, deadline)
+                .await?
+            else {
                 return Ok(None);
             };
             of_agent.retain(|item| item.outflow.nonce.is_none_or(|nonce| !explained.contains(&nonce)));
@@ -208,7 +211,7 @@ impl Inner {
     }
 
     /// Returns the nonces of the outflows that are payments of the agent's settlements. Returns `None` if time ran out.
-    async fn find_explained_outflows(
+    async fn find_settlement_outflow_nonces(
         self: &Arc<Self>,
         agent: AgentId,
         outflows: &[UnexplainedOutflow],
@@ -311,7 +314,7 @@ impl Inner {
             "outflow.unexplained"
         );
         let entry = self.audit.new_entry(&record).with_copy_for_user(owner.as_ref());
-        self.audit.add_finding(&entry).await
+        self.audit.add_audit_finding(&entry).await
     }
 }
 

@@ -160,7 +160,7 @@ impl Step {
     }
 
     /// Adds a hold that waits for the chain. `age` is how long the hold has been due.
-    pub(crate) fn with_overdue_hold(mut self, age: Length) -> Self {
+    pub(crate) fn count_overdue_hold(mut self, age: Length) -> Self {
         self.run.waiting = self.run.waiting.saturating_add(1);
         self.run.lag = self.run.lag.max(age);
         self

@@ -48,7 +48,10 @@ impl Inner {
             if Instant::now() > deadline {
                 break;
             }
-            unknown = unknown.saturating_add(self.check_wallet_levels(some, &levels, &block, deadline).await?);
+            unknown = unknown.saturating_add(
+                self.update_levels_and_count_unknown(some, &levels, &block, deadline)
+                    .await?,
+            );
             cut_off = some.last().map(|(agent, _)| *agent);
         }
         let is_complete = cut_off == wallets.last().map(|(agent, _)| *agent);
@@ -62,7 +65,7 @@ impl Inner {
 
     /// Compares the balances of these wallets with their limits, and writes the changed levels. Returns the number of
     /// wallets whose balance is unknown.
-    async fn check_wallet_levels(
+    async fn update_levels_and_count_unknown(
         &self,
         wallets: &[(AgentId, Address)],
         levels: &HashMap<AgentId, WalletLevel>,

@@ -14,7 +14,7 @@ use crate::{
     batch::{Cause, ReconciledSettlement},
     run::{Outcome, Step},
 };
-use purser_api::run_at_most;
+use purser_api::run_with_concurrency_limit;
 use purser_chain::ChainError;
 use purser_domain::{AgentId, BlockId, Error, FinalBlock, Result, Settlement, SettlementId, SettlementState};
 use purser_store::StoredClaim;
@@ -59,7 +59,7 @@ impl Inner {
         let Some(deep) = block.number.checked_sub(below) else {
             return Step::new();
         };
-        let checked = match self.ledger.read_checked_block().await {
+        let checked = match self.ledger.read_last_checked_block_number().await {
             Ok(Some(checked)) => checked,
             // A stack's first run is within a minute of its deployment. If the first run is later, confirmations from
             // before the run are not checked again.
@@ -168,7 +168,7 @@ impl Inner {
         };
         let (settlements, others): (Vec<Settlement>, Vec<Settlement>) = found
             .into_iter()
-            .partition(|settlement| was_confirmed_by(settlement, number, &gone));
+            .partition(|settlement| is_confirmed_by_claims(settlement, number, &gone));
         // Settlements whose claims in this block can be removed, because the confirmation was reverted or is now in
         // another block.
         let mut ended: HashSet<SettlementId> = others.iter().map(Settlement::id).collect();
@@ -179,7 +179,7 @@ impl Inner {
         let mut are_done = reconciled.len() == count;
         for item in &reconciled {
             step = step.with_outcomes(&item.outcomes);
-            match classify_unsupported(item) {
+            match classify_replaced_confirmation(item) {
                 UnsupportedResult::Ended => {
                     ended.insert(item.settlement.id());
                 }
@@ -208,7 +208,7 @@ pub(crate) async fn run_concurrently<T: Send + 'static>(
     count: usize,
     work: impl Iterator<Item = impl Future<Output = T> + Send + 'static>,
 ) -> Result<Vec<T>> {
-    let done = run_at_most(limit, work).await;
+    let done = run_with_concurrency_limit(limit, work).await;
     if done.len() == count {
         return Ok(done);
     }
@@ -216,7 +216,7 @@ pub(crate) async fn run_concurrently<T: Send + 'static>(
 }
 
 /// Classifies what happened to a confirmation whose block was replaced.
-fn classify_unsupported(settlement: &ReconciledSettlement) -> UnsupportedResult {
+fn classify_replaced_confirmation(settlement: &ReconciledSettlement) -> UnsupportedResult {
     // After the revert, the settlement is held and is reconciled like any other hold.
     if settlement.outcomes.contains(&Outcome::ConfirmationReverted) {
         return UnsupportedResult::Ended;
@@ -240,7 +240,7 @@ fn classify_unsupported(settlement: &ReconciledSettlement) -> UnsupportedResult 
 
 /// Whether the settlement is still confirmed by one of these claims. If not, the settlement was confirmed in another
 /// block in the meantime.
-fn was_confirmed_by(settlement: &Settlement, number: u64, claims: &[StoredClaim]) -> bool {
+fn is_confirmed_by_claims(settlement: &Settlement, number: u64, claims: &[StoredClaim]) -> bool {
     let SettlementState::Confirmed {
         tx_hash, block_number, ..
     } = settlement.state

@@ -84,7 +84,7 @@ impl Stating for Signer {
         }))
     }
 
-    async fn accept_early_statement(&self, _: &PendingChange, _: String) -> Option<SignedStatement> {
+    async fn verify_stored_statement(&self, _: &PendingChange, _: String) -> Option<SignedStatement> {
         None
     }
 
@@ -164,7 +164,7 @@ async fn log(size: u64) -> [Value; 2] {
         };
         batch.write_batch(&objects).await.unwrap();
         let start = Instant::now();
-        let written = log.write_pending(at(first), &signer).await.unwrap();
+        let written = log.append_pending(at(first), &signer).await.unwrap();
         duration += start.elapsed();
         assert_eq!(u64::try_from(written.statements).unwrap(), BATCH);
         let start = Instant::now();

@@ -5,7 +5,7 @@
 
 use crate::{
     Inner,
-    payees::{is_corrupt, report_unreadable_row},
+    payees::{is_corruption_error, report_unreadable_row},
 };
 use purser_domain::{AgentId, AgentTested, BacktestRun, ErrorKind, Result};
 use purser_store::{BacktestReads, WaitingBacktest};
@@ -49,7 +49,7 @@ impl Inner {
             match self.continue_backtest(&waiting, (until, end), &mut is_first).await {
                 Ok(BacktestProgress::Ended) => {}
                 Ok(BacktestProgress::TimeIsOver) => break,
-                Err(error) if is_corrupt(&error) => {
+                Err(error) if is_corruption_error(&error) => {
                     report_unreadable_row(&error);
                     self.usage.end_backtest(waiting.id).await?;
                 }

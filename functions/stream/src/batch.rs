@@ -47,9 +47,9 @@ impl Inner {
     async fn store_input_versions(&self, records: &[Value]) -> Result<()> {
         for change in records.iter().filter_map(|record| Change::parse(record).ok()) {
             let version = if self.catalog.has_table(&change.table) {
-                self.catalog.input_version(&change)
+                self.catalog.written_input_version(&change)
             } else {
-                self.ledger.input_version(&change)
+                self.ledger.written_input_version(&change)
             };
             if let Ok(Some(version)) = version {
                 self.usage.store_version(version).await?;
@@ -79,7 +79,7 @@ impl Inner {
         }
         let agents: BTreeSet<_> = changes
             .iter()
-            .filter_map(|(pending_change, _)| pending_change.agent_without_owner())
+            .filter_map(|(pending_change, _)| pending_change.agent_requiring_owner_lookup())
             .collect();
         let owners = self.ledger.read_owners(&agents).await?;
         let mut placed = Vec::new();

@@ -11,7 +11,7 @@
 //! If the function is interrupted between the two steps, Lambda repeats the batch. Then the agent is already frozen, so
 //! only the second step is done.
 
-use crate::payees::{is_corrupt, report_unreadable_row};
+use crate::payees::{is_corruption_error, report_unreadable_row};
 use purser_api::Clock;
 use purser_domain::{
     Act, Acting, Actor, Agent, AgentId, AgentStatus, Anomaly, AuditChanges, AuditKind, AuditOutcome, AutomaticFreeze,
@@ -60,8 +60,11 @@ impl AutomaticFreezes {
             let Some(automatic_freeze) = owned.automatic_freeze else {
                 continue;
             };
-            match self.evaluate_hour(*agent, &owned.owner, *at, automatic_freeze).await {
-                Err(error) if is_corrupt(&error) => report_unreadable_row(&error),
+            match self
+                .freeze_agent_if_anomalous(*agent, &owned.owner, *at, automatic_freeze)
+                .await
+            {
+                Err(error) if is_corruption_error(&error) => report_unreadable_row(&error),
                 Err(error) => judged = Err(error),
                 Ok(()) => {}
             }
@@ -69,7 +72,7 @@ impl AutomaticFreezes {
         judged
     }
 
-    async fn evaluate_hour(
+    async fn freeze_agent_if_anomalous(
         &self,
         agent: AgentId,
         owner: &UserId,
@@ -119,7 +122,7 @@ impl AutomaticFreezes {
             status: AgentStatus::Frozen,
             ..agent.clone()
         };
-        let changes = AuditChanges::between(Some(agent.audit_members()), Some(frozen.audit_members()));
+        let changes = AuditChanges::between(Some(agent.audit_log_fields()), Some(frozen.audit_log_fields()));
         let acting = Acting {
             actor: Actor::Rule { owner: owner.clone() },
             source: RequestSource {

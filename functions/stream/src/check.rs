@@ -6,7 +6,7 @@
 
 use crate::{
     logged::LoggedStatement,
-    payees::is_corrupt,
+    payees::is_corruption_error,
     record::{Record, Records, describe_pending_change, is_receipt_of_reversal, parse_receipt, report_row_difference},
 };
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
@@ -36,7 +36,7 @@ impl Records<'_> {
             let Some(claim) = log.claim_entries(self.shared.clock.now()).await? else {
                 return result;
             };
-            match self.check_claimed(log, &trust.jwks, &claim, deadline).await {
+            match self.compare_claimed_entries(log, &trust.jwks, &claim, deadline).await {
                 Ok(next) => log.record_checked(&claim, next).await?,
                 Err(error) => result = Err(error),
             }
@@ -53,7 +53,7 @@ impl Records<'_> {
 
     /// Compares the log entries that this run has claimed with the tables, in order, until `deadline`. Returns the
     /// index of the first entry that was not compared.
-    async fn check_claimed(
+    async fn compare_claimed_entries(
         &self,
         log: &LogReader,
         keys: &JwkSet,
@@ -66,7 +66,7 @@ impl Records<'_> {
             report_row_difference(&format!("entries {start} to {}", end.saturating_sub(1)), difference);
         }
         let checks = statements.iter().map(|(index, statement)| async move {
-            self.audit_log_entry(log, keys, *index, statement).await?;
+            self.report_log_entry_difference(log, keys, *index, statement).await?;
             Ok::<_, Error>(index.saturating_add(1))
         });
         let checks: Vec<_> = checks.collect();
@@ -80,7 +80,13 @@ impl Records<'_> {
     }
 
     /// Reports an entry that is not a valid statement, or that differs from the tables.
-    async fn audit_log_entry(&self, log: &LogReader, keys: &JwkSet, index: u64, statement: &str) -> Result<()> {
+    async fn report_log_entry_difference(
+        &self,
+        log: &LogReader,
+        keys: &JwkSet,
+        index: u64,
+        statement: &str,
+    ) -> Result<()> {
         let Some(logged) = LoggedStatement::verify_entry(index, statement, keys) else {
             report_row_difference(
                 &format!("entry {index}"),
@@ -90,7 +96,7 @@ impl Records<'_> {
         };
         let difference = match self.describe_difference(log, &logged).await {
             Ok(difference) => difference,
-            Err(error) if is_corrupt(&error) => Some(Causes(&error).to_string()),
+            Err(error) if is_corruption_error(&error) => Some(Causes(&error).to_string()),
             Err(error) => return Err(error),
         };
         if let Some(description) = difference {

@@ -116,7 +116,7 @@ impl Events {
     pub async fn handle_event(&self, event: &Value, time_left: Duration) -> Result<Value> {
         if let Some(records) = event.get("Records").and_then(Value::as_array) {
             let failed = self.0.publish_batch(records).await?;
-            self.0.sign_batch_early(records).await;
+            self.0.sign_batch_before_append(records).await;
             let failures = failed.map(|sequence| json!({"itemIdentifier": sequence}));
             Ok(json!({"batchItemFailures": failures.into_iter().collect::<Vec<_>>()}))
         } else if let Some(how) = event.get("attest_catalog") {
@@ -131,7 +131,7 @@ impl Events {
         } else if let Some(job) = event.get("job") {
             match job.as_str() {
                 Some("archive") => self.0.archive_log(time_left).await?,
-                Some("check") => self.0.help_check(time_left).await?,
+                Some("check") => self.0.share_daily_check_if_busy(time_left).await?,
                 _ => return Err(Error::internal("running a job", UnknownJob)),
             }
             Ok(Value::Null)

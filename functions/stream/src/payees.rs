@@ -66,7 +66,7 @@ impl Inner {
             let present = match self.catalog.read_service_by_id(service).await {
                 // `payments` can't read the service either, so the verified payees stay unchanged. The unreadable row
                 // raises the alarm `event-set-aside`.
-                Err(error) if is_corrupt(&error) => {
+                Err(error) if is_corruption_error(&error) => {
                     tracing::warn!(service.id = %service, cause = %error, "payees.service_unreadable");
                     continue;
                 }
@@ -77,7 +77,7 @@ impl Inner {
                 .await
             {
                 // `payments` can't read the row with the verified payees either, so no payee of the service is paid.
-                Err(error) if is_corrupt(&error) => report_unreadable_row(&error),
+                Err(error) if is_corruption_error(&error) => report_unreadable_row(&error),
                 done => done?,
             }
         }
@@ -134,7 +134,7 @@ impl Inner {
         let verified_service = VerifiedService::effective_immediately(service, stored, self.clock.now());
         // If the write fails because of a conflict, the stored row is newer.
         if service.was_ever_open() && verified_service.differs_from(stored) {
-            self.usage.put_verified_service(&verified_service).await?;
+            self.usage.try_put_verified_service(&verified_service).await?;
         }
         Ok(())
     }
@@ -166,7 +166,7 @@ impl Inner {
             };
             let verified_service = match (service, &before) {
                 (Some(service), before) => attesting.verify_service(before.as_ref(), service),
-                (None, Some(before)) => Some(attesting.verify_removed_service(before)),
+                (None, Some(before)) => Some(attesting.removed_service_verification(before)),
                 (None, None) => None,
             };
             let Some(verified_service) =
@@ -186,7 +186,7 @@ impl Inner {
                     "change.seen"
                 );
             }
-            if self.usage.put_verified_service(&verified_service).await? {
+            if self.usage.try_put_verified_service(&verified_service).await? {
                 verified_services.put(verified_service);
                 return Ok(());
             }
@@ -196,7 +196,7 @@ impl Inner {
 }
 
 /// Whether the error says that a stored item or a log object is unreadable, so that a retry cannot help.
-pub(crate) fn is_corrupt(error: &Error) -> bool {
+pub(crate) fn is_corruption_error(error: &Error) -> bool {
     Corrupt::is_cause_of(error) || UnreadableObject::is_cause_of(error)
 }
 

@@ -1,6 +1,6 @@
 //! Reads the rows that a statement is about, and builds the statement's payload.
 
-use crate::{Inner, logged::LoggedStatement, payees::is_corrupt, signer::Signer};
+use crate::{Inner, logged::LoggedStatement, payees::is_corruption_error, signer::Signer};
 use purser_domain::{
     AgentId, Approval, ApprovalChange, Causes, ConfirmationReverted, DecisionIds, DocumentHash, Duration, Error,
     InputDocuments, LoggedDecision, LoggedReceipt, Network, PaymentChange, RECEIPT_STATEMENT, RecordedDecision,
@@ -308,7 +308,7 @@ impl Signing<'_> {
     /// reverted before the receipt was signed.
     async fn find_reverted_receipt(&self, reversion: &ConfirmationReverted) -> Result<Option<LoggedReceipt>> {
         let since = reversion.settlement.authorized_at();
-        let receipts = self.log.read_receipts(reversion.settlement, since).await?;
+        let receipts = self.log.read_indexed_receipts(reversion.settlement, since).await?;
         let own = receipts
             .into_iter()
             .rfind(|(_, entry)| is_receipt_of_reversal(reversion, entry));
@@ -364,7 +364,7 @@ impl Signing<'_> {
     /// Signs the statement of a change that was just stored. Returns `None` if the statement must be signed later, when
     /// the statement is appended to the log. For example, the statement of a reversal names the receipt that the log
     /// contains at the time of the append.
-    pub(crate) async fn sign_statement_early(&self, pending: &PendingChange) -> Option<String> {
+    pub(crate) async fn sign_statement_before_append(&self, pending: &PendingChange) -> Option<String> {
         if let StatedChange::Reverted(_) | StatedChange::Released(..) | StatedChange::Withdrawn(_) = pending.fact {
             return None;
         }
@@ -397,7 +397,7 @@ impl Signing<'_> {
 }
 
 impl Stating for Signing<'_> {
-    async fn accept_early_statement(&self, pending: &PendingChange, statement: String) -> Option<SignedStatement> {
+    async fn verify_stored_statement(&self, pending: &PendingChange, statement: String) -> Option<SignedStatement> {
         let keys = JwkSet::new(self.signer.jwk().clone(), []);
         let logged = LoggedStatement::verify_entry(0, &statement, &keys)?;
         if (logged.agent, &logged.fact) != (pending.agent, &pending.fact) {
@@ -428,7 +428,7 @@ impl Stating for Signing<'_> {
                 report_row_difference(&describe_pending_change(&pending.fact), difference);
                 return Ok(Outcome::SetAside(difference.to_owned()));
             }
-            Err(error) if is_corrupt(&error) => return Ok(Outcome::SetAside(Causes(&error).to_string())),
+            Err(error) if is_corruption_error(&error) => return Ok(Outcome::SetAside(Causes(&error).to_string())),
             Err(error) => return Ok(Outcome::Later(error)),
         };
         let payload = payload.to_string().into_bytes();

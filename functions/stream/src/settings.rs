@@ -1,7 +1,7 @@
 //! The configuration of the functions `events` and `history`, from the environment variables in `template.yaml`.
 
 use crate::payees::Delays;
-use purser_api::{Env, client_for_any_server};
+use purser_api::{Env, any_address_client_builder};
 use purser_domain::{Duration, EventSource, Network};
 use purser_evidence::{KeyType, VerifierKey};
 use purser_log::Witnesses;
@@ -103,7 +103,7 @@ fn log_settings(env: &mut Env) -> Option<LogSettings> {
     }
     let witnesses = env.get("LOG_WITNESSES").map(str::to_owned);
     let witnesses = witnesses.and_then(|list| {
-        let http = client_for_any_server(USER_AGENT).build().ok();
+        let http = any_address_client_builder(USER_AGENT).build().ok();
         let witnesses = http.and_then(|http| Witnesses::parse(&list, http));
         if witnesses.is_none() {
             env.add_error(

@@ -151,7 +151,7 @@ impl Inner {
         let stop_at = deadline(time_left);
         let stated = self.append_statements(statements, stop_at).await;
         let reported = self.report_oldest_pending_change(statements).await;
-        let archived = self.archive_and_check(statements, stop_at).await;
+        let archived = self.archive_and_audit_statements(statements, stop_at).await;
         stated.and(reported).and(archived)
     }
 
@@ -162,12 +162,12 @@ impl Inner {
             return Ok(());
         };
         let stop_at = deadline(time_left);
-        self.archive_and_check(statements, stop_at).await
+        self.archive_and_audit_statements(statements, stop_at).await
     }
 
     /// Takes part in the daily check of the log, which several runs share. Does nothing unless, within the last ten
     /// minutes, a run found more entries to check than one range has.
-    pub(crate) async fn help_check(&self, time_left: Duration) -> Result<()> {
+    pub(crate) async fn share_daily_check_if_busy(&self, time_left: Duration) -> Result<()> {
         let Some(statements) = &self.statements else {
             return Ok(());
         };
@@ -179,7 +179,7 @@ impl Inner {
         self.check(statements, &log, stop_at).await
     }
 
-    async fn archive_and_check(&self, statements: &Statements, deadline: Instant) -> Result<()> {
+    async fn archive_and_audit_statements(&self, statements: &Statements, deadline: Instant) -> Result<()> {
         let (objects, archive) = (&statements.objects, statements.archive.as_ref());
         let is_over = || Instant::now() >= deadline;
         let archived = match archive {
@@ -204,7 +204,7 @@ impl Inner {
 
     /// Signs the statements of a busy stream batch early, so that batches are signed in parallel. If signing fails or
     /// takes too long, the scheduled run signs the statements.
-    pub(crate) async fn sign_batch_early(&self, records: &[Value]) {
+    pub(crate) async fn sign_batch_before_append(&self, records: &[Value]) {
         let Some(statements) = &self.statements else { return };
         let changes = records.iter().filter_map(|record| Change::parse(record).ok());
         let changes = changes.filter_map(|change| self.ledger.decision_history_change(&change).ok().flatten());
@@ -212,27 +212,27 @@ impl Inner {
         if change_list.len() < BUSY {
             return;
         }
-        match timeout(AHEAD, self.write_early_statements(statements, change_list)).await {
+        match timeout(AHEAD, self.sign_and_write_statements(statements, change_list)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(error = %Causes(&error), "statements.not_signed_ahead"),
             Err(_) => tracing::warn!("statements.not_signed_ahead"),
         }
     }
 
-    async fn write_early_statements(&self, statements: &Statements, changes: Vec<PendingChange>) -> Result<()> {
+    async fn sign_and_write_statements(&self, statements: &Statements, changes: Vec<PendingChange>) -> Result<()> {
         let signing = self.statement_signer(statements, statements.signing_keys().await?);
         let signed = stream::iter(changes).map(|change| {
             let signing = &signing;
             async move {
                 signing
-                    .sign_statement_early(&change)
+                    .sign_statement_before_append(&change)
                     .await
                     .map(|statement| (change, statement))
             }
         });
         let signed: Vec<_> = signed.buffered(MAX_CONCURRENT).collect().await;
         let signed: Vec<_> = signed.into_iter().flatten().collect();
-        purser_log::write_signed(&statements.objects, &signed).await
+        purser_log::write_signed_statements(&statements.objects, &signed).await
     }
 
     fn statement_signer<'a>(&'a self, statements: &Statements, keys: &'a Keys) -> Signing<'a> {
@@ -250,7 +250,7 @@ impl Inner {
         let keys = statements.signing_keys().await?;
         let signing = self.statement_signer(statements, keys);
         loop {
-            let written = keys.log.write_pending(self.clock.now(), &signing).await?;
+            let written = keys.log.append_pending(self.clock.now(), &signing).await?;
             if !written.has_more || Instant::now() >= deadline {
                 return Ok(());
             }
@@ -259,7 +259,7 @@ impl Inner {
 
     /// Logs the age of the oldest pending change, even if nothing can be appended.
     async fn report_oldest_pending_change(&self, statements: &Statements) -> Result<()> {
-        let oldest = purser_log::read_oldest_pending(&statements.objects).await?;
+        let oldest = purser_log::read_oldest_pending_time(&statements.objects).await?;
         let age = oldest.map_or(0, |oldest| self.clock.now().since(oldest).secs());
         tracing::info!(age_seconds = age, "statements.pending");
         Ok(())
@@ -290,7 +290,9 @@ impl Inner {
     /// Moves the changes that were set aside back to the pending changes, and returns how many.
     pub(crate) async fn requeue_quarantined_changes(&self) -> Result<usize> {
         match &self.statements {
-            Some(statements) => purser_log::requeue_quarantined(&statements.objects, self.clock.now()).await,
+            Some(statements) => {
+                purser_log::make_quarantined_changes_pending(&statements.objects, self.clock.now()).await
+            }
             None => Ok(0),
         }
     }

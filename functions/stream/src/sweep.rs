@@ -75,7 +75,10 @@ impl Inner {
     }
 
     async fn publish_change_events(&self, changes: Vec<ChangeEvent>) -> Result<()> {
-        let agents: BTreeSet<_> = changes.iter().filter_map(ChangeEvent::agent_without_owner).collect();
+        let agents: BTreeSet<_> = changes
+            .iter()
+            .filter_map(ChangeEvent::agent_requiring_owner_lookup)
+            .collect();
         let owners = self.ledger.read_owners(&agents).await?;
         let mut events = Vec::new();
         for change in changes {

@@ -36,7 +36,7 @@ impl Webhooks {
         };
         let Some(webhook) = self.read_webhook(&message.person, message.webhook).await? else {
             // The webhook was removed, so its delivery is no longer pending.
-            self.0.table.clear_waiting(&message.person, id).await?;
+            self.0.table.remove_waiting(&message.person, id).await?;
             return Ok(MessageResult::Done);
         };
         match self.0.table.read_delivery_by_id(webhook.id, id).await?.or(new) {
@@ -96,7 +96,7 @@ impl Webhooks {
             // The delivery has ended. If a user requested the delivery again, the delivery may still be counted as
             // pending.
             Due::Over => {
-                shared.table.clear_waiting(&webhook.person, delivery.id).await?;
+                shared.table.remove_waiting(&webhook.person, delivery.id).await?;
                 return Ok(MessageResult::Done);
             }
             Due::In(_) => {
@@ -133,7 +133,12 @@ impl Webhooks {
         if delivery.request.is_some() || event.kind() == EventKind::WebhookTest {
             return Ok(true);
         }
-        let is_gone = !self.0.table.read_gone(std::slice::from_ref(webhook)).await?.is_empty();
+        let is_gone = !self
+            .0
+            .table
+            .read_410_response_times(std::slice::from_ref(webhook))
+            .await?
+            .is_empty();
         Ok(!is_gone && webhook.receives_event(owner, event.kind(), event.agent()))
     }
 
@@ -155,14 +160,14 @@ impl Webhooks {
             return Ok(MessageResult::Stays);
         }
         if has_waited {
-            self.0.table.clear_waiting(&webhook.person, id).await?;
+            self.0.table.remove_waiting(&webhook.person, id).await?;
         }
         Ok(MessageResult::Done)
     }
 
     /// Counts a delivery as pending after its first call failed. The delivery fails if the user has too many pending
     /// deliveries.
-    async fn count_as_waiting(
+    async fn count_delivery_as_pending(
         &self,
         webhook: &Webhook,
         delivery: Delivery,
@@ -201,7 +206,7 @@ impl Webhooks {
         let old = shared.table.list_failed_calls(&[webhook.id]).await?.remove(&webhook.id);
         if call.result.is_success() {
             if old.is_some() {
-                shared.table.end_failed_calls(webhook, now).await?;
+                shared.table.clear_failed_calls(webhook, now).await?;
             }
             return Ok(None);
         }
@@ -254,8 +259,8 @@ impl Webhooks {
             result: result.result,
         };
         let [jitter] = shared.entropy.random_bytes()?;
-        let (delivery, after) = delivery.after_call(attempt, result.asked, jitter);
-        let (delivery, after) = self.count_as_waiting(webhook, delivery, after, ended).await?;
+        let (delivery, after) = delivery.record_attempt(attempt, result.asked, jitter);
+        let (delivery, after) = self.count_delivery_as_pending(webhook, delivery, after, ended).await?;
         log_call(&delivery, attempt, after);
         // The failure is recorded before the delivery's row is written. Otherwise a function that stops in between
         // could leave a failing webhook that is called again and again.
@@ -270,7 +275,7 @@ impl Webhooks {
         match after {
             AfterCall::Delivered | AfterCall::GivenUp { .. } => {
                 if delivery.attempts > 1 || delivery.request.is_some() {
-                    shared.table.clear_waiting(&webhook.person, delivery.id).await?;
+                    shared.table.remove_waiting(&webhook.person, delivery.id).await?;
                 }
                 Ok(MessageResult::Done)
             }

@@ -18,7 +18,7 @@ impl Webhooks {
         if webhooks.is_empty() {
             return Ok(MessageResult::Done);
         }
-        let deleted = self.0.table.read_gone(&webhooks).await?;
+        let deleted = self.0.table.read_410_response_times(&webhooks).await?;
         webhooks.retain(|webhook| !deleted.contains_key(&webhook.id));
         for webhook in &webhooks {
             let message = DeliveryMessage {

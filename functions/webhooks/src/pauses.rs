@@ -5,7 +5,7 @@
 //! deletes a row after it has sent the message, so an interrupted sweep may send a message twice but loses no message.
 
 use crate::{RESERVED_TIME, Webhooks};
-use purser_api::{DeliveriesQueue, DeliveryMessage, DeliveryOf, run_at_most};
+use purser_api::{DeliveriesQueue, DeliveryMessage, DeliveryOf, run_with_concurrency_limit};
 use purser_domain::{Causes, Delivery, Duration, Result, Timestamp, Webhook};
 use purser_store::{Pause, USER_SHARDS};
 use tokio::time::Instant;
@@ -58,7 +58,7 @@ impl Webhooks {
                 }
             }
         });
-        run_at_most(USER_SHARDS.len(), parts).await;
+        run_with_concurrency_limit(USER_SHARDS.len(), parts).await;
     }
 
     async fn enqueue_ended_pauses_of_shard(&self, shard: char, deadline: Instant) -> Result<()> {
@@ -73,17 +73,17 @@ impl Webhooks {
             let work = rows.into_iter().map(|(_, pause)| {
                 let webhooks = self.clone();
                 async move {
-                    if let Err(error) = webhooks.enqueue_and_end_pause(pause).await {
+                    if let Err(error) = webhooks.enqueue_delivery_and_end_pause(pause).await {
                         tracing::error!(cause = %Causes(&error), "webhook.pause_failed");
                     }
                 }
             });
-            run_at_most(MAX_CONCURRENT, work).await;
+            run_with_concurrency_limit(MAX_CONCURRENT, work).await;
         }
         Ok(())
     }
 
-    async fn enqueue_and_end_pause(&self, pause: Result<Pause>) -> Result<()> {
+    async fn enqueue_delivery_and_end_pause(&self, pause: Result<Pause>) -> Result<()> {
         let pause = pause?;
         self.enqueue_delivery_after_pause(&pause, self.0.clock.now()).await?;
         self.0.table.end_pause(&pause).await

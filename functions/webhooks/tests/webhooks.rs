@@ -480,7 +480,7 @@ async fn a_410_response_stops_webhook_calls_until_an_update() {
     assert_eq!(
         world
             .table
-            .read_gone(std::slice::from_ref(&webhook))
+            .read_410_response_times(std::slice::from_ref(&webhook))
             .await
             .unwrap()
             .len(),
@@ -510,7 +510,7 @@ async fn failing_webhooks_are_reported_and_disabled() {
     let is_gone = async || {
         !world
             .table
-            .read_gone(std::slice::from_ref(&webhook))
+            .read_410_response_times(std::slice::from_ref(&webhook))
             .await
             .unwrap()
             .is_empty()

@@ -42,11 +42,11 @@ pub use http::field::{
 };
 pub use http::openapi::{AGENT_KEY, INTERNAL_TOKEN, SESSION, merge_documents};
 pub use http::operation::{Argument, Arguments, OperationDescription, describe_route};
-pub use http::outward::{AllowedHosts, client_for_any_server, client_for_public_servers};
+pub use http::outward::{AllowedHosts, any_address_client_builder, client_for_public_servers};
 pub use http::payment_body::{
     AuthorizeBody, AuthorizeRequest, CheckBody, CheckRequest, CompleteBody, CompleteRequest, LimitIncreaseCall,
     PAYMENT_RESPONSE, ProviderProof, REQUIREMENT, RaiseBody, UnpaidCheckBody, UnpaidCheckRequest,
-    intent_with_first_requirements,
+    with_earlier_requirements,
 };
 pub use http::precondition::{IfMatch, OptionalIfMatch, Precondition, VersionTag, with_etag};
 pub use http::public_address::{RejectedHostName, may_be_public};
@@ -57,10 +57,11 @@ pub use http::routes::add_route;
 pub use http::same_origin::require_same_origin;
 pub use http::source::{rejection_for_audit, request_source};
 pub use http::untrusted_http_client::{UntrustedHttpClient, WebhookCallResult};
-pub use lambda::at_most::run_at_most;
+pub use lambda::at_most::run_with_concurrency_limit;
 pub use lambda::background::Background;
 pub use lambda::boot::{
-    Boot, BootError, log_fatal_error, log_to, serve, serve_both, serve_with_stage, start_logging, start_logging_to,
+    Boot, BootError, log_fatal_error, log_to, serve, serve_all_events, serve_with_stage_variable, start_logging,
+    start_logging_to,
 };
 pub use lambda::clock::Clock;
 pub use lambda::deliveries::{DeliveriesQueue, DeliveryMessage, DeliveryOf, WebhookRequest, WebhookRequestsQueue};

@@ -106,7 +106,7 @@ impl Chain {
             let wanted: Vec<Authorization> = chunk.iter().map(|(_, authorization)| *authorization).collect();
             let mut trace = Trace::new(self, &wanted, block, log_range, deadline);
             // If a call fails, the results so far are kept, and the remaining states are unknown.
-            let searched_to = trace.search_blocks().await.ok();
+            let searched_to = trace.search_blocks_for_uses().await.ok();
             trace.drop_uses_in_replaced_blocks().await;
             trace.resolve_states(searched_to, &mut states).await;
         }
@@ -184,7 +184,7 @@ impl<'a> Trace<'a> {
     /// clock may have been ahead, and later blocks, because an authorization can be canceled after its validity.
     /// Returns the time up to which all blocks were searched. An authorization that expired before that time and whose
     /// use was not found has no logs.
-    async fn search_blocks(&mut self) -> Result<Timestamp, ChainError> {
+    async fn search_blocks_for_uses(&mut self) -> Result<Timestamp, ChainError> {
         let authorized = self
             .wanted
             .iter()
@@ -196,7 +196,7 @@ impl<'a> Trace<'a> {
         };
         let (first, _) = self.find_blocks_around(authorized).await?;
         let (_, last) = self.find_blocks_around(too_late).await?;
-        let next = self.search_up(first, last).await?;
+        let next = self.search_uses_upwards(first, last).await?;
         if next <= last && !self.missing_authorizations().is_empty() {
             let came_to = next.checked_sub(1).filter(|came_to| *came_to >= first);
             return match came_to {
@@ -204,19 +204,21 @@ impl<'a> Trace<'a> {
                 None => Ok(Timestamp::EPOCH),
             };
         }
-        self.search_down(first, authorized.before(MAX_CLOCK_SKEW)).await?;
+        self.search_uses_downwards(first, authorized.before(MAX_CLOCK_SKEW))
+            .await?;
         if !self.missing_authorizations().is_empty() && last < self.block.number {
-            self.find_unused_at_block(last).await?;
-            self.search_up(last.saturating_add(1), self.block.number).await?;
+            self.record_unused_authorizations(last).await?;
+            self.search_uses_upwards(last.saturating_add(1), self.block.number)
+                .await?;
         }
         Ok(too_late)
     }
 
     /// Searches from `first` up to `last`. Returns the first block that was not searched.
-    async fn search_up(&mut self, mut first: u64, last: u64) -> Result<u64, ChainError> {
+    async fn search_uses_upwards(&mut self, mut first: u64, last: u64) -> Result<u64, ChainError> {
         while first <= last && !self.missing_authorizations().is_empty() && self.searches_left > 0 {
             let end = first.saturating_add(self.range.saturating_sub(1)).min(last);
-            if self.search_between(first, end).await? {
+            if self.try_search_uses_between(first, end).await? {
                 first = end.saturating_add(1);
             }
         }
@@ -224,13 +226,13 @@ impl<'a> Trace<'a> {
     }
 
     /// Searches downwards from the block before `above` to the first block before the time `earliest`.
-    async fn search_down(&mut self, mut above: u64, earliest: Timestamp) -> Result<(), ChainError> {
+    async fn search_uses_downwards(&mut self, mut above: u64, earliest: Timestamp) -> Result<(), ChainError> {
         while above > 0 && !self.missing_authorizations().is_empty() && self.searches_left > 0 {
             if self.is_block_before(above, earliest).await? {
                 break;
             }
             let start = above.saturating_sub(self.range);
-            if self.search_between(start, above.saturating_sub(1)).await? {
+            if self.try_search_uses_between(start, above.saturating_sub(1)).await? {
                 above = start;
             }
         }
@@ -239,7 +241,7 @@ impl<'a> Trace<'a> {
 
     /// Searches the blocks from `first` to `last`. If the node rejects the search, halves the range and returns
     /// `false`.
-    async fn search_between(&mut self, first: u64, last: u64) -> Result<bool, ChainError> {
+    async fn try_search_uses_between(&mut self, first: u64, last: u64) -> Result<bool, ChainError> {
         let missing = self.missing_authorizations();
         let Some(any) = missing.first() else { return Ok(true) };
         self.searches_left = self.searches_left.saturating_sub(1);
@@ -286,7 +288,7 @@ impl<'a> Trace<'a> {
 
     /// Finds the authorizations that were unused at block `number`, among the authorizations whose use was not found in
     /// the logs. Few nodes keep old states. If the node does not respond, nothing is known about these authorizations.
-    async fn find_unused_at_block(&mut self, number: u64) -> Result<(), ChainError> {
+    async fn record_unused_authorizations(&mut self, number: u64) -> Result<(), ChainError> {
         self.check_deadline()?;
         let Some(block) = self.chain.read_header(number).await? else {
             return Ok(());
@@ -352,7 +354,7 @@ impl<'a> Trace<'a> {
         while let Some(part) = parts.pop_front() {
             // The range has more blocks than the node searches in one call, so it is split without a call. This does
             // not count as a rejection.
-            if self.is_too_wide(part) {
+            if self.is_block_range_exceeded(part) {
                 let (first, second) = part.split_at(part.len() / 2);
                 parts.extend([first, second]);
                 continue;
@@ -442,7 +444,7 @@ impl<'a> Trace<'a> {
     }
 
     /// Returns whether the uses, which are sorted by block, span more blocks than the node searches in one call.
-    fn is_too_wide(&self, used_authorizations: &[(&Authorization, &FoundLog)]) -> bool {
+    fn is_block_range_exceeded(&self, used_authorizations: &[(&Authorization, &FoundLog)]) -> bool {
         let numbers = used_authorizations.first().zip(used_authorizations.last());
         let blocks = numbers.map(|((_, first), (_, last))| last.block.number.saturating_sub(first.block.number));
         used_authorizations.len() > 1 && blocks.is_some_and(|blocks| blocks >= self.range)

@@ -62,7 +62,7 @@ impl Chain {
     /// return the hash, a call for the block with this number reads the hash instead.
     pub(crate) async fn read_block_standing(&self, block: BlockId) -> Result<Standing, ChainError> {
         if self.finality.confirmations == 1 {
-            return self.read_standing_at_number(block).await;
+            return self.read_finality_at_number(block).await;
         }
         let view = self
             .read_ancestor_hashes(&[Ancestor::Number(block.number)], json!("latest"))
@@ -81,11 +81,11 @@ impl Chain {
                 method: "eth_call",
                 what: "no hash, for a recent block",
             }),
-            None => self.read_standing_at_number(block).await,
+            None => self.read_finality_at_number(block).await,
         }
     }
 
-    async fn read_standing_at_number(&self, block: BlockId) -> Result<Standing, ChainError> {
+    async fn read_finality_at_number(&self, block: BlockId) -> Result<Standing, ChainError> {
         Ok(match self.read_block_id(block.number).await? {
             Some(found) if found == block => Standing::Final,
             Some(_) => Standing::Replaced,

@@ -208,7 +208,7 @@ impl Chain {
 
     /// Verifies the node's chain id again.
     pub(crate) async fn verify_chain_id(&self) -> Result<(), ChainError> {
-        self.rpc.verify_endpoints().await
+        self.rpc.reverify_endpoint_chain_id().await
     }
 
     pub(crate) async fn read_head_number(&self) -> Result<u64, ChainError> {

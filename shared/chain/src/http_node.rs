@@ -141,7 +141,7 @@ impl HttpNode {
 }
 
 impl Node for HttpNode {
-    fn exchange<'a>(&'a self, method: &'static str, request: &'a Value) -> Exchange<'a> {
+    fn send_rpc_request<'a>(&'a self, method: &'static str, request: &'a Value) -> Exchange<'a> {
         Box::pin(self.post_request(method, request))
     }
 }
@@ -243,7 +243,7 @@ mod tests {
     /// Returns the result of a call, or the error as text.
     async fn asked(node: &HttpNode) -> String {
         let request = json!({"jsonrpc": "2.0", "id": 1, "method": "eth_blockNumber", "params": []});
-        match node.exchange("eth_blockNumber", &request).await {
+        match node.send_rpc_request("eth_blockNumber", &request).await {
             Ok(body) => serde_json::from_slice::<Value>(&body).unwrap()["result"].to_string(),
             Err(error) => error.to_string(),
         }

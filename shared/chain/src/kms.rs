@@ -164,10 +164,10 @@ where
     loop {
         match (request().await, waits.next()) {
             (Ok(response), _) => return Ok(response),
-            (Err(SdkError::ServiceError(context)), Some(wait)) if is_not_ready(context.err()) => {
+            (Err(SdkError::ServiceError(context)), Some(wait)) if is_temporary_key_error(context.err()) => {
                 tokio::time::sleep(wait).await;
             }
-            (Err(error), _) => return Err(kms_error(&error, is_not_ready)),
+            (Err(error), _) => return Err(kms_error(&error, is_temporary_key_error)),
         }
     }
 }
@@ -175,7 +175,7 @@ where
 /// Returns whether an error about a new key is temporary. KMS may not find a new key for a short time (KMS developer
 /// guide, "Eventual consistency"), and the tags that permit its use take up to five minutes to take effect ("ABAC for
 /// AWS KMS").
-fn is_not_ready<E: ProvideErrorMetadata>(error: &E) -> bool {
+fn is_temporary_key_error<E: ProvideErrorMetadata>(error: &E) -> bool {
     matches!(
         error.code(),
         Some("NotFoundException" | "AccessDeniedException" | "KeyUnavailableException")

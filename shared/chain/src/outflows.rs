@@ -115,7 +115,7 @@ impl Chain {
                     let part = Part { wallets, first, last };
                     let mut receipts_left = MAX_RECEIPTS;
                     let found = self
-                        .search_noisy_part_again(part, error, &mut receipts_left, deadline)
+                        .retry_rejected_log_search(part, error, &mut receipts_left, deadline)
                         .await?;
                     let Some((found, is_all)) = found else {
                         return Ok(None);
@@ -149,7 +149,7 @@ impl Chain {
                     }
                     Err(error) => {
                         let found = self
-                            .search_noisy_part_again(part, error, &mut receipts_left, deadline)
+                            .retry_rejected_log_search(part, error, &mut receipts_left, deadline)
                             .await?;
                         let Some((found, is_all)) = found else {
                             return Ok(None);
@@ -183,7 +183,7 @@ impl Chain {
     /// The second search reads only the logs of used authorizations. Only the wallet's own signature creates such a
     /// log, so the node can return all of these logs even if strangers sent the wallet too many transfers. If the node
     /// also rejects the second search, the node is faulty, and no block may be skipped.
-    async fn search_noisy_part_again(
+    async fn retry_rejected_log_search(
         &self,
         part: Part<'_>,
         chain_error: ChainError,

@@ -33,7 +33,7 @@ const REST: Duration = Duration::from_secs(30);
 /// Errors contain no URL.
 pub trait Node: Send + Sync {
     /// Sends one request and returns the response's bytes, up to the size limit.
-    fn exchange<'a>(&'a self, method: &'static str, request: &'a Value) -> Exchange<'a>;
+    fn send_rpc_request<'a>(&'a self, method: &'static str, request: &'a Value) -> Exchange<'a>;
 }
 
 /// The future response to one request.
@@ -85,8 +85,8 @@ impl Rpc {
     }
 
     /// Verifies the endpoint's chain id again.
-    pub(crate) async fn verify_endpoints(&self) -> Result<(), ChainError> {
-        self.with_failover(|endpoint| async move { endpoint.verify_endpoint().await })
+    pub(crate) async fn reverify_endpoint_chain_id(&self) -> Result<(), ChainError> {
+        self.with_failover(|endpoint| async move { endpoint.reverify_chain_id().await })
             .await
     }
 
@@ -104,9 +104,9 @@ impl Rpc {
         F: Future<Output = Result<T, ChainError>>,
     {
         let (item, other) = self.endpoint_order();
-        match fail_over(work(Arc::clone(item)).await, other) {
+        match decide_failover(work(Arc::clone(item)).await, other) {
             Ok(response) => response,
-            Err((failure, other)) => self.fallback_response(other, work(Arc::clone(other)).await, failure),
+            Err((failure, other)) => self.choose_failover_result(other, work(Arc::clone(other)).await, failure),
         }
     }
 
@@ -129,7 +129,7 @@ impl Rpc {
     }
 
     /// Returns the response of the other endpoint. If both endpoints failed, chooses the error to report.
-    fn fallback_response<T>(
+    fn choose_failover_result<T>(
         &self,
         other: &Endpoint,
         result: Result<T, ChainError>,
@@ -138,7 +138,7 @@ impl Rpc {
         match result {
             Ok(response) => {
                 if matches!(failure, ChainError::Unreachable { .. } | ChainError::Status { .. }) {
-                    self.set_backoff(other.name == SECOND);
+                    self.set_or_clear_backoff(other.name == SECOND);
                 }
                 Ok(response)
             }
@@ -152,7 +152,7 @@ impl Rpc {
         *self.rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set_backoff(&self, rests: bool) {
+    fn set_or_clear_backoff(&self, rests: bool) {
         let deadline = if rests { Instant::now().checked_add(REST) } else { None };
         *self.rest.lock().unwrap_or_else(PoisonError::into_inner) = deadline;
     }
@@ -161,7 +161,7 @@ impl Rpc {
 /// Decides whether to call the other endpoint. Returns the final result, or the failure and the other endpoint. After a
 /// wrong chain id, the other endpoint is not called, because it must not hide a configuration error. After any other
 /// failure it is called, because a rejection may be due to this node's limits or missing blocks.
-fn fail_over<T>(
+fn decide_failover<T>(
     result: Result<T, ChainError>,
     other: Option<&Arc<Endpoint>>,
 ) -> Result<Result<T, ChainError>, (ChainError, &Arc<Endpoint>)> {
@@ -199,7 +199,7 @@ impl Endpoint {
 
     /// Verifies the chain id once, because a node of another chain would return the balances and transfers of that
     /// chain. Concurrent calls share one verification and the error of a failed verification.
-    async fn ensure_checked(&self) -> Result<(), ChainError> {
+    async fn verify_chain_id_once(&self) -> Result<(), ChainError> {
         if self.is_verified.load(Relaxed) {
             return Ok(());
         }
@@ -215,16 +215,16 @@ impl Endpoint {
                 source,
             });
         }
-        self.check_and_count().await
+        self.verify_chain_id_counting_failures().await
     }
 
     /// Verifies the chain id again.
-    async fn verify_endpoint(&self) -> Result<(), ChainError> {
+    async fn reverify_chain_id(&self) -> Result<(), ChainError> {
         let _alone = self.checking.lock().await;
-        self.check_and_count().await
+        self.verify_chain_id_counting_failures().await
     }
 
-    async fn check_and_count(&self) -> Result<(), ChainError> {
+    async fn verify_chain_id_counting_failures(&self) -> Result<(), ChainError> {
         let checked = self.verify_chain_id().await;
         if checked.is_err() {
             self.failures.fetch_add(1, Relaxed);
@@ -247,7 +247,7 @@ impl Endpoint {
 
     /// Sends one request. Fails unless the endpoint serves the configured chain.
     async fn call_checked<T: DeserializeOwned>(&self, method: &'static str, request: &Value) -> Result<T, ChainError> {
-        let (right, response) = tokio::join!(self.ensure_checked(), self.call(method, request));
+        let (right, response) = tokio::join!(self.verify_chain_id_once(), self.call(method, request));
         right.and(response)
     }
 
@@ -265,7 +265,7 @@ impl Endpoint {
         method: &'static str,
         request: &Value,
     ) -> Result<T, ChainError> {
-        let body = self.node.exchange(method, request).await?;
+        let body = self.node.send_rpc_request(method, request).await?;
         let malformed = |what| ChainError::Malformed { method, what };
         let mut reply: Value = serde_json::from_slice(&body).map_err(|_| malformed("something that is not JSON"))?;
         if reply.get("id").and_then(Value::as_u64) != Some(ID) {
@@ -531,7 +531,7 @@ pub(crate) mod tests {
     }
 
     impl Node for Switched {
-        fn exchange<'a>(&'a self, method: &'static str, _: &'a Value) -> Exchange<'a> {
+        fn send_rpc_request<'a>(&'a self, method: &'static str, _: &'a Value) -> Exchange<'a> {
             let result = if method == CHAIN_ID {
                 json!("0x14a34")
             } else {

@@ -73,7 +73,7 @@ struct InMemory {
 }
 
 impl Node for InMemory {
-    fn exchange<'a>(&'a self, method: &'static str, request: &'a Value) -> Exchange<'a> {
+    fn send_rpc_request<'a>(&'a self, method: &'static str, request: &'a Value) -> Exchange<'a> {
         Box::pin(async move {
             (self.pause)(method).await;
             let result = self.chain.answer(method, &request["params"]);

@@ -40,7 +40,7 @@ impl Chain {
     /// Reads the hashes of these ancestors of the block `at`, at most [`MAX`]. `at` is a tag or an EIP-1898 object.
     pub(crate) async fn read_ancestor_hashes(&self, ancestors: &[Ancestor], at: Value) -> Result<View, ChainError> {
         let malformed = |what| ChainError::Malformed { method: METHOD, what };
-        let code = ancestor_hash_code(ancestors).ok_or_else(|| malformed("too many blocks: none was asked for"))?;
+        let code = ancestor_hash_bytecode(ancestors).ok_or_else(|| malformed("too many blocks: none was asked for"))?;
         let response: Bytes = self.rpc.call(METHOD, json!([{"data": code}, at])).await?;
         let (words, rest) = response.as_chunks::<32>();
         let [number, hashes @ ..] = words else {
@@ -52,17 +52,17 @@ impl Chain {
         let number = u64::try_from(U256::from_be_bytes(*number));
         Ok(View {
             number: number.map_err(|_| malformed("a number of a block that is none"))?,
-            ancestors: hashes.iter().map(parse_known_hash).collect(),
+            ancestors: hashes.iter().map(parse_nonzero_hash).collect(),
         })
     }
 }
 
-fn parse_known_hash(hash: &[u8; 32]) -> Option<B256> {
+fn parse_nonzero_hash(hash: &[u8; 32]) -> Option<B256> {
     (*hash != [0; 32]).then(|| B256::new(*hash))
 }
 
 /// Builds EVM code that returns the block's number and each ancestor's hash, one word each.
-fn ancestor_hash_code(ancestors: &[Ancestor]) -> Option<Bytes> {
+fn ancestor_hash_bytecode(ancestors: &[Ancestor]) -> Option<Bytes> {
     const NUMBER: u8 = 0x43;
     const SUB: u8 = 0x03;
     const BLOCKHASH: u8 = 0x40;

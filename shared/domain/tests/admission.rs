@@ -221,7 +221,7 @@ fn replay_from_file(given: &Given, recorded: &RecordedDecision) -> Result<Vec<Re
         decision: &decision,
         inputs: Some((versions, &documents)),
     };
-    replay_stated(&stated.to_json(&EventSource::default()), &documents.to_json())
+    replay_stated_decision(&stated.to_json(&EventSource::default()), &documents.to_json())
 }
 
 /// Returns whether the documents contain all inputs that the evaluation of this decision uses.

@@ -448,7 +448,7 @@ fn decide(world: &mut World, ledger: &Ledger, call: &Call, now: Timestamp) -> Op
         frozen_by_operators: None,
         approval: None,
         balance: None,
-        at: decision_time(now, windows.chain([day])),
+        at: earliest_decision_time(now, windows.chain([day])),
         eviction: Eviction::Eager,
     };
     let Decision::Allow(grant) = evaluate(&facts) else {

@@ -1288,7 +1288,7 @@ fn proposed_limits_update_the_agents_current_limits() {
     };
     let expected = [
         (first, edited(present.policy.clone(), first, present.version)),
-        (second, edited(SpendPolicy::column_defaults(), second, 0)),
+        (second, edited(SpendPolicy::spec_defaults(), second, 0)),
     ];
     assert_eq!(found.policies, BTreeMap::from(expected));
 }
@@ -1349,9 +1349,9 @@ fn a_backtest_needs_service_names_only_for_per_service_rules() {
             rules: Some(rules),
             ..ProposedLimits::default()
         };
-        candidate.counts_by_service()
+        candidate.has_service_specific_counting_rule()
     };
-    assert!(!ProposedLimits::default().counts_by_service());
+    assert!(!ProposedLimits::default().has_service_specific_counting_rule());
     assert!(names(limits_of(count(true)).rules()) && !names(limits_of(count(false)).rules()));
     let services = Some(vec![ServiceSlug::parse(SLUGS[0]).unwrap()]);
     assert!(!names(vec![guard(GUARD, 1, services)]));

@@ -192,8 +192,8 @@ fn a_new_agent_starts_with_the_template_limits_of_its_services() {
         (change(Some(2), None), vec![id(1), id(2)]),
         (change(Some(1), None), vec![id(3)]),
     ];
-    assert_eq!(template.default_service_changes(services()), expected);
-    assert_eq!(TemplateTerms::default().default_service_changes(services()), []);
+    assert_eq!(template.policy_changes_with_services(services()), expected);
+    assert_eq!(TemplateTerms::default().policy_changes_with_services(services()), []);
 }
 
 /// A template created from an agent's limits does not differ from the agent, and gives another agent the same limits.
@@ -252,7 +252,7 @@ fn a_template_is_applied_without_operations_that_left_the_catalog() {
         );
         let all = catalog();
         assert_eq!(
-            template.default_service_changes(all.find_by_id(id(1))),
+            template.policy_changes_with_services(all.find_by_id(id(1))),
             [(names(remaining), vec![id(1)])]
         );
     }
@@ -431,7 +431,7 @@ fn an_agent_lists_its_possibly_applied_template_versions() {
         };
         FollowedTemplate::begin_applying(&template, Some(before))
     };
-    let bases = |followed: &FollowedTemplate| followed.base_versions().collect::<Vec<_>>();
+    let bases = |followed: &FollowedTemplate| followed.merge_base_versions().collect::<Vec<_>>();
     let named = FollowedTemplate::new(name.clone());
     assert_eq!((named.version(), bases(&named)), (None, vec![]));
     let applied = FollowedTemplate::fully_applied(name.clone(), 3);

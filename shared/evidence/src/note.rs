@@ -73,7 +73,7 @@ pub struct VerifierKey {
 impl VerifierKey {
     /// Creates a verifier key with this name.
     pub fn new(name: &str, kind: KeyType, key: [u8; 32]) -> Result<Self, NoteError> {
-        is_key_name(name).then_some(()).ok_or(NoteError::Name)?;
+        is_valid_note_key_name(name).then_some(()).ok_or(NoteError::Name)?;
         Ok(Self {
             name: name.to_owned(),
             kind,
@@ -116,7 +116,7 @@ impl VerifierKey {
 
 /// Returns whether a text is a valid key name: not empty, and without Unicode spaces, plus signs and control
 /// characters.
-fn is_key_name(name: &str) -> bool {
+fn is_valid_note_key_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c == '+' || c.is_control())
 }
 
@@ -289,7 +289,7 @@ impl Note {
 
     /// Verifies the cosignature by a witness's key and returns the time of the cosignature, in seconds since the Unix
     /// epoch.
-    pub fn verify_cosignature(&self, key: &VerifierKey) -> Result<u64, NoteError> {
+    pub fn verified_cosignature_time_secs(&self, key: &VerifierKey) -> Result<u64, NoteError> {
         let invalid = || NoteError::Signature(key.name.clone());
         let (time, signature) = self.signature_by(key)?.split_first_chunk().ok_or_else(invalid)?;
         let time = u64::from_be_bytes(*time);
@@ -305,7 +305,7 @@ impl Note {
 fn parse_signature_line(line: &str) -> Result<Signature, NoteError> {
     let parts = line.strip_prefix(DASH).and_then(|line| line.split_once(' '));
     let (name, encoded) = parts.ok_or(NoteError::Format("a signature has no dash, name and signature"))?;
-    is_key_name(name).then_some(()).ok_or(NoteError::Name)?;
+    is_valid_note_key_name(name).then_some(()).ok_or(NoteError::Name)?;
     let decoded = STANDARD.decode(encoded);
     let decoded = decoded.map_err(|_| NoteError::Format("a signature is not base64"))?;
     let (id, bytes) = decoded

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 /// Returns the body of an `add-checkpoint` request: the size of the tree that the witness cosigned last, the proof that
 /// the new tree extends that tree, and the checkpoint.
-pub fn add_checkpoint_body(older_size: u64, proof: &[Hash], checkpoint: &str) -> String {
+pub fn add_checkpoint_request_body(older_size: u64, proof: &[Hash], checkpoint: &str) -> String {
     let mut body = format!("old {older_size}\n");
     for hash in proof {
         // Writing to a text can't fail.
@@ -22,7 +22,7 @@ pub fn find_cosignature(lines: &str, witness: &VerifierKey, checkpoint: &str) ->
     let mut lines = lines.lines().map(|line| format!("{line}\n"));
     lines.find(|line| {
         let note = Note::parse(&format!("{checkpoint}{line}"));
-        note.is_ok_and(|note| note.verify_cosignature(witness).is_ok())
+        note.is_ok_and(|note| note.verified_cosignature_time_secs(witness).is_ok())
     })
 }
 

@@ -80,7 +80,7 @@ pub struct Log {
     witnesses: Option<Arc<Witnesses>>,
 }
 
-/// The result of [`Log::write_pending`].
+/// The result of [`Log::append_pending`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// The number of appended statements.
@@ -120,7 +120,7 @@ pub trait Stating: Sync {
 
     /// Returns a statement that was signed early, if this signer signed the statement and the statement still matches
     /// the change. Otherwise returns `None`.
-    fn accept_early_statement(
+    fn verify_stored_statement(
         &self,
         change: &PendingChange,
         statement: String,
@@ -197,7 +197,7 @@ impl GatheredChanges {
 
     /// Records in the state that statements about the first `count` changes are signed. The other changes and their
     /// batches stay for the next run.
-    fn record_stated(&mut self, state: &mut State, count: usize, now: Timestamp) {
+    fn record_processed_changes(&mut self, state: &mut State, count: usize, now: Timestamp) {
         self.has_more |= count < self.facts.len();
         let mut changes: Vec<_> = self.facts.iter().enumerate().collect();
         changes.sort_by_key(|(_, gathered)| (&gathered.shard, &gathered.fact.sequence));
@@ -215,7 +215,7 @@ impl GatheredChanges {
                 open_shards.insert(shard);
                 open_places.insert(*place);
             } else {
-                state.record_stated(shard, &change.sequence, open_shards.contains(shard), now);
+                state.record_processed_changes(shard, &change.sequence, open_shards.contains(shard), now);
             }
         }
         let cursors = std::mem::take(&mut self.places).into_iter().enumerate();
@@ -271,7 +271,7 @@ impl Log {
     /// Signs statements about the pending changes, appends the statements and publishes them.
     ///
     /// A concurrent run may do the same work, but only one of the runs can commit.
-    pub async fn write_pending(&self, now: Timestamp, stating: &impl Stating) -> Result<Written> {
+    pub async fn append_pending(&self, now: Timestamp, stating: &impl Stating) -> Result<Written> {
         self.publish_entries().await?;
         let (mut state, version) = State::read_state(&self.objects).await?;
         if state.batch().is_some() {
@@ -283,14 +283,14 @@ impl Log {
         }
         // The first run publishes the checkpoint of the empty log.
         self.put_checkpoint(state.published_tree()?).await?;
-        self.check_growth(&state.published_tree()?).await?;
+        self.reject_rolled_back_log(&state.published_tree()?).await?;
         let (mut gathered, mut signed) =
             try_join(self.gather_pending(&state), SignedBatch::read_all(&self.objects)).await?;
         for value in &gathered.unreadable {
             let key = format!("{QUARANTINE_PREFIX}unreadable/{}", DocumentHash::digest(value));
             self.quarantine(&key, value, "it is not a fact", now, stating).await?;
         }
-        let (again, waiting) = split_for_retry(state.changes_to_retry(), now);
+        let (again, waiting) = split_into_retried_and_skipped(state.changes_to_retry(), now);
         gathered.interleave_agents();
         let pending = gathered.facts.iter().map(|gathered| &gathered.fact);
         let changes: Vec<&PendingChange> = again.iter().chain(pending.take(MAX_CHANGES)).collect();
@@ -333,7 +333,7 @@ impl Log {
         later.extend(again.iter().skip(count).cloned());
         let is_changed = count > 0;
         state.set_changes_to_retry(&later);
-        gathered.record_stated(&mut state, count.saturating_sub(again.len()), now);
+        gathered.record_processed_changes(&mut state, count.saturating_sub(again.len()), now);
         let statements = entries.len();
         if statements > 0 {
             let edge = self.read_edge(&state.committed_tree()?).await?;
@@ -353,7 +353,7 @@ impl Log {
         }
         self.publish_entries().await?;
         let stated = gathered.places.iter().map(ToString::to_string);
-        let spent: Vec<String> = stated.chain(signed.spent_keys(now)).collect();
+        let spent: Vec<String> = stated.chain(signed.deletable_object_keys(now)).collect();
         let deleted: Vec<_> = spent.iter().map(|key| self.objects.delete(key)).collect();
         stream::iter(deleted)
             .buffered(MAX_CONCURRENT_REQUESTS)
@@ -383,7 +383,7 @@ impl Log {
                     return Ok(Outcome::Nothing);
                 }
                 if let Some(statement) = ahead
-                    && let Some(stated) = stating.accept_early_statement(change, statement).await
+                    && let Some(stated) = stating.verify_stored_statement(change, statement).await
                 {
                     return Ok(Outcome::Stated(stated));
                 }
@@ -515,7 +515,7 @@ impl Log {
     /// Fails if the log was rolled back. This is the case if the checkpoint's tree differs from the tree in the state,
     /// or does not extend the last anchored tree. The check prevents the signing of a checkpoint that contradicts an
     /// earlier checkpoint.
-    async fn check_growth(&self, published_head: &TreeHead) -> Result<()> {
+    async fn reject_rolled_back_log(&self, published_head: &TreeHead) -> Result<()> {
         let checkpoint = self.objects.get(CHECKPOINT).await?;
         let is_of_state =
             checkpoint.is_some_and(|object| parse_tree_head(&object.bytes).is_ok_and(|head| head == *published_head));
@@ -563,7 +563,7 @@ impl Log {
     async fn anchor_checkpoint(&self, size: u64, note: &str) -> Result<()> {
         if let Some(anchor) = &self.anchor {
             let key = format!("{ANCHORS}{:020}", u64::MAX.saturating_sub(size));
-            // An existing object for this size is kept. `check_growth` compares it with this tree.
+            // An existing object for this size is kept. `reject_rolled_back_log` compares it with this tree.
             anchor.put_if_version(&key, note.as_bytes(), None).await?;
         }
         Ok(())
@@ -620,7 +620,10 @@ fn fits_in_entry(statement: &str) -> bool {
 
 /// Splits the changes into those that this run retries and those that it skips. Each minute starts with a different
 /// change.
-fn split_for_retry(mut later_changes: Vec<PendingChange>, now: Timestamp) -> (Vec<PendingChange>, Vec<PendingChange>) {
+fn split_into_retried_and_skipped(
+    mut later_changes: Vec<PendingChange>,
+    now: Timestamp,
+) -> (Vec<PendingChange>, Vec<PendingChange>) {
     let minute = usize::try_from(now.secs() / 60).unwrap_or_default();
     let begin = minute
         .saturating_mul(MAX_RETRIED)

@@ -160,13 +160,13 @@ impl Archive {
     async fn put_batch(&self, batch: &IndexedBatch, published_size: u64) -> Result<Option<String>> {
         let entries = read_unverified_entries(&self.log, published_size, batch.first..batch.end).await;
         let entries = entries.map_err(|error| Error::internal(ARCHIVING, error))?;
-        let (key, text) = archive_object(batch, &entries)?;
+        let (key, text) = archive_key_and_lines(batch, &entries)?;
         let bytes = compress(&text).map_err(|error| Error::internal(ARCHIVING, error))?;
         if self.objects.put_if_version(&key, &bytes, None).await? {
             return Ok(None);
         }
         // The object exists already, because of another run, or because the write failed after it took effect.
-        match self.has_object(&key, &text).await? {
+        match self.has_same_object_text(&key, &text).await? {
             Some(true) => Ok(None),
             Some(false) => Ok(Some(key)),
             None => Err(Error::temporarily_unavailable(ARCHIVING, key)),
@@ -174,7 +174,7 @@ impl Archive {
     }
 
     /// Returns whether an object has this text; `None` if the object does not exist.
-    async fn has_object(&self, key: &str, text: &[u8]) -> Result<Option<bool>> {
+    async fn has_same_object_text(&self, key: &str, text: &[u8]) -> Result<Option<bool>> {
         let present = self.objects.get(key).await?;
         Ok(present.map(|object| decompress(&object.bytes).is_ok_and(|present| present == text)))
     }
@@ -186,8 +186,8 @@ impl Archive {
         if batch.first >= position.size {
             return Ok(None);
         }
-        let (key, text) = archive_object(batch, entries)?;
-        Ok((self.has_object(&key, &text).await? != Some(true)).then_some(key))
+        let (key, text) = archive_key_and_lines(batch, entries)?;
+        Ok((self.has_same_object_text(&key, &text).await? != Some(true)).then_some(key))
     }
 
     async fn read_position(&self) -> Result<Position> {
@@ -200,7 +200,7 @@ impl Archive {
 }
 
 /// Returns the key and the lines of a batch's object.
-fn archive_object(batch: &IndexedBatch, entries: &[Vec<u8>]) -> Result<(String, Vec<u8>)> {
+fn archive_key_and_lines(batch: &IndexedBatch, entries: &[Vec<u8>]) -> Result<(String, Vec<u8>)> {
     let (mut text, mut last) = (Vec::new(), batch.first);
     for (log_index, entry) in (batch.first..).zip(entries) {
         let entry = std::str::from_utf8(entry).map_err(|error| Error::internal(ARCHIVING, error))?;

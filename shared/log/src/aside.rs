@@ -22,7 +22,7 @@ pub(crate) struct Aside {
 const AGAIN: &str = "again";
 
 /// Returns the time of the oldest pending change; `None` if no change is pending.
-pub async fn read_oldest_pending(objects: &ObjectStore) -> Result<Option<Timestamp>> {
+pub async fn read_oldest_pending_time(objects: &ObjectStore) -> Result<Option<Timestamp>> {
     let (state, _) = State::read_state(objects).await?;
     let mut times: Vec<Timestamp> = state
         .changes_to_retry()
@@ -41,7 +41,7 @@ pub async fn read_oldest_pending(objects: &ObjectStore) -> Result<Option<Timesta
 
 /// Makes quarantined changes pending again, up to a thousand per call. An operator calls this function after the cause
 /// of the quarantine is fixed. Returns the number of changes that are pending again.
-pub async fn requeue_quarantined(objects: &ObjectStore, now: Timestamp) -> Result<usize> {
+pub async fn make_quarantined_changes_pending(objects: &ObjectStore, now: Timestamp) -> Result<usize> {
     const READING: &str = "reading what was set aside";
     let (mut changes, mut keys) = (Vec::new(), Vec::new());
     for key in objects.list(QUARANTINE_PREFIX, None, 1_000).await? {

@@ -186,7 +186,7 @@ impl LogReader {
     }
 
     /// Returns the indices and entries of the receipts of a payment that was settled at or after `since`.
-    pub async fn read_receipts(&self, id: SettlementId, since: Timestamp) -> Result<Vec<(u64, Vec<u8>)>> {
+    pub async fn read_indexed_receipts(&self, id: SettlementId, since: Timestamp) -> Result<Vec<(u64, Vec<u8>)>> {
         let kind = StatementKind::Receipt;
         let mut receipts = Vec::new();
         for index in index::find_entries(&self.0, About { kind, id: id.uuid() }, since).await? {

@@ -48,7 +48,7 @@ mod witnesses;
 
 pub use append::{Log, Outcome, SignedStatement, Stating, Written};
 pub use archive::{Archive, ArchiveResult};
-pub use aside::{read_oldest_pending, requeue_quarantined};
+pub use aside::{make_quarantined_changes_pending, read_oldest_pending_time};
 pub use audit::continue_audit;
 pub use check::{ClaimedEntries, EntriesToCheck};
 pub use find::{
@@ -58,6 +58,6 @@ pub use index::UnreadableObject;
 pub use missing::MissingStatements;
 pub use objects::{ObjectStore, ObjectVersion, StoredObject};
 pub use pending::{Confirmation, PendingBatch, PendingChange, PendingPosition, StatedChange};
-pub use signed::write_signed;
+pub use signed::write_signed_statements;
 pub use trust::{LogKey, TRUST, TrustDocument};
 pub use witnesses::Witnesses;

@@ -51,7 +51,7 @@ impl MissingStatements {
         let unstated = find_pending_changes(objects).await?;
         let mut changes = Vec::new();
         for (decision, row) in decisions {
-            for (change, at) in changes_to_state(decision) {
+            for (change, at) in changes_requiring_statements(decision) {
                 if is_in_log(objects, decision, &change).await? {
                     continue;
                 }
@@ -85,7 +85,7 @@ impl MissingStatements {
 }
 
 /// Returns the changes of a decision that need a statement, each with the time of the change.
-fn changes_to_state(decision: &LoggedDecision) -> Vec<(StatedChange, Timestamp)> {
+fn changes_requiring_statements(decision: &LoggedDecision) -> Vec<(StatedChange, Timestamp)> {
     let at = decision.decided_at();
     let payment = |settlement: &Settlement| match settlement.state {
         SettlementState::Authorized => None,

@@ -82,7 +82,7 @@ impl ObjectStore {
 
     /// Opens a folder as an object store in which only the first `writes` writes and deletions succeed. Tests of
     /// interrupted runs use this store.
-    pub fn open_interrupted_folder(path: impl Into<PathBuf>, writes: u32) -> Self {
+    pub fn open_folder_with_write_limit(path: impl Into<PathBuf>, writes: u32) -> Self {
         Self::with_folder(path.into(), Some(AtomicU32::new(writes)), Duration::ZERO)
     }
 
@@ -122,7 +122,7 @@ impl ObjectStore {
                 }))
             }
             Place::Folder(folder) => {
-                folder.delay().await;
+                folder.simulate_latency().await;
                 folder.get(key).map_err(|error| Error::internal(READING, error))
             }
         }
@@ -139,7 +139,7 @@ impl ObjectStore {
                 Ok(())
             }
             Place::Folder(folder) => {
-                folder.delay().await;
+                folder.simulate_latency().await;
                 folder.put(key, bytes).map_err(|error| Error::internal(WRITING, error))
             }
         }
@@ -170,7 +170,7 @@ impl ObjectStore {
                 }
             }
             Place::Folder(folder) => {
-                folder.delay().await;
+                folder.simulate_latency().await;
                 let _held = folder.lock.lock().await;
                 let present = folder.get(key).map_err(|error| Error::internal(WRITING, error))?;
                 if present.map(|object| object.version).as_ref() != version {
@@ -200,7 +200,7 @@ impl ObjectStore {
                     .collect())
             }
             Place::Folder(folder) => {
-                folder.delay().await;
+                folder.simulate_latency().await;
                 let mut keys = Vec::new();
                 let found = collect_keys(&folder.path, &folder.path, &mut keys);
                 found.map_err(|error| Error::internal(LISTING, error))?;
@@ -222,7 +222,7 @@ impl ObjectStore {
                 Ok(())
             }
             Place::Folder(folder) => {
-                folder.delay().await;
+                folder.simulate_latency().await;
                 folder.delete(key).map_err(|error| Error::internal(DELETING, error))
             }
         }
@@ -234,7 +234,7 @@ fn unavailable_error<E: std::error::Error>(operation: &'static str, error: &E) -
 }
 
 impl Folder {
-    async fn delay(&self) {
+    async fn simulate_latency(&self) {
         if !self.latency.is_zero() {
             sleep(self.latency).await;
         }

@@ -28,7 +28,7 @@ struct StoredStatement {
 }
 
 /// Writes the statements of a stream batch, if there are any.
-pub async fn write_signed(objects: &ObjectStore, signed: &[(PendingChange, String)]) -> Result<()> {
+pub async fn write_signed_statements(objects: &ObjectStore, signed: &[(PendingChange, String)]) -> Result<()> {
     let Some((first, _)) = signed.first() else {
         return Ok(());
     };
@@ -106,7 +106,7 @@ impl SignedBatch {
 
     /// Returns the keys of the objects to delete: objects whose statements are all used, and objects whose newest
     /// change is at least [`RETENTION`] old.
-    pub(crate) fn spent_keys(self, now: Timestamp) -> Vec<String> {
+    pub(crate) fn deletable_object_keys(self, now: Timestamp) -> Vec<String> {
         let objects = self.objects.into_iter();
         let spent = objects.filter(|(_, left, newest)| *left == 0 || now.since(*newest) >= RETENTION);
         spent.map(|(key, ..)| key).collect()

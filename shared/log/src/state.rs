@@ -55,7 +55,7 @@ struct Shard {
     ahead: BTreeSet<String>,
 }
 
-fn to_head(head: Option<&Head>) -> Result<TreeHead> {
+fn tree_head_or_empty(head: Option<&Head>) -> Result<TreeHead> {
     let Some(head) = head else { return Ok(TreeHead::empty()) };
     let root: Result<Hash, _> = head.root.parse();
     Ok(TreeHead {
@@ -93,11 +93,11 @@ impl State {
     }
 
     pub(crate) fn committed_tree(&self) -> Result<TreeHead> {
-        to_head(self.committed.as_ref())
+        tree_head_or_empty(self.committed.as_ref())
     }
 
     pub(crate) fn published_tree(&self) -> Result<TreeHead> {
-        to_head(self.published.as_ref())
+        tree_head_or_empty(self.published.as_ref())
     }
 
     pub(crate) const fn batch(&self) -> Option<&Batch> {
@@ -113,7 +113,7 @@ impl State {
 
     /// Records that the change with this sequence number in this shard is processed. If `is_ahead` is `false`, all
     /// earlier changes of the shard are processed too.
-    pub(crate) fn record_stated(&mut self, shard: &str, sequence: &str, is_ahead: bool, now: Timestamp) {
+    pub(crate) fn record_processed_changes(&mut self, shard: &str, sequence: &str, is_ahead: bool, now: Timestamp) {
         let known = self.shards.entry(shard.to_owned()).or_default();
         known.at = now.micros();
         if is_ahead {

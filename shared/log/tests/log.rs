@@ -17,8 +17,8 @@ use purser_evidence::{
 };
 use purser_log::{
     Archive, Confirmation, Log, LogReader, MissingReason, ObjectStore, Outcome, PendingBatch, PendingChange,
-    SignedStatement, StatedChange, Stating, TRUST, TrustDocument, continue_audit, read_oldest_pending,
-    requeue_quarantined, write_signed,
+    SignedStatement, StatedChange, Stating, TRUST, TrustDocument, continue_audit, make_quarantined_changes_pending,
+    read_oldest_pending_time, write_signed_statements,
 };
 use purser_verify::{Trust, verify_document};
 use serde_json::{Value, json};
@@ -122,7 +122,7 @@ impl Stating for Signer {
         Ok(Outcome::Stated(stated(self.0, fact)))
     }
 
-    async fn accept_early_statement(&self, fact: &PendingChange, statement: String) -> Option<SignedStatement> {
+    async fn verify_stored_statement(&self, fact: &PendingChange, statement: String) -> Option<SignedStatement> {
         let keys = JwkSet::new(key().jwk().clone(), []);
         let is_own = keys.verify(&statement).is_ok();
         is_own.then(|| SignedStatement {
@@ -235,7 +235,9 @@ const AHEAD: Uuid = Uuid::from_u128(7);
 
 async fn sign_ahead(objects: &ObjectStore, facts: &[PendingChange]) {
     let signed = facts.iter().map(|fact| (fact.clone(), stated(AHEAD, fact).statement));
-    write_signed(objects, &signed.collect::<Vec<_>>()).await.unwrap();
+    write_signed_statements(objects, &signed.collect::<Vec<_>>())
+        .await
+        .unwrap();
 }
 
 async fn entries(objects: &ObjectStore) -> Vec<String> {
@@ -274,11 +276,14 @@ async fn an_early_signed_statement_is_committed_unchanged() {
         (facts[1].clone(), other),
         (changed, stated(AHEAD, &facts[2]).statement),
     ];
-    write_signed(&objects, &signed).await.unwrap();
+    write_signed_statements(&objects, &signed).await.unwrap();
     objects.put("signed/000000000000-broken", b"{").await.unwrap();
 
     let now = Uuid::from_u128(8);
-    log(objects.clone()).write_pending(at(100), &Signer(now)).await.unwrap();
+    log(objects.clone())
+        .append_pending(at(100), &Signer(now))
+        .await
+        .unwrap();
     let expected = facts.iter().map(|fact| {
         let run = if fact == &facts[0] { AHEAD } else { now };
         stated(run, fact).statement
@@ -306,7 +311,7 @@ async fn early_signed_statements_are_kept_until_committed_or_old() {
         };
         batch.write_batch(&objects).await.unwrap();
         log(objects.clone())
-            .write_pending(at(secs), &Signer(Uuid::nil()))
+            .append_pending(at(secs), &Signer(Uuid::nil()))
             .await
             .unwrap();
         sizes.push(objects.list("signed/", None, 10).await.unwrap().len());
@@ -337,7 +342,7 @@ async fn a_log_run_leaves_excess_changes_to_the_next_run() {
     let mut runs = Vec::new();
     loop {
         let written = log(objects.clone())
-            .write_pending(at(300), &Picky::new(large))
+            .append_pending(at(300), &Picky::new(large))
             .await
             .unwrap();
         runs.push(written.statements);
@@ -359,14 +364,14 @@ async fn interrupted_log_runs_lose_and_duplicate_no_entry() {
     for writes in 0.. {
         let folder = Folder::new();
         let objects = pending(&folder.0).await;
-        let stopped = log(ObjectStore::open_interrupted_folder(&folder.0, writes));
-        let result = stopped.write_pending(at(100), &Signer(Uuid::new_v4())).await;
+        let stopped = log(ObjectStore::open_folder_with_write_limit(&folder.0, writes));
+        let result = stopped.append_pending(at(100), &Signer(Uuid::new_v4())).await;
         let older = head(&objects).await;
         // The stream repeats its last batch.
         batches()[2].write_batch(&objects).await.unwrap();
         for _ in 0..2 {
             log(objects.clone())
-                .write_pending(at(160), &Signer(Uuid::new_v4()))
+                .append_pending(at(160), &Signer(Uuid::new_v4()))
                 .await
                 .unwrap();
         }
@@ -384,9 +389,9 @@ async fn concurrent_log_runs_do_not_fork_the_log() {
     for writes in 0..60 {
         let folder = Folder::new();
         let objects = pending(&folder.0).await;
-        let stopped = ObjectStore::open_interrupted_folder(&folder.0, writes);
+        let stopped = ObjectStore::open_folder_with_write_limit(&folder.0, writes);
         let runs = [stopped.clone(), stopped].map(|objects| {
-            tokio::spawn(async move { log(objects).write_pending(at(100), &Signer(Uuid::new_v4())).await.ok() })
+            tokio::spawn(async move { log(objects).append_pending(at(100), &Signer(Uuid::new_v4())).await.ok() })
         });
         for run in runs {
             let _one_may_fail = run.await.unwrap();
@@ -394,7 +399,7 @@ async fn concurrent_log_runs_do_not_fork_the_log() {
         let older = head(&objects).await;
         for _ in 0..3 {
             log(objects.clone())
-                .write_pending(at(160), &Signer(Uuid::new_v4()))
+                .append_pending(at(160), &Signer(Uuid::new_v4()))
                 .await
                 .unwrap();
         }
@@ -410,7 +415,7 @@ async fn append_200(objects: &ObjectStore, round: u64) -> Result<purser_log::Wri
     let shard = format!("shardId-{round}");
     let now = at(300 + round);
     PendingBatch { shard, facts }.write_batch(objects).await?;
-    log(objects.clone()).write_pending(now, &Signer(Uuid::nil())).await
+    log(objects.clone()).append_pending(now, &Signer(Uuid::nil())).await
 }
 
 async fn partial_tiles(objects: &ObjectStore) -> Vec<String> {
@@ -464,7 +469,7 @@ async fn interrupted_deletion_of_partial_tiles_loses_nothing() {
         let objects = ObjectStore::open_folder(&folder.0);
         append_200(&objects, 0).await.unwrap();
         let older = head(&objects).await;
-        let stopped = append_200(&ObjectStore::open_interrupted_folder(&folder.0, writes), 1).await;
+        let stopped = append_200(&ObjectStore::open_folder_with_write_limit(&folder.0, writes), 1).await;
         let mut heads = vec![older];
         if stopped.is_err() {
             append_200(&objects, 1).await.unwrap();
@@ -564,7 +569,7 @@ async fn the_archive_contains_each_log_entry_once() {
         let objects = pending(&folder.0).await;
         let write = async |secs| {
             log(objects.clone())
-                .write_pending(at(secs), &Signer(Uuid::new_v4()))
+                .append_pending(at(secs), &Signer(Uuid::new_v4()))
                 .await
                 .unwrap()
         };
@@ -578,8 +583,8 @@ async fn the_archive_contains_each_log_entry_once() {
         write(40).await;
         let archive = ObjectStore::open_folder(&place.0);
         let stopped = Archive::new(
-            ObjectStore::open_interrupted_folder(&folder.0, writes),
-            ObjectStore::open_interrupted_folder(&place.0, writes),
+            ObjectStore::open_folder_with_write_limit(&folder.0, writes),
+            ObjectStore::open_folder_with_write_limit(&place.0, writes),
         );
         let result = stopped.archive_batches(|| false).await;
         let whole = Archive::new(objects.clone(), archive.clone());
@@ -617,7 +622,7 @@ async fn an_unreadable_or_missing_index_object_blocks_nothing() {
         let [folder, place] = [Folder::new(), Folder::new()];
         let objects = pending(&folder.0).await;
         log(objects.clone())
-            .write_pending(at(100), &Signer(Uuid::new_v4()))
+            .append_pending(at(100), &Signer(Uuid::new_v4()))
             .await
             .unwrap();
         let more = PendingBatch {
@@ -626,7 +631,7 @@ async fn an_unreadable_or_missing_index_object_blocks_nothing() {
         };
         more.write_batch(&objects).await.unwrap();
         log(objects.clone())
-            .write_pending(at(160), &Signer(Uuid::new_v4()))
+            .append_pending(at(160), &Signer(Uuid::new_v4()))
             .await
             .unwrap();
         let first = objects.list("index/", None, 1).await.unwrap().remove(0);
@@ -657,7 +662,7 @@ async fn a_changed_archive_is_detected_when_it_is_written_again() {
     let [folder, place] = [Folder::new(), Folder::new()];
     let objects = pending(&folder.0).await;
     log(objects.clone())
-        .write_pending(at(100), &Signer(Uuid::new_v4()))
+        .append_pending(at(100), &Signer(Uuid::new_v4()))
         .await
         .unwrap();
     let archive = ObjectStore::open_folder(&place.0);
@@ -676,7 +681,7 @@ async fn a_changed_archive_is_detected_when_it_is_written_again() {
     };
     more.write_batch(&objects).await.unwrap();
     log(objects.clone())
-        .write_pending(at(160), &Signer(Uuid::new_v4()))
+        .append_pending(at(160), &Signer(Uuid::new_v4()))
         .await
         .unwrap();
     let archived = whole.archive_batches(|| false).await.unwrap();
@@ -714,7 +719,7 @@ async fn archive_lines_have_the_columns_of_their_schema() {
             Ok(Outcome::Stated(SignedStatement { statement, ..stated }))
         }
 
-        async fn accept_early_statement(&self, _: &PendingChange, _: String) -> Option<SignedStatement> {
+        async fn verify_stored_statement(&self, _: &PendingChange, _: String) -> Option<SignedStatement> {
             None
         }
 
@@ -724,7 +729,7 @@ async fn archive_lines_have_the_columns_of_their_schema() {
     }
     let [folder, place] = [Folder::new(), Folder::new()];
     let objects = pending(&folder.0).await;
-    log(objects.clone()).write_pending(at(100), &Columns).await.unwrap();
+    log(objects.clone()).append_pending(at(100), &Columns).await.unwrap();
     let archive = ObjectStore::open_folder(&place.0);
     Archive::new(objects, archive.clone())
         .archive_batches(|| false)
@@ -777,7 +782,7 @@ async fn a_changed_log_entry_has_no_proof_and_stops_the_log() {
     let folder = Folder::new();
     let objects = pending(&folder.0).await;
     log(objects.clone())
-        .write_pending(at(100), &Signer(Uuid::new_v4()))
+        .append_pending(at(100), &Signer(Uuid::new_v4()))
         .await
         .unwrap();
     check(&objects, &TreeHead::empty()).await;
@@ -793,7 +798,7 @@ async fn a_changed_log_entry_has_no_proof_and_stops_the_log() {
     };
     more.write_batch(&objects).await.unwrap();
     log(objects)
-        .write_pending(at(200), &Signer(Uuid::new_v4()))
+        .append_pending(at(200), &Signer(Uuid::new_v4()))
         .await
         .unwrap_err();
 }
@@ -808,7 +813,7 @@ async fn a_missing_statement_is_reported_with_a_reason() {
     assert_eq!(reason(at(1), at(100)).await, MissingReason::Pending);
     assert_eq!(reason(at(1), later).await, MissingReason::BeforeLog);
     log(objects)
-        .write_pending(at(100), &Signer(Uuid::new_v4()))
+        .append_pending(at(100), &Signer(Uuid::new_v4()))
         .await
         .unwrap();
     // The first decision in the log was made in the first second.
@@ -858,7 +863,7 @@ impl Stating for Picky {
         Ok(outcome.unwrap_or_else(|| Outcome::Stated(stated(Uuid::nil(), fact))))
     }
 
-    async fn accept_early_statement(&self, _: &PendingChange, _: String) -> Option<SignedStatement> {
+    async fn verify_stored_statement(&self, _: &PendingChange, _: String) -> Option<SignedStatement> {
         None
     }
 
@@ -888,7 +893,7 @@ async fn an_unsignable_change_is_quarantined_and_blocks_no_other() {
         let folder = Folder::new();
         let objects = pending(&folder.0).await;
         let picky = Picky::new(outcome);
-        let written = log(objects.clone()).write_pending(at(100), &picky).await.unwrap();
+        let written = log(objects.clone()).append_pending(at(100), &picky).await.unwrap();
         assert_eq!(written.statements, usize::try_from(FACTS - 1).unwrap());
         let key = format!("aside/{}/{:040}", Uuid::from_u128(1), 4);
         assert_eq!(picky.aside(), [format!("{key}: {reason}")]);
@@ -897,16 +902,16 @@ async fn an_unsignable_change_is_quarantined_and_blocks_no_other() {
             (&aside["reason"], &aside["fact"]["row"]),
             (&json!(reason), &json!("00"))
         );
-        assert_eq!(read_oldest_pending(&objects).await.unwrap(), None);
+        assert_eq!(read_oldest_pending_time(&objects).await.unwrap(), None);
 
         // After the cause is fixed, an operator makes the change pending again.
-        assert_eq!(requeue_quarantined(&objects, at(200)).await.unwrap(), 1);
+        assert_eq!(make_quarantined_changes_pending(&objects, at(200)).await.unwrap(), 1);
         log(objects.clone())
-            .write_pending(at(201), &Signer(Uuid::new_v4()))
+            .append_pending(at(201), &Signer(Uuid::new_v4()))
             .await
             .unwrap();
         check(&objects, &TreeHead::empty()).await;
-        assert_eq!(requeue_quarantined(&objects, at(202)).await.unwrap(), 0);
+        assert_eq!(make_quarantined_changes_pending(&objects, at(202)).await.unwrap(), 0);
     }
 }
 
@@ -918,7 +923,7 @@ async fn an_unreadable_object_of_pending_changes_is_quarantined() {
     objects.put("pending/shardId-1/0", b"no JSON").await.unwrap();
     objects.put("pending/shardId-9/0-0", br#"[{"seq":"1"}]"#).await.unwrap();
     let picky = Picky::new(|_| None);
-    log(objects.clone()).write_pending(at(100), &picky).await.unwrap();
+    log(objects.clone()).append_pending(at(100), &picky).await.unwrap();
     check(&objects, &TreeHead::empty()).await;
     let aside = picky.aside();
     assert!(
@@ -938,28 +943,28 @@ async fn a_temporarily_unreadable_change_is_retried() {
     let objects = pending(&folder.0).await;
     let failing = Picky::new(fails);
     for secs in [100, 160] {
-        let written = log(objects.clone()).write_pending(at(secs), &failing).await.unwrap();
+        let written = log(objects.clone()).append_pending(at(secs), &failing).await.unwrap();
         assert_eq!(written.statements, if secs == 100 { 20 } else { 0 });
-        assert_eq!(read_oldest_pending(&objects).await.unwrap(), Some(at(4)));
+        assert_eq!(read_oldest_pending_time(&objects).await.unwrap(), Some(at(4)));
     }
     assert_eq!(failing.aside(), [""; 0]);
     // The run that signs the statements may stop after each step.
     for writes in 0..8 {
-        let stopped = log(ObjectStore::open_interrupted_folder(&folder.0, writes));
-        let _interrupted = stopped.write_pending(at(220), &Picky::new(|_| None)).await;
+        let stopped = log(ObjectStore::open_folder_with_write_limit(&folder.0, writes));
+        let _interrupted = stopped.append_pending(at(220), &Picky::new(|_| None)).await;
     }
     log(objects.clone())
-        .write_pending(at(280), &Signer(Uuid::new_v4()))
+        .append_pending(at(280), &Signer(Uuid::new_v4()))
         .await
         .unwrap();
     check(&objects, &TreeHead::empty()).await;
 
     let folder = Folder::new();
     let objects = pending(&folder.0).await;
-    log(objects.clone()).write_pending(at(100), &failing).await.unwrap();
-    log(objects.clone()).write_pending(at(86_500), &failing).await.unwrap();
+    log(objects.clone()).append_pending(at(100), &failing).await.unwrap();
+    log(objects.clone()).append_pending(at(86_500), &failing).await.unwrap();
     assert_eq!(failing.aside().len(), 2);
-    assert_eq!(read_oldest_pending(&objects).await.unwrap(), None);
+    assert_eq!(read_oldest_pending_time(&objects).await.unwrap(), None);
 }
 
 /// If a shard has more changes than a run can process, each of the other shards still gets its share of the run.
@@ -982,7 +987,7 @@ async fn each_shard_gets_a_share_of_a_log_run() {
     let shard = "shardId-2".to_owned();
     PendingBatch { shard, facts }.write_batch(&objects).await.unwrap();
     let written = log(objects.clone())
-        .write_pending(at(100), &Signer(Uuid::new_v4()))
+        .append_pending(at(100), &Signer(Uuid::new_v4()))
         .await
         .unwrap();
     assert!(written.has_more);
@@ -1022,7 +1027,7 @@ async fn a_flood_of_one_agent_does_not_delay_other_agents() {
             .collect()
     };
     let written = log(objects.clone())
-        .write_pending(at(300), &Picky::new(large))
+        .append_pending(at(300), &Picky::new(large))
         .await
         .unwrap();
     assert!(written.has_more && written.statements < 200);
@@ -1033,7 +1038,7 @@ async fn a_flood_of_one_agent_does_not_delay_other_agents() {
     let (shard, facts) = ("shardId-1".to_owned(), again.collect());
     PendingBatch { shard, facts }.write_batch(&objects).await.unwrap();
     while log(objects.clone())
-        .write_pending(at(300), &Picky::new(large))
+        .append_pending(at(300), &Picky::new(large))
         .await
         .unwrap()
         .has_more
@@ -1044,7 +1049,7 @@ async fn a_flood_of_one_agent_does_not_delay_other_agents() {
     let numbers = numbers().await;
     assert_eq!(of(flood.clone(), &numbers), flood.collect::<Vec<u8>>());
     assert_eq!(of(other.clone(), &numbers), other.collect::<Vec<u8>>());
-    assert_eq!(read_oldest_pending(&objects).await.unwrap(), None);
+    assert_eq!(read_oldest_pending_time(&objects).await.unwrap(), None);
 }
 
 /// Concurrent runs of the daily check divide the entries. A run that failed or stopped neither loses its entries nor
@@ -1061,7 +1066,7 @@ async fn concurrent_checks_compare_every_entry_whichever_of_them_stops() {
         PendingBatch { shard, facts }.write_batch(&objects).await.unwrap();
         let now = at(u64::from(n) * 60);
         log(objects.clone())
-            .write_pending(now, &Signer(Uuid::nil()))
+            .append_pending(now, &Signer(Uuid::nil()))
             .await
             .unwrap();
     }
@@ -1126,7 +1131,7 @@ impl Stating for Accepting {
         panic!("{} was not signed ahead", fact.sequence);
     }
 
-    async fn accept_early_statement(&self, fact: &PendingChange, statement: String) -> Option<SignedStatement> {
+    async fn verify_stored_statement(&self, fact: &PendingChange, statement: String) -> Option<SignedStatement> {
         let StatedChange::Refused(id) = fact.fact else {
             return None;
         };
@@ -1163,7 +1168,9 @@ async fn busy_minute(objects: &ObjectStore, minute: u64, size: u64) {
             let facts: Vec<PendingChange> = facts.collect();
             for facts in facts.chunks(25) {
                 let signed = facts.iter().map(|fact| (fact.clone(), unsigned(fact)));
-                write_signed(objects, &signed.collect::<Vec<_>>()).await.unwrap();
+                write_signed_statements(objects, &signed.collect::<Vec<_>>())
+                    .await
+                    .unwrap();
             }
             let shard = format!("shardId-{shard}");
             PendingBatch { shard, facts }.write_batch(objects).await.unwrap();
@@ -1182,16 +1189,16 @@ async fn a_run_of_the_log_waits_for_few_consecutive_requests() {
     let log = log(delayed.clone()).with_anchor(Some(ObjectStore::with_latency(&archive.0, LATENCY)));
     let requests = |began: Instant| u32::try_from(began.elapsed().as_millis() / LATENCY.as_millis()).unwrap();
     busy_minute(&objects, 1, 20).await;
-    log.write_pending(at(60), &Accepting).await.unwrap();
+    log.append_pending(at(60), &Accepting).await.unwrap();
     busy_minute(&objects, 2, 400).await;
     let began = Instant::now();
-    let written = log.write_pending(at(120), &Accepting).await.unwrap();
+    let written = log.append_pending(at(120), &Accepting).await.unwrap();
     assert_eq!(
         (written.statements, requests(began)),
         (FACTS_OF_A_RUN, REQUESTS_OF_A_RUN)
     );
 
-    log.write_pending(at(180), &Accepting).await.unwrap();
+    log.append_pending(at(180), &Accepting).await.unwrap();
 
     // The first range leaves a batch for another run, so other runs help for ten minutes.
     let reader = LogReader::new(delayed);

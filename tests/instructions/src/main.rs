@@ -114,7 +114,7 @@ impl Place {
                 .collect();
             catalog.put_service(&service, &sample::audit()).await.expect("stored");
             let attested = VerifiedService::effective_immediately(&service, None, sample::start());
-            assert!(usage.put_verified_service(&attested).await.expect("stored"));
+            assert!(usage.try_put_verified_service(&attested).await.expect("stored"));
         }
         let ledger = Ledger::new(db, LEDGER, DECISIONS);
         let mut rules: Vec<Rule> = sample::rules().into_iter().take(1).collect();

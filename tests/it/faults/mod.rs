@@ -41,7 +41,7 @@ fn policy(max_per_day: u64) -> SpendPolicy {
         max_per_call: units(dollars(100)),
         max_per_day: units(max_per_day),
         require_approval_above: units(dollars(20)),
-        ..SpendPolicy::column_defaults()
+        ..SpendPolicy::spec_defaults()
     }
 }
 

@@ -1035,7 +1035,7 @@ impl HttpConnector for ToFacilitator {
 pub(crate) struct SimNode(pub(crate) Arc<Link>, pub(crate) u8);
 
 impl Node for SimNode {
-    fn exchange<'a>(&'a self, method: &'static str, request: &'a Value) -> Exchange<'a> {
+    fn send_rpc_request<'a>(&'a self, method: &'static str, request: &'a Value) -> Exchange<'a> {
         let call = Call::Chain {
             endpoint: self.1,
             method,

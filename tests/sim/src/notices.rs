@@ -269,7 +269,7 @@ impl<'a> Office<'a> {
             settings.address = MailAddress::parse(&format!("person-{owner}@example.com"));
             let kept = self
                 .table
-                .store_mail_address(&person, settings.address.as_ref(), self.now())
+                .try_store_mail_address(&person, settings.address.as_ref(), self.now())
                 .await;
             assert!(kept.expect("an address"));
         }
@@ -352,7 +352,7 @@ impl<'a> Office<'a> {
                     .push((now.micros(), moved.clone()));
                 let kept = self
                     .table
-                    .store_mail_address(&person, moved.address.as_ref(), now)
+                    .try_store_mail_address(&person, moved.address.as_ref(), now)
                     .await;
                 assert!(kept.expect("an address"));
                 moved

@@ -373,7 +373,7 @@ pub(crate) async fn accept(run: &Run, ledger: &Ledger, agent: u8, now: Timestamp
     }
     let owned = ledger.read_agent_by_id(id).await?.expect("an agent");
     ledger.fence_windows(&owned).await?;
-    ledger.move_approvals(&owned, now).await?;
+    ledger.move_open_approvals_to_owner(&owned, now).await?;
     run.world.record().known.handed_over(&id.to_string(), owned.version);
     Ok(if read.owner == offer.to.as_str() {
         "theirs already"

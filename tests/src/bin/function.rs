@@ -8,7 +8,7 @@ use std::process::ExitCode;
 async fn main() -> ExitCode {
     let name = std::env::args().nth(1);
     match name.as_deref() {
-        Some("payments") => purser_api::serve_both(purser_payments::routers).await,
+        Some("payments") => purser_api::serve_all_events(purser_payments::routers).await,
         Some("people") => purser_api::serve(purser_dashboard::router).await,
         Some("reconcile") => {
             let run = async |reconcile: &Reconcile, _: &serde_json::Value, time_left| {

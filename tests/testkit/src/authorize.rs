@@ -6,7 +6,7 @@ use purser_domain::{
     Agent, AgentId, Amount, Approval, ApprovalId, ApprovalStatus, B256, Block, CallDescription, Catalog, Decision,
     DecisionRecord, Denial, Duration, EvaluationInputs, Eviction, Fingerprint, Freeze, GivenApproval, Grant, Intent,
     Network, NoncePrefix, Purchase, Purpose, Reason, RetryAt, RuleId, Service, ServiceId, SettlementId,
-    SettlementTerms, Timestamp, TransactionId, Window, WindowMeasure, decision_time, evaluate,
+    SettlementTerms, Timestamp, TransactionId, Window, WindowMeasure, earliest_decision_time, evaluate,
 };
 use purser_store::{
     Backoff, DecisionInputs, DecisionKeys, EscalateResult, IdempotencyRecord, Ledger, ReserveResult, ServiceState,
@@ -104,10 +104,10 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
         }
         let service_state = inputs.service_state.as_ref().unwrap();
         if !service_state.is_backfilled {
-            ledger.backfill(&agent, &Catalog::new(Vec::new()), now).await?;
+            ledger.backfill_payments(&agent, &Catalog::new(Vec::new()), now).await?;
             continue;
         }
-        let at = decision_time(now, windows(service_state));
+        let at = earliest_decision_time(now, windows(service_state));
         let frozen = inputs.frozen_by_operators(&agent)?;
         let given = inputs.approval.as_ref().map(Approval::waiver);
         match decide(&agent, service_state, given, &purchase, at, (eviction, frozen)) {
@@ -164,14 +164,14 @@ pub async fn grant(ledger: &Ledger, request: &Request, now: Timestamp) -> (Grant
     };
     let (agent, _) = ledger.read_decision_inputs(request.agent, &ask).await.unwrap();
     let catalog = Catalog::new(Vec::new());
-    ledger.backfill(&agent.unwrap(), &catalog, now).await.unwrap();
+    ledger.backfill_payments(&agent.unwrap(), &catalog, now).await.unwrap();
     let (agent, inputs) = Box::leak(Box::new(
         ledger.read_decision_inputs(request.agent, &ask).await.unwrap(),
     ));
     let agent = agent.as_ref().unwrap();
     let purchase = Box::leak(Box::new(request.purchase()));
     let service_state = inputs.service_state.as_ref().unwrap();
-    let at = decision_time(now, windows(service_state));
+    let at = earliest_decision_time(now, windows(service_state));
     let frozen = inputs.frozen_by_operators(agent).unwrap();
     let given = inputs.approval.as_ref().map(Approval::waiver);
     match decide(agent, service_state, given, purchase, at, (Eviction::Eager, frozen)) {

@@ -46,7 +46,7 @@ async fn run(stack: &str) -> Result<bool, Failed> {
     let db = purser_store::dynamodb_client(&Boot::new(environment(&outputs)?, Clock::system()).aws);
     let ledger = Ledger::new(db, ledger, decisions);
     let done = ledger
-        .claim_wallets(|agent| is_attested(&agent.wallet.attestation, agent.id, agent.wallet.address))
+        .claim_attested_wallets(|agent| is_attested(&agent.wallet.attestation, agent.id, agent.wallet.address))
         .await?;
     println!("claim-wallets: the wallets of {} agents are claimed", done.claimed);
     for agent in &done.refused {

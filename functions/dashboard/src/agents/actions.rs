@@ -45,7 +45,7 @@ pub(crate) async fn submit_agent_labels(request: AgentForm) -> Reply {
 
 /// Handles `POST …/raise-factor`, which sets the maximum cap that the agent may request, as a multiple of the current
 /// cap.
-pub(crate) async fn submit_raise_factor(form: AgentForm) -> Reply {
+pub(crate) async fn submit_max_increase_factor(form: AgentForm) -> Reply {
     let mut fields = form.parse_form(FormName::RaiseFactor);
     let factor = fields.parse_number("factor", "Times", 0, Agent::MAX_INCREASE_FACTOR);
     let Some((factor, if_match)) = factor.zip(fields.parse_version()) else {

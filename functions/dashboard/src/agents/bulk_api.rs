@@ -166,10 +166,10 @@ pub(crate) fn parse_bulk_update(body: &Value) -> Result<(BulkTarget, BulkOperati
     let mut errors = Vec::new();
     let target = BulkTarget::from(agents);
     if let BulkTarget::Agents(ids) = &target {
-        errors.extend(list_errors("/agents/ids", ids, action.max_agents()));
+        errors.extend(size_and_duplicate_errors("/agents/ids", ids, action.max_agents()));
     }
     if let BulkOperation::Unlabel(keys) = &action {
-        errors.extend(list_errors("/keys", keys, Labels::MAX));
+        errors.extend(size_and_duplicate_errors("/keys", keys, Labels::MAX));
     }
     if errors.is_empty() {
         Ok((target, action))
@@ -179,7 +179,7 @@ pub(crate) fn parse_bulk_update(body: &Value) -> Result<(BulkTarget, BulkOperati
 }
 
 /// Returns the validation errors of a list that must have 1 to `max_len` entries, without duplicates.
-pub(crate) fn list_errors<T: Ord>(path: &str, entries: &[T], max_len: usize) -> Vec<ValidationError> {
+pub(crate) fn size_and_duplicate_errors<T: Ord>(path: &str, entries: &[T], max_len: usize) -> Vec<ValidationError> {
     if entries.is_empty() || entries.len() > max_len {
         return vec![ValidationError::at_path(
             path,

@@ -81,7 +81,7 @@ impl AgentChoice {
 
 impl People {
     /// Looks up the agent that the query names.
-    pub(crate) async fn choose_agent(&self, user: &Caller, agent: NamedAgent) -> Result<AgentChoice> {
+    pub(crate) async fn resolve_named_agent(&self, user: &Caller, agent: NamedAgent) -> Result<AgentChoice> {
         let (mut id, text) = (agent.id, agent.text.unwrap_or_default());
         let text = text.trim();
         if let Some(typed) = AgentId::parse(text) {

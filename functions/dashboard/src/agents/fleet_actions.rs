@@ -130,7 +130,7 @@ pub(crate) async fn submit_bulk_act(State(people): State<Arc<People>>, uri: Uri,
 
 /// Reads the label from the form, and returns the operation that adds or removes the label.
 fn parse_label_act(form: &mut Form, is_addition: bool) -> Option<BulkOperation> {
-    let label = LabelFilter::parse(form.field_text("label")).filter(LabelFilter::is_readable);
+    let label = LabelFilter::parse(form.field_text("label")).filter(LabelFilter::is_displayable);
     let action = match label {
         Some(LabelFilter { key, .. }) if !is_addition => Some(BulkOperation::Unlabel(vec![key])),
         Some(LabelFilter {

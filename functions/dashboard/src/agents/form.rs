@@ -110,7 +110,7 @@ impl AgentForm {
 
     /// Runs the backtest or the preview of an update to the limits `tested_limits`, depending on the button that the user
     /// pressed.
-    pub(crate) fn try_update<'a>(
+    pub(crate) fn preview_or_test_update<'a>(
         &'a self,
         trial: Trial,
         form: Form,

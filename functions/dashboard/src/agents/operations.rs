@@ -107,7 +107,7 @@ impl People {
         };
         let set = DefaultServices::new(open.iter().map(|service| service.id)).with_caps(limits.to_caps());
         let set = match &template {
-            Some(template) => set.with_changes(template.terms.default_service_changes(open)),
+            Some(template) => set.with_changes(template.terms.policy_changes_with_services(open)),
             None => set,
         };
         // The default services are stored before the wallet is created, because a failure after that would leave an
@@ -142,7 +142,7 @@ impl People {
             version: 1,
         };
         let action = Act::new(AuditKind::AgentCreated).on_agent(id);
-        let changes = AuditChanges::between(None, Some(agent.audit_members()));
+        let changes = AuditChanges::between(None, Some(agent.audit_log_fields()));
         let entry = self.audit_entry(&user.acting, &action, changes)?;
         match self.ledger.create_agent(&agent, &entry).await? {
             CreateAgentResult::Stored => {

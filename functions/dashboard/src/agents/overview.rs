@@ -149,7 +149,7 @@ async fn overview_response(people: &Arc<People>, session: &PageSession, layout: 
         tracing::warn!(cause = %error, "usage.not_read");
     }
     let spending = spending.ok();
-    let (agents, has_any) = load_few_agents(people, user).await?;
+    let (agents, has_any) = load_overview_agents(people, user).await?;
     // Services, rules and freezes are read only for the agents on the page.
     let (refused, freezes, complete_until) = tokio::join!(
         people.read_history_page(user, HistoryList::Decisions, &blocked, newest),
@@ -192,7 +192,7 @@ async fn overview_response(people: &Arc<People>, session: &PageSession, layout: 
 
 /// Returns all agents of a user who has few agents, and whether the user has any agent. For more agents the list is
 /// empty, because it takes about ten read units to read an agent's limits and spending.
-async fn load_few_agents(people: &People, user: &Caller) -> Result<(Vec<OwnedAgent>, bool)> {
+async fn load_overview_agents(people: &People, user: &Caller) -> Result<(Vec<OwnedAgent>, bool)> {
     /// The maximum number of agents that the overview shows.
     const FEW: usize = 3;
     let newest_first = AgentOrder::NewestFirst;
@@ -215,7 +215,7 @@ pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup 
             h1 { "Overview" }
             @if !overview.offers.is_empty() { (handover_offers(layout, &overview.offers)) }
             @if none { (first_agent_section(layout)) } @else {
-                (journal::page::behind_warning(overview.complete_until))
+                (journal::page::incomplete_data_warning(overview.complete_until))
                 (usage::section::spending_section(overview.spending.as_ref(), &overview.agents, overview.catalog))
                 section aria-labelledby="waiting-title" {
                     h2 id="waiting-title" { "Waiting for you" }

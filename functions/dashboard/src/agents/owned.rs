@@ -64,7 +64,7 @@ impl KnownAgent {
     /// Returns the agent for a decision that was made after `transfers` ownership transfers. Returns `not_found` if the
     /// user did not own the agent then.
     pub(crate) fn at_transfer(user: &Caller, agent: &Agent, transfers: u32) -> Result<Self> {
-        let then = agent.owner_at(transfers);
+        let then = agent.owner_after_transfers(transfers);
         if then.owner != user.id.as_str() {
             return Err(ErrorKind::NotFound.into());
         }
@@ -91,7 +91,7 @@ impl People {
 
     /// Reads an agent that the user owns or has owned. Former owners may see only the decisions from the time in which
     /// they owned the agent ([`KnownAgent::at_transfer`]).
-    pub(crate) async fn find_known_agent(&self, user: &Caller, id: AgentId) -> Result<Agent> {
+    pub(crate) async fn find_current_or_former_agent(&self, user: &Caller, id: AgentId) -> Result<Agent> {
         let agent = self.ledger.read_agent_by_id(id).await?.ok_or(ErrorKind::NotFound)?;
         let owners = agent.former_owners.iter().map(|former| &former.owner);
         if !owners.chain([&agent.owner]).any(|owner| owner == user.id.as_str()) {
@@ -139,7 +139,7 @@ impl People {
             if_match.check_version(agent.version)?;
             let changed = change(agent.clone())?;
             if changed == agent {
-                if may_have_more_rights(&agent) {
+                if may_need_window_fence(&agent) {
                     self.ledger.fence_windows(&agent).await?;
                 }
                 return Ok(OwnedAgent { agent, caller });
@@ -151,7 +151,7 @@ impl People {
                 version: agent.version.saturating_add(1),
                 ..changed
             };
-            let [before, after] = [&agent, &next].map(|agent| Some(agent.audit_members()));
+            let [before, after] = [&agent, &next].map(|agent| Some(agent.audit_log_fields()));
             let entry = self.audit_entry(&caller.acting, action, AuditChanges::between(before, after))?;
             match self.ledger.put_agent(&next, &entry).await? {
                 UpdateResult::Stored => {
@@ -171,6 +171,6 @@ impl People {
 /// now frozen, has rules, or has a key with an end time. An update to such a version first stores the record, and then
 /// makes the agent's windows reject decisions that are based on earlier versions. If a request failed between the two
 /// steps, the repeated request must do the second step.
-fn may_have_more_rights(agent: &Agent) -> bool {
+fn may_need_window_fence(agent: &Agent) -> bool {
     agent.status == AgentStatus::Frozen || !agent.rules.is_empty() || agent.keys.iter().any(|key| key.ends_at.is_some())
 }

@@ -81,7 +81,7 @@ pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
                     }
                     p { span.muted { "Labels: " } (fleet::label_chips(agent)) }
                 }
-                div.agent-actions { (rename_form(layout, page, &path)) (labels_form(layout, agent, &path)) (raise_factor_form(layout, agent, &path)) (freeze_buttons(layout, agent, &path)) }
+                div.agent-actions { (rename_form(layout, page, &path)) (labels_form(layout, agent, &path)) (max_increase_factor_form(layout, agent, &path)) (freeze_buttons(layout, agent, &path)) }
             }
             @if let Some(freeze) = &page.freeze { (labels::frozen_by_operator(layout.now, freeze)) }
             @if agent.status == AgentStatus::Frozen {
@@ -186,7 +186,7 @@ fn labels_form(layout: &Layout, agent: &Agent, path: &str) -> Markup {
 }
 
 /// Renders the form that sets the maximum cap that the agent may request, as a multiple of the current cap.
-fn raise_factor_form(layout: &Layout, agent: &Agent, path: &str) -> Markup {
+fn max_increase_factor_form(layout: &Layout, agent: &Agent, path: &str) -> Markup {
     let inputs = layout.form_inputs(FormName::RaiseFactor);
     let label = "Times the limit that it may ask you for, for at most a week; 0: never";
     html! {

@@ -25,7 +25,7 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route("/", get(show_agent_page))
         .route("/rename", form_route(actions::submit_agent_name))
         .route("/labels", form_route(actions::submit_agent_labels))
-        .route("/raise-factor", form_route(actions::submit_raise_factor))
+        .route("/raise-factor", form_route(actions::submit_max_increase_factor))
         .route(
             "/archive",
             form_route(actions::archive_agent).layer(Extension(Stops::ALWAYS)),
@@ -51,7 +51,7 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route("/services", form_route(services::actions::submit_service_to_enable))
         .route(
             "/services/limits",
-            form_route(services::actions::submit_limits_for_unlimited),
+            form_route(services::actions::submit_limits_for_unlimited_services),
         )
         .route(
             "/services/{service}",

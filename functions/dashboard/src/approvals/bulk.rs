@@ -107,7 +107,7 @@ async fn bulk_summary(
     let sum = people.sum_pending_amounts(&selected);
     let is_large = selection.decision == ApprovalDecision::Approve && people.is_large_amount(sum);
     let limit = is_large.then_some(people.limits.recent_above);
-    Ok(summary_page(
+    Ok(bulk_summary_page(
         layout,
         selection.decision,
         &selected,
@@ -154,7 +154,7 @@ pub(crate) async fn submit_bulk_decision(State(people): State<Arc<People>>, form
     Ok(outcome_page(&layout, &results).into_response())
 }
 
-fn summary_page(
+fn bulk_summary_page(
     layout: &Layout,
     decision: ApprovalDecision,
     selected: &[(ApprovalId, Option<OwnApproval>)],

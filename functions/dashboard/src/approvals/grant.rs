@@ -68,7 +68,7 @@ impl People {
                 },
                 ..current
             };
-            let mut changes = AuditChanges::between(Some(current.audit_members()), Some(record.audit_members()));
+            let mut changes = AuditChanges::between(Some(current.audit_log_fields()), Some(record.audit_log_fields()));
             let status = |status: ApprovalStatus| ("status".to_owned(), status.name().into());
             changes.before.extend([status(ApprovalStatus::Pending)]);
             changes.after.extend([status(ApprovalStatus::Approved)]);

@@ -7,7 +7,7 @@ use crate::state::People;
 use purser_domain::{
     Act, Agent, AgentId, Amount, Approval, ApprovalId, ApprovalResolution, ApprovalStatus, AuditChanges, AuditKind,
     Caps, Duration, Error, ErrorKind, Fingerprint, GrantRestriction, MAX_NOTE_CHARS, Result, ServiceId, Spend,
-    Timestamp, ValidationError, WindowPeriod, WindowScope, is_readable,
+    Timestamp, ValidationError, WindowPeriod, WindowScope, is_displayable,
 };
 use purser_store::{ApprovalCursor, ApprovalDecision, ApprovalList, AuditEntry, ResolveResult};
 use purser_store::{Filter, MAX_ROWS_PER_READ, Page, PageRequest, read_page_with_row_count};
@@ -44,8 +44,8 @@ impl Note {
     pub(crate) fn parse(text: &str) -> Result<Option<Self>, String> {
         let note = text.replace("\r\n", "\n");
         let note = note.trim();
-        let is_text =
-            !note.chars().any(|symbol| symbol.is_control() && symbol != '\n') && (note.is_empty() || is_readable(note));
+        let is_text = !note.chars().any(|symbol| symbol.is_control() && symbol != '\n')
+            && (note.is_empty() || is_displayable(note));
         if note.chars().count() > MAX_NOTE_CHARS || !is_text {
             return Err(format!(
                 "must be a text of at most {MAX_NOTE_CHARS} characters, some of them visible, without control characters but line breaks, and without direction marks"
@@ -209,7 +209,7 @@ impl People {
         let now = self.now();
         let list = match filter.status {
             Some(ApprovalStatus::Pending) => ApprovalList::UndecidedSince(now.before(MAX_APPROVAL_DURATION)),
-            _ if filter.decided => ApprovalList::DecidedOrBefore(self.oldest_open_creation_time()),
+            _ if filter.decided => ApprovalList::DecidedOrBefore(self.oldest_open_approval_time()),
             _ => ApprovalList::All,
         };
         let only_open = filter.status.is_some_and(ApprovalStatus::is_open);
@@ -247,7 +247,7 @@ impl People {
         before: Option<ApprovalCursor>,
         max_rows: u32,
     ) -> Result<Page<Approval, ApprovalCursor>> {
-        let (now, since) = (self.now(), self.oldest_open_creation_time());
+        let (now, since) = (self.now(), self.oldest_open_approval_time());
         let page_request = PageRequest {
             before,
             limit: max_rows,
@@ -280,7 +280,7 @@ impl People {
     }
 
     /// Returns the creation time before which every undecided approval has expired.
-    fn oldest_open_creation_time(&self) -> Timestamp {
+    fn oldest_open_approval_time(&self) -> Timestamp {
         self.now().before(self.approval_ttl)
     }
 
@@ -288,7 +288,7 @@ impl People {
     pub(crate) async fn count_pending_approvals(&self, user: &Caller) -> Result<WaitingCount> {
         /// The maximum number of pending approvals in the result. If there are more, `is_more` is set.
         const MAX: u8 = 99;
-        let since = self.oldest_open_creation_time();
+        let since = self.oldest_open_approval_time();
         let max = MAX.saturating_add(1);
         let counted = self.ledger.count_undecided_approvals(user.id.as_str(), since, max);
         let counted = counted.await?;

@@ -12,7 +12,7 @@ use crate::agents::form::AgentForm;
 use crate::approvals::operations::{ApprovalContext, ApprovalFilter, Waiting};
 use crate::approvals::queue::View;
 use crate::approvals::{bulk, row};
-use crate::digest::{body_version, entity_tag, response_or_not_modified};
+use crate::digest::{entity_tag, response_or_not_modified, short_body_digest};
 use crate::sessions::session::{PageSession, PollSession};
 use crate::state::People;
 use crate::ui::form::FormName;
@@ -60,7 +60,7 @@ pub(crate) async fn show_approvals_page(State(people): State<Arc<People>>, sessi
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
     let name = Query::without_blanks(&uri).parse_text("agent");
-    Ok(queue_page(&people, &session, layout, view, name).await?)
+    Ok(approval_queue_page(&people, &session, layout, view, name).await?)
 }
 
 /// Handles `GET /dashboard/approvals/waiting`: returns the list, or with `only=count` the number of pending approvals.
@@ -161,12 +161,12 @@ async fn approvals_page_response(
     layout: Layout,
     view: View,
 ) -> Result<Response> {
-    queue_page(people, session, layout, view, None).await
+    approval_queue_page(people, session, layout, view, None).await
 }
 
 /// Renders the page with the pending and the decided approvals. The page shows only the approvals of the agent in
 /// `name` or, without `name`, of the agent in `view`.
-async fn queue_page(
+async fn approval_queue_page(
     people: &People,
     session: &PageSession,
     layout: Layout,
@@ -180,7 +180,7 @@ async fn queue_page(
         id: view.agent,
         text: name,
     };
-    let choice = people.choose_agent(user, named).await?;
+    let choice = people.resolve_named_agent(user, named).await?;
     let view = View {
         agent: choice.id,
         ..view
@@ -278,8 +278,8 @@ pub(crate) fn live_approval_list(layout: &Layout, waiting: &Waiting, view: View,
 /// Returns the list's entity tag. Relative times, which the script updates, do not affect the tag, nor does the form
 /// token, which is masked differently in each response.
 fn list_entity_tag(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> String {
-    let list = pending_approval_list(&layout.for_comparison(), waiting, view, catalog);
-    entity_tag(&body_version(&list.into_string()))
+    let list = pending_approval_list(&layout.for_entity_tag(), waiting, view, catalog);
+    entity_tag(&short_body_digest(&list.into_string()))
 }
 
 pub(crate) fn pending_approval_list(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {

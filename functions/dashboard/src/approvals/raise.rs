@@ -110,7 +110,7 @@ impl People {
     /// Raises the limit if its record has the version `if_match`, and then approves the payment. Both writes require a
     /// recent sign-in. The futures of the updates are boxed, because together they exceed a thread's stack in an
     /// unoptimized build.
-    pub(crate) async fn approve_and_raise(
+    pub(crate) async fn raise_limit_and_approve(
         &self,
         owned_approval: OwnApproval,
         if_match: Precondition,

@@ -70,7 +70,7 @@ pub(crate) async fn submit_approval_and_raise(request: AgentForm) -> Reply {
             .into_response());
     };
     let page = paths::approval_path(own.agent().id, id);
-    let status = match people.approve_and_raise(own, if_match, note.as_ref()).await {
+    let status = match people.raise_limit_and_approve(own, if_match, note.as_ref()).await {
         Ok(RaisedAndApproved::Both) => return Ok(redirect_with_notice(&page, PageMessage::ApprovedAndRaised)),
         Ok(RaisedAndApproved::LimitOnly(status)) => {
             layout.problem = Some(format!("The limit was raised. {}", too_late_message(status)));
@@ -125,7 +125,7 @@ async fn approval_page_response(people: &People, layout: &Layout, owned_approval
     let more = async {
         if is_open {
             let (background, increase) = tokio::try_join!(
-                people.read_approval_background(&owned_approval),
+                people.read_balance_and_history(&owned_approval),
                 people.find_limit_to_raise(owned_approval.agent_with_owner(), owned_approval.approval())
             )?;
             Ok(Some((background, increase)))
@@ -158,7 +158,7 @@ fn approval_page(
                 Some((background, increase)) => {
                     div.card.waiting {
                         div.facts { (row::approval_details(layout, approval, agent, caps, day.as_ref(), catalog)) }
-                        (background_section(layout, context, background))
+                        (balance_and_payee_section(layout, context, background))
                         (row::decision_form(layout, approval, agent, View::default()))
                         @if let Some(increase) = increase { (approve_and_raise_form(layout, context, increase, catalog)) }
                     }
@@ -166,7 +166,7 @@ fn approval_page(
                 }
                 None => {
                     ul.rows { (row::decided_row(layout, context, catalog)) }
-                    @if approval.status(layout.now) == ApprovalStatus::Approved { (withdraw_form(layout, context)) }
+                    @if approval.status(layout.now) == ApprovalStatus::Approved { (approval_withdrawal_form(layout, context)) }
                 }
             }
         },
@@ -174,7 +174,7 @@ fn approval_page(
 }
 
 /// Renders the wallet's balance and the agent's earlier payments to the payee.
-fn background_section(layout: &Layout, context: &ApprovalContext, background: &Background) -> Markup {
+fn balance_and_payee_section(layout: &Layout, context: &ApprovalContext, background: &Background) -> Markup {
     let PayeeHistory {
         count,
         last,
@@ -243,7 +243,7 @@ fn approve_and_raise_form(
     }
 }
 
-fn withdraw_form(layout: &Layout, context: &ApprovalContext) -> Markup {
+fn approval_withdrawal_form(layout: &Layout, context: &ApprovalContext) -> Markup {
     let approval = &context.approval;
     let path = paths::approval_form_path(approval.agent, approval.id);
     html! {

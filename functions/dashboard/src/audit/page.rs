@@ -40,7 +40,7 @@ pub(crate) async fn show_audit_log_page(State(people): State<Arc<People>>, sessi
     const ROWS: u32 = 25;
     let (mut filter, named, before, error) = parse_query(&uri);
     let user = &session.person;
-    let choice = people.choose_agent(user, named).await?;
+    let choice = people.resolve_named_agent(user, named).await?;
     filter.agent = choice.id;
     let rows = async {
         if error.is_some() || choice.is_ambiguous() {

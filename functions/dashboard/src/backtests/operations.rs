@@ -101,7 +101,7 @@ impl People {
             result: BacktestResult::default(),
         };
         let audit_action = action.clone().with_object(&run.id);
-        let changes = AuditChanges::between(None, Some(run.audit_members()));
+        let changes = AuditChanges::between(None, Some(run.audit_log_fields()));
         let entry = self.audit_entry(&user.acting, &audit_action, changes)?;
         self.usage.put_backtest(&run, &entry).await?;
         Ok(run)

@@ -70,7 +70,7 @@ impl People {
         agent: AgentId,
         id: SettlementId,
     ) -> Result<(KnownAgent, Settlement)> {
-        let agent = self.find_known_agent(user, agent).await?;
+        let agent = self.find_current_or_former_agent(user, agent).await?;
         let settlement = self
             .ledger
             .read_settlement_by_id(agent.id, id)
@@ -89,7 +89,7 @@ impl People {
         agent: AgentId,
         id: TransactionId,
     ) -> Result<(KnownAgent, LoggedDecision)> {
-        let agent = self.find_known_agent(user, agent).await?;
+        let agent = self.find_current_or_former_agent(user, agent).await?;
         let decision = self.read_decision(agent.id, id).await?;
         Ok((
             KnownAgent::at_transfer(user, &agent, decision.transfer_count())?,
@@ -244,7 +244,7 @@ impl People {
         /// The number of settlements per read. An agent rarely makes two decisions in the same microsecond, so four are
         /// enough.
         const PAGE_SIZE: u32 = 4;
-        let mut before = first_id_after_instant(id.uuid());
+        let mut before = first_id_with_later_time(id.uuid());
         loop {
             let settlements = self.ledger.read_settlements(agent, Some(before), PAGE_SIZE).await?;
             let Some(last) = settlements.last().map(|settlement| settlement.id().uuid()) else {
@@ -265,7 +265,7 @@ impl People {
 const RANDOM_HALF: u128 = (1 << 64) - 1;
 
 /// Returns the smallest id that is greater than all ids with the same time as `id`.
-const fn first_id_after_instant(id: Uuid) -> Uuid {
+const fn first_id_with_later_time(id: Uuid) -> Uuid {
     Uuid::from_u128((id.as_u128() | RANDOM_HALF).saturating_add(1))
 }
 
@@ -285,7 +285,7 @@ mod tests {
             SettlementId::new_at(at, random).uuid()
         };
         let transaction = TransactionId::new_at(Timestamp::from_micros(1_795_223_340_000_999).unwrap(), [7; 8]).uuid();
-        let after = first_id_after_instant(transaction);
+        let after = first_id_with_later_time(transaction);
         for random in [[0; 8], [7; 8], [0xff; 8]] {
             let same = at(1_795_223_340_000_999, random);
             assert!(has_same_instant(same, transaction) && same < after);
@@ -294,6 +294,6 @@ mod tests {
             }
             assert!(at(1_795_223_340_001_000, random) >= after);
         }
-        assert_eq!(first_id_after_instant(Uuid::max()), Uuid::max());
+        assert_eq!(first_id_with_later_time(Uuid::max()), Uuid::max());
     }
 }

@@ -37,7 +37,9 @@ impl People {
             let agent = self.ledger.read_agent_by_id(id).await?.ok_or(ErrorKind::NotFound)?;
             if let Some(owned) = OwnedAgent::new(user, agent.clone()) {
                 self.ledger.fence_windows(owned.agent()).await?;
-                self.ledger.move_approvals(owned.agent(), self.now()).await?;
+                self.ledger
+                    .move_open_approvals_to_owner(owned.agent(), self.now())
+                    .await?;
                 return Ok(owned);
             }
             let offer = offer.filter(|offer| offer.is_open_to(&user.id, self.now()));

@@ -200,7 +200,7 @@ pub(crate) async fn list_policy_versions(
 ) -> Result<Json<PolicyVersionList>, Failure> {
     let edition = people.current_catalog().await?;
     let id = people
-        .find_known_service(&owned, find_service_id(&edition.catalog, &reference)?)
+        .require_agent_service(&owned, find_service_id(&edition.catalog, &reference)?)
         .await?;
     let mut query = Query::from_uri(&uri);
     let page_request = parse_page_request(&mut query, cursor::parse_version_cursor);
@@ -242,7 +242,7 @@ pub(crate) async fn restore_policy_version(
 ) -> Result<Response, Failure> {
     let edition = people.current_catalog().await?;
     let id = people
-        .find_known_service(&owned, find_service_id(&edition.catalog, &reference)?)
+        .require_agent_service(&owned, find_service_id(&edition.catalog, &reference)?)
         .await?;
     let (reason, if_match) = body_with_version(reason.0, if_match.into_precondition())?;
     let owned = owned.with_reason(reason.edit_reason);

@@ -50,7 +50,7 @@ impl<T> Compare<T> {
 }
 
 const POLICIES: Compare<EnabledService> = Compare {
-    members: EnabledService::audit_members,
+    members: EnabledService::audit_log_fields,
     widens: |now, before| now.widens(Some(before)),
 };
 
@@ -104,7 +104,7 @@ impl<T> History<T> {
 
 /// Returns the audit fields that belong to the agent's rules.
 pub(crate) fn audited_rules(agent: &Agent) -> AuditFields {
-    let fields = agent.audit_members().into_iter();
+    let fields = agent.audit_log_fields().into_iter();
     fields.filter(|(name, _)| name.starts_with("rules/")).collect()
 }
 

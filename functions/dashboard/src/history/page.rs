@@ -81,7 +81,7 @@ pub(crate) async fn show_history_page(
                 let read = people
                     .read_policy_history(&owned, service, single_version_request(to), Some(from))
                     .await?;
-                Some((from, to, find_changes(to, read)?))
+                Some((from, to, find_version_changes(to, read)?))
             }
         };
         let numbers = history.items.iter().map(|item| item.version.version).collect();
@@ -99,7 +99,7 @@ pub(crate) async fn show_history_page(
                 let read = people
                     .read_rules_history(&owned, single_version_request(to), Some(from))
                     .await?;
-                Some((from, to, find_changes(to, read)?))
+                Some((from, to, find_version_changes(to, read)?))
             }
         };
         let updates = history
@@ -141,7 +141,7 @@ fn single_version_request(version: u64) -> PageRequest<u64> {
 }
 
 /// Finds the changes of version `to`. The error is `not_found` if the history does not contain this version.
-fn find_changes<T>(to: u64, history: History<T>) -> Result<(AuditChanges, Direction)> {
+fn find_version_changes<T>(to: u64, history: History<T>) -> Result<(AuditChanges, Direction)> {
     let mut items = history.items.into_iter();
     require_id(
         items
@@ -211,7 +211,7 @@ fn policy_versions_section(
                     (version_headline(layout, owned, version, *direction, version.version == current.version))
                     (change_list(changes))
                     @if version.version != current.version {
-                        (version_differences("Differences from the current version", current.audit_members(), version.record.audit_members()))
+                        (version_differences("Differences from the current version", current.audit_log_fields(), version.record.audit_log_fields()))
                         (layout.button_form(
                             &format!("{}/services/{}/versions/{}/restore", paths::agent_path(agent), current.service, version.version),
                             &Button::plain("Restore").with_version(current.version).with_reason_input(),

@@ -35,7 +35,7 @@ const COLUMNS: [&str; 29] = [
     "latency_ms",
 ];
 
-pub(crate) fn csv_header() -> String {
+pub(crate) fn decision_csv_header() -> String {
     csv_line(&COLUMNS.map(str::to_owned))
 }
 

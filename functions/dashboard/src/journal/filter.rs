@@ -101,7 +101,7 @@ impl HistoryFilter {
 
     /// Returns whether the filter selects this decision, or whether the time range has ended.
     pub(crate) fn filter_entry(&self, list: HistoryList, entry: &HistoryEntry) -> Filter {
-        if self.span.has_ended_at(entry.place) {
+        if self.span.is_after_id(entry.place) {
             return Filter::Stop;
         }
         let denial = entry.refusal.as_ref();

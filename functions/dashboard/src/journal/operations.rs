@@ -28,7 +28,7 @@ impl People {
         page_request: PageRequest<Uuid>,
     ) -> Result<Page<HistoryEntry, Uuid>> {
         let request = PageRequest {
-            before: filter.span.start_position(page_request.before),
+            before: filter.span.cursor_or_range_end(page_request.before),
             ..page_request
         };
         let is_filtered = !filter.is_unfiltered(list);

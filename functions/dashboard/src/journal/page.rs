@@ -122,7 +122,7 @@ async fn download_history(people: &People, session: &PageSession, list: HistoryL
         return Ok((StatusCode::BAD_REQUEST, error).into_response());
     }
     let edition = people.current_catalog().await?;
-    let mut text = columns::csv_header();
+    let mut text = columns::decision_csv_header();
     let write = |entry: &HistoryEntry| {
         text.push_str(&columns::csv_row(entry, &edition.catalog));
         text.len() < csv::MAX_BYTES
@@ -192,8 +192,8 @@ fn list_page(layout: &Layout, shown_page: &DecisionListPage<'_>) -> Markup {
             @if list == HistoryList::Settlements {
                 p { "The payments that your agents were authorized to make, their state on the chain, and payouts to you." }
             }
-            (behind_warning(shown_page.complete_until))
-            (list_filters(shown_page, layout.problem.is_some()))
+            (incomplete_data_warning(shown_page.complete_until))
+            (history_filter_form(shown_page, layout.problem.is_some()))
             @if layout.problem.is_some() { (invalid_filter_text()) }
             @else if shown_page.page.items.is_empty() { p.empty { (empty_list_text(shown_page)) } }
             @else { (row::decisions_table(layout, &format!("{}, newest first", list.page_title()), &shown_page.page.items, shown_page.catalog)) }
@@ -208,7 +208,7 @@ fn list_page(layout: &Layout, shown_page: &DecisionListPage<'_>) -> Markup {
 
 /// Renders a warning that the page does not show payments after `complete_until` yet. Renders nothing if
 /// `complete_until` is `None`, because the page then shows all payments.
-pub(crate) fn behind_warning(complete_until: Option<Timestamp>) -> Markup {
+pub(crate) fn incomplete_data_warning(complete_until: Option<Timestamp>) -> Markup {
     html! {
         @if let Some(until) = complete_until {
             p.message.warn { "This page is complete up to " (exact_time(until)) " only. Later payments appear soon." }
@@ -224,7 +224,7 @@ fn empty_list_text(page: &DecisionListPage<'_>) -> &'static str {
     }
 }
 
-fn list_filters(page: &DecisionListPage<'_>, is_open: bool) -> Markup {
+fn history_filter_form(page: &DecisionListPage<'_>, is_open: bool) -> Markup {
     let (list, filter) = (page.list, &page.filter);
     let amount = |amount: Option<Amount>| amount.map(Amount::to_usdc).unwrap_or_default();
     let is_filtered = *filter != HistoryFilter::default();

@@ -36,7 +36,7 @@ pub(crate) async fn submit_new_key(request: AgentForm) -> Reply {
 pub(crate) async fn submit_key_rotation(request: AgentForm) -> Reply {
     let key = request.parse_path_parameter("key", KeyId::parse)?;
     let mut form = request.parse_form(FormName::Rotate(key));
-    let Some((overlap, if_match)) = form.parse_overlap().zip(form.parse_version()) else {
+    let Some((overlap, if_match)) = form.parse_key_overlap().zip(form.parse_version()) else {
         return request.show_form_again(form).await;
     };
     match request

@@ -289,7 +289,7 @@ pub(crate) async fn rotate_key(
     if_match: IfMatch,
     body: Body<Rotate>,
 ) -> Result<Response, Failure> {
-    let key = parse_existing_key(owned.agent(), key)?;
+    let key = require_existing_key(owned.agent(), key)?;
     let rotate = body.parse();
     let (rotate, if_match) = body_with_version(rotate, if_match.into_precondition())?;
     let rotation = people
@@ -317,7 +317,7 @@ pub(crate) async fn revoke_key(
     Id(key): Id<KeyId>,
     if_match: IfMatch,
 ) -> Result<Response, Failure> {
-    let key = parse_existing_key(owned.agent(), key)?;
+    let key = require_existing_key(owned.agent(), key)?;
     let (owned, key) = people.revoke_key(owned, if_match.into_precondition()?, key).await?;
     let Agent { id, version, .. } = *owned.agent();
     let view = RevokedKeyView {
@@ -330,6 +330,6 @@ pub(crate) async fn revoke_key(
 
 /// Returns the id if the agent has this key. Handlers make this check first, so that an unknown key is 404 regardless
 /// of other errors.
-fn parse_existing_key(agent: &Agent, id: KeyId) -> purser_domain::Result<KeyId> {
+fn require_existing_key(agent: &Agent, id: KeyId) -> purser_domain::Result<KeyId> {
     require_id(Some(id).filter(|id| agent.find_key(*id).is_some()))
 }

@@ -30,7 +30,7 @@ pub(crate) fn parse_key_scope(form: &mut Form, catalog: &Catalog, now: Timestamp
         "networks": some("networks"),
         "expires_at": (days > 0).then(|| now.after(expires).to_string()),
     });
-    form.take_valid(parse_scope(&body, catalog, now), &FIELDS)
+    form.take_value_or_add_errors(parse_scope(&body, catalog, now), &FIELDS)
 }
 
 /// Renders a new key. No other page shows this key.

@@ -54,13 +54,13 @@ impl People {
 
     /// Stores the identity provider's claim about the user's mail address at `signed_in_at`: a verified address, or that the
     /// address is no longer verified. A failed write is only logged, because the next sign-in repeats the claim.
-    pub(crate) async fn store_mail_address(&self, user: &UserId, claim: &MailClaim, signed_in_at: Timestamp) {
+    pub(crate) async fn try_store_mail_address(&self, user: &UserId, claim: &MailClaim, signed_in_at: Timestamp) {
         let address = match claim {
             MailClaim::Verified(address) => Some(address),
             MailClaim::Unverified => None,
             MailClaim::Absent => return,
         };
-        match self.webhooks.store_mail_address(user, address, signed_in_at).await {
+        match self.webhooks.try_store_mail_address(user, address, signed_in_at).await {
             Ok(true) => info!(person = %user, "notices.address_kept"),
             Ok(false) => {}
             Err(error) => warn!(cause = %error, "notices.address_not_kept"),
@@ -75,7 +75,8 @@ impl People {
         if_match: Precondition,
         update: &NotificationSettingsUpdate,
     ) -> Result<OwnNotificationSettings> {
-        self.store_mail_address(&user.id, &user.mail, user.signed_in_at).await;
+        self.try_store_mail_address(&user.id, &user.mail, user.signed_in_at)
+            .await;
         let action = Act::new(AuditKind::NoticesEdited);
         let updated = self.store_notification_settings(user, owned_settings.settings, if_match, &action, update);
         let settings = self.audit_rejection(&user.acting, &action, updated).await?;
@@ -96,14 +97,14 @@ impl People {
         loop {
             if_match.check_version(settings.version)?;
             let (terms, new) = self.updated_settings(&settings, update)?;
-            if terms.reach_further_than(&settings.terms) {
+            if terms.may_notify_more_than(&settings.terms) {
                 self.limits.require_recent_sign_in(user.signed_in_at, self.now())?;
             }
             let new = self.encrypt_webhook_url(user, new).await?;
             let url_of = |terms: &NotificationPreferences| terms.slack.as_ref().map(|(destination, _)| destination.url);
             let old = url_of(&settings.terms).filter(|old| url_of(&terms) != Some(*old));
             let next = settings.clone().with_settings(terms);
-            let changes = AuditChanges::between(Some(settings.audit_members()), Some(next.audit_members()));
+            let changes = AuditChanges::between(Some(settings.audit_log_fields()), Some(next.audit_log_fields()));
             let entry = self.audit_entry(&user.acting, action, changes)?;
             match self
                 .webhooks
@@ -183,7 +184,8 @@ impl People {
     /// Requests a test notification for the enabled channels, and returns these channels. Pending notifications are
     /// sent with the test.
     pub(crate) async fn request_test_notification(&self, user: &Caller) -> Result<Vec<NoticeChannel>> {
-        self.store_mail_address(&user.id, &user.mail, user.signed_in_at).await;
+        self.try_store_mail_address(&user.id, &user.mail, user.signed_in_at)
+            .await;
         let settings = self.webhooks.read_notification_settings(&user.id).await?;
         let kind = EventKind::WebhookTest;
         let on = settings

@@ -115,7 +115,7 @@ fn parse_settings_form(form: &mut Form, has_webhook: bool) -> Option<Notificatio
     let is_there = !is_removed && (has_webhook || url.is_some());
     set_field(&mut slack, "url", url);
     let body = json!({"mail": mail, "slack": is_there.then_some(slack)});
-    form.take_valid(parse_settings_update(&body), &FIELDS)
+    form.take_value_or_add_errors(parse_settings_update(&body), &FIELDS)
 }
 
 fn parse_channel_form(form: &mut Form, name: &str) -> Value {

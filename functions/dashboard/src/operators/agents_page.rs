@@ -73,7 +73,7 @@ pub(crate) async fn submit_agent_offer(request: OperatorForm) -> Reply {
 }
 
 /// Handles `POST …/{agent}/withdraw-offer`: withdraws the agent's ownership transfer offer.
-pub(crate) async fn submit_offer_withdrawal(request: OperatorForm) -> Reply {
+pub(crate) async fn submit_ownership_offer_withdrawal(request: OperatorForm) -> Reply {
     let agent = request.parse_path_parameter("agent", AgentId::parse)?;
     let mut form = request.parse_form(OperatorFormName::WithdrawOffer);
     if !form.require_checked("confirmed", "Check the box.") {

@@ -30,7 +30,7 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         )
         .route(
             "/operations/{operation}/withdraw",
-            post(service_page::submit_change_withdrawal).get(service_page::redirect_to_service),
+            post(service_page::submit_delayed_change_withdrawal).get(service_page::redirect_to_service),
         )
         .route(
             "/operations/{operation}/pin",
@@ -43,7 +43,7 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         )
         .route(
             "/withdraw-offer",
-            post(agents_page::submit_offer_withdrawal).get(agents_page::redirect_to_operator_agent),
+            post(agents_page::submit_ownership_offer_withdrawal).get(agents_page::redirect_to_operator_agent),
         )
         .route(
             "/reconcile",

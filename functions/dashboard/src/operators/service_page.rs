@@ -73,7 +73,7 @@ pub(crate) async fn submit_change_acceptance(form: OperatorForm) -> Reply {
 }
 
 /// Handles `POST …/operations/{operation}/withdraw`: withdraws the operation's delayed change.
-pub(crate) async fn submit_change_withdrawal(form: OperatorForm) -> Reply {
+pub(crate) async fn submit_delayed_change_withdrawal(form: OperatorForm) -> Reply {
     let withdraws = |at| OperatorAct::WithdrawChange(at);
     let notices = ActMessages::for_single_operator(PageMessage::ChangeWithdrawn);
     submit_operation_act(form, OperatorFormName::Withdraw, notices, |_, at| Some(withdraws(at))).await
@@ -187,7 +187,7 @@ struct ServicePageContent<'a> {
 }
 
 impl ServicePageContent<'_> {
-    fn can_act(&self) -> bool {
+    fn has_operator_actions(&self) -> bool {
         self.people.internal.is_some()
     }
 
@@ -207,7 +207,7 @@ impl ServicePageContent<'_> {
                         div { dt { "Probe requested" } dd { (relative_and_exact_time(at, self.layout.now)) } }
                     }
                 }
-                @if self.can_act() {
+                @if self.has_operator_actions() {
                     (self.layout.button_form(&format!("{}/probe", self.path), &Button::plain("Request a probe")))
                 }
             }
@@ -251,7 +251,7 @@ impl ServicePageContent<'_> {
                         } }
                     }
                 }
-                @if self.can_act() {
+                @if self.has_operator_actions() {
                     div.row-actions {
                         @if let Some(next) = operation.delayed_pricing(layout.now) { (self.delayed_change_forms(operation, next)) }
                         @if let Some(Quote::Paid(payment)) = request.map(|response| &response.quote) {

@@ -60,7 +60,7 @@ pub(crate) struct UpdatePreview {
 }
 
 /// Returns a proposed policy with these limits.
-fn proposed_policy(limits: &AgentLimits<'_>) -> ProposedLimits {
+fn to_proposed_limits(limits: &AgentLimits<'_>) -> ProposedLimits {
     let policies = limits.policies.iter().map(|policy| (policy.service, policy.clone()));
     ProposedLimits {
         rules: Some(limits.agent.rules.clone()),
@@ -135,7 +135,7 @@ impl People {
         if let (true, Some(oldest)) = (is_partial, decisions.last()) {
             from = oldest.decided_at();
         }
-        let mut backtest = Backtest::for_update(proposed_policy(&current), proposed_policy(&proposed_limits));
+        let mut backtest = Backtest::for_update(to_proposed_limits(&current), to_proposed_limits(&proposed_limits));
         let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog_table, self.network, MAX_CALLS);
         let earlier = reads.count_earlier_payments(&mut backtest, agent, (since, from), MAX_DECISIONS);
         is_partial |= Box::pin(earlier).await?;

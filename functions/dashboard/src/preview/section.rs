@@ -17,7 +17,7 @@ use purser_domain::{
 };
 
 /// Renders the buttons that try out a form's values instead of saving them.
-pub(crate) fn trial_buttons(action: &str) -> Markup {
+pub(crate) fn preview_and_test_buttons(action: &str) -> Markup {
     let button = |trial: Trial, label: &str| {
         let action = format!("{action}?{}=true", trial.name());
         html! { button type="submit" formaction=(action) { (label) } }
@@ -130,8 +130,8 @@ pub(crate) fn backtest_result(result: &BacktestResult, since: Timestamp) -> Mark
                 "Of the " (count_with_noun(*decisions, "decision")) " since " (exact_time(since)) ", "
                 (if_declined.count_changed()) " would have been different. "
                 @if asks { "If you had declined what it asks for: " } @else { "Spending: " }
-                (difference_sums(if_declined)) "."
-                @if asks { " If you had approved it: " (difference_sums(if_approved)) "." }
+                (saved_and_added_amounts(if_declined)) "."
+                @if asks { " If you had approved it: " (saved_and_added_amounts(if_approved)) "." }
             }
             (changed_decisions_table(if_declined))
         }
@@ -141,7 +141,7 @@ pub(crate) fn backtest_result(result: &BacktestResult, since: Timestamp) -> Mark
     }
 }
 
-fn difference_sums(differences: &Differences) -> Markup {
+fn saved_and_added_amounts(differences: &Differences) -> Markup {
     let sum = |units| format_dollars(Amount::from_units(units).unwrap_or(Amount::MAX));
     html! { (sum(differences.saved)) " less, " (sum(differences.added)) " more" }
 }

@@ -25,7 +25,9 @@ pub(crate) async fn submit_new_rule(request: AgentForm) -> Reply {
             .people
             .preview_added_rule(&request.owned, if_match, &rule, PreviewDays::DEFAULT);
         let terms = limits_with_rule(request.owned.agent(), None, rule.kind());
-        return request.try_update(trial, form, terms, Box::pin(preview)).await;
+        return request
+            .preview_or_test_update(trial, form, terms, Box::pin(preview))
+            .await;
     }
     let added = Box::pin(request.people.add_rule(owned, if_match, &rule)).await;
     request.respond_to_form(form, added, PageMessage::RuleAdded).await
@@ -48,7 +50,9 @@ pub(crate) async fn submit_rule_replacement(request: AgentForm) -> Reply {
             .people
             .preview_replaced_rule(&request.owned, if_match, id, &rule, PreviewDays::DEFAULT);
         let terms = limits_with_rule(request.owned.agent(), Some(id), rule.kind());
-        return request.try_update(trial, form, terms, Box::pin(preview)).await;
+        return request
+            .preview_or_test_update(trial, form, terms, Box::pin(preview))
+            .await;
     }
     let replaced = request.people.replace_rule(owned, if_match, id, &rule).await;
     request.respond_to_form(form, replaced, PageMessage::RuleSaved).await

@@ -543,7 +543,7 @@ pub(crate) async fn replace_rule(
     query: Parameters<RequestedUpdate>,
     body: Body<RuleBody>,
 ) -> Result<Response, Failure> {
-    let id = parse_existing_rule(owned.agent(), rule)?;
+    let id = require_existing_rule(owned.agent(), rule)?;
     let edition = people.current_catalog().await?;
     let kind = body.json().and_then(|body| parse_rule(&body, &edition.catalog));
     let kind = combine_results(kind, query.0);
@@ -572,7 +572,7 @@ pub(crate) async fn remove_rule(
     if_match: IfMatch,
     query: Parameters<RequestedUpdate>,
 ) -> Result<Response, Failure> {
-    let rule = parse_existing_rule(owned.agent(), rule)?;
+    let rule = require_existing_rule(owned.agent(), rule)?;
     let (request, if_match) = body_with_version(query.0, if_match.into_precondition())?;
     if let Some(days) = request.preview() {
         let preview = people.preview_removed_rule(&owned, if_match, rule, days).await?;
@@ -591,7 +591,7 @@ pub(crate) async fn remove_rule(
 
 /// Returns the id if the agent has this rule. Handlers make this check first, so that an unknown rule is 404 regardless
 /// of other errors.
-fn parse_existing_rule(agent: &Agent, id: RuleId) -> Result<RuleId, Error> {
+fn require_existing_rule(agent: &Agent, id: RuleId) -> Result<RuleId, Error> {
     let known = |id: &RuleId| agent.rules.iter().any(|rule| rule.id == *id);
     require_id(Some(id).filter(known))
 }

@@ -82,11 +82,11 @@ pub(crate) fn parse_rule_form(form: &mut Form, catalog: &Catalog) -> Option<Chec
             body
         }
         RuleForm::MinimumInterval => {
-            let interval = parse_duration(form, "interval", "Time");
+            let interval = parse_duration_seconds(form, "interval", "Time");
             json!({"services": selected_options(form, "service"), "interval_seconds": interval})
         }
         RuleForm::DuplicateGuard => {
-            let within = parse_duration(form, "within", "Within");
+            let within = parse_duration_seconds(form, "within", "Within");
             json!({"services": selected_options(form, "service"), "within_seconds": within, "action": form.field_text("action")})
         }
         RuleForm::NewPayee => json!({"services": selected_options(form, "service")}),
@@ -119,7 +119,7 @@ pub(crate) fn parse_rule_form(form: &mut Form, catalog: &Catalog) -> Option<Chec
         }
     };
     set_field(&mut body, "kind", kind.name());
-    form.take_valid(parse_rule(&body, catalog), &fields)
+    form.take_value_or_add_errors(parse_rule(&body, catalog), &fields)
 }
 
 /// Returns the selected options of a field; `None` if none is selected.
@@ -140,7 +140,7 @@ fn field_lines(form: &Form, field: &str) -> Vec<String> {
 const UNITS: [(&str, u32); 4] = [("seconds", 1), ("minutes", 60), ("hours", 3_600), ("days", 86_400)];
 
 /// Parses a duration in seconds from a number and its unit.
-fn parse_duration(form: &mut Form, field: &str, label: &str) -> Option<u32> {
+fn parse_duration_seconds(form: &mut Form, field: &str, label: &str) -> Option<u32> {
     let unit_field = format!("{field}_unit");
     let unit = UNITS.iter().find(|(name, _)| *name == form.field_text(&unit_field));
     let Some((_, unit)) = unit else {
@@ -164,7 +164,11 @@ fn window_body(form: &mut Form) -> Value {
         }
         set_field(&mut body, "period", unit);
     } else {
-        set_field(&mut body, "window_seconds", parse_duration(form, "window", "Within"));
+        set_field(
+            &mut body,
+            "window_seconds",
+            parse_duration_seconds(form, "window", "Within"),
+        );
     }
     set_field(&mut body, "services", selected_options(form, "service"));
     if form.field_text("action") == LimitAction::Ask.name() {
@@ -259,7 +263,7 @@ fn rule_item(layout: &Layout, page: &AgentPage<'_>, usage: &RuleUsage, path: &st
                         (inputs.update_reason_input())
                         div.actions {
                             button.primary type="submit" { "Save rule" }
-                            (preview::trial_buttons(&format!("{path}/rules/{}", rule.id)))
+                            (preview::preview_and_test_buttons(&format!("{path}/rules/{}", rule.id)))
                         }
                     }))
                     (layout.button_form(&format!("{path}/rules/{}/remove", rule.id), &Button::danger(
@@ -286,7 +290,7 @@ fn add_rule_form(layout: &Layout, page: &AgentPage<'_>, kind: RuleForm, path: &s
                     (inputs.update_reason_input())
                     div.actions {
                         button.primary type="submit" { "Add rule" }
-                        (preview::trial_buttons(&format!("{path}/rules")))
+                        (preview::preview_and_test_buttons(&format!("{path}/rules")))
                     }
                 }))
             }

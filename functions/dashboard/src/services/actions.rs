@@ -19,7 +19,7 @@ pub(crate) async fn submit_service_to_enable(request: AgentForm) -> Reply {
     let mut body = policy_body(&mut form, service.and_then(|id| edition.catalog.find_by_id(id)));
     set_field(&mut body, "service_id", form.field_text("service_id"));
     let owned = request.agent_with_reason(&mut form);
-    let enable = form.take_valid(parse_enable_request(&body, &edition.catalog), &FIELDS);
+    let enable = form.take_value_or_add_errors(parse_enable_request(&body, &edition.catalog), &FIELDS);
     let Some((enable, owned)) = enable.zip(owned) else {
         return request.show_form_again(form).await;
     };
@@ -29,13 +29,13 @@ pub(crate) async fn submit_service_to_enable(request: AgentForm) -> Reply {
     if let Some((trial, service)) = request.trial.zip(service) {
         let change = PolicyChange {
             enabled: Some(true),
-            policy: full_policy_update(SpendPolicy::column_defaults().apply(&enable.policy)),
+            policy: full_policy_update(SpendPolicy::spec_defaults().apply(&enable.policy)),
         };
         let preview = request
             .people
             .preview_enabling(&request.owned, if_match, &enable, PreviewDays::DEFAULT);
         return request
-            .try_update(trial, form, limits_with_policy(service, change), Box::pin(preview))
+            .preview_or_test_update(trial, form, limits_with_policy(service, change), Box::pin(preview))
             .await;
     }
     let enabled = request.people.enable_agent_service(&owned, if_match, &enable).await;
@@ -51,7 +51,7 @@ pub(crate) async fn submit_policy_update(request: AgentForm) -> Reply {
     let mut form = request.parse_form(FormName::Policy(service));
     let listed = edition.catalog.find_by_id(service);
     let body = policy_body(&mut form, listed);
-    let update = form.take_valid(parse_service_update(&body, listed), &FIELDS);
+    let update = form.take_value_or_add_errors(parse_service_update(&body, listed), &FIELDS);
     let owned = request.agent_with_reason(&mut form);
     let Some(((update, if_match), owned)) = update.zip(form.parse_version()).zip(owned) else {
         return request.show_form_again(form).await;
@@ -66,7 +66,7 @@ pub(crate) async fn submit_policy_update(request: AgentForm) -> Reply {
                 .people
                 .preview_service_update(&request.owned, if_match, service, &update, PreviewDays::DEFAULT);
         return request
-            .try_update(trial, form, limits_with_policy(service, change), Box::pin(preview))
+            .preview_or_test_update(trial, form, limits_with_policy(service, change), Box::pin(preview))
             .await;
     }
     let updated = request.people.update_service(&owned, if_match, service, &update).await;
@@ -82,11 +82,11 @@ fn limits_with_policy(service: ServiceId, change: PolicyChange) -> TestedLimits 
 }
 
 /// Handles `POST …/services/limits`, which sets limits for all of the agent's services that have no limits yet.
-pub(crate) async fn submit_limits_for_unlimited(request: AgentForm) -> Reply {
+pub(crate) async fn submit_limits_for_unlimited_services(request: AgentForm) -> Reply {
     let mut form = request.parse_form(FormName::Unlimited);
     let body = policy_body(&mut form, None);
     let owned = request.agent_with_reason(&mut form);
-    let Some((update, owned)) = form.take_valid(parse_limits(&body), &FIELDS).zip(owned) else {
+    let Some((update, owned)) = form.take_value_or_add_errors(parse_limits(&body), &FIELDS).zip(owned) else {
         return request.show_form_again(form).await;
     };
     let limited = request.people.limit_unlimited_services(&owned, &update);

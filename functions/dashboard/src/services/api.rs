@@ -530,7 +530,7 @@ pub(crate) async fn update_agent_service(
 ) -> Result<Response, Failure> {
     let edition = people.current_catalog().await?;
     let id = people
-        .find_known_service(&owned, find_service_id(&edition.catalog, &reference)?)
+        .require_agent_service(&owned, find_service_id(&edition.catalog, &reference)?)
         .await?;
     let service = edition.catalog.find_by_id(id);
     let update = body.json().and_then(|body| parse_service_update(&body, service));
@@ -563,7 +563,7 @@ pub(crate) async fn disable_service(
 ) -> Result<Response, Failure> {
     let edition = people.current_catalog().await?;
     let id = people
-        .find_known_service(&owned, find_service_id(&edition.catalog, &reference)?)
+        .require_agent_service(&owned, find_service_id(&edition.catalog, &reference)?)
         .await?;
     let disabled = ServiceUpdate {
         enabled: Some(false),

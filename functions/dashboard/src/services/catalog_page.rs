@@ -86,7 +86,7 @@ struct CatalogList<'a> {
 /// Handles `GET /dashboard/catalog`.
 pub(crate) async fn show_catalog_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let view = View::from_uri(&uri);
-    let choice = people.choose_agent(&session.person, view.agent.clone());
+    let choice = people.resolve_named_agent(&session.person, view.agent.clone());
     let (choice, edition) = tokio::try_join!(choice, people.current_catalog())?;
     let enabled = match &choice.agent {
         Some(owned) => {

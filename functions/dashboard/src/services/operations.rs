@@ -69,12 +69,12 @@ impl People {
     /// Reads one of the agent's services with its spending.
     pub(crate) async fn read_service(&self, owned: &OwnedAgent, id: ServiceId) -> Result<GovernedService> {
         let record = self.read_policy_record(owned, id).await?;
-        self.add_spend(owned, record).await
+        self.read_governed_service(owned, record).await
     }
 
     /// Returns the id if the agent has a record of the service. Handlers make this check first, so that an unknown
     /// service is 404 regardless of other errors.
-    pub(crate) async fn find_known_service(&self, owned: &OwnedAgent, id: ServiceId) -> Result<ServiceId> {
+    pub(crate) async fn require_agent_service(&self, owned: &OwnedAgent, id: ServiceId) -> Result<ServiceId> {
         Ok(self.read_policy_record(owned, id).await?.service)
     }
 
@@ -92,7 +92,7 @@ impl People {
         let action = Act::new(AuditKind::ServiceEnabled)
             .on_agent(owned.agent().id)
             .about_service(service.id);
-        let enabling = self.store_enabling(owned, if_match, &action, service.id, &request.policy);
+        let enabling = self.store_enabled_service(owned, if_match, &action, service.id, &request.policy);
         self.audit_rejection(owned.acting(), &action, enabling).await
     }
 
@@ -112,12 +112,12 @@ impl People {
             service,
             version,
             enabled: true,
-            policy: SpendPolicy::column_defaults().apply(&request.policy),
+            policy: SpendPolicy::spec_defaults().apply(&request.policy),
         };
         self.preview_policy(owned, record, days).await
     }
 
-    async fn store_enabling(
+    async fn store_enabled_service(
         &self,
         owned: &OwnedAgent,
         if_match: Precondition,
@@ -125,7 +125,7 @@ impl People {
         service: ServiceId,
         update: &PolicyUpdate,
     ) -> Result<Enabling> {
-        let policy = SpendPolicy::column_defaults().apply(update);
+        let policy = SpendPolicy::spec_defaults().apply(update);
         let mut backoff = Backoff::new();
         loop {
             let current = self.ledger.find_enabled_service(owned.agent().id, service).await?;
@@ -136,7 +136,7 @@ impl People {
                 && record.policy == policy
             {
                 return Ok(Enabling {
-                    service: self.add_spend(owned, record.clone()).await?,
+                    service: self.read_governed_service(owned, record.clone()).await?,
                     is_new: false,
                 });
             }
@@ -151,7 +151,7 @@ impl People {
             match self.ledger.put_policy(owned.agent().id, &record, &entry).await? {
                 UpdateResult::Stored => {
                     return Ok(Enabling {
-                        service: self.add_spend(owned, record).await?,
+                        service: self.read_governed_service(owned, record).await?,
                         is_new: current.is_none(),
                     });
                 }
@@ -212,12 +212,12 @@ impl People {
             if_match.check_version(current.version)?;
             let record = apply_service_update(&current, update, service)?;
             if record.enabled == current.enabled && record.policy == current.policy {
-                return self.add_spend(owned, current).await;
+                return self.read_governed_service(owned, current).await;
             }
             self.require_recent_sign_in_to_widen(owned, Some(&current), &record)?;
             let entry = self.policy_audit_entry(owned, action, Some(&current), &record)?;
             match self.ledger.put_policy(owned.agent().id, &record, &entry).await? {
-                UpdateResult::Stored => return self.add_spend(owned, record).await,
+                UpdateResult::Stored => return self.read_governed_service(owned, record).await,
                 UpdateResult::Conflict => backoff.wait_for_retry().await?,
             }
         }
@@ -273,8 +273,8 @@ impl People {
         before: Option<&EnabledService>,
         now: &EnabledService,
     ) -> Result<AuditEntry> {
-        let before = before.map(EnabledService::audit_members);
-        let changes = AuditChanges::between(before, Some(now.audit_members()));
+        let before = before.map(EnabledService::audit_log_fields);
+        let changes = AuditChanges::between(before, Some(now.audit_log_fields()));
         self.audit_entry(owned.acting(), action, changes)
     }
 
@@ -283,7 +283,7 @@ impl People {
         record.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    async fn add_spend(&self, owned: &OwnedAgent, record: EnabledService) -> Result<GovernedService> {
+    async fn read_governed_service(&self, owned: &OwnedAgent, record: EnabledService) -> Result<GovernedService> {
         let item = self.add_spend_to_all(owned, vec![record]).await?.pop();
         item.ok_or_else(|| Error::internal("reading what was spent", "one record became none"))
     }

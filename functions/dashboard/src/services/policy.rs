@@ -65,7 +65,7 @@ pub(crate) fn policy_inputs(inputs: &Inputs<'_>, current: &SpendPolicy, service:
             // No service is selected yet. The user can limit the operations after enabling the service.
             None => input type="hidden" name="operations" value="all";,
         }
-        @if service.is_none_or(has_target_operations) {
+        @if service.is_none_or(has_operation_with_target_url) {
             (inputs.text_area("allowed_domains", "Allowed domains",
                 "For operations that fetch a page: one host per line. example.com covers its subdomains, *.example.com one level, * everything.",
                 &allowed_domains(current), 2))
@@ -80,7 +80,7 @@ fn allowed_domains(policy: &SpendPolicy) -> Vec<String> {
 }
 
 /// Whether an operation of the service has a target URL. Allowed domains apply only to target URLs.
-fn has_target_operations(service: &Service) -> bool {
+fn has_operation_with_target_url(service: &Service) -> bool {
     let mut operations = service.operations.iter();
     operations.any(|operation| operation.fetches_target(service.category))
 }
@@ -124,7 +124,7 @@ mod tests {
         let catalog = catalog();
         let service = catalog.find_by_reference("lab-weather");
         let body = policy_body(&mut form, service);
-        let edit = form.take_valid(parse_service_update(&body, service), &FIELDS);
+        let edit = form.take_value_or_add_errors(parse_service_update(&body, service), &FIELDS);
         let problems: Vec<String> = form.errors().iter().map(|problem| problem.field.clone()).collect();
         assert_eq!(edit.is_some(), problems.is_empty(), "{body}");
         edit.map(|edit| SpendPolicy::permissive().apply(&edit.policy))

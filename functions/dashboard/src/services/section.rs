@@ -126,7 +126,7 @@ fn enabled_service_item(
                         (inputs.update_reason_input())
                         div.actions {
                             button.primary type="submit" { "Save limits" }
-                            (preview::trial_buttons(&format!("{path}/services/{id}")))
+                            (preview::preview_and_test_buttons(&format!("{path}/services/{id}")))
                         }
                     }))
                     p.fine { a href=(history::page::history_path(page.agent.id, Some(*id))) { "History of these limits" } }
@@ -254,11 +254,11 @@ fn enable_form(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
                     (preview::preview_section(layout, &inputs))
                     (layout.post_form(&format!("{path}/services"), &html! {
                         (inputs.drop_down("service_id", "Service", &offered, ""))
-                        (policy_inputs(&inputs, &SpendPolicy::column_defaults(), None))
+                        (policy_inputs(&inputs, &SpendPolicy::spec_defaults(), None))
                         (inputs.update_reason_input())
                         div.actions {
                             button.primary type="submit" { "Enable service" }
-                            (preview::trial_buttons(&format!("{path}/services")))
+                            (preview::preview_and_test_buttons(&format!("{path}/services")))
                         }
                     }))
                 }

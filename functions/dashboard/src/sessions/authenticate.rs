@@ -22,7 +22,7 @@ pub(crate) const STOPS_PER_MINUTE: u32 = 60;
 impl People {
     /// Returns the throttle for a user's request. Both throttles share one counter, but requests that stop agents or
     /// sessions have a higher limit.
-    const fn user_throttle(&self, stops: bool) -> &Throttle {
+    const fn user_or_stop_throttle(&self, stops: bool) -> &Throttle {
         if stops {
             &self.stops
         } else {
@@ -59,7 +59,10 @@ impl People {
             }
             found
         };
-        let found = self.user_throttle(stops).run_limited_by(scope, now, found).await?;
+        let found = self
+            .user_or_stop_throttle(stops)
+            .run_limited_by(scope, now, found)
+            .await?;
         Ok((user, found))
     }
 
@@ -88,7 +91,9 @@ impl People {
             }
             Ok(())
         };
-        self.user_throttle(stops).run_limited_by(scope, now, noted).await?;
+        self.user_or_stop_throttle(stops)
+            .run_limited_by(scope, now, noted)
+            .await?;
         Ok(session)
     }
 
@@ -107,7 +112,7 @@ impl People {
         let read = self
             .ledger
             .read_decision_inputs(Reader::Unverified(&call.key, now), keys);
-        let (agent, inputs) = self.authenticator.run_counted(&call, read).await?;
+        let (agent, inputs) = self.authenticator.run_throttled(&call, read).await?;
         self.authenticator.verify_call(call, agent, inputs, self.now())
     }
 }

@@ -70,7 +70,7 @@ impl Cookie<'_> {
 }
 
 /// Returns the tags and values of a request's pending sign-in cookies.
-pub(crate) fn pending_sign_ins<'a>(
+pub(crate) fn pending_sign_in_cookies<'a>(
     headers: &'a HeaderMap,
     origin: &Origin,
 ) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {

@@ -58,7 +58,7 @@ impl People {
         match started {
             StartSessionResult::Stored => {
                 info!(person = %session.person, session = %session.id, "session.started");
-                self.store_mail_address(&session.person, &id_token.person.mail, self.now())
+                self.try_store_mail_address(&session.person, &id_token.person.mail, self.now())
                     .await;
             }
             StartSessionResult::SignedInTooEarly => {

@@ -151,7 +151,7 @@ impl PendingSignIn {
     }
 
     /// Whether the issuer must ask the user to authenticate again.
-    pub(crate) const fn is_repeated(&self) -> bool {
+    pub(crate) const fn is_reauthentication_required(&self) -> bool {
         self.is_again
     }
 
@@ -182,7 +182,10 @@ mod tests {
         for is_again in [true, false] {
             let cookie = pending("/dashboard/approvals?x=1", is_again).to_cookie(&key);
             let read = PendingSignIn::from_cookie(&cookie, &key, now()).unwrap();
-            assert_eq!((read.to_cookie(&key), read.is_repeated()), (cookie, is_again));
+            assert_eq!(
+                (read.to_cookie(&key), read.is_reauthentication_required()),
+                (cookie, is_again)
+            );
         }
         let signed = pending("/dashboard/approvals?x=1", false).to_cookie(&key);
         let (unsigned, _) = signed.rsplit_once('.').unwrap();

@@ -177,7 +177,7 @@ pub(crate) fn request_origin(people: &People, parts: &Parts) -> Result<Origin> {
 }
 
 /// Returns the page that contains the form. A new sign-in returns to this page.
-pub(crate) fn form_page(headers: &HeaderMap) -> Destination {
+pub(crate) fn referring_page(headers: &HeaderMap) -> Destination {
     let referrer = headers.get(header::REFERER).and_then(|value| value.to_str().ok());
     let url = referrer.and_then(|text| Url::parse(text).ok());
     let path = url.map(|url| url[Position::BeforePath..Position::AfterQuery].to_owned());

@@ -9,7 +9,7 @@
 
 use crate::address::path_with_query;
 use crate::redirect::see_other;
-use crate::sessions::cookie::{Cookie, pending_sign_ins};
+use crate::sessions::cookie::{Cookie, pending_sign_in_cookies};
 use crate::sessions::destination::Destination;
 use crate::sessions::origin::Origin;
 use crate::sessions::pending_sign_in::{PendingSignIn, SIGN_IN_TIMEOUT};
@@ -123,7 +123,7 @@ async fn start_sign_in(State(people): State<Arc<People>>, parts: Parts) -> Resul
 /// Returns the tags of the pending sign-ins that the browser must drop before it stores a cookie of `taken` bytes: all
 /// invalid ones, and the oldest ones beyond [`MAX_PENDING_BYTES`].
 fn surplus_sign_in_tags<'a>(people: &People, origin: &Origin, headers: &'a HeaderMap, taken: usize) -> Vec<&'a str> {
-    let mut pending: Vec<_> = pending_sign_ins(headers, origin)
+    let mut pending: Vec<_> = pending_sign_in_cookies(headers, origin)
         .filter(|(tag, _)| PendingSignIn::state_tag(tag) == Some(*tag))
         .map(|(tag, value)| {
             let read = PendingSignIn::from_cookie(value, &people.sign_in_key, people.now());
@@ -242,7 +242,7 @@ async fn create_session(
             .limits
             .require_recent_sign_in(user.person.signed_in_at, now)
             .is_ok();
-    if pending.is_repeated() && !was_asked {
+    if pending.is_reauthentication_required() && !was_asked {
         people
             .reject_sign_in(&user.person.id, source, "not_asked_again")
             .await?;

@@ -141,12 +141,12 @@ impl People {
         self.audit_rejection(
             &acting,
             &action,
-            Box::pin(self.store_promotion(owned, if_match, &action)),
+            Box::pin(self.store_shadow_promotion(owned, if_match, &action)),
         )
         .await
     }
 
-    async fn store_promotion(
+    async fn store_shadow_promotion(
         &self,
         owned: OwnedAgent,
         if_match: Precondition,
@@ -184,14 +184,14 @@ impl People {
         let has_rules = updated.is_some();
         let mut owned = owned;
         if let Some(updated) = updated.as_ref().filter(|_| !has_wider_rules) {
-            owned = Box::pin(self.promote_rules(owned, updated)).await?;
+            owned = Box::pin(self.promote_shadow_rules(owned, updated)).await?;
         }
         for policy in &policies {
             // Boxed, because the futures of updates are large.
-            Box::pin(self.promote_policy(&owned, of(policy.service), policy, &edition.catalog)).await?;
+            Box::pin(self.promote_service_policy(&owned, of(policy.service), policy, &edition.catalog)).await?;
         }
         if let Some(updated) = updated.as_ref().filter(|_| has_wider_rules) {
-            owned = Box::pin(self.promote_rules(owned, updated)).await?;
+            owned = Box::pin(self.promote_shadow_rules(owned, updated)).await?;
         }
         let entry = self.audit_entry(owned.acting(), action, AuditChanges::default())?;
         self.usage.remove_shadow(&shadow, &entry).await?;
@@ -202,7 +202,7 @@ impl People {
         })
     }
 
-    async fn promote_rules(&self, owned: OwnedAgent, updated_agent: &Agent) -> Result<OwnedAgent> {
+    async fn promote_shadow_rules(&self, owned: OwnedAgent, updated_agent: &Agent) -> Result<OwnedAgent> {
         let if_match = Precondition::Version(owned.agent().version);
         let rules = updated_agent.rules.clone();
         self.update_agent_record(owned, if_match, Act::new(AuditKind::RuleReplaced), move |agent| {
@@ -214,7 +214,7 @@ impl People {
         .await
     }
 
-    async fn promote_policy(
+    async fn promote_service_policy(
         &self,
         owned: &OwnedAgent,
         current: Option<&EnabledService>,
@@ -285,7 +285,7 @@ fn limit_changes(agent: &Agent, current: &CurrentLimits, catalog: &Catalog) -> A
         let of_service = policies.into_iter().flat_map(|policy| {
             let service = catalog.find_by_id(policy.service);
             let name = service.map_or_else(|| policy.service.to_string(), |service| service.slug.to_string());
-            let fields = policy.audit_members().into_iter();
+            let fields = policy.audit_log_fields().into_iter();
             fields.map(move |(field, value)| (format!("services/{name}/{field}"), value))
         });
         agent.into_iter().flat_map(audited_rules).chain(of_service).collect()

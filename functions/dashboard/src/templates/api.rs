@@ -1,7 +1,7 @@
 //! JSON API under `/policy-templates`: the user's policy templates, and the agents that follow them.
 
 use crate::agents::bulk::{BulkTarget, MAX_LIMITED};
-use crate::agents::bulk_api::{BulkAgents, list_errors, outcome_and_error};
+use crate::agents::bulk_api::{BulkAgents, outcome_and_error, size_and_duplicate_errors};
 use crate::agents::listing::AgentFilter;
 use crate::backtests::api::{CandidateRules, parse_candidate_rules};
 use crate::caller::Caller;
@@ -24,7 +24,7 @@ use purser_api::{
 use purser_domain::{
     Amount, Catalog, DomainPattern, Error, ErrorKind, LimitDifference, OperationScope, OperationSlug, Overrides,
     PolicyChange, PolicyUpdate, Result, TemplateKey, TemplateList, TemplateName, TemplateTerms, ValidationError,
-    change_value, rule_kind_audit_value,
+    policy_change_json, rule_kind_audit_value,
 };
 use purser_store::{AgentOrder, Page};
 use serde::Serialize;
@@ -184,7 +184,7 @@ fn parse_apply_request(body: &Value) -> Result<(BulkTarget, Overrides)> {
         BulkTarget::from,
     );
     if let BulkTarget::Agents(ids) = &target {
-        let errors = list_errors("/agents/ids", ids, MAX_LIMITED);
+        let errors = size_and_duplicate_errors("/agents/ids", ids, MAX_LIMITED);
         if !errors.is_empty() {
             return Err(Error::invalid(errors));
         }
@@ -217,7 +217,7 @@ pub(crate) struct TemplateView {
 fn services_json(terms: &TemplateTerms, catalog: &Catalog) -> Map<String, Value> {
     let services = terms.services.iter();
     services
-        .map(|(key, change)| (key.describe(catalog), change_value(change)))
+        .map(|(key, change)| (key.describe(catalog), policy_change_json(change)))
         .collect()
 }
 
@@ -227,7 +227,7 @@ fn rules_json(terms: &TemplateTerms) -> Option<Vec<Value>> {
 }
 
 /// Formats the limits as a request body, which the user can edit in the form.
-pub(crate) fn editable_limits(terms: &TemplateTerms, is_default: bool, catalog: &Catalog) -> String {
+pub(crate) fn editable_limits_json(terms: &TemplateTerms, is_default: bool, catalog: &Catalog) -> String {
     let mut body = json!({"services": services_json(terms, catalog), "default": is_default});
     if let (Some(fields), Some(rules)) = (body.as_object_mut(), rules_json(terms)) {
         fields.insert("rules".to_owned(), rules.into());

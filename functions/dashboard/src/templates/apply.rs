@@ -41,7 +41,7 @@ pub(crate) struct TemplatePlan {
 
 impl TemplatePlan {
     /// Returns, for each difference, whether the agent's value is an override.
-    pub(crate) fn override_flags(&self) -> impl Iterator<Item = bool> {
+    pub(crate) fn difference_override_flags(&self) -> impl Iterator<Item = bool> {
         let services = self.services.iter().flat_map(|merge| &merge.differences);
         services.chain(&self.rules).map(|difference| difference.is_override)
     }
@@ -109,7 +109,7 @@ impl People {
             .iter()
             .filter_map(|(_, owned)| owned.as_ref())
             .map(OwnedAgent::agent);
-        let bases = Arc::new(self.read_template_bases(user, current).await?);
+        let bases = Arc::new(self.read_template_merge_bases(user, current).await?);
         let template = Arc::new(template);
         let applied = run_concurrently(agents, |(agent, owned)| {
             let (people, template, bases) = (Arc::clone(self), Arc::clone(&template), Arc::clone(&bases));
@@ -170,7 +170,7 @@ impl People {
     }
 
     /// Reads the template versions that these agents' limits were copied from.
-    pub(crate) async fn read_template_bases(
+    pub(crate) async fn read_template_merge_bases(
         &self,
         user: &Caller,
         agents: impl Iterator<Item = &Agent>,
@@ -178,7 +178,7 @@ impl People {
         let mut bases = Bases::new();
         for version in agents
             .filter_map(|agent| agent.template.as_ref())
-            .flat_map(FollowedTemplate::base_versions)
+            .flat_map(FollowedTemplate::merge_base_versions)
         {
             if !bases.contains_key(&version)
                 && let Some(terms) = self.ledger.read_template_limits(&user.id, version).await?

@@ -26,7 +26,7 @@ pub(crate) struct TemplateUpdate {
 }
 
 impl OwnTemplate {
-    fn audit_members(&self) -> AuditFields {
+    fn audit_log_fields(&self) -> AuditFields {
         let mut fields = vec![("default".to_owned(), self.is_default.into())];
         fields.extend(self.template.terms.audit_fields());
         fields
@@ -145,8 +145,8 @@ impl People {
                 return Ok((after, false));
             }
             let changes = AuditChanges::between(
-                before.as_ref().map(OwnTemplate::audit_members),
-                Some(after.audit_members()),
+                before.as_ref().map(OwnTemplate::audit_log_fields),
+                Some(after.audit_log_fields()),
             );
             let row = self.audit_entry(&user.acting, action, changes)?;
             let terms = is_edited.then_some(&update.terms);
@@ -172,7 +172,7 @@ impl People {
                 let before = self.find_listed_template(user, &list, name).await?;
                 let before = before.ok_or(ErrorKind::NotFound)?;
                 if_match.check_version(before.template.version)?;
-                let changes = AuditChanges::between(Some(before.audit_members()), None);
+                let changes = AuditChanges::between(Some(before.audit_log_fields()), None);
                 let row = self.audit_entry(&user.acting, &action, changes)?;
                 match self
                     .ledger

@@ -11,7 +11,7 @@ use crate::redirect::{see_other, temporary_redirect};
 use crate::request::parse_agent_filter;
 use crate::sessions::session::{PageSession, VerifiedForm};
 use crate::state::People;
-use crate::templates::api::{editable_limits, parse_template};
+use crate::templates::api::{editable_limits_json, parse_template};
 use crate::templates::apply::{ApplyResult, ApplyTo, TemplatePlan};
 use crate::templates::operations::OwnTemplate;
 use crate::ui::count::count_with_noun;
@@ -59,7 +59,7 @@ async fn format_agent_limits(people: &People, owned: &OwnedAgent) -> Result<Stri
     let agent = owned.agent();
     let (edition, policies) = tokio::try_join!(people.current_catalog(), people.ledger.list_enabled_services(agent))?;
     let terms = TemplateTerms::from_agent(&policies, &agent.rules);
-    Ok(editable_limits(&terms, false, &edition.catalog))
+    Ok(editable_limits_json(&terms, false, &edition.catalog))
 }
 
 fn list_page(layout: &Layout, list: &TemplateList, example: &str) -> Markup {
@@ -226,7 +226,7 @@ fn template_page(
     let template = &owned_template.template;
     let path = paths::template_path(&template.name);
     let inputs = layout.form_inputs(FormName::Template);
-    let text = editable_limits(&template.terms, owned_template.is_default, catalog);
+    let text = editable_limits_json(&template.terms, owned_template.is_default, catalog);
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
     layout.html_page(
         "Policy template",
@@ -282,7 +282,7 @@ fn follower_row(owned: &OwnedAgent, planned_change: &ApplyResult, catalog: &Cata
     let differences: Vec<bool> = planned_change
         .plan
         .iter()
-        .flat_map(TemplatePlan::override_flags)
+        .flat_map(TemplatePlan::difference_override_flags)
         .collect();
     let overrides = differences.iter().filter(|is_override| **is_override).count();
     let others = differences.len().saturating_sub(overrides);

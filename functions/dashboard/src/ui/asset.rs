@@ -3,7 +3,7 @@
 //! An asset's URL contains the hash of the asset, so browsers can cache the asset for a year, and load a new version as
 //! soon as it changes.
 
-use crate::digest::{body_version, entity_tag, response_or_not_modified};
+use crate::digest::{entity_tag, response_or_not_modified, short_body_digest};
 use axum::{
     Router,
     http::{HeaderMap, HeaderValue, header},
@@ -22,7 +22,7 @@ struct Asset {
 
 impl Asset {
     fn new(path: &str, text: &'static str, kind: &'static str) -> Self {
-        let version = body_version(text);
+        let version = short_body_digest(text);
         Self {
             text,
             kind,

@@ -16,8 +16,8 @@ pub(crate) fn usage_bar(spent: Amount, more: Amount, cap: Amount) -> Markup {
         };
     }
     let (from, to) = (
-        share_of_cap(spent, cap),
-        share_of_cap(spent.plus(more).unwrap_or(Amount::MAX), cap),
+        permille_of_cap(spent, cap),
+        permille_of_cap(spent.plus(more).unwrap_or(Amount::MAX), cap),
     );
     let label = if more.is_zero() {
         format!("{} of {} used", format_dollars(spent), format_dollars(cap))
@@ -47,7 +47,7 @@ pub(crate) const HIGH: u64 = 800;
 
 /// Returns the length of the bar that shows `part` of `cap`, from 0 to [`FULL_WIDTH`]. A length above zero is at least so
 /// large that it is visible.
-pub(crate) fn share_of_cap(part: Amount, cap: Amount) -> u64 {
+pub(crate) fn permille_of_cap(part: Amount, cap: Amount) -> u64 {
     if part.is_zero() {
         return 0;
     }
@@ -76,7 +76,7 @@ mod tests {
             (Amount::MAX.units(), 1, 1_000),
         ];
         for (part, cap, expected) in rows {
-            assert_eq!(share_of_cap(amount(part), amount(cap)), expected, "{part} of {cap}");
+            assert_eq!(permille_of_cap(amount(part), amount(cap)), expected, "{part} of {cap}");
         }
     }
 }

@@ -3,7 +3,7 @@
 //! The chart's information is also available as text: the label has the total and the highest day, each bar has its day
 //! and amount, and a table below the chart lists the same days. No information depends on colour.
 
-use crate::ui::bar::{FULL_WIDTH, share_of_cap};
+use crate::ui::bar::{FULL_WIDTH, permille_of_cap};
 use crate::ui::money::{column_amount, format_dollars};
 use maud::{Markup, html};
 use purser_domain::{Amount, Day};
@@ -41,7 +41,7 @@ pub(crate) fn amount_chart(title: &str, days: &[(Day, Amount)]) -> Markup {
             svg viewBox=(format!("0 0 {width} {FULL_WIDTH}")) preserveAspectRatio="none" role="img" aria-label=(label) {
                 title { (label) }
                 @for (index, (day, amount)) in days.iter().enumerate() {
-                    @let height = share_of_cap(*amount, max);
+                    @let height = permille_of_cap(*amount, max);
                     @if height > 0 {
                         rect x=(index.saturating_mul(DAY)) y=(FULL_WIDTH.saturating_sub(height)) width=(BAR) height=(height) {
                             title { (day) ": " (format_dollars(*amount)) }

@@ -219,7 +219,7 @@ impl Form {
 
     /// Returns the value that was parsed from the form's JSON. If the result is `None`, the form has at least one
     /// validation error.
-    pub(crate) fn take_valid<T>(&mut self, result: Result<T, Error>, fields: &[FieldOf]) -> Option<T> {
+    pub(crate) fn take_value_or_add_errors<T>(&mut self, result: Result<T, Error>, fields: &[FieldOf]) -> Option<T> {
         let error = match result {
             Ok(value) => return Some(value).filter(|_| !self.has_errors()),
             Err(error) => error,
@@ -285,7 +285,7 @@ impl Form {
             .collect();
         let mut pairs: Vec<(LabelKey, LabelValue)> = Vec::new();
         for line in lines.iter().filter(|line| !line.is_empty()) {
-            match LabelFilter::parse(line).filter(LabelFilter::is_readable) {
+            match LabelFilter::parse(line).filter(LabelFilter::is_displayable) {
                 Some(LabelFilter {
                     key,
                     value: Some(value),
@@ -372,7 +372,7 @@ impl Form {
     }
 
     /// Parses the number of seconds for which a rotated key keeps working.
-    pub(crate) fn parse_overlap(&mut self) -> Option<Duration> {
+    pub(crate) fn parse_key_overlap(&mut self) -> Option<Duration> {
         let longest = u32::try_from(Agent::MAX_KEY_OVERLAP.secs()).unwrap_or(u32::MAX);
         self.parse_number("overlap_seconds", "Overlap in seconds", 0, longest)
             .map(Duration::from_secs_u32)

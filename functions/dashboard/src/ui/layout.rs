@@ -69,7 +69,7 @@ impl Layout {
 
     /// Returns a layout for a part of a page that is compared with another response. It has no current time, and its
     /// form token has a zero mask.
-    pub(crate) fn for_comparison(&self) -> Self {
+    pub(crate) fn for_entity_tag(&self) -> Self {
         Self {
             person: self.person.clone(),
             is_operator: self.is_operator,

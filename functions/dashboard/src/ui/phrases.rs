@@ -140,7 +140,7 @@ const fn check_name(name: CheckName) -> &'static str {
     }
 }
 
-const fn check_outcome(outcome: CheckOutcome) -> (&'static str, &'static str) {
+const fn check_outcome_label(outcome: CheckOutcome) -> (&'static str, &'static str) {
     match outcome {
         CheckOutcome::Passed => ("passed", "✓"),
         CheckOutcome::Failed => ("failed", "✕"),
@@ -160,7 +160,7 @@ pub(crate) fn checks_table(checks: &[Check]) -> Markup {
             thead { tr { th scope="col" { "Check" } th.num scope="col" { "Limit" } th.num scope="col" { "Used" } } }
             tbody {
                 @for check in checks {
-                    @let (text, sign) = check_outcome(check.outcome);
+                    @let (text, sign) = check_outcome_label(check.outcome);
                     tr class=(check.outcome.name()) {
                         th scope="row" {
                             span.sign aria-hidden="true" { (sign) } (check_name(check.name)) span.sr { ": " (text) }
@@ -340,11 +340,11 @@ pub(crate) fn limit_link(entry: &HistoryEntry) -> Option<String> {
 /// Renders a line for each limit that requires approval of a payment.
 pub(crate) fn approval_reason(asking_limits: &[AskingLimit], rules: &[Rule], catalog: &Catalog) -> Markup {
     html! {
-        @for (index, limit) in asking_limits.iter().enumerate() { @if index > 0 { br; } (limit_reason(*limit, rules, catalog)) }
+        @for (index, limit) in asking_limits.iter().enumerate() { @if index > 0 { br; } (approval_requirement_text(*limit, rules, catalog)) }
     }
 }
 
-fn limit_reason(
+fn approval_requirement_text(
     AskingLimit {
         rule: id,
         above: threshold,

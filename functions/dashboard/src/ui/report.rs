@@ -33,20 +33,24 @@ const SIGNATURE: &str = "&report=";
 /// If a response redirects to a URL with a report, the function signs the URL. If a requested URL has a report but no
 /// valid signature from this session, the function removes the report. The sign-in page is exempt, because it needs no
 /// session and shows only notifications about sign-in and sign-out.
-pub(crate) async fn bind_reports(State(people): State<Arc<People>>, request: Request, next: Next) -> Response {
+pub(crate) async fn sign_and_verify_form_results(
+    State(people): State<Arc<People>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let (mut parts, body) = request.into_parts();
     let origin = request_origin(&people, &parts).ok();
     let session = origin.and_then(|origin| Cookie::Session.find_value(&parts.headers, &origin));
     let address = parts.uri.path_and_query().map_or("", |address| address.as_str());
     if parts.method == Method::GET && has_report(address) && !is_signed(address, session.as_deref()) {
-        parts.uri = without_report(&parts.uri);
+        parts.uri = without_form_result(&parts.uri);
     }
     let mut response = next.run(Request::from_parts(parts, body)).await;
     let location = response.headers().get(header::LOCATION);
     let location = location.and_then(|location| location.to_str().ok());
     let reported = location.filter(|address| has_report(address)).zip(session);
     let signed = reported.and_then(|(address, session)| {
-        let signature = report_signature(address, &session)?;
+        let signature = url_mac(address, &session)?;
         HeaderValue::from_str(&format!("{address}{SIGNATURE}{signature}")).ok()
     });
     if let Some(signed) = signed {
@@ -67,13 +71,13 @@ fn has_report(address: &str) -> bool {
 fn is_signed(address: &str, session: Option<&str>) -> bool {
     let signed = address.rsplit_once(SIGNATURE).zip(session);
     signed.is_some_and(|((address, result), session)| {
-        let ours = report_signature(address, session);
+        let ours = url_mac(address, session);
         ours.is_some_and(|ours| ours.as_bytes().ct_eq(result.as_bytes()).into())
     })
 }
 
 /// Returns the MAC of a URL, with the session's secret as the key.
-fn report_signature(address: &str, session: &str) -> Option<String> {
+fn url_mac(address: &str, session: &str) -> Option<String> {
     let mut mac = Hmac::<Sha256>::new_from_slice(session.as_bytes()).ok()?;
     mac.update(b"purser/dashboard/report/v1\0");
     mac.update(address.as_bytes());
@@ -81,7 +85,7 @@ fn report_signature(address: &str, session: &str) -> Option<String> {
 }
 
 /// Returns the URL without the query parameters that contain a form's result ([`REPORTS`]).
-fn without_report(uri: &Uri) -> Uri {
+fn without_form_result(uri: &Uri) -> Uri {
     let query = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
     let query = query.filter(|(name, _)| !REPORTS.contains(&&**name));
     let query = form_urlencoded::Serializer::new(String::new())

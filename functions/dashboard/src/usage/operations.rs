@@ -91,7 +91,7 @@ impl People {
                         .collect(),
                 )
             }
-            UsageBy::Reason => count_rejections(days.into_iter().map(|(_, sums)| sums.reasons)),
+            UsageBy::Reason => rejection_totals_by_reason(days.into_iter().map(|(_, sums)| sums.reasons)),
         };
         Ok(Usage { rows })
     }
@@ -126,7 +126,7 @@ fn sort_by_amount(mut rows: Vec<(String, UsageTotals)>) -> Vec<(String, UsageTot
 }
 
 /// Counts denied payments by error slug. Only `approval_required` is an escalation (`docs/spec.md` §7).
-fn count_rejections(days: impl Iterator<Item = Reasons>) -> Vec<(String, UsageTotals)> {
+fn rejection_totals_by_reason(days: impl Iterator<Item = Reasons>) -> Vec<(String, UsageTotals)> {
     const ASKS: &str = "approval_required";
     let mut sums = Reasons::new();
     for (error, count) in days.flatten() {

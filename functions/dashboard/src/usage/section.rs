@@ -2,7 +2,7 @@
 
 use crate::agents::spend::AgentSpend;
 use crate::journal::filter::HistoryFilter;
-use crate::ui::bar::{HIGH, share_of_cap};
+use crate::ui::bar::{HIGH, permille_of_cap};
 use crate::ui::chart::amount_chart;
 use crate::ui::labels;
 use crate::ui::list::Column::{Number, Text};
@@ -116,7 +116,7 @@ fn ranking_table(title: &str, since: &str, rows: impl ExactSizeIterator<Item = (
 
 /// Renders the agents that used most of a limit today.
 fn agents_near_limit(spending: &Spending) -> Markup {
-    let is_near = |near: &&AgentLimit| share_of_cap(near.limit.used, near.limit.limit) >= HIGH;
+    let is_near = |near: &&AgentLimit| permille_of_cap(near.limit.used, near.limit.limit) >= HIGH;
     let near: Vec<&AgentLimit> = spending.nearest_limits_today().iter().filter(is_near).collect();
     html! {
         @if !near.is_empty() {

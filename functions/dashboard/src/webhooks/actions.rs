@@ -8,7 +8,7 @@ use crate::ui::notice::{PageMessage, redirect_with_notice};
 use crate::webhooks::form::{WebhookForm, layout_of_rejected_form};
 use crate::webhooks::operations::IssuedWebhook;
 use crate::webhooks::paths::{PAGE, webhook_path};
-use crate::webhooks::terms::{parse_agents, parse_settings};
+use crate::webhooks::terms::{parse_selected_agent_ids, parse_settings};
 use crate::webhooks::{list_page, page};
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -28,7 +28,7 @@ pub(crate) async fn submit_new_webhook(State(people): State<Arc<People>>, verifi
     if place.is_none() {
         form.add_error("", "The form is incomplete. Reload the page.");
     }
-    let agents = parse_agents(&people, user, &mut form).await?;
+    let agents = parse_selected_agent_ids(&people, user, &mut form).await?;
     let terms = parse_settings(&mut form, &agents, true);
     let Some((terms, place)) = terms.zip(place) else {
         let layout = Layout {
@@ -53,7 +53,7 @@ pub(crate) async fn submit_new_webhook(State(people): State<Arc<People>>, verifi
 /// Handles `POST …/edit`: replaces the webhook's settings.
 pub(crate) async fn submit_webhook_settings(request: WebhookForm) -> Reply {
     let mut form = request.parse_form(FormName::Webhook);
-    let agents = parse_agents(&request.people, &request.posted.session.person, &mut form).await?;
+    let agents = parse_selected_agent_ids(&request.people, &request.posted.session.person, &mut form).await?;
     let terms = parse_settings(&mut form, &agents, request.own.webhook.terms.enabled);
     let Some((terms, if_match)) = terms.zip(form.parse_version()) else {
         return request.show_form_again(form).await;

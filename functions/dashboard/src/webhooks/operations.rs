@@ -72,7 +72,7 @@ impl People {
         let webhooks = self.webhooks.list_webhooks(&user.id).await?;
         let ids: Vec<WebhookId> = webhooks.iter().map(|webhook| webhook.id).collect();
         let (deleted, mut failed) = tokio::try_join!(
-            self.webhooks.read_gone(&webhooks),
+            self.webhooks.read_410_response_times(&webhooks),
             self.webhooks.list_failed_calls(&ids)
         )?;
         let listed = webhooks.into_iter().map(|webhook| OwnWebhook {
@@ -141,7 +141,7 @@ impl People {
                     ends_at: None,
                 }],
             };
-            let changes = AuditChanges::between(None, Some(webhook.audit_members()));
+            let changes = AuditChanges::between(None, Some(webhook.audit_log_fields()));
             let entry = self.audit_entry(&user.acting, &action.clone().with_object(&webhook.id), changes)?;
             match self.webhooks.create_webhook(&webhook, &stored, &entry).await? {
                 UpdateResult::Stored => {
@@ -271,8 +271,8 @@ impl People {
             let webhook = &owned_webhook.webhook;
             if_match.check_version(webhook.version)?;
             let changed = change(&owned_webhook)?;
-            let after = changed.next_version().map(Webhook::audit_members);
-            let result = AuditChanges::between(Some(webhook.audit_members()), after);
+            let after = changed.next_version().map(Webhook::audit_log_fields);
+            let result = AuditChanges::between(Some(webhook.audit_log_fields()), after);
             let entry = self.audit_entry(&user.acting, action, result)?;
             let table = &self.webhooks;
             let stored = match &changed {

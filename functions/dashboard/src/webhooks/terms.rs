@@ -24,7 +24,7 @@ pub(crate) const FIELDS: [FieldOf; 5] = [
 
 /// Returns the ids of the agents in the form's text, which has an agent's name or id on each line. A name that matches
 /// no agent or several agents is a validation error.
-pub(crate) async fn parse_agents(people: &People, user: &Caller, form: &mut Form) -> Result<Vec<String>> {
+pub(crate) async fn parse_selected_agent_ids(people: &People, user: &Caller, form: &mut Form) -> Result<Vec<String>> {
     if form.field_text("agents") != "some" {
         return Ok(Vec::new());
     }
@@ -73,14 +73,14 @@ pub(crate) fn parse_settings(form: &mut Form, agents: &[String], enabled: bool) 
             "some" if field == "kind" && form.field_words(field).next().is_some() => {
                 set_field(&mut body, name, form.distinct_field_words(field));
             }
-            // This branch adds no validation error, because `parse_agents` has already recorded one for each invalid
+            // This branch adds no validation error, because `parse_selected_agent_ids` has already recorded one for each invalid
             // line.
             "some" if form.field_values(field).next().is_some() => {}
             "some" => form.add_error(field, format!("{label}: choose at least one.")),
             _ => form.add_error(name, format!("{label}: choose all, or select some.")),
         }
     }
-    form.take_valid(parse_webhook_settings(&body), &FIELDS)
+    form.take_value_or_add_errors(parse_webhook_settings(&body), &FIELDS)
 }
 
 /// Renders the inputs for a webhook's settings, filled with the values in `current`. `agents` contains the records of
@@ -113,13 +113,13 @@ pub(crate) fn settings_inputs(inputs: &Inputs<'_>, current: Option<&WebhookSetti
         (inputs.radio_buttons("agents", "Agents", &[("all", "All, including future ones"), ("some", "Only these:")],
             scope(chosen.is_some())))
         div.some-agents {
-            (inputs.text_area("agent", "Which agents", "One name or ID per line. Used only with “Only these”.", &agent_lines(chosen, agents), 3))
+            (inputs.text_area("agent", "Which agents", "One name or ID per line. Used only with “Only these”.", &selected_agent_lines(chosen, agents), 3))
         }
     }
 }
 
 /// Formats each selected agent as a line with the agent's id, and the name if the agent is in `agents`.
-fn agent_lines(selected: Option<&BTreeSet<AgentId>>, agents: &[OwnedAgent]) -> Vec<String> {
+fn selected_agent_lines(selected: Option<&BTreeSet<AgentId>>, agents: &[OwnedAgent]) -> Vec<String> {
     let line = |id: &AgentId| match agents.iter().map(OwnedAgent::agent).find(|agent| agent.id == *id) {
         Some(agent) => format!("{id} {}", escape_hidden_characters(&agent.name)),
         None => id.to_string(),

@@ -212,7 +212,7 @@ fn delivery(webhook: WebhookId, now: Timestamp, ago: u32, result: Option<CallRes
         result,
     };
     match result {
-        Some(result) => delivery.after_call(call(result), None, 0).0,
+        Some(result) => delivery.record_attempt(call(result), None, 0).0,
         None => delivery,
     }
 }

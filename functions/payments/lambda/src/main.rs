@@ -4,5 +4,5 @@ use std::process::ExitCode;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    purser_api::serve_both(purser_payments::routers).await
+    purser_api::serve_all_events(purser_payments::routers).await
 }

@@ -7,7 +7,7 @@
 //!   at the same time.
 //! - The endpoints are https URLs, or URLs of a server on this machine.
 
-use crate::http::outward::client_for_any_server;
+use crate::http::outward::any_address_client_builder;
 use jsonwebtoken::{
     Algorithm, DecodingKey,
     jwk::{AlgorithmParameters, CommonParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse},
@@ -128,18 +128,18 @@ pub(crate) struct Issuer {
 impl Issuer {
     /// Fetches the issuer's metadata and keys. If the fetch fails, the first use of the client fetches again.
     pub(crate) async fn new(name: String, now: Timestamp) -> Result<Self> {
-        let client = client_for_any_server("Purser")
+        let client = any_address_client_builder("Purser")
             .connect_timeout(time::Duration::from_secs(1))
             .timeout(RESPONSE_TIMEOUT)
             .build();
         let issuer = Self {
             name,
             client: client.map_err(|error| Error::internal("making an HTTP client", error))?,
-            known: RefreshingCache::new(ASKING, AGES, log_unavailable),
+            known: RefreshingCache::new(ASKING, AGES, log_issuer_unavailable),
         };
         match issuer.fetch_documents().await {
             Ok(known) => issuer.known.store(known, now),
-            Err(error) => log_unavailable(&error),
+            Err(error) => log_issuer_unavailable(&error),
         }
         Ok(issuer)
     }
@@ -215,7 +215,7 @@ impl Issuer {
 
 const ASKING: &str = "asking the issuer of sessions";
 
-fn log_unavailable(error: &Error) {
+fn log_issuer_unavailable(error: &Error) {
     warn!(cause = %error, "session.issuer_unavailable");
 }
 

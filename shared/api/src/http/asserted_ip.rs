@@ -208,12 +208,12 @@ impl AssertionKeys {
 /// throttle use the replaced address.
 pub fn with_asserted_ip_layer(router: Router, keys: Option<AssertionKeys>) -> Router {
     match keys {
-        Some(keys) => router.layer(from_fn_with_state(Arc::new(keys), replace_ip)),
+        Some(keys) => router.layer(from_fn_with_state(Arc::new(keys), set_asserted_client_ip)),
         None => router,
     }
 }
 
-async fn replace_ip(State(keys): State<Arc<AssertionKeys>>, request: Request, next: Next) -> Response {
+async fn set_asserted_client_ip(State(keys): State<Arc<AssertionKeys>>, request: Request, next: Next) -> Response {
     // Only requests from `mcp` have this header.
     if !request.headers().contains_key(ASSERTED_IP) {
         return next.run(request).await;

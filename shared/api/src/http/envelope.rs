@@ -202,7 +202,7 @@ fn error_body(kind: &ErrorKind) -> ErrorBody {
             field,
             problems: errors,
         } => ErrorBody {
-            details: remaining_errors(field, errors),
+            details: validation_error_details(field, errors),
             ..body_with_message(format!("`{field}` is required"))
         },
         ErrorKind::InvalidAgentKey => {
@@ -371,7 +371,7 @@ fn withdrawal_rejection_body(rejection: &WithdrawalRejection) -> ErrorBody {
 
 /// Returns the validation errors for `details`. Returns `None` if there are no errors, or if the only error is the
 /// missing field that the error slug `<field>_required` already names.
-fn remaining_errors(field: &str, errors: &[ValidationError]) -> Option<Vec<ProblemView>> {
+fn validation_error_details(field: &str, errors: &[ValidationError]) -> Option<Vec<ProblemView>> {
     match errors {
         [] => None,
         [only] if only.path.strip_prefix('/') == Some(field) => None,

@@ -4,7 +4,7 @@ use crate::{BodyPath, Member, Schemas, ValidationErrors};
 use purser_domain::{
     Address, AgentName, AgentStatus, Amount, ApprovalId, Category, DomainPattern, Duration, LabelFilter, LabelKey,
     LabelValue, Labels, OperationSlug, OperationUuid, OperatorReason, Overrides, Permission, ServiceSlug,
-    SourceNetwork, StartingLimits, Target, TemplateName, Timestamp, TrustStatus, TxHash, Url, UserId, is_readable,
+    SourceNetwork, StartingLimits, Target, TemplateName, Timestamp, TrustStatus, TxHash, Url, UserId, is_displayable,
     parse_address, parse_web_url,
 };
 use serde_json::{Value, json};
@@ -184,13 +184,13 @@ fn one_of_message<'a>(names: impl Iterator<Item = &'a str>) -> String {
     format!("^({})$", names.collect::<Vec<_>>().join("|"))
 }
 
-fn is_short_url(text: &str, url: &Url) -> bool {
+fn is_within_max_url_bytes(text: &str, url: &Url) -> bool {
     text.len().max(url.as_str().len()) <= MAX_URL_BYTES
 }
 
 fn parse_target(text: &str) -> Option<Target> {
     let target = Target::parse(text).ok()?;
-    is_short_url(text, target.url()).then_some(target)
+    is_within_max_url_bytes(text, target.url()).then_some(target)
 }
 
 field! {
@@ -209,7 +209,7 @@ field! {
     /// The http or https URL of a provider call.
     pub struct CalledUrl(Url):
     |value| {
-        let url = value.as_str().and_then(|text| parse_web_url(text).filter(|url| is_short_url(text, url)));
+        let url = value.as_str().and_then(|text| parse_web_url(text).filter(|url| is_within_max_url_bytes(text, url)));
         url.ok_or_else(|| format!("must be an http or https URL of at most {MAX_URL_BYTES} bytes once it is encoded"))
     },
     json!({
@@ -251,7 +251,7 @@ pub struct ShownText<const MAX: usize>(pub String);
 impl<const MAX: usize> Field for ShownText<MAX> {
     fn read(value: &Value) -> Result<Self, String> {
         let text = <Text<MAX> as Field>::read(value).ok().map(|text| text.0);
-        text.filter(|text| is_readable(text)).map(Self).ok_or_else(|| {
+        text.filter(|text| is_displayable(text)).map(Self).ok_or_else(|| {
             format!("must be a string of 1 to {MAX} characters, some of them visible, without control characters and direction marks")
         })
     }
@@ -274,7 +274,7 @@ impl Field for bool {
 /// An amount in micro-units.
 impl Field for Amount {
     fn read(value: &Value) -> Result<Self, String> {
-        parse_amount_from(0, value)
+        parse_amount_at_least(0, value)
     }
 
     fn schema() -> Value {
@@ -284,10 +284,10 @@ impl Field for Amount {
 
 field! {
     /// An amount of at least one micro-unit.
-    pub struct Price(Amount): |value| parse_amount_from(1, value), amount_schema(1)
+    pub struct Price(Amount): |value| parse_amount_at_least(1, value), amount_schema(1)
 }
 
-fn parse_amount_from(min_units: u64, value: &Value) -> Result<Amount, String> {
+fn parse_amount_at_least(min_units: u64, value: &Value) -> Result<Amount, String> {
     let units = parse_whole_number(value).filter(|units| *units >= min_units);
     units.and_then(Amount::from_units).ok_or_else(|| {
         format!(

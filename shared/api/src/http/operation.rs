@@ -182,7 +182,7 @@ where
             schemas.append(&mut description.schemas);
             *operation = description.operation;
             operation.tags.get_or_insert_with(|| vec![tag.to_owned()]);
-            error_responses(operation, path);
+            add_error_responses(operation, path);
         }
     }
     (schemas, paths, router)
@@ -211,7 +211,7 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
 
 /// Replaces the placeholders of errors by one response per status, which lists all errors with that status. A response
 /// that the route itself describes is not changed.
-fn error_responses(operation: &mut Operation, path: &str) {
+fn add_error_responses(operation: &mut Operation, path: &str) {
     let responses = &mut operation.responses.responses;
     let mut texts = BTreeMap::<u16, Vec<String>>::new();
     for error in errors::ALL {

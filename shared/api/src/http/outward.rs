@@ -12,7 +12,7 @@ pub(crate) const USER_AGENT: &str = concat!("Purser/", env!("CARGO_PKG_VERSION")
 /// Builds a client for any server, with `program` and the version as `User-Agent`. The client follows no redirects,
 /// because a new URL would not be checked, and a payment would go to another URL. The client uses the system's
 /// resolver, no proxy, and decodes gzip, deflate and br. Code that reads a body must limit the number of decoded bytes.
-pub fn client_for_any_server(program: &str) -> ClientBuilder {
+pub fn any_address_client_builder(program: &str) -> ClientBuilder {
     ClientBuilder::new()
         .user_agent(format!("{program}/{}", env!("CARGO_PKG_VERSION")))
         .redirect(Policy::none())
@@ -23,10 +23,10 @@ pub fn client_for_any_server(program: &str) -> ClientBuilder {
         .pool_max_idle_per_host(0)
 }
 
-/// Builds a client like [`client_for_any_server`], but host names must resolve to public addresses.
+/// Builds a client like [`any_address_client_builder`], but host names must resolve to public addresses.
 /// [`AllowedHosts::may_call`] checks URLs with an IP address.
 pub fn client_for_public_servers(program: &str) -> ClientBuilder {
-    client_for_any_server(program).dns_resolver(PublicOnly)
+    any_address_client_builder(program).dns_resolver(PublicOnly)
 }
 
 /// The hosts, as `host:port`, that may have any address. The local stack needs such hosts.

@@ -205,7 +205,7 @@ pub const REQUIREMENT: &str = "payment_requirement";
 /// Returns `intent` with the payment requirements that the earlier call chose. `intent` was parsed from this body, and
 /// `first` is the fingerprint of the earlier call. Returns `None` if the earlier call was a different request. The
 /// choice is repeated because the provider may have added cheaper payment requirements meanwhile.
-pub fn intent_with_first_requirements(
+pub fn with_earlier_requirements(
     intent: &Intent,
     body: &Value,
     network: Network,
@@ -253,7 +253,7 @@ macro_rules! intent {
 impl AuthorizeRequest {
     /// Parses the body of authorize (`docs/spec.md` §4.4, `docs/decisions.md` §4).
     pub fn parse(body: &Value, network: Network) -> Result<Self> {
-        let (request, offer) = parse_with_requirements::<AuthorizeBody>(body, network)?;
+        let (request, offer) = parse_request_and_requirements::<AuthorizeBody>(body, network)?;
         let intent = intent!(request, offer, body, network);
         Ok(Self {
             intent,
@@ -266,7 +266,7 @@ impl AuthorizeRequest {
 impl CheckRequest {
     /// Parses the body of a preflight (`docs/spec.md` §4.3).
     pub fn parse(body: &Value, network: Network) -> Result<Self> {
-        let (request, offer) = parse_with_requirements::<CheckBody>(body, network)?;
+        let (request, offer) = parse_request_and_requirements::<CheckBody>(body, network)?;
         let intent = intent!(request, offer, body, network);
         Ok(Self {
             intent,
@@ -299,7 +299,7 @@ impl UnpaidCheckRequest {
 }
 
 /// Parses the body and chooses the payment requirements to pay.
-fn parse_with_requirements<T: Member>(body: &Value, network: Network) -> Result<(T, Offer)> {
+fn parse_request_and_requirements<T: Member>(body: &Value, network: Network) -> Result<(T, Offer)> {
     let mut errors = ValidationErrors::default();
     let request = T::read(body, BodyPath::Body, &mut errors);
     let requirement = body.get(REQUIREMENT).filter(|value| !value.is_null());
@@ -371,7 +371,7 @@ impl From<OriginalRequest> for ProviderRequest {
 }
 
 crate::field! {
-    /// The unparsed payment requirements of the provider. [`parse_with_requirements`] parses them.
+    /// The unparsed payment requirements of the provider. [`parse_request_and_requirements`] parses them.
     struct Requirement(()): |_| Ok(()), json!({"type": "object"})
 }
 

@@ -87,7 +87,7 @@ async fn handle_request(State(settings): State<ApiSettings>, mut request: Reques
         let work = async { Ok(next.run(buffer_body(request, settings.body_limit).await?).await) };
         let reply = run_within(deadline, catch_panic(work)).await;
         let mut response = reply.unwrap_or_else(|error| Failure::from(error).into_response());
-        complete_response(&mut response, &id, &trace);
+        add_headers_and_request_id(&mut response, &id, &trace);
         let failure = response.extensions().get::<Failure>();
         let slug = failure.map(|failure| failure.error().kind().slug());
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -172,7 +172,7 @@ fn panic_response(payload: &(dyn Any + Send)) -> String {
 
 /// Adds the common headers to a response, and the request id to the body of an error. Keeps a `Cache-Control` header
 /// that the handler set.
-fn complete_response(response: &mut Response, id: &RequestId, trace: &TraceId) {
+fn add_headers_and_request_id(response: &mut Response, id: &RequestId, trace: &TraceId) {
     // A router of pages may already have replaced the failure by a page (`Failure::into_page_response`).
     let is_json = |headers: &HeaderMap| {
         headers

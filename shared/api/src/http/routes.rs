@@ -82,7 +82,7 @@ where
         .parameters
         .into_iter()
         .flatten()
-        .filter_map(query_parameter)
+        .filter_map(query_parameter_name)
         .collect();
     let route = route.layer(from_fn(move |request: Request, next: Next| {
         let known = Arc::clone(&known);
@@ -105,7 +105,7 @@ fn reject_unknown_parameters(uri: &Uri, names: &[String]) -> Result<()> {
     query.finish()
 }
 
-fn query_parameter(parameter: RefOr<Parameter>) -> Option<String> {
+fn query_parameter_name(parameter: RefOr<Parameter>) -> Option<String> {
     match parameter {
         RefOr::T(parameter) if parameter.parameter_in == ParameterIn::Query => Some(parameter.name),
         _ => None,

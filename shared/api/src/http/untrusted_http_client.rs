@@ -2,7 +2,7 @@
 //! Only the status and `Retry-After` of the response are read, never the body.
 
 use crate::http::{
-    outward::{AllowedHosts, client_for_any_server, client_for_public_servers},
+    outward::{AllowedHosts, any_address_client_builder, client_for_public_servers},
     public_address::{RejectedHostName, may_be_public},
 };
 use axum::http::HeaderMap;
@@ -45,7 +45,7 @@ impl UntrustedHttpClient {
         Ok(Self {
             allowed,
             strict: finish(client_for_public_servers(program).https_only(true))?,
-            plain: finish(client_for_any_server(program))?,
+            plain: finish(any_address_client_builder(program))?,
             longest: timeout,
         })
     }

@@ -5,7 +5,7 @@ use tracing::Instrument as _;
 
 /// Runs all tasks concurrently, at most `limit` at a time, and starts them in order. Returns the results in order of
 /// completion. A task that panics has no result and does not affect the other tasks.
-pub async fn run_at_most<T: Send + 'static>(
+pub async fn run_with_concurrency_limit<T: Send + 'static>(
     limit: usize,
     work: impl Iterator<Item = impl Future<Output = T> + Send + 'static>,
 ) -> Vec<T> {

@@ -66,7 +66,7 @@ impl From<Env> for Boot {
 /// [`Boot`].
 pub async fn serve<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Router, BootError>) -> ExitCode {
     let served = async {
-        let env = start_process();
+        let env = read_env_and_start_logging();
         let cold_start = ColdStart::begin(&env);
         let router = build(env.into()).await?;
         cold_start.log_duration();
@@ -84,12 +84,12 @@ pub async fn serve<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Router, Bo
 ///
 /// The template can't set the environment variable, because the text depends on the API's URL, and the API depends on
 /// the function.
-pub async fn serve_with_stage(
+pub async fn serve_with_stage_variable(
     variable: &'static str,
     build: impl AsyncFn(Boot) -> Result<Router, BootError>,
 ) -> ExitCode {
     let served = async {
-        let env = start_process();
+        let env = read_env_and_start_logging();
         let cold_start = ColdStart::begin(&env);
         let started = OnceCell::new();
         if env.get(variable).is_some() {
@@ -97,7 +97,7 @@ pub async fn serve_with_stage(
         }
         cold_start.log_duration();
         lambda_runtime::run(service_fn(async |event: LambdaEvent<Box<RawValue>>| {
-            let start = async || build(Env::from_process().with_stage(variable, &event.payload).into()).await;
+            let start = async || build(Env::from_process().with_stage_variable(variable, &event.payload).into()).await;
             let router = started.get_or_try_init(start).await?;
             Ok::<_, BootError>(handle_any_event(router.clone(), event).await.to_json())
         }))
@@ -107,9 +107,9 @@ pub async fn serve_with_stage(
 }
 
 /// Runs a function like [`serve`]. The function also handles direct requests from other functions (`direct.rs`).
-pub async fn serve_both<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Routers, BootError>) -> ExitCode {
+pub async fn serve_all_events<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Routers, BootError>) -> ExitCode {
     let served = async {
-        let env = start_process();
+        let env = read_env_and_start_logging();
         let cold_start = ColdStart::begin(&env);
         let routers = build(env.into()).await?;
         cold_start.log_duration();
@@ -135,7 +135,7 @@ pub fn log_fatal_error(error: &(dyn std::error::Error + 'static)) -> ExitCode {
 }
 
 /// Starts logging and reads the environment variables. Every function calls this first.
-pub(crate) fn start_process() -> Env {
+pub(crate) fn read_env_and_start_logging() -> Env {
     let env = Env::from_process();
     start_logging(&env);
     env

@@ -64,7 +64,7 @@ impl Env {
     }
 
     /// Copies a variable from the stage variables in the gateway's event, if present.
-    pub(crate) fn with_stage(mut self, name: &str, event: &RawValue) -> Self {
+    pub(crate) fn with_stage_variable(mut self, name: &str, event: &RawValue) -> Self {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct StagedSecret {
@@ -219,7 +219,7 @@ mod tests {
         ];
         for (event, client) in rows {
             let event = RawValue::from_string(event.to_owned()).unwrap();
-            let env = Env::from_iter([("STACK", "dev"), ("CLIENT", "")]).with_stage("CLIENT", &event);
+            let env = Env::from_iter([("STACK", "dev"), ("CLIENT", "")]).with_stage_variable("CLIENT", &event);
             assert_eq!((env.get("CLIENT"), env.get("STACK")), (client, Some("dev")), "{event}");
         }
     }

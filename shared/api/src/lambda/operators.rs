@@ -174,7 +174,7 @@ impl BrowserAct {
 
     /// Returns the operator's name in a browser, and the source of the request, for the audit log.
     pub fn browser_operator(&self, operator_name: &OperatorName) -> crate::Operator {
-        let name = operator_name.to_browser_name();
+        let name = operator_name.browser_session_name();
         let source = RequestSource::new(self.address.clone(), self.user_agent.as_deref(), &self.request_id);
         crate::Operator {
             acting: Acting {

@@ -3,7 +3,7 @@
 
 use crate::{
     Boot, BootError, Clock, TraceId,
-    lambda::boot::{ColdStart, log_fatal_error, start_process},
+    lambda::boot::{ColdStart, log_fatal_error, read_env_and_start_logging},
 };
 use lambda_http::lambda_runtime::{self, LambdaEvent, service_fn};
 use purser_domain::Result;
@@ -20,7 +20,7 @@ pub async fn serve_schedule<F, A: Serialize>(
     job: impl AsyncFn(&F, &Value, Duration) -> Result<A>,
 ) -> ExitCode {
     let served = async {
-        let env = start_process();
+        let env = read_env_and_start_logging();
         let cold_start = ColdStart::begin(&env);
         let function = build(env.into()).await?;
         cold_start.log_duration();

@@ -1,6 +1,6 @@
 //! SQS: batches of messages from an event source mapping, and a client to send and hide messages.
 
-use crate::lambda::at_most::run_at_most;
+use crate::lambda::at_most::run_with_concurrency_limit;
 use aws_sdk_sqs::{Client, error::DisplayErrorContext};
 use aws_types::SdkConfig;
 use purser_domain::{Duration, Error, Event, Result};
@@ -59,7 +59,7 @@ impl SqsBatch {
             let work = work(record);
             async move { (id, work.await) }
         });
-        let results = run_at_most(max_concurrent, work).await;
+        let results = run_with_concurrency_limit(max_concurrent, work).await;
         let is_done = |id: &String| results.contains(&(id.clone(), MessageResult::Done));
         let failures = ids.iter().filter(|id| !is_done(id));
         let failures: Vec<Value> = failures.map(|id| json!({"itemIdentifier": id})).collect();

@@ -79,7 +79,7 @@ fn to_json_texts<T: ToString>(items: &[T]) -> Value {
 
 impl Agent {
     /// Returns an agent's fields for the audit log. Keys have only the fields that the owner can see.
-    pub fn audit_members(&self) -> AuditFields {
+    pub fn audit_log_fields(&self) -> AuditFields {
         let mut fields = vec![
             ("name".to_owned(), json!(self.name)),
             ("status".to_owned(), json!(self.status.name())),
@@ -133,7 +133,7 @@ pub fn rule_kind_audit_value(kind: &RuleKind) -> Value {
 impl BacktestRun {
     /// Returns a backtest's fields for the audit log. The agents are split into several lists, because the length of a
     /// value is limited.
-    pub fn audit_members(&self) -> AuditFields {
+    pub fn audit_log_fields(&self) -> AuditFields {
         /// The number of agents per list. Each agent takes 39 bytes.
         const AGENTS: usize = 50;
         let mut fields = vec![
@@ -148,7 +148,7 @@ impl BacktestRun {
 
 impl EnabledService {
     /// Returns the fields of an agent's policy for a service, for the audit log.
-    pub fn audit_members(&self) -> AuditFields {
+    pub fn audit_log_fields(&self) -> AuditFields {
         let policy = &self.policy;
         let increase = self
             .policy
@@ -187,7 +187,7 @@ impl LimitIncrease {
 
 impl WithdrawalRecord {
     /// Returns the fields of an agent's withdrawal address for the audit log.
-    pub fn audit_members(&self) -> AuditFields {
+    pub fn audit_log_fields(&self) -> AuditFields {
         let named = self.address.as_ref();
         let fields = named.map(|named| {
             [
@@ -202,7 +202,7 @@ impl WithdrawalRecord {
 
 impl WithdrawalGrant {
     /// Returns a withdrawal's fields for the audit log.
-    pub fn audit_members(&self) -> AuditFields {
+    pub fn audit_log_fields(&self) -> AuditFields {
         let fields = [
             ("amount_units", json!(self.amount().units())),
             ("pay_to", json!(self.recipient().to_string())),
@@ -213,7 +213,7 @@ impl WithdrawalGrant {
 
 impl Service {
     /// Returns a service's fields for the audit log. Payees and prices come first, so that they are never truncated.
-    pub fn audit_members(&self) -> AuditFields {
+    pub fn audit_log_fields(&self) -> AuditFields {
         let payments = self.operations.iter().map(|operation| {
             let payment = operation.payment.as_ref().map(payment_audit_value);
             let max = operation.max_price.map(Amount::units);

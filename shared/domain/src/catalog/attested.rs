@@ -122,7 +122,7 @@ impl VerifiedPayee {
         self.network == other.network && self.pay_to == other.pay_to && other.most <= self.most
     }
 
-    fn is_same_payment(&self, other: &Self) -> bool {
+    fn has_same_payee_and_price(&self, other: &Self) -> bool {
         self.network == other.network && self.pay_to == other.pay_to && other.most == self.most
     }
 
@@ -138,7 +138,7 @@ impl VerifiedPayee {
 
 impl VerifiedCall {
     /// Returns the call with only the payees that may be paid at this time.
-    fn payable_at(&self, at: Timestamp) -> Self {
+    fn with_payees_payable_at(&self, at: Timestamp) -> Self {
         let payees = self.payees.iter().filter(|payee| payee.is_payable_at(at));
         Self {
             payees: payees.copied().collect(),
@@ -183,7 +183,7 @@ impl VerifiedService {
             .into_iter()
             .flat_map(|before| &before.calls)
             .filter(|known| !is_listed(known))
-            .map(|known| known.payable_at(at))
+            .map(|known| known.with_payees_payable_at(at))
             .collect();
         let left_at = before.and_then(|before| before.left_at);
         let mut left_at = if lost.is_empty() {
@@ -242,7 +242,7 @@ impl VerifiedService {
                     (known.operation, &known.method, &known.endpoint) == (call.operation, &call.method, &call.endpoint)
                 });
                 let mut known = known.flat_map(|known| &known.payees);
-                !known.any(|known| known.is_same_payment(payee) && known.from == payee.from)
+                !known.any(|known| known.has_same_payee_and_price(payee) && known.from == payee.from)
             }
         })
     }
@@ -279,7 +279,7 @@ impl PayeeVerification<'_> {
 
     /// Returns the verification after the service was removed from the catalog. All calls of the service move to
     /// [`VerifiedService::former`].
-    pub fn verify_removed_service(&self, before: &VerifiedService) -> VerifiedService {
+    pub fn removed_service_verification(&self, before: &VerifiedService) -> VerifiedService {
         VerifiedService::replacing(Some(before), before.service, Vec::new(), self.at)
     }
 
@@ -291,7 +291,7 @@ impl PayeeVerification<'_> {
         payee: VerifiedPayee,
     ) -> VerifiedPayee {
         let known = || before.into_iter().flat_map(|before| before.operation_payees(operation));
-        let same = known().find(|known| known.is_same_payment(&payee));
+        let same = known().find(|known| known.has_same_payee_and_price(&payee));
         // The known payee waited for a second operator. Meanwhile an operator requested the same payee again, and the
         // payee now has a start time in the catalog.
         let is_requested_anew = |same: &VerifiedPayee| same.awaits_second() && payee.is_next && !payee.awaits_second();

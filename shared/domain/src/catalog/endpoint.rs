@@ -31,7 +31,7 @@ impl Parameters {
 
     /// Returns a sort key that sorts endpoints by the number of parameters, and then by the position of the first
     /// parameter, latest first.
-    pub(crate) const fn literalness(self) -> (u32, u64) {
+    pub(crate) const fn specificity_sort_key(self) -> (u32, u64) {
         (self.0.count_ones(), self.0)
     }
 
@@ -130,7 +130,7 @@ impl Endpoint {
     ///
     /// A segment with an encoded slash or backslash does not match a parameter, because some servers decode the segment
     /// into two segments.
-    pub fn is_called_at(&self, url: &Url) -> bool {
+    pub fn is_match_for_url(&self, url: &Url) -> bool {
         let same_place = self.url.scheme() == url.scheme()
             && self.url.host() == url.host()
             && self.url.port_or_known_default() == url.port_or_known_default();
@@ -177,13 +177,13 @@ impl Endpoint {
         address_digest(&self.url, self.parameters)
     }
 
-    /// Returns the digest of the endpoint's scheme, host, port and number of segments. See [`url_length_digest`].
-    pub(crate) fn length_digest(&self) -> u64 {
-        url_length_digest(&self.url)
+    /// Returns the digest of the endpoint's scheme, host, port and number of segments. See [`url_segment_count_digest`].
+    pub(crate) fn segment_count_digest(&self) -> u64 {
+        url_segment_count_digest(&self.url)
     }
 }
 
-/// Returns a digest that is equal for URLs that differ only in these parameters ([`Endpoint::is_called_at`]), and
+/// Returns a digest that is equal for URLs that differ only in these parameters ([`Endpoint::is_match_for_url`]), and
 /// rarely equal for other URLs.
 pub(crate) fn address_digest(url: &Url, parameters: Parameters) -> u64 {
     let mut digest = url_hasher(url);
@@ -198,7 +198,7 @@ pub(crate) fn address_digest(url: &Url, parameters: Parameters) -> u64 {
 }
 
 /// Returns a digest that is equal for two URLs with the same scheme, host, port and number of path segments.
-pub(crate) fn url_length_digest(url: &Url) -> u64 {
+pub(crate) fn url_segment_count_digest(url: &Url) -> u64 {
     let mut digest = url_hasher(url);
     segments(url).count().hash(&mut digest);
     digest.finish()
@@ -289,7 +289,7 @@ mod tests {
             let read = endpoint(text);
             assert_eq!(read.as_str(), written);
             assert_eq!(endpoint(written), read, "{text}");
-            assert!(read.is_called_at(&read.example()), "{text}");
+            assert!(read.is_match_for_url(&read.example()), "{text}");
         }
     }
 
@@ -339,7 +339,7 @@ mod tests {
         ];
         for (url, expected) in rows {
             let url = Url::parse(url).unwrap();
-            assert_eq!(endpoint(template).is_called_at(&url), expected, "{url}");
+            assert_eq!(endpoint(template).is_match_for_url(&url), expected, "{url}");
         }
         assert!(endpoint(template).address().is_none());
         assert!(endpoint("https://a.example/v1").address().is_some());
@@ -354,9 +354,9 @@ mod tests {
             "https://a.example/{a}/{b}/{c}",
         ] {
             let endpoint = endpoint(text);
-            assert!(endpoint.is_called_at(&url));
+            assert!(endpoint.is_match_for_url(&url));
             assert_eq!(endpoint.digest(), address_digest(&url, endpoint.parameters()), "{text}");
-            assert_eq!(endpoint.length_digest(), url_length_digest(&url));
+            assert_eq!(endpoint.segment_count_digest(), url_segment_count_digest(&url));
         }
     }
 
@@ -364,7 +364,11 @@ mod tests {
     /// later comes first.
     #[test]
     fn literal_endpoints_precede_parameterized_ones() {
-        let of = |text: &str| endpoint(&format!("https://a.example{text}")).parameters().literalness();
+        let of = |text: &str| {
+            endpoint(&format!("https://a.example{text}"))
+                .parameters()
+                .specificity_sort_key()
+        };
         let in_order = [
             "/v1/x/5",
             "/v1/x/{c}",

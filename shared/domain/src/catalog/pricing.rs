@@ -141,7 +141,7 @@ impl Operation {
 
     /// Returns whether both are the same operation, with the same method and address.
     fn is_same_operation(&self, other: &Self) -> bool {
-        self.id == other.id && self.probe_target() == other.probe_target()
+        self.id == other.id && self.probe_fingerprint() == other.probe_fingerprint()
     }
 }
 
@@ -212,21 +212,21 @@ pub struct Edit<'a> {
     /// Otherwise, a new pricing takes effect after `delay`.
     pub awaits_second: bool,
     /// All services in the catalog. The catalog is needed if the update [makes the service available to agents for the
-    /// first time](Edit::opens_service). Without the catalog, the pricing of every operation is delayed.
+    /// first time](Edit::is_first_service_opening). Without the catalog, the pricing of every operation is delayed.
     pub catalog: Option<&'a [Service]>,
 }
 
 impl Edit<'_> {
     /// Returns whether this update opens the service, so that agents can enable the service for the first time or
     /// again.
-    pub fn opens_service(before: Option<&Service>, update: &Service) -> bool {
+    pub fn is_first_service_opening(before: Option<&Service>, update: &Service) -> bool {
         update.is_open() && !before.is_some_and(Service::was_ever_open)
     }
 
     /// Returns the service to store. `before` is the stored service. A delayed pricing in `update` is also stored.
     pub fn apply(self, before: Option<&Service>, update: Service) -> Service {
         let was_open = before.is_some_and(Service::was_ever_open);
-        let opens = Self::opens_service(before, &update);
+        let opens = Self::is_first_service_opening(before, &update);
         let before = before.map(|before| before.at_time(self.at));
         let known = before.as_ref().map(|before| before.operations.as_slice());
         let known = known.unwrap_or_default();
@@ -251,7 +251,7 @@ impl Edit<'_> {
             let keeps =
                 |next: &NextPricing| operation.next.is_some() || self.awaits_second || next.effective_from().is_some();
             let next = waiting.filter(|next| next.as_pricing() == wanted && keeps(next));
-            let next = next.or_else(|| self.next_pricing(wanted));
+            let next = next.or_else(|| self.next_pricing_after_delay(wanted));
             let present = same.map(|same| same.pricing_at(self.at));
             Operation {
                 price_model: present
@@ -264,11 +264,11 @@ impl Edit<'_> {
             }
         });
         let operations: Vec<Operation> = judged.collect();
-        let targets = || operations.iter().map(Operation::probe_target);
+        let targets = || operations.iter().map(Operation::probe_fingerprint);
         let loses = was_open
             && known
                 .iter()
-                .any(|known| !targets().any(|target| target == known.probe_target()));
+                .any(|known| !targets().any(|target| target == known.probe_fingerprint()));
         let history = ListingHistory {
             was_open: was_open && !update.is_open(),
             removed_at: match &before {
@@ -284,7 +284,7 @@ impl Edit<'_> {
         }
     }
 
-    fn next_pricing(self, pricing: Pricing<'_>) -> Option<NextPricing> {
+    fn next_pricing_after_delay(self, pricing: Pricing<'_>) -> Option<NextPricing> {
         Some(NextPricing {
             price_model: pricing.price_model.to_owned(),
             max_price: pricing.max_price,

@@ -132,7 +132,7 @@ impl fmt::Display for Obstacle {
 /// The latest probe of an operation, and the last response of any probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// The called address ([`Operation::probe_target`]). A result applies only to this address.
+    /// The called address ([`Operation::probe_fingerprint`]). A result applies only to this address.
     pub target: Fingerprint,
     /// The time of the probe.
     pub at: Timestamp,
@@ -166,14 +166,14 @@ pub struct ProbeRecord {
 impl ProbeRecord {
     /// Returns the latest probe of an operation, if the probe called the operation's current address.
     pub fn latest_probe(&self, operation: &Operation) -> Option<&Probe> {
-        let target = operation.probe_target();
+        let target = operation.probe_fingerprint();
         self.operations
             .get(&operation.id)
             .filter(|probe| probe.target == target)
     }
 
     /// Returns whether an operator requested a probe of this operation that has not run yet.
-    pub fn is_requested(&self, operation: &Operation) -> bool {
+    pub fn is_probe_requested(&self, operation: &Operation) -> bool {
         let request = |at| self.latest_probe(operation).is_none_or(|probe| probe.at < at);
         self.requested_at.is_some_and(request)
     }
@@ -182,7 +182,7 @@ impl ProbeRecord {
     /// `interval`, or an operator requested a probe.
     pub fn is_due(&self, operation: &Operation, now: Timestamp, interval: Duration) -> bool {
         let seen_lately = |probe: &Probe| now.since(probe.at) < interval;
-        self.is_requested(operation) || !self.latest_probe(operation).is_some_and(seen_lately)
+        self.is_probe_requested(operation) || !self.latest_probe(operation).is_some_and(seen_lately)
     }
 
     /// Returns the provider's price for an operation if it differs from the catalog's payment at this time, and the
@@ -200,7 +200,7 @@ impl ProbeRecord {
 
 impl Operation {
     /// Returns the fingerprint of the method and full address that a probe calls.
-    pub fn probe_target(&self) -> Fingerprint {
+    pub fn probe_fingerprint(&self) -> Fingerprint {
         Fingerprint::for_text(&format!("{} {}", self.method.to_ascii_uppercase(), self.endpoint))
     }
 }
@@ -249,7 +249,7 @@ impl ProbeRecord {
                 }
                 Err(_) => before,
             };
-            let target = operation.probe_target();
+            let target = operation.probe_fingerprint();
             let probe = Probe {
                 target,
                 at,

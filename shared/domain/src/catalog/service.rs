@@ -3,7 +3,7 @@
 use crate::{
     Address, Amount, Endpoint, ListingHistory, Network, NextPricing, Offer, OperationSlug, OperationUuid, ServiceId,
     ServiceSlug, Timestamp,
-    catalog::endpoint::{Parameters, address_digest, host_digest, url_length_digest},
+    catalog::endpoint::{Parameters, address_digest, host_digest, url_segment_count_digest},
     x402::requirement::SCHEME,
 };
 use serde_json::Value;
@@ -340,10 +340,14 @@ impl Catalog {
         let mut templates: Vec<_> = with_parameters
             .map(|(.., endpoint)| {
                 let parameters = endpoint.parameters();
-                (endpoint.length_digest(), parameters.literalness(), parameters)
+                (
+                    endpoint.segment_count_digest(),
+                    parameters.specificity_sort_key(),
+                    parameters,
+                )
             })
             .collect();
-        templates.sort_unstable_by_key(|(duration, literalness, _)| (*duration, *literalness));
+        templates.sort_unstable_by_key(|(duration, specificity_sort_key, _)| (*duration, *specificity_sort_key));
         templates.dedup();
         let mut by_host: Vec<_> = endpoints()
             .map(|(place, _, endpoint)| (host_digest(endpoint.host().as_ref()), place))
@@ -422,7 +426,7 @@ impl Catalog {
     /// Returns the parameter positions of the endpoints with this scheme, host, port and number of segments, fewest
     /// parameters first.
     fn parameter_patterns(&self, url: &Url) -> impl Iterator<Item = Parameters> {
-        let duration = url_length_digest(url);
+        let duration = url_segment_count_digest(url);
         let first = self.templates.partition_point(|(other, ..)| *other < duration);
         let alike = self.templates.iter().skip(first);
         let alike = alike.take_while(move |(other, ..)| *other == duration);
@@ -448,7 +452,7 @@ impl Catalog {
                 let service = self.services.get(*place)?;
                 Some((service, service.operations.get(*index)?))
             })
-            .filter(move |(service, operation)| service.is_open() && operation.endpoint.is_called_at(url))
+            .filter(move |(service, operation)| service.is_open() && operation.endpoint.is_match_for_url(url))
     }
 
     /// Returns the open service ([`Service::is_open`]) that a call without a matching operation probably belongs to: a
@@ -586,8 +590,8 @@ mod tests {
                 let url = Url::parse(address).unwrap();
                 let every = catalog.services().iter().filter(|service| service.is_open());
                 let every = every.flat_map(|service| service.operations.iter().map(move |operation| (service, operation)));
-                let at: Vec<_> = every.clone().filter(|(_, operation)| operation.endpoint.is_called_at(&url)).collect();
-                let form = |operation: &Operation| operation.endpoint.parameters().literalness();
+                let at: Vec<_> = every.clone().filter(|(_, operation)| operation.endpoint.is_match_for_url(&url)).collect();
+                let form = |operation: &Operation| operation.endpoint.parameters().specificity_sort_key();
                 let most = at.iter().map(|(_, operation)| form(operation)).min();
                 let searched: Vec<_> = at.iter().copied().filter(|(_, operation)| Some(form(operation)) == most).collect();
                 let meant = searched.first().copied();

@@ -42,7 +42,7 @@ pub enum NoReplay {
 
 /// Replays the decision in a statement and returns the differences. An empty list means that the replay makes the same
 /// decision. `inputs` contains the documents `agent`, `policy` and `service`. The caller must verify the signatures.
-pub fn replay_stated(payload: &Value, inputs: &Value) -> Result<Vec<ReplayDifference>, NoReplay> {
+pub fn replay_stated_decision(payload: &Value, inputs: &Value) -> Result<Vec<ReplayDifference>, NoReplay> {
     let hashes = Object(payload).object_field("inputs").ok_or(NoReplay::NoInputs)?;
     let document = |name| inputs.get(name).cloned().ok_or(NoReplay::NoInputs);
     let documents = InputDocuments {

@@ -66,7 +66,7 @@ impl DecisionIds {
 }
 
 /// Returns the `decision_hash` of an allowed purchase before it is stored; `None` for a withdrawal.
-pub fn allow_decision_hash(terms: &SettlementTerms, call: CallDescription) -> Option<DocumentHash> {
+pub fn allowed_purchase_decision_hash(terms: &SettlementTerms, call: CallDescription) -> Option<DocumentHash> {
     let ids = DecisionIds::from_terms(terms)?;
     let decision = &RecordedDecision::from_terms(terms, call)?;
     let inputs = None;
@@ -129,13 +129,13 @@ impl StatedDecision<'_> {
             "transaction_id": self.ids.transaction.to_string(),
             "settlement_id": self.ids.settlement.map(|id| id.to_string()),
             "approval_id": self.ids.approval.map(|id| id.to_string()),
-            "facts": self.facts_json(),
+            "facts": self.decision_facts_json(),
             "result": decision.result.name(),
             "reason": decision.reason,
         })
     }
 
-    fn facts_json(&self) -> Value {
+    fn decision_facts_json(&self) -> Value {
         let decision = self.decision;
         let call = &decision.call;
         json!({
@@ -296,7 +296,7 @@ impl PaymentChange<'_> {
             Self::Release(at) => ("release", at, None, Value::Null),
             Self::Withdrawal => ("withdrawal", terms.authorized_at, Some(terms.transaction), Value::Null),
         };
-        let decision_hash = call.and_then(|call| allow_decision_hash(terms, call));
+        let decision_hash = call.and_then(|call| allowed_purchase_decision_hash(terms, call));
         json!({
             "iss": issuer.as_str(),
             "iat": at.secs(),

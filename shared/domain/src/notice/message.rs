@@ -85,7 +85,7 @@ impl NotificationMessage {
     pub fn to_html(&self, origin: &str) -> String {
         let mut html = String::from("<!DOCTYPE html><html lang=\"en\"><body>");
         let mut paragraph = |sentence: &str, path: &str| {
-            let (sentence, link) = (escape(sentence), escape(&format!("{origin}{path}")));
+            let (sentence, link) = (escape_for_html(sentence), escape_for_html(&format!("{origin}{path}")));
             let _infallible = write!(html, "<p>{sentence}<br><a href=\"{link}\">{link}</a></p>");
         };
         for notice in &self.notices {
@@ -95,7 +95,7 @@ impl NotificationMessage {
             paragraph(&rest, "/dashboard");
         }
         html.push_str("<hr>");
-        let settings = escape(&format!("{origin}{SETTINGS}"));
+        let settings = escape_for_html(&format!("{origin}{SETTINGS}"));
         let _infallible = write!(
             html,
             "<p>The links only open pages. To decide, sign in there. \
@@ -128,7 +128,7 @@ fn escape_for_slack(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-fn escape(text: &str) -> String {
+fn escape_for_html(text: &str) -> String {
     escape_for_slack(text).replace('"', "&quot;").replace('\'', "&#39;")
 }
 

@@ -66,7 +66,7 @@ impl NotificationPace {
 
     /// Reserves the channel for a flush. If the flush is interrupted, the queue message `waker` starts another flush.
     #[must_use]
-    pub fn reserve_flush(self, waker: &str, now: Timestamp) -> Self {
+    pub fn reserve_send_slot(self, waker: &str, now: Timestamp) -> Self {
         let taken = self.with_next_time(now.after(Self::TURN));
         Self {
             waker: Some(waker.to_owned()),
@@ -96,7 +96,7 @@ impl NotificationPace {
 
     /// Records a flush that sent no message, because the channel has no destination.
     #[must_use]
-    pub fn release_flush(self, now: Timestamp) -> Self {
+    pub fn release_send_slot(self, now: Timestamp) -> Self {
         Self {
             failed: 0,
             waker: None,
@@ -143,7 +143,7 @@ mod tests {
     fn messages_on_one_channel_are_minutes_apart() {
         let new = NotificationPace::default();
         assert_eq!(new.time_until_next(at(1_000)), None);
-        let taken = new.reserve_flush("m1", at(1_000));
+        let taken = new.reserve_send_slot("m1", at(1_000));
         assert_eq!(taken.time_until_next(at(1_001)), Some(Duration::from_secs_u32(59)));
         // The flush that reserved the channel was interrupted.
         assert_eq!(taken.time_until_next(at(1_060)), None);
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(
             (
                 pace.clone().after_message(at(0)).failed,
-                pace.release_flush(at(0)).failed
+                pace.release_send_slot(at(0)).failed
             ),
             (0, 0)
         );
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_wake_up_stays_scheduled_until_its_message_returns() {
-        let taken = NotificationPace::default().reserve_flush("m1", at(1_000));
+        let taken = NotificationPace::default().reserve_send_slot("m1", at(1_000));
         let failed = taken.clone().after_failure(at(1_001), CallResult::Timeout, None, 0);
         let sent = taken.clone().after_message(at(1_001));
         assert_eq!([&failed, &sent].map(|pace| pace.waker.as_deref()), [Some("m1"); 2]);
@@ -184,7 +184,7 @@ mod tests {
             (returned.version, returned.next_at, returned.waker),
             (sent.version + 1, sent.next_at, None)
         );
-        assert_eq!(taken.release_flush(at(1_001)).waker, None);
+        assert_eq!(taken.release_send_slot(at(1_001)).waker, None);
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
         let [here, there] = ["here", "there"].map(Fingerprint::for_text);
         let mut pace = NotificationPace::default()
             .with_destination(here)
-            .reserve_flush("m1", at(1_000));
+            .reserve_send_slot("m1", at(1_000));
         for _ in 0..5 {
             pace = pace.after_failure(at(1_000), CallResult::Timeout, None, 0);
         }

@@ -95,7 +95,7 @@ pub struct NotificationPreferences {
 impl NotificationPreferences {
     /// Returns whether these settings may send notifications to somebody to whom the old settings do not send them.
     /// Only the Slack channel counts, because mail goes to the user.
-    pub fn reach_further_than(&self, old: &Self) -> bool {
+    pub fn may_notify_more_than(&self, old: &Self) -> bool {
         let Some((place, terms)) = &self.slack else {
             return false;
         };
@@ -196,7 +196,7 @@ impl NotificationSettings {
     }
 
     /// Returns the fields for the audit log, without the mail address and without the webhook's secret URL.
-    pub fn audit_members(&self) -> AuditFields {
+    pub fn audit_log_fields(&self) -> AuditFields {
         let slack = self.terms.slack.as_ref();
         let fields = [
             ("mail", self.terms.mail.audit_value()),
@@ -291,11 +291,11 @@ mod tests {
             slack(1, kinds(&[EventKind::AgentFrozen, EventKind::KeyCreated])),
         ];
         for terms in &wider {
-            assert!(terms.reach_further_than(&old), "{terms:?}");
+            assert!(terms.may_notify_more_than(&old), "{terms:?}");
         }
-        assert!(old.reach_further_than(&off) && old.reach_further_than(&NotificationPreferences::default()));
+        assert!(old.may_notify_more_than(&off) && old.may_notify_more_than(&NotificationPreferences::default()));
         for terms in [off, old.clone(), NotificationPreferences::default()] {
-            assert!(!terms.reach_further_than(&old), "{terms:?}");
+            assert!(!terms.may_notify_more_than(&old), "{terms:?}");
         }
     }
 
@@ -324,7 +324,7 @@ mod tests {
             address: MailAddress::parse("ann@example.com"),
             ..NotificationSettings::new(ann()).with_settings(slack(1, kinds(&[])))
         };
-        let told = format!("{:?}", settings.audit_members());
+        let told = format!("{:?}", settings.audit_log_fields());
         assert!(!told.contains("ann@") && told.contains("hooks.example"));
         let paths = settings
             .terms

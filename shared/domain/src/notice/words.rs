@@ -80,7 +80,7 @@ const JOINER: char = '\u{2060}';
 /// Makes an untrusted text safe for a notification: one line of limited length. Visible characters remain. Characters
 /// that mail programs and chats turn into links, commands or formatting are enclosed in joiners, so that they are only
 /// displayed. Invisible characters are replaced by their code points. Each channel must escape its own markup.
-fn plain_line(text: &str) -> String {
+fn sanitized_line(text: &str) -> String {
     let message: Vec<&str> = text.split_whitespace().collect();
     let message = escape_hidden_characters(&message.join(" "));
     let mut text = String::with_capacity(message.len());
@@ -125,7 +125,7 @@ impl NotificationText<'_> {
         let name = self.event.agent().and_then(|agent| self.names.agents.get(&agent));
         name.map_or_else(
             || "An agent of yours".to_owned(),
-            |name| format!("“{}”", plain_line(name)),
+            |name| format!("“{}”", sanitized_line(name)),
         )
     }
 
@@ -136,8 +136,8 @@ impl NotificationText<'_> {
         };
         let name = id
             .and_then(|id| self.names.services.get(&id))
-            .map(|name| plain_line(name));
-        let name = name.or_else(|| self.event.data().find_text("slug").map(plain_line));
+            .map(|name| sanitized_line(name));
+        let name = name.or_else(|| self.event.data().find_text("slug").map(sanitized_line));
         name.map_or_else(|| "a service".to_owned(), |name| format!("“{name}”"))
     }
 
@@ -151,7 +151,7 @@ impl NotificationText<'_> {
         let place = service.zip(OperationSlug::parse(slug));
         let label = place.and_then(|place| self.names.operations.get(&place));
         let label = label.map_or(slug, String::as_str);
-        (!label.is_empty()).then(|| format!("“{}”", plain_line(label)))
+        (!label.is_empty()).then(|| format!("“{}”", sanitized_line(label)))
     }
 
     /// Returns the operation and the service as text.
@@ -473,7 +473,7 @@ mod tests {
             ("Käse & Brot", "Käse & Brot"),
         ];
         for (text, expected) in rows {
-            let told = plain_line(text);
+            let told = sanitized_line(text);
             assert_eq!(told.replace(JOINER, "+"), expected, "{text}");
             let shown: String = told.chars().filter(|symbol| *symbol != JOINER).collect();
             let seen = escape_hidden_characters(&text.replace(['\r', '\n'], " ")).replace('”', "\"");
@@ -483,8 +483,8 @@ mod tests {
                 "no character is lost"
             );
         }
-        assert_eq!(plain_line(&".".repeat(100)).matches('.').count(), 60);
-        assert_eq!(plain_line(&"ä".repeat(100)), format!("{}…", "ä".repeat(60)));
+        assert_eq!(sanitized_line(&".".repeat(100)).matches('.').count(), 60);
+        assert_eq!(sanitized_line(&"ä".repeat(100)), format!("{}…", "ä".repeat(60)));
     }
 
     #[test]

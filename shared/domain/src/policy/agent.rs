@@ -250,7 +250,7 @@ impl<'a> PastOwner<'a> {
     /// Returns the agent's owner after the given number of ownership transfers. `former_owners` are the earlier owners,
     /// oldest first. `self` is the current owner, who is returned after the last transfer.
     #[must_use]
-    pub fn after_transfers(self, transfers: u32, former_owners: &'a [FormerOwner]) -> Self {
+    pub fn past_owner_after_transfers(self, transfers: u32, former_owners: &'a [FormerOwner]) -> Self {
         let then = usize::try_from(transfers)
             .ok()
             .and_then(|index| former_owners.get(index));
@@ -270,13 +270,13 @@ impl Agent {
     }
 
     /// Returns the owner of a decision that was made after this number of ownership transfers.
-    pub fn owner_at(&self, transfers: u32) -> PastOwner<'_> {
+    pub fn owner_after_transfers(&self, transfers: u32) -> PastOwner<'_> {
         let now = PastOwner {
             owner: &self.owner,
             name: &self.name,
             labels: &self.labels,
         };
-        now.after_transfers(transfers, &self.former_owners)
+        now.past_owner_after_transfers(transfers, &self.former_owners)
     }
 
     /// Returns whether the agent is frozen by its own record, which blocks every payment.

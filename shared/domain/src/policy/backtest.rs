@@ -106,7 +106,7 @@ impl ProposedLimits {
     }
 
     /// Returns whether a proposed rule counts only the payments to some services.
-    pub fn counts_by_service(&self) -> bool {
+    pub fn has_service_specific_counting_rule(&self) -> bool {
         let mut rules = self.rules.iter().flatten();
         rules.any(|rule| rule.kind.counted_limit().is_some() && rule.kind.service_slugs().is_some())
     }

@@ -71,7 +71,7 @@ impl TestedLimits {
         let policies = self.policies.iter().filter_map(|(service, change)| {
             let current = current_policies.iter().find(|policy| policy.service == *service);
             let enabled = change.enabled.or(current.map(|current| current.enabled))?;
-            let policy = current.map_or_else(SpendPolicy::column_defaults, |current| current.policy.clone());
+            let policy = current.map_or_else(SpendPolicy::spec_defaults, |current| current.policy.clone());
             let record = EnabledService {
                 service: *service,
                 version: current.map_or(0, |current| current.version),

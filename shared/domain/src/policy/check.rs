@@ -100,7 +100,7 @@ impl UnlistedCall {
     pub(super) fn from_inputs(inputs: &CallInputs<'_>) -> Self {
         let ProviderRequest { method, url, .. } = inputs.request;
         let operations = &inputs.service.operations;
-        let is_at_path = |operation: &&Operation| operation.endpoint.is_called_at(url);
+        let is_at_path = |operation: &&Operation| operation.endpoint.is_match_for_url(url);
         let here = operations.iter().filter(is_at_path);
         let elsewhere = operations.iter().filter(|operation| !is_at_path(operation));
         let mut called = url.clone();
@@ -562,12 +562,12 @@ impl FirstFailure {
     ) -> Check {
         match action {
             LimitAction::Block => self.record_check(name, false, || block().into()),
-            LimitAction::Ask => self.record_asking_rule(name, inputs, asking_limits),
+            LimitAction::Ask => self.record_approval_check(name, inputs, asking_limits),
         }
     }
 
     /// Records that limits require an approval. The check is waived if an approval was granted for all of its limits.
-    pub(super) fn record_asking_rule(
+    pub(super) fn record_approval_check(
         &mut self,
         name: CheckName,
         inputs: &EvaluationInputs<'_>,
@@ -585,7 +585,7 @@ impl FirstFailure {
 
     /// Escalates the payment if a limit requires an approval and no check blocks the payment. The reason lists all
     /// limits that require an approval.
-    pub(super) fn escalate_if_asked(
+    pub(super) fn escalate_if_approval_required(
         &mut self,
         inputs: &EvaluationInputs<'_>,
         policy: Option<&SpendPolicy>,

@@ -205,7 +205,7 @@ struct Boundaries {
 }
 
 impl Boundaries {
-    fn between(before: &AgentLimits<'_>, now: &AgentLimits<'_>, service: &Service, at: Timestamp) -> Self {
+    fn from_limit_change(before: &AgentLimits<'_>, now: &AgentLimits<'_>, service: &Service, at: Timestamp) -> Self {
         let mut found = Self::default();
         let policies = [before.find_policy(service.id), now.find_policy(service.id)];
         for policy in policies.into_iter().flatten().map(|enabled| &enabled.policy) {
@@ -259,7 +259,7 @@ impl Boundaries {
 
     /// Returns the earlier payments to assume before an example request with this amount. Each element is one
     /// assumption.
-    fn histories(&self, amount: Amount, price: Amount) -> Vec<ExampleHistory> {
+    fn example_histories(&self, amount: Amount, price: Amount) -> Vec<ExampleHistory> {
         let [repeats, payees, prices] = self.compares;
         let fresh = ExampleHistory::NONE;
         let full = self.sums.iter().filter_map(|sum| sum.plus(ONE)?.minus(amount));
@@ -339,7 +339,7 @@ fn search_counterexamples(
     let Ok(payable) = operation.payable_limit(network, at) else {
         return;
     };
-    let boundaries = Boundaries::between(before, now, service, at);
+    let boundaries = Boundaries::from_limit_change(before, now, service, at);
     let price = operation.expected_price(at);
     let highest = boundaries
         .percents
@@ -359,10 +359,10 @@ fn search_counterexamples(
         .filter(|amount| !amount.is_zero() && *amount <= payable.most)
         .collect();
     let policies = [before.find_policy(service.id), now.find_policy(service.id)];
-    let hosts = distinguishing_hosts(service, operation, policies.into_iter().flatten());
+    let hosts = policy_distinguishing_targets(service, operation, policies.into_iter().flatten());
     for host in &hosts {
         for amount in &amounts {
-            let histories = boundaries.histories(*amount, price).into_iter();
+            let histories = boundaries.example_histories(*amount, price).into_iter();
             let histories = histories.map(|history| (history, None));
             let times = boundaries.times.iter().map(|at| (ExampleHistory::NONE, Some(*at)));
             for (history, at) in histories.chain(times) {
@@ -400,7 +400,7 @@ const ONE: Amount = match Amount::from_units(1) {
 };
 
 /// Returns hosts that the policies may treat differently. If the operation fetches no page, returns a single `None`.
-fn distinguishing_hosts<'a>(
+fn policy_distinguishing_targets<'a>(
     service: &Service,
     operation: &Operation,
     policies: impl Iterator<Item = &'a EnabledService>,

@@ -124,7 +124,7 @@ pub struct LoggedDenial {
     /// The requesting agent.
     pub agent: AgentId,
     /// The number of the agent's ownership transfers before the decision, which determines the owner
-    /// ([`Agent::owner_at`](crate::Agent::owner_at)).
+    /// ([`Agent::owner_at`](crate::Agent::owner_after_transfers)).
     pub transfers: u32,
     /// The id of the agent key that sent the request.
     pub key: KeyId,

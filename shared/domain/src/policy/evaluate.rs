@@ -239,7 +239,7 @@ pub fn evaluate<'a>(inputs: &EvaluationInputs<'a>) -> Decision<'a> {
     let call = CallInputs::from(inputs);
     let policy = find_policy(&call).map(|enabled| &enabled.policy);
 
-    let [service_enabled, agent_active, operation, domain] = check_call(&mut failure, &call);
+    let [service_enabled, agent_active, operation, domain] = evaluate_price_independent_checks(&mut failure, &call);
 
     let ceiling = Some((inputs.intent.max_payment, Amount::ZERO));
     let max_payment = failure.record_comparison(CheckName::MaxPayment, amount, ceiling, |max_payment, _| {
@@ -267,7 +267,7 @@ pub fn evaluate<'a>(inputs: &EvaluationInputs<'a>) -> Decision<'a> {
     let price = limits::check_price(&mut failure, inputs);
     let payee = limits::check_payee(&mut failure, inputs);
     let approval = check_approval(&mut failure, inputs, policy);
-    failure.escalate_if_asked(inputs, policy, limits::asking(inputs));
+    failure.escalate_if_approval_required(inputs, policy, limits::approval_limits(inputs));
     let balance = inputs.balance.map(|balance| (balance, Amount::ZERO));
     let balance = failure.record_comparison(CheckName::Balance, amount, balance, |balance, _| {
         let (required, wallet) = (amount, inputs.agent.wallet.address);
@@ -306,7 +306,7 @@ pub fn evaluate<'a>(inputs: &EvaluationInputs<'a>) -> Decision<'a> {
 /// amount nor a payee, in the same order.
 pub fn evaluate_unpaid(call: &CallInputs<'_>) -> UnpaidDecision {
     let mut failure = FirstFailure::default();
-    let [service_enabled, agent_active, operation, domain] = check_call(&mut failure, call);
+    let [service_enabled, agent_active, operation, domain] = evaluate_price_independent_checks(&mut failure, call);
     let category = check_category(&mut failure, call);
     // An operation without a payment has no payee.
     let payment = call
@@ -334,7 +334,7 @@ fn find_policy<'a>(call: &CallInputs<'a>) -> Option<&'a EnabledService> {
 
 /// Makes the first four checks of `docs/errors.md` §4: the service, the agent's status, the operation and the domain.
 /// These checks do not depend on the price.
-fn check_call(failure: &mut FirstFailure, call: &CallInputs<'_>) -> [Check; 4] {
+fn evaluate_price_independent_checks(failure: &mut FirstFailure, call: &CallInputs<'_>) -> [Check; 4] {
     let enabled = find_policy(call);
     let policy = enabled.map(|enabled| &enabled.policy);
     let service_enabled = failure.record_check(CheckName::ServiceEnabled, enabled.is_some(), || {
@@ -485,10 +485,13 @@ fn check_domain(failure: &mut FirstFailure, inputs: &CallInputs<'_>, policy: Opt
             return Some(target.host().to_owned());
         }
         // A provider fetches the page in the call's own parameters, regardless of the target that the agent declares.
-        inputs.request.named_targets(operation).find_map(|named| match named {
-            Ok(named) => (named.host() != target.host()).then(|| named.host().to_owned()),
-            Err(unreadable) => Some(unreadable),
-        })
+        inputs
+            .request
+            .targets_in_parameters(operation)
+            .find_map(|named| match named {
+                Ok(named) => (named.host() != target.host()).then(|| named.host().to_owned()),
+                Err(unreadable) => Some(unreadable),
+            })
     });
     failure.record_check(
         CheckName::Domain,
@@ -589,10 +592,10 @@ fn check_approval(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>, pol
     let Some(policy) = policy else {
         return Check::unknown(CheckName::Approval);
     };
-    let first = limits::asking(inputs).find(|limit| limit.kind.check() == CheckName::Approval);
+    let first = limits::approval_limits(inputs).find(|limit| limit.kind.check() == CheckName::Approval);
     let check = match first {
         None => Check::passed(CheckName::Approval),
-        Some(_) => failure.record_asking_rule(CheckName::Approval, inputs, limits::asking(inputs)),
+        Some(_) => failure.record_approval_check(CheckName::Approval, inputs, limits::approval_limits(inputs)),
     };
     Check {
         limit: Some(first.map_or(policy.require_approval_above, |limit| limit.above)),

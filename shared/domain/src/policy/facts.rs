@@ -115,7 +115,7 @@ impl<'a> From<&EvaluationInputs<'a>> for CallInputs<'a> {
 
 /// Returns the time that a decision at `now` records. The time is at or after the [`Window::earliest_record_time`] of
 /// every window.
-pub fn decision_time<'a>(now: Timestamp, windows: impl IntoIterator<Item = &'a Window>) -> Timestamp {
+pub fn earliest_decision_time<'a>(now: Timestamp, windows: impl IntoIterator<Item = &'a Window>) -> Timestamp {
     windows
         .into_iter()
         .fold(now, |at, window| at.max(window.earliest_record_time(now)))

@@ -122,7 +122,7 @@ pub struct OperatorFreeze {
 
 impl OperatorFreeze {
     /// Returns the fields of a freeze for the audit log.
-    pub fn audit_members(&self) -> AuditFields {
+    pub fn audit_log_fields(&self) -> AuditFields {
         let fields = [
             ("reason", Some(self.reason.as_str())),
             ("operator", Some(self.by.as_str())),

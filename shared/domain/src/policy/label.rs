@@ -4,7 +4,7 @@
 //! [`Labels::MAX_BYTES`] bytes in total, because every payment reads the agent's record. Decisions do not depend on
 //! labels.
 
-use crate::{Fields, ValidationError, is_readable, value::line::line};
+use crate::{Fields, ValidationError, is_displayable, value::line::line};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -182,8 +182,8 @@ impl LabelFilter {
     }
 
     /// Returns whether a new label may have this value.
-    pub fn is_readable(&self) -> bool {
-        self.value.as_ref().is_none_or(|value| is_readable(value.as_str()))
+    pub fn is_displayable(&self) -> bool {
+        self.value.as_ref().is_none_or(|value| is_displayable(value.as_str()))
     }
 
     /// Returns whether the labels contain the filter's key, with the filter's value if the filter has a value.

@@ -4,7 +4,7 @@
 //! agents, and decisions before these kinds existed, therefore have the same checks as before. A rule that blocks fails
 //! in the order of the checks. A rule that requires approval also fails its check, but the approval is requested only
 //! if no other check blocks, so that no user has to decide about a payment that is denied anyway
-//! ([`FirstFailure::escalate_if_asked`]).
+//! ([`FirstFailure::escalate_if_approval_required`]).
 //!
 //! The unit of a check's numbers depends on its kind, and a replay needs the unit: payments for a count limit or an
 //! interval, seconds for a duplicate, micro-USDC for a price.
@@ -30,14 +30,14 @@ pub(super) fn check_schedules(failure: &mut FirstFailure, inputs: &EvaluationInp
     Some(match closed {
         None => Check::passed(CheckName::Schedule),
         Some((rule, _)) => failure.record_check(CheckName::Schedule, false, || {
-            let retry_at = next_opening(inputs);
+            let retry_at = next_scheduled_opening(inputs);
             Block::Schedule { rule, retry_at }.into()
         }),
     })
 }
 
 /// Returns the limits that require an approval for the payment: the policy's threshold, then the agent's rules.
-pub(super) fn asking<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterator<Item = AskingLimit> + use<'a> {
+pub(super) fn approval_limits<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterator<Item = AskingLimit> + use<'a> {
     let (evaluation_inputs, amount) = (*inputs, inputs.intent.offer.amount());
     let policy = evaluation_inputs
         .enabled
@@ -120,14 +120,14 @@ fn applicable_schedules<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterator<Item
 
 /// Returns the first time at which all schedules allow the payment. Schedules in different time zones may overlap only
 /// in some months, because daylight saving time begins and ends on different days. The search therefore covers months.
-fn next_opening(inputs: &EvaluationInputs<'_>) -> RetryAt {
+fn next_scheduled_opening(inputs: &EvaluationInputs<'_>) -> RetryAt {
     /// The maximum number of passes over the schedules. Each pass moves the time to a later start of a schedule's
     /// period. If the last pass finds no time at which all schedules allow the payment, the search returns
     /// [`RetryAt::Never`].
     const MAX_ROUNDS: u16 = 512;
     let mut at = inputs.at;
     for _ in 0..MAX_ROUNDS {
-        let next = applicable_schedules(inputs).try_fold(at, |at, (_, schedule)| schedule.next_opening(at));
+        let next = applicable_schedules(inputs).try_fold(at, |at, (_, schedule)| schedule.next_scheduled_opening(at));
         match next {
             None => return RetryAt::Never,
             Some(next) if next == at => return RetryAt::At(at),
@@ -190,7 +190,7 @@ fn check_counting_rules(
     let (rule, window) = deciding_rule(inputs, is_of_kind)?;
     let used = window.spent_at(inputs.at);
     let check = if is_exceeded(&rule, window, inputs) {
-        failure.record_limit_check(name, rule.action(), inputs, asking(inputs), || {
+        failure.record_limit_check(name, rule.action(), inputs, approval_limits(inputs), || {
             let units = rule.counted.to_units(inputs.intent.offer.amount());
             block(rule, used, window.first_fitting_time(units, rule.limit, inputs.at))
         })
@@ -276,9 +276,9 @@ pub(super) fn check_duplicate(failure: &mut FirstFailure, inputs: &EvaluationInp
         retry_at: last.after(within),
     };
     Some(Check {
-        limit: duration_as_amount(within),
-        used: duration_as_amount(age),
-        ..failure.record_limit_check(CheckName::Duplicate, action, inputs, asking(inputs), block)
+        limit: seconds_as_amount(within),
+        used: seconds_as_amount(age),
+        ..failure.record_limit_check(CheckName::Duplicate, action, inputs, approval_limits(inputs), block)
     })
 }
 
@@ -288,7 +288,7 @@ fn last_call(inputs: &EvaluationInputs<'_>, operation: &Operation) -> Option<Tim
         .last_call(CallDigest::from_intent(inputs.intent, &operation.slug))
 }
 
-fn duration_as_amount(duration: Duration) -> Option<Amount> {
+fn seconds_as_amount(duration: Duration) -> Option<Amount> {
     Amount::from_units(duration.secs())
 }
 
@@ -320,7 +320,7 @@ pub(super) fn check_price(failure: &mut FirstFailure, inputs: &EvaluationInputs<
     let check = if amount <= max {
         Check::passed(CheckName::Price)
     } else {
-        failure.record_limit_check(CheckName::Price, action, inputs, asking(inputs), || {
+        failure.record_limit_check(CheckName::Price, action, inputs, approval_limits(inputs), || {
             Block::PriceAboveUsual { rule, most: max }
         })
     };
@@ -348,7 +348,7 @@ pub(super) fn max_usual_price(usual_price: Amount, percent: u32) -> Amount {
 }
 
 /// Returns the lowest usual price with this maximum price; `None` if there is none. The inverse of [`max_usual_price`].
-pub(super) fn usual_price_for_max(max: Amount, percent: u32) -> Option<Amount> {
+pub(super) fn lowest_usual_price_for_max(max: Amount, percent: u32) -> Option<Amount> {
     let hundredths = u128::from(percent).saturating_add(100);
     let usual = u128::from(max.units()).saturating_mul(100).div_ceil(hundredths);
     let usual = u64::try_from(usual).ok().and_then(Amount::from_units)?;
@@ -361,7 +361,7 @@ pub(super) fn check_payee(failure: &mut FirstFailure, inputs: &EvaluationInputs<
     if is_known_payee(inputs) {
         return Some(Check::passed(CheckName::Payee));
     }
-    Some(failure.record_asking_rule(CheckName::Payee, inputs, asking(inputs)))
+    Some(failure.record_approval_check(CheckName::Payee, inputs, approval_limits(inputs)))
 }
 
 fn is_known_payee(inputs: &EvaluationInputs<'_>) -> bool {

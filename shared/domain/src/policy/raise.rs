@@ -117,7 +117,7 @@ impl LimitIncreaseRequest {
         let (call, day) = ("/max_per_call_units", "/max_per_day_units");
         let mut errors = Vec::new();
         let mut restrict = |path: &str, requested, restricted, cap| {
-            restrict_cap(requested, restricted, cap).unwrap_or_else(|message| {
+            granted_cap(requested, restricted, cap).unwrap_or_else(|message| {
                 errors.push(ValidationError::at_path(path, message));
                 None
             })
@@ -157,7 +157,7 @@ impl LimitIncreaseRequest {
 /// Returns the cap to grant: the owner's `restricted` cap, or the `requested` cap if the owner sets no cap. Returns
 /// `None` if `restricted` is zero, because the cap then stays unchanged. Returns a validation error if `restricted` was
 /// not requested, is above `requested`, or is not above the policy's cap `cap`.
-fn restrict_cap(requested: Option<Amount>, restricted: Option<Amount>, cap: Amount) -> Result<Option<Amount>, String> {
+fn granted_cap(requested: Option<Amount>, restricted: Option<Amount>, cap: Amount) -> Result<Option<Amount>, String> {
     match (requested, restricted) {
         (requested, None) => Ok(requested),
         (_, Some(Amount::ZERO)) => Ok(None),
@@ -248,7 +248,7 @@ mod tests {
         let policy = SpendPolicy {
             max_per_call: units(5),
             max_per_day: units(50),
-            ..SpendPolicy::column_defaults()
+            ..SpendPolicy::spec_defaults()
         };
         let restrict = |requested, restricted: IncreasedCaps, end: Option<i64>| {
             let request = LimitIncreaseRequest {

@@ -220,7 +220,7 @@ impl<'a> RecordedInputs<'a> {
             let request = &decision.call.request;
             Some(&operation.slug) == decision.operation.as_ref()
                 && operation.accepts_method(&request.method)
-                && operation.endpoint.is_called_at(&request.url)
+                && operation.endpoint.is_match_for_url(&request.url)
         };
         let mut waived = decision.checks.iter();
         let intent = recorded_intent(decision);
@@ -317,7 +317,7 @@ impl<'a> RecordedInputs<'a> {
     }
 
     /// Returns the agent without the rules that can't be evaluated.
-    fn replayable_agent<'b>(
+    fn agent_with_replayable_rules<'b>(
         &self,
         agent: &'b Agent,
         recent_payments: Option<&ReplayedRecentPayments>,
@@ -344,7 +344,7 @@ impl<'a> RecordedInputs<'a> {
             service: self.service.id,
         };
         let day = window_with_usage(scope, WindowPeriod::DAY, day);
-        let agent = &*self.replayable_agent(agent, recent);
+        let agent = &*self.agent_with_replayable_rules(agent, recent);
         let used = |rule: &CountingRule<'_>| {
             let known = windows.iter().find(|(id, _)| *id == rule.rule.id);
             known.map(|(_, used)| *used)
@@ -377,7 +377,7 @@ impl<'a> RecordedInputs<'a> {
         };
         // The approval did not waive limits whose check failed.
         let is_approved = |limit: &AskingLimit| self.is_approved && !decision.has_failed(limit.kind.check());
-        let asking_limits: Vec<AskingLimit> = limits::asking(&inputs).filter(is_approved).collect();
+        let asking_limits: Vec<AskingLimit> = limits::approval_limits(&inputs).filter(is_approved).collect();
         let approval = self.is_approved.then(|| GivenApproval {
             id: ApprovalId::derive(agent.id, &self.intent.fingerprint, 0),
             asking: &asking_limits,
@@ -389,7 +389,7 @@ impl<'a> RecordedInputs<'a> {
                 checks: grant.checks().to_vec(),
             },
             Decision::Refuse(denial) => {
-                let reason = keep_recorded_approval_limit(decision, denial.reason);
+                let reason = reason_as_recorded(decision, denial.reason);
                 EvaluationResult {
                     result: Some(reason.result()),
                     reason: reason.reason_text(),
@@ -461,7 +461,7 @@ impl EvaluationResult {
 
 /// Returns the reason as it would be recorded. If too many approval requests are pending, an escalation is recorded as
 /// a block, because that limit is checked after the evaluation.
-fn keep_recorded_approval_limit(decision: &RecordedDecision, reason: Reason) -> Reason {
+fn reason_as_recorded(decision: &RecordedDecision, reason: Reason) -> Reason {
     let too_many = Reason::PolicyBlocked(Block::TooManyApprovals { limit: 0 });
     if reason.result() == DecisionResult::Escalate && decision.reason == too_many.reason_text() {
         too_many
@@ -588,7 +588,7 @@ fn recorded_median(decision: &RecordedDecision, rules: &[Rule], service: &Servic
                 UsualPrice::Catalog => {
                     (limits::max_usual_price(operation.expected_price(decision.at), percent) == max).then_some(None)?
                 }
-                UsualPrice::Median(prices) => Some((prices, limits::usual_price_for_max(max, percent)?)),
+                UsualPrice::Median(prices) => Some((prices, limits::lowest_usual_price_for_max(max, percent)?)),
             };
             Some((rule.id, action, median))
         }

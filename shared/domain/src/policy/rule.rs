@@ -452,13 +452,17 @@ impl RuleKind {
             Self::VendorAllowlist { vendors } => {
                 let services: Vec<_> = vendors.iter().filter_map(Vendor::service_slug).collect();
                 let wallets: Vec<_> = vendors.iter().filter_map(Vendor::wallet_address).collect();
-                let mut errors = list_errors("/services", &services, any_number, Self::MAX_SELECTED, |slug| {
-                    unknown(slug)
-                });
+                let mut errors = list_errors(
+                    "/services",
+                    &services,
+                    may_have_any_length,
+                    Self::MAX_SELECTED,
+                    |slug| unknown(slug),
+                );
                 errors.extend(list_errors(
                     "/wallets",
                     &wallets,
-                    any_number,
+                    may_have_any_length,
                     Self::MAX_SELECTED,
                     |_| None,
                 ));
@@ -499,7 +503,7 @@ impl RuleKind {
             | Self::PriceAboveUsual { .. }
             | Self::Schedule { .. }
             | Self::AnomalyBrake(_) => {
-                let mut errors = self.number_errors();
+                let mut errors = self.numeric_field_errors();
                 if let Some(services) = self.service_slugs() {
                     errors.extend(list_errors(
                         "/services",
@@ -515,7 +519,7 @@ impl RuleKind {
     }
 
     /// Returns the validation errors of numbers and durations.
-    fn number_errors(&self) -> Vec<ValidationError> {
+    fn numeric_field_errors(&self) -> Vec<ValidationError> {
         let range = |path, number: u64, least: u64, max: u64| {
             let wrong = !(least..=max).contains(&number);
             wrong.then(|| ValidationError::at_path(path, format!("must be a whole number from {least} to {max}")))
@@ -569,7 +573,7 @@ pub(crate) const fn at_least_one(count: usize) -> bool {
     count > 0
 }
 
-const fn any_number(_: usize) -> bool {
+const fn may_have_any_length(_: usize) -> bool {
     true
 }
 

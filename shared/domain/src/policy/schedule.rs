@@ -178,7 +178,7 @@ impl Schedule {
     }
 
     /// Returns the first time at or after `at` at which payments are allowed; `None` if there is no such time.
-    pub fn next_opening(&self, at: Timestamp) -> Option<Timestamp> {
+    pub fn next_scheduled_opening(&self, at: Timestamp) -> Option<Timestamp> {
         if self.is_open(at) {
             return Some(at);
         }
@@ -375,7 +375,11 @@ mod tests {
         ];
         for (day, from, to, at, opens) in rows {
             let schedule = schedule("UTC", &[day], from, to);
-            assert_eq!(schedule.next_opening(time(at)), Some(time(opens)), "{schedule:?} {at}");
+            assert_eq!(
+                schedule.next_scheduled_opening(time(at)),
+                Some(time(opens)),
+                "{schedule:?} {at}"
+            );
             assert_eq!(schedule.is_open(time(at)), at == opens, "{schedule:?} {at}");
         }
     }
@@ -455,7 +459,11 @@ mod tests {
             ),
         ];
         for (schedule, at, opens) in rows {
-            assert_eq!(schedule.next_opening(time(at)), Some(time(opens)), "{schedule:?} {at}");
+            assert_eq!(
+                schedule.next_scheduled_opening(time(at)),
+                Some(time(opens)),
+                "{schedule:?} {at}"
+            );
             assert_eq!(schedule.is_open(time(at)), at == opens, "{schedule:?} {at}");
         }
     }
@@ -526,7 +534,7 @@ mod tests {
             ("2026-11-28T11:59:59Z", "2026-11-28T11:59:59Z"),
             ("2026-11-28T12:00:00Z", "2026-11-30T09:00:00Z"),
         ] {
-            assert_eq!(both.next_opening(time(at)), Some(time(opens)), "{at}");
+            assert_eq!(both.next_scheduled_opening(time(at)), Some(time(opens)), "{at}");
         }
         assert!(both.covers(&schedule(&[saturday])) && !schedule(&[week]).covers(&both));
     }
@@ -556,7 +564,7 @@ mod tests {
             }
             let at = Timestamp::from_secs(minute * 60).unwrap();
             let mut minutes = (minute..minute + 15 * 1_440).map(|minute| Timestamp::from_secs(minute * 60).unwrap());
-            prop_assert_eq!(schedule.next_opening(at), minutes.find(|at| schedule.is_open(*at)));
+            prop_assert_eq!(schedule.next_scheduled_opening(at), minutes.find(|at| schedule.is_open(*at)));
         }
     }
 }

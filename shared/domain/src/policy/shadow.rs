@@ -74,7 +74,7 @@ mod tests {
             service: service(number),
             version,
             enabled: true,
-            policy: SpendPolicy::column_defaults(),
+            policy: SpendPolicy::spec_defaults(),
         }
     }
 

@@ -38,7 +38,7 @@ pub(crate) const fn units(units: u64) -> Amount {
 
 impl SpendPolicy {
     /// Returns the column defaults of `docs/spec.md` §2.6, which apply when a user enables a service.
-    pub fn column_defaults() -> Self {
+    pub fn spec_defaults() -> Self {
         Self {
             max_per_call: units(1_000_000),
             max_per_day: units(50_000_000),
@@ -57,7 +57,7 @@ impl SpendPolicy {
             max_per_call: no_limit,
             max_per_day: no_limit,
             require_approval_above: no_limit,
-            ..Self::column_defaults()
+            ..Self::spec_defaults()
         }
     }
 
@@ -68,7 +68,7 @@ impl SpendPolicy {
             max_per_call: units(1_000_000),
             max_per_day: units(10_000_000),
             require_approval_above: units(500_000),
-            ..Self::column_defaults()
+            ..Self::spec_defaults()
         }
     }
 
@@ -240,14 +240,14 @@ mod tests {
         let slugs = vec![OperationSlug::parse("lab.current").unwrap()];
         let before = SpendPolicy {
             enabled_operations: Some(slugs.clone()),
-            ..SpendPolicy::column_defaults()
+            ..SpendPolicy::spec_defaults()
         };
         assert_eq!(before.clone().apply(&PolicyUpdate::default()), before);
         let all = PolicyUpdate {
             enabled_operations: Some(OperationScope::All),
             ..PolicyUpdate::default()
         };
-        assert_eq!(before.clone().apply(&all), SpendPolicy::column_defaults());
+        assert_eq!(before.clone().apply(&all), SpendPolicy::spec_defaults());
         let edit = PolicyUpdate {
             max_per_call: Some(units(1)),
             max_per_day: Some(units(2)),
@@ -285,7 +285,7 @@ mod tests {
             max_per_call: units(5),
             max_per_day: units(1_000),
             raise: Some(raise),
-            ..SpendPolicy::column_defaults()
+            ..SpendPolicy::spec_defaults()
         };
         let rows = [
             ("ann", 9, 5),

@@ -1,7 +1,7 @@
 //! The default services of an agent, which are enabled when the agent is created.
 
 use crate::{
-    Amount, EnabledService, Fingerprint, PolicyChange, ServiceId, SpendPolicy, policy::template::change_value,
+    Amount, EnabledService, Fingerprint, PolicyChange, ServiceId, SpendPolicy, policy::template::policy_change_json,
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -119,7 +119,7 @@ impl DefaultServices {
         if !self.changes.is_empty() {
             let changes = self.changes.iter().map(|(change, services)| {
                 let services: Vec<String> = services.iter().map(ToString::to_string).collect();
-                json!([change_value(change), services])
+                json!([policy_change_json(change), services])
             });
             let text = json!([alloy_primitives::hex::encode(&bytes), changes.collect::<Vec<_>>()]).to_string();
             bytes = text.into_bytes();

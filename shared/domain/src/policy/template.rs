@@ -179,7 +179,7 @@ impl FollowedTemplate {
     }
 
     /// Returns the template versions that a merge needs as bases.
-    pub fn base_versions(&self) -> impl Iterator<Item = u64> {
+    pub fn merge_base_versions(&self) -> impl Iterator<Item = u64> {
         self.applied
             .into_iter()
             .chain(self.rules)
@@ -356,7 +356,7 @@ impl TemplateTerms {
     /// Returns the template's limits for the default services of a new agent, and groups the services that have the
     /// same limits. All default services are enabled. A service for which the template has no limits is omitted and
     /// keeps the permissive policy.
-    pub fn default_service_changes<'a>(
+    pub fn policy_changes_with_services<'a>(
         &self,
         services: impl IntoIterator<Item = &'a Service>,
     ) -> Vec<(PolicyChange, Vec<ServiceId>)> {
@@ -394,7 +394,7 @@ impl TemplateTerms {
         let services = self
             .services
             .iter()
-            .map(|(key, change)| (format!("services/{key}"), change_value(change)));
+            .map(|(key, change)| (format!("services/{key}"), policy_change_json(change)));
         let rules = self.rules.iter().flatten().zip(1_u32..);
         let rules = rules.map(|(kind, number)| (format!("rules/{number}"), rule_kind_audit_value(kind)));
         let no_rules = self.rules.as_ref().filter(|rules| rules.is_empty());
@@ -434,7 +434,7 @@ impl<'a> TemplateBases<'a> {
     }
 }
 
-/// The names of a policy's fields, in the order of [`update_values`].
+/// The names of a policy's fields, in the order of [`policy_change_field_values`].
 const MEMBERS: [&str; 6] = [
     "enabled",
     "max_per_call_units",
@@ -479,7 +479,7 @@ impl ServiceMerge {
         }
         let (version, enabled, policy) = match &self.present {
             Some(current) => (current.version, current.enabled, current.policy.clone()),
-            None => (0, true, SpendPolicy::column_defaults()),
+            None => (0, true, SpendPolicy::spec_defaults()),
         };
         Some(EnabledService {
             service: self.service,
@@ -519,18 +519,20 @@ pub fn merge_services(
         };
         let service = catalog.find_by_id(id);
         let change = listed_part(&change, service);
-        let of = |base: &TemplateTerms| Some(update_values(&listed_part(&of_service(base)?, service)));
+        let of = |base: &TemplateTerms| Some(policy_change_field_values(&listed_part(&of_service(base)?, service)));
         let listed = |record: &EnabledService| {
             let mut record = record.clone();
             if let Some(operations) = &mut record.policy.enabled_operations {
                 take_unlisted(operations, service);
             }
-            record_values(&record)
+            enabled_service_field_values(&record)
         };
         let applied = bases.current_limits().and_then(of).unwrap_or_default();
         let begun: Vec<_> = bases.pending_versions().filter_map(of).collect();
         let started = default_policy(id).map(|record| listed(&record));
-        let values = update_values(&change).into_iter().zip(record_values(record));
+        let values = policy_change_field_values(&change)
+            .into_iter()
+            .zip(enabled_service_field_values(record));
         let (mut taken, mut differences) = ([false; 6], Vec::new());
         for (index, ((new, own), listed)) in values.zip(listed(record)).enumerate() {
             let (own, listed) = (&own, &listed);
@@ -574,7 +576,7 @@ pub fn merge_services(
     let never_had = new.filter(|(id, _)| !current_policies.iter().any(|record| record.service == *id));
     merges.extend(never_had.map(|(service, change)| {
         let change = listed_part(&change, catalog.find_by_id(service));
-        let values = update_values(&change).into_iter().zip(MEMBERS);
+        let values = policy_change_field_values(&change).into_iter().zip(MEMBERS);
         let differences = values.filter_map(|(value, field)| {
             Some(LimitDifference {
                 member: field,
@@ -732,15 +734,15 @@ fn take_first_match<T>(items: &mut Vec<T>, is_match: impl Fn(&T) -> bool) -> Opt
 const ENABLED: usize = 0;
 
 /// Returns the changed fields of a policy update as JSON.
-pub fn change_value(change: &PolicyChange) -> Value {
-    let values = update_values(change).into_iter().zip(MEMBERS);
+pub fn policy_change_json(change: &PolicyChange) -> Value {
+    let values = policy_change_field_values(change).into_iter().zip(MEMBERS);
     let fields = values.filter_map(|(value, name)| Some((name.to_owned(), value?)));
     Value::Object(fields.collect())
 }
 
 /// Returns the values of a policy update, in the order of [`MEMBERS`]. Lists are sorted, because their order has no
 /// meaning.
-fn update_values(change: &PolicyChange) -> [Option<Value>; 6] {
+fn policy_change_field_values(change: &PolicyChange) -> [Option<Value>; 6] {
     use crate::OperationScope::{All, Only};
     let PolicyChange { enabled, policy } = change;
     let units = |amount: Option<crate::Amount>| amount.map(|amount| json!(amount.units()));
@@ -758,7 +760,7 @@ fn update_values(change: &PolicyChange) -> [Option<Value>; 6] {
 }
 
 /// Returns the values of a record, in the order of [`MEMBERS`].
-fn record_values(record: &EnabledService) -> [Value; 6] {
+fn enabled_service_field_values(record: &EnabledService) -> [Value; 6] {
     let policy = &record.policy;
     [
         Value::Bool(record.enabled),

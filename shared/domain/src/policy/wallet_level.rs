@@ -41,7 +41,7 @@ impl WalletLevel {
     ) -> Option<Self> {
         let is_low = match before {
             Some(before) if before.block >= block.number => return None,
-            Some(before) if before.is_low => balance < recovery_balance(threshold),
+            Some(before) if before.is_low => balance < low_wallet_recovery_balance(threshold),
             Some(_) | None => balance < threshold,
         };
         let is_told = match before {
@@ -60,7 +60,7 @@ impl WalletLevel {
 }
 
 /// Returns the balance at which a low wallet recovers.
-fn recovery_balance(threshold: Amount) -> Amount {
+fn low_wallet_recovery_balance(threshold: Amount) -> Amount {
     let more = Amount::from_units(threshold.units() / MORE).unwrap_or(Amount::ZERO);
     threshold.plus(more).unwrap_or(Amount::MAX)
 }

@@ -53,7 +53,7 @@ impl SpendPolicy {
 impl RuleKind {
     /// Returns whether the rule denies, escalates or freezes the agent in every case in which `before` did.
     pub fn is_as_strict_as(&self, before: &Self) -> bool {
-        let covers_services = covers_all(before.service_slugs(), self.service_slugs());
+        let covers_services = has_kept_all_matches(before.service_slugs(), self.service_slugs());
         match (before, self) {
             (Self::CategoryBlock { categories: before }, Self::CategoryBlock { categories: now }) => {
                 before.iter().all(|category| now.contains(category))
@@ -77,7 +77,7 @@ impl RuleKind {
                 },
             ) => {
                 covers_services
-                    && covers_all(categories.as_deref(), categories_now.as_deref())
+                    && has_kept_all_matches(categories.as_deref(), categories_now.as_deref())
                     && threshold_sort_key(*above_now) <= threshold_sort_key(*above)
             }
             (
@@ -153,7 +153,7 @@ impl LimitAction {
 
 /// Returns whether the condition `now` matches everything that the condition `before` matched. `None` matches
 /// everything.
-fn covers_all<T: PartialEq>(before: Option<&[T]>, now: Option<&[T]>) -> bool {
+fn has_kept_all_matches<T: PartialEq>(before: Option<&[T]>, now: Option<&[T]>) -> bool {
     match (before, now) {
         (_, None) => true,
         (None, Some(_)) => false,
@@ -427,7 +427,7 @@ mod tests {
                 by: "owner".to_owned(),
                 approval: ApprovalId::derive(AgentId::from_uuid(Uuid::nil()), &Fingerprint::for_text("x"), 0),
             }),
-            ..SpendPolicy::column_defaults()
+            ..SpendPolicy::spec_defaults()
         };
         let record = |enabled, policy: &SpendPolicy| EnabledService {
             service: ServiceId::from_uuid(Uuid::from_u128(1)),

@@ -107,13 +107,13 @@ pub fn decide_reconciliation(
     authorization_state: &AuthorizationState,
 ) -> Reconciliation {
     match authorization_state {
-        AuthorizationState::Unused => decide_unused(settlement, block),
+        AuthorizationState::Unused => decide_unused_authorization(settlement, block),
         // The node's state is newer than the final block, so the transaction is not final yet.
         AuthorizationState::Used(transaction) if transaction.block.number > block.number => Reconciliation::NotYet,
         AuthorizationState::Used(transaction) => match find_authorized_transfer(expected, transaction) {
             Ok(transfer) => decide_paid(settlement, transfer),
             Err(Mismatch::AuthorizationNotUsed) if cancels_authorization(expected, transaction) => {
-                decide_unpaid(settlement)
+                decide_unpaid_settlement(settlement)
             }
             Err(mismatch) => Reconciliation::Contradicted(mismatch),
         },
@@ -121,13 +121,13 @@ pub fn decide_reconciliation(
     }
 }
 
-fn decide_unused(settlement: &Settlement, block: &FinalBlock) -> Reconciliation {
+fn decide_unused_authorization(settlement: &Settlement, block: &FinalBlock) -> Reconciliation {
     match settlement.state {
         SettlementState::Authorized if block.at < settlement.terms.valid_before => Reconciliation::NotYet,
         // A block before the transfer's block can't contradict the transfer.
         SettlementState::Confirmed { block_number, .. } if block.number < block_number => Reconciliation::NotYet,
         SettlementState::Authorized | SettlementState::Confirmed { .. } | SettlementState::Expired => {
-            decide_unpaid(settlement)
+            decide_unpaid_settlement(settlement)
         }
     }
 }
@@ -149,7 +149,7 @@ fn decide_paid(settlement: &Settlement, transfer: Transfer) -> Reconciliation {
 }
 
 /// Returns the action for a payment that is not on chain. A confirmed settlement first becomes authorized again.
-fn decide_unpaid(settlement: &Settlement) -> Reconciliation {
+fn decide_unpaid_settlement(settlement: &Settlement) -> Reconciliation {
     match settlement.state {
         SettlementState::Authorized => Reconciliation::Release(UnusableAuthorization {
             settlement: settlement.id(),

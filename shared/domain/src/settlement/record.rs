@@ -73,7 +73,7 @@ pub struct SettlementTerms {
     /// The first bytes of the payment's nonce.
     pub nonce_prefix: NoncePrefix,
     /// The number of the agent's ownership transfers before the authorization, which determines the owner
-    /// ([`Agent::owner_at`](crate::Agent::owner_at)).
+    /// ([`Agent::owner_at`](crate::Agent::owner_after_transfers)).
     pub transfers: u32,
     /// Whether the payment is a purchase or a withdrawal.
     pub purpose: Purpose,

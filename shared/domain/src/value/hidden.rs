@@ -16,7 +16,7 @@ pub(crate) fn mark_hidden(text: &str) -> impl Iterator<Item = (char, bool)> {
         let char = rest.next()?;
         let hidden = tags == 0 && is_invisible(char) && !changes_previous_character(previous, char);
         tags = match char {
-            BLACK_FLAG => count_flag_tags(rest.as_str()),
+            BLACK_FLAG => count_region_flag_tags(rest.as_str()),
             _ => tags.saturating_sub(1),
         };
         previous = if hidden { ' ' } else { char };
@@ -38,7 +38,7 @@ const END_OF_TAGS: char = '\u{e007f}';
 
 /// Returns the number of tag characters at the start of a text that turn a black flag into the flag of a region, for
 /// example `gbsct` and the end tag. Returns 0 if the tags do not form a flag.
-fn count_flag_tags(text: &str) -> usize {
+fn count_region_flag_tags(text: &str) -> usize {
     let is_tag = |char: &char| matches!(char, '\u{e0030}'..='\u{e0039}' | '\u{e0061}'..='\u{e007a}');
     let count = text.chars().take_while(is_tag).count();
     let is_flag = (3..=6).contains(&count) && text.chars().nth(count) == Some(END_OF_TAGS);

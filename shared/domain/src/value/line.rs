@@ -20,7 +20,7 @@ macro_rules! line {
             /// Parses and trims a new text. Returns `None` if the text is blank, is too long, or contains control
             /// characters or direction marks.
             pub fn parse(text: &str) -> Option<Self> {
-                Self::from_stored(text).filter(|line| $crate::is_readable(line.as_str()))
+                Self::from_stored(text).filter(|line| $crate::is_displayable(line.as_str()))
             }
 
             /// Parses a new text. Returns `Ok(None)` for a blank text. If the text is invalid, the error is the message

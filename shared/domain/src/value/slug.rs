@@ -51,7 +51,7 @@ impl OperatorName {
     pub fn from_stored(text: &str) -> Option<Self> {
         let registered = Self::parse(text.strip_prefix(Self::IN_BROWSER).unwrap_or(text))?;
         Some(if text.starts_with(Self::IN_BROWSER) {
-            registered.to_browser_name()
+            registered.browser_session_name()
         } else {
             registered
         })
@@ -59,7 +59,7 @@ impl OperatorName {
 
     /// Returns the name that is recorded when the operator acts in a browser.
     #[must_use]
-    pub fn to_browser_name(&self) -> Self {
+    pub fn browser_session_name(&self) -> Self {
         Self(format!("{}{}", Self::IN_BROWSER, self.registered_name()))
     }
 
@@ -106,12 +106,12 @@ mod tests {
     #[test]
     fn token_and_browser_names_identify_the_same_operator() {
         let ada = OperatorName::parse("ada").unwrap();
-        let (there, bob) = (ada.to_browser_name(), OperatorName::parse("bob").unwrap());
+        let (there, bob) = (ada.browser_session_name(), OperatorName::parse("bob").unwrap());
         assert_eq!(there.as_str(), "browser:ada");
-        assert_eq!(there.to_browser_name(), there);
+        assert_eq!(there.browser_session_name(), there);
         assert!(there.acted_in_browser() && !ada.acted_in_browser());
         assert!(ada.is_same_operator(&there) && there.is_same_operator(&ada));
-        assert!(!bob.is_same_operator(&there) && !bob.to_browser_name().is_same_operator(&there));
+        assert!(!bob.is_same_operator(&there) && !bob.browser_session_name().is_same_operator(&there));
         for name in [&ada, &there] {
             assert_eq!(OperatorName::from_stored(name.as_str()).as_ref(), Some(name));
         }

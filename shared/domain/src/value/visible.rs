@@ -18,7 +18,7 @@ pub fn escape_hidden_characters(text: &str) -> String {
 /// Returns whether readers see a new text as its author wrote it: the text contains a visible character, and no
 /// character that changes the writing direction. Stored texts may be older than this rule, so they are displayed with
 /// [`escape_hidden_characters`].
-pub fn is_readable(text: &str) -> bool {
+pub fn is_displayable(text: &str) -> bool {
     text.chars().any(|char| !char.is_whitespace() && !is_invisible(char)) && !text.chars().any(is_direction_control)
 }
 
@@ -96,7 +96,7 @@ mod tests {
             flag,
             "שלום",
         ] {
-            assert!(is_readable(text), "{text:?}");
+            assert!(is_displayable(text), "{text:?}");
         }
         for text in [
             "",
@@ -107,11 +107,11 @@ mod tests {
             "\u{2800}",
             "\u{e0067}\u{e007f}",
         ] {
-            assert!(!is_readable(text), "{text:?}");
+            assert!(!is_displayable(text), "{text:?}");
         }
         let marks = ['\u{61c}', '\u{200e}', '\u{200f}'].into_iter();
         for mark in marks.chain('\u{202a}'..='\u{202e}').chain('\u{2066}'..='\u{2069}') {
-            assert!(!is_readable(&format!("a{mark}b")), "{mark:?}");
+            assert!(!is_displayable(&format!("a{mark}b")), "{mark:?}");
         }
     }
 }

@@ -167,7 +167,7 @@ impl Delivery {
     }
 
     /// Records a call and returns the next step. `retry_after` is the pause from `Retry-After`.
-    pub fn after_call(self, call: Attempt, retry_after: Option<Duration>, jitter: u8) -> (Self, AfterCall) {
+    pub fn record_attempt(self, call: Attempt, retry_after: Option<Duration>, jitter: u8) -> (Self, AfterCall) {
         let attempts = self.attempts.saturating_add(1);
         let after = crate::next_step_after_call(call.result, attempts, retry_after, jitter);
         let (state, next_at) = match after {
@@ -259,7 +259,7 @@ mod tests {
             took: Duration::from_secs_u32(1),
             result,
         };
-        delivery.after_call(call, None, 0)
+        delivery.record_attempt(call, None, 0)
     }
 
     fn request(n: u64) -> DeliveryId {

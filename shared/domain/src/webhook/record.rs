@@ -76,8 +76,8 @@ impl WebhookSettings {
     /// Returns whether these settings allow a call that the old settings do not allow.
     pub fn reach_further_than(&self, old: &Self) -> bool {
         let more_enabled = self.enabled && !old.enabled;
-        let more_kinds = adds_selection(self.kinds.as_ref(), old.kinds.as_ref());
-        let more_agents = adds_selection(self.agents.as_ref(), old.agents.as_ref());
+        let more_kinds = is_selection_widened(self.kinds.as_ref(), old.kinds.as_ref());
+        let more_agents = is_selection_widened(self.agents.as_ref(), old.agents.as_ref());
         self.url != old.url || more_enabled || more_kinds || more_agents
     }
 
@@ -101,7 +101,7 @@ impl WebhookSettings {
 }
 
 /// Returns whether a selection includes a value that the old selection does not include.
-fn adds_selection<T: Ord>(new: Option<&BTreeSet<T>>, old: Option<&BTreeSet<T>>) -> bool {
+fn is_selection_widened<T: Ord>(new: Option<&BTreeSet<T>>, old: Option<&BTreeSet<T>>) -> bool {
     match (new, old) {
         (_, None) => false,
         (None, Some(_)) => true,
@@ -203,7 +203,7 @@ impl Webhook {
     }
 
     /// Returns the fields for the audit log.
-    pub fn audit_members(&self) -> AuditFields {
+    pub fn audit_log_fields(&self) -> AuditFields {
         let terms = &self.terms;
         let kinds = terms.kinds.as_ref();
         let agents = terms.agents.as_ref();

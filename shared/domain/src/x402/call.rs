@@ -26,7 +26,7 @@ impl ProviderRequest {
     /// Returns the pages that the call asks the provider to fetch. The pages are in the query and path parameters that
     /// the operation marks as targets ([`Operation::target_parameters`]). A page that can't be parsed is returned as
     /// text. Empty parameters are ignored.
-    pub(crate) fn named_targets(&self, operation: &Operation) -> impl Iterator<Item = Result<Target, String>> {
+    pub(crate) fn targets_in_parameters(&self, operation: &Operation) -> impl Iterator<Item = Result<Target, String>> {
         // Some servers treat `url[]` and `url[0]` as `url`, and some servers ignore the case of parameter names.
         let is_target = |name: &str| {
             let name = name.split('[').next().unwrap_or_default();
@@ -265,7 +265,7 @@ mod tests {
                 payment: None,
                 next: None,
             };
-            let hosts = request.named_targets(&operation).map(|named| match named {
+            let hosts = request.targets_in_parameters(&operation).map(|named| match named {
                 Ok(target) => target.host().to_owned(),
                 Err(unreadable) => format!("unreadable {unreadable}"),
             });

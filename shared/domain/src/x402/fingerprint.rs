@@ -42,7 +42,9 @@ impl Fingerprint {
         let plain = || serde_json::to_vec(&request).unwrap_or_default();
         let canonical = if request.has_value_where(has_unsafe_integer) {
             None
-        } else if !request.has_value_where(|value| !is_plainly_canonical(value)) && request.has_ascii_names() {
+        } else if !request.has_value_where(|value| !is_canonical_in_serde_json(value))
+            && request.has_ascii_field_names()
+        {
             Some(plain())
         } else {
             serde_json_canonicalizer::to_vec(&request).ok()
@@ -116,7 +118,7 @@ impl<'a> RequestBody<'a> {
         }
     }
 
-    fn has_ascii_names(&self) -> bool {
+    fn has_ascii_field_names(&self) -> bool {
         self.fingerprinted_fields().all(|(name, _)| name.is_ascii())
     }
 }
@@ -174,13 +176,13 @@ fn has_unsafe_integer(value: &Value) -> bool {
 /// Returns whether `serde_json` already writes the value in RFC 8785 form. `serde_json` takes a fifth of the time that
 /// an RFC 8785 serializer takes. `serde_json` sorts names by bytes and writes whole numbers as digits, so only names
 /// outside ASCII and other numbers differ from RFC 8785.
-fn is_plainly_canonical(value: &Value) -> bool {
+fn is_canonical_in_serde_json(value: &Value) -> bool {
     match value {
         Value::Number(number) => !number.is_f64(),
-        Value::Array(items) => items.iter().all(is_plainly_canonical),
+        Value::Array(items) => items.iter().all(is_canonical_in_serde_json),
         Value::Object(fields) => fields
             .iter()
-            .all(|(name, value)| name.is_ascii() && is_plainly_canonical(value)),
+            .all(|(name, value)| name.is_ascii() && is_canonical_in_serde_json(value)),
         Value::Null | Value::Bool(_) | Value::String(_) => true,
     }
 }
@@ -233,7 +235,7 @@ mod tests {
             (json!({"a": -0.0}), false),
         ];
         for (value, plainly) in rows {
-            assert_eq!(is_plainly_canonical(&value), plainly);
+            assert_eq!(is_canonical_in_serde_json(&value), plainly);
             if plainly {
                 assert_eq!(
                     serde_json::to_vec(&value).unwrap(),

@@ -92,7 +92,7 @@ pub fn is_proof_absent(payment_response_header: &Value) -> bool {
             if headers.peek().is_none() {
                 return object.is_empty();
             }
-            headers.all(|(_, value)| is_blank_header(value)) && find_hash_in_response(object).is_err()
+            headers.all(|(_, value)| is_blank_header(value)) && find_tx_hash_in_response(object).is_err()
         }
         Value::Bool(_) | Value::Number(_) | Value::Array(_) => false,
     }
@@ -115,7 +115,7 @@ fn is_payment_response_header(name: &str) -> bool {
 /// Returns the transaction hash in an object. The object is the decoded payment response, or an object with header
 /// names as keys.
 fn find_hash_in_headers(object: &Map<String, Value>) -> Result<FoundHash, ValidationError> {
-    let mut named = find_hash_in_response(object);
+    let mut named = find_tx_hash_in_response(object);
     for (name, value) in object {
         if !is_payment_response_header(name) {
             continue;
@@ -123,7 +123,7 @@ fn find_hash_in_headers(object: &Map<String, Value>) -> Result<FoundHash, Valida
         let path = format!("{ROOT}/{name}");
         let here = match value {
             Value::String(text) => find_hash_in_text(text, &path)?,
-            Value::Object(response) => find_hash_in_response(response),
+            Value::Object(response) => find_tx_hash_in_response(response),
             Value::Null => continue,
             Value::Array(values) => match values.as_slice() {
                 [Value::String(text)] => find_hash_in_text(text, &path)?,
@@ -162,7 +162,7 @@ fn find_hash_in_text(text: &str, path: &str) -> Result<FoundHash, ValidationErro
     let Some(UnreadMembers(fields)) = fields else {
         return Ok(Err(NoTransaction::Undecodable));
     };
-    Ok(find_first_hash(|name| {
+    Ok(find_first_tx_hash(|name| {
         // If a key is repeated, the last value counts, as in the reference client.
         let (_, value) = fields.iter().rev().find(|(field, _)| field == name)?;
         serde_json::from_str(value.get()).ok()
@@ -186,13 +186,13 @@ fn decode_lenient_base64(text: &str) -> Option<String> {
 }
 
 /// Returns the hash in a decoded `SettleResponse`.
-pub(crate) fn find_hash_in_response(response: &Map<String, Value>) -> FoundHash {
-    find_first_hash(|name| Some(Cow::Borrowed(response.get(name)?.as_str()?)))
+pub(crate) fn find_tx_hash_in_response(response: &Map<String, Value>) -> FoundHash {
+    find_first_tx_hash(|name| Some(Cow::Borrowed(response.get(name)?.as_str()?)))
 }
 
 /// Returns the hash in the first field that contains a hash. `transaction` is an empty string if no transaction was
 /// sent.
-fn find_first_hash<'a>(text_of: impl Fn(&str) -> Option<Cow<'a, str>>) -> FoundHash {
+fn find_first_tx_hash<'a>(text_of: impl Fn(&str) -> Option<Cow<'a, str>>) -> FoundHash {
     let hash = NAMES.iter().find_map(|name| {
         let text = text_of(name)?;
         let digits = text.trim();

@@ -210,7 +210,7 @@ impl<'a> Requirement<'a> {
                 .ok_or("must be the number 1 or 2")
         });
         if fields.non_null_field("accepts").is_none() {
-            return Self::parse_single(value, fields, stated);
+            return Self::parse_single_requirement(value, fields, stated);
         }
         if fields.non_null_field("x402Version").is_none() {
             fields.add_error("x402Version", "is required");
@@ -235,7 +235,7 @@ impl<'a> Requirement<'a> {
     /// the price fields of both versions, so that clients of either version can read the price. Both fields must then
     /// contain the same price. In this case, the version is `x402Version` or, without `x402Version`, the version of the
     /// network name.
-    fn parse_single(
+    fn parse_single_requirement(
         value: &'a Value,
         mut fields: Fields<'a>,
         x402_version: Option<X402Version>,
@@ -348,7 +348,7 @@ impl Offer {
                 .map(|digits| digits.parse().unwrap_or(u32::MAX))
                 .ok_or("must be a whole number above 0")
         });
-        check_extra(&mut fields, version, network);
+        check_extra_field(&mut fields, version, network);
         let read = || {
             Some(Self {
                 version,
@@ -372,7 +372,7 @@ impl Offer {
 /// domain, and `extra` is optional in v1. Only known values of the two reserved fields are allowed, because client
 /// libraries treat every unknown `assetTransferMethod` as EIP-3009 and would sign a transfer for another kind of
 /// payment.
-fn check_extra(entry: &mut Fields<'_>, version: X402Version, network: Network) {
+fn check_extra_field(entry: &mut Fields<'_>, version: X402Version, network: Network) {
     // PHP writes an empty object as an empty array.
     let is_empty_array = |value: &&Value| value.as_array().is_some_and(Vec::is_empty);
     let Some(extra) = entry.non_null_field("extra").filter(|extra| !is_empty_array(extra)) else {

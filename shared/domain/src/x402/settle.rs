@@ -7,7 +7,7 @@ use crate::{
     Network, PaymentTerms, TransferAuthorization,
     catalog::service::named,
     parse_json,
-    x402::{proof::find_hash_in_response, requirement::SCHEME},
+    x402::{proof::find_tx_hash_in_response, requirement::SCHEME},
 };
 use serde_json::{Value, json};
 
@@ -67,7 +67,7 @@ impl Submission {
             Some(_)
                 if response
                     .as_object()
-                    .is_some_and(|response| find_hash_in_response(response).is_ok()) =>
+                    .is_some_and(|response| find_tx_hash_in_response(response).is_ok()) =>
             {
                 Self::Accepted
             }

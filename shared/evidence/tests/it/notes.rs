@@ -167,9 +167,12 @@ fn witness_cosignatures_cover_time_and_checkpoint() {
     let line = first.cosign_checkpoint(&body, 1_679_315_147).unwrap();
     let cosigned = format!("{note}{line}");
     let read = Note::parse(&cosigned).unwrap();
-    assert_eq!(read.verify_cosignature(first.verifier_key()), Ok(1_679_315_147));
+    assert_eq!(
+        read.verified_cosignature_time_secs(first.verifier_key()),
+        Ok(1_679_315_147)
+    );
     assert!(matches!(
-        read.verify_cosignature(second.verifier_key()),
+        read.verified_cosignature_time_secs(second.verifier_key()),
         Err(NoteError::Unsigned(_))
     ));
     assert!(read.verify(log_signer().verifier_key()).is_ok());
@@ -179,13 +182,13 @@ fn witness_cosignatures_cover_time_and_checkpoint() {
         Err(NoteError::Signature(_))
     ));
     assert!(matches!(
-        read.verify_cosignature(log_signer().verifier_key()),
+        read.verified_cosignature_time_secs(log_signer().verifier_key()),
         Err(NoteError::Signature(_))
     ));
 
     let twice = Note::parse(&format!("{cosigned}{line}")).unwrap();
     assert!(matches!(
-        twice.verify_cosignature(first.verifier_key()),
+        twice.verified_cosignature_time_secs(first.verifier_key()),
         Err(NoteError::Repeated(_))
     ));
     let other = first
@@ -195,7 +198,7 @@ fn witness_cosignatures_cover_time_and_checkpoint() {
     for line in [other, beyond] {
         let wrong = Note::parse(&format!("{note}{line}")).unwrap();
         assert!(matches!(
-            wrong.verify_cosignature(first.verifier_key()),
+            wrong.verified_cosignature_time_secs(first.verifier_key()),
             Err(NoteError::Signature(_))
         ));
     }

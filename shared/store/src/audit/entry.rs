@@ -125,7 +125,7 @@ impl AuditEntry {
     }
 
     /// Adds the user and the reason of the change to the changed record's item.
-    pub(crate) fn mark_item(&self, item: Item) -> Item {
+    pub(crate) fn add_update_mark_to_item(&self, item: Item) -> Item {
         self.mark.write_mark(item)
     }
 
@@ -168,16 +168,16 @@ impl AuditEntry {
     }
 
     /// Logs the audit row, and the copy for the affected user if there is a copy. Must be called after the commit.
-    pub(crate) fn log_rows(&self) {
-        self.line.log_line(None, &row_digest(&self.item));
+    pub(crate) fn log_audit_rows(&self) {
+        self.line.log_row_digest(None, &row_digest(&self.item));
         if let Some((user, item)) = &self.told {
-            self.line.log_line(Some(user), &row_digest(item));
+            self.line.log_row_digest(Some(user), &row_digest(item));
         }
     }
 }
 
 impl Line {
-    fn log_line(&self, user: Option<&UserId>, sha256: &Fingerprint) {
+    fn log_row_digest(&self, user: Option<&UserId>, sha256: &Fingerprint) {
         let Self {
             id,
             kind,

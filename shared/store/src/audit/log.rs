@@ -56,7 +56,7 @@ impl AuditLog {
             .condition_expression(AuditEntry::IS_NEW);
         // The id is random, so only an earlier attempt whose response was lost can have written the row.
         was_applied(put.send().await, "adding to the audit log")?;
-        entry.log_rows();
+        entry.log_audit_rows();
         Ok(())
     }
 
@@ -79,7 +79,7 @@ impl AuditLog {
 
     /// Adds the audit rows of a finding, unless the rows exist. A finding, for example an unexplained transfer, is an
     /// observation that changes no other row.
-    pub async fn add_finding(&self, entry: &AuditEntry) -> Result<()> {
+    pub async fn add_audit_finding(&self, entry: &AuditEntry) -> Result<()> {
         let mut transaction = Transaction::new();
         transaction.add_audit_rows((), entry)?;
         // If the conditions fail, the rows already exist.

@@ -47,10 +47,14 @@ impl ProbeSummary {
                     Availability::FreeVerified => &mut seen.free,
                     Availability::Unverified => continue,
                 };
-                list.push(operation_token(service, &operation.probe_target(), &operation.id));
+                list.push(operation_probe_token(
+                    service,
+                    &operation.probe_fingerprint(),
+                    &operation.id,
+                ));
             }
             if record.has_passed(service) {
-                seen.passed.push(service_token(service));
+                seen.passed.push(service_probe_token(service));
             }
         }
         let mut room = MAX;
@@ -69,12 +73,12 @@ impl ProbeSummary {
             return service;
         }
         let has = |list: &[Token], token: &Token| list.binary_search(token).is_ok();
-        if has(&self.passed, &service_token(&service)) {
+        if has(&self.passed, &service_probe_token(&service)) {
             service.trust_status = service.trust_status.after_passed_probe();
         }
         let mut operations = std::mem::take(&mut service.operations);
         for operation in &mut operations {
-            let token = operation_token(&service, &operation.probe_target(), &operation.id);
+            let token = operation_probe_token(&service, &operation.probe_fingerprint(), &operation.id);
             operation.availability = match () {
                 () if has(&self.paid, &token) => Availability::PaidX402,
                 () if has(&self.free, &token) => Availability::FreeVerified,
@@ -86,11 +90,11 @@ impl ProbeSummary {
     }
 }
 
-fn operation_token(service: &Service, target: &Fingerprint, id: &purser_domain::OperationUuid) -> Token {
+fn operation_probe_token(service: &Service, target: &Fingerprint, id: &purser_domain::OperationUuid) -> Token {
     hash_token(&format!("{} {id} {target}", service.id))
 }
 
-fn service_token(service: &Service) -> Token {
+fn service_probe_token(service: &Service) -> Token {
     hash_token(&service.id.to_string())
 }
 

@@ -140,12 +140,18 @@ impl Key {
 
     /// The key of the row that records whether an agent's wallet balance is low.
     pub(crate) fn wallet_level(agent: AgentId) -> Self {
-        Self::new(level_partition(wallet_digit(agent) % WALLET_SHARDS), agent.to_string())
+        Self::new(
+            wallet_level_partition(wallet_shard_digit(agent) % WALLET_SHARDS),
+            agent.to_string(),
+        )
     }
 
     /// The key of an agent's row in the list of all wallets.
     pub(crate) fn wallet(agent: AgentId) -> Self {
-        Self::new(wallet_partition(wallet_digit(agent) % WALLET_SHARDS), agent.to_string())
+        Self::new(
+            wallet_partition(wallet_shard_digit(agent) % WALLET_SHARDS),
+            agent.to_string(),
+        )
     }
 
     /// The key of a request to reconcile a settlement.
@@ -425,12 +431,12 @@ pub(crate) fn wallet_partition(shard: u8) -> String {
 
 /// A partition of wallet levels. A wallet's level is whether the balance is low. A wallet and its level have the same
 /// shard number.
-pub(crate) fn level_partition(shard: u8) -> String {
+pub(crate) fn wallet_level_partition(shard: u8) -> String {
     format!("LEVEL#{shard}")
 }
 
 /// Returns the digit that determines a wallet's shard: the last hexadecimal digit of the agent's random id.
-pub(crate) fn wallet_digit(agent: AgentId) -> u8 {
+pub(crate) fn wallet_shard_digit(agent: AgentId) -> u8 {
     let [.., last] = agent.uuid().into_bytes();
     last & 0xf
 }
@@ -492,7 +498,7 @@ pub(crate) const FREEZE_SHARDS: u8 = 4;
 
 /// Returns which copy of the operators' freezes the agent's decisions read: an index from 0, below [`FREEZE_SHARDS`].
 /// The last bits of the agent's random id determine the index.
-pub(crate) fn freezes_copy(agent: AgentId) -> u8 {
+pub(crate) fn freezes_copy_number(agent: AgentId) -> u8 {
     let [.., last] = agent.uuid().into_bytes();
     last % FREEZE_SHARDS
 }
@@ -536,7 +542,7 @@ pub(crate) mod hold {
     }
 
     /// Parses the time from a hold's sort key.
-    pub(crate) fn parse_due(text: &str) -> Option<Timestamp> {
+    pub(crate) fn parse_due_time(text: &str) -> Option<Timestamp> {
         Timestamp::from_secs(text.parse().ok()?)
     }
 }
@@ -580,22 +586,29 @@ pub(crate) mod owned {
     }
 
     /// Returns the end of an approval's index sort key, which contains the time and the id. These ends sort by time.
-    pub(crate) fn approval_index_position(os: &str) -> Option<&str> {
+    pub(crate) fn approval_index_key_suffix(os: &str) -> Option<&str> {
         os.strip_prefix(UNDECIDED).or_else(|| os.strip_prefix(DECIDED))
     }
 
     /// Returns the inclusive bounds of the index sort keys of undecided approvals that were created at or after `since`
     /// and before `before`. If no such key exists, the first bound is greater than the second.
-    pub(crate) fn undecided_bounds(since: Timestamp, before: Option<(Timestamp, ApprovalId)>) -> (String, String) {
-        bounds_between(UNDECIDED, since, before)
+    pub(crate) fn undecided_approval_key_bounds(
+        since: Timestamp,
+        before: Option<(Timestamp, ApprovalId)>,
+    ) -> (String, String) {
+        approval_key_bounds(UNDECIDED, since, before)
     }
 
     /// Returns the inclusive bounds of the index sort keys of decided approvals that were created before `before`.
-    pub(crate) fn decided_bounds(before: Option<(Timestamp, ApprovalId)>) -> (String, String) {
-        bounds_between(DECIDED, Timestamp::EPOCH, before)
+    pub(crate) fn decided_approval_key_bounds(before: Option<(Timestamp, ApprovalId)>) -> (String, String) {
+        approval_key_bounds(DECIDED, Timestamp::EPOCH, before)
     }
 
-    fn bounds_between(prefix: &str, since: Timestamp, before: Option<(Timestamp, ApprovalId)>) -> (String, String) {
+    fn approval_key_bounds(
+        prefix: &str,
+        since: Timestamp,
+        before: Option<(Timestamp, ApprovalId)>,
+    ) -> (String, String) {
         let first = approval_key(prefix, ApprovalId::from_uuid(Uuid::nil()), since);
         let (at, id) = before.unwrap_or((Timestamp::MAX, ApprovalId::from_uuid(Uuid::max())));
         // The greatest id below `id`.
@@ -758,23 +771,23 @@ pub(crate) mod notices {
 }
 
 /// The key of an agent key's last use, in the throttle table.
-pub(crate) fn key_use(agent: AgentId, key: KeyId) -> String {
+pub(crate) fn agent_key_use_key(agent: AgentId, key: KeyId) -> String {
     format!("K#{agent}#{key}")
 }
 
 /// The key of a scope's open calls, in the throttle table.
-pub(crate) fn open_calls(kind: ThrottleKind, scope: &str) -> String {
+pub(crate) fn open_calls_key(kind: ThrottleKind, scope: &str) -> String {
     format!("{}#open#{scope}", kind.prefix())
 }
 
 /// The key of the counter of a scope's stored responses, in the throttle table. The prefix belongs to `mcp`.
-pub(crate) fn stored_responses(scope: &str) -> String {
+pub(crate) fn stored_responses_counter_key(scope: &str) -> String {
     format!("MCP#kept#{scope}")
 }
 
 /// The key of a chunk of a stored response, in the throttle table.
-pub(crate) fn stored_response(scope: &str, slot: u8, chunk: usize) -> String {
-    format!("{}#{slot}#{chunk}", stored_responses(scope))
+pub(crate) fn stored_response_chunk_key(scope: &str, slot: u8, chunk: usize) -> String {
+    format!("{}#{slot}#{chunk}", stored_responses_counter_key(scope))
 }
 
 /// A kind of throttle counter. A function's IAM role can access only one kind.

@@ -81,7 +81,7 @@ impl WebhooksTable {
 
     /// Stores the address that the issuer reported as verified at `signed_in_at`, or removes the stored address if the
     /// issuer reported none. Ignores the report if the stored report is newer. Returns whether the report was stored.
-    pub async fn store_mail_address(
+    pub async fn try_store_mail_address(
         &self,
         user: &UserId,
         address: Option<&MailAddress>,
@@ -129,7 +129,7 @@ impl WebhooksTable {
         transaction.add_update(Role::Settings, update)?;
         if let Some(NewNotificationUrl { id, url }) = new {
             let url = Draft::new(&Key::notification_url(&next.person, *id)).with("c", url);
-            transaction.add_put_without_item(Role::Url, self.put_item(url.into_item()))?;
+            transaction.add_plain_put(Role::Url, self.put_item(url.into_item()))?;
         }
         if let Some(old) = old {
             transaction.add_delete(Role::Url, self.item_deletion(&Key::notification_url(&next.person, old)))?;

@@ -77,21 +77,21 @@ impl Ledger {
     /// payments to the lists of recent payments. Returns a retryable error if the agent has more settlements than one
     /// call reads; the next call continues. Takes 1 write unit per service of the agent, 2 more per service whose list
     /// of recent payments is incomplete, 2 per rule, and 2 per counted payment.
-    pub async fn backfill(&self, agent: &Agent, catalog: &Catalog, now: Timestamp) -> Result<()> {
+    pub async fn backfill_payments(&self, agent: &Agent, catalog: &Catalog, now: Timestamp) -> Result<()> {
         self.fence_windows(agent).await?;
         let pages = PagesLeft::new(MAX_PAGES);
         for counting in agent.counting_rules() {
             self.backfill_window(agent, &counting, catalog, now, &pages).await?;
         }
         match agent.memory_coverage() {
-            Some(coverage) => self.backfill_memories(agent, &coverage, now).await,
+            Some(coverage) => self.backfill_recent_payments(agent, &coverage, now).await,
             None => Ok(()),
         }
     }
 
     /// Adds earlier payments to the list of recent payments of each service. Skips a service whose totals change
     /// concurrently, because the next call adds the payments.
-    async fn backfill_memories(&self, agent: &Agent, coverage: &Fingerprint, now: Timestamp) -> Result<()> {
+    async fn backfill_recent_payments(&self, agent: &Agent, coverage: &Fingerprint, now: Timestamp) -> Result<()> {
         let services = self.read_services_with_policy(agent.id).await?;
         let scope = |service| WindowScope::Day {
             agent: agent.id,
@@ -151,7 +151,7 @@ impl Ledger {
         let scope = rule.window_scope(agent.id);
         let mut backoff = Backoff::new();
         while let Some(totals) = self.get_item(&Key::window(scope)).await? {
-            let progress = self.read_progress(&totals, rule.period, &rule.coverage(), now)?;
+            let progress = self.read_backfill_progress(&totals, rule.period, &rule.coverage(), now)?;
             // If the rule was changed meanwhile, the caller reads the changed rule.
             if progress.is_complete || progress.stamp != rule.rule.version {
                 return Ok(());
@@ -177,7 +177,7 @@ impl Ledger {
                 });
             }
             let is_last = page.next.is_none();
-            let transaction = self.count_page(scope, rule, &progress, &page)?;
+            let transaction = self.backfill_page_transaction(scope, rule, &progress, &page)?;
             match transaction.send_until_known(&self.db, &mut backoff).await? {
                 TransactionOutcome::Committed if is_last => return Ok(()),
                 TransactionOutcome::Committed => backoff = Backoff::new(),
@@ -232,11 +232,11 @@ impl Ledger {
     /// Returns whether the window already counts all payments that were authorized before the rule existed, or before
     /// the rule's period or services changed.
     pub(crate) fn is_backfilled(&self, totals: &Item, period: WindowPeriod, coverage: &Fingerprint) -> Result<bool> {
-        let progress = self.read_progress(totals, period, coverage, Timestamp::EPOCH)?;
+        let progress = self.read_backfill_progress(totals, period, coverage, Timestamp::EPOCH)?;
         Ok(progress.is_complete)
     }
 
-    fn read_progress(
+    fn read_backfill_progress(
         &self,
         totals: &Item,
         period: WindowPeriod,
@@ -302,7 +302,7 @@ impl Ledger {
         })
     }
 
-    fn count_page(
+    fn backfill_page_transaction(
         &self,
         scope: WindowScope,
         rule: &CountingRule<'_>,

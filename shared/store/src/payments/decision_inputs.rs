@@ -101,9 +101,9 @@ impl ServiceState {
         std::iter::once(&self.day).chain(self.budgets.iter().map(|(_, window)| window))
     }
 
-    /// Returns a window that has more expired payments at `at` than [`Ledger::read_live_payments`] reads. The spend of
+    /// Returns a window that has more expired payments at `at` than [`Ledger::load_expired_payments`] reads. The spend of
     /// such a window is unknown.
-    pub fn find_overlong_window(&self, at: Timestamp) -> Option<&Window> {
+    pub fn find_window_with_unknown_spend(&self, at: Timestamp) -> Option<&Window> {
         self.all_windows().find(|window| window.may_overstate_spend(at))
     }
 }
@@ -125,7 +125,7 @@ impl Ledger {
         let mut backoff = Backoff::new();
         loop {
             // Boxed, because `join` copies a finished future, and the SDK's futures take kilobytes.
-            let rows = Box::pin(self.read_single_rows(agent, keys));
+            let rows = Box::pin(self.read_decision_rows(agent, keys));
             let (rows, day) = tokio::try_join!(rows, Box::pin(self.read_day_window(agent, keys)))?;
             let SingleRows {
                 agent,
@@ -164,8 +164,8 @@ impl Ledger {
     }
 
     /// Reads the remaining expired payments of each window, so that the window's spend at `at` is exact. If more
-    /// payments have expired than one call reads, the spend stays unknown ([`ServiceState::find_overlong_window`]).
-    pub async fn read_live_payments(&self, service_state: &mut ServiceState, at: Timestamp) -> Result<()> {
+    /// payments have expired than one call reads, the spend stays unknown ([`ServiceState::find_window_with_unknown_spend`]).
+    pub async fn load_expired_payments(&self, service_state: &mut ServiceState, at: Timestamp) -> Result<()> {
         let left = PagesLeft::for_one_call();
         let budgets = service_state.budgets.iter_mut().map(|(_, window)| window);
         for window in std::iter::once(&mut service_state.day).chain(budgets) {
@@ -214,12 +214,14 @@ impl Ledger {
         }))
     }
 
-    async fn read_single_rows(&self, id: AgentId, decision_keys: &DecisionKeys) -> Result<SingleRows> {
+    async fn read_decision_rows(&self, id: AgentId, decision_keys: &DecisionKeys) -> Result<SingleRows> {
         let agent = Key::agent(id);
         let record = decision_keys.key.map(|key| Key::idempotency(id, &key));
         let approval = decision_keys.approval.map(Key::approval);
         let policy = decision_keys.service.map(|service| Key::policy(id, service));
-        let freezes = decision_keys.freezes.then(|| Key::freezes(key::freezes_copy(id)));
+        let freezes = decision_keys
+            .freezes
+            .then(|| Key::freezes(key::freezes_copy_number(id)));
         let keys = [
             Some(agent.clone()),
             record.clone(),
@@ -255,7 +257,7 @@ impl Ledger {
     async fn read_day_window(&self, agent: AgentId, keys: &DecisionKeys) -> Result<Option<(Window, RecentPayments)>> {
         let Some(service) = keys.service else { return Ok(None) };
         let scope = WindowScope::Day { agent, service };
-        self.read_day_head(scope).await.map(Some)
+        self.read_day_window_head(scope).await.map(Some)
     }
 
     /// Reads the windows of the agent's counting rules concurrently. Returns `None` if a window was read at another

@@ -98,7 +98,7 @@ impl Ledger {
             // The approvals of identical requests are numbered from 0. Most escalated requests are new, so number 0 is
             // tried without a read.
             None => ApprovalSlot::New(required_approval(decision, expires_at, 0)?, None),
-            Some(_) => self.read_next_sequence(decision, expires_at).await?,
+            Some(_) => self.read_approval_slot(decision, expires_at).await?,
         };
         loop {
             let transaction = self.escalation_transaction(key, decision, previous_approval, &place, max_waiting)?;
@@ -116,19 +116,19 @@ impl Ledger {
             }
             if let Some(item) = rejection.existing_item(Role::Approval) {
                 let existing = self.read_approval_item(place.approval().id, item)?;
-                place = if is_open_for_decision(&existing, decision) && existing.waives(asking(decision)) {
+                place = if is_open_for_decision(&existing, decision) && existing.waives(approval_limits(decision)) {
                     ApprovalSlot::Taken(existing)
                 } else {
-                    self.read_next_sequence(decision, expires_at).await?
+                    self.read_approval_slot(decision, expires_at).await?
                 };
             } else if rejection.existing_item(Role::Ended).is_some() {
-                place = self.read_next_sequence(decision, expires_at).await?;
+                place = self.read_approval_slot(decision, expires_at).await?;
             } else if let Some(full) = rejection.existing_item(Role::Waiting) {
                 let made = self
-                    .remove_decided_approvals(place.approval(), full, &mut backoff)
+                    .try_remove_decided_approvals(place.approval(), full, &mut backoff)
                     .await?;
                 if !made {
-                    place = self.read_next_sequence(decision, expires_at).await?;
+                    place = self.read_approval_slot(decision, expires_at).await?;
                     if let ApprovalSlot::New(..) = place {
                         return Ok(EscalateResult::TooMany);
                     }
@@ -190,12 +190,12 @@ impl Ledger {
 
     /// Reads the newest approval of this request. Returns the approval if it is open and waives all limits; otherwise
     /// returns a new approval with the next number.
-    async fn read_next_sequence(&self, decision: &DecisionRecord, expires_at: Timestamp) -> Result<ApprovalSlot> {
+    async fn read_approval_slot(&self, decision: &DecisionRecord, expires_at: Timestamp) -> Result<ApprovalSlot> {
         let Some(newest) = self.read_newest_approval(decision.agent, &decision.fingerprint).await? else {
             return Ok(ApprovalSlot::New(required_approval(decision, expires_at, 0)?, None));
         };
         let is_open = is_open_for_decision(&newest, decision);
-        if is_open && newest.waives(asking(decision)) {
+        if is_open && newest.waives(approval_limits(decision)) {
             return Ok(ApprovalSlot::Taken(newest));
         }
         let next = required_approval(decision, expires_at, next_number(Some(&newest))?)?;
@@ -234,7 +234,7 @@ pub(crate) fn next_number(newest: Option<&Approval>) -> Result<u32> {
     next.ok_or_else(|| Error::internal("asking a user", Fault::new("the numbers are used up")))
 }
 
-fn asking(decision: &DecisionRecord) -> &[AskingLimit] {
+fn approval_limits(decision: &DecisionRecord) -> &[AskingLimit] {
     match &decision.reason {
         Reason::ApprovalRequired {
             asking: asking_limits, ..

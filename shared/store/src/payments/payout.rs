@@ -91,7 +91,7 @@ impl Ledger {
         let keys = [
             Key::agent(agent),
             Key::withdrawal_record(agent),
-            Key::freezes(key::freezes_copy(agent)),
+            Key::freezes(key::freezes_copy_number(agent)),
             Key::withdrawal_key(agent, idempotency_key),
         ];
         let items = self.get_items(&keys).await?;

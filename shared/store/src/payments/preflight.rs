@@ -19,7 +19,7 @@ pub enum ReplayKey {
 
 impl Ledger {
     /// Stores a replay key for a request, unless another request has the key. Takes 1 write unit.
-    pub async fn hold_replay_key(
+    pub async fn try_reserve_replay_key(
         &self,
         agent: AgentId,
         replay_key: &Fingerprint,

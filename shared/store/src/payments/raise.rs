@@ -63,7 +63,7 @@ impl Ledger {
             };
             if rejection.existing_item(Role::Approval).is_none()
                 && let Some(full) = rejection.existing_item(Role::Waiting)
-                && !self.remove_decided_approvals(&request, full, &mut backoff).await?
+                && !self.try_remove_decided_approvals(&request, full, &mut backoff).await?
             {
                 return Ok(LimitIncreaseRequestResult::TooMany);
             }

@@ -117,7 +117,7 @@ impl Ledger {
     /// Adds the payee and the price of a confirmed payment to the agent's recent payments. The payee is added only if
     /// the decision checked the payee, and the price only if the decision checked the price. Takes 2 write units, or 4
     /// if the item with the day window's totals exceeds 1 KB.
-    pub(crate) async fn remember_paid_payment(&self, terms: &SettlementTerms) -> Result<()> {
+    pub(crate) async fn store_payee_and_price(&self, terms: &SettlementTerms) -> Result<()> {
         let Some(purchase) = terms.purchase() else {
             return Ok(());
         };
@@ -174,7 +174,7 @@ impl Ledger {
 /// Finds the recent call that was last authorized at this time, and returns the name of its attribute. Returns `None`
 /// if no call has this time, or if several calls have this time. In the second case, the caller must remove none of the
 /// calls, because some of them may be paid.
-pub(crate) fn find_call_at(totals: &Item, at: Timestamp) -> Option<String> {
+pub(crate) fn find_call_attribute_name(totals: &Item, at: Timestamp) -> Option<String> {
     let map = totals.get(RECENT)?.as_m().ok()?;
     let calls = map.iter().filter(|(name, _)| name.starts_with('c'));
     let mut calls = calls.filter(|(_, time)| Timestamp::read(time) == Some(at));

@@ -122,7 +122,7 @@ impl Ledger {
             let call = match scope {
                 WindowScope::Day { .. } if terms.was_checked(CheckName::Duplicate) => {
                     let totals = self.get_item(&Key::window(*scope)).await?;
-                    totals.and_then(|totals| recent::find_call_at(&totals, terms.authorized_at))
+                    totals.and_then(|totals| recent::find_call_attribute_name(&totals, terms.authorized_at))
                 }
                 WindowScope::Day { .. } | WindowScope::Budget { .. } => None,
             };

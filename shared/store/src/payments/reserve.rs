@@ -103,7 +103,7 @@ impl Ledger {
             self.add_charge(&mut transaction, Role::Basis, &charge, version, terms, remembered)?;
         }
         transaction.add_put(Role::Basis, self.put_new_item(write_settlement(terms)))?;
-        transaction.add_put(Role::Key, self.bind_key(grant, terms, fingerprint))?;
+        transaction.add_put(Role::Key, self.idempotency_record_put(grant, terms, fingerprint))?;
         if let Some(approval) = grant.approval_id() {
             transaction.add_update(Role::Approval, self.use_approval(approval, terms, fingerprint))?;
         }
@@ -114,7 +114,12 @@ impl Ledger {
     ///
     /// The record also contains the call's description. The settlement has no space for the description, because later
     /// updates rewrite the settlement.
-    fn bind_key(&self, grant: &Grant<'_>, terms: &SettlementTerms, fingerprint: &Fingerprint) -> PutBuilder {
+    fn idempotency_record_put(
+        &self,
+        grant: &Grant<'_>,
+        terms: &SettlementTerms,
+        fingerprint: &Fingerprint,
+    ) -> PutBuilder {
         let row = Draft::new(&Key::idempotency(terms.agent, &terms.idempotency_key))
             .with_value("kind", encode_text(ALLOW))
             .with("rh", fingerprint)

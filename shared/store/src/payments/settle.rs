@@ -250,7 +250,7 @@ impl Ledger {
         if let ConfirmResult::Done(settlement) = &confirmed {
             // Adds the payee and the price to the recent payments. If this write fails, the payment is still confirmed.
             // A rule then requires one more approval for the payee, or compares later prices with one price less.
-            drop(self.remember_paid_payment(&settlement.terms).await);
+            drop(self.store_payee_and_price(&settlement.terms).await);
         }
         Ok(confirmed)
     }
@@ -418,7 +418,7 @@ impl Ledger {
             let mut confirmed = settlement.clone().confirm(transfer, now);
             let update = if settlement.state == SettlementState::Expired {
                 confirmed.counted_at = self.count_late_payment(&mut transaction, terms, now).await?;
-                self.confirm_late_update(terms, transfer, now, confirmed.counted_at)
+                self.late_confirmation_update(terms, transfer, now, confirmed.counted_at)
             } else {
                 self.confirm_hold_update(terms, transfer, now)
             };
@@ -461,7 +461,7 @@ impl Ledger {
             .expression_attribute_values(":now", now.write())
     }
 
-    fn confirm_late_update(
+    fn late_confirmation_update(
         &self,
         terms: &SettlementTerms,
         transfer: &Transfer,

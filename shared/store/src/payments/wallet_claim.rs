@@ -48,7 +48,7 @@ enum Role {
 impl Ledger {
     /// Claims the wallet of each agent for which `is_attested` returns `true`. Takes 4 write units per agent. Repeating
     /// the call changes nothing.
-    pub async fn claim_wallets(&self, is_attested: impl Fn(&Agent) -> bool) -> Result<ClaimedWallets> {
+    pub async fn claim_attested_wallets(&self, is_attested: impl Fn(&Agent) -> bool) -> Result<ClaimedWallets> {
         let mut done = ClaimedWallets::default();
         let all = WalletPart { index: 0, of: 1 };
         for wallet in self.read_wallets(all).await? {

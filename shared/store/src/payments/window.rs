@@ -103,12 +103,12 @@ enum Role {
 impl Ledger {
     /// Reads a window's totals and oldest payments in one query. The result is not a snapshot; see
     /// [`crate::DecisionInputs`].
-    pub(crate) async fn read_head(&self, scope: WindowScope, period: WindowPeriod) -> Result<Window> {
-        self.read_head_with_oldest(scope, period, OLDEST_ENTRIES).await
+    pub(crate) async fn read_window_head(&self, scope: WindowScope, period: WindowPeriod) -> Result<Window> {
+        self.read_window_with_payment_limit(scope, period, OLDEST_ENTRIES).await
     }
 
     /// Reads a day window like [`Ledger::read_head`], and the recent payments to the service.
-    pub(crate) async fn read_day_head(&self, scope: WindowScope) -> Result<(Window, RecentPayments)> {
+    pub(crate) async fn read_day_window_head(&self, scope: WindowScope) -> Result<(Window, RecentPayments)> {
         let (window, totals) = self
             .read_head_and_recent_payments(scope, WindowPeriod::DAY, OLDEST_ENTRIES)
             .await?;
@@ -133,7 +133,12 @@ impl Ledger {
         Ok((window, is_backfilled.transpose()?.unwrap_or_default()))
     }
 
-    async fn read_head_with_oldest(&self, scope: WindowScope, period: WindowPeriod, oldest: u16) -> Result<Window> {
+    async fn read_window_with_payment_limit(
+        &self,
+        scope: WindowScope,
+        period: WindowPeriod,
+        oldest: u16,
+    ) -> Result<Window> {
         let (window, _) = self.read_head_and_recent_payments(scope, period, oldest).await?;
         Ok(window)
     }
@@ -255,7 +260,7 @@ impl Ledger {
         at: Timestamp,
         pages_left: &PagesLeft,
     ) -> Result<Window> {
-        let mut window = self.read_head(scope, period).await?;
+        let mut window = self.read_window_head(scope, period).await?;
         self.read_expired_entries(&mut window, at, pages_left).await?;
         Ok(window)
     }
@@ -291,7 +296,9 @@ impl Ledger {
     /// window with more expired payments than a decision reads. Uses only the scope, duration and version of `window`,
     /// and reads everything else again.
     pub async fn evict_expired(&self, window: &Window, at: Timestamp) -> Result<EvictResult> {
-        let current = self.read_head_with_oldest(window.scope, window.period, DRAIN).await?;
+        let current = self
+            .read_window_with_payment_limit(window.scope, window.period, DRAIN)
+            .await?;
         if current.stamp != window.stamp {
             return Ok(EvictResult::Outdated);
         }

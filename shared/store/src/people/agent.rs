@@ -42,7 +42,7 @@ const LAYOUT: u32 = 1;
 const MAX_CONCURRENT: usize = 32;
 
 /// Returns whether a change is narrowing, so that the new version may reject what the old version allowed.
-fn narrows_agent(old: &Agent, new: &Agent) -> bool {
+fn is_narrowing_change(old: &Agent, new: &Agent) -> bool {
     let ends = |agent: &Agent| -> Vec<_> { agent.keys.iter().map(|key| (key.id, key.ends_at)).collect() };
     let added_only = ends(old).iter().all(|key| ends(new).contains(key));
     (!old.is_frozen() && new.is_frozen()) || old.rules != new.rules || !added_only
@@ -59,7 +59,10 @@ impl Ledger {
     /// settlements.
     pub async fn create_agent(&self, agent: &Agent, audit: &AuditEntry) -> Result<CreateAgentResult> {
         let mut transaction = Transaction::new();
-        transaction.add_put(Role::Agent, self.put_new_item(audit.mark_item(write_agent(agent))))?;
+        transaction.add_put(
+            Role::Agent,
+            self.put_new_item(audit.add_update_mark_to_item(write_agent(agent))),
+        )?;
         let wallet = Draft::new(&Key::wallet(agent.id)).with("address", &agent.wallet.address);
         transaction.add_put(Role::Wallet, self.put_item(wallet.into_item()))?;
         self.write_budget_versions(&mut transaction, agent, &[])?;
@@ -98,7 +101,7 @@ impl Ledger {
         } else {
             self.replace_agent(&old, agent, audit).await?
         };
-        if updated == UpdateResult::Stored && (old == *agent || narrows_agent(&old, agent)) {
+        if updated == UpdateResult::Stored && (old == *agent || is_narrowing_change(&old, agent)) {
             self.fence_windows(agent).await?;
         }
         Ok(updated)
@@ -110,7 +113,7 @@ impl Ledger {
         }
         let mut transaction = Transaction::new();
         let put = self
-            .put_item(audit.mark_item(write_agent(agent)))
+            .put_item(audit.add_update_mark_to_item(write_agent(agent)))
             .condition_expression("ver = :old")
             .expression_attribute_values(":old", crate::codec::attribute::Attribute::write(&old.version));
         transaction.add_put(Role::Agent, put)?;

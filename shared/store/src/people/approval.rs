@@ -89,7 +89,7 @@ impl Ledger {
             | (ApprovalDecision::Reject, Resolution::Rejected(found)) => found == approval_decision,
             _ => false,
         };
-        self.send_resolution(id, update, approval_decision, audit, is_ours)
+        self.store_approval_decision(id, update, approval_decision, audit, is_ours)
             .await
     }
 
@@ -149,7 +149,7 @@ impl Ledger {
 
     /// Sends the update together with its audit row. `is_ours` returns whether an earlier attempt of the same decision
     /// stored the state of the given approval.
-    async fn send_resolution(
+    async fn store_approval_decision(
         &self,
         id: ApprovalId,
         update: UpdateBuilder,
@@ -204,7 +204,7 @@ impl Ledger {
             .expression_attribute_values(":approved", encode_text(APPROVED));
         let is_ours =
             |resolution: &Resolution| matches!(resolution, Resolution::Rejected(found) if found == approval_decision);
-        self.send_resolution(id, update, approval_decision, audit, is_ours)
+        self.store_approval_decision(id, update, approval_decision, audit, is_ours)
             .await
     }
 

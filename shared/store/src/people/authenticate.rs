@@ -89,7 +89,11 @@ impl Authenticator {
     ///
     /// `operation` must not write, because the throttle may still reject the call. The amount of its work must not reveal
     /// whether the agent exists, unless the key is a valid key of the agent.
-    pub async fn run_counted<T>(&self, call: &UnverifiedCall, operation: impl Future<Output = Result<T>>) -> Result<T> {
+    pub async fn run_throttled<T>(
+        &self,
+        call: &UnverifiedCall,
+        operation: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
         self.throttle.run_limited_by(&call.scope, call.began, operation).await
     }
 

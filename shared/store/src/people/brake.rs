@@ -40,7 +40,7 @@ impl Ledger {
         const AUDIT_ID: &str = UpdateMark::AUDIT_ID;
         // The stored record contains the user, the audit id and the reason of the previous change. Attributes that this
         // change lacks must be removed from the record.
-        let mark = audit.mark_item(Item::new());
+        let mark = audit.add_update_mark_to_item(Item::new());
         let mut sets = vec!["#st = :st".to_owned(), "#ver = :next".to_owned()];
         let mut removes = Vec::new();
         let mut update = self

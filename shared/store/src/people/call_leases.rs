@@ -96,7 +96,7 @@ impl CallLeases {
             let chosen = now.micros().unsigned_abs().checked_rem(count);
             let chosen = chosen.and_then(|at| slots.get(usize::try_from(at).ok()?));
             let Some(slot) = chosen.copied() else { break };
-            let Some(item) = self.try_slot(&scope, slot, until, now).await? else {
+            let Some(item) = self.try_lease_slot(&scope, slot, until, now).await? else {
                 return Ok(TakeLeaseResult::Taken(CallLease { scope, slot, until }));
             };
             ends = Vec::new();
@@ -126,7 +126,7 @@ impl CallLeases {
     }
 
     /// Tries to lease a slot. Returns the scope's item if the slot is not free.
-    async fn try_slot(&self, scope: &str, slot: u32, until: Timestamp, now: Timestamp) -> Result<Option<Item>> {
+    async fn try_lease_slot(&self, scope: &str, slot: u32, until: Timestamp, now: Timestamp) -> Result<Option<Item>> {
         let update = self
             .update_slot(scope, slot)
             .update_expression("SET #slot = :until, #ttl = :ttl")
@@ -152,7 +152,7 @@ impl CallLeases {
             .update_item()
             .table_name(&*self.table)
             .set_key(Some(
-                Draft::with_partition_key(key::open_calls(self.kind, scope)).into_item(),
+                Draft::with_partition_key(key::open_calls_key(self.kind, scope)).into_item(),
             ))
             .expression_attribute_names("#slot", slot_name(slot))
     }

@@ -119,7 +119,7 @@ impl Ledger {
         };
         let mut transaction = Transaction::new();
         let put = self
-            .put_item(audit.mark_item(write_agent(&new)))
+            .put_item(audit.add_update_mark_to_item(write_agent(&new)))
             .condition_expression("ver = :old")
             .expression_attribute_values(":old", old.version.write());
         transaction.add_put(Role::Agent, put)?;
@@ -150,7 +150,7 @@ impl Ledger {
     }
 
     /// Moves all open approvals of the agent to the agent's current owner.
-    pub async fn move_approvals(&self, agent: &Agent, now: Timestamp) -> Result<()> {
+    pub async fn move_open_approvals_to_owner(&self, agent: &Agent, now: Timestamp) -> Result<()> {
         // The item is read with a batch request, because the function's IAM role permits only `BatchGetItem` for items
         // with pending approvals.
         for item in self.get_items(&[Key::waiting_approvals(agent.id)]).await? {

@@ -47,7 +47,7 @@ impl KeptResponses {
 
     /// Stores a text in the scope's next slot, where the text replaces the oldest text. Returns the number of the slot,
     /// which is needed to read the text.
-    pub async fn store_text(&self, scope: &str, nonce: Uuid, text: &str, now: Timestamp) -> Result<u8> {
+    pub async fn store_text_in_next_slot(&self, scope: &str, nonce: Uuid, text: &str, now: Timestamp) -> Result<u8> {
         let slot = self.take_next_slot(scope, now).await?;
         let until = now.after(self.kept_for);
         let total = u64::try_from(text.len()).unwrap_or(u64::MAX);
@@ -115,7 +115,7 @@ impl KeptResponses {
             .update_item()
             .table_name(&*self.table)
             .set_key(Some(
-                Draft::with_partition_key(key::stored_responses(scope)).into_item(),
+                Draft::with_partition_key(key::stored_responses_counter_key(scope)).into_item(),
             ))
             .update_expression("ADD #count :one SET #ttl = :ttl")
             .expression_attribute_names("#count", COUNT)
@@ -143,7 +143,7 @@ const TOTAL: &str = "total";
 const UNTIL: &str = "until";
 
 fn chunk_key(scope: &str, slot: u8, index: usize) -> Item {
-    Draft::with_partition_key(key::stored_response(scope, slot, index)).into_item()
+    Draft::with_partition_key(key::stored_response_chunk_key(scope, slot, index)).into_item()
 }
 
 fn read_blob<'a>(item: &'a Item, name: &str) -> Option<&'a [u8]> {

@@ -52,7 +52,9 @@ impl KeyUses {
             .db
             .update_item()
             .table_name(&*self.table)
-            .set_key(Some(Draft::with_partition_key(key::key_use(agent, key)).into_item()))
+            .set_key(Some(
+                Draft::with_partition_key(key::agent_key_use_key(agent, key)).into_item(),
+            ))
             .update_expression("SET used = :now, #ttl = :ttl")
             .condition_expression("attribute_not_exists(used) OR used < :now")
             .expression_attribute_names("#ttl", "ttl")
@@ -78,13 +80,13 @@ impl KeyUses {
     pub async fn read_last_uses(&self, agent: AgentId, keys: &[KeyId]) -> Result<HashMap<KeyId, Timestamp>> {
         let item_keys = keys
             .iter()
-            .map(|id| Draft::with_partition_key(key::key_use(agent, *id)).into_item())
+            .map(|id| Draft::with_partition_key(key::agent_key_use_key(agent, *id)).into_item())
             .collect();
         let mut last = HashMap::new();
         for item in get_all_items(&self.db, &self.table, item_keys, false, "reading uses of keys").await? {
             let found = keys.iter().find(|id| {
                 let pk = item.get("pk").and_then(|pk| pk.as_s().ok());
-                pk.is_some_and(|pk| *pk == key::key_use(agent, **id))
+                pk.is_some_and(|pk| *pk == key::agent_key_use_key(agent, **id))
             });
             if let Some(id) = found {
                 last.insert(*id, Row::new(&self.table, &item).get("used")?);

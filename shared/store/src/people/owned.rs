@@ -49,18 +49,21 @@ impl ApprovalList {
     /// Returns the inclusive bounds of the list's index sort keys before a cursor.
     fn key_ranges(self, before: Option<ApprovalCursor>) -> Vec<(String, String)> {
         let before = before.map(|place| (place.created_at, place.id));
-        let undecided = |since, before| owned::undecided_bounds(since, before);
+        let undecided = |since, before| owned::undecided_approval_key_bounds(since, before);
         match self {
             Self::UndecidedSince(since) => vec![undecided(since, before)],
             Self::DecidedOrBefore(end) => {
                 let end = (end, ApprovalId::from_uuid(Uuid::nil()));
                 let earlier = before.map_or(end, |before| before.min(end));
                 vec![
-                    owned::decided_bounds(before),
+                    owned::decided_approval_key_bounds(before),
                     undecided(Timestamp::EPOCH, Some(earlier)),
                 ]
             }
-            Self::All => vec![owned::decided_bounds(before), undecided(Timestamp::EPOCH, before)],
+            Self::All => vec![
+                owned::decided_approval_key_bounds(before),
+                undecided(Timestamp::EPOCH, before),
+            ],
         }
     }
 }
@@ -222,7 +225,7 @@ impl Ledger {
             for item in query.send().await.map_err(store_error(LISTING))?.items() {
                 let row = self.item_row(item);
                 let os: String = row.get("os")?;
-                let index = owned::approval_index_position(&os).ok_or_else(|| row.corrupt_error("os"))?;
+                let index = owned::approval_index_key_suffix(&os).ok_or_else(|| row.corrupt_error("os"))?;
                 let key = Key::from_item(item).ok_or_else(|| row.corrupt_error("pk"))?;
                 listed.push((index.to_owned(), key));
             }
@@ -242,7 +245,7 @@ impl Ledger {
     /// Returns the number of an owner's approvals that no user has decided and that were created at or after `since`,
     /// counted up to `max`. Only the index is read, so a very recent decision may be missing.
     pub async fn count_undecided_approvals(&self, owner: &str, since: Timestamp, max: u8) -> Result<usize> {
-        let (first, last) = owned::undecided_bounds(since, None);
+        let (first, last) = owned::undecided_approval_key_bounds(since, None);
         let query = self
             .query_owner_index(owner)
             .key_condition_expression("#owner = :owner AND os BETWEEN :first AND :last")

@@ -56,10 +56,15 @@ impl Ledger {
         enabled: &EnabledService,
         audit: &AuditEntry,
     ) -> Result<UpdateResult> {
-        Ok(match self.put_policy_with(agent, enabled, None, audit).await? {
-            GrantLimitIncreaseResult::Done => UpdateResult::Stored,
-            GrantLimitIncreaseResult::Conflict | GrantLimitIncreaseResult::NotPending => UpdateResult::Conflict,
-        })
+        Ok(
+            match self
+                .put_policy_with_optional_approval(agent, enabled, None, audit)
+                .await?
+            {
+                GrantLimitIncreaseResult::Done => UpdateResult::Stored,
+                GrantLimitIncreaseResult::Conflict | GrantLimitIncreaseResult::NotPending => UpdateResult::Conflict,
+            },
+        )
     }
 
     /// Grants a pending request for a temporary limit increase: one transaction stores the policy with the increase, and
@@ -73,10 +78,11 @@ impl Ledger {
         audit: &AuditEntry,
     ) -> Result<GrantLimitIncreaseResult> {
         let update = self.approve_limit_increase_update(approval, granted, resolution);
-        self.put_policy_with(approval.agent, enabled, Some(update), audit).await
+        self.put_policy_with_optional_approval(approval.agent, enabled, Some(update), audit)
+            .await
     }
 
-    async fn put_policy_with(
+    async fn put_policy_with_optional_approval(
         &self,
         agent: AgentId,
         enabled: &EnabledService,
@@ -114,7 +120,7 @@ impl Ledger {
                     return Ok(GrantLimitIncreaseResult::Done);
                 }
                 let is_first = existing.is_none() && enabled.version == 2;
-                if !is_first || !self.try_write_default_policy_for_update(agent, enabled.service).await? {
+                if !is_first || !self.try_write_default_before_update(agent, enabled.service).await? {
                     return Ok(GrantLimitIncreaseResult::Conflict);
                 }
             } else if rejection.has_failed(Role::Approval) {
@@ -140,7 +146,7 @@ impl Ledger {
         let mut transaction = Transaction::new();
         let item = write_policy(agent, enabled);
         let item = match audit {
-            Some(audit) => audit.mark_item(item),
+            Some(audit) => audit.add_update_mark_to_item(item),
             None => item,
         };
         let put = if enabled.version == 1 {

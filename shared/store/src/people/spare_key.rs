@@ -34,7 +34,7 @@ impl Ledger {
             Err(error) if error.code() == Some("ConditionalCheckFailedException") => return Ok(None),
             Err(error) => return Err(store_error(OPERATION)(error)),
         };
-        let first = old.get("spare").and_then(first_spare_key);
+        let first = old.get("spare").and_then(parse_first_spare_key);
         first
             .map(Some)
             .ok_or_else(|| self.item_row(&old).corrupt_error("spare"))
@@ -54,7 +54,7 @@ impl Ledger {
     }
 }
 
-fn first_spare_key(spare_key: &AttributeValue) -> Option<SpareKey> {
+fn parse_first_spare_key(spare_key: &AttributeValue) -> Option<SpareKey> {
     let entry: &Item = spare_key.as_l().ok()?.first()?.as_m().ok()?;
     Some(SpareKey {
         key: read_field(entry, "key")?,

@@ -37,7 +37,7 @@ impl Ledger {
             let caps = set.starting_caps();
             let row = Draft::new(&Key::default_services(&digest))
                 .with_value(SERVICES, services)
-                .with_optional("limits", write_changes(set).as_ref());
+                .with_optional("limits", stored_policy_changes(set).as_ref());
             let row = match &caps {
                 Some(caps) => row.with_fields(caps),
                 None => row,
@@ -115,7 +115,7 @@ impl Ledger {
     }
 
     /// Writes the default policy before a change, if no row exists. Returns `false` if no default policy applies.
-    pub(crate) async fn try_write_default_policy_for_update(&self, agent: AgentId, service: ServiceId) -> Result<bool> {
+    pub(crate) async fn try_write_default_before_update(&self, agent: AgentId, service: ServiceId) -> Result<bool> {
         let Some(agent) = self.read_agent_by_id(agent).await? else {
             return Ok(false);
         };
@@ -141,7 +141,7 @@ struct OfServices {
     services: Vec<ServiceId>,
 }
 
-fn write_changes(set: &DefaultServices) -> Option<Vec<OfServices>> {
+fn stored_policy_changes(set: &DefaultServices) -> Option<Vec<OfServices>> {
     let changes = set.policy_changes().iter().map(|(change, services)| OfServices {
         change: change.clone(),
         services: services.clone(),

@@ -116,7 +116,7 @@ impl Throttle {
             return Err(too_many_requests_error(now, SECONDS_PER_MINUTE).into());
         }
         // Boxed, because `join` copies a finished future, and the SDK's futures take kilobytes.
-        run_while_counting(Box::pin(self.try_count_request(scope, now)), now, Box::pin(work)).await
+        run_while_checking_limit(Box::pin(self.try_count_request(scope, now)), now, Box::pin(work)).await
     }
 
     /// Counts one request. Returns whether the request is allowed.
@@ -146,7 +146,7 @@ impl Throttle {
     }
 }
 
-async fn run_while_counting<T>(
+async fn run_while_checking_limit<T>(
     count: impl Future<Output = Result<bool>>,
     now: Timestamp,
     work: impl Future<Output = Result<T>>,
@@ -188,7 +188,7 @@ mod tests {
             (Err(down()), Err(ErrorKind::NotFound.into()), Err("not_found")),
         ];
         for (count, work, expected) in rows {
-            let answer = run_while_counting(async { count }, at(0), async { work })
+            let answer = run_while_checking_limit(async { count }, at(0), async { work })
                 .await
                 .map_err(|error| error.kind().slug());
             assert_eq!(answer, expected.map_err(str::to_owned));
@@ -240,6 +240,6 @@ mod tests {
             send.send(()).unwrap();
             Ok(())
         };
-        run_while_counting(count, at(0), work).await.unwrap();
+        run_while_checking_limit(count, at(0), work).await.unwrap();
     }
 }

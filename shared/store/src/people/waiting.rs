@@ -85,7 +85,7 @@ impl Ledger {
     /// Removes approvals that are no longer pending from the agent's set of approval ids, because the set has no room
     /// for the new approval. Returns `false` if all approvals in the set are pending. The function sends a transaction
     /// even for the single update, because the IAM role permits updates of the set only in transactions.
-    pub(crate) async fn remove_decided_approvals(
+    pub(crate) async fn try_remove_decided_approvals(
         &self,
         new: &Approval,
         full: &Item,

@@ -66,7 +66,7 @@ impl Ledger {
                 }
             }
         };
-        let window = self.read_head(scope, period).await?;
+        let window = self.read_window_head(scope, period).await?;
         let version = version.unwrap_or(window.stamp);
         Ok(Some(Window {
             stamp: version,

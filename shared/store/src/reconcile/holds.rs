@@ -106,7 +106,7 @@ impl Ledger {
 
     /// Reads the number of the last block whose confirmations `reconcile` has checked again; `None` before the first
     /// run of `reconcile`.
-    pub async fn read_checked_block(&self) -> Result<Option<u64>> {
+    pub async fn read_last_checked_block_number(&self) -> Result<Option<u64>> {
         let item = self.get_item(&Key::checked_block()).await?;
         item.map(|item| self.item_row(&item).get("blk")).transpose()
     }
@@ -173,7 +173,7 @@ impl Ledger {
         Ok(HeldSettlement {
             agent: key::agent_in_key(item).ok_or_else(|| row.corrupt_error("pk"))?,
             settlement: id.ok_or_else(|| row.corrupt_error("sk"))?,
-            due_at: key::hold::parse_due(&row.get::<String>("hs")?).ok_or_else(|| row.corrupt_error("hs"))?,
+            due_at: key::hold::parse_due_time(&row.get::<String>("hs")?).ok_or_else(|| row.corrupt_error("hs"))?,
         })
     }
 }

@@ -26,7 +26,7 @@ pub struct WalletPart {
 
 impl WalletPart {
     fn contains(self, agent: AgentId) -> bool {
-        key::wallet_digit(agent).checked_rem(self.of) == Some(self.index)
+        key::wallet_shard_digit(agent).checked_rem(self.of) == Some(self.index)
     }
 
     /// Returns whether this group contains every wallet of the other group.

@@ -19,7 +19,7 @@ impl Ledger {
     pub async fn read_wallet_levels(&self) -> Result<Vec<Result<(AgentId, WalletLevel)>>> {
         let mut levels = Vec::new();
         for shard in 0..WALLET_SHARDS {
-            let items = Query::new(&self.db, &self.table, key::level_partition(shard))
+            let items = Query::new(&self.db, &self.table, key::wallet_level_partition(shard))
                 .consistent()
                 .collect("listing wallets' levels")
                 .await?;

@@ -42,7 +42,7 @@ impl Ledger {
             return Ok(None);
         }
         let (old, approval) = (self.read_listed_approval(old)?, self.read_listed_approval(new)?);
-        let Some((change_of_approval, at)) = stored_decision(Some(&old), &approval) else {
+        let Some((change_of_approval, at)) = approval_change_and_time(Some(&old), &approval) else {
             return Ok(None);
         };
         let sequence = SequenceNumber::parse(&change.sequence);
@@ -64,7 +64,7 @@ impl Ledger {
         };
         let old = change.old.as_ref().map(read).transpose()?;
         let result = |kind, at, data| vec![approval_event(&new, kind, at, data)];
-        if let Some((change, at)) = stored_decision(old.as_ref(), &new) {
+        if let Some((change, at)) = approval_change_and_time(old.as_ref(), &new) {
             let (kind, data) = match change {
                 ApprovalChange::Withdrawn => (EventKind::ApprovalWithdrawn, approval_data(&new)),
                 ApprovalChange::Rejected => (
@@ -95,7 +95,7 @@ impl Ledger {
 }
 
 /// Returns the decision that this change of the row stored, and the time of the decision.
-fn stored_decision(old: Option<&Approval>, new: &Approval) -> Option<(ApprovalChange, Timestamp)> {
+fn approval_change_and_time(old: Option<&Approval>, new: &Approval) -> Option<(ApprovalChange, Timestamp)> {
     match (&old?.resolution, &new.resolution) {
         (Resolution::Pending, Resolution::Approved(resolution)) => Some((ApprovalChange::Approved, resolution.at)),
         (Resolution::Pending, Resolution::Rejected(resolution)) => Some((ApprovalChange::Rejected, resolution.at)),
@@ -131,7 +131,7 @@ fn is_expiry_certain(end: Timestamp, now: Timestamp) -> bool {
 }
 
 /// Returns the latest expiry time that has certainly passed at `now`.
-pub(crate) fn latest_certain_expiry(now: Timestamp) -> Timestamp {
+pub(crate) fn latest_passed_expiry(now: Timestamp) -> Timestamp {
     now.before(EXPIRY_MARGIN)
 }
 

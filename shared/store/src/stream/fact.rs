@@ -55,7 +55,7 @@ impl ChangeEvent {
     }
 
     /// Returns the agent whose owner must be read before the event can be published.
-    pub const fn agent_without_owner(&self) -> Option<AgentId> {
+    pub const fn agent_requiring_owner_lookup(&self) -> Option<AgentId> {
         match self.owner {
             ChangeEventOwner::OfAgent(agent) => Some(agent),
             ChangeEventOwner::Nobody | ChangeEventOwner::Person(_) => None,

@@ -39,13 +39,13 @@ pub struct OwnedAgent {
 impl OwnedAgent {
     /// Returns the owner at a decision that followed this number of ownership transfers, and the agent's name and
     /// labels at that time. Returns `None` if the owner can't be read.
-    pub(crate) fn owner_at(&self, transfers: u32) -> Option<(UserId, PastOwner<'_>)> {
+    pub(crate) fn owner_after_transfers(&self, transfers: u32) -> Option<(UserId, PastOwner<'_>)> {
         let now = PastOwner {
             owner: self.owner.as_str(),
             name: &self.name,
             labels: &self.labels,
         };
-        let then = now.after_transfers(transfers, &self.former_owners);
+        let then = now.past_owner_after_transfers(transfers, &self.former_owners);
         Some((UserId::parse(then.owner)?, then))
     }
 }

@@ -26,7 +26,7 @@ pub struct RowHash(String);
 impl RowHash {
     /// Computes the hash of the row as DynamoDB JSON, with sorted sets.
     pub(crate) fn from_item(item: &Item) -> Self {
-        Self(DocumentHash::digest(&Value::Object(permanent_attributes(item))).to_string())
+        Self(DocumentHash::digest(&Value::Object(immutable_attributes(item))).to_string())
     }
 
     /// Creates the hash from its hexadecimal digits.
@@ -41,7 +41,7 @@ impl fmt::Display for RowHash {
     }
 }
 
-fn permanent_attributes(item: &Item) -> Map<String, Value> {
+fn immutable_attributes(item: &Item) -> Map<String, Value> {
     let moves: &[&str] = match key::partition_key_text(item).split('#').next() {
         Some("S") => &MOVES,
         Some("AP") => &APPROVAL_MOVES,
@@ -54,11 +54,11 @@ fn permanent_attributes(item: &Item) -> Map<String, Value> {
 
 /// Returns whether the new image differs in an attribute that must never change. A confirmed payment may get another
 /// transaction only after its confirmation was reverted.
-pub(crate) fn is_rewritten(old: &Item, new: &Item) -> bool {
+pub(crate) fn has_changed_immutable_attribute(old: &Item, new: &Item) -> bool {
     let is_confirmed = |row: &Item| read_field::<String>(row, "rs").is_some_and(|state| state == CONFIRMED);
     let differs = |name| old.get(name) != new.get(name);
     let is_reconfirmed = is_confirmed(old) && is_confirmed(new) && (differs("txh") || differs("settled"));
-    let (mut old_permanent, mut new_permanent) = (permanent_attributes(old), permanent_attributes(new));
+    let (mut old_permanent, mut new_permanent) = (immutable_attributes(old), immutable_attributes(new));
     // A row with `raise` is a request for a temporary limit increase. If an owner approves the request, `ends` becomes
     // the end of the increase, so this attribute may change.
     if old_permanent.contains_key("raise") {

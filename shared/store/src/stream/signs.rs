@@ -4,7 +4,7 @@
 use crate::{
     codec::{attribute::Item, item::read_field, key, ledger::Ledger},
     payments::idempotency::ALLOW,
-    stream::{change::Change, row_hash::is_rewritten},
+    stream::{change::Change, row_hash::has_changed_immutable_attribute},
 };
 use purser_domain::{Agent, AgentKey, Result};
 
@@ -48,7 +48,7 @@ impl Ledger {
         if change.is_empty() {
             return Ok(Vec::new());
         }
-        if self.rewrites_record(change) {
+        if self.is_forbidden_rewrite(change) {
             return Ok(vec![Sign::Record]);
         }
         if *change.table != *self.table {
@@ -60,8 +60,8 @@ impl Ledger {
         let is_written = change.new.is_some();
         Ok(
             match key::partition_key_text(image).split('#').next().unwrap_or_default() {
-                "A" => self.agent_signs(change)?,
-                "PO" => self.withdrawal_address_signs(change)?,
+                "A" => self.agent_compromise_indicators(change)?,
+                "PO" => self.withdrawal_compromise_indicators(change)?,
                 "FREEZES" => vec![Sign::Freeze],
                 "HANDOVER" if is_written => vec![Sign::Handover],
                 _ => Vec::new(),
@@ -73,7 +73,7 @@ impl Ledger {
     /// of a decision. Functions also never change the idempotency record of an authorization, which contains the
     /// description of the call. The row of a settlement or an approval changes only by a transition. The rows are
     /// compared without decoding, so a change of an unreadable row is also detected.
-    fn rewrites_record(&self, change: &Change) -> bool {
+    fn is_forbidden_rewrite(&self, change: &Change) -> bool {
         let Some(old) = &change.old else { return false };
         if self.decisions_table().is_ok_and(|decisions| decisions == change.table) {
             return key::partition_key_text(old).starts_with("A#");
@@ -84,12 +84,16 @@ impl Ledger {
                 Some("I") => read_field::<String>(old, "kind").is_some_and(|kind| kind == ALLOW),
                 _ => false,
             };
-        is_permanent && change.new.as_ref().is_none_or(|new| is_rewritten(old, new))
+        is_permanent
+            && change
+                .new
+                .as_ref()
+                .is_none_or(|new| has_changed_immutable_attribute(old, new))
     }
 
     /// Returns the signs that a compromised function changed an agent's record: a new or changed key, another wallet or
     /// another owner. A new agent raises no alarm, because a new agent has no money yet.
-    fn agent_signs(&self, change: &Change) -> Result<Vec<Sign>> {
+    fn agent_compromise_indicators(&self, change: &Change) -> Result<Vec<Sign>> {
         let read = |image: &Item| self.read_agent_item(image);
         let (Some(old), Some(new)) = (&change.old, &change.new) else {
             return Ok(Vec::new());
@@ -107,7 +111,7 @@ impl Ledger {
             .collect())
     }
 
-    fn withdrawal_address_signs(&self, change: &Change) -> Result<Vec<Sign>> {
+    fn withdrawal_compromise_indicators(&self, change: &Change) -> Result<Vec<Sign>> {
         let address = |image: Option<&Item>| -> Result<_> {
             // The idempotency record of a withdrawal has no version.
             let image = image.filter(|image| image.contains_key("ver"));

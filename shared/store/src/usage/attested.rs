@@ -40,11 +40,11 @@ impl UsageTable {
     }
 
     /// Replaces the previous version of a service's verified payees. Returns `false` if another version is stored.
-    pub async fn put_verified_service(&self, service: &VerifiedService) -> Result<bool> {
+    pub async fn try_put_verified_service(&self, service: &VerifiedService) -> Result<bool> {
         let put = put_version_request(
             &self.db,
             &self.table,
-            write_attested(service),
+            write_verified_service(service),
             service.version.saturating_sub(1),
         );
         was_applied(put.send().await, WRITING)
@@ -78,7 +78,7 @@ fields! {
     }
 }
 
-pub(crate) fn write_attested(service: &VerifiedService) -> Item {
+pub(crate) fn write_verified_service(service: &VerifiedService) -> Item {
     Draft::new(&Key::verified_service(service.service))
         .with_fields(service)
         .into_item()

@@ -107,7 +107,9 @@ impl<'a> BacktestReads<'a> {
             .compared_limits()
             .any(|item| item.adds_duplicate_guard(agent, None));
         let calls = if compares_calls { EARLIER_CALLS } else { 0 };
-        let names_services = backtest.compared_limits().any(ProposedLimits::counts_by_service);
+        let names_services = backtest
+            .compared_limits()
+            .any(ProposedLimits::has_service_specific_counting_rule);
         let earlier = self
             .ledger
             .read_payments_between(agent.id, range, max_payments, calls, false)
@@ -133,7 +135,7 @@ impl<'a> BacktestReads<'a> {
             .filter_map(|item| TestedDecision::from_decision(item, self.network))
             .collect();
         for of in &decisions {
-            self.read_inputs(of).await?;
+            self.cache_decision_inputs(of).await?;
         }
         let calls = self.read_calls(backtest, &decisions).await?;
         for of in decisions {
@@ -160,7 +162,7 @@ impl<'a> BacktestReads<'a> {
         Ok(())
     }
 
-    async fn read_inputs(&mut self, decision: &TestedDecision) -> Result<()> {
+    async fn cache_decision_inputs(&mut self, decision: &TestedDecision) -> Result<()> {
         let Some(versions) = decision.input_versions() else {
             return Ok(());
         };

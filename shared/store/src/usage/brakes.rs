@@ -41,7 +41,7 @@ impl UsageTable {
         if !automatic_freeze.trips_at(sum, Amount::ZERO) {
             return Ok(None);
         }
-        Ok(automatic_freeze.find_anomaly(hour, sum, &self.read_hours_before(owner, agent, hour).await?))
+        Ok(automatic_freeze.find_anomaly(hour, sum, &self.read_hourly_sums_before(owner, agent, hour).await?))
     }
 
     async fn read_agent_sums_of_day(&self, owner: &UserId, hour: Hour, agent: AgentId) -> Result<AgentOfDay> {
@@ -55,7 +55,12 @@ impl UsageTable {
     }
 
     /// Reads the sums of the hours before `hour`, back to the first hour of the comparison.
-    async fn read_hours_before(&self, owner: &UserId, agent: AgentId, hour: Hour) -> Result<BTreeMap<Hour, Amount>> {
+    async fn read_hourly_sums_before(
+        &self,
+        owner: &UserId,
+        agent: AgentId,
+        hour: Hour,
+    ) -> Result<BTreeMap<Hour, Amount>> {
         const READING: &str = "reading the hours before";
         let (first, last) = (hour.hours_earlier(COMPARED_HOURS).day(), hour.day());
         let mut reads = JoinSet::new();

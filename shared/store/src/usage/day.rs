@@ -249,7 +249,7 @@ impl UsageTable {
                 None if items.is_empty() => return Ok(()),
                 None => 0,
             };
-            if self.put_packed(&key, version, packed).await? {
+            if self.put_packed_bytes_if_version(&key, version, packed).await? {
                 return Ok(());
             }
         }
@@ -264,7 +264,8 @@ impl UsageTable {
     /// Stores the item as the next version. Returns whether the stored version was the version that was read.
     pub(super) async fn try_put_agents_of_day(&self, key: &Key, agents: &AgentsOfDay) -> Result<bool> {
         let stored: BTreeMap<String, StoredAgent> = agents.agents.iter().map(StoredAgent::from_agent_sums).collect();
-        self.put_packed(key, agents.version, compress_json(&stored)?).await
+        self.put_packed_bytes_if_version(key, agents.version, compress_json(&stored)?)
+            .await
     }
 
     /// Reads an item with sums of a day, either of several agents or of the whole day. The read is strongly consistent.
@@ -281,7 +282,7 @@ impl UsageTable {
         item.map(read).transpose()
     }
 
-    async fn put_packed(&self, key: &Key, version: u64, packed: Vec<u8>) -> Result<bool> {
+    async fn put_packed_bytes_if_version(&self, key: &Key, version: u64, packed: Vec<u8>) -> Result<bool> {
         let item = Draft::new(key)
             .with("ver", &version.saturating_add(1))
             .with_value(PACKED, AttributeValue::B(Blob::new(packed)));
@@ -437,7 +438,7 @@ impl StoredAgent {
                 .collect(),
             services: services.collect(),
             reasons: of_day.reasons.clone(),
-            nearest: of_day.nearest.map(write_limit),
+            nearest: of_day.nearest.map(used_and_limit_units),
             hours: of_day
                 .hours
                 .iter()
@@ -494,7 +495,7 @@ impl StoredAgent {
 }
 
 /// Returns the used part and the limit, in micro-units.
-const fn write_limit(limit: LimitUse) -> (u64, u64) {
+const fn used_and_limit_units(limit: LimitUse) -> (u64, u64) {
     (limit.used.units(), limit.limit.units())
 }
 
@@ -543,7 +544,13 @@ impl StoredDay {
             nearest: day
                 .nearest
                 .iter()
-                .map(|near| (near.agent.to_string(), near.name.clone(), write_limit(near.limit)))
+                .map(|near| {
+                    (
+                        near.agent.to_string(),
+                        near.name.clone(),
+                        used_and_limit_units(near.limit),
+                    )
+                })
                 .collect(),
             agents: day.agents,
         }

@@ -49,7 +49,10 @@ impl UsageTable {
         let mut by_owner: BTreeMap<UserId, ChangesByAgent> = BTreeMap::new();
         for change in changes {
             let transfers = change.new.transfer_count();
-            let Some((owner, then)) = owners.find(change.agent).and_then(|agent| agent.owner_at(transfers)) else {
+            let Some((owner, then)) = owners
+                .find(change.agent)
+                .and_then(|agent| agent.owner_after_transfers(transfers))
+            else {
                 continue;
             };
             let aggregated = HistoryUpdate {
@@ -66,13 +69,13 @@ impl UsageTable {
         }
         let owners = by_owner.into_iter().map(|(owner, agents)| {
             let table = self.clone();
-            async move { table.add_owners_changes(owner, agents).await }
+            async move { table.aggregate_owner_changes(owner, agents).await }
         });
-        run_all(owners).await
+        run_all_and_collect_unreadable(owners).await
     }
 
     /// Adds the changes of an owner's agents, in this order: the entries, the sums by agent, the sums by day.
-    async fn add_owners_changes(&self, owner: UserId, mut agents: ChangesByAgent) -> Result<Vec<Error>> {
+    async fn aggregate_owner_changes(&self, owner: UserId, mut agents: ChangesByAgent) -> Result<Vec<Error>> {
         for changes in agents.values_mut() {
             changes.sort_by(|a, b| (a.source, &a.sequence).cmp(&(b.source, &b.sequence)));
             changes.dedup_by(|later, earlier| (later.source, &later.sequence) == (earlier.source, &earlier.sequence));
@@ -81,7 +84,7 @@ impl UsageTable {
             let (table, owner, changes) = (self.clone(), owner.clone(), changes.clone());
             async move { table.put_history_entries(&owner, &changes).await.map(|()| Vec::new()) }
         });
-        let mut unreadable = run_all(writes).await?;
+        let mut unreadable = run_all_and_collect_unreadable(writes).await?;
 
         let mut items: BTreeMap<(Day, String), ChangesByAgent> = BTreeMap::new();
         for ((owner, agent), changes) in agents {
@@ -97,12 +100,12 @@ impl UsageTable {
             let (table, owner) = (self.clone(), owner.clone());
             async move { table.add_agent_sums(&owner, day, agents).await.map(|()| Vec::new()) }
         });
-        unreadable.extend(run_all(writes).await?);
+        unreadable.extend(run_all_and_collect_unreadable(writes).await?);
         let writes = days.into_iter().map(|day| {
             let (table, owner) = (self.clone(), owner.clone());
             async move { table.update_day_sums(&owner, day).await.map(|()| Vec::new()) }
         });
-        unreadable.extend(run_all(writes).await?);
+        unreadable.extend(run_all_and_collect_unreadable(writes).await?);
         Ok(unreadable)
     }
 
@@ -150,7 +153,7 @@ impl UsageTable {
 
 /// Runs all futures, some concurrently, even if one fails. Returns the errors about unreadable rows. Any other error is
 /// returned after all futures have ended.
-async fn run_all<F>(work: impl Iterator<Item = F>) -> Result<Vec<Error>>
+async fn run_all_and_collect_unreadable<F>(work: impl Iterator<Item = F>) -> Result<Vec<Error>>
 where
     F: Future<Output = Result<Vec<Error>>> + Send + 'static,
 {

@@ -66,7 +66,7 @@ impl UsageTable {
     /// Reads the entry of a decision, by its position or by its transaction id. Takes half a read unit.
     pub async fn find_entry(&self, owner: &UserId, id: Uuid) -> Result<Option<HistoryEntry>> {
         // A decision's id and its settlement's id begin with the same time.
-        let [first, last] = same_instant_ids(id);
+        let [first, last] = same_instant_id_bounds(id);
         let response = Query::new(&self.db, &self.table, key::history_partition(owner, HistoryPart::All))
             .range(first.to_string(), last.to_string())
             .send(READING)
@@ -180,7 +180,7 @@ impl UsageTable {
 }
 
 /// Returns the first and the last id with the same time as this id.
-fn same_instant_ids(id: Uuid) -> [Uuid; 2] {
+fn same_instant_id_bounds(id: Uuid) -> [Uuid; 2] {
     /// A mask for the random half of a `UUIDv7`.
     const RANDOM: u128 = (1 << 64) - 1;
     [

@@ -143,7 +143,7 @@ pub(super) fn parse_reminder(sk: &str) -> Option<Reminder> {
 }
 
 /// Returns the upper bound of the sort keys of reminders at or before this time.
-pub(super) fn reminders_until(end: Timestamp) -> String {
+pub(super) fn reminder_key_upper_bound(end: Timestamp) -> String {
     // `~` sorts after every character of a key.
     format!("{:016}#~", end.micros())
 }

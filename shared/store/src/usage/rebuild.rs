@@ -71,7 +71,7 @@ impl UsageTable {
                 rebuilt.unreadable = rebuilt.unreadable.saturating_add(unreadable);
             }
             for (decision, _) in decisions {
-                let then = agent.owner_at(decision.transfer_count());
+                let then = agent.owner_after_transfers(decision.transfer_count());
                 if then.owner != owner.as_str() {
                     continue;
                 }
@@ -83,12 +83,12 @@ impl UsageTable {
                 }
                 if now.since(last_change_time(&entry)) < STREAM_RETENTION {
                     rebuilt.young = rebuilt.young.saturating_add(1);
-                } else if self.put_missing_entry(owner, &entry, known).await? {
+                } else if self.put_entry_if_unchanged(owner, &entry, known).await? {
                     rebuilt.entries = rebuilt.entries.saturating_add(1);
                 }
             }
         }
-        self.sum_day_entries(owner, day).await?;
+        self.recompute_day_sums(owner, day).await?;
         Ok(rebuilt)
     }
 
@@ -115,13 +115,13 @@ impl UsageTable {
             };
             if entry != stored.entry
                 && now.since(last_change_time(&entry)) >= STREAM_RETENTION
-                && self.put_missing_entry(owner, &entry, Some(&stored)).await?
+                && self.put_entry_if_unchanged(owner, &entry, Some(&stored)).await?
             {
                 renamed = renamed.saturating_add(1);
             }
         }
         if renamed > 0 {
-            self.sum_day_entries(owner, day).await?;
+            self.recompute_day_sums(owner, day).await?;
         }
         Ok(renamed)
     }
@@ -129,7 +129,7 @@ impl UsageTable {
     /// Stores an entry in place of `stored_entry`, unless the entry has changed since the read. Returns whether the
     /// entry was written to the list of all entries. The list of entries without a settlement may already contain the
     /// entry, if the function was killed between the two writes.
-    async fn put_missing_entry(
+    async fn put_entry_if_unchanged(
         &self,
         owner: &UserId,
         entry: &HistoryEntry,
@@ -153,7 +153,7 @@ impl UsageTable {
     }
 
     /// Computes a day's sums from its entries.
-    async fn sum_day_entries(&self, owner: &UserId, day: Day) -> Result<()> {
+    async fn recompute_day_sums(&self, owner: &UserId, day: Day) -> Result<()> {
         let mut backoff = Backoff::new();
         'again: loop {
             let first = self.read_entries_of_day(owner, day).await?;

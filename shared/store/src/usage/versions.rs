@@ -72,7 +72,7 @@ pub struct RecordVersion<T> {
 impl Ledger {
     /// Returns the version of an agent's record or policy that a change wrote; `None` for any other row. Fails if the
     /// row can't be read.
-    pub fn input_version(&self, change: &Change) -> Result<Option<InputVersion>> {
+    pub fn written_input_version(&self, change: &Change) -> Result<Option<InputVersion>> {
         let Some(image) = change.new.as_ref().filter(|_| *self.table == *change.table) else {
             return Ok(None);
         };
@@ -83,7 +83,8 @@ impl Ledger {
             return Ok(Some(InputVersion {
                 key,
                 at: change.at,
-                body: UpdateMark::read_mark(self.item_row(image))?.write_mark(write_agent(&evaluation_input(agent))),
+                body: UpdateMark::read_mark(self.item_row(image))?
+                    .write_mark(write_agent(&agent_as_evaluation_input(agent))),
             }));
         } else if pk.starts_with("P#") {
             let enabled = self.read_policy(image)?;
@@ -101,7 +102,7 @@ impl Ledger {
 
 impl CatalogTable {
     /// Returns the version of a service that a change wrote; `None` for any other row. Fails if the row can't be read.
-    pub fn input_version(&self, change: &Change) -> Result<Option<InputVersion>> {
+    pub fn written_input_version(&self, change: &Change) -> Result<Option<InputVersion>> {
         let is_service = |image: &&Item| self.has_table(&change.table) && partition_key(image).starts_with(SERVICES);
         let Some(image) = change.new.as_ref().filter(is_service) else {
             return Ok(None);
@@ -168,7 +169,7 @@ impl UsageTable {
         let partition = key::policy_version_key(agent.id, service, 0).pk;
         let (current, accepted_at, items) = tokio::try_join!(
             ledger.find_enabled_service(agent.id, service),
-            self.find_acceptance_time(agent),
+            self.find_transfer_acceptance_time(agent),
             self.read_versions_before(&partition, before, max),
         )?;
         let mut versions = Vec::with_capacity(items.len());
@@ -184,7 +185,7 @@ impl UsageTable {
             }
         }
         let current = current.map(|record| (record.version, record));
-        Ok(with_current(versions, current, (before, max)))
+        Ok(add_current_version_if_missing(versions, current, (before, max)))
     }
 
     /// Reads up to `max` versions of an agent's record before `before`, newest first, without the digests of the
@@ -211,21 +212,21 @@ impl UsageTable {
                 record,
             });
         }
-        let current = (agent.version, evaluation_input(agent.clone()));
-        Ok(with_current(versions, Some(current), (before, max)))
+        let current = (agent.version, agent_as_evaluation_input(agent.clone()));
+        Ok(add_current_version_if_missing(versions, Some(current), (before, max)))
     }
 
     /// Returns the time from which the agent's decisions belong to the current owner: the second after the owner
     /// accepted the agent. Returns [`Timestamp::EPOCH`] if the owner created the agent.
     pub async fn read_owned_since(&self, agent: &Agent) -> Result<Timestamp> {
-        let accepted_at = self.find_acceptance_time(agent).await?;
+        let accepted_at = self.find_transfer_acceptance_time(agent).await?;
         // The stored time is from a stream record, which has no fraction of a second.
         let next = |at: Timestamp| at.after(Duration::from_secs_u32(1));
         Ok(accepted_at.map_or(Timestamp::EPOCH, next))
     }
 
     /// Returns the time at which the owner accepted the agent; `None` if the owner created the agent.
-    async fn find_acceptance_time(&self, agent: &Agent) -> Result<Option<Timestamp>> {
+    async fn find_transfer_acceptance_time(&self, agent: &Agent) -> Result<Option<Timestamp>> {
         let query = self
             .query_newest_versions(&key::agent_version_key(agent.id, 0).pk, None)
             .into_request()
@@ -278,11 +279,13 @@ impl UsageTable {
     }
 
     async fn read_agent_version(&self, ledger: &Ledger, id: AgentId, version: u64) -> Result<Option<Agent>> {
-        if let Some(body) = self.read_version(&key::agent_version_key(id, version)).await? {
+        if let Some(body) = self.read_version_body(&key::agent_version_key(id, version)).await? {
             return ledger.read_agent_item(&body).map(Some);
         }
         let current = ledger.read_agent_by_id(id).await?;
-        Ok(current.filter(|agent| agent.version == version).map(evaluation_input))
+        Ok(current
+            .filter(|agent| agent.version == version)
+            .map(agent_as_evaluation_input))
     }
 
     async fn read_service_version(
@@ -291,7 +294,7 @@ impl UsageTable {
         id: ServiceId,
         version: u64,
     ) -> Result<Option<Service>> {
-        if let Some(body) = self.read_version(&key::service_version_key(id, version)).await? {
+        if let Some(body) = self.read_version_body(&key::service_version_key(id, version)).await? {
             return catalog.read_service(&body).map(Some);
         }
         let current = catalog.read_service_by_id(id).await?;
@@ -308,7 +311,7 @@ impl UsageTable {
         version: u64,
     ) -> Result<Option<EnabledService>> {
         if let Some(body) = self
-            .read_version(&key::policy_version_key(agent.id, service, version))
+            .read_version_body(&key::policy_version_key(agent.id, service, version))
             .await?
         {
             return ledger.read_policy(&body).map(Some);
@@ -321,7 +324,7 @@ impl UsageTable {
         Ok(default.filter(|enabled| enabled.version == version))
     }
 
-    async fn read_version(&self, key: &Key) -> Result<Option<Item>> {
+    async fn read_version_body(&self, key: &Key) -> Result<Option<Item>> {
         let get = self
             .db
             .get_item()
@@ -335,7 +338,7 @@ impl UsageTable {
 const READING: &str = "reading a version";
 
 /// Adds the current version at the start, if it belongs to this page and is not stored yet.
-fn with_current<T>(
+fn add_current_version_if_missing<T>(
     mut versions: Vec<RecordVersion<T>>,
     current: Option<(u64, T)>,
     (before, max): (Option<u64>, u32),
@@ -358,7 +361,7 @@ fn with_current<T>(
 }
 
 /// Removes the agent's name and labels, and replaces the digests of the keys with zeros.
-fn evaluation_input(agent: Agent) -> Agent {
+fn agent_as_evaluation_input(agent: Agent) -> Agent {
     let keys = agent.keys.into_iter().map(|key| AgentKey {
         digest: SecretDigest::from_bytes([0; 32]),
         ..key

@@ -60,7 +60,7 @@ impl WebhooksTable {
     }
 
     /// Records a webhook's successful call, which removes the failed calls.
-    pub async fn end_failed_calls(&self, webhook: &Webhook, now: Timestamp) -> Result<()> {
+    pub async fn clear_failed_calls(&self, webhook: &Webhook, now: Timestamp) -> Result<()> {
         let row = Draft::new(&Key::failed_calls(webhook.id))
             .with("ver", &webhook.version)
             .with("n", &0_u64)

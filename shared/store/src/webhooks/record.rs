@@ -57,7 +57,7 @@ impl WebhooksTable {
             .condition_expression("attribute_not_exists(pk)");
         let mut transaction = Transaction::new();
         transaction.add_put(Role::Webhook, put)?;
-        transaction.add_put_without_item(Role::Secret, self.put_item(secret.to_item(webhook.id)))?;
+        transaction.add_plain_put(Role::Secret, self.put_item(secret.to_item(webhook.id)))?;
         self.send_webhook_transaction(transaction, audit).await
     }
 
@@ -84,7 +84,7 @@ impl WebhooksTable {
             Role::Webhook,
             self.put_item(write_webhook(webhook)).with_version_check(webhook),
         )?;
-        transaction.add_put_without_item(Role::Secret, self.put_item(secret.to_item(webhook.id)))?;
+        transaction.add_plain_put(Role::Secret, self.put_item(secret.to_item(webhook.id)))?;
         for id in ended_secrets {
             transaction.add_delete(Role::Ended, self.item_deletion(&Key::webhook_secret(webhook.id, *id)))?;
         }
@@ -139,7 +139,7 @@ impl WebhooksTable {
 
     /// Reads which of these webhooks are marked as gone in their current version, strongly consistent. Returns the time
     /// of each marker.
-    pub async fn read_gone(&self, webhooks: &[Webhook]) -> Result<BTreeMap<WebhookId, Timestamp>> {
+    pub async fn read_410_response_times(&self, webhooks: &[Webhook]) -> Result<BTreeMap<WebhookId, Timestamp>> {
         const OPERATION: &str = "reading which webhooks are gone";
         let keys = webhooks.iter().map(|webhook| Key::gone_webhook(webhook.id));
         let item_keys = keys.clone().map(|key| key.attributes()).collect();

@@ -31,7 +31,7 @@ impl WebhooksTable {
     }
 
     /// Removes the marker of a delivery that no longer waits.
-    pub async fn clear_waiting(&self, user: &UserId, id: DeliveryId) -> Result<()> {
+    pub async fn remove_waiting(&self, user: &UserId, id: DeliveryId) -> Result<()> {
         delete_item(
             &self.db,
             &self.table,

@@ -28,7 +28,7 @@ use crate::{
     },
     reconcile::wallet_levels::write_wallet_level,
     stream::{change::decode_item, row_hash::attribute_json},
-    usage::{attested::write_attested, journal::StoredEntry, shadows::write_shadow, table::UsageTable},
+    usage::{attested::write_verified_service, journal::StoredEntry, shadows::write_shadow, table::UsageTable},
     webhooks::{
         delivery::write_delivery,
         failed_calls::{read_failed_calls, write_failed_calls},
@@ -123,7 +123,7 @@ fn read_and_write(row: &str, item: &Item) -> Result<Value> {
         "settings" => return print(webhooks.item_row(item).read::<NotificationSettings>()),
         "ended channel" => write_ended(&person, NoticeChannel::Mail, &webhooks.item_row(item).read()?),
         "send slots" => write_pace(&person, NoticeChannel::Mail, &webhooks.item_row(item).read()?, now),
-        "verified payees" => write_attested(&usage.read_verified_service_item(item)?),
+        "verified payees" => write_verified_service(&usage.read_verified_service_item(item)?),
         "shadow policy" => write_shadow(&usage.read_shadow_item(item)?),
         "entry" => {
             let stored: StoredEntry = usage.read_history_entry(item)?;

@@ -335,7 +335,10 @@ async fn a_replay_key_is_held_for_one_day() {
         (two, hours(25), ReplayKey::Held),
         (one, hours(26), ReplayKey::Taken(two)),
     ] {
-        assert_eq!(ledger.hold_replay_key(agent, &key, &request, at).await.unwrap(), held);
+        assert_eq!(
+            ledger.try_reserve_replay_key(agent, &key, &request, at).await.unwrap(),
+            held
+        );
     }
     check_sizes(&emulator).await;
     assert_eq!(ledger.read_settlements(agent, None, 100).await.unwrap(), []);

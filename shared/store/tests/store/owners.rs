@@ -352,7 +352,7 @@ async fn open_approvals_move_to_the_agents_new_owner() {
         .unwrap();
     assert_eq!(asked.len(), 1);
     for _ in 0..2 {
-        ledger.move_approvals(&handed, at(2)).await.unwrap();
+        ledger.move_open_approvals_to_owner(&handed, at(2)).await.unwrap();
     }
     assert!(
         ledger

@@ -23,7 +23,11 @@ async fn existing_agents_get_their_missing_wallet_claims() {
         ledger.create_agent(agent, &sample::audit()).await.unwrap();
     }
     let [first, second, third, fourth] = agents.each_ref().map(|agent| agent.id);
-    let claim = async || ledger.claim_wallets(|agent| ![third, fourth].contains(&agent.id)).await;
+    let claim = async || {
+        ledger
+            .claim_attested_wallets(|agent| ![third, fourth].contains(&agent.id))
+            .await
+    };
     for _ in 0..2 {
         let mut done = claim().await.unwrap();
         done.refused.sort_unstable();
@@ -42,6 +46,6 @@ async fn existing_agents_get_their_missing_wallet_claims() {
     assert_eq!(claimed(second, 9).await, WalletClaim::OtherWallet);
     assert_eq!(claimed(first, 1).await, WalletClaim::Granted);
     // A claimed wallet can't belong to a second agent, even if the wallet attests that agent.
-    let done = ledger.claim_wallets(|_| true).await.unwrap();
+    let done = ledger.claim_attested_wallets(|_| true).await.unwrap();
     assert_eq!((done.claimed, done.refused), (3, vec![third]));
 }
