@@ -534,7 +534,7 @@ async fn missing_fields_have_the_published_slugs() {
 }
 
 #[test]
-fn required_fields_in_openapi_have_published_slugs() {
+fn each_required_field_in_openapi_has_an_error_slug() {
     let document: Value = serde_json::from_str(&purser_local::openapi().unwrap()).unwrap();
     let bodies = document["components"]["schemas"].as_object().unwrap();
     let is_variant = |schema: &Value| {

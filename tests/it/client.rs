@@ -484,7 +484,7 @@ async fn the_client_uses_the_newest_requirements_after_approval() {
 
 /// Until the response is read, repeating the call reports `AlreadyPaid`, unless the payment is acknowledged.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_purchase_ends_after_its_response_is_read() {
+async fn a_client_makes_no_second_payment_before_the_response_is_read() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let settlement = |payment: &Option<PaymentMade>| payment.as_ref().unwrap().settlement_id;

@@ -472,7 +472,7 @@ BUGS = [
         "shared/store/src/usage/rebuild.rs",
         "if now.since(last_change_time(&entry)) < STREAM_RETENTION {",
         "if now.since(last_change_time(&entry)) < STREAM_RETENTION && !PLANTED {",
-        "package(purser-stream) and test(=rebuild::a_rebuild_does_not_change_the_last_day)",
+        "package(purser-stream) and test(=rebuild::a_rebuild_skips_changes_of_the_last_25_hours)",
     ),
     Bug(
         "a low wallet told each time it is looked at",
@@ -563,7 +563,7 @@ BUGS = [
         "shared/domain/src/catalog/attested.rs",
         "former.extend(lost);",
         "if !PLANTED { former.extend(lost); }",
-        "package(purser-stream) and test(=a_removed_endpoint_that_another_service_lists_waits)",
+        "package(purser-stream) and test(=a_removed_endpoint_with_a_new_payee_is_paid_only_after_the_delay)",
     ),
     Bug(
         "a payment signed by another wallet's key",

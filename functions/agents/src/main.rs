@@ -1,4 +1,4 @@
-//! The Lambda function `agents`.
+//! The Lambda function `agents`: serves the routes with which an agent reads its own data.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The Lambda function `catalog`.
+//! The Lambda function `catalog`: serves the public routes, such as the catalog and the OpenAPI document.
 
 use std::process::ExitCode;
 

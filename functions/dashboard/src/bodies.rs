@@ -371,7 +371,8 @@ fn policies(base: &Value) -> Vec<Row> {
     rows
 }
 
-/// The parser accepts an unknown service and unknown operations.
+/// The parser requires the id of a service. The parser does not check whether the catalog contains the service and the
+/// operations.
 #[test]
 fn requests_to_enable_a_service_require_its_id() {
     let catalog = catalog();
@@ -385,7 +386,7 @@ fn requests_to_enable_a_service_require_its_id() {
             json!({"service_id": 7, "enabled": true, "max_per_call_units": -1}),
             vec!["/enabled", "/max_per_call_units", "/service_id"],
         ),
-        // The parser accepts an unknown service with any operations.
+        // The catalog does not contain this service, and the parser accepts any operations.
         (json!({"service_id": "nowhere", "enabled_operations": ["x.y"]}), vec![]),
     ]);
     check(|body| services::api::parse_enable_request(body, &catalog), rows);

@@ -49,8 +49,9 @@ purser_api::body! {
 }
 
 purser_api::body! {
-    /// An operation. Probes set its availability. If agents can use the service, or could use it before, a different
-    /// payee, a higher price and a new operation become active after a delay (`next`).
+    /// An operation of a service. Probes set the operation's availability. A different payee, a higher price or a new
+    /// operation takes effect only after a delay if agents can use the service now or could use the service earlier.
+    /// Until then, responses contain the delayed payee and price in `next`.
     pub(crate) struct OperationEntry as "InternalOperationBody" {
         /// The operation's id, unique in the service. Probe results are stored under this id.
         id: Str<OperationUuid>,

@@ -1,4 +1,4 @@
-//! The Lambda function `internal`.
+//! The Lambda function `internal`: serves the API for operators, who update the catalog and freeze agents.
 
 use std::process::ExitCode;
 

@@ -9,7 +9,7 @@ use purser_api::{Failure, Id, Operator};
 use purser_domain::{Act, AuditChanges, AuditKind, ErrorKind, Result, Service, ServiceId};
 use std::sync::Arc;
 
-/// Request a probe of a service.
+/// Request a probe, which calls each operation of the service without paying.
 #[utoipa::path(
     post, path = "/internal/services/{serviceId}/probe", operation_id = "probe",
     responses(

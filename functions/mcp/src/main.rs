@@ -1,4 +1,4 @@
-//! The Lambda function `mcp`.
+//! The Lambda function `mcp`: serves the MCP tools over HTTP at `/mcp`.
 
 use std::process::ExitCode;
 

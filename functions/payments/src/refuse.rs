@@ -1,5 +1,5 @@
-//! Rejects and escalates payments for authorize. Each rejection and each escalation is recorded before the response is
-//! sent.
+//! Rejects and escalates payments that agents request with `POST /x402/authorize`. Each rejection and each escalation
+//! is recorded before the response is sent.
 
 use crate::call::{Attempt, Authorizing};
 use purser_api::Failure;

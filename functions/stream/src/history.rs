@@ -83,7 +83,7 @@ impl HistoryState {
         let (records, mut changes, mut change_list) = (changes, Vec::new(), Vec::new());
         for record in &records {
             if let Ok(Some(decided)) = self.ledger.decided_approval(record) {
-                change_list.push(statements::pending_approval_decision(&decided));
+                change_list.push(statements::pending_change_for_approval(&decided));
             } else if let Ok(Some(change)) = self.ledger.decision_history_change(record) {
                 change_list.extend(statements::pending_change(&change));
                 changes.push(change);

@@ -299,7 +299,7 @@ impl Inner {
 }
 
 /// Returns the pending change for an approval decision.
-pub(crate) fn pending_approval_decision(approval: &DecidedApproval) -> PendingChange {
+pub(crate) fn pending_change_for_approval(approval: &DecidedApproval) -> PendingChange {
     PendingChange {
         sequence: approval.sequence.to_string(),
         changed_at: approval.changed_at,

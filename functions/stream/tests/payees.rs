@@ -330,7 +330,7 @@ async fn only_the_first_run_verifies_existing_payees_immediately() {
 
 /// A compromised `internal` removes an endpoint, waits, and adds it to a service that no agent has enabled.
 #[tokio::test]
-async fn a_removed_endpoint_that_another_service_lists_waits() {
+async fn a_removed_endpoint_with_a_new_payee_is_paid_only_after_the_delay() {
     let world = World::begun().await;
     let (first, second) = (shop(1), shop(5));
     for service in [&first, &second] {

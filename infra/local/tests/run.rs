@@ -101,7 +101,7 @@ async fn provider_assertions_count_only_when_configured() {
 
 /// An invalid body is rejected with 400.
 #[tokio::test]
-async fn local_controls_accept_any_content_type() {
+async fn local_clock_and_fund_routes_accept_any_content_type() {
     let stack = Run::start("controls", &[]).await;
     let clock = stack.curl("/_local/clock", json!({"advance_seconds": 90}).to_string());
     assert_eq!(clock.await, (200, json!({"ahead_seconds": 90})));

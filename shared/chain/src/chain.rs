@@ -206,7 +206,8 @@ impl Chain {
         self.rpc.warm_up().await;
     }
 
-    /// Verifies the node's chain id again.
+    /// Reads the node's chain id and compares it with the configured chain id, even if the chain id was verified
+    /// before.
     pub(crate) async fn verify_chain_id(&self) -> Result<(), ChainError> {
         self.rpc.reverify_endpoint_chain_id().await
     }

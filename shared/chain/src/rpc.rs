@@ -84,7 +84,6 @@ impl Rpc {
             .await
     }
 
-    /// Verifies the endpoint's chain id again.
     pub(crate) async fn reverify_endpoint_chain_id(&self) -> Result<(), ChainError> {
         self.with_failover(|endpoint| async move { endpoint.reverify_chain_id().await })
             .await
@@ -218,7 +217,6 @@ impl Endpoint {
         self.verify_chain_id_counting_failures().await
     }
 
-    /// Verifies the chain id again.
     async fn reverify_chain_id(&self) -> Result<(), ChainError> {
         let _alone = self.checking.lock().await;
         self.verify_chain_id_counting_failures().await

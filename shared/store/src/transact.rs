@@ -102,7 +102,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
     }
 
     /// Adds a put of an item that this function may not read. If its condition fails, no item is returned.
-    pub(crate) fn add_plain_put(&mut self, role: Role, put: PutBuilder) -> Result<()> {
+    pub(crate) fn add_write_only_put(&mut self, role: Role, put: PutBuilder) -> Result<()> {
         let put: Put = put.build().map_err(incomplete_action_error)?;
         self.writes.push((role, TransactWriteItem::builder().put(put).build()));
         Ok(())

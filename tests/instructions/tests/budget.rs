@@ -22,7 +22,7 @@ const BUDGETS: [(&str, u64); 4] = [
 const TOLERANCE_PERCENT: u64 = 3;
 
 #[test]
-fn an_allow_decision_stays_within_its_instruction_budget() {
+fn allowing_a_payment_stays_within_its_instruction_budget() {
     judge("allow");
 }
 
@@ -32,7 +32,7 @@ fn a_replay_stays_within_its_instruction_budget() {
 }
 
 #[test]
-fn a_block_decision_stays_within_its_instruction_budget() {
+fn blocking_a_payment_stays_within_its_instruction_budget() {
     judge("block");
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct AgentView {
     /// `active` or `frozen`. A frozen agent cannot pay, not even for a payment that a user approved.
     #[schema(value_type = String, example = "active")]
     status: &'static str,
-    /// Whether the agent is archived. An archived agent is frozen and left out of lists until you restore it.
+    /// Whether the agent is archived. An archived agent is frozen and omitted from lists until you restore the agent.
     archived: bool,
     #[schema(example = json!({"team": "search"}))]
     labels: BTreeMap<String, String>,

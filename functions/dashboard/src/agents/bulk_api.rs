@@ -73,11 +73,11 @@ purser_api::body! {
         Unfreeze = "unfreeze" {
             agents: BulkAgents,
         }
-        /// Freezes the agents, and leaves them out of lists.
+        /// Archives the agents: freezes the agents, and omits the agents from lists of agents.
         Archive = "archive" {
             agents: BulkAgents,
         }
-        /// Restores archived agents to lists. The agents stay frozen.
+        /// Restores archived agents, so that lists of agents show the agents again. The agents stay frozen.
         Restore = "restore" {
             agents: BulkAgents,
         }

@@ -21,8 +21,8 @@ purser_api::body! {
         /// The agent's new labels, which replace all existing labels. `{}` removes all labels. Keys and values have at
         /// most 500 bytes together.
         pub(crate) labels: Option<Labels>,
-        /// `true` freezes the agent and leaves it out of lists. `false` restores the agent to lists, and the agent
-        /// stays frozen.
+        /// `true` freezes the agent and omits the agent from lists of agents. After `false`, lists of agents show the
+        /// agent again, and the agent stays frozen.
         pub(crate) archived: Option<bool>,
         /// The maximum cap that the agent may request as a temporary limit increase, as a multiple of the current cap.
         /// With 0, the agent may request no increase.

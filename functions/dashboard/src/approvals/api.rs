@@ -228,11 +228,11 @@ purser_api::body! {
     pub(crate) struct GrantBody {
         /// A note for yourself and for the agent.
         note: Option<Written>,
-        /// The cap per call to grant, in micro-units: at most the requested cap. 0 grants no cap per call. Default: the
-        /// requested cap.
+        /// The cap per call to grant, in micro-units: at most the requested cap. With 0, the current cap per call stays
+        /// unchanged. Default: the requested cap.
         max_per_call_units: Option<Amount>,
-        /// The cap per 24 hours to grant, in micro-units: at most the requested cap. 0 grants no cap per 24 hours.
-        /// Default: the requested cap.
+        /// The cap per 24 hours to grant, in micro-units: at most the requested cap. With 0, the current cap per 24
+        /// hours stays unchanged. Default: the requested cap.
         max_per_day_units: Option<Amount>,
         /// The end of the increase: at the latest the requested end, which is the default.
         until: Option<Timestamp>,

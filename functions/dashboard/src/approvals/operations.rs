@@ -263,7 +263,8 @@ impl People {
             let keep = |approval: &Approval| Filter::keep_if(is_pending(approval));
             return read_page_with_row_count(page_request, (2, rows), Some(keep), ApprovalCursor::new, read).await;
         };
-        // An agent's open approvals are listed in one item, so the approvals are read by id.
+        // One item contains the ids of all approvals of an agent that may be pending. The approvals are then read by
+        // id.
         let waiting = self.ledger.read_agents_with_approvals(vec![agent]).await?;
         let ids = waiting.into_iter().flat_map(|(_, ids)| ids);
         let mut approvals = self.ledger.read_approvals(ids).await?;

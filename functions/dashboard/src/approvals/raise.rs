@@ -20,7 +20,8 @@ pub(crate) struct LimitToRaise {
     limit: AskingLimit,
     /// The amount above which the limit now requires approval; `None` if the limit requires approval for every amount.
     pub(crate) from: Option<Amount>,
-    /// The new amount above which the limit requires approval. It is the payment's amount.
+    /// The new threshold: after the update, the limit requires approval only above this amount. The threshold equals
+    /// the amount of the payment that waits for approval.
     pub(crate) to: Amount,
     /// The version of the record that contains the limit.
     pub(crate) version: u64,

@@ -70,7 +70,8 @@ const RULES: Compare<Agent> = Compare {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct History<T> {
     pub(crate) items: Vec<ChangedVersion<T>>,
-    /// The cursor of the next page, which has the versions before this version.
+    /// The cursor of the next page: the lowest version number on this page. The next page has only lower version
+    /// numbers. `None` if this page is the last page.
     pub(crate) next: Option<u64>,
 }
 

@@ -30,7 +30,8 @@ pub(crate) struct ServiceUpdate {
     pub(crate) enabled: Option<bool>,
     /// The policy fields to change.
     pub(crate) policy: PolicyUpdate,
-    /// The approval request whose temporary limit increase ends, if the policy still has that increase.
+    /// If the policy has the temporary limit increase that was granted with this approval, the update removes the
+    /// increase from the policy.
     pub(crate) ended_raise: Option<ApprovalId>,
 }
 

@@ -109,7 +109,7 @@ fn enabled_service_item(
                 }
                 div.unfolded {
                     @if let Some(service) = service {
-                        (payment_changes(service, layout.now))
+                        (upcoming_payee_and_price_changes(service, layout.now))
                         (unpayable_operations(service, page.network, layout.now))
                     }
                     @if let Some(increase) = increase {
@@ -141,7 +141,7 @@ fn enabled_service_item(
 }
 
 /// Renders the future changes of payees and prices, which operators have already entered.
-fn payment_changes(service: &Service, now: Timestamp) -> Markup {
+fn upcoming_payee_and_price_changes(service: &Service, now: Timestamp) -> Markup {
     let operations = service.operations.iter();
     let changes: Vec<(&Operation, &NextPricing)> = operations
         .filter_map(|operation| Some((operation, operation.delayed_pricing(now)?)))

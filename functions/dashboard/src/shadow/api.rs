@@ -95,9 +95,9 @@ pub(crate) struct PromotedView {
     agent_id: String,
     /// The agent's new version.
     version: u64,
-    /// Whether the agent's rules were updated.
+    /// True if the shadow policy's rules replaced the agent's rules. False if the rules were the same.
     rules_edited: bool,
-    /// The services whose policies were updated.
+    /// The ids of the services whose policies the shadow policy replaced.
     #[schema(value_type = Vec<uuid::Uuid>)]
     services_edited: Vec<String>,
 }

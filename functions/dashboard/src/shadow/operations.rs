@@ -50,7 +50,7 @@ pub(crate) struct EvaluatedShadow {
 #[derive(Debug)]
 pub(crate) struct PromotionResult {
     pub(crate) owned: OwnedAgent,
-    /// The services whose policies were updated.
+    /// The services whose policies the shadow policy replaced.
     pub(crate) services: Vec<ServiceId>,
     pub(crate) has_rules: bool,
 }

@@ -65,7 +65,8 @@ impl People {
     /// Reads the user's sums for these days. Days are in chronological order. Agents and services are in descending
     /// order of amount, and reasons in descending order of their number. Rows without payments are omitted.
     ///
-    /// Sums by agent take half a read unit per 60 agents and day. Other sums take half a read unit per four days.
+    /// A read of sums by agent takes half a read unit for each day and each 60 agents. A read of other sums takes half
+    /// a read unit per four days.
     pub(crate) async fn read_usage(&self, user: &Caller, grouping: UsageBy, days: Days) -> Result<Usage> {
         let (owner, Days { first, last }) = (&user.id, days);
         if grouping == UsageBy::Agent {

@@ -1,4 +1,4 @@
-//! The Lambda function `payments`.
+//! The Lambda function `payments`: checks, authorizes and confirms the payments of agents.
 
 use std::process::ExitCode;
 

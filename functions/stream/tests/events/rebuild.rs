@@ -225,7 +225,7 @@ async fn a_rebuild_updates_outdated_history_entries() {
 
 /// The streams still have the last day's records and will deliver them.
 #[tokio::test]
-async fn a_rebuild_does_not_change_the_last_day() {
+async fn a_rebuild_skips_changes_of_the_last_25_hours() {
     let world = World::start().await;
     world.live().await;
     let batches = world.records();

@@ -271,21 +271,21 @@ pub fn with_description(mut schema: Value, lines: &[&str], fields: Value) -> Val
     };
     if let (Some(target), Value::Object(more)) = (target, fields) {
         if !lines.is_empty() {
-            target.insert("description".to_owned(), text_schema(lines));
+            target.insert("description".to_owned(), join_description_lines(lines));
         }
         target.extend(more);
     }
     schema
 }
 
-fn text_schema(lines: &[&str]) -> Value {
+fn join_description_lines(lines: &[&str]) -> Value {
     let lines: Vec<&str> = lines.iter().map(|line| line.trim()).collect();
     json!(lines.join("\n"))
 }
 
 /// Builds the schema of an enum. [`body!`](crate::body) calls this function.
 pub fn enum_schema(descriptions: &[&str], variants: &[Value]) -> Value {
-    json!({"oneOf": variants, "description": text_schema(descriptions)})
+    json!({"oneOf": variants, "description": join_description_lines(descriptions)})
 }
 
 /// Builds the schema of an object. [`body!`](crate::body) calls this function.

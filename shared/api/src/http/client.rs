@@ -68,7 +68,8 @@ impl HttpConnector for OutwardOnDemand {
     }
 }
 
-/// The SDK's connectors, created at the first call, because some [`crate::Boot`] values make no calls.
+/// The HTTP connectors of the AWS SDK. The connectors are created at the first request, because some users of
+/// [`crate::Boot`] send no request.
 #[derive(Debug)]
 struct OnDemand {
     clock: Clock,

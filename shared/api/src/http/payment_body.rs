@@ -98,10 +98,11 @@ crate::body! {
     pub struct RaiseBody {
         /// The `transaction_id` of the blocked payment. You can request higher caps once per blocked payment.
         transaction_id: Text<36>,
-        /// The requested cap per call, in micro-units. Allowed if the blocked payment was above the current cap.
+        /// The requested cap per call, in micro-units. You can send this field only if the payment was blocked because
+        /// its amount was above the current cap per call.
         max_per_call_units: Option<Amount>,
-        /// The requested cap per 24 hours, in micro-units. Allowed if the amount of the blocked payment was above the
-        /// remaining amount.
+        /// The requested cap per 24 hours, in micro-units. You can send this field only if the payment was blocked
+        /// because its amount was above the remaining amount of the current cap per 24 hours.
         max_per_day_units: Option<Amount>,
         /// The time at which the higher caps end: at most seven days from now.
         until: Timestamp,

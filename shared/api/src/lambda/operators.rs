@@ -172,7 +172,8 @@ impl BrowserAct {
         UserId::parse(&self.person)
     }
 
-    /// Returns the operator's name in a browser, and the source of the request, for the audit log.
+    /// Returns the operator and the source of the request, for the audit log. The operator's name is `browser:<name>`,
+    /// because the operator acted in a browser.
     pub fn browser_operator(&self, operator_name: &OperatorName) -> crate::Operator {
         let name = operator_name.browser_session_name();
         let source = RequestSource::new(self.address.clone(), self.user_agent.as_deref(), &self.request_id);

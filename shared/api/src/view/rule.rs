@@ -31,7 +31,7 @@ enum RuleSays {
     VendorAllowlist {
         /// The slugs of the allowed services. All wallets of these services are allowed.
         services: Vec<String>,
-        /// The addresses of the allowed wallets, for every service.
+        /// The addresses of the allowed wallets. An agent may pay each of these wallets for calls of any service.
         wallets: Vec<String>,
     },
     /// Limits the amount within a window.

@@ -228,7 +228,7 @@ pub enum Block {
     Duplicate {
         /// The rule.
         rule: RuleId,
-        /// The duration for which the same call may not be repeated.
+        /// The duration after an authorization for which the same call may not be repeated.
         within: Duration,
         /// The time from which the same call may be paid again.
         retry_at: Timestamp,
@@ -316,8 +316,9 @@ impl Reason {
         }
     }
 
-    /// Returns the `decision.reason` in the response, which is also the `reason` of a preflight: the reason of a
-    /// [`Block`], or else the slug.
+    /// Returns the text of `decision.reason` in the response to an authorize request, and of `reason` in the response
+    /// to a check request. For `policy_blocked`, the text is the reason of the [`Block`]. Otherwise, the text is the
+    /// `error` slug.
     pub fn reason_text(&self) -> String {
         match self {
             Self::PolicyBlocked(block) => block.reason_text(),

@@ -811,7 +811,7 @@ mod tests {
     }
 
     #[test]
-    fn every_policy_change_has_a_counterexample_request() {
+    fn every_policy_change_has_an_example_of_a_changed_decision() {
         type Edit = fn(&mut SpendPolicy);
         let rows: [(&str, Edit, &str, &str); 8] = [
             ("nothing", |_| {}, "none", "none"),
@@ -883,7 +883,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rule_change_has_a_counterexample_request() {
+    fn every_rule_change_has_an_example_of_a_changed_decision() {
         let budget = |limit, hours: u32| RuleKind::BudgetLimit {
             limit: units(limit),
             window: Duration::from_secs_u32(hours * 3_600).into(),

@@ -66,7 +66,8 @@ pub enum RuleKind {
     DuplicateGuard {
         /// The services to which the rule applies; `None` for all services.
         services: Option<Vec<ServiceSlug>>,
-        /// The duration since the last authorization of the same call: [`MIN_INTERVAL`] to [`MAX_BUDGET_WINDOW`].
+        /// A call is a repeated call if the same call was authorized at most this long ago: [`MIN_INTERVAL`] to
+        /// [`MAX_BUDGET_WINDOW`].
         within: Duration,
         /// The action for a repeated call.
         action: LimitAction,

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_later_request_repeats_a_delivery() {
+    fn a_delivery_is_repeated_only_for_a_request_newer_than_the_last() {
         let (delivered, _) = called(delivery(), 1_000, CallResult::Status(200));
         assert_eq!(delivered.clone().with_request(None).next_action(at(2_000)), Due::Over);
         let again = delivered.with_request(Some(request(2)));

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_read_from_declared_parameters() {
+    fn target_urls_are_read_from_declared_parameters() {
         let named = |endpoint: &str, params: Value, url: &str| -> Vec<String> {
             let request = ProviderRequest {
                 method: "GET".to_owned(),

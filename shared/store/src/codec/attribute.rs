@@ -142,7 +142,8 @@ written_as_text! {
     UserId, ToString::to_string, Self::parse;
     TemplateName, ToString::to_string, Self::parse;
     TemplateKey, ToString::to_string, Self::parse;
-    // A text, because a provider's JSON may contain numbers and nesting depths that a DynamoDB map does not support.
+    // JSON from providers is stored as a string attribute, because the JSON may contain numbers and nesting depths that
+    // a DynamoDB map does not support.
     Value, ToString::to_string, |text| serde_json::from_str(text).ok();
     Map<String, Value>, |members| Value::Object(members.clone()).to_string(), |text| serde_json::from_str(text).ok();
 }

@@ -94,7 +94,7 @@ impl WebhooksTable {
         for keys in keys.chunks(MAX_PER_TRANSACTION) {
             let mut transaction = Transaction::new();
             for key in keys {
-                transaction.add_plain_put(Role::Told, self.put_sent_notification(user, channel, key, now))?;
+                transaction.add_write_only_put(Role::Told, self.put_sent_notification(user, channel, key, now))?;
                 transaction.add_delete(
                     Role::Waiting,
                     self.item_deletion(&Key::waiting_notification(user, channel, key)),

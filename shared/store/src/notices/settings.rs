@@ -129,7 +129,7 @@ impl WebhooksTable {
         transaction.add_update(Role::Settings, update)?;
         if let Some(NewNotificationUrl { id, url }) = new {
             let url = Draft::new(&Key::notification_url(&next.person, *id)).with("c", url);
-            transaction.add_plain_put(Role::Url, self.put_item(url.into_item()))?;
+            transaction.add_write_only_put(Role::Url, self.put_item(url.into_item()))?;
         }
         if let Some(old) = old {
             transaction.add_delete(Role::Url, self.item_deletion(&Key::notification_url(&next.person, old)))?;

@@ -88,8 +88,8 @@ impl Ledger {
         was_applied(put.send().await, "recording a decision").map(|_| ())
     }
 
-    /// Reads up to `limit` of the agent's decisions, newest first, eventually consistent. The decisions are before the
-    /// position `before`, or are the newest decisions if `before` is `None`.
+    /// Reads up to `limit` of the agent's decisions, newest first. The decisions are before the position `before`, or
+    /// are the newest decisions if `before` is `None`. The read is eventually consistent.
     pub async fn read_decisions(
         &self,
         agent: AgentId,
@@ -107,8 +107,8 @@ impl Ledger {
         Ok(log)
     }
 
-    /// Reads a page of the agent's decisions in this range, eventually consistent: up to `limit` payments and up to
-    /// `limit` other decisions. A page may be short even if more pages follow.
+    /// Reads a page of the agent's decisions in this range: up to `limit` payments and up to `limit` other decisions. A
+    /// page may be short even if more pages follow. The read is eventually consistent.
     pub async fn read_decisions_between(&self, agent: AgentId, range: LogRange, limit: u32) -> Result<LogPage> {
         let (allowed, recorded) = tokio::try_join!(
             self.read_rows_between(&self.table, key::settlement_partition(agent), range, limit, false),

@@ -60,7 +60,8 @@ const ATTEMPTS: u32 = 4;
 const AFTER_A_RACE: Duration = Duration::from_secs_u32(1);
 
 impl CallLeases {
-    /// Creates the call leases in this table. Each lease ends after `lease_duration`.
+    /// Creates a client that leases slots to calls of the API and stores the leases in this DynamoDB table. A lease
+    /// ends when the call ends, at the latest after `lease_duration`.
     pub fn new(db: &Client, table: impl Into<Arc<str>>, lease_duration: Duration) -> Self {
         Self {
             db: without_throttling_pauses(db),
@@ -70,8 +71,8 @@ impl CallLeases {
         }
     }
 
-    /// Creates the call leases of the function `mcp` in this table. The leases are separate from the call leases of the
-    /// API.
+    /// Creates a client that leases slots to calls of the function `mcp`. The table stores these leases separately from
+    /// the leases of API calls.
     pub fn for_mcp(db: &Client, table: impl Into<Arc<str>>, lease_duration: Duration) -> Self {
         Self {
             kind: ThrottleKind::Mcp,

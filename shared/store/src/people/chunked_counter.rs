@@ -84,7 +84,7 @@ impl<K: Copy + Eq + Hash, R> Counts<K, R> {
 
     /// Counts a call in memory. Returns `true` if the counted calls are a full chunk, which the caller must add to the
     /// stored counter.
-    fn try_complete_chunk_with_call(&mut self, key: K, span: u64, chunk: u32) -> bool {
+    fn count_call_and_check_full_chunk(&mut self, key: K, span: u64, chunk: u32) -> bool {
         let keys = self.counts_in_span(span);
         if keys.len() >= MAX_CACHED && !keys.contains_key(&key) {
             keys.retain(|_, count| count.reached.is_some());
@@ -150,7 +150,7 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
     ) {
         let span = self.span_number(now);
         let chunk = self.limit.div_euclid(CHUNKS).max(1);
-        if !self.lock_counts().try_complete_chunk_with_call(key, span, chunk) {
+        if !self.lock_counts().count_call_and_check_full_chunk(key, span, chunk) {
             return;
         }
         let Some(record) = record() else { return };
@@ -226,10 +226,10 @@ mod tests {
             ('a', 1, true),
         ];
         for (n, (key, span, is_full)) in rows.into_iter().enumerate() {
-            assert_eq!(counts.try_complete_chunk_with_call(key, span, 3), is_full, "{n}");
+            assert_eq!(counts.count_call_and_check_full_chunk(key, span, 3), is_full, "{n}");
         }
         assert!(
-            counts.try_complete_chunk_with_call('a', 1, 1),
+            counts.count_call_and_check_full_chunk('a', 1, 1),
             "the smallest chunk is one"
         );
     }
@@ -240,13 +240,13 @@ mod tests {
         let mut counts = Counts::new(0);
         counts.mark_limit_reached(0, 0, "record");
         for key in 1..=20_500 {
-            counts.try_complete_chunk_with_call(key, 0, 3);
+            counts.count_call_and_check_full_chunk(key, 0, 3);
             assert!(counts.of_keys.len() <= MAX_CACHED, "{key}");
         }
         assert_eq!(counts.find_reached_limit(0, 0), Some(&"record"));
         // All counters have reached their limit, so all are dropped.
         for key in 0..=10_000 {
-            counts.try_complete_chunk_with_call(key, 0, 3);
+            counts.count_call_and_check_full_chunk(key, 0, 3);
             counts.mark_limit_reached(key, 0, "record");
         }
         assert_eq!(counts.of_keys.len(), 1);

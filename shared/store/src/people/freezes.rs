@@ -44,8 +44,9 @@ enum Role {
 
 /// A frozen target in its stored form.
 enum Entry {
-    /// A frozen agent or owner: the name of the set attribute that contains the id, and a set with only this id. A
-    /// freeze adds this set to the attribute, and the end of the freeze removes this set.
+    /// A frozen agent or owner. The first field is the name of the attribute, `agents` or `owners`, that contains the
+    /// set of all frozen ids. The second field is a set with only the target's id: a freeze adds the id to the
+    /// attribute, and the end of the freeze removes the id from the attribute.
     Of(&'static str, AttributeValue),
     Deployment,
 }

@@ -37,7 +37,7 @@ impl Ledger {
             let caps = set.starting_caps();
             let row = Draft::new(&Key::default_services(&digest))
                 .with_value(SERVICES, services)
-                .with_optional("limits", stored_policy_changes(set).as_ref());
+                .with_optional("limits", non_empty_policy_changes(set).as_ref());
             let row = match &caps {
                 Some(caps) => row.with_fields(caps),
                 None => row,
@@ -141,7 +141,7 @@ struct OfServices {
     services: Vec<ServiceId>,
 }
 
-fn stored_policy_changes(set: &DefaultServices) -> Option<Vec<OfServices>> {
+fn non_empty_policy_changes(set: &DefaultServices) -> Option<Vec<OfServices>> {
     let changes = set.policy_changes().iter().map(|(change, services)| OfServices {
         change: change.clone(),
         services: services.clone(),

@@ -37,7 +37,8 @@ const MAX_AGENTS: usize = 10;
 const MAX_LABELS: usize = 50;
 /// The zlib level.
 const LEVEL: u8 = 6;
-/// The maximum size of an item's JSON, in bytes. 10,000 agents need far less.
+/// The maximum size of a usage item's JSON after decompression, in bytes. A larger item is reported as corrupt. The
+/// JSON with the sums of 10,000 agents is much smaller.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 
 const READING: &str = "reading usage";
@@ -198,8 +199,8 @@ impl DaySums {
 }
 
 impl UsageTable {
-    /// Reads an owner's sums of each day from `first` to `last`, in order, eventually consistent. Days without sums are
-    /// skipped. Takes about half a read unit per four days.
+    /// Reads the usage sums of an owner for each day from `first` to `last`, in order of days. Days without sums are
+    /// skipped. The read is eventually consistent and takes about half a read unit per four days.
     pub async fn read_days(&self, owner: &UserId, first: Day, last: Day) -> Result<Vec<(Day, DaySums)>> {
         let items = self.read_sums_between(owner, key::DAYS, (first, last), false).await?;
         let days = items.iter().map(|item| {
@@ -211,8 +212,8 @@ impl UsageTable {
         days.collect()
     }
 
-    /// Reads an owner's sums of these days by agent, eventually consistent. Takes about half a read unit per 60 agents
-    /// and day.
+    /// Reads the usage totals of each of an owner's agents, summed over the days from `first` to `last`. The read is
+    /// eventually consistent and takes about half a read unit for each day and each 60 agents.
     pub async fn read_sums_by_agent(
         &self,
         owner: &UserId,

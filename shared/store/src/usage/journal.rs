@@ -47,8 +47,8 @@ pub(crate) struct StoredEntry {
 }
 
 impl UsageTable {
-    /// Reads a page of an owner's decision history, newest first, eventually consistent. The page contains the entries
-    /// that `filter` keeps. At most 160 entries are read, so a page may be short even if more pages follow.
+    /// Reads a page of an owner's decision history, newest first. The page contains the entries that `filter` keeps. At
+    /// most 160 entries are read, so a page may be short even if more pages follow. The read is eventually consistent.
     pub async fn read_history_page(
         &self,
         owner: &UserId,

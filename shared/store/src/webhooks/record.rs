@@ -57,7 +57,7 @@ impl WebhooksTable {
             .condition_expression("attribute_not_exists(pk)");
         let mut transaction = Transaction::new();
         transaction.add_put(Role::Webhook, put)?;
-        transaction.add_plain_put(Role::Secret, self.put_item(secret.to_item(webhook.id)))?;
+        transaction.add_write_only_put(Role::Secret, self.put_item(secret.to_item(webhook.id)))?;
         self.send_webhook_transaction(transaction, audit).await
     }
 
@@ -84,7 +84,7 @@ impl WebhooksTable {
             Role::Webhook,
             self.put_item(write_webhook(webhook)).with_version_check(webhook),
         )?;
-        transaction.add_plain_put(Role::Secret, self.put_item(secret.to_item(webhook.id)))?;
+        transaction.add_write_only_put(Role::Secret, self.put_item(secret.to_item(webhook.id)))?;
         for id in ended_secrets {
             transaction.add_delete(Role::Ended, self.item_deletion(&Key::webhook_secret(webhook.id, *id)))?;
         }

@@ -230,7 +230,7 @@ async fn late_payment_proofs_count_from_their_confirmation_time() {
 }
 
 #[tokio::test]
-async fn late_proofs_never_count_inside_a_cleared_window() {
+async fn confirmations_after_a_release_count_after_all_evicted_payments() {
     let (emulator, ledger) = ledger_with_budget(1_000).await;
     let first = pay(&ledger, 60, "a", sample::start()).await;
     let second = pay(&ledger, 70, "b", sample::start()).await;
@@ -246,7 +246,7 @@ async fn late_proofs_never_count_inside_a_cleared_window() {
 }
 
 #[tokio::test]
-async fn concurrent_late_proofs_count_once() {
+async fn concurrent_confirmations_after_a_release_count_once() {
     let config = ProxyConfig {
         hold: Some(time::Duration::from_millis(2)),
         lost_answers: 1,

@@ -91,7 +91,7 @@ async fn policy_updates_invalidate_earlier_decisions() {
 
 /// Tries every narrowing change of the agent's record, and one change that does not narrow.
 #[tokio::test]
-async fn restricting_agent_updates_invalidate_earlier_decisions() {
+async fn agent_updates_that_narrow_limits_invalidate_earlier_decisions() {
     let narrowing: [fn(&mut Agent); 4] = [
         |agent| agent.status = AgentStatus::Frozen,
         |agent| agent.rules.push(sample::budget(1, 5, sample::secs(3_600))),
