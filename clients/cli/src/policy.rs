@@ -106,6 +106,10 @@ struct Differing {
     /// The names of the policies that the agent follows.
     policies: Vec<String>,
     edits: Vec<Edit>,
+    /// All rules that the policies want. `None` if no policy has rules.
+    rules: Option<Vec<Value>>,
+    /// Purser's findings about the rules after all updates. Only the first agent with the same limits has findings.
+    findings: Vec<Value>,
     /// The agent's version. Zero if no policy has rules for the agent.
     version: u64,
     /// The number of updates that are already written.
@@ -149,6 +153,8 @@ async fn apply(
                 policies: followed.iter().map(|policy| policy.name.clone()).collect(),
                 agent,
                 edits: plan.edits,
+                rules: plan.rules,
+                findings: Vec::new(),
                 version: state.rules.map_or(0, |(version, _)| version),
                 written: 0,
                 error: None,
@@ -242,7 +248,11 @@ fn show_differences(output: &Output, differences: &[Differing], overrides: &Over
         output.print_text(note);
     }
     for Differing {
-        agent, policies, edits, ..
+        agent,
+        policies,
+        edits,
+        findings,
+        ..
     } in differences
     {
         output.print_text(&format!("{} ({}) by {}", agent.name, agent.id, policies.join(", ")));
@@ -256,6 +266,14 @@ fn show_differences(output: &Output, differences: &[Differing], overrides: &Over
                     "    {count} decisions of the last 7 days would have another result"
                 ));
             }
+        }
+        for finding in findings {
+            let text = |name: &str| finding.get(name).and_then(Value::as_str).unwrap_or_default();
+            let subject = finding.get("rule").filter(|rule| !rule.is_null());
+            let subject = subject.map_or_else(|| format!("service {}", text("service_id")), Value::to_string);
+            let other = finding.get("other_rule").filter(|rule| !rule.is_null());
+            let other = other.map(|rule| format!(": {rule}")).unwrap_or_default();
+            output.print_text(&format!("  {}: {subject}: {}{other}", text("finding"), text("message")));
         }
     }
 }
@@ -278,12 +296,12 @@ fn as_json(difference: &Differing) -> Value {
     });
     json!({
         "agent_id": difference.agent.id, "name": difference.agent.name, "policies": difference.policies,
-        "edits": edits.collect::<Vec<_>>(),
+        "edits": edits.collect::<Vec<_>>(), "findings": difference.findings,
     })
 }
 
 /// Requests a preview for each distinct update, for the first agent with the update, and stores the preview in the
-/// update.
+/// update. Then requests the findings about the limits after all updates of an agent, also once for the same limits.
 ///
 /// Returns the updates that Purser rejects as invalid. Other errors are ignored here, because they depend on the time
 /// of the write and occur again during the write.
@@ -307,8 +325,44 @@ async fn preview(user: &Person, differences: &mut [Differing]) -> Result<Vec<Str
                 Err(failure) => return Err(failure),
             }
         }
+        let limits = limits_after(difference);
+        if errors.is_empty() && distinct.insert((String::new(), Some(limits.to_string()))) {
+            let request = Request {
+                method: Method::PUT,
+                path: &["agents", &difference.agent.id, "shadow"],
+                over: difference.version,
+                body: Some(&limits),
+                reason: None,
+            };
+            match user.preview(request).await {
+                Ok(preview) => {
+                    let findings = preview.get("findings").and_then(Value::as_array);
+                    difference.findings = findings.cloned().unwrap_or_default();
+                }
+                Err(Failure::Api(ApiError::Refused(_))) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
     }
     Ok(errors)
+}
+
+/// Returns an agent's limits after the updates, as the body of a shadow policy.
+fn limits_after(difference: &Differing) -> Value {
+    /// The maximum number of policies in a shadow policy.
+    const MAX_POLICIES: usize = 50;
+    let policies = difference.edits.iter().filter_map(|edit| {
+        let (body, (field, value)) = match &edit.write {
+            Write::Enable(body) => (body, ("enabled", Value::Bool(true))),
+            Write::Edit { service, body, .. } => (body, ("service_id", json!(service))),
+            Write::Rule(_) => return None,
+        };
+        let mut body = body.as_object()?.clone();
+        body.insert(field.to_owned(), value);
+        Some(Value::Object(body))
+    });
+    let policies: Vec<Value> = policies.take(MAX_POLICIES).collect();
+    json!({"rules": difference.rules, "policies": policies})
 }
 
 /// Counts the recorded decisions that would have another result with the updated limits, if no user approves anything.

@@ -93,6 +93,8 @@ pub(crate) struct Edit {
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) edits: Vec<Edit>,
+    /// All rules that the policies want. `None` if no policy has rules.
+    pub(crate) rules: Option<Vec<Value>>,
     /// Maps an overriding policy and an overridden policy to the affected services and `rules`.
     pub(crate) overrides: BTreeMap<(String, String), BTreeSet<String>>,
     /// The matching keys, each as the policy's name and the key.
@@ -298,6 +300,7 @@ impl Plan {
     }
 
     fn plan_rules(&mut self, policy: &Policy, stored: &[Value], desired_rules: &[Value]) {
+        self.rules = Some(desired_rules.to_vec());
         let stored = stored.iter().map(|response| StoredRule {
             id: response.get("rule_id").and_then(Value::as_str).unwrap_or_default(),
             rule: rule_without_usage(response),

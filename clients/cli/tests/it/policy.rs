@@ -94,6 +94,14 @@ async fn the_safe_template_is_applied_once_and_exported_unchanged() {
     ] {
         assert!(lines.err.contains(line), "{line}: {lines:?}");
     }
+    // Two new budgets of which the lower one covers the other.
+    let covered = "version: 1\npolicies:\n- {name: a, agents: {all: true}, rules: [\
+                   {kind: budget_limit, limit_units: 9, window_seconds: 172800}, \
+                   {kind: budget_limit, limit_units: 5, window_seconds: 172800}]}\n";
+    std::fs::write(home.folder().join("covered.yaml"), covered).unwrap();
+    let shown = home.run(&["policy", "apply", "-f", "covered.yaml", "--dry-run"]).await;
+    let finding = "  is_covered_by: {\"kind\":\"budget_limit\",\"limit_units\":9,";
+    assert!(shown.err.contains(finding), "{shown:?}");
     let unasked = apply(&[]).await;
     assert!(
         unasked.code == 1 && unasked.err.contains("--yes"),

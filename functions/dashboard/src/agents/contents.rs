@@ -4,7 +4,7 @@ use crate::keys::operations::ListedKey;
 use crate::payouts::operations::Withdrawals;
 use crate::rules::operations::RuleUsage;
 use crate::services::operations::GovernedService;
-use purser_domain::{Agent, Amount, Catalog, Network, OperatorFreeze, Timestamp};
+use purser_domain::{Agent, Amount, Catalog, Network, OperatorFreeze, RuleFinding, Timestamp};
 
 /// An agent, with the data that the agent's page shows.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub(crate) struct AgentPage<'a> {
     pub(crate) services: Vec<GovernedService>,
     pub(crate) keys: Vec<ListedKey>,
     pub(crate) rules: Vec<RuleUsage>,
+    /// The findings about the rules.
+    pub(crate) findings: Vec<RuleFinding>,
     /// The wallet's balance; `None` while the chain can't be reached.
     pub(crate) balance: Option<Amount>,
     pub(crate) network: Network,

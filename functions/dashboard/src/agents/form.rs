@@ -155,7 +155,7 @@ impl AgentForm {
     /// error.
     async fn show_update_preview(&self, form: Form, preview: Boxed<'_, Result<UpdatePreview>>) -> Reply {
         let preview = match preview.await {
-            Ok(preview) => section::preview_content(&preview),
+            Ok(preview) => section::preview_content(&preview, &self.people.current_catalog().await?.catalog),
             Err(error) => return self.show_rejected_form(form, error).await,
         };
         let layout = Layout {

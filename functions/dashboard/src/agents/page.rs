@@ -16,7 +16,7 @@ use crate::ui::layout::{Button, Layout, NavItem, version_input};
 use crate::ui::paths;
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
-use purser_domain::{Agent, AgentName, AgentStatus, Result, escape_hidden_characters};
+use purser_domain::{Agent, AgentLimits, AgentName, AgentStatus, Result, escape_hidden_characters, find_rule_findings};
 
 /// Reads the agent's data and renders the agent's page.
 pub(crate) async fn agent_page_response(
@@ -40,8 +40,14 @@ pub(crate) async fn agent_page_response(
         let service = edition.catalog.find_by_id(governed_service.record.service);
         (service.is_none(), service.map(|service| service.name.to_lowercase()))
     });
+    let policies: Vec<_> = services.iter().map(|service| service.record.clone()).collect();
+    let limits = AgentLimits {
+        agent: owned.agent(),
+        policies: &policies,
+    };
     let page = AgentPage {
         agent: owned.agent(),
+        findings: find_rule_findings(&limits, &edition.catalog, people.now()),
         catalog: &edition.catalog,
         services,
         keys,

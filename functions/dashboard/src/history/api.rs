@@ -2,8 +2,8 @@
 
 use crate::agents::owned::OwnedAgent;
 use crate::cursor;
-use crate::history::operations::{ChangedVersion, audited_rules};
-use crate::preview::api::AskedReason;
+use crate::history::operations::{ChangedVersion, RuleReport, audited_rules};
+use crate::preview::api::{AskedReason, ExampleView, parse_days};
 use crate::request::ServiceReference;
 use crate::request::Version;
 use crate::request::{body_with_version, parse_page_request};
@@ -15,7 +15,7 @@ use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Response;
 use purser_api::{Failure, Id, IfMatch, Parameters, PolicyView, Query, errors, with_etag};
-use purser_domain::{Agent, AuditChanges, EnabledService, RuleId, Timestamp};
+use purser_domain::{Agent, AuditChanges, EnabledService, RuleDecisions, RuleId, Timestamp};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -138,12 +138,52 @@ pub(crate) struct RulesVersionView {
     /// Whether this version may block or escalate a payment that the previous version, or the version in
     /// `compared_with`, allows. False for the first version.
     narrows: bool,
+    /// How often each rule decided, without rules that never decided. Decisions under a version that did not change
+    /// the rules count under the version that did. Null if the request has no `days`.
+    #[schema(required)]
+    decisions: Option<Vec<RuleDecisionsView>>,
+}
+
+/// How often a rule decided in a version of the agent's record.
+#[derive(Serialize, ToSchema)]
+#[schema(as = RuleDecisions)]
+pub(crate) struct RuleDecisionsView {
+    #[schema(value_type = uuid::Uuid)]
+    rule_id: String,
+    /// The number of payments that the rule blocked.
+    blocked: u64,
+    /// The number of payments for which the rule required an approval.
+    escalated: u64,
+    /// The number of allowed payments that used a larger share of this budget than of every other budget and of the
+    /// daily cap.
+    tightest: u64,
+    /// The newest blocks and escalations, at most three.
+    examples: Vec<ExampleView>,
+}
+
+impl RuleDecisionsView {
+    fn new(rule: RuleId, decisions: &RuleDecisions) -> Self {
+        Self {
+            rule_id: rule.to_string(),
+            blocked: decisions.blocked,
+            escalated: decisions.escalated,
+            tightest: decisions.tightest,
+            examples: decisions.examples.iter().map(ExampleView::from).collect(),
+        }
+    }
 }
 
 impl RulesVersionView {
-    fn new(version: &ChangedVersion<Agent>) -> Self {
+    fn new(version: &ChangedVersion<Agent>, report: Option<&RuleReport>) -> Self {
         let (record, mark) = (&version.version.record, &version.version.mark);
+        let decisions = report.map(|report| {
+            let rules = report.rules.iter();
+            let own = rules.filter(|((number, _), _)| *number == version.version.version);
+            own.map(|((_, rule), decisions)| RuleDecisionsView::new(*rule, decisions))
+                .collect()
+        });
         Self {
+            decisions,
             version: version.version.version,
             changed_at: version.version.at.map(|at: Timestamp| at.to_string()),
             edited_by: mark.by.as_ref().map(ToString::to_string),
@@ -164,6 +204,8 @@ pub(crate) struct RulesVersionList {
     versions: Vec<RulesVersionView>,
     /// The number of versions in this response.
     count: usize,
+    /// Whether there are more decisions than were counted. At most the newest 5,000 decisions are counted.
+    partial: bool,
     /// The `cursor` of the next page. Null on the last page.
     #[schema(required)]
     next_cursor: Option<String>,
@@ -259,6 +301,7 @@ pub(crate) async fn restore_policy_version(
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "The maximum number of items. The default is 25."),
         ("cursor" = Option<String>, Query, pattern = "^[1-9][0-9]{0,18}$", description = "The `next_cursor` of an earlier response."),
         ("compared_with" = Option<String>, Query, pattern = "^[1-9][0-9]{0,18}$", description = "The version to compare each version with. By default, each version is compared with the previous version."),
+        ("days" = Option<u32>, Query, minimum = 1, maximum = 30, description = "Counts how often each rule decided in this number of days before now. By default, nothing is counted."),
     ),
     responses((status = 200, body = RulesVersionList, description = "A page of the list, newest first."))
 )]
@@ -270,10 +313,18 @@ pub(crate) async fn list_agent_versions(
     let mut query = Query::from_uri(&uri);
     let page_request = parse_page_request(&mut query, cursor::parse_version_cursor);
     let other = query.parse_with("compared_with", cursor::parse_version_cursor, "must be a version");
+    let days = parse_days(&mut query);
     query.finish()?;
     let history = people.read_rules_history(&owned, page_request, other).await?;
-    let versions: Vec<_> = history.items.iter().map(RulesVersionView::new).collect();
+    let report = match days {
+        None => None,
+        Some(days) => Some(people.report_rules(&owned, &history, days).await?),
+    };
+    let report = report.as_ref();
+    let versions = history.items.iter();
+    let versions: Vec<_> = versions.map(|item| RulesVersionView::new(item, report)).collect();
     Ok(Json(RulesVersionList {
+        partial: report.is_some_and(|report| report.is_partial),
         count: versions.len(),
         versions,
         next_cursor: history.next.map(|version| version.to_string()),

@@ -2,15 +2,17 @@
 //! on the current version, requires a recent sign-in if limits widen, and creates a new version.
 
 use crate::agents::owned::OwnedAgent;
+use crate::preview::operations::PreviewDays;
 use crate::rules::operations::CheckedRule;
 use crate::services::operations::{GovernedService, ServiceUpdate};
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
-    Agent, AuditChanges, AuditFields, EnabledService, Error, ErrorKind, OperationScope, PolicyUpdate, Result, RuleId,
-    ServiceId, SpendPolicy,
+    Agent, AuditChanges, AuditFields, EnabledService, Error, ErrorKind, OperationScope, PolicyUpdate, Result,
+    RuleDecisions, RuleId, ServiceId, SpendPolicy, count_rule_decisions,
 };
 use purser_store::{PageRequest, RecordVersion};
+use std::collections::BTreeMap;
 
 /// A version, with its changes.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,6 +105,16 @@ impl<T> History<T> {
     }
 }
 
+/// The decisions of each rule in the versions of a page.
+#[derive(Debug)]
+pub(crate) struct RuleReport {
+    /// The decisions, by version and rule. Decisions under a version that did not change the rules count under the
+    /// version that did, or under the oldest version of the page.
+    pub(crate) rules: BTreeMap<(u64, RuleId), RuleDecisions>,
+    /// Whether there are more decisions than were counted.
+    pub(crate) is_partial: bool,
+}
+
 /// Returns the audit fields that belong to the agent's rules.
 pub(crate) fn audited_rules(agent: &Agent) -> AuditFields {
     let fields = agent.audit_log_fields().into_iter();
@@ -152,6 +164,34 @@ impl People {
             Some(version) => Some(self.read_agent_version(owned, version).await?),
         };
         Ok(History::new(versions, page_request.limit, other.as_ref(), &RULES))
+    }
+
+    /// Counts how often each rule in these versions decided in the last `days` days.
+    pub(crate) async fn report_rules(
+        &self,
+        owned: &OwnedAgent,
+        history: &History<Agent>,
+        days: PreviewDays,
+    ) -> Result<RuleReport> {
+        let agent = owned.agent();
+        let read = async {
+            let since = self.usage.read_owned_since(agent).await?;
+            self.read_newest_decisions(agent.id, since, days).await
+        };
+        let (decisions, _, is_partial) = self.run_in_user_slot(&agent.owner, read).await?;
+        let edition = self.current_catalog().await?;
+        let mut group = None;
+        let versions = history.items.iter().rev().map(|item| {
+            let version = item.version.version;
+            if group.is_none() || item.changes != AuditChanges::default() {
+                group = Some(version);
+            }
+            (&item.version.record, group.unwrap_or(version))
+        });
+        Ok(RuleReport {
+            rules: count_rule_decisions(versions, &decisions, &edition.catalog),
+            is_partial,
+        })
     }
 
     async fn read_policy_version(

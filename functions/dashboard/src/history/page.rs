@@ -4,10 +4,11 @@ use crate::address::path_with_query;
 use crate::agents::owned::{OwnedAgent, require_id};
 use crate::audit::page::change_list;
 use crate::cursor;
-use crate::history::operations::{ChangedVersion, Direction, History, audited_rules};
+use crate::history::operations::{ChangedVersion, Direction, History, RuleReport, audited_rules};
+use crate::preview::operations::PreviewDays;
 use crate::sessions::session::PageSession;
 use crate::state::People;
-use crate::ui::datetime::relative_and_exact_time;
+use crate::ui::datetime::{exact_time, relative_and_exact_time};
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout, NavItem};
 use crate::ui::list::first_and_next_links;
@@ -40,6 +41,17 @@ fn history_page_url(agent: AgentId, service: Option<ServiceId>, before: Option<u
         &format!("{}/history", paths::agent_path(agent)),
         [
             ("service", service.map(|service| service.to_string())),
+            ("before", before.map(|version| version.to_string())),
+        ],
+    )
+}
+
+/// Returns the path of the page with the versions of the agent's rules and how often each rule decided.
+pub(crate) fn rule_report_path(agent: AgentId, before: Option<u64>, days: &str) -> String {
+    path_with_query(
+        &format!("{}/history", paths::agent_path(agent)),
+        [
+            ("days", Some(days.to_owned())),
             ("before", before.map(|version| version.to_string())),
         ],
     )
@@ -107,9 +119,18 @@ pub(crate) async fn show_history_page(
             .iter()
             .filter(|item| item.changes != AuditChanges::default());
         let numbers = updates.map(|item| item.version.version).collect();
+        let days = query.parse_text("days").and_then(|text| text.parse().ok());
+        let report = match days.and_then(PreviewDays::new) {
+            None => None,
+            Some(days) => Some(people.report_rules(&owned, &history, days).await?),
+        };
         let versions = html! {
             (comparison_form(agent, None, numbers, compared.as_ref()))
-            (rule_versions_section(&layout, &owned, &history, &edition.catalog))
+            p {
+                "How often each rule decided in the last "
+                @for days in ["7", "30"] { a href=(rule_report_path(agent, before, days)) { (days) " days" } " " }
+            }
+            (rule_versions_section(&layout, &owned, &history, report.as_ref(), &edition.catalog))
         };
         (of, versions, history.next)
     };
@@ -223,16 +244,27 @@ fn policy_versions_section(
     }
 }
 
-fn rule_versions_section(layout: &Layout, owned: &OwnedAgent, history: &History<Agent>, catalog: &Catalog) -> Markup {
+fn rule_versions_section(
+    layout: &Layout,
+    owned: &OwnedAgent,
+    history: &History<Agent>,
+    report: Option<&RuleReport>,
+    catalog: &Catalog,
+) -> Markup {
     let current = owned.agent();
+    let decided = |version: u64| report.is_some_and(|report| report.rules.keys().any(|(of, _)| *of == version));
+    let shown =
+        |item: &&ChangedVersion<Agent>| item.changes != AuditChanges::default() || decided(item.version.version);
     html! {
+        @if report.is_some_and(|report| report.is_partial) { p.muted { "There are more decisions than are counted here." } }
         ol.rows {
             // Versions that did not change the rules are left out.
-            @for ChangedVersion { version, changes, direction } in history.items.iter().filter(|item| item.changes != AuditChanges::default()) {
+            @for ChangedVersion { version, changes, direction } in history.items.iter().filter(shown) {
                 @let others: Vec<&Rule> = version.record.rules.iter().filter(|rule| !is_active_rule(current, rule)).collect();
                 li.row {
                     (version_headline(layout, owned, version, *direction, version.version == current.version))
                     (change_list(changes))
+                    @if let Some(report) = report { (rule_report(current.id, version, report, catalog)) }
                     @if !others.is_empty() {
                         (version_differences("Differences from the current rules", audited_rules(current), audited_rules(&version.record)))
                     }
@@ -242,6 +274,28 @@ fn rule_versions_section(layout: &Layout, owned: &OwnedAgent, history: &History<
                             &format!("{}/versions/{}/rules/{}/restore", paths::agent_path(current.id), version.version, rule.id),
                             &Button::plain("Restore this rule").with_version(current.version).with_reason_input(),
                         ))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Renders how often each rule of a version decided.
+fn rule_report(agent: AgentId, version: &RecordVersion<Agent>, report: &RuleReport, catalog: &Catalog) -> Markup {
+    html! {
+        ul.rule-report {
+            @for rule in &version.record.rules {
+                li {
+                    (phrases::rule_sentence(&rule.kind, catalog)) " "
+                    @match report.rules.get(&(version.version, rule.id)) {
+                        None => span.muted { "No decision." },
+                        Some(decisions) => span.muted {
+                            "Refused " (decisions.blocked) ", asked " (decisions.escalated) ", nearest limit of " (decisions.tightest) " payments. "
+                            @for example in &decisions.examples {
+                                a href=(paths::decision_path(agent, example.transaction)) { (exact_time(example.at)) } " "
+                            }
+                        },
                     }
                 }
             }

@@ -5,9 +5,11 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use purser_api::{FromQuery, Query};
 use purser_domain::{
-    Amount, BacktestResult, CheckName, Comparison, Counterexample, Differences, EditReason, Timestamp, Verdict,
+    Amount, BacktestResult, ChangedDecisionExample, CheckName, Comparison, Counterexample, Differences, EditReason,
+    Rule, RuleFinding, Timestamp, Verdict, rule_kind_audit_value,
 };
 use serde::Serialize;
+use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 /// The query parameters of an update that has a preview.
@@ -35,12 +37,16 @@ impl FromQuery for RequestedUpdate {
     fn from_query(query: &mut Query) -> Self {
         Self {
             preview: is_preview(query),
-            days: query
-                .parse_integer("days", 1, PreviewDays::MAX)
-                .and_then(PreviewDays::new),
+            days: parse_days(query),
             edit_reason: parse_update_reason(query),
         }
     }
+}
+
+/// Parses the number of days whose decisions are read.
+pub(crate) fn parse_days(query: &mut Query) -> Option<PreviewDays> {
+    let days = query.parse_integer("days", 1, PreviewDays::MAX);
+    days.and_then(PreviewDays::new)
 }
 
 /// The reason for an update, as the query parameter of an operation that has no preview.
@@ -106,6 +112,52 @@ pub(crate) struct PreviewView {
     comparison: ComparisonView,
     #[serde(flatten)]
     tested: TestedView,
+    /// The findings about the agent's rules after the update.
+    findings: Vec<FindingView>,
+}
+
+/// A finding about a rule, or about the cap per call of a service. A finding has no effect. Rules without a finding may
+/// also be useless.
+#[derive(Serialize, ToSchema)]
+#[schema(as = RuleFinding)]
+pub(crate) struct FindingView {
+    /// `is_covered_by` (other limits are at least as strict), `never_fires` (no payment meets the rule's conditions) or
+    /// `contradicts` (the rule, alone or together with `other_rule`, blocks every payment).
+    finding: &'static str,
+    /// The id of the rule. In a preview, the id of a new rule has no meaning. Null for a finding about a service's cap
+    /// per call.
+    #[schema(value_type = Option<uuid::Uuid>, required)]
+    rule_id: Option<String>,
+    /// The rule.
+    #[schema(value_type = Option<Object>, required)]
+    rule: Option<Value>,
+    /// The id of the rule that covers or contradicts. Null if no other rule does.
+    #[schema(value_type = Option<uuid::Uuid>, required)]
+    other_rule_id: Option<String>,
+    /// The rule that covers or contradicts.
+    #[schema(value_type = Option<Object>, required)]
+    other_rule: Option<Value>,
+    /// The service whose cap per call is covered. Null for a finding about a rule.
+    #[schema(value_type = Option<uuid::Uuid>, required)]
+    service_id: Option<String>,
+    /// The finding as a sentence.
+    message: &'static str,
+}
+
+impl From<RuleFinding> for FindingView {
+    fn from(finding: RuleFinding) -> Self {
+        let id = |rule: &Option<Rule>| rule.as_ref().map(|rule| rule.id.to_string());
+        let value = |rule: &Option<Rule>| rule.as_ref().map(|rule| rule_kind_audit_value(&rule.kind));
+        Self {
+            finding: finding.kind.name(),
+            rule_id: id(&finding.rule),
+            rule: value(&finding.rule),
+            other_rule_id: id(&finding.other),
+            other_rule: value(&finding.other),
+            service_id: finding.service.map(|service| service.to_string()),
+            message: finding.message,
+        }
+    }
 }
 
 /// A comparison of the limits before and after an update.
@@ -229,7 +281,7 @@ pub(crate) struct FlipView {
     example: ExampleView,
 }
 
-/// The newest decision in a group of changed decisions.
+/// A decision as an example: the newest decision of a group of changed decisions, or a decision of a rule.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LimitsFlipExample)]
 pub(crate) struct ExampleView {
@@ -251,6 +303,7 @@ impl PreviewView {
             preview: true,
             comparison: preview.comparison.into(),
             tested: TestedView::new(preview.result, preview.from, preview.is_partial),
+            findings: preview.findings.into_iter().map(FindingView::from).collect(),
         }
     }
 }
@@ -316,6 +369,18 @@ impl TestedView {
     }
 }
 
+impl From<&ChangedDecisionExample> for ExampleView {
+    fn from(example: &ChangedDecisionExample) -> Self {
+        Self {
+            agent_id: example.agent.to_string(),
+            transaction_id: example.transaction.to_string(),
+            service_id: example.service.to_string(),
+            at: example.at.to_string(),
+            amount_units: example.amount.units(),
+        }
+    }
+}
+
 impl From<Differences> for DifferencesView {
     fn from(differences: Differences) -> Self {
         let changed_decisions = differences.flips.into_iter().map(|(kind, changed_decisions)| FlipView {
@@ -324,13 +389,7 @@ impl From<Differences> for DifferencesView {
             reason: kind.reason,
             count: changed_decisions.count,
             amount_units: changed_decisions.amount,
-            example: ExampleView {
-                agent_id: changed_decisions.example.agent.to_string(),
-                transaction_id: changed_decisions.example.transaction.to_string(),
-                service_id: changed_decisions.example.service.to_string(),
-                at: changed_decisions.example.at.to_string(),
-                amount_units: changed_decisions.example.amount.units(),
-            },
+            example: ExampleView::from(&changed_decisions.example),
         });
         Self {
             flips: changed_decisions.collect(),

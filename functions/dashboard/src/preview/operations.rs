@@ -4,8 +4,9 @@
 use crate::agents::owned::OwnedAgent;
 use crate::state::People;
 use purser_domain::{
-    Agent, AgentId, AgentLimits, Backtest, BacktestResult, Comparison, Duration, EnabledService, ProposedLimits,
-    Result, Service, Timestamp, compare_limits,
+    Agent, AgentId, AgentLimits, Backtest, BacktestResult, Catalog, Comparison, Duration, EnabledService,
+    LoggedDecision, ProposedLimits, Result, RuleFinding, Service, TestedLimits, Timestamp, compare_limits,
+    find_rule_findings,
 };
 use purser_store::{BacktestReads, LogRange};
 
@@ -57,6 +58,8 @@ pub(crate) struct UpdatePreview {
     pub(crate) comparison: Comparison,
     /// The decisions that the update would have changed.
     pub(crate) result: BacktestResult,
+    /// The findings about the rules after the update.
+    pub(crate) findings: Vec<RuleFinding>,
 }
 
 /// Returns a proposed policy with these limits.
@@ -80,12 +83,35 @@ impl People {
         let (edition, current) =
             tokio::try_join!(self.current_catalog(), self.ledger.list_enabled_services(owned.agent()))?;
         let services: Vec<&Service> = edition.catalog.find_by_id(record.service).into_iter().collect();
-        let mut updated = current.clone();
-        updated.retain(|policy| policy.service != record.service);
-        updated.push(record);
+        let updated = replace_policies(&current, [record]);
         let agent = owned.agent();
         let limits = |policies| AgentLimits { agent, policies };
-        let preview = self.compare_limits(limits(&current), limits(&updated), &services, days);
+        let preview = self.compare_limits(limits(&current), limits(&updated), (&services, &edition.catalog), days);
+        self.run_in_user_slot(&agent.owner, preview).await
+    }
+
+    /// Previews an update of all rules, of several policies, or of both.
+    pub(crate) async fn preview_limits(
+        &self,
+        owned: &OwnedAgent,
+        proposed: &TestedLimits,
+        days: PreviewDays,
+    ) -> Result<UpdatePreview> {
+        let agent = owned.agent();
+        let (edition, current) = tokio::try_join!(self.current_catalog(), self.ledger.list_enabled_services(agent))?;
+        let ProposedLimits { rules, policies, .. } = proposed.proposed_limits(agent, &current);
+        let updated_agent = Agent {
+            rules: rules.unwrap_or_else(|| agent.rules.clone()),
+            ..agent.clone()
+        };
+        let updated = replace_policies(&current, policies.into_values());
+        let services = updated
+            .iter()
+            .filter_map(|policy| edition.catalog.find_by_id(policy.service));
+        let services: Vec<&Service> = services.collect();
+        let limits = |agent, policies| AgentLimits { agent, policies };
+        let (current, updated) = (limits(agent, &current), limits(&updated_agent, &updated));
+        let preview = self.compare_limits(current, updated, (&services, &edition.catalog), days);
         self.run_in_user_slot(&agent.owner, preview).await
     }
 
@@ -106,7 +132,8 @@ impl People {
             agent,
             policies: policies.as_slice(),
         };
-        let preview = self.compare_limits(limits(owned.agent()), limits(&updated_agent), &services, days);
+        let compared = (services.as_slice(), &edition.catalog);
+        let preview = self.compare_limits(limits(owned.agent()), limits(&updated_agent), compared, days);
         self.run_in_user_slot(&owned.agent().owner, preview).await
     }
 
@@ -115,26 +142,14 @@ impl People {
         &self,
         current: AgentLimits<'_>,
         proposed_limits: AgentLimits<'_>,
-        services: &[&Service],
+        (services, catalog): (&[&Service], &Catalog),
         days: PreviewDays,
     ) -> Result<UpdatePreview> {
         let agent = current.agent;
+        let findings = find_rule_findings(&proposed_limits, catalog, self.now());
         let comparison = compare_limits(&current, &proposed_limits, services, self.network, self.now());
         let since = self.usage.read_owned_since(agent).await?;
-        let now = self.now();
-        // One minute later than now, because another function's clock may be ahead.
-        let until = now.after(Duration::from_secs_u32(60));
-        let mut from = now.before(days.duration()).max(since).min(until);
-        let (mut decisions, mut rest) = (Vec::new(), Some(LogRange::new(from, until, true)));
-        while let Some(range) = rest.filter(|_| decisions.len() < MAX_DECISIONS) {
-            let page = self.ledger.read_decisions_between(agent.id, range, ROWS).await?;
-            decisions.extend(page.decisions);
-            rest = page.rest;
-        }
-        let mut is_partial = rest.is_some();
-        if let (true, Some(oldest)) = (is_partial, decisions.last()) {
-            from = oldest.decided_at();
-        }
+        let (mut decisions, from, mut is_partial) = self.read_newest_decisions(agent.id, since, days).await?;
         let mut backtest = Backtest::for_update(to_proposed_limits(&current), to_proposed_limits(&proposed_limits));
         let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog_table, self.network, MAX_CALLS);
         let earlier = reads.count_earlier_payments(&mut backtest, agent, (since, from), MAX_DECISIONS);
@@ -148,6 +163,45 @@ impl People {
             is_partial,
             comparison,
             result: backtest.current_result(),
+            findings,
         })
     }
+
+    /// Reads the agent's decisions of the last `days` days and at or after `since`, newest first, at most about
+    /// [`MAX_DECISIONS`]. Returns the decisions, the start of the range that was read, and whether there are more
+    /// decisions.
+    pub(crate) async fn read_newest_decisions(
+        &self,
+        agent: AgentId,
+        since: Timestamp,
+        days: PreviewDays,
+    ) -> Result<(Vec<LoggedDecision>, Timestamp, bool)> {
+        let now = self.now();
+        // One minute later than now, because another function's clock may be ahead.
+        let until = now.after(Duration::from_secs_u32(60));
+        let mut from = now.before(days.duration()).max(since).min(until);
+        let (mut decisions, mut rest) = (Vec::new(), Some(LogRange::new(from, until, true)));
+        while let Some(range) = rest.filter(|_| decisions.len() < MAX_DECISIONS) {
+            let page = self.ledger.read_decisions_between(agent, range, ROWS).await?;
+            decisions.extend(page.decisions);
+            rest = page.rest;
+        }
+        if let (Some(_), Some(oldest)) = (rest, decisions.last()) {
+            from = oldest.decided_at();
+        }
+        Ok((decisions, from, rest.is_some()))
+    }
+}
+
+/// Returns the policies with the policies of the same services replaced by `updates`.
+fn replace_policies(
+    current: &[EnabledService],
+    updates: impl IntoIterator<Item = EnabledService>,
+) -> Vec<EnabledService> {
+    let mut policies = current.to_vec();
+    for update in updates {
+        policies.retain(|policy| policy.service != update.service);
+        policies.push(update);
+    }
+    policies
 }

@@ -12,8 +12,8 @@ use crate::ui::paths;
 use crate::ui::phrases;
 use maud::{Markup, html};
 use purser_domain::{
-    Amount, BacktestResult, ChangedDecisionKind, ChangedDecisions, Comparison, Counterexample, DecisionResult,
-    Differences, ExampleHistory, Timestamp, Verdict,
+    Amount, BacktestResult, Catalog, ChangedDecisionKind, ChangedDecisions, Comparison, Counterexample, DecisionResult,
+    Differences, ExampleHistory, RuleFinding, Timestamp, Verdict,
 };
 
 /// Renders the buttons that try out a form's values instead of saving them.
@@ -37,15 +37,34 @@ pub(crate) fn preview_section(layout: &Layout, inputs: &Inputs<'_>) -> Markup {
     }
 }
 
-pub(crate) fn preview_content(preview: &UpdatePreview) -> Markup {
+pub(crate) fn preview_content(preview: &UpdatePreview, catalog: &Catalog) -> Markup {
     html! {
         (effect_summary(&preview.comparison, true))
+        (finding_list(preview.findings.iter(), catalog))
         @if preview.result.decisions == 0 {
             p { "No decision of the last " (count_with_noun(preview.days.count(), "day")) " to compare with." }
         } @else {
             (backtest_result(&preview.result, preview.from))
         }
         @if preview.is_partial { p.muted { "There are more decisions than a preview reads." } }
+    }
+}
+
+/// Renders findings about rules; nothing if there are none.
+pub(crate) fn finding_list<'a>(findings: impl ExactSizeIterator<Item = &'a RuleFinding>, catalog: &Catalog) -> Markup {
+    html! {
+        @if findings.len() > 0 {
+            ul.findings {
+                @for finding in findings {
+                    li {
+                        @if let Some(rule) = &finding.rule { (phrases::rule_sentence(&rule.kind, catalog)) }
+                        @if let Some(service) = finding.service { (labels::service_name(service, catalog)) }
+                        " " em { (finding.message) }
+                        @if let Some(other) = &finding.other { ": " (phrases::rule_sentence(&other.kind, catalog)) }
+                    }
+                }
+            }
+        }
     }
 }
 

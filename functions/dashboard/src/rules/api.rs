@@ -2,8 +2,7 @@
 
 use crate::agents::owned::OwnedAgent;
 use crate::agents::owned::require_id;
-use crate::preview::api::PreviewView;
-use crate::preview::api::RequestedUpdate;
+use crate::preview::api::{FindingView, PreviewView, RequestedUpdate};
 use crate::request::{body_with_version, combine_results, created_response};
 use crate::rules::operations::{CheckedRule, RuleUsage};
 use crate::state::People;
@@ -36,6 +35,8 @@ pub(crate) struct RuleList {
     rules: Vec<RuleView>,
     /// The number of rules in this response.
     count: usize,
+    /// The findings about the rules.
+    findings: Vec<FindingView>,
 }
 
 /// A rule that was added or replaced.
@@ -484,13 +485,15 @@ pub(crate) fn parse_rule(body: &Value, catalog: &Catalog) -> Result<CheckedRule,
     )
 )]
 pub(crate) async fn list_rules(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Response, Failure> {
-    let rules: Vec<RuleView> = people.list_rules(&owned).await?.iter().map(rule_view).collect();
+    let (usages, findings) = tokio::try_join!(people.list_rules(&owned), people.list_rule_findings(&owned))?;
+    let rules: Vec<RuleView> = usages.iter().map(rule_view).collect();
     let Agent { id, version, .. } = *owned.agent();
     let list = RuleList {
         agent_id: id.to_string(),
         version,
         count: rules.len(),
         rules,
+        findings: findings.into_iter().map(FindingView::from).collect(),
     };
     Ok(with_etag(version, Json(list)))
 }

@@ -5,8 +5,8 @@ use crate::preview::operations::{PreviewDays, UpdatePreview};
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
-    Act, Agent, AuditKind, Catalog, Error, ErrorKind, Result, Rule, RuleId, RuleKind, RuleRejection, Spend,
-    ValidationError, WindowScope,
+    Act, Agent, AgentLimits, AuditKind, Catalog, Error, ErrorKind, Result, Rule, RuleFinding, RuleId, RuleKind,
+    RuleRejection, Spend, ValidationError, WindowScope, find_rule_findings,
 };
 
 /// A rule and its current use.
@@ -51,6 +51,16 @@ impl People {
             rule: rule.clone(),
         });
         Ok(usages.collect())
+    }
+
+    pub(crate) async fn list_rule_findings(&self, owned: &OwnedAgent) -> Result<Vec<RuleFinding>> {
+        let agent = owned.agent();
+        let (edition, policies) = tokio::try_join!(self.current_catalog(), self.ledger.list_enabled_services(agent))?;
+        let limits = AgentLimits {
+            agent,
+            policies: &policies,
+        };
+        Ok(find_rule_findings(&limits, &edition.catalog, self.now()))
     }
 
     /// Adds a rule, and returns the updated agent and the rule's id.

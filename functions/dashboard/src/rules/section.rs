@@ -190,12 +190,13 @@ pub(crate) fn rules_section(layout: &Layout, page: &AgentPage<'_>, path: &str) -
         section id="rules" aria-labelledby="rules-title" {
             div.section-head {
                 h2 id="rules-title" { "Rules " span.muted { "over all services" } }
-                a href=(history::page::history_path(page.agent.id, None)) { "History" }
+                a href=(history::page::rule_report_path(page.agent.id, None, "7")) { "History and decisions" }
             }
             @if page.rules.is_empty() {
                 p.empty { "No rules. Add a rule for limits that apply to all services." }
             }
             ul.panels { @for usage in &page.rules { (rule_item(layout, page, usage, path)) } }
+            (preview::finding_list(page.findings.iter(), page.catalog))
             div.adders { @for kind in RuleForm::ALL { (add_rule_form(layout, page, kind, path)) } }
         }
     }

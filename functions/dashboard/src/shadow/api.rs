@@ -4,13 +4,14 @@
 use crate::agents::owned::OwnedAgent;
 use crate::backtests::api::{CandidatePolicies, CandidateRules, parse_tested_limits};
 use crate::history::api::{ChangeView, change_views};
-use crate::preview::api::{ComparisonView, TestedView};
+use crate::preview::api::{ComparisonView, PreviewView, RequestedUpdate, TestedView};
+use crate::request::combine_results;
 use crate::shadow::operations::{EvaluatedShadow, PromotionResult};
 use crate::state::People;
 use axum::Json;
 use axum::extract::State;
-use axum::response::Response;
-use purser_api::{Body, BodyPath, Failure, IfMatch, Member as _, ValidationErrors, errors, with_etag};
+use axum::response::{IntoResponse as _, Response};
+use purser_api::{Body, BodyPath, Failure, IfMatch, Member as _, Parameters, ValidationErrors, errors, with_etag};
 use purser_domain::{Catalog, ErrorKind, Result, TestedLimits};
 use serde::Serialize;
 use serde_json::Value;
@@ -83,6 +84,15 @@ impl ShadowView {
     }
 }
 
+/// The shadow policy. If the request has `preview=true`, the preview of the limits instead.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "it describes the answers, which are made as one or the other")]
+pub(crate) enum ShadowOrPreview {
+    Attached(ShadowView),
+    Preview(PreviewView),
+}
+
 fn shadow_response(shadow: EvaluatedShadow) -> Response {
     with_etag(shadow.version, Json(ShadowView::new(shadow)))
 }
@@ -136,23 +146,31 @@ pub(crate) async fn read_shadow(State(people): State<Arc<People>>, owned: OwnedA
 
 /// Attach a shadow policy to an agent. The shadow policy is evaluated on all later requests, and has no effect on them.
 ///
-/// The new shadow policy replaces the agent's current shadow policy. An ownership transfer removes the shadow policy.
+/// The new shadow policy replaces the agent's current shadow policy. An ownership transfer removes the shadow policy. A
+/// preview attaches nothing, and describes what an update to these limits would change.
 #[utoipa::path(
     put, path = "/agents/{agentId}/shadow", operation_id = "attach_shadow",
     responses(
-        (status = 200, body = ShadowView, description = "The shadow policy.", headers(("ETag" = String, description = "The shadow policy's version. Send it in `If-Match` with the next update."))),
+        (status = 200, body = ShadowOrPreview, description = "The shadow policy, or the preview of the limits.", headers(("ETag" = String, description = "The shadow policy's version. Send it in `If-Match` with the next update."))),
         errors::ServiceNotFound,
     )
 )]
 pub(crate) async fn attach_shadow(
     State(people): State<Arc<People>>,
     owned: OwnedAgent,
+    query: Parameters<RequestedUpdate>,
     body: Body<ShadowBody>,
 ) -> Result<Response, Failure> {
     let edition = people.current_catalog().await?;
     let terms = body
         .json()
-        .and_then(|body| parse_shadow_limits(&body, &edition.catalog))?;
+        .and_then(|body| parse_shadow_limits(&body, &edition.catalog));
+    let (terms, query) = combine_results(terms, query.0)?;
+    if let Some(days) = query.preview() {
+        let preview = people.preview_limits(&owned, &terms, days).await?;
+        return Ok(PreviewView::new(preview).into_response());
+    }
+    let owned = owned.with_reason(query.edit_reason);
     people.attach_shadow(&owned, terms).await?;
     Ok(shadow_response(people.evaluate_shadow(&owned).await?))
 }

@@ -113,7 +113,7 @@ impl PartialOrd for LimitUse {
 
 impl LimitUse {
     /// Returns the daily cap or budget with the largest used share after a payment of this amount.
-    fn nearest_limit(checks: &[Check], amount: Amount) -> Option<Self> {
+    pub(crate) fn nearest_limit(checks: &[Check], amount: Amount) -> Option<Self> {
         let of = |check: &Check| {
             let is_window = matches!(check.name, CheckName::Day | CheckName::Budget);
             let (limit, used) = check.limit.zip(check.used)?;

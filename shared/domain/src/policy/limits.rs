@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Returns the agent's rules that apply to payments to the service.
-fn applicable_rules<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterator<Item = &'a Rule> + use<'a> {
+fn applicable_rules<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterator<Item = &'a Rule> + Clone + use<'a> {
     let slug = &inputs.service.slug;
     inputs.agent.rules.iter().filter(|rule| rule.kind.applies_to(slug))
 }
@@ -30,7 +30,8 @@ pub(super) fn check_schedules(failure: &mut FirstFailure, inputs: &EvaluationInp
     Some(match closed {
         None => Check::passed(CheckName::Schedule),
         Some((rule, _)) => failure.record_check(CheckName::Schedule, false, || {
-            let retry_at = next_scheduled_opening(inputs);
+            let schedules = applicable_schedules(inputs).map(|(_, schedule)| schedule);
+            let retry_at = next_common_opening(&schedules, inputs.at);
             Block::Schedule { rule, retry_at }.into()
         }),
     })
@@ -111,23 +112,30 @@ fn exceeded_threshold(rule: &Rule, inputs: &EvaluationInputs<'_>) -> Option<(Ask
     }
 }
 
-fn applicable_schedules<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterator<Item = (RuleId, &'a Schedule)> + use<'a> {
+fn applicable_schedules<'a>(
+    inputs: &EvaluationInputs<'a>,
+) -> impl Iterator<Item = (RuleId, &'a Schedule)> + Clone + use<'a> {
     applicable_rules(inputs).filter_map(|rule| match &rule.kind {
         RuleKind::Schedule { schedule, .. } => Some((rule.id, schedule)),
         _ => None,
     })
 }
 
-/// Returns the first time at which all schedules allow the payment. Schedules in different time zones may overlap only
-/// in some months, because daylight saving time begins and ends on different days. The search therefore covers months.
-fn next_scheduled_opening(inputs: &EvaluationInputs<'_>) -> RetryAt {
+/// Returns the first time at or after `at` at which all schedules are open. Schedules in different time zones may overlap
+/// only in some months, because daylight saving time begins and ends on different days. The search therefore covers
+/// months.
+pub(super) fn next_common_opening<'a>(
+    schedules: &(impl Iterator<Item = &'a Schedule> + Clone),
+    mut at: Timestamp,
+) -> RetryAt {
     /// The maximum number of passes over the schedules. Each pass moves the time to a later start of a schedule's
     /// period. If the last pass finds no time at which all schedules allow the payment, the search returns
     /// [`RetryAt::Never`].
     const MAX_ROUNDS: u16 = 512;
-    let mut at = inputs.at;
     for _ in 0..MAX_ROUNDS {
-        let next = applicable_schedules(inputs).try_fold(at, |at, (_, schedule)| schedule.next_scheduled_opening(at));
+        let next = schedules
+            .clone()
+            .try_fold(at, |at, schedule| schedule.next_scheduled_opening(at));
         match next {
             None => return RetryAt::Never,
             Some(next) if next == at => return RetryAt::At(at),

@@ -1,0 +1,137 @@
+//! How often each of an agent's rules decided about payments, by version of the agent's record.
+
+use crate::{
+    Agent, Amount, Catalog, ChangedDecisionExample, Check, CheckName, CheckOutcome, DecisionResult, LimitUse,
+    LoggedDecision, LoggedDenial, Purchase, Rule, RuleId, RuleKind, Service, Vendor,
+};
+use std::collections::BTreeMap;
+
+/// The decisions of one rule in one version of the agent's record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuleDecisions {
+    /// The number of payments that the rule blocked.
+    pub blocked: u64,
+    /// The number of payments for which the rule required an approval.
+    pub escalated: u64,
+    /// The number of allowed payments after which a larger share of this budget was used than of any other budget and
+    /// of the daily cap.
+    pub tightest: u64,
+    /// The newest blocks and escalations, newest first, at most [`RuleDecisions::MAX_EXAMPLES`].
+    pub examples: Vec<ChangedDecisionExample>,
+}
+
+impl RuleDecisions {
+    /// The maximum number of examples.
+    pub const MAX_EXAMPLES: usize = 3;
+
+    fn count_denial(&mut self, denial: &LoggedDenial) {
+        let count = match denial.result {
+            DecisionResult::Escalate => &mut self.escalated,
+            _ => &mut self.blocked,
+        };
+        *count = count.saturating_add(1);
+        if self.examples.len() < Self::MAX_EXAMPLES {
+            self.examples.push(ChangedDecisionExample {
+                agent: denial.agent,
+                transaction: denial.transaction,
+                at: denial.at,
+                service: denial.service,
+                amount: denial.amount,
+            });
+        }
+    }
+}
+
+/// Counts the decisions of each rule, by version of the agent's record and by rule. `versions` has the agent's record in
+/// each version, with the version under which the decisions are counted. `decisions` are newest first. A decision in a
+/// version that is not in `versions` is left out.
+pub fn count_rule_decisions<'a>(
+    versions: impl Iterator<Item = (&'a Agent, u64)>,
+    decisions: &[LoggedDecision],
+    catalog: &Catalog,
+) -> BTreeMap<(u64, RuleId), RuleDecisions> {
+    let versions: BTreeMap<u64, (&Agent, u64)> = versions.map(|group| (group.0.version, group)).collect();
+    let mut counts: BTreeMap<(u64, RuleId), RuleDecisions> = BTreeMap::new();
+    for decision in decisions {
+        let service = decision.service_id().and_then(|service| catalog.find_by_id(service));
+        match decision {
+            LoggedDecision::Refused(denial) => {
+                let Some((agent, group)) = denial.inputs.and_then(|inputs| versions.get(&inputs.agent)) else {
+                    continue;
+                };
+                if let Some(rule) = find_deciding_rule(denial, &agent.rules, service) {
+                    let rule = counts.entry((*group, rule.id)).or_default();
+                    rule.count_denial(denial);
+                }
+            }
+            LoggedDecision::Allowed(settlement) => {
+                let purchase = settlement.terms.purchase();
+                let inputs = purchase.and_then(|purchase| purchase.inputs);
+                let agent = inputs.and_then(|inputs| versions.get(&inputs.agent));
+                let Some(((purchase, (agent, group)), service)) = purchase.zip(agent).zip(service) else {
+                    continue;
+                };
+                if let Some(rule) = find_tightest_budget(purchase, settlement.terms.amount, &agent.rules, service) {
+                    let rule = counts.entry((*group, rule.id)).or_default();
+                    rule.tightest = rule.tightest.saturating_add(1);
+                }
+            }
+            LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => {}
+        }
+    }
+    counts
+}
+
+/// Returns the rule that denied the payment or required the approval. A denial names the rule or only the rule's kind.
+/// If several rules of the kind apply, the rule with the failed check's limit is preferred.
+fn find_deciding_rule<'a>(denial: &LoggedDenial, rules: &'a [Rule], service: Option<&Service>) -> Option<&'a Rule> {
+    let detail = denial.reason.split_once(':').map(|(_, detail)| detail);
+    if let Some(rule) = rules.iter().find(|rule| detail == Some(&rule.id.to_string())) {
+        return Some(rule);
+    }
+    let escalates = denial.result == DecisionResult::Escalate;
+    let is_of_kind = |rule: &&Rule| {
+        rule.kind.name() == denial.rule
+            && service.is_none_or(|service| rule.kind.applies_to(&service.slug))
+            && match &rule.kind {
+                RuleKind::CategoryBlock { categories } => {
+                    categories.iter().any(|category| detail == Some(category.name()))
+                }
+                RuleKind::VendorAllowlist { vendors } => !vendors.iter().any(|vendor| match vendor {
+                    Vendor::Service(slug) => detail == Some(slug.as_str()),
+                    Vendor::Wallet(wallet) => *wallet == denial.pay_to,
+                }),
+                // Blocks with this kind are about an approval and not about a rule.
+                RuleKind::ApprovalRequired { above, .. } => {
+                    escalates && above.is_none_or(|above| denial.amount > above)
+                }
+                _ => true,
+            }
+    };
+    let failed = denial.checks.iter().find(|check| check.outcome == CheckOutcome::Failed);
+    let limit = failed.and_then(|check| check.limit);
+    let has_limit = |rule: &&Rule| rule.kind.counted_limit().is_some_and(|(_, own, _)| Some(own) == limit);
+    let mut exact = rules.iter().filter(is_of_kind).filter(has_limit);
+    exact.next().or_else(|| rules.iter().find(is_of_kind))
+}
+
+/// Returns the budget of which the payment used a larger share than of the daily cap. The check for budgets records the
+/// budget with the least remaining amount.
+fn find_tightest_budget<'a>(
+    purchase: &Purchase,
+    amount: Amount,
+    rules: &'a [Rule],
+    service: &Service,
+) -> Option<&'a Rule> {
+    let of_check = |name| {
+        let mut checks = purchase.checks.iter().filter(|check: &&Check| check.name == name);
+        LimitUse::nearest_limit(std::slice::from_ref(checks.next()?), amount)
+    };
+    let budget = of_check(CheckName::Budget)?;
+    let is_tightest = of_check(CheckName::Day).is_none_or(|day| budget > day);
+    let mut rules = rules.iter().filter(|_| is_tightest);
+    rules.find(|rule| match &rule.kind {
+        RuleKind::BudgetLimit { limit, .. } => *limit == budget.limit && rule.kind.applies_to(&service.slug),
+        _ => false,
+    })
+}
