@@ -41,7 +41,7 @@ impl RuleEdit {
                 let is_budget = rule_kind(from) == "budget_limit";
                 let is_lower = units(to, "limit_units") <= units(from, "limit_units");
                 let is_longer = units(to, "window_seconds") >= units(from, "window_seconds");
-                let others = ["services", "period", "time_zone", "action"];
+                let others = ["services", "categories", "period", "time_zone", "action"];
                 let is_alike = others.iter().all(|name| from.get(name) == to.get(name));
                 !(is_budget && is_lower && is_longer && is_alike)
             }

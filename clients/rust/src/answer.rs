@@ -227,6 +227,9 @@ pub struct CountedPayments {
     pub kind: String,
     /// The slugs of the services whose payments count. `None` if the payments of all services count.
     pub services: Option<Vec<String>>,
+    /// The categories of the services whose payments count. `None` if the payments of all categories count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub categories: Option<Vec<String>>,
     /// The maximum number of payments within the window.
     pub count: u64,
     /// The duration for which an authorization counts, in seconds. `None` unless the window is rolling.
@@ -254,6 +257,9 @@ pub struct Budget {
     /// The slugs of the services whose payments count. `None` if the payments of all services count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub services: Option<Vec<String>>,
+    /// The categories of the services whose payments count. `None` if the payments of all categories count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub categories: Option<Vec<String>>,
     /// The duration for which an authorization counts, in seconds. `None` unless the window is rolling.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window_seconds: Option<u64>,

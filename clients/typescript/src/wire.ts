@@ -146,6 +146,8 @@ export interface Budget extends WindowPeriod {
   limit_units: number;
   /** Absent if the payments to all services count. */
   services?: string[];
+  /** Absent if the payments to services of all categories count. */
+  categories?: string[];
   used_units: number;
   remaining_units: number;
 }
@@ -155,6 +157,8 @@ export interface CountedPayments extends WindowPeriod {
   rule_id: string;
   kind: string;
   services: string[] | null;
+  /** Absent if the payments to services of all categories count. */
+  categories?: string[];
   count: number;
   used: number;
   remaining: number;

@@ -465,6 +465,7 @@ fn every_rule_kind_is_parsed_from_json() {
                 limit: Amount::ZERO,
                 window: RuleWindow {
                     services: Some(slugs()),
+                    categories: None,
                     period: WindowPeriod::Calendar(CalendarPeriod::Month, ZoneName::parse("Europe/Berlin").unwrap()),
                     action: LimitAction::Ask,
                 },
@@ -476,6 +477,7 @@ fn every_rule_kind_is_parsed_from_json() {
                 count: 3,
                 window: RuleWindow {
                     services: None,
+                    categories: None,
                     period: WindowPeriod::Lifetime,
                     action: LimitAction::Block,
                 },

@@ -1187,6 +1187,7 @@ fn every_rule() -> Vec<RuleKind> {
             limit: amount,
             window: RuleWindow {
                 services: services.clone(),
+                categories: None,
                 period: WindowPeriod::Calendar(CalendarPeriod::Month, ZoneName::parse("Europe/Berlin").unwrap()),
                 action: LimitAction::Ask,
             },
@@ -1195,6 +1196,7 @@ fn every_rule() -> Vec<RuleKind> {
             count: 3,
             window: RuleWindow {
                 services: None,
+                categories: None,
                 period: WindowPeriod::Lifetime,
                 action: LimitAction::Ask,
             },
@@ -1625,7 +1627,7 @@ proptest! {
     fn a_grant_leaves_every_window_within_its_cap(case in case()) {
         let given = case.given();
         let Decision::Allow(grant) = given.decide() else { return Ok(()) };
-        let rules = given.agent.counting_rules().filter(|rule| rule.applies_to(&given.service.slug));
+        let rules = given.agent.counting_rules().filter(|rule| rule.applies_to(&given.service));
         let rules: Vec<_> = rules.map(|rule| (rule.find_window(&given.budgets).unwrap(), rule.counted)).collect();
         let windows: Vec<_> = std::iter::once((&given.day, WindowMeasure::Amounts)).chain(rules).collect();
         prop_assert_eq!(case.against(), Vec::<&str>::new());

@@ -794,7 +794,7 @@ fn backtest(candidate: ProposedLimits, recorded: &[Recorded], first: usize) -> B
 
 fn run(mut backtest: Backtest, recorded: &[Recorded], first: usize) -> BacktestResult {
     for one in recorded[..first].iter().filter(|one| one.paid().is_some()) {
-        backtest.register_service(one.service.id, &one.service.slug);
+        backtest.register_service(&one.service);
         backtest.count_earlier_payment(one.payment());
     }
     for one in &recorded[first..] {
@@ -1059,13 +1059,13 @@ fn only_new_duplicate_guards_read_the_recorded_calls() {
         rules,
         ..limits_of(Habits::default()).agent(1)
     };
-    let compares = |rules: Option<Vec<Rule>>, service: Option<usize>| {
+    let compares = |rules: Option<Vec<Rule>>, index: Option<usize>| {
         let candidate = ProposedLimits {
             rules,
             status: None,
             policies: BTreeMap::new(),
         };
-        let service = service.map(|index| ServiceSlug::parse(SLUGS[index]).unwrap());
+        let service = index.map(service);
         candidate.adds_duplicate_guard(&with(vec![guard(1, 1, None)]), service.as_ref())
     };
     assert!(!compares(None, None));

@@ -280,7 +280,8 @@ fn terms(
 /// Returns the agent's rules that count a payment to any service in this way.
 fn counted(agent: &Agent, counted: WindowMeasure) -> Vec<RuleId> {
     let rules = agent.counting_rules();
-    let rules = rules.filter(|rule| rule.counted == counted && rule.applies_to(&sample::service_slug()));
+    let service = sample::service(sample::service_id(1), sample::service_slug().as_str());
+    let rules = rules.filter(|rule| rule.counted == counted && rule.applies_to(&service));
     rules.map(|rule| rule.rule.id).collect()
 }
 

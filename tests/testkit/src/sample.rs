@@ -234,6 +234,7 @@ pub fn rules() -> Vec<Rule> {
                 limit: units(1_000),
                 window: RuleWindow {
                     services: Some(vec![slug("lab")]),
+                    categories: None,
                     period: WindowPeriod::Calendar(CalendarPeriod::Month, ZoneName::parse("Europe/Berlin").unwrap()),
                     action: LimitAction::Ask,
                 },
@@ -245,6 +246,7 @@ pub fn rules() -> Vec<Rule> {
                 count: 7,
                 window: RuleWindow {
                     services: None,
+                    categories: Some(vec![Category::Data]),
                     period: WindowPeriod::Lifetime,
                     action: LimitAction::Block,
                 },

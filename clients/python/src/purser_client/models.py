@@ -157,6 +157,7 @@ class Budget(TypedDict):
     period: NotRequired[str]
     time_zone: NotRequired[str]
     services: NotRequired[list[str]]
+    categories: NotRequired[list[str]]
     used_units: int
     remaining_units: int
 
@@ -167,6 +168,7 @@ class CountedPayments(TypedDict):
     rule_id: str
     kind: str
     services: list[str] | None
+    categories: NotRequired[list[str]]
     count: int
     window_seconds: NotRequired[int]
     period: NotRequired[str]

@@ -108,6 +108,8 @@ purser_api::body! {
         BudgetLimit = "budget_limit" {
             /// The services whose payments count, by slug; absent for all services.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
+            /// The categories of the services whose payments count; absent for all categories.
+            categories: Option<Vec<Category>> = {"minItems": 1, "uniqueItems": true},
             limit_units: Amount,
             /// The duration of a rolling window in seconds, from one hour to 31 days.
             window_seconds: Option<Window>,
@@ -132,6 +134,8 @@ purser_api::body! {
         CountLimit = "count_limit" {
             /// The services whose payments count, by slug. If absent, payments to all services count.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
+            /// The categories of the services whose payments count; absent for all categories.
+            categories: Option<Vec<Category>> = {"minItems": 1, "uniqueItems": true},
             count: Count,
             /// The duration of a rolling window in seconds, from one minute to 31 days.
             window_seconds: Option<CountWindow>,
@@ -344,6 +348,7 @@ impl TryFrom<RuleBody> for RuleKind {
             }
             RuleBody::BudgetLimit {
                 services,
+                categories,
                 limit_units: limit,
                 window_seconds,
                 period,
@@ -351,7 +356,7 @@ impl TryFrom<RuleBody> for RuleKind {
                 action,
             } => {
                 let duration = window_seconds.map(|Window(duration)| duration);
-                let window = parse_window(services, duration, period, time_zone, action)?;
+                let window = parse_window((services, categories), duration, period, time_zone, action)?;
                 Self::BudgetLimit { limit, window }
             }
             RuleBody::ApprovalRequired {
@@ -365,6 +370,7 @@ impl TryFrom<RuleBody> for RuleKind {
             },
             RuleBody::CountLimit {
                 services,
+                categories,
                 count: Count(count),
                 window_seconds,
                 period,
@@ -372,7 +378,7 @@ impl TryFrom<RuleBody> for RuleKind {
                 action,
             } => {
                 let duration = window_seconds.map(|CountWindow(duration)| duration);
-                let window = parse_window(services, duration, period, time_zone, action)?;
+                let window = parse_window((services, categories), duration, period, time_zone, action)?;
                 Self::CountLimit { count, window }
             }
             RuleBody::MinimumInterval {
@@ -427,7 +433,7 @@ impl TryFrom<RuleBody> for RuleKind {
 
 /// Combines the fields of a window.
 fn parse_window(
-    services: Option<Vec<ServiceSlug>>,
+    (services, categories): (Option<Vec<ServiceSlug>>, Option<Vec<Category>>),
     duration: Option<Duration>,
     period: Option<Period>,
     time_zone: Option<Zone>,
@@ -438,6 +444,7 @@ fn parse_window(
     let period = WindowPeriod::from_parts(duration, name.as_deref(), zone);
     Ok(RuleWindow {
         services,
+        categories,
         period: period.ok_or_else(|| match (duration, name) {
             (None, None) => ValidationError::at_path("/window_seconds", "or `period` must be given"),
             (Some(_), Some(_)) => ValidationError::at_path("/period", "must be absent if `window_seconds` is given"),

@@ -171,6 +171,7 @@ fn window_body(form: &mut Form) -> Value {
         );
     }
     set_field(&mut body, "services", selected_options(form, "service"));
+    set_field(&mut body, "categories", selected_options(form, "category"));
     if form.field_text("action") == LimitAction::Ask.name() {
         set_field(&mut body, "action", LimitAction::Ask.name());
     }
@@ -340,6 +341,10 @@ fn rule_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, kind: RuleForm, curren
         | RuleForm::Schedule => html! {
             (limit_inputs(inputs, kind, current))
             (scope_inputs(inputs, page, current))
+            @if matches!(kind, RuleForm::BudgetLimit | RuleForm::CountLimit) {
+                @let categories = current.and_then(RuleKind::window_categories).unwrap_or_default();
+                (inputs.checkboxes("category", "Only at services in these categories", "None chosen: in any category.", &category_options(categories)))
+            }
         },
     }
 }
@@ -653,11 +658,12 @@ pub(crate) mod tests {
             ),
             (
                 // The form always sends the number of a rolling window, which other windows ignore.
-                "kind=budget_limit&limit=1&window=7&window_unit=month&window_zone=Europe%2FBerlin&action=ask&service=lab-weather".to_owned(),
+                "kind=budget_limit&limit=1&window=7&window_unit=month&window_zone=Europe%2FBerlin&action=ask&service=lab-weather&category=data".to_owned(),
                 RuleKind::BudgetLimit {
                     limit: amount(1_000_000),
                     window: RuleWindow {
                         services: Some(vec![slug("lab-weather")]),
+                        categories: Some(vec![Category::Data]),
                         period: WindowPeriod::Calendar(
                             CalendarPeriod::Month,
                             ZoneName::parse("Europe/Berlin").unwrap(),
@@ -672,6 +678,7 @@ pub(crate) mod tests {
                     count: 3,
                     window: RuleWindow {
                         services: None,
+                        categories: None,
                         period: WindowPeriod::Lifetime,
                         action: LimitAction::Block,
                     },

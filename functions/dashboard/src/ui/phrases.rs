@@ -207,7 +207,7 @@ pub(crate) fn rule_sentence(kind: &RuleKind, catalog: &Catalog) -> Markup {
         }
         RuleKind::BudgetLimit { limit, window } => html! {
             "Spends at most " (amount_text(*limit)) (window_phrase(window))
-            @if window.services.is_some() { (rule_scope(kind, catalog)) "." } @else { ", over all services." }
+            @if kind.scope() == (None, None) { ", over all services." } @else { (rule_scope(kind, catalog)) "." }
             (approval_sentence(window))
         },
         RuleKind::ApprovalRequired {
@@ -283,6 +283,7 @@ const fn action_verb(action: LimitAction) -> &'static str {
 fn rule_scope(kind: &RuleKind, catalog: &Catalog) -> Markup {
     html! {
         @if let Some(services) = kind.service_slugs() { ", at " (join_with_or(services.iter().map(|slug| service_phrase(slug, catalog)))) }
+        @if let Some(categories) = kind.window_categories() { ", at services in " (join_with_or(categories.iter().copied().map(category_name))) }
     }
 }
 

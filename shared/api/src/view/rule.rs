@@ -40,6 +40,10 @@ enum RuleSays {
         #[schema(nullable = false)]
         #[serde(skip_serializing_if = "Option::is_none")]
         services: Option<Vec<String>>,
+        /// The categories of the services whose payments count; absent for all categories.
+        #[schema(nullable = false)]
+        #[serde(skip_serializing_if = "Option::is_none")]
+        categories: Option<Vec<&'static str>>,
         /// The maximum amount within the window, in micro-units.
         limit_units: u64,
         /// The duration of a rolling window, in seconds; absent if the window has a `period`.
@@ -82,6 +86,10 @@ enum RuleSays {
         /// The slugs of the services to which the rule applies; null for all services.
         #[schema(required)]
         services: Option<Vec<String>>,
+        /// The categories of the services whose payments count; absent for all categories.
+        #[schema(nullable = false)]
+        #[serde(skip_serializing_if = "Option::is_none")]
+        categories: Option<Vec<&'static str>>,
         /// The maximum number of payments within the window.
         count: u32,
         /// The duration of a rolling window, in seconds; absent if the window has a `period`.
@@ -194,6 +202,7 @@ impl RuleView {
             },
             RuleKind::BudgetLimit { limit, window } => RuleSays::BudgetLimit {
                 services: window.services.as_deref().map(slugs),
+                categories: window.categories.as_deref().map(names),
                 limit_units: limit.units(),
                 window_seconds: window.period.duration().map(Duration::secs),
                 period: window.period.name(),
@@ -213,6 +222,7 @@ impl RuleView {
             },
             RuleKind::CountLimit { count, window } => RuleSays::CountLimit {
                 services: window.services.as_deref().map(slugs),
+                categories: window.categories.as_deref().map(names),
                 count: *count,
                 window_seconds: window.period.duration().map(Duration::secs),
                 period: window.period.name(),

@@ -1,6 +1,8 @@
 //! The JSON of an agent's used and remaining limits, in the agent's policy and in a preflight.
 
-use purser_domain::{Agent, Amount, Duration, RuleId, ServiceSlug, Timestamp, Window, WindowMeasure, WindowPeriod};
+use purser_domain::{
+    Agent, Amount, Category, Duration, RuleId, ServiceSlug, Timestamp, Window, WindowMeasure, WindowPeriod,
+};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -61,6 +63,10 @@ pub struct CountView {
     /// The slugs of the services whose payments count; null for all services.
     #[schema(required)]
     pub services: Option<Vec<String>>,
+    /// The categories of the services whose payments count; absent for all categories.
+    #[schema(nullable = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub categories: Option<Vec<&'static str>>,
     /// The maximum number of payments within the window; 1 for a `minimum_interval`.
     pub count: u64,
     /// The period of the window.
@@ -88,6 +94,10 @@ pub struct BudgetView {
     #[schema(nullable = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub services: Option<Vec<String>>,
+    /// The categories of the services whose payments count; absent for all categories.
+    #[schema(nullable = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub categories: Option<Vec<&'static str>>,
     /// The amount in the window now, in micro-units.
     pub used_units: u64,
     /// The remaining amount, in micro-units.
@@ -103,6 +113,7 @@ impl SpendView {
         day: &Window,
         budgets: &[(RuleId, Window)],
     ) -> Self {
+        let names = |categories: &[Category]| categories.iter().map(|category| category.name()).collect();
         let slugs = |services: &[ServiceSlug]| services.iter().map(ToString::to_string).collect();
         let budgets_left = agent.budget_rules().filter_map(|budget| {
             let window = budget.find_window(budgets)?;
@@ -111,6 +122,7 @@ impl SpendView {
                 limit_units: budget.limit.units(),
                 window: budget.period.into(),
                 services: budget.rule.kind.service_slugs().map(slugs),
+                categories: budget.rule.kind.window_categories().map(names),
                 used_units: window.spent_at(at).units(),
                 remaining_units: window.remaining_at(budget.limit, at).units(),
             })
@@ -125,6 +137,7 @@ impl SpendView {
                 rule_id: counting.rule.id.to_string(),
                 kind: counting.rule.kind.name(),
                 services: services.map(slugs),
+                categories: counting.rule.kind.window_categories().map(names),
                 count: counting.limit.units(),
                 window: counting.period.into(),
                 used: window.spent_at(at).units(),

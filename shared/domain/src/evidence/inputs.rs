@@ -4,8 +4,8 @@
 //! they contain only the parts that the evaluation uses: the status and the rules.
 
 use crate::{
-    Agent, Amount, EnabledService, LimitAction, Operation, Pricing, ReplayInputs, RuleKind, RuleWindow, Service,
-    Timestamp, Vendor,
+    Agent, Amount, Category, EnabledService, LimitAction, Operation, Pricing, ReplayInputs, RuleKind, RuleWindow,
+    Service, Timestamp, Vendor,
 };
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -158,7 +158,13 @@ pub(crate) fn rule_parameters(kind: &RuleKind) -> Value {
 /// Returns an object with the parameters of a window and the parameters in `others`. If the action is to block, the
 /// object has no field `action`, as in documents of earlier releases.
 fn window_parameters<'a>(window: &RuleWindow, others: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
-    let RuleWindow { period, action, .. } = window;
+    let RuleWindow {
+        categories,
+        period,
+        action,
+        ..
+    } = window;
+    let names = |categories: &Vec<Category>| categories.iter().map(|category| category.name()).collect::<Vec<_>>();
     let parameters = [
         (
             "window_seconds",
@@ -167,6 +173,10 @@ fn window_parameters<'a>(window: &RuleWindow, others: impl IntoIterator<Item = (
         ("period", period.name().map(Value::from)),
         ("time_zone", period.time_zone().map(|zone| json!(zone.to_string()))),
         ("action", (*action != LimitAction::Block).then(|| json!(action.name()))),
+        (
+            "categories",
+            categories.as_ref().map(|categories| json!(names(categories))),
+        ),
     ];
     let parameters = parameters.into_iter().filter_map(|(name, value)| Some((name, value?)));
     let all = parameters.chain(others).map(|(name, value)| (name.to_owned(), value));

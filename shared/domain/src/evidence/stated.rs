@@ -323,6 +323,7 @@ fn parse_window(rule: Object<'_>) -> Option<RuleWindow> {
     let duration = rule.optional_field("window_seconds", Object::duration_field)?;
     Some(RuleWindow {
         services: rule.optional_field("services", slugs)?,
+        categories: rule.optional_field("categories", |of, name| of.text_list_field(name, Category::from_name))?,
         period: WindowPeriod::from_parts(duration, name.as_deref(), rule.optional_field("time_zone", zone)?)?,
         action: rule.optional_field("action", action)?.unwrap_or(LimitAction::Block),
     })

@@ -34,11 +34,11 @@
 //! The memory is bounded by the counted payments and by the bounds of [`RecentPayments`] for each service.
 
 use crate::{
-    Agent, AgentId, AgentStatus, Amount, ApprovalId, CallDescription, CallDigest, CheckName, CountingRule,
+    Agent, AgentId, AgentStatus, Amount, ApprovalId, CallDescription, CallDigest, Category, CheckName, CountingRule,
     DecisionResult, Duration, EnabledService, LimitAction, MAX_BUDGET_WINDOW, Operation, OperationDigest,
     OperationSlug, PayeePrefix, Purchase, RecentPayments, RecordedDecision, RememberedPayments, ReplayInputs, Rule,
-    RuleId, RuleKind, ServiceId, ServiceSlug, Settlement, SettlementState, Timestamp, TransactionId, UsualPrice,
-    WindowMeasure, WindowPeriod,
+    RuleId, RuleKind, Service, ServiceId, ServiceSlug, Settlement, SettlementState, Timestamp, TransactionId,
+    UsualPrice, WindowMeasure, WindowPeriod,
     policy::replay::{
         EvaluationResult, Limits, RecordedInputs, ReplayedRecentPayments, Tightest, check_of_rule,
         recorded_tightest_rule, rules_of_check,
@@ -87,12 +87,12 @@ impl ProposedLimits {
         let limits = |enabled: &EnabledService| !enabled.policy.allows_any_domain();
         let judges_target =
             service.find_operation(operation).is_some_and(fetches) && policies.into_iter().flatten().any(limits);
-        judges_target || self.adds_duplicate_guard(inputs.agent, Some(&service.slug))
+        judges_target || self.adds_duplicate_guard(inputs.agent, Some(service))
     }
 
     /// Returns whether a new duplicate guard, which is not among the recorded rules, applies to payments to this
     /// service. Without a service, considers all services.
-    pub fn adds_duplicate_guard(&self, agent: &Agent, service: Option<&ServiceSlug>) -> bool {
+    pub fn adds_duplicate_guard(&self, agent: &Agent, service: Option<&Service>) -> bool {
         let is_new = |rule: &Rule| {
             let mut known = agent.rules.iter();
             !known.any(|known| known.id == rule.id && known.kind == rule.kind)
@@ -105,10 +105,10 @@ impl ProposedLimits {
         })
     }
 
-    /// Returns whether a proposed rule counts only the payments to some services.
+    /// Returns whether a proposed rule counts only the payments to some services or categories.
     pub fn has_service_specific_counting_rule(&self) -> bool {
         let mut rules = self.rules.iter().flatten();
-        rules.any(|rule| rule.kind.counted_limit().is_some() && rule.kind.service_slugs().is_some())
+        rules.any(|rule| rule.kind.counted_limit().is_some() && rule.kind.scope() != (None, None))
     }
 
     /// Returns whether a rule may compare a payment with recent payments. Returns `true` if no rules are proposed,
@@ -261,7 +261,7 @@ pub struct ChangedDecisions {
     pub example: ChangedDecisionExample,
 }
 
-/// A changed decision.
+/// A decision as an example of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedDecisionExample {
     /// The agent.
@@ -433,7 +433,7 @@ pub struct Backtest {
     /// decisions.
     current: Option<Simulation>,
     /// The services of the tested decisions and of the counted payments.
-    services: BTreeMap<ServiceSlug, ServiceId>,
+    services: BTreeMap<ServiceId, (ServiceSlug, Category)>,
     /// The payments that the agent actually made, according to the recorded decisions.
     recorded_payments: Payments,
     /// The recent payments, computed from the recorded payments. Unused if no rule needs recent payments.
@@ -473,11 +473,13 @@ impl Backtest {
             .map(|item| &item.candidate)
     }
 
-    /// Registers a service's slug. Rules contain the slugs of services, but payments before the tested range contain
-    /// only the services' ids.
-    pub fn register_service(&mut self, service: ServiceId, slug: &ServiceSlug) {
-        if self.services.get(slug) != Some(&service) {
-            self.services.insert(slug.clone(), service);
+    /// Registers a service's slug and category. Rules contain slugs and categories, but payments before the tested range
+    /// contain only the services' ids.
+    pub fn register_service(&mut self, service: &Service) {
+        let known = self.services.get(&service.id);
+        if known.is_none_or(|(slug, category)| (slug, *category) != (&service.slug, service.category)) {
+            let scope = (service.slug.clone(), service.category);
+            self.services.insert(service.id, scope);
         }
     }
 
@@ -532,7 +534,7 @@ impl Backtest {
         let (mut inputs, replayed) = RecordedInputs::replay_with_recorded_limits(decision.decision, &decision.inputs);
         let payment = decision.past_payment(&inputs);
         let allowed = (decision.decision.result == DecisionResult::Allow).then_some(payment);
-        self.register_service(service.id, &service.slug);
+        self.register_service(service);
         if !replayed.is_as_recorded(decision.decision) {
             return self.skip_decision(allowed);
         }
@@ -641,7 +643,7 @@ struct SimulatedRecord<'a> {
     facts: &'a RecordedInputs<'a>,
     payment: PastPayment,
     tightest: [(CheckName, Option<Tightest>); 3],
-    services: &'a BTreeMap<ServiceSlug, ServiceId>,
+    services: &'a BTreeMap<ServiceId, (ServiceSlug, Category)>,
     /// The recent payments, computed from the recorded payments. `None` if no rule needs recent payments.
     remembered: Option<&'a RememberedPayments>,
 }
@@ -654,7 +656,7 @@ impl SimulatedRecord<'_> {
         let is_same = |item: &CountingRule<'_>| {
             item.rule.id == rule.rule.id
                 && item.period == rule.period
-                && item.rule.kind.service_slugs() == rule.rule.kind.service_slugs()
+                && item.rule.kind.scope() == rule.rule.kind.scope()
         };
         let recorded = || rules_of_check(inputs.agent, inputs.service, name);
         let own = recorded().enumerate().find(|(_, item)| is_same(item));
@@ -689,11 +691,12 @@ impl SimulatedRecord<'_> {
             period: rule.period,
             counted: rule.counted,
         };
-        let Some(slugs) = rule.rule.kind.service_slugs() else {
+        if rule.rule.kind.scope() == (None, None) {
             return payments.window_sum(span(None), at);
-        };
-        let services = slugs.iter().filter_map(|slug| self.services.get(slug));
-        services.fold(Amount::ZERO, |sum, service| {
+        }
+        let services = self.services.iter();
+        let services = services.filter(|(_, (slug, category))| rule.rule.kind.includes(slug, *category));
+        services.map(|(service, _)| service).fold(Amount::ZERO, |sum, service| {
             sum.plus(payments.window_sum(span(Some(*service)), at))
                 .unwrap_or(Amount::MAX)
         })
@@ -737,7 +740,7 @@ impl SimulationTrack {
             used.plus(added).unwrap_or(Amount::MAX).saturating_minus(left_out)
         };
         let rules = agent.counting_rules();
-        let windows = rules.filter(|rule| rule.applies_to(&service.slug)).map(|rule| {
+        let windows = rules.filter(|rule| rule.applies_to(service)).map(|rule| {
             let used = recorded.recorded_usage(&rule, recorded_payments);
             let added = recorded.window_sum(&rule, &mut self.added, decision.at);
             let left_out = recorded.window_sum(&rule, &mut self.left_out, decision.at);
@@ -829,11 +832,13 @@ impl SimulationTrack {
             recorded_payments.payments_to_service(service),
             self.remembered.payments_to_service(service),
         );
-        let slug = &decision.recorded.of.inputs.service.slug;
+        let inputs = decision.recorded.of.inputs;
         let were_in_force = |is_of_kind: fn(&RuleKind) -> bool| {
             let mut rules = decision.agent.rules.iter();
             rules.all(|rule| {
-                !is_of_kind(&rule.kind) || !rule.kind.applies_to(slug) || decision.recorded.facts.is_rule_recorded(rule)
+                !is_of_kind(&rule.kind)
+                    || !rule.kind.applies_to(inputs.service)
+                    || decision.recorded.facts.is_rule_recorded(rule)
             })
         };
         let mut payments = RecentPayments::default();

@@ -120,7 +120,9 @@ fn assign_rule_ids<E>(
     let mut own: Vec<&Rule> = agent.rules.iter().collect();
     let window = |kind: &RuleKind| {
         let (counted, _, period) = kind.counted_limit()?;
-        Some((kind.name(), counted, period, kind.service_slugs().map(<[_]>::to_vec)))
+        let (services, categories) = kind.scope();
+        let scope = (services.map(<[_]>::to_vec), categories.map(<[_]>::to_vec));
+        Some((kind.name(), counted, period, scope))
     };
     let mut rules = Vec::new();
     for (number, kind) in (1_u128..).zip(kinds) {

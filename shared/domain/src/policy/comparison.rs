@@ -219,7 +219,7 @@ impl Boundaries {
         }
         let rules = before.agent.rules.iter().chain(&now.agent.rules);
         let changed = rules.filter(|rule| !(before.agent.rules.contains(rule) && now.agent.rules.contains(rule)));
-        let changed: Vec<&Rule> = changed.filter(|rule| rule.kind.applies_to(&service.slug)).collect();
+        let changed: Vec<&Rule> = changed.filter(|rule| rule.kind.applies_to(service)).collect();
         for rule in &changed {
             if let Some((counted, limit, period)) = rule.kind.counted_limit() {
                 match counted {
@@ -251,7 +251,7 @@ impl Boundaries {
             .iter()
             .any(|rule| matches!(rule.kind, RuleKind::Schedule { .. }))
         {
-            let [before, now] = [before, now].map(|limits| schedules(limits.agent, &service.slug));
+            let [before, now] = [before, now].map(|limits| schedules(limits.agent, service));
             found.times = differing_times(&before, &now, at);
         }
         found
@@ -292,7 +292,7 @@ impl Boundaries {
     }
 }
 
-fn schedules<'a>(agent: &'a Agent, service: &ServiceSlug) -> Vec<&'a Schedule> {
+fn schedules<'a>(agent: &'a Agent, service: &Service) -> Vec<&'a Schedule> {
     let rules = agent.rules.iter().filter(|rule| rule.kind.applies_to(service));
     let schedules = rules.filter_map(|rule| match &rule.kind {
         RuleKind::Schedule { schedule, .. } => Some(schedule),

@@ -417,7 +417,7 @@ fn window_charges<'a>(
         )
     };
     let rules = inputs.agent.counting_rules();
-    let rules = rules.filter(move |rule| rule.applies_to(&inputs.service.slug));
+    let rules = rules.filter(move |rule| rule.applies_to(inputs.service));
     let rules = rules.map(move |rule| {
         Some(charge(
             rule.find_window(inputs.budgets)?,

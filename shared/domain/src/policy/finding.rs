@@ -190,9 +190,7 @@ fn find_contradiction<'a>(
 fn find_covered_cap(paid: &PaidService<'_>, rules: &[Rule]) -> Option<RuleFinding> {
     let is_lower = |rule: &&Rule| match &rule.kind {
         RuleKind::BudgetLimit { limit, window } => {
-            window.action == LimitAction::Block
-                && rule.kind.applies_to(&paid.service.slug)
-                && *limit < paid.caps.per_call
+            window.action == LimitAction::Block && rule.kind.applies_to(paid.service) && *limit < paid.caps.per_call
         }
         _ => false,
     };
@@ -210,7 +208,7 @@ fn applicable_services<'a>(
     rule: &'a Rule,
     services: &'a [PaidService<'a>],
 ) -> impl Iterator<Item = &'a PaidService<'a>> {
-    services.iter().filter(|paid| rule.kind.applies_to(&paid.service.slug))
+    services.iter().filter(|paid| rule.kind.applies_to(paid.service))
 }
 
 fn share_services(rule: &Rule, other: &Rule) -> bool {
@@ -340,6 +338,7 @@ mod tests {
         let hours = |hours: u32| Duration::from_secs_u32(hours * 3_600);
         let window = |services: Option<Vec<ServiceSlug>>, period, action| RuleWindow {
             services,
+            categories: None,
             period,
             action,
         };

@@ -18,8 +18,8 @@ use crate::{
 
 /// Returns the agent's rules that apply to payments to the service.
 fn applicable_rules<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterator<Item = &'a Rule> + Clone + use<'a> {
-    let slug = &inputs.service.slug;
-    inputs.agent.rules.iter().filter(|rule| rule.kind.applies_to(slug))
+    let service = inputs.service;
+    inputs.agent.rules.iter().filter(|rule| rule.kind.applies_to(service))
 }
 
 /// Checks that all schedules allow payments at this time.
@@ -176,7 +176,7 @@ fn deciding_rule<'a>(
     is_of_kind: fn(&RuleKind) -> bool,
 ) -> Option<(CountingRule<'a>, &'a Window)> {
     let rules = inputs.agent.counting_rules();
-    let rules = rules.filter(|rule| is_of_kind(&rule.rule.kind) && rule.applies_to(&inputs.service.slug));
+    let rules = rules.filter(|rule| is_of_kind(&rule.rule.kind) && rule.applies_to(inputs.service));
     rules
         .filter_map(|rule| Some((rule, rule.find_window(inputs.budgets)?)))
         .min_by_key(|(rule, window)| {
@@ -424,6 +424,6 @@ pub(super) fn counting_rules(
     measure: WindowMeasure,
 ) -> impl Iterator<Item = RuleId> + use<'_> {
     let rules = inputs.agent.counting_rules();
-    let rules = rules.filter(move |rule| rule.counted == measure && rule.applies_to(&inputs.service.slug));
+    let rules = rules.filter(move |rule| rule.counted == measure && rule.applies_to(inputs.service));
     rules.map(|rule| rule.rule.id)
 }

@@ -541,7 +541,7 @@ pub(super) fn rules_of_check<'a>(
     name: CheckName,
 ) -> impl Iterator<Item = CountingRule<'a>> {
     let rules = agent.counting_rules();
-    rules.filter(move |rule| check_of_rule(&rule.rule.kind) == name && rule.applies_to(&service.slug))
+    rules.filter(move |rule| check_of_rule(&rule.rule.kind) == name && rule.applies_to(service))
 }
 
 /// Returns the rule whose limit and used amount a check recorded. The check records no rule id, so the rule is found by
@@ -583,7 +583,7 @@ fn recorded_median(decision: &RecordedDecision, rules: &[Rule], service: &Servic
     let with_limit = |rule: &Rule| match rule.kind {
         RuleKind::PriceAboveUsual {
             percent, over, action, ..
-        } if rule.kind.applies_to(&service.slug) => {
+        } if rule.kind.applies_to(service) => {
             let median = match over {
                 UsualPrice::Catalog => {
                     (limits::max_usual_price(operation.expected_price(decision.at), percent) == max).then_some(None)?

@@ -2,8 +2,8 @@
 
 use crate::{
     Address, Agent, AgentId, Amount, AutomaticFreeze, Catalog, Category, Duration, Fingerprint, MAX_FREEZE_MULTIPLE,
-    MAX_RECENT_PRICES, MIN_FREEZE_MULTIPLE, RuleId, Schedule, ServiceSlug, ValidationError, Window, WindowPeriod,
-    WindowScope, catalog::service::named,
+    MAX_RECENT_PRICES, MIN_FREEZE_MULTIPLE, RuleId, Schedule, Service, ServiceSlug, ValidationError, Window,
+    WindowPeriod, WindowScope, catalog::service::named,
 };
 
 /// A limit on an agent's payments that can apply to several services.
@@ -104,6 +104,9 @@ pub enum RuleKind {
 pub struct RuleWindow {
     /// The services whose payments count. `None` means all services.
     pub services: Option<Vec<ServiceSlug>>,
+    /// The categories of the services whose payments count, according to the catalog at the time of the payment. `None`
+    /// means all categories.
+    pub categories: Option<Vec<Category>>,
     /// How long an authorization counts.
     pub period: WindowPeriod,
     /// What the rule does with a payment beyond the limit. A payment that a user approved also counts, so the used part
@@ -116,6 +119,7 @@ impl From<Duration> for RuleWindow {
     fn from(duration: Duration) -> Self {
         Self {
             services: None,
+            categories: None,
             period: WindowPeriod::Rolling(duration),
             action: LimitAction::Block,
         }
@@ -254,8 +258,8 @@ impl<'a> CountingRule<'a> {
         Some(window)
     }
 
-    /// Returns a fingerprint of the window's period and of the services whose payments the rule counts. If the
-    /// fingerprint changes, the stored window may lack payments.
+    /// Returns a fingerprint of the window's period and of the services and categories whose payments the rule counts. If
+    /// the fingerprint changes, the stored window may lack payments.
     pub fn coverage(&self) -> Fingerprint {
         let services = self.rule.kind.service_slugs().map(|services| {
             let services: Vec<&str> = services.iter().map(ServiceSlug::as_str).collect();
@@ -263,11 +267,15 @@ impl<'a> CountingRule<'a> {
         });
         // `*` is not a valid slug.
         let services = services.as_deref().unwrap_or("*");
-        Fingerprint::for_text(&format!("{} {services}", self.period))
+        let categories = self.rule.kind.window_categories().map(|categories| {
+            let names: Vec<&str> = categories.iter().map(|category| category.name()).collect();
+            format!(" {}", names.join(","))
+        });
+        Fingerprint::for_text(&format!("{} {services}{}", self.period, categories.unwrap_or_default()))
     }
 
     /// Returns whether the rule counts payments to this service.
-    pub fn applies_to(&self, service: &ServiceSlug) -> bool {
+    pub fn applies_to(&self, service: &Service) -> bool {
         self.rule.kind.applies_to(service)
     }
 
@@ -420,9 +428,30 @@ impl RuleKind {
         }
     }
 
+    /// Returns the categories of services whose payments a budget or count limit counts; `None` for all categories. The
+    /// categories of other rules are conditions on the operation too.
+    pub fn window_categories(&self) -> Option<&[Category]> {
+        match self {
+            Self::BudgetLimit { window, .. } | Self::CountLimit { window, .. } => window.categories.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Returns the services and categories whose payments the rule applies to.
+    pub fn scope(&self) -> (Option<&[ServiceSlug]>, Option<&[Category]>) {
+        (self.service_slugs(), self.window_categories())
+    }
+
     /// Returns whether the rule applies to payments to this service.
-    pub fn applies_to(&self, service: &ServiceSlug) -> bool {
-        self.service_slugs().is_none_or(|services| services.contains(service))
+    pub fn applies_to(&self, service: &Service) -> bool {
+        self.includes(&service.slug, service.category)
+    }
+
+    /// Returns whether the rule applies to payments to a service with this slug and category.
+    pub fn includes(&self, slug: &ServiceSlug, category: Category) -> bool {
+        let (slugs, categories) = self.scope();
+        slugs.is_none_or(|slugs| slugs.contains(slug))
+            && categories.is_none_or(|categories| categories.contains(&category))
     }
 
     /// Checks that a duration is at least `min_duration` and at most [`MAX_BUDGET_WINDOW`]. The error describes the valid
@@ -512,6 +541,15 @@ impl RuleKind {
                         at_least_one,
                         Self::MAX_SELECTED,
                         unknown,
+                    ));
+                }
+                if let Some(categories) = self.window_categories() {
+                    errors.extend(list_errors(
+                        "/categories",
+                        categories,
+                        at_least_one,
+                        Self::MAX_SELECTED,
+                        |_| None,
                     ));
                 }
                 errors

@@ -92,7 +92,7 @@ fn find_deciding_rule<'a>(denial: &LoggedDenial, rules: &'a [Rule], service: Opt
     let escalates = denial.result == DecisionResult::Escalate;
     let is_of_kind = |rule: &&Rule| {
         rule.kind.name() == denial.rule
-            && service.is_none_or(|service| rule.kind.applies_to(&service.slug))
+            && service.is_none_or(|service| rule.kind.applies_to(service))
             && match &rule.kind {
                 RuleKind::CategoryBlock { categories } => {
                     categories.iter().any(|category| detail == Some(category.name()))
@@ -131,7 +131,7 @@ fn find_tightest_budget<'a>(
     let is_tightest = of_check(CheckName::Day).is_none_or(|day| budget > day);
     let mut rules = rules.iter().filter(|_| is_tightest);
     rules.find(|rule| match &rule.kind {
-        RuleKind::BudgetLimit { limit, .. } => *limit == budget.limit && rule.kind.applies_to(&service.slug),
+        RuleKind::BudgetLimit { limit, .. } => *limit == budget.limit && rule.kind.applies_to(service),
         _ => false,
     })
 }

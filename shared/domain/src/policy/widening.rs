@@ -139,7 +139,8 @@ impl RuleKind {
 impl RuleWindow {
     /// Returns whether the window counts every payment of these services that `before` counts, and acts as strictly.
     fn is_as_strict_as(&self, before: &Self) -> bool {
-        (self.period == before.period || self.period.covers(before.period))
+        has_kept_all_matches(before.categories.as_deref(), self.categories.as_deref())
+            && (self.period == before.period || self.period.covers(before.period))
             && self.action.is_as_strict_as(before.action)
     }
 }
@@ -284,6 +285,7 @@ mod tests {
             limit: units(limit),
             window: RuleWindow {
                 services: services.map(scope),
+                categories: None,
                 period,
                 action,
             },

@@ -291,11 +291,13 @@ fn write_rule(rule: &Rule) -> Draft {
 fn write_window(draft: Draft, window: &RuleWindow) -> Draft {
     let RuleWindow {
         services,
+        categories,
         period,
         action,
     } = window;
     draft
         .with_optional("services", services.as_ref())
+        .with_optional("categories", categories.as_ref())
         .with_optional("window", period.duration().as_ref())
         .with_optional("period", period.name().map(str::to_owned).as_ref())
         .with_optional("zone", period.time_zone().as_ref())
@@ -308,6 +310,7 @@ fn read_window(map: &Item) -> Option<RuleWindow> {
     let (duration, zone) = (read_optional_field(map, "window")?, read_optional_field(map, "zone")?);
     Some(RuleWindow {
         services: read_optional_field(map, "services")?,
+        categories: read_optional_field(map, "categories")?,
         period: WindowPeriod::from_parts(duration, name.as_deref(), zone)?,
         action: read_optional_field(map, "action")?.unwrap_or(LimitAction::Block),
     })

@@ -287,7 +287,7 @@ impl Ledger {
             // A payment to a service that is no longer in the catalog counts.
             let applies = service.is_some_and(|service| {
                 let service = catalog.find_by_id(service);
-                service.is_none_or(|service| rule.applies_to(&service.slug))
+                service.is_none_or(|service| rule.applies_to(service))
             });
             applies && settlement.state != SettlementState::Expired && settlement.counted_at > cutoff
         };

@@ -517,7 +517,7 @@ impl Ledger {
 
     /// Returns the windows in which a payment counts: the day window, and windows of the agent's current rules. A
     /// rule's window is included if the window counted the payment at its authorization, or if the rule counts all
-    /// services. Each window has its current period and the amount that the payment adds.
+    /// payments. Each window has its current period and the amount that the payment adds.
     async fn current_windows(&self, terms: &SettlementTerms) -> Result<Vec<(WindowScope, WindowPeriod, Amount)>> {
         let counted = terms.window_amounts();
         // No window counts withdrawals.
@@ -528,7 +528,7 @@ impl Ledger {
         let rules = agent.iter().flat_map(Agent::counting_rules).filter_map(|counting| {
             let scope = counting.window_scope(terms.agent);
             let applies =
-                counting.rule.kind.service_slugs().is_none() || counted.iter().any(|(other, _)| *other == scope);
+                counting.rule.kind.scope() == (None, None) || counted.iter().any(|(other, _)| *other == scope);
             applies.then(|| (scope, counting.period, counting.counted.to_units(terms.amount)))
         });
         let days = counted.iter().filter(|(scope, _)| scope.rule_id().is_none());

@@ -118,7 +118,7 @@ impl<'a> BacktestReads<'a> {
             let services = earlier.payments.iter().map(|payment| payment.service);
             for service in services.collect::<BTreeSet<_>>() {
                 if let Some(service) = self.catalog.read_service_by_id(service).await? {
-                    backtest.register_service(service.id, &service.slug);
+                    backtest.register_service(&service);
                 }
             }
         }

@@ -3,8 +3,8 @@
 
 use crate::{assert_sound, at_once, count};
 use purser_domain::{
-    Agent, CalendarPeriod, Check, CheckName, CheckOutcome, Duration, LimitAction, MAX_RECENT_CALLS, Purpose, RetryAt,
-    Rule, RuleKind, RuleWindow, Settlement, SettlementId, Timestamp, UsualPrice, WindowPeriod, ZoneName,
+    Agent, CalendarPeriod, Category, Check, CheckName, CheckOutcome, Duration, LimitAction, MAX_RECENT_CALLS, Purpose,
+    RetryAt, Rule, RuleKind, RuleWindow, Settlement, SettlementId, Timestamp, UsualPrice, WindowPeriod, ZoneName,
 };
 use purser_store::{ApprovalDecision, Claim, ConfirmResult, DecisionKeys, Ledger, TransitionResult};
 use purser_testkit::{
@@ -62,6 +62,7 @@ fn budget(limit: u64, period: WindowPeriod, action: LimitAction) -> Rule {
         limit: sample::units(limit),
         window: RuleWindow {
             services,
+            categories: None,
             period,
             action,
         },
@@ -128,6 +129,44 @@ async fn a_lifetime_budget_counts_every_payment_that_was_not_released() {
     assert!(is_allowed(
         &authorize(&ledger, &request(10, "again"), later).await.unwrap()
     ));
+    assert_sound(&emulator).await;
+}
+
+/// A budget with categories counts only payments to services in these categories, also under races, and a release frees the
+/// budget.
+#[tokio::test]
+async fn a_budget_of_a_category_counts_only_services_in_the_category() {
+    let of_category = |n, limit, category| {
+        let window = RuleWindow {
+            categories: Some(vec![category]),
+            ..Duration::DAY.into()
+        };
+        let limit = sample::units(limit);
+        rule(n, RuleKind::BudgetLimit { limit, window })
+    };
+    // The service is in the category `data`.
+    let rules = vec![of_category(1, 25, Category::Data), of_category(2, 5, Category::Ai)];
+    let (emulator, ledger) = ledger_with(rules).await;
+    let at = sample::start();
+    let answers = at_once(&ledger, (0..6).map(|n| request(10, &n.to_string())).collect(), at).await;
+    assert_eq!(count(&answers, is_allowed), 2, "{answers:?}");
+    let paid = answers.iter().find_map(|answer| match answer {
+        Answer::Allowed(settlement) => Some(*settlement),
+        _ => None,
+    });
+    let paid = ledger.read_settlement_by_id(sample::agent_id(1), paid.unwrap()).await;
+    let paid = paid.unwrap().unwrap();
+    assert_eq!(paid.terms.purchase().unwrap().budgets, [sample::rule_id(1)]);
+    let released = ledger.release_hold(&paid, &sample::unusable(&paid)).await.unwrap();
+    assert!(matches!(released, TransitionResult::Done(_)));
+    assert!(is_allowed(
+        &authorize(&ledger, &request(10, "freed"), at).await.unwrap()
+    ));
+    let full = authorize(&ledger, &request(10, "full"), at).await.unwrap();
+    assert!(
+        matches!(full, Answer::Full { live, .. } if live == sample::units(20)),
+        "{full:?}"
+    );
     assert_sound(&emulator).await;
 }
 
