@@ -101,10 +101,24 @@ BUGS = [
         "package(purser-store) and test(=budgets::a_payment_that_was_decided_before_the_rule_is_not_reserved_after_the_backfill)",
     ),
     Bug(
+        "a backfill that a release overtakes",
+        "shared/store/src/payments/release.rs",
+        "} else if self.is_backfilled(&totals, rule.period, &rule.coverage())? {",
+        "} else if PLANTED || self.is_backfilled(&totals, rule.period, &rule.coverage())? {",
+        "package(purser-store) and test(=budgets::a_payment_that_a_backfill_counted_is_released)",
+    ),
+    Bug(
+        "a late payment that a new rule for some services misses",
+        "shared/store/src/payments/settle.rs",
+        "            let Some(amount) = amount else {\n",
+        "            let Some(amount) = amount else {\n                if PLANTED { continue; }\n",
+        "package(purser-store) and test(=budgets::a_rule_for_some_services_counts_a_payment_that_is_confirmed_late)",
+    ),
+    Bug(
         "a released payment that frees its amount in a count",
         "shared/store/src/payments/release.rs",
-        "add_to_sum(0, *amount).write()",
-        "add_to_sum(0, if PLANTED { terms.amount } else { *amount }).write()",
+        "self.subtract(scope, amount)",
+        "self.subtract(scope, if PLANTED { terms.amount } else { amount })",
         "package(purser-store) and test(=limits::a_count_limit_counts_each_payment_as_one)",
     ),
     Bug(
@@ -442,8 +456,8 @@ BUGS = [
     Bug(
         "a released call that stays a duplicate",
         "shared/store/src/payments/release.rs",
-        "if terms.was_checked(CheckName::Duplicate)",
-        "if !PLANTED && terms.was_checked(CheckName::Duplicate)",
+        "if terms.was_checked(CheckName::Duplicate) || agent.as_ref().is_some_and(has_duplicate_guard) {",
+        "if !PLANTED && (terms.was_checked(CheckName::Duplicate) || agent.as_ref().is_some_and(has_duplicate_guard)) {",
         "package(purser-store) and test(=limits::a_released_call_may_be_repeated)",
     ),
     Bug(
@@ -1553,8 +1567,8 @@ SIMULATED = [
     Bug(
         "a release that leaves the entry",
         "shared/store/src/payments/release.rs",
-        "            transaction.add_delete_of_existing(Role::Entry(*scope), &self.table, entry.attributes())?;\n",
-        "            let _ = (Role::Entry(*scope), entry);\n",
+        "                transaction.add_delete_of_existing(Role::Entry(scope), &self.table, entry.attributes())?;\n",
+        "                let _ = (Role::Entry(scope), entry);\n",
         200,
     ),
     Bug(

@@ -191,7 +191,8 @@ fn entries_and_settlements_agree(stored: &StoredState, found: &mut Vec<String>) 
                 let as_one = prefix == "B#" && counts_of(settlement).iter().any(|rule| rule == scope);
                 let charged = charged || as_one;
                 if !charged && prefix == "B#" {
-                    // A backfilled payment does not name the rule, and stays counted after its release.
+                    // A backfilled payment does not name the rule. The window of a removed rule keeps the payment after its
+                    // release.
                     let times = [number(settlement, "t"), counted_at(settlement)];
                     return times.contains(&entry.at) && [1, number(settlement, "amt")].contains(&entry.amount);
                 }

@@ -172,7 +172,8 @@ impl<'a> Parsed<'a> {
                     // A rule that counts payments counts each payment as one.
                     _ if rules(settlement, "counts").contains(&rule) => (true, 1),
                     _ if rules(settlement, "budgets").contains(&rule) => (true, number(settlement, "amt")),
-                    // A backfilled payment does not name the rule, and stays counted after its release.
+                    // A backfilled payment does not name the rule. The window of a removed rule keeps the payment after its
+                    // release.
                     _ => {
                         let times = [number(settlement, "t"), counted_at(settlement)];
                         let amounts = [1, number(settlement, "amt")];

@@ -13,8 +13,9 @@
 //!    interrupted backfill continues at this position.
 //!
 //! The period and the services are stored as `bf` ([`CountingRule::coverage`]), so an update of the limit needs no
-//! backfill. A payment that is released after its backfill stays counted until the payment leaves the window, because
-//! the settlement does not contain the rule's id.
+//! backfill. After an update of the services, the pages also remove the payments that the rule no longer counts. A
+//! payment that is confirmed after its release removes `bf`, if only the catalog shows whether the rule counts the
+//! payment.
 //!
 //! After the fence, the same call also adds earlier payments to the lists of recent payments to all services
 //! ([`RememberedPayments`]), and marks the lists with `rbf` ([`Agent::memory_coverage`]). At most [`MAX_REMEMBERED`]
@@ -67,7 +68,10 @@ struct Progress {
 
 /// A page of settlements.
 struct Page {
+    /// The payments that the rule counts.
     entries: Vec<Entry>,
+    /// The other payments, which the rule may have counted with other services or categories.
+    others: Vec<Entry>,
     /// The position from which the next page continues; `None` if the rule counts no older payments.
     next: Option<SettlementId>,
 }
@@ -164,18 +168,19 @@ impl Ledger {
             }
             let (position, cut) = (progress.position, progress.cut);
             let mut page = self.earlier_payments(agent.id, rule, catalog, position, cut).await?;
-            if progress.version.is_some() && !page.entries.is_empty() {
-                let keys: Vec<Key> = page
-                    .entries
-                    .iter()
-                    .map(|entry| key::counted_payment_key(scope, entry))
-                    .collect();
-                let counted = self.get_items(&keys).await?;
-                page.entries.retain(|entry| {
-                    let key = key::counted_payment_key(scope, entry);
-                    !counted.iter().any(|item| key.is_key_of(item))
-                });
-            }
+            let stored = if progress.version.is_some() {
+                let entries = page.entries.iter().chain(&page.others);
+                let keys: Vec<Key> = entries.map(|entry| key::counted_payment_key(scope, entry)).collect();
+                self.get_items(&keys).await?
+            } else {
+                Vec::new()
+            };
+            let is_stored = |entry: &Entry| {
+                let key = key::counted_payment_key(scope, entry);
+                stored.iter().any(|item| key.is_key_of(item))
+            };
+            page.entries.retain(|entry| !is_stored(entry));
+            page.others.retain(is_stored);
             let is_last = page.next.is_none();
             let transaction = self.backfill_page_transaction(scope, rule, &progress, &page)?;
             match transaction.send_until_known(&self.db, &mut backoff).await? {
@@ -291,13 +296,15 @@ impl Ledger {
             });
             applies && settlement.state != SettlementState::Expired && settlement.counted_at > cutoff
         };
-        let entries = settlements.iter().filter(counts).map(|settlement| Entry {
+        let entry = |settlement: &Settlement| Entry {
             at: settlement.counted_at,
             amount: rule.counted.to_units(settlement.terms.amount),
             settlement: settlement.terms.id,
-        });
+        };
+        let (counted, others): (Vec<&Settlement>, Vec<&Settlement>) = settlements.iter().partition(counts);
         Ok(Page {
-            entries: entries.collect(),
+            entries: counted.into_iter().map(entry).collect(),
+            others: others.into_iter().map(entry).collect(),
             next,
         })
     }
@@ -309,7 +316,8 @@ impl Ledger {
         progress: &Progress,
         page: &Page,
     ) -> Result<Transaction<()>> {
-        let delta = page.entries.iter().map(|entry| entry.amount).fold(0, add_to_sum);
+        let sum = |entries: &[Entry]| entries.iter().map(|entry| entry.amount).fold(0, add_to_sum);
+        let delta = sum(&page.entries).saturating_sub(sum(&page.others));
         let mut update = self
             .update_item(&Key::window(scope))
             .expression_attribute_names("#total", "total")
@@ -352,6 +360,10 @@ impl Ledger {
         for entry in &page.entries {
             let row = write_counted_payment(scope, entry.at, entry.settlement, entry.amount);
             transaction.add_put((), self.put_new_item(row))?;
+        }
+        for entry in &page.others {
+            let key = key::counted_payment_key(scope, entry);
+            transaction.add_delete_of_existing((), &self.table, key.attributes())?;
         }
         Ok(transaction)
     }

@@ -3,9 +3,14 @@
 //! Invariant: one transaction expires the settlement, deletes its counted payments and subtracts their amounts from the
 //! totals. An amount is therefore released once, even by concurrent releases. The condition includes the time at which
 //! the payment is counted, because this time changes if the payment is released, confirmed late and reverted after it
-//! was read. If a counted payment was already evicted, the total no longer contains its amount, and that window is not
+//! was read. If a counted payment was already evicted, the total no longer contains its amount, and that total is not
 //! changed. The call that duplicate guards compare is removed together with the payment in the day window, unless the
 //! call was authorized again meanwhile.
+//!
+//! A rule that is newer than the payment may have counted the payment by its backfill, or may count the payment now. So
+//! the transaction also changes the windows of the agent's present rules: the condition of a backfill fails if it read
+//! the settlement before the release. The version of the agent's record in the day window excludes rules that are added
+//! after the agent was read.
 //!
 //! Not in this file: the proof that the payment can never be made (only the domain creates an
 //! [`UnusableAuthorization`]).
@@ -20,10 +25,13 @@ use crate::{
     payments::recent,
     payments::settle::TransitionResult,
     payments::settlement::{AUTHORIZED, EXPIRED},
-    payments::window::add_to_sum,
+    payments::window::{AGENT_VERSION_CHECK, add_to_sum},
     transact::{Transaction, TransactionOutcome},
 };
-use purser_domain::{Amount, CheckName, Error, Result, Settlement, UnusableAuthorization, WindowScope};
+use aws_sdk_dynamodb::types::builders::UpdateBuilder;
+use purser_domain::{
+    Agent, Amount, CheckName, Error, Result, RuleKind, Settlement, UnusableAuthorization, WindowScope,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
@@ -32,14 +40,19 @@ enum Role {
     Entry(WindowScope),
     /// The totals of this window.
     Totals(WindowScope),
+    /// The window of a rule that did not count the payment when the payment was authorized.
+    LaterRule,
 }
 
 const RELEASING: &str = "releasing a hold";
+const SUBTRACT: &str = "SET #total = #total - :amount, ver = ver + :one";
+const TOTAL_CHECK: &str = "#total >= :amount";
 
 impl Ledger {
     /// Releases the amount of a held settlement. Takes 7 write units for a purchase, plus 4 per budget that counted the
-    /// payment. Takes 3 write units for a withdrawal, because no window counts withdrawals. If a duplicate guard
-    /// checked the payment, the totals of the day window are also read.
+    /// payment. Takes 3 write units for a withdrawal, because no window counts withdrawals. Also reads the agent, and two
+    /// items per rule that did not count the payment at its authorization. If a duplicate guard checked the payment, the
+    /// totals of the day window are also read.
     pub async fn release_hold(
         &self,
         settlement: &Settlement,
@@ -63,12 +76,15 @@ impl Ledger {
             if let Some(item) = rejection.existing_item(Role::Settlement) {
                 return Ok(TransitionResult::Superseded(self.read_settlement_item(item)?));
             }
-            if let Some((day, _)) = terms.window_amounts().first()
-                && let Some(item) = rejection.existing_item(Role::Totals(*day))
-                && self.has_sufficient_total(item, terms.amount)?
-            {
-                // The same call was authorized again between the read of the totals and this write. The next attempt
-                // therefore keeps the call in the list of recent payments.
+            let day = terms.window_amounts().first().map(|(day, _)| *day);
+            let day_totals = day.and_then(|day| rejection.existing_item(Role::Totals(day)));
+            let is_day_counted = counted_in.iter().any(|(scope, _)| Some(*scope) == day);
+            let is_outdated = match day_totals {
+                Some(totals) => !is_day_counted || self.has_sufficient_total(totals, terms.amount)?,
+                None => rejection.has_failed(Role::LaterRule),
+            };
+            if is_outdated {
+                // The call was authorized again, or the agent's rules or a rule's window changed after they were read.
                 backoff.wait_for_retry().await?;
                 continue;
             }
@@ -110,28 +126,92 @@ impl Ledger {
             .expression_attribute_values(":counted", settlement.counted_at.write());
         let mut transaction = Transaction::new();
         transaction.add_update(Role::Settlement, update)?;
-        for (scope, amount) in counted_in {
-            let entry = Key::counted_payment(*scope, settlement.counted_at, terms.id);
-            transaction.add_delete_of_existing(Role::Entry(*scope), &self.table, entry.attributes())?;
-            let update = self
-                .update_item(&Key::window(*scope))
-                .expression_attribute_names("#total", "total")
-                .expression_attribute_values(":amount", add_to_sum(0, *amount).write())
-                .expression_attribute_values(":one", 1_u32.write());
-            let (set, condition) = ("SET #total = #total - :amount, ver = ver + :one", "#total >= :amount");
-            let call = match scope {
-                WindowScope::Day { .. } if terms.was_checked(CheckName::Duplicate) => {
-                    let totals = self.get_item(&Key::window(*scope)).await?;
-                    totals.and_then(|totals| recent::find_call_attribute_name(&totals, terms.authorized_at))
-                }
-                WindowScope::Day { .. } | WindowScope::Budget { .. } => None,
+        // No window counts withdrawals.
+        let agent = match terms.purchase() {
+            Some(_) => self.read_agent_by_id(terms.agent).await?,
+            None => None,
+        };
+        for (scope, amount) in terms.window_amounts() {
+            let is_counted = counted_in.iter().any(|(counted, _)| *counted == scope);
+            let is_day = scope.rule_id().is_none();
+            if !is_counted && !is_day {
+                continue;
+            }
+            let (mut update, mut condition) = if is_counted {
+                let entry = Key::counted_payment(scope, settlement.counted_at, terms.id);
+                transaction.add_delete_of_existing(Role::Entry(scope), &self.table, entry.attributes())?;
+                (self.subtract(scope, amount), TOTAL_CHECK.to_owned())
+            } else {
+                (self.update_item(&Key::window(scope)), "attribute_exists(pk)".to_owned())
             };
+            let set = if is_counted { SUBTRACT } else { "SET ver = ver + :one" };
+            update = update.expression_attribute_values(":one", 1_u32.write());
+            let mut call = None;
+            if is_day {
+                let version = agent.as_ref().map_or(0, |agent| agent.version);
+                update = update.expression_attribute_values(":agent", version.write());
+                condition = format!("{condition} AND {AGENT_VERSION_CHECK}");
+                if terms.was_checked(CheckName::Duplicate) || agent.as_ref().is_some_and(has_duplicate_guard) {
+                    let totals = self.get_item(&Key::window(scope)).await?;
+                    call = totals.and_then(|totals| recent::find_call_attribute_name(&totals, terms.authorized_at));
+                }
+            }
             let update = match call {
-                Some(call) => recent::remove_call(update, call, terms.authorized_at, set, condition),
+                Some(call) => recent::remove_call(update, call, terms.authorized_at, set, &condition),
                 None => update.update_expression(set).condition_expression(condition),
             };
-            transaction.add_update(Role::Totals(*scope), update)?;
+            transaction.add_update(Role::Totals(scope), update)?;
+        }
+        if let Some(agent) = &agent {
+            self.release_from_later_rules(&mut transaction, settlement, agent, counted_in)
+                .await?;
         }
         Ok(transaction)
     }
+
+    /// Adds the writes for the agent's present rules that are not in `counted_in`. If a backfill counted the payment, the
+    /// writes delete the counted payment. If a backfill is not complete, the writes let its next page fail.
+    async fn release_from_later_rules(
+        &self,
+        transaction: &mut Transaction<Role>,
+        settlement: &Settlement,
+        agent: &Agent,
+        counted_in: &[(WindowScope, Amount)],
+    ) -> Result<()> {
+        for rule in agent.counting_rules() {
+            let scope = rule.window_scope(agent.id);
+            if counted_in.iter().any(|(counted, _)| *counted == scope) {
+                continue;
+            }
+            let Some(totals) = self.get_item(&Key::window(scope)).await? else {
+                continue;
+            };
+            let entry = Key::counted_payment(scope, settlement.counted_at, settlement.terms.id);
+            let update = if self.get_item(&entry).await?.is_some() {
+                transaction.add_delete_of_existing(Role::LaterRule, &self.table, entry.attributes())?;
+                let update = self.subtract(scope, rule.counted.to_units(settlement.terms.amount));
+                update.update_expression(SUBTRACT).condition_expression(TOTAL_CHECK)
+            } else if self.is_backfilled(&totals, rule.period, &rule.coverage())? {
+                continue;
+            } else {
+                let update = self.update_item(&Key::window(scope)).update_expression("ADD ver :one");
+                update.condition_expression("attribute_exists(pk)")
+            };
+            let update = update.expression_attribute_values(":one", 1_u32.write());
+            transaction.add_update(Role::LaterRule, update)?;
+        }
+        Ok(())
+    }
+
+    /// Creates the update with the values of [`SUBTRACT`] and [`TOTAL_CHECK`], except `:one`.
+    fn subtract(&self, scope: WindowScope, amount: Amount) -> UpdateBuilder {
+        self.update_item(&Key::window(scope))
+            .expression_attribute_names("#total", "total")
+            .expression_attribute_values(":amount", add_to_sum(0, amount).write())
+    }
+}
+
+fn has_duplicate_guard(agent: &Agent) -> bool {
+    let is_guard = |kind: &RuleKind| matches!(kind, RuleKind::DuplicateGuard { .. });
+    agent.rules.iter().any(|rule| is_guard(&rule.kind))
 }

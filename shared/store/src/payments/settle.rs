@@ -24,7 +24,7 @@ use crate::{
     codec::ledger::Ledger,
     codec::table::{Query, put_request},
     payments::settlement::{AUTHORIZED, CONFIRMED, EXPIRED},
-    payments::window::{add_to_sum, eviction_watermark_name, write_counted_payment},
+    payments::window::{AGENT_VERSION_CHECK, add_to_sum, eviction_watermark_name, write_counted_payment},
     transact::{Transaction, TransactionOutcome, is_conflict},
 };
 use aws_sdk_dynamodb::{
@@ -437,8 +437,8 @@ impl Ledger {
             if rejection.has_failed(Role::Settlement) || !rejection.has_failed(Role::Window) {
                 return Err(unknown_settlement_error());
             }
-            // Another request has moved a window's eviction watermark past the time at which this payment would count.
-            // The next attempt reads the watermarks again and chooses a later time.
+            // Another request has moved a window's eviction watermark past the time at which this payment would count, or
+            // the agent's rules changed. The next attempt reads both again.
             backoff.wait_for_retry().await?;
         }
     }
@@ -482,59 +482,73 @@ impl Ledger {
     /// Counts a payment in its windows as if it were authorized now, without checking the caps. Returns the time at
     /// which the payment counts: the first time after the eviction watermarks of all its windows.
     ///
-    /// A budget whose rule was removed is skipped, because it no longer limits anything.
+    /// A budget whose rule was removed is skipped, because it no longer limits anything. Every window must accept the
+    /// version of the agent's record, so a rule that is added meanwhile is either known here or backfilled later.
     async fn count_late_payment(
         &self,
         transaction: &mut Transaction<Role>,
         terms: &SettlementTerms,
         now: Timestamp,
     ) -> Result<Timestamp> {
+        // No window counts withdrawals.
+        let agent = match terms.purchase() {
+            Some(_) => self.read_agent_by_id(terms.agent).await?,
+            None => None,
+        };
         let mut at = now;
         let mut windows = Vec::new();
-        for (scope, period, amount) in self.current_windows(terms).await? {
+        for (scope, period, amount) in current_windows(terms, agent.as_ref()) {
             let Some(item) = self.get_item(&Key::window(scope)).await? else {
                 continue;
             };
             at = at.max(period.end(self.read_eviction_watermark(&item, period)?).unwrap_or(at));
             windows.push((scope, period, amount));
         }
+        let agent_version = agent.map_or(0, |agent| agent.version);
         for (scope, period, amount) in windows {
             let update = self
                 .update_item(&Key::window(scope))
+                .expression_attribute_values(":agent", agent_version.write())
+                .expression_attribute_values(":one", 1_u32.write());
+            let Some(amount) = amount else {
+                let update = update
+                    .update_expression("REMOVE bf, bfc ADD ver :one")
+                    .condition_expression(format!("attribute_exists(pk) AND {AGENT_VERSION_CHECK}"));
+                transaction.add_update(Role::Window, update)?;
+                continue;
+            };
+            let update = update
                 .update_expression("ADD #total :amount, ver :one")
-                .condition_expression("attribute_not_exists(#horizon) OR #horizon <= :horizon")
+                .condition_expression(format!(
+                    "(attribute_not_exists(#horizon) OR #horizon <= :horizon) AND {AGENT_VERSION_CHECK}"
+                ))
                 .expression_attribute_names("#total", "total")
                 .expression_attribute_names("#horizon", eviction_watermark_name(period))
                 .expression_attribute_values(":amount", add_to_sum(0, amount).write())
-                .expression_attribute_values(":horizon", period.cut(at).write())
-                .expression_attribute_values(":one", 1_u32.write());
+                .expression_attribute_values(":horizon", period.cut(at).write());
             transaction.add_update(Role::Window, update)?;
             let entry = write_counted_payment(scope, at, terms.id, amount);
             transaction.add_put(Role::Window, self.put_new_item(entry))?;
         }
         Ok(at)
     }
+}
 
-    /// Returns the windows in which a payment counts: the day window, and windows of the agent's current rules. A
-    /// rule's window is included if the window counted the payment at its authorization, or if the rule counts all
-    /// payments. Each window has its current period and the amount that the payment adds.
-    async fn current_windows(&self, terms: &SettlementTerms) -> Result<Vec<(WindowScope, WindowPeriod, Amount)>> {
-        let counted = terms.window_amounts();
-        // No window counts withdrawals.
-        let agent = match terms.purchase() {
-            Some(_) => self.read_agent_by_id(terms.agent).await?,
-            None => None,
-        };
-        let rules = agent.iter().flat_map(Agent::counting_rules).filter_map(|counting| {
-            let scope = counting.window_scope(terms.agent);
-            let applies =
-                counting.rule.kind.scope() == (None, None) || counted.iter().any(|(other, _)| *other == scope);
-            applies.then(|| (scope, counting.period, counting.counted.to_units(terms.amount)))
-        });
-        let days = counted.iter().filter(|(scope, _)| scope.rule_id().is_none());
-        let days = days.map(|(scope, amount)| (*scope, WindowPeriod::DAY, *amount));
-        Ok(days.chain(rules).collect())
-    }
+/// Returns the windows in which a payment may count, each with its current period: the day window, and the windows of
+/// the agent's present rules. The amount is what the payment adds. The amount is `None` if the rule counts only some
+/// services or categories and did not count the payment before, because the settlement contains neither. The next
+/// decision then backfills the window.
+fn current_windows(terms: &SettlementTerms, agent: Option<&Agent>) -> Vec<(WindowScope, WindowPeriod, Option<Amount>)> {
+    let counted = terms.window_amounts();
+    let days = counted.iter().filter(|(scope, _)| scope.rule_id().is_none());
+    let days = days.map(|(scope, amount)| (*scope, WindowPeriod::DAY, Some(*amount)));
+    let rules = agent.into_iter().flat_map(Agent::counting_rules).map(|counting| {
+        let scope = counting.window_scope(terms.agent);
+        let applies = counting.rule.kind.scope() == (None, None) || counted.iter().any(|(other, _)| *other == scope);
+        let amount = applies.then(|| counting.counted.to_units(terms.amount));
+        (scope, counting.period, amount)
+    });
+    days.chain(rules).collect()
 }
 
 /// Encodes a claim, with the block's hash.

@@ -53,6 +53,8 @@ const DRAIN: u16 = 90;
 /// Requires that the charge is based on current versions: the same policy or rule, and no narrowing change of the
 /// agent's record since the version that was read.
 const VERSION_CHECK: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";
+/// Requires that the agent's record was not changed by a narrowing update since the version that was read.
+pub(crate) const AGENT_VERSION_CHECK: &str = "(attribute_not_exists(aver) OR aver <= :agent)";
 /// Requires that no payment after the new payment's time was evicted.
 const NOT_EVICTED_CHECK: &str = "(attribute_not_exists(#horizon) OR #horizon <=";
 /// Requires that the window's total plus the added amount is at most the cap.

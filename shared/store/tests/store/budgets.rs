@@ -1,8 +1,10 @@
 //! Tests budgets: windows over all services, which are enforced in the same transaction as the day window.
 
 use crate::{assert_sound, at_once, count};
-use purser_domain::{Agent, Rule, RuleKind, Timestamp};
-use purser_store::{EvictResult, Ledger, UpdateResult};
+use purser_domain::{
+    Agent, Catalog, LimitAction, Rule, RuleKind, RuleWindow, ServiceSlug, Settlement, Timestamp, WindowPeriod,
+};
+use purser_store::{Claim, ConfirmResult, EvictResult, Ledger, TransitionResult, UpdateResult};
 use purser_testkit::{
     Emulator, Fate, Moment, ProxyConfig,
     authorize::{Answer, Request, authorize},
@@ -272,5 +274,189 @@ async fn a_payment_that_was_decided_before_the_rule_is_not_reserved_after_the_ba
         .await;
     assert_eq!(reserved.unwrap(), purser_store::ReserveResult::Raced);
     assert!(!is_allowed(&pay(&ledger, 1, 60, start).await));
+    assert_sound(&emulator).await;
+}
+
+/// The first service has the slug that the requests use.
+fn catalog() -> Catalog {
+    let slug = sample::service_slug();
+    Catalog::new(vec![
+        sample::service(sample::service_id(1), slug.as_str()),
+        sample::service(sample::service_id(2), "other"),
+    ])
+}
+
+/// Returns a lifetime budget for these services.
+fn lifetime(n: u128, version: u64, limit: u64, services: Option<&[&str]>) -> Rule {
+    let slug = |text: &&str| ServiceSlug::parse(text).unwrap();
+    Rule {
+        id: sample::rule_id(n),
+        version,
+        kind: RuleKind::BudgetLimit {
+            limit: sample::units(limit),
+            window: RuleWindow {
+                services: services.map(|services| services.iter().map(slug).collect()),
+                period: WindowPeriod::Lifetime,
+                action: LimitAction::Block,
+            },
+        },
+    }
+}
+
+/// Replaces the agent's rules and backfills the windows with the catalog.
+async fn put_rules(ledger: &Ledger, rules: Vec<Rule>) {
+    let agent = ledger.read_agent_by_id(sample::agent_id(1)).await.unwrap().unwrap();
+    let version = agent.version + 1;
+    let updated = Agent {
+        rules,
+        version,
+        ..agent
+    };
+    let stored = ledger.put_agent(&updated, &sample::audit()).await.unwrap();
+    assert_eq!(stored, UpdateResult::Stored);
+    ledger.backfill(&updated, &catalog(), sample::start()).await.unwrap();
+}
+
+async fn settlement(ledger: &Ledger, answer: Answer) -> Settlement {
+    let Answer::Allowed(id) = answer else {
+        panic!("{answer:?}")
+    };
+    let settlement = ledger.read_settlement_by_id(sample::agent_id(1), id).await;
+    settlement.unwrap().unwrap()
+}
+
+async fn release(ledger: &Ledger, settlement: &Settlement) {
+    let released = ledger.release_hold(settlement, &sample::unusable(settlement)).await;
+    assert!(matches!(released, Ok(TransitionResult::Done(_))), "{released:?}");
+}
+
+/// Returns what the rule's window counts.
+async fn total(ledger: &Ledger, rule: u128) -> u64 {
+    let agent = ledger.read_agent_by_id(sample::agent_id(1)).await.unwrap().unwrap();
+    let rules: Vec<_> = agent.counting_rules().collect();
+    let counting = rules.iter().find(|counting| counting.rule.id == sample::rule_id(rule));
+    let scopes = counting.map(|counting| (counting.window_scope(agent.id), counting.period));
+    let windows = ledger
+        .read_used_windows(&[scopes.unwrap()], sample::start())
+        .await
+        .unwrap();
+    windows.first().map_or(0, |window| window.total.units())
+}
+
+/// A rule that is added between the release and the confirmation counts the payment, if the rule counts the service.
+#[tokio::test]
+async fn a_rule_for_some_services_counts_a_payment_that_is_confirmed_late() {
+    let (emulator, ledger) = ledger_with(Vec::new()).await;
+    let start = sample::start();
+    let late = settlement(&ledger, pay(&ledger, 1, 60, start).await).await;
+    release(&ledger, &late).await;
+    let own = sample::service_slug();
+    let rules = vec![
+        lifetime(1, 1, 100, Some(&[own.as_str()])),
+        lifetime(2, 1, 100, Some(&["other"])),
+        lifetime(3, 1, 1_000, None),
+    ];
+    put_rules(&ledger, rules).await;
+    assert!(is_allowed(&pay(&ledger, 1, 30, start).await));
+    let transfer = sample::transfer(&late, sample::tx_hash(1));
+    let now = start.after(sample::secs(90));
+    let confirmed = ledger
+        .confirm_settlement(&late, &transfer, Claim::Transaction, now)
+        .await;
+    assert!(matches!(confirmed, Ok(ConfirmResult::Done(_))), "{confirmed:?}");
+    let agent = ledger.read_agent_by_id(late.terms.agent).await.unwrap().unwrap();
+    ledger.backfill(&agent, &catalog(), now).await.unwrap();
+    assert_eq!(
+        (
+            total(&ledger, 1).await,
+            total(&ledger, 2).await,
+            total(&ledger, 3).await
+        ),
+        (90, 0, 90)
+    );
+    assert!(!is_allowed(&pay(&ledger, 1, 11, now).await));
+    assert!(is_allowed(&pay(&ledger, 1, 10, now).await));
+    assert_sound(&emulator).await;
+}
+
+/// A late confirmation that read the agent before a rule was added is repeated, and then counts in the rule's window.
+#[tokio::test]
+async fn a_late_confirmation_counts_in_a_rule_that_is_added_meanwhile() {
+    let (emulator, ledger) = ledger_with(Vec::new()).await;
+    let start = sample::start();
+    let late = settlement(&ledger, pay(&ledger, 1, 60, start).await).await;
+    release(&ledger, &late).await;
+    let (behind, proxy) = emulator.ledger_behind(ProxyConfig::default()).await;
+    proxy.stall(1);
+    let transfer = sample::transfer(&late, sample::tx_hash(1));
+    let confirming = tokio::spawn(async move {
+        let confirmed = behind.confirm_settlement(&late, &transfer, Claim::Transaction, start);
+        assert!(matches!(confirmed.await, Ok(ConfirmResult::Done(_))));
+    });
+    proxy.stalled(1).await;
+    put_rules(&ledger, vec![lifetime(1, 1, 100, None)]).await;
+    proxy.resume();
+    confirming.await.unwrap();
+    assert_eq!(total(&ledger, 1).await, 60);
+    assert_sound(&emulator).await;
+}
+
+/// The backfill of a rule counts a held payment. A later release takes the payment out again, also while the backfill
+/// is writing the payment.
+#[tokio::test]
+async fn a_payment_that_a_backfill_counted_is_released() {
+    for is_racing in [false, true] {
+        let (emulator, ledger) = ledger_with(Vec::new()).await;
+        let start = sample::start();
+        let held = settlement(&ledger, pay(&ledger, 1, 60, start).await).await;
+        if is_racing {
+            let (behind, proxy) = emulator.ledger_behind(ProxyConfig::default()).await;
+            let agent = ledger.read_agent_by_id(held.terms.agent).await.unwrap().unwrap();
+            let updated = Agent {
+                version: 2,
+                rules: vec![lifetime(1, 1, 100, None)],
+                ..agent
+            };
+            ledger.put_agent(&updated, &sample::audit()).await.unwrap();
+            proxy.stall(2);
+            let backfilling = tokio::spawn(async move { behind.backfill(&updated, &catalog(), start).await });
+            // The backfill fences the windows of two services, and then counts the payment.
+            proxy.stalled(2).await;
+            proxy.resume();
+            proxy.stall(1);
+            proxy.stalled(1).await;
+            release(&ledger, &held).await;
+            proxy.resume();
+            backfilling.await.unwrap().unwrap();
+        } else {
+            put_rules(&ledger, vec![lifetime(1, 1, 100, None)]).await;
+            assert_eq!(total(&ledger, 1).await, 60);
+            release(&ledger, &held).await;
+        }
+        assert_eq!(total(&ledger, 1).await, 0, "{is_racing}");
+        assert!(is_allowed(&pay(&ledger, 1, 100, start).await));
+        assert_sound(&emulator).await;
+    }
+}
+
+/// After an update of the services, the window counts the payments to the new services alone, as a new rule's window.
+#[tokio::test]
+async fn changed_services_change_which_earlier_payments_a_budget_counts() {
+    let (emulator, ledger) = ledger_with(vec![lifetime(1, 1, 200, None)]).await;
+    let mut at = sample::start();
+    for n in 0..10 {
+        at = at.after(sample::secs(1));
+        assert!(is_allowed(&pay(&ledger, n % 2 + 1, 10, at).await));
+    }
+    assert_eq!(total(&ledger, 1).await, 100);
+    let own = sample::service_slug();
+    put_rules(&ledger, vec![lifetime(1, 2, 60, Some(&[own.as_str()]))]).await;
+    assert_eq!(total(&ledger, 1).await, 50);
+    assert!(!is_allowed(&pay(&ledger, 1, 11, at).await));
+    assert!(is_allowed(&pay(&ledger, 1, 10, at).await));
+    put_rules(&ledger, vec![lifetime(1, 3, 60, Some(&["other"]))]).await;
+    assert_eq!(total(&ledger, 1).await, 50);
+    put_rules(&ledger, vec![lifetime(1, 4, 60, None)]).await;
+    assert_eq!(total(&ledger, 1).await, 110);
     assert_sound(&emulator).await;
 }

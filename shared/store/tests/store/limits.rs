@@ -484,6 +484,40 @@ async fn a_new_rule_remembers_earlier_payments() {
     assert_sound(&emulator).await;
 }
 
+/// A call that a new guard knows from before the rule may be repeated after the payment is released, also when the
+/// payment has left the day window.
+#[tokio::test]
+async fn a_released_call_that_a_new_guard_learned_may_be_repeated() {
+    for days in [0, 2] {
+        let (emulator, ledger) = ledger_with(Vec::new()).await;
+        let start = sample::start();
+        let Answer::Allowed(id) = authorize(&ledger, &request(10, "a"), start).await.unwrap() else {
+            panic!()
+        };
+        let within = Duration::from_secs_u32(7 * 86_400);
+        let kind = RuleKind::DuplicateGuard {
+            services: None,
+            within,
+            action: LimitAction::Block,
+        };
+        put_rules(&ledger, vec![rule(1, kind)]).await;
+        let now = start.after(Duration::from_secs_u32(1 + days * 86_400));
+        let repeated = authorize(&ledger, &request(10, "b"), now).await.unwrap();
+        assert!(!is_allowed(&repeated), "{repeated:?}");
+        // Another payment evicts the first payment from the day window, if it is old enough.
+        assert!(is_allowed(&authorize(&ledger, &request(11, "c"), now).await.unwrap()));
+        let settlement = ledger
+            .read_settlement_by_id(sample::agent_id(1), id)
+            .await
+            .unwrap()
+            .unwrap();
+        let released = ledger.release_hold(&settlement, &sample::unusable(&settlement)).await;
+        assert!(matches!(released, Ok(TransitionResult::Done(_))), "{released:?}");
+        assert!(is_allowed(&authorize(&ledger, &request(10, "b"), now).await.unwrap()));
+        assert_sound(&emulator).await;
+    }
+}
+
 /// A rule that is older than the first payment needs no backfill.
 #[tokio::test]
 async fn the_first_payment_of_a_service_needs_no_backfill() {

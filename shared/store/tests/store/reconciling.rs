@@ -695,7 +695,7 @@ async fn every_settlement_transition_costs_the_documented_capacity() {
     let ledger = emulator.ledger();
     let units = || meter.take().units();
     release(&ledger, &paid).await;
-    assert_eq!(units(), (0, 7, 1), "release");
+    assert_eq!(units(), (1, 7, 2), "release");
     let expired = stored(&ledger, paid.id()).await;
     units();
     let ConfirmResult::Done(late) = confirm(&ledger, &expired, sample::start()).await else {
@@ -715,7 +715,7 @@ async fn every_settlement_transition_costs_the_documented_capacity() {
     let paid = pay(&ledger, 10, "a", sample::start()).await;
     let (emulator, meter) = emulator.metered().await;
     release(&emulator.ledger(), &paid).await;
-    assert_eq!(meter.take().units(), (0, 11, 1), "release under a budget");
+    assert_eq!(meter.take().units(), (1, 11, 2), "release under a budget");
     assert_sound(&emulator).await;
     let scope = WindowScope::Day {
         agent: sample::agent_id(1),
