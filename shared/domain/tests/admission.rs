@@ -1390,6 +1390,15 @@ fn a_counting_rule_that_asks_escalates_beyond_the_limit_and_counts_the_approved_
     assert_eq!(decide(beyond(), &[0, 1], Some(limits[1..].to_vec())), Err(limits));
     let within = || vec![budget(110, 60), count(3)];
     assert_eq!(decide(within(), &[0, 1], None), Ok(vec![units(110), units(3)]));
+    // The other budget has the same limit and blocks, and the payment does not exceed the other budget.
+    for (spent, asking) in [([10, 60], 1), ([60, 10], 0)] {
+        let rules = || spent.map(|spent| budget(100, spent)).to_vec();
+        let limits = vec![limit(asking, 40, AskingKind::BudgetLimit)];
+        assert_eq!(decide(rules(), &[asking], None), Err(limits.clone()));
+        let mut caps = vec![units(100); 2];
+        caps[asking] = Amount::MAX;
+        assert_eq!(decide(rules(), &[asking], Some(limits)), Ok(caps));
+    }
     // A limit that blocks decides before a limit that asks, although less remains of the limit that asks.
     let case = Case {
         rules: vec![budget(100, 60), budget(100, 51)],

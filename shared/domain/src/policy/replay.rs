@@ -544,9 +544,9 @@ pub(super) fn rules_of_check<'a>(
     rules.filter(move |rule| check_of_rule(&rule.rule.kind) == name && rule.applies_to(service))
 }
 
-/// Returns the rule whose limit and used amount a check recorded. The check records no rule id, so the rule is found by
-/// the recorded limit. If several rules have the recorded limit, returns the rule that the decision's reason names, or
-/// else the first rule.
+/// Returns the rule whose limit and used amount a check recorded. If several rules have the recorded limit, returns the
+/// rule in the reason. If the reason names no rule although the check did not pass, the rule requires an approval,
+/// because the reason names a rule that blocks unless an earlier check failed. Otherwise returns the first rule.
 pub(super) fn recorded_tightest_rule(
     decision: &RecordedDecision,
     agent: &Agent,
@@ -557,7 +557,10 @@ pub(super) fn recorded_tightest_rule(
     let (limit, used) = check.limit.zip(check.used)?;
     let alike = || rules_of_check(agent, service, name).filter(|rule| rule.limit == limit);
     let named = alike().find(|rule| decision.names_rule(rule.rule.id));
-    let rule = named.or_else(|| alike().next())?.rule.id;
+    let is_asking =
+        |rule: &CountingRule<'_>| check.outcome != CheckOutcome::Passed && rule.action() == LimitAction::Ask;
+    let rule = named.or_else(|| alike().find(is_asking)).or_else(|| alike().next())?;
+    let rule = rule.rule.id;
     Some(Tightest { rule, limit, used })
 }
 
