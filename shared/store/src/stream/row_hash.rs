@@ -4,6 +4,7 @@
 use crate::{
     codec::{attribute::Item, item::read_field, key, key::Key, ledger::Ledger},
     payments::settlement::CONFIRMED,
+    people::approval::{APPROVED, PENDING},
 };
 use aws_sdk_dynamodb::types::AttributeValue;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -65,8 +66,13 @@ pub(crate) fn has_changed_immutable_attribute(old: &Item, new: &Item) -> bool {
         old_permanent.remove("ends");
         new_permanent.remove("ends");
     }
-    // What the owner granted is written once, with the decision.
-    let is_grant_changed = old.contains_key("granted") && differs("granted");
+    // The granted caps are written once: when the owner approves a request for an increase.
+    let has_state = |row: &Item, state| read_field::<String>(row, "st").is_some_and(|stored| stored == state);
+    let may_be_granted = old.contains_key("raise")
+        && !old.contains_key("granted")
+        && has_state(old, PENDING)
+        && has_state(new, APPROVED);
+    let is_grant_changed = differs("granted") && !may_be_granted;
     is_reconfirmed || is_grant_changed || old_permanent != new_permanent
 }
 
@@ -104,5 +110,42 @@ impl Ledger {
         let item = self.get_item(&Key::settlement(agent, id)).await?;
         item.map(|item| Ok((self.read_settlement_item(&item)?, RowHash::from_item(&item))))
             .transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only the approval of a request for an increase adds the granted caps.
+    #[test]
+    fn granted_caps_are_written_only_with_the_approval_of_an_increase() {
+        let row = |state: &str, others: &[&str]| -> Item {
+            let text = |name: &str, value: &str| (name.to_owned(), AttributeValue::S(value.to_owned()));
+            let others = others.iter().map(|name| text(name, "caps"));
+            others.chain([text("pk", "AP#1"), text("st", state)]).collect()
+        };
+        let rows = [
+            (
+                ("pending", &["raise"][..]),
+                ("approved", &["raise", "granted"][..]),
+                false,
+            ),
+            (("pending", &["raise"]), ("approved", &["raise"]), false),
+            (
+                ("approved", &["raise", "granted"]),
+                ("rejected", &["raise", "granted"]),
+                false,
+            ),
+            (("pending", &[]), ("approved", &["granted"]), true),
+            (("pending", &["raise"]), ("rejected", &["raise", "granted"]), true),
+            (("pending", &["raise"]), ("pending", &["raise", "granted"]), true),
+            (("approved", &["raise"]), ("approved", &["raise", "granted"]), true),
+            (("approved", &["raise", "granted"]), ("approved", &["raise"]), true),
+        ];
+        for ((old_state, old), (new_state, new), expected) in rows {
+            let (old, new) = (row(old_state, old), row(new_state, new));
+            assert_eq!(has_changed_immutable_attribute(&old, &new), expected, "{old:?} {new:?}");
+        }
     }
 }
