@@ -15,27 +15,26 @@ use purser_store::{Backoff, EscalateResult, EvictResult, ServiceState};
 const EVICTION_TIME: Duration = Duration::from_secs_u32(8);
 
 impl Authorizing<'_> {
-    /// Returns whether a denial is exact: the window that caused the denial contains no unread expired payment and was
-    /// not written after the window was read. Otherwise, the decision must be made again.
+    /// Returns whether a denial is exact: the windows that caused the denial contain no unread expired payment and were
+    /// not written after they were read. Otherwise, the decision must be made again.
     pub(crate) async fn try_confirm_denial(
         &self,
         denial: &Denial,
         service_state: &mut ServiceState,
         backoff: &mut Backoff,
     ) -> Result<bool> {
-        let Some((window, _)) = rejecting_window(&denial.reason, service_state) else {
-            return Ok(true);
-        };
-        if window.may_overstate_spend(denial.at) {
-            self.evict_expired_payments(window, denial.at).await?;
-            return Ok(false);
+        for (window, _) in rejecting_windows(&denial.reason, service_state) {
+            if window.may_overstate_spend(denial.at) {
+                self.evict_expired_payments(window, denial.at).await?;
+                return Ok(false);
+            }
+            let key = &self.request.idempotency_key;
+            if !self.payments.ledger.is_unchanged_since(window, key).await? {
+                backoff.wait_for_retry().await?;
+                return Ok(false);
+            }
         }
-        let key = &self.request.idempotency_key;
-        let is_unchanged = self.payments.ledger.is_unchanged_since(window, key).await?;
-        if !is_unchanged {
-            backoff.wait_for_retry().await?;
-        }
-        Ok(is_unchanged)
+        Ok(true)
     }
 
     /// Rejects a payment.
@@ -258,14 +257,18 @@ pub(crate) fn window_to_read_further<'a>(
     denial: &Denial,
     service_state: &'a mut ServiceState,
 ) -> Option<&'a mut Window> {
-    let (window, fits) = rejecting_window(&denial.reason, service_state)?;
-    (!window.may_overstate_spend(denial.at) && window.needs_more_entries(fits)).then_some(window)
+    let windows = rejecting_windows(&denial.reason, service_state).into_iter();
+    let needs_more = |window: &Window, fits| !window.may_overstate_spend(denial.at) && window.needs_more_entries(fits);
+    windows
+        .filter(|(window, fits)| needs_more(window, *fits))
+        .map(|(window, _)| window)
+        .next()
 }
 
-/// Returns the window that caused a rejection, and the time from which the limit allows the call. `None` if no window
-/// caused the rejection.
-fn rejecting_window<'a>(reason: &Reason, service_state: &'a mut ServiceState) -> Option<(&'a mut Window, RetryAt)> {
-    match reason {
+/// Returns the windows that caused a rejection, each with the time from which the limit allows the call. An escalation
+/// may depend on several budgets, and is stored with what remains of each.
+fn rejecting_windows<'a>(reason: &Reason, service_state: &'a mut ServiceState) -> Vec<(&'a mut Window, RetryAt)> {
+    let window = match reason {
         Reason::DailyLimit { retry_at, .. } => Some((&mut service_state.day, *retry_at)),
         Reason::PolicyBlocked(Block::Duplicate { retry_at, .. }) => {
             Some((&mut service_state.day, RetryAt::At(*retry_at)))
@@ -280,9 +283,9 @@ fn rejecting_window<'a>(reason: &Reason, service_state: &'a mut ServiceState) ->
             budget.map(|(_, window)| (window, *retry_at))
         }
         Reason::ApprovalRequired { asking, .. } => {
-            let mut windows = service_state.budgets.iter_mut();
-            let window = windows.find(|(id, _)| asking.iter().any(|limit| limit.rule == Some(*id)));
-            window.map(|(_, window)| (window, RetryAt::Never))
+            let windows = service_state.budgets.iter_mut();
+            let windows = windows.filter(|(id, _)| asking.iter().any(|limit| limit.rule == Some(*id)));
+            return windows.map(|(_, window)| (window, RetryAt::Never)).collect();
         }
         Reason::ServiceNotEnabled { .. }
         | Reason::OperationNotEnabled { .. }
@@ -291,5 +294,57 @@ fn rejecting_window<'a>(reason: &Reason, service_state: &'a mut ServiceState) ->
         | Reason::PerCallLimit { .. }
         | Reason::PolicyBlocked(_)
         | Reason::InsufficientBalance { .. } => None,
+    };
+    window.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use purser_domain::{Amount, AskingKind, AskingLimit, RecentPayments, RuleId, WindowPeriod, WindowScope};
+    use uuid::Uuid;
+
+    /// An approval contains what remains of each budget that asks, so each of the budgets' windows must be exact.
+    #[test]
+    fn an_escalation_depends_on_the_windows_of_all_budgets_that_ask() {
+        let (agent, service) = (
+            purser_domain::AgentId::from_uuid(Uuid::nil()),
+            ServiceId::from_uuid(Uuid::nil()),
+        );
+        let rule = |n| RuleId::from_uuid(Uuid::from_u128(n));
+        let window = |scope| Window {
+            scope,
+            period: WindowPeriod::DAY,
+            total: Amount::ZERO,
+            version: 0,
+            stamp: 0,
+            watermark: Timestamp::EPOCH,
+            oldest: Vec::new(),
+            complete: true,
+        };
+        let mut state = ServiceState {
+            enabled: None,
+            is_unwritten: false,
+            day: window(WindowScope::Day { agent, service }),
+            budgets: [1, 2, 3]
+                .map(|n| (rule(n), window(WindowScope::Budget { agent, rule: rule(n) })))
+                .to_vec(),
+            is_backfilled: true,
+            recent: RecentPayments::default(),
+        };
+        let limit = |n| AskingLimit {
+            rule: Some(rule(n)),
+            above: Amount::ZERO,
+            kind: AskingKind::BudgetLimit,
+        };
+        let reason = Reason::ApprovalRequired {
+            approval: None,
+            amount: Amount::ONE,
+            threshold: Amount::MAX,
+            asking: vec![limit(1), limit(3)],
+        };
+        let windows = rejecting_windows(&reason, &mut state).into_iter();
+        let rules: Vec<_> = windows.map(|(window, _)| window.scope.rule_id()).collect();
+        assert_eq!(rules, [Some(rule(1)), Some(rule(3))]);
     }
 }
