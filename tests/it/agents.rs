@@ -1,8 +1,8 @@
 //! The routes on which an agent reads about itself.
 
 use purser_domain::{
-    Duration, EnabledService, MIN_BUDGET_WINDOW, OperationSlug, Rule, RuleId, RuleKind, ServiceId, SpendPolicy,
-    Timestamp,
+    Duration, EnabledService, LimitAction, MIN_BUDGET_WINDOW, OperationSlug, Rule, RuleId, RuleKind, RuleWindow,
+    ServiceId, SpendPolicy, Timestamp,
 };
 use purser_store::UpdateResult;
 use purser_tests::{TestAgent, World, body_of, dollars, operation_entry, service_entry, units};
@@ -100,10 +100,13 @@ async fn left(world: &World, agent: &TestAgent) -> Value {
 async fn agents_can_read_their_exact_remaining_limits() {
     let world = World::still().await;
     let [hour, other] = [(); 2].map(|()| RuleId::from_uuid(uuid::Uuid::new_v4()));
-    let budget = |id, limit, window: Duration| {
+    let budget = |id, limit, window: Duration, action| {
         let kind = RuleKind::BudgetLimit {
             limit: units(limit),
-            window: window.into(),
+            window: RuleWindow {
+                action,
+                ..window.into()
+            },
         };
         Rule { id, version: 1, kind }
     };
@@ -115,8 +118,12 @@ async fn agents_can_read_their_exact_remaining_limits() {
     world.enable(&agent, "lab-reports", policy.clone()).await;
     world
         .edit(&agent, |agent| {
-            agent.rules.push(budget(hour, dollars(20), MIN_BUDGET_WINDOW));
-            agent.rules.push(budget(other, dollars(40), Duration::DAY));
+            agent
+                .rules
+                .push(budget(hour, dollars(20), MIN_BUDGET_WINDOW, LimitAction::Block));
+            agent
+                .rules
+                .push(budget(other, dollars(40), Duration::DAY, LimitAction::Ask));
         })
         .await;
     let told = |spend: u64, in_hour: u64, in_day: u64| {
@@ -126,10 +133,12 @@ async fn agents_can_read_their_exact_remaining_limits() {
                 "used_units": dollars(used), "remaining_units": dollars(limit) - dollars(used),
             })
         };
+        let mut asking = budget(other, 40, 86_400, in_day);
+        asking["action"] = json!("ask");
         json!([
             dollars(spend),
             dollars(30 - spend),
-            [budget(hour, 20, 3_600, in_hour), budget(other, 40, 86_400, in_day)],
+            [budget(hour, 20, 3_600, in_hour), asking],
         ])
     };
     assert_eq!(left(&world, &agent).await, told(0, 0, 0));

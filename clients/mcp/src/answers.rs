@@ -187,10 +187,18 @@ pub(crate) struct BudgetAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub(crate) period: Option<String>,
+    /// The IANA time zone of a period of the calendar.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub(crate) time_zone: Option<String>,
     /// The services whose payments count. Absent for all services.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>")]
     pub(crate) services: Option<Vec<String>>,
+    /// `ask` if a user has to approve a payment beyond the budget. Absent if such a payment is blocked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub(crate) action: Option<String>,
 }
 
 impl From<&Budget> for BudgetAnswer {
@@ -200,7 +208,9 @@ impl From<&Budget> for BudgetAnswer {
             left_usd: budget.remaining_units.to_string(),
             window_seconds: budget.window_seconds,
             period: budget.period.clone(),
+            time_zone: budget.time_zone.clone(),
             services: budget.services.clone(),
+            action: budget.action.clone(),
         }
     }
 }

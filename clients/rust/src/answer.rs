@@ -241,6 +241,9 @@ pub struct CountedPayments {
     /// The IANA time zone of a calendar period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
+    /// `ask` if a payment beyond the limit requires an approval. `None` if the payment is blocked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<String>,
     /// The number of payments that count now.
     pub used: u64,
     /// The number of further payments that the rule allows now.
@@ -269,6 +272,9 @@ pub struct Budget {
     /// The IANA time zone of a calendar period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
+    /// `ask` if a payment beyond the limit requires an approval. `None` if the payment is blocked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<String>,
     /// The amount that counts now.
     pub used_units: Usdc,
     /// The amount that remains now.

@@ -148,6 +148,8 @@ export interface Budget extends WindowPeriod {
   services?: string[];
   /** Absent if the payments to services of all categories count. */
   categories?: string[];
+  /** `ask` if a payment beyond the limit requires an approval. Absent if the payment is blocked. */
+  action?: string;
   used_units: number;
   remaining_units: number;
 }
@@ -160,6 +162,8 @@ export interface CountedPayments extends WindowPeriod {
   /** Absent if the payments to services of all categories count. */
   categories?: string[];
   count: number;
+  /** `ask` if a payment beyond the limit requires an approval. Absent if the payment is blocked. */
+  action?: string;
   used: number;
   remaining: number;
 }

@@ -158,6 +158,7 @@ class Budget(TypedDict):
     time_zone: NotRequired[str]
     services: NotRequired[list[str]]
     categories: NotRequired[list[str]]
+    action: NotRequired[str]
     used_units: int
     remaining_units: int
 
@@ -173,6 +174,7 @@ class CountedPayments(TypedDict):
     window_seconds: NotRequired[int]
     period: NotRequired[str]
     time_zone: NotRequired[str]
+    action: NotRequired[str]
     used: int
     remaining: int
 

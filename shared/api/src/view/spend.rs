@@ -1,7 +1,8 @@
 //! The JSON of an agent's used and remaining limits, in the agent's policy and in a preflight.
 
 use purser_domain::{
-    Agent, Amount, Category, Duration, RuleId, ServiceSlug, Timestamp, Window, WindowMeasure, WindowPeriod,
+    Agent, Amount, Category, CountingRule, Duration, LimitAction, RuleId, ServiceSlug, Timestamp, Window,
+    WindowMeasure, WindowPeriod,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -72,6 +73,10 @@ pub struct CountView {
     /// The period of the window.
     #[serde(flatten)]
     pub window: PeriodView,
+    /// `ask` if a payment beyond the limit requires an approval; absent if the payment is blocked.
+    #[schema(value_type = String, nullable = false, required = false, example = "ask")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<&'static str>,
     /// The number of payments in the window now.
     pub used: u64,
     /// The number of additional payments that fit into the window.
@@ -98,6 +103,10 @@ pub struct BudgetView {
     #[schema(nullable = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub categories: Option<Vec<&'static str>>,
+    /// `ask` if a payment beyond the limit requires an approval; absent if the payment is blocked.
+    #[schema(value_type = String, nullable = false, required = false, example = "ask")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<&'static str>,
     /// The amount in the window now, in micro-units.
     pub used_units: u64,
     /// The remaining amount, in micro-units.
@@ -115,6 +124,7 @@ impl SpendView {
     ) -> Self {
         let names = |categories: &[Category]| categories.iter().map(|category| category.name()).collect();
         let slugs = |services: &[ServiceSlug]| services.iter().map(ToString::to_string).collect();
+        let asking = |rule: &CountingRule<'_>| (rule.action() == LimitAction::Ask).then(|| LimitAction::Ask.name());
         let budgets_left = agent.budget_rules().filter_map(|budget| {
             let window = budget.find_window(budgets)?;
             Some(BudgetView {
@@ -123,6 +133,7 @@ impl SpendView {
                 window: budget.period.into(),
                 services: budget.rule.kind.service_slugs().map(slugs),
                 categories: budget.rule.kind.window_categories().map(names),
+                action: asking(&budget),
                 used_units: window.spent_at(at).units(),
                 remaining_units: window.remaining_at(budget.limit, at).units(),
             })
@@ -140,6 +151,7 @@ impl SpendView {
                 categories: counting.rule.kind.window_categories().map(names),
                 count: counting.limit.units(),
                 window: counting.period.into(),
+                action: asking(&counting),
                 used: window.spent_at(at).units(),
                 remaining: window.remaining_at(counting.limit, at).units(),
             })
