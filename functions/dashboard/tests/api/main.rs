@@ -23,6 +23,7 @@ mod laws;
 mod lists;
 mod operators;
 mod pages;
+mod predictions;
 mod preview;
 mod sessions;
 mod shadow;

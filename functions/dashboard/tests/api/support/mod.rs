@@ -14,7 +14,7 @@ use purser_domain::{
     AgentId, Duration, Endpoint, FIXED_PRICE, NextPricing, Operation, OperationSlug, OperationUuid, OperatorName,
     Service, Timestamp, Wallet, WalletKey,
 };
-use purser_store::{CallLeases, Ledger, StoreServiceResult, UsageTable, WebhooksTable};
+use purser_store::{CallLeases, CatalogTable, Ledger, StoreServiceResult, UsageTable, WebhooksTable};
 use purser_stream::History;
 use purser_testkit::authorize::{Answer as Told, Request as Payment, authorize};
 use purser_testkit::{
@@ -34,6 +34,7 @@ pub(crate) struct World {
     pub(crate) router: Router,
     pub(crate) ledger: Ledger,
     pub(crate) usage: UsageTable,
+    pub(crate) catalog: CatalogTable,
     pub(crate) webhooks: WebhooksTable,
     /// The leases of long operations' slots.
     pub(crate) slots: CallLeases,
@@ -163,6 +164,7 @@ impl World {
             router: router(&env, &micros).await,
             ledger: emulator.ledger(),
             usage: UsageTable::new(emulator.client.clone(), USAGE),
+            catalog,
             webhooks: WebhooksTable::new(emulator.client.clone(), WEBHOOKS),
             slots: CallLeases::new(&emulator.client, THROTTLE, Duration::from_secs_u32(30)),
             proxy,
@@ -181,6 +183,7 @@ impl World {
             router: router(&env, &self.micros).await,
             ledger: self.ledger.clone(),
             usage: self.usage.clone(),
+            catalog: self.catalog.clone(),
             webhooks: self.webhooks.clone(),
             slots: self.slots.clone(),
             proxy: self.proxy.clone(),
