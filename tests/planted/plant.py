@@ -1481,8 +1481,8 @@ SIMULATED = [
     Bug(
         "a refusal not looked at again",
         "functions/payments/src/refuse.rs",
-        "let is_unchanged = self.payments.ledger.is_unchanged_since(window, key).await?;",
-        "let is_unchanged = PLANTED || self.payments.ledger.is_unchanged_since(window, key).await?;",
+        "if !self.payments.ledger.is_unchanged_since(window, key).await? {",
+        "if !PLANTED && !self.payments.ledger.is_unchanged_since(window, key).await? {",
         "package(purser-sim) and "
         "test(=reproductions::duplicate_calls_are_replayed_despite_a_full_window)",
     ),

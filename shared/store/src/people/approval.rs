@@ -42,7 +42,7 @@ enum Role {
     Audit,
 }
 
-pub(crate) const PENDING: &str = "pending";
+const PENDING: &str = "pending";
 pub(crate) const APPROVED: &str = "approved";
 const REJECTED: &str = "rejected";
 pub(crate) const EXECUTED: &str = "executed";

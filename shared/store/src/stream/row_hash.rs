@@ -4,7 +4,6 @@
 use crate::{
     codec::{attribute::Item, item::read_field, key, key::Key, ledger::Ledger},
     payments::settlement::CONFIRMED,
-    people::approval::{APPROVED, PENDING},
 };
 use aws_sdk_dynamodb::types::AttributeValue;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -19,6 +18,10 @@ const MOVES: [&str; 10] = ["rs", "txh", "blk", "settled", "ct", "hp", "hs", "fp"
 /// The attributes of an approval's row that change after the row is written. A decision, the use of the approval or an
 /// ownership transfer changes these attributes.
 const APPROVAL_MOVES: [&str; 8] = ["st", "resolved", "by", "note", "os", "sid", "owner", "granted"];
+
+/// The values of `st` of an approval before and after the owner approves.
+const PENDING: &str = "pending";
+const APPROVED: &str = "approved";
 
 /// The SHA-256 of a row's permanent attributes, as 64 hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
