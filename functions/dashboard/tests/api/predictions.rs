@@ -487,7 +487,8 @@ async fn a_preview_predicts_the_decisions_after_the_update() {
         assert_eq!(stored, StoreServiceResult::Stored);
     }
     world.advance(3_600);
-    let cases = std::env::var("PREVIEW_CASES").map_or(4, |cases| cases.parse().unwrap());
+    let cases = std::env::var_os("PREVIEW_CASES").and_then(|cases| cases.to_str()?.parse().ok());
+    let cases = cases.unwrap_or(4);
     let mut changed = 0;
     for case in 0..cases {
         // Consecutive cases have different kinds of rules and routes.
