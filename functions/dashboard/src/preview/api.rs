@@ -229,7 +229,7 @@ pub(crate) struct TestedView {
     #[schema(format = DateTime)]
     from: String,
     /// Whether the range has more decisions than were tested. A preview tests at most the newest 5,000 decisions, and a
-    /// shadow policy the oldest 20,000.
+    /// shadow policy the newest 20,000.
     partial: bool,
     /// The number of tested decisions.
     decisions: u64,

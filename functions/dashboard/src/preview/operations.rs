@@ -8,7 +8,7 @@ use purser_domain::{
     LoggedDecision, ProposedLimits, Result, RuleFinding, Service, TestedLimits, Timestamp, compare_limits,
     find_rule_findings,
 };
-use purser_store::{BacktestReads, LogRange};
+use purser_store::BacktestReads;
 
 /// The number of days whose decisions a preview tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +42,6 @@ const MAX_DECISIONS: usize = 5_000;
 /// The maximum number of payments whose calls a preview reads. A call is read only if the decision depends on the page
 /// that the call fetches, or on a new duplicate guard.
 const MAX_CALLS: usize = 1_000;
-/// The number of rows per read.
-const ROWS: u32 = 500;
 
 #[derive(Debug)]
 pub(crate) struct UpdatePreview {
@@ -148,14 +146,13 @@ impl People {
         let agent = current.agent;
         let findings = find_rule_findings(&proposed_limits, catalog, self.now());
         let comparison = compare_limits(&current, &proposed_limits, services, self.network, self.now());
-        let since = self.usage.read_owned_since(agent).await?;
-        let (mut decisions, from, mut is_partial) = self.read_newest_decisions(agent.id, since, days).await?;
+        let now = self.now();
+        // One minute later than now, because another function's clock may be ahead.
+        let range = (now.before(days.duration()), now.after(Duration::from_secs_u32(60)));
         let mut backtest = Backtest::for_update(to_proposed_limits(&current), to_proposed_limits(&proposed_limits));
         let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog_table, self.network, MAX_CALLS);
-        let earlier = reads.count_earlier_payments(&mut backtest, agent, (since, from), MAX_DECISIONS);
-        is_partial |= Box::pin(earlier).await?;
-        decisions.reverse();
-        Box::pin(reads.test_decisions(&mut backtest, decisions)).await?;
+        let run = reads.test_newest_decisions(&mut backtest, agent, range, MAX_DECISIONS, || false);
+        let (from, is_partial) = Box::pin(run).await?;
         Ok(UpdatePreview {
             agent: agent.id,
             days,

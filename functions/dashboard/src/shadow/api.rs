@@ -133,7 +133,7 @@ pub(crate) struct RemovedView {
 
 /// Read an agent's shadow policy, and how it would have decided the agent's requests since it was attached.
 ///
-/// The decisions are evaluated during the request: at most the first 20,000.
+/// The decisions are evaluated during the request: at most the newest 20,000.
 #[utoipa::path(
     get, path = "/agents/{agentId}/shadow", operation_id = "read_shadow",
     responses(

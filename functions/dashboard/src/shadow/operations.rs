@@ -11,9 +11,9 @@ use crate::services::operations::{EnableService, ServiceUpdate};
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
-    Act, Agent, AgentLimits, AuditChanges, AuditFields, AuditKind, BacktestResult, Catalog, Comparison, EnabledService,
-    ErrorKind, ProposedLimits, Result, RuleId, Service, ServiceId, Shadow, TestedLimits, Timestamp, UserId,
-    compare_limits,
+    Act, Agent, AgentLimits, AuditChanges, AuditFields, AuditKind, Backtest, BacktestResult, Catalog, Comparison,
+    EnabledService, ErrorKind, ProposedLimits, Result, RuleId, Service, ServiceId, Shadow, TestedLimits, Timestamp,
+    UserId, compare_limits,
 };
 use purser_store::BacktestReads;
 use std::time::Duration;
@@ -110,15 +110,16 @@ impl People {
         let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog_table, self.network, MAX_CALLS);
         let range = (shadow.attached_at, now);
         let is_over = || start.elapsed() >= MAX_TIME;
-        let run = reads.test_agent_decisions(agent, current.candidate, range, Shadow::MAX_DECISIONS, is_over);
-        let (result, is_partial) = Box::pin(run).await?;
+        let mut backtest = Backtest::new(current.candidate);
+        let run = reads.test_newest_decisions(&mut backtest, agent, range, Shadow::MAX_DECISIONS, is_over);
+        let (_, is_partial) = Box::pin(run).await?;
         Ok(EvaluatedShadow {
             version: shadow.combined_version(updates),
             is_edited: updates != shadow.edits_before,
             shadow,
             comparison,
             changes,
-            result,
+            result: backtest.current_result(),
             until: now,
             is_partial,
         })

@@ -23,7 +23,7 @@ pub struct Shadow {
 impl Shadow {
     /// The duration for which a shadow policy stays attached.
     pub const DURATION: Duration = Duration::from_secs_u32(31 * 86_400);
-    /// The maximum number of evaluated decisions. The earliest decisions are evaluated.
+    /// The maximum number of evaluated decisions. The newest decisions are evaluated.
     pub const MAX_DECISIONS: usize = 20_000;
 
     /// Returns whether the shadow policy has ended.

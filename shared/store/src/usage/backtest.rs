@@ -88,6 +88,38 @@ impl<'a> BacktestReads<'a> {
         Ok((backtest.current_result(), is_partial || rest.is_some()))
     }
 
+    /// Tests an agent's newest decisions at or after `from` and before `to`: at most `max_decisions`, and fewer if the time
+    /// is over. Decisions and payments under another owner are skipped. Returns the start of the tested range, and whether
+    /// the range has more decisions.
+    pub async fn test_newest_decisions(
+        &mut self,
+        backtest: &mut Backtest,
+        agent: &Agent,
+        (from, to): (Timestamp, Timestamp),
+        max_decisions: usize,
+        is_past_deadline: impl Fn() -> bool,
+    ) -> Result<(Timestamp, bool)> {
+        let since = self.usage.read_owned_since(agent).await?;
+        let mut from = from.max(since).min(to);
+        let (mut decisions, mut rest) = (Vec::new(), Some(LogRange::new(from, to, true)));
+        while let Some(range) = rest.filter(|_| decisions.len() < max_decisions && !is_past_deadline()) {
+            let page = self.ledger.read_decisions_between(agent.id, range, ROWS).await?;
+            decisions.extend(page.decisions);
+            rest = page.rest;
+        }
+        let mut is_partial = rest.is_some() || decisions.len() > max_decisions;
+        decisions.truncate(max_decisions);
+        if let (true, Some(oldest)) = (is_partial, decisions.last()) {
+            from = oldest.decided_at();
+        }
+        is_partial |= self
+            .count_earlier_payments(backtest, agent, (since, from), max_decisions)
+            .await?;
+        decisions.reverse();
+        self.test_decisions(backtest, decisions).await?;
+        Ok((from, is_partial))
+    }
+
     /// Counts the payments between `since` and the start of the range, because the windows may still contain them.
     /// Reads the newest payments first, and stops after at least `max_payments` payments. Returns whether there are more
     /// payments.
