@@ -88,7 +88,7 @@ pub use stream::payments::{HistoryChange, HistorySource};
 pub use stream::row_hash::RowHash;
 pub use stream::sequence::SequenceNumber;
 pub use stream::signs::Sign;
-pub use usage::backtest::BacktestReads;
+pub use usage::backtest::{BacktestReads, NewestDecisions};
 pub use usage::backtests::WaitingBacktest;
 pub use usage::day::{AgentLimit, AgentSums, DaySums, Reasons};
 pub use usage::journal::JOURNAL_READS;

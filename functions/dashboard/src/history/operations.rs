@@ -2,7 +2,7 @@
 //! on the current version, requires a recent sign-in if limits widen, and creates a new version.
 
 use crate::agents::owned::OwnedAgent;
-use crate::preview::operations::PreviewDays;
+use crate::preview::operations::{MAX_DECISIONS, PreviewDays};
 use crate::rules::operations::CheckedRule;
 use crate::services::operations::{GovernedService, ServiceUpdate};
 use crate::state::People;
@@ -11,7 +11,7 @@ use purser_domain::{
     Agent, AuditChanges, AuditFields, EnabledService, Error, ErrorKind, OperationScope, PolicyUpdate, Result,
     RuleDecisions, RuleId, ServiceId, SpendPolicy, count_rule_decisions,
 };
-use purser_store::{PageRequest, RecordVersion};
+use purser_store::{NewestDecisions, PageRequest, RecordVersion};
 use std::collections::BTreeMap;
 
 /// A version, with its changes.
@@ -176,9 +176,16 @@ impl People {
         let agent = owned.agent();
         let read = async {
             let since = self.usage.read_owned_since(agent).await?;
-            self.read_newest_decisions(agent.id, since, days).await
+            let (from, to) = days.range_until(self.now());
+            let from = from.max(since).min(to);
+            let read = self
+                .ledger
+                .read_newest_decisions(agent.id, (from, to), MAX_DECISIONS, || false);
+            read.await
         };
-        let (decisions, _, is_partial) = self.run_in_user_slot(&agent.owner, read).await?;
+        let NewestDecisions {
+            decisions, is_partial, ..
+        } = self.run_in_user_slot(&agent.owner, read).await?;
         let edition = self.current_catalog().await?;
         let mut group = None;
         let versions = history.items.iter().rev().map(|item| {

@@ -5,8 +5,7 @@ use crate::agents::owned::OwnedAgent;
 use crate::state::People;
 use purser_domain::{
     Agent, AgentId, AgentLimits, Backtest, BacktestResult, Catalog, Comparison, Duration, EnabledService,
-    LoggedDecision, ProposedLimits, Result, RuleFinding, Service, TestedLimits, Timestamp, compare_limits,
-    find_rule_findings,
+    ProposedLimits, Result, RuleFinding, Service, TestedLimits, Timestamp, compare_limits, find_rule_findings,
 };
 use purser_store::BacktestReads;
 
@@ -31,14 +30,17 @@ impl PreviewDays {
         self.0
     }
 
-    fn duration(self) -> Duration {
-        Duration::from_secs_u32(self.0.saturating_mul(86_400))
+    /// Returns the range of the decisions. The range ends a minute after `now`, because another function's clock may
+    /// be ahead.
+    pub(crate) fn range_until(self, now: Timestamp) -> (Timestamp, Timestamp) {
+        let from = now.before(Duration::from_secs_u32(self.0.saturating_mul(86_400)));
+        (from, now.after(Duration::from_secs_u32(60)))
     }
 }
 
 /// The maximum number of decisions that a preview tests, and the maximum number of earlier payments that a preview
 /// counts. The newest decisions are tested. Reading this many rows takes about 800 DynamoDB read units.
-const MAX_DECISIONS: usize = 5_000;
+pub(crate) const MAX_DECISIONS: usize = 5_000;
 /// The maximum number of payments whose calls a preview reads. A call is read only if the decision depends on the page
 /// that the call fetches, or on a new duplicate guard.
 const MAX_CALLS: usize = 1_000;
@@ -146,9 +148,7 @@ impl People {
         let agent = current.agent;
         let findings = find_rule_findings(&proposed_limits, catalog, self.now());
         let comparison = compare_limits(&current, &proposed_limits, services, self.network, self.now());
-        let now = self.now();
-        // One minute later than now, because another function's clock may be ahead.
-        let range = (now.before(days.duration()), now.after(Duration::from_secs_u32(60)));
+        let range = days.range_until(self.now());
         let mut backtest = Backtest::for_update(to_proposed_limits(&current), to_proposed_limits(&proposed_limits));
         let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog_table, self.network, MAX_CALLS);
         let run = reads.test_newest_decisions(&mut backtest, agent, range, MAX_DECISIONS, || false);
@@ -162,31 +162,6 @@ impl People {
             result: backtest.current_result(),
             findings,
         })
-    }
-
-    /// Reads the agent's decisions of the last `days` days and at or after `since`, newest first, at most about
-    /// [`MAX_DECISIONS`]. Returns the decisions, the start of the range that was read, and whether there are more
-    /// decisions.
-    pub(crate) async fn read_newest_decisions(
-        &self,
-        agent: AgentId,
-        since: Timestamp,
-        days: PreviewDays,
-    ) -> Result<(Vec<LoggedDecision>, Timestamp, bool)> {
-        let now = self.now();
-        // One minute later than now, because another function's clock may be ahead.
-        let until = now.after(Duration::from_secs_u32(60));
-        let mut from = now.before(days.duration()).max(since).min(until);
-        let (mut decisions, mut rest) = (Vec::new(), Some(LogRange::new(from, until, true)));
-        while let Some(range) = rest.filter(|_| decisions.len() < MAX_DECISIONS) {
-            let page = self.ledger.read_decisions_between(agent, range, ROWS).await?;
-            decisions.extend(page.decisions);
-            rest = page.rest;
-        }
-        if let (Some(_), Some(oldest)) = (rest, decisions.last()) {
-            from = oldest.decided_at();
-        }
-        Ok((decisions, from, rest.is_some()))
     }
 }
 

@@ -12,7 +12,7 @@ use purser_domain::{
     ALLOWED_REASON, Address, AgentId, CallDescription, Catalog, CatalogPayment, Category, Decision, DecisionRecord,
     DecisionResult, Duration, Endpoint, EvaluationInputs, Eviction, Fingerprint, Intent, Network, NoncePrefix, Offer,
     Operation, OperationSlug, OperationUuid, ProviderRequest, Purchase, Purpose, Service, SettlementId,
-    SettlementTerms, Timestamp, TransactionId, TxHash, Url, WindowMeasure, decision_time, evaluate,
+    SettlementTerms, Timestamp, TransactionId, TxHash, Url, WindowMeasure, earliest_decision_time, evaluate,
 };
 use purser_store::{Backoff, Claim, ConfirmResult, DecisionKeys, ReserveResult, StoreServiceResult, TransitionResult};
 use purser_testkit::{Rng, sample, sample::OWNER};
@@ -184,10 +184,10 @@ async fn decide(world: &World, rng: &mut Rng, agent: &str, step: &Step, fate: Fa
         let (agent, inputs) = ledger.read_decision_inputs(id, &keys).await.unwrap();
         let (agent, mut state) = (agent.unwrap(), inputs.service_state.unwrap());
         if !state.is_backfilled {
-            ledger.backfill(&agent, &catalog, step.at).await.unwrap();
+            ledger.backfill_payments(&agent, &catalog, step.at).await.unwrap();
             continue;
         }
-        let at = decision_time(step.at, state.all_windows());
+        let at = earliest_decision_time(step.at, state.all_windows());
         ledger.load_expired_payments(&mut state, at).await.unwrap();
         let decision = evaluate(&EvaluationInputs {
             agent: &agent,

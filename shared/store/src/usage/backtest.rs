@@ -41,6 +41,45 @@ pub struct BacktestReads<'a> {
 /// The versions of a decision's inputs.
 type Versions = (ServiceId, Option<u64>, InputVersions);
 
+/// The newest decisions of an agent in a range.
+pub struct NewestDecisions {
+    /// The decisions, newest first.
+    pub decisions: Vec<LoggedDecision>,
+    /// The start of the range that was read.
+    pub from: Timestamp,
+    /// Whether the range has more decisions.
+    pub is_partial: bool,
+}
+
+impl Ledger {
+    /// Reads an agent's newest decisions at or after `from` and before `to`: at most `max_decisions`, and fewer if the
+    /// time is over.
+    pub async fn read_newest_decisions(
+        &self,
+        agent: AgentId,
+        (mut from, to): (Timestamp, Timestamp),
+        max_decisions: usize,
+        is_past_deadline: impl Fn() -> bool,
+    ) -> Result<NewestDecisions> {
+        let (mut decisions, mut rest) = (Vec::new(), Some(LogRange::new(from, to, true)));
+        while let Some(range) = rest.filter(|_| decisions.len() < max_decisions && !is_past_deadline()) {
+            let page = self.read_decisions_between(agent, range, ROWS).await?;
+            decisions.extend(page.decisions);
+            rest = page.rest;
+        }
+        let is_partial = rest.is_some() || decisions.len() > max_decisions;
+        decisions.truncate(max_decisions);
+        if let (true, Some(oldest)) = (is_partial, decisions.last()) {
+            from = oldest.decided_at();
+        }
+        Ok(NewestDecisions {
+            decisions,
+            from,
+            is_partial,
+        })
+    }
+}
+
 impl<'a> BacktestReads<'a> {
     /// Creates the reader of a backtest's data, for payments on this network. The backtest reads the calls of at most
     /// `calls` payments, at one read unit each. After that, the backtest skips payments whose test depends on the call.
@@ -100,18 +139,14 @@ impl<'a> BacktestReads<'a> {
         is_past_deadline: impl Fn() -> bool,
     ) -> Result<(Timestamp, bool)> {
         let since = self.usage.read_owned_since(agent).await?;
-        let mut from = from.max(since).min(to);
-        let (mut decisions, mut rest) = (Vec::new(), Some(LogRange::new(from, to, true)));
-        while let Some(range) = rest.filter(|_| decisions.len() < max_decisions && !is_past_deadline()) {
-            let page = self.ledger.read_decisions_between(agent.id, range, ROWS).await?;
-            decisions.extend(page.decisions);
-            rest = page.rest;
-        }
-        let mut is_partial = rest.is_some() || decisions.len() > max_decisions;
-        decisions.truncate(max_decisions);
-        if let (true, Some(oldest)) = (is_partial, decisions.last()) {
-            from = oldest.decided_at();
-        }
+        let read =
+            self.ledger
+                .read_newest_decisions(agent.id, (from.max(since).min(to), to), max_decisions, is_past_deadline);
+        let NewestDecisions {
+            mut decisions,
+            from,
+            mut is_partial,
+        } = read.await?;
         is_partial |= self
             .count_earlier_payments(backtest, agent, (since, from), max_decisions)
             .await?;

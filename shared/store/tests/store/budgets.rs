@@ -296,6 +296,7 @@ fn lifetime(n: u128, version: u64, limit: u64, services: Option<&[&str]>) -> Rul
             limit: sample::units(limit),
             window: RuleWindow {
                 services: services.map(|services| services.iter().map(slug).collect()),
+                categories: None,
                 period: WindowPeriod::Lifetime,
                 action: LimitAction::Block,
             },
@@ -314,7 +315,10 @@ async fn put_rules(ledger: &Ledger, rules: Vec<Rule>) {
     };
     let stored = ledger.put_agent(&updated, &sample::audit()).await.unwrap();
     assert_eq!(stored, UpdateResult::Stored);
-    ledger.backfill(&updated, &catalog(), sample::start()).await.unwrap();
+    ledger
+        .backfill_payments(&updated, &catalog(), sample::start())
+        .await
+        .unwrap();
 }
 
 async fn settlement(ledger: &Ledger, answer: Answer) -> Settlement {
@@ -365,7 +369,7 @@ async fn a_rule_for_some_services_counts_a_payment_that_is_confirmed_late() {
         .await;
     assert!(matches!(confirmed, Ok(ConfirmResult::Done(_))), "{confirmed:?}");
     let agent = ledger.read_agent_by_id(late.terms.agent).await.unwrap().unwrap();
-    ledger.backfill(&agent, &catalog(), now).await.unwrap();
+    ledger.backfill_payments(&agent, &catalog(), now).await.unwrap();
     assert_eq!(
         (
             total(&ledger, 1).await,
@@ -419,7 +423,7 @@ async fn a_payment_that_a_backfill_counted_is_released() {
             };
             ledger.put_agent(&updated, &sample::audit()).await.unwrap();
             proxy.stall(2);
-            let backfilling = tokio::spawn(async move { behind.backfill(&updated, &catalog(), start).await });
+            let backfilling = tokio::spawn(async move { behind.backfill_payments(&updated, &catalog(), start).await });
             // The backfill fences the windows of two services, and then counts the payment.
             proxy.stalled(2).await;
             proxy.resume();
