@@ -854,9 +854,10 @@ async fn work(town: &Town, route: &Route, names: &Names, key: &str, body: Option
     (told, calls)
 }
 
-/// The response time is not measured. It follows from the calls, which are the same for every kind of wrong key.
+/// The test does not measure the response time, which depends on the database calls. Every kind of invalid key causes
+/// the same calls.
 #[tokio::test(flavor = "multi_thread")]
-async fn invalid_keys_cause_identical_responses_and_work() {
+async fn all_invalid_keys_get_the_same_response_and_database_calls() {
     let town = Town::new(World::watched().await).await;
     let (world, home) = (&town.world, &town.first);
     // An existing agent requires more reads than an unknown agent, because its budgets take additional reads.

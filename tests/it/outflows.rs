@@ -214,7 +214,7 @@ async fn put_place(world: &World, block: AttributeValue) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn transfers_of_settlements_are_explained_in_every_state() {
+async fn transfers_of_settlements_are_never_reported_as_outflows() {
     let world = world(&[("WATCH_CONFIRMATIONS", "10"), ("LOG_BLOCK_RANGE", "2")]).await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let mine_at = async |seconds| {

@@ -131,8 +131,8 @@ BUGS = [
     Bug(
         "a budget that asks, exceeded without an approval",
         "shared/domain/src/policy/limits.rs",
-        "if limit.is_some_and(|limit| inputs.is_waived(&limit)) {",
-        "if limit.is_some_and(|limit| PLANTED || inputs.is_waived(&limit)) {",
+        "if limit.is_some_and(|limit| inputs.is_waived_by_approval(&limit)) {",
+        "if limit.is_some_and(|limit| PLANTED || inputs.is_waived_by_approval(&limit)) {",
         "package(purser-store) and test(=limits::a_budget_that_asks_escalates_beyond_the_limit_under_races)",
     ),
     Bug(

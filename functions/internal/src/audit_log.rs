@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[utoipa::path(
     get, path = "/internal/audit-log", operation_id = "list_internal_audit_log",
     params(
-        ("person_id" = Option<String>, Query, pattern = "^[0-9a-f]{64}$", description = "An owner's ID, to list the owner's actions, and actions of operators and of reconciliation on the owner's agents. If absent, the list has the operators' actions."),
+        ("person_id" = Option<String>, Query, pattern = "^[0-9a-f]{64}$", description = "The ID of an owner. The list then has the owner's actions, the operators' actions on the owner's agents, and transfers out of these agents' wallets that match no settlement. If absent, the list has the operators' actions."),
         ("outflows" = Option<bool>, Query, description = "If true, only transfers out of wallets that match no settlement. With `person_id`, only transfers out of the wallets of this owner's agents."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "The maximum number of items. The default is 25."),
         ("cursor" = Option<uuid::Uuid>, Query, description = "The `next_cursor` of an earlier response."),

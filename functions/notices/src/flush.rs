@@ -163,7 +163,7 @@ impl Notifications {
         channel: NoticeChannel,
         events: &[Event],
     ) -> Result<SendResult> {
-        let names = self.read_message_names(&settings.person, listed_events(events)).await;
+        let names = self.read_event_names(&settings.person, listed_events(events)).await;
         let Some(message) = NotificationMessage::for_events(events, &names) else {
             return Ok(SendResult::nothing_to_send());
         };
@@ -176,7 +176,7 @@ impl Notifications {
     /// Reads the current names of a message's agents, services and operations, and the reasons of its approvals, as far
     /// as they are available. An agent that now belongs to another user has no name here, because that user may have
     /// chosen the name.
-    async fn read_message_names(&self, user: &UserId, events: &[Event]) -> NotificationNames {
+    async fn read_event_names(&self, user: &UserId, events: &[Event]) -> NotificationNames {
         let shared = &self.0;
         let agents: BTreeSet<AgentId> = events.iter().filter_map(Event::agent).collect();
         let request = events.iter().filter(|event| event.kind() == EventKind::ApprovalAsked);

@@ -4,11 +4,14 @@
 //! call in this instance reached the balance check, the next call probably does too, with the same wallet. So the
 //! balance is requested while the other reads are made.
 //!
-//! Invariants: a balance is used only for the wallet that it was requested for. A balance is requested only if,
-//! according to the agent's cached record, the caller's key is valid and may pay. So no balance is requested for an
-//! unauthenticated caller. Each request removes the cached record, so a caller who is rejected or who repeats a call
-//! causes no further request until a call reaches the balance check again. A cached record does not authenticate a
-//! call: the key is checked against the record that the call reads.
+//! Invariants:
+//!
+//! - A balance is used only for the wallet that it was requested for.
+//! - No balance is requested for an unauthenticated caller: the agent's cached record must show that the caller's key is
+//!   valid and may pay.
+//! - A cached record causes one early balance request, which removes the record from the cache. The record is cached
+//!   again when a call reaches the balance check. Therefore rejected and repeated calls cause no further requests.
+//! - The cached record never authenticates a call. Each call checks the key against the agent's stored record.
 
 use crate::Payments;
 use purser_api::AgentCredentials;

@@ -178,7 +178,7 @@ impl Reconcile {
             steps.push(shared.recheck_deep_blocks(&block, deadline).await);
         }
         steps.iter().for_each(Step::log_failure);
-        let (run, failure) = steps.into_iter().fold(Step::new(), Step::combine).into_run();
+        let (run, failure) = steps.into_iter().fold(Step::new(), Step::combine).into_run_and_error();
         run.log_run();
         // Outflows are checked last, and a failed check does not fail the run, because no payment depends on outflows.
         if let Err(error) = shared.check_outflows(part.wallet_shard(), &block, deadline).await {

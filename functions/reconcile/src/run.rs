@@ -199,7 +199,7 @@ impl Step {
     }
 
     /// Converts the only step of a run to the run's result, with the step's error if the step failed.
-    pub(crate) fn into_run(self) -> (Run, Option<Error>) {
+    pub(crate) fn into_run_and_error(self) -> (Run, Option<Error>) {
         (self.run, self.error)
     }
 }

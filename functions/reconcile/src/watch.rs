@@ -179,7 +179,7 @@ impl Inner {
         let mut are_done = reconciled.len() == count;
         for item in &reconciled {
             step = step.with_outcomes(&item.outcomes);
-            match classify_replaced_confirmation(item) {
+            match classify_confirmation_after_reorg(item) {
                 UnsupportedResult::Ended => {
                     ended.insert(item.settlement.id());
                 }
@@ -216,7 +216,7 @@ pub(crate) async fn run_concurrently<T: Send + 'static>(
 }
 
 /// Classifies what happened to a confirmation whose block was replaced.
-fn classify_replaced_confirmation(settlement: &ReconciledSettlement) -> UnsupportedResult {
+fn classify_confirmation_after_reorg(settlement: &ReconciledSettlement) -> UnsupportedResult {
     // After the revert, the settlement is held and is reconciled like any other hold.
     if settlement.outcomes.contains(&Outcome::ConfirmationReverted) {
         return UnsupportedResult::Ended;

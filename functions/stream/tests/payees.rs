@@ -183,7 +183,7 @@ async fn higher_prices_and_moved_endpoints_are_delayed() {
 }
 
 #[tokio::test]
-async fn a_removed_payee_waits_again_when_it_returns() {
+async fn a_payee_that_is_removed_and_added_again_is_delayed_again() {
     let world = World::begun().await;
     let first = shop(1);
     world.write(&first).await;

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_audit_records_each_credential_part_once() {
+    fn each_part_of_a_credential_is_recorded_as_a_secret_once() {
         let (public, secret) = (format!("gak_pub_{}", "1".repeat(48)), "2".repeat(64));
         let key = format!("Bearer {public}:gak_sec_{secret}");
         let told = |audit: &LogAudit| {

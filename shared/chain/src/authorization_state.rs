@@ -134,7 +134,8 @@ struct Trace<'a> {
     until: Instant,
     /// The logs of used and canceled authorizations.
     uses: HashMap<Name, FoundLog>,
-    /// The authorizations whose use is in a replaced block: neither the final block nor an ancestor of the final block.
+    /// The authorizations whose log was found in a block that a reorganization has replaced. Such a block is neither
+    /// the final block nor an ancestor of the final block.
     replaced: Vec<Name>,
     /// The authorizations that were unused in a final block at or after `validBefore`. If such an authorization's nonce
     /// is used now, the authorization was canceled.
@@ -806,7 +807,7 @@ mod tests {
 
     /// The node searches only ten blocks per call, so the search reaches its maximum number of calls too early.
     #[tokio::test]
-    async fn an_unfinished_search_is_unknown_instead_of_untraced() {
+    async fn an_authorization_state_is_unknown_if_the_search_ends_too_early() {
         let wanted = [6_000, 4_500, 3_000, 1_500].map(|age| authorization(age, FINAL - age));
         let paid = |chain: ScriptedChain, one: &Authorization, block| chain.paid(&one.expected, block, block);
         // The block of the first use is not searched.

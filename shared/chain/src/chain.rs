@@ -658,7 +658,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn balances_are_parsed_from_one_word_and_capped() {
+    async fn balances_have_32_bytes_and_are_capped_at_the_max_amount() {
         let cases = [
             (json!(word(2_500_000)), Some(2_500_000)),
             (json!(word(0)), Some(0)),

@@ -106,12 +106,12 @@ pub struct NewWallet<'a> {
 }
 
 impl Custody {
-    /// Creates a custody whose keys are derived from `seed`.
+    /// Creates a [`Custody`] that derives the wallet keys from `seed`.
     pub fn from_seed(seed: WalletSeed) -> Self {
         Self::new(Keys::Seed(seed))
     }
 
-    /// Creates a custody whose keys are in KMS.
+    /// Creates a [`Custody`] with wallet keys that KMS stores and signs with.
     pub fn from_kms(keys: KmsKeys) -> Self {
         Self::new(Keys::Kms(Box::new(keys)))
     }

@@ -373,7 +373,7 @@ mod tests {
 
     /// A node that rejects every search gets a limited number of calls, and the search returns an error.
     #[tokio::test]
-    async fn outflow_searches_without_time_make_no_node_call() {
+    async fn outflow_searches_after_the_deadline_make_no_node_call() {
         let node = moved().serve().await;
         let past = Instant::now() - Duration::from_secs(1);
         let found = chain_at(&node.url)

@@ -193,7 +193,8 @@ impl Error {
         .into()
     }
 
-    /// Creates the error for an unreadable chain. `source` is the reason for the log.
+    /// Creates the error for an RPC node that does not respond or serves another chain. `retry_after` is in seconds.
+    /// `source` is the cause, which is logged and not returned to the caller.
     pub fn chain_unavailable(retry_after: u64, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         let cause = Cause {
             operation: "verifying a settlement on chain",
@@ -206,7 +207,8 @@ impl Error {
     }
 
     /// Creates the error for an overload: there is too much work, the same work runs concurrently, or the database
-    /// throttles. `operation` is the attempted operation, and `source` the reason for the log.
+    /// throttles. `operation` is the attempted operation. `source` is the cause, which is logged and not returned to
+    /// the caller.
     pub fn temporarily_unavailable(
         operation: &'static str,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,

@@ -37,7 +37,7 @@ struct Progress {
     /// The time until which several runs share the work of the daily check, in microseconds.
     #[serde(default)]
     busy_until: i64,
-    /// The claimed ranges that are not finished.
+    /// The ranges of log entries that a run has claimed but not finished comparing.
     #[serde(default)]
     claims: Vec<ClaimedEntries>,
 }

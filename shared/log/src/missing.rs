@@ -27,9 +27,10 @@ const SHARD: &str = "missing";
 /// The result of a search for missing statements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissingStatements {
-    /// The number of missing statements whose changes the search made pending again.
+    /// The number of missing statements that the search queued for signing.
     pub pending: u64,
-    /// The number of missing statements whose changes the search did not make pending again, by reason.
+    /// The number of missing statements that the search could not queue for signing, by reason. A reason is a text such
+    /// as `it changed within the last 25 hours`.
     pub reasons: BTreeMap<String, u64>,
 }
 

@@ -36,7 +36,8 @@ pub struct RefreshingCache<T> {
     /// What a fetch does, for error messages: for example `reading the key of asserted addresses`.
     fetching: &'static str,
     ages: RefreshPolicy,
-    /// Reports a failed fetch that no caller sees because the last value is returned.
+    /// Reports the error of a failed fetch, for example to the log. The function is called if the caller gets the last
+    /// fetched value instead of the error.
     tell: fn(&Error),
     held: RwLock<CachedValue<T>>,
     /// A lock that a request holds while the request fetches the value.

@@ -1,5 +1,6 @@
-//! Operations on backtests: estimate the cost, start a backtest, and read its progress and result. `events` runs the
-//! backtests every minute.
+//! Operations on backtests: estimate the cost, start a backtest, and read its progress and result. The Lambda function
+//! `events` evaluates the decisions of each started backtest: every minute, the function continues the unfinished
+//! backtests.
 
 use crate::agents::listing::AgentFilter;
 use crate::caller::Caller;

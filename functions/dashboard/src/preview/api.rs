@@ -131,10 +131,11 @@ pub(crate) struct FindingView {
     /// The rule.
     #[schema(value_type = Option<Object>, required)]
     rule: Option<Value>,
-    /// The id of the rule that covers or contradicts. Null if no other rule does.
+    /// The id of the rule in `other_rule`. Null if the finding involves no other rule.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     other_rule_id: Option<String>,
-    /// The rule that covers or contradicts.
+    /// The other rule of the finding: the rule that is at least as strict (`is_covered_by`), or the rule that blocks
+    /// every payment together with `rule` (`contradicts`). Null if the finding involves no other rule.
     #[schema(value_type = Option<Object>, required)]
     other_rule: Option<Value>,
     /// The service whose cap per call is covered. Null for a finding about a rule.

@@ -84,7 +84,8 @@ impl ShadowView {
     }
 }
 
-/// The shadow policy. If the request has `preview=true`, the preview of the limits instead.
+/// The attached shadow policy. If the request has `preview=true`: a preview of what an update to the limits in the
+/// request would change.
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "it describes the answers, which are made as one or the other")]
@@ -151,7 +152,7 @@ pub(crate) async fn read_shadow(State(people): State<Arc<People>>, owned: OwnedA
 #[utoipa::path(
     put, path = "/agents/{agentId}/shadow", operation_id = "attach_shadow",
     responses(
-        (status = 200, body = ShadowOrPreview, description = "The shadow policy, or the preview of the limits.", headers(("ETag" = String, description = "The shadow policy's version. Send it in `If-Match` with the next update."))),
+        (status = 200, body = ShadowOrPreview, description = "The attached shadow policy, or with `preview=true` what an update to the limits in the request would change.", headers(("ETag" = String, description = "The shadow policy's version. Send it in `If-Match` with the next update."))),
         errors::ServiceNotFound,
     )
 )]

@@ -197,7 +197,7 @@ async fn one_users_long_operations_leave_instances_for_other_users() {
 
 /// The pages' forms and CSV files need the same slots as the JSON API. "Freeze all" needs no slot.
 #[tokio::test]
-async fn long_page_requests_need_a_free_slot() {
+async fn csv_downloads_and_bulk_forms_need_a_free_slot() {
     let world = World::start().await;
     let owner = User::new(&world, OWNER, 2).await;
     let mut browser = world.browser(OWNER).await;

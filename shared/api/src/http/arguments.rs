@@ -124,7 +124,7 @@ path_ids! {
     KeyId = "keyId": "The `key_id` of a key.";
     OperationUuid = "operationId" as Uuid: "The operation's `id`. A slug is not accepted, because an update may change the slug.";
     UserId = "person": "The owner's ID, as shown on their sessions page.";
-    RuleId = "ruleId": "The `rule_id` of a rule.";
+    RuleId = "ruleId": "The rule's `rule_id`, from `GET /agents/{agentId}/rules` or from an earlier version of the agent.";
     ServiceId = "serviceId" as Uuid: "The service's UUID. A slug is not accepted, because an update may change the slug.";
     SettlementId = "settlementId" as Uuid: "The settlement's `settlement_id`.";
     TemplateName = "templateName": "The name of one of your templates.";

@@ -46,7 +46,7 @@ errors! {
     FieldRequired = 400 "<field>_required": "A required field is missing or null. The error's slug starts with the name of the first missing field, for example `max_payment_units_required`.";
     InvalidAuthorizationHeader = 401 "invalid_authorization_header": "The `Authorization` header is repeated, or does not have the form `Bearer <public>:<secret>`.";
     InvalidAgentKey = 401 "invalid_agent_key": "The key is missing, malformed, unknown, revoked or expired. `GET /mcp/agents/me` tests a key.";
-    InvalidSession = 401 "invalid_session": "The ID token is missing, repeated, malformed, expired, ended, or from another issuer or client. Sign in again.";
+    InvalidSession = 401 "invalid_session": "The ID token is missing, repeated, malformed, expired, from another issuer or client, or from a sign-in before all your sessions were ended. Sign in again.";
     InvalidInternalToken = 401 "invalid_internal_token": "`X-Internal-Token` is missing, repeated or unknown.";
     AmountExceedsMax = 402 "amount_exceeds_max": "The price exceeds the request's `max_payment_units`.";
     AmountExceedsPerCallLimit = 402 "amount_exceeds_per_call_limit": "The price exceeds the cap per call.";

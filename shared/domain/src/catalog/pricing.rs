@@ -69,7 +69,7 @@ impl Pricing<'_> {
     }
 
     /// Returns the allowed payment and its network; `None` if no payment is allowed.
-    fn payable_payment(self) -> Option<(Network, Payable)> {
+    fn allowed_payment(self) -> Option<(Network, Payable)> {
         let payment = self.payment?;
         let payable = Payable {
             pay_to: payment.pay_to,
@@ -80,7 +80,7 @@ impl Pricing<'_> {
 
     /// Returns whether this pricing allows every payment that `other` allows.
     fn covers(self, other: Self) -> bool {
-        match (self.payable_payment(), other.payable_payment()) {
+        match (self.allowed_payment(), other.allowed_payment()) {
             (_, None) => true,
             (None, Some(_)) => false,
             (Some((network, own)), Some((other_network, other))) => {
@@ -217,8 +217,8 @@ pub struct Edit<'a> {
 }
 
 impl Edit<'_> {
-    /// Returns whether this update opens the service, so that agents can enable the service for the first time or
-    /// again.
+    /// Returns whether this update opens a service that was never open before, so that agents can enable the service
+    /// for the first time.
     pub fn is_first_service_opening(before: Option<&Service>, update: &Service) -> bool {
         update.is_open() && !before.is_some_and(Service::was_ever_open)
     }
@@ -239,7 +239,7 @@ impl Edit<'_> {
                 !opens || !self.is_listed_elsewhere(&update, operation)
             };
             let delays = self.awaits_second || self.delay.micros() != 0;
-            if at_once || wanted.payable_payment().is_none() || !delays {
+            if at_once || wanted.allowed_payment().is_none() || !delays {
                 return operation.at_time(Timestamp::MAX);
             }
             let same = same.filter(|_| was_open);

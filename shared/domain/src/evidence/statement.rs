@@ -10,11 +10,11 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// The value of `statement` in a statement about a decision.
+/// The type of a signed document about a decision, in the JSON field `statement`.
 pub const DECISION_STATEMENT: &str = "purser.decision.v1";
-/// The value of `statement` in a receipt.
+/// The type of a signed receipt, in the JSON field `statement`.
 pub const RECEIPT_STATEMENT: &str = "purser.receipt.v1";
-/// The value of `statement` in a statement about a change.
+/// The type of a signed document about a change of a payment or an approval, in the JSON field `statement`.
 pub const CHANGE_STATEMENT: &str = "purser.change.v1";
 
 /// The ids of a decision about a purchase.

@@ -211,7 +211,7 @@ impl NotificationText<'_> {
         )
     }
 
-    fn freezer_phrase(&self) -> &'static str {
+    fn freeze_actor_text(&self) -> &'static str {
         if self.field_text("by") == "operator" {
             "by an operator"
         } else {
@@ -294,9 +294,9 @@ impl NotificationText<'_> {
             EventKind::AgentFrozen => match self.event.data().find_text("reason") {
                 // The reason was written by this service and begins with the name of the automatic freeze.
                 Some(reason) => format!("{agent} was frozen by its {reason}. It can’t pay."),
-                None => format!("{agent} was frozen {}. It can’t pay.", self.freezer_phrase()),
+                None => format!("{agent} was frozen {}. It can’t pay.", self.freeze_actor_text()),
             },
-            EventKind::AgentUnfrozen => format!("{agent}: the freeze {} has ended.", self.freezer_phrase()),
+            EventKind::AgentUnfrozen => format!("{agent}: the freeze {} has ended.", self.freeze_actor_text()),
             EventKind::AgentAccepted => format!("{agent} is yours now."),
             EventKind::AgentHandedOver => format!("{agent} is no longer yours: another person accepted it."),
             EventKind::KeyCreated => format!("{agent} has a new key."),

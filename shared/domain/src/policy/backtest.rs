@@ -78,8 +78,9 @@ impl ProposedLimits {
         lengths.fold(Duration::DAY, Duration::max)
     }
 
-    /// Returns whether a decision about this operation may depend on the agent's call: on the page that the call
-    /// fetches, or on a duplicate guard that is not among the recorded rules.
+    /// Returns whether a decision about this operation may depend on details of the agent's call. This is the case if
+    /// the operation fetches a page and a policy limits the allowed domains, or if a proposed duplicate guard is new to
+    /// the agent.
     pub fn depends_on_call(&self, inputs: &ReplayInputs<'_>, operation: &OperationSlug) -> bool {
         let service = inputs.service;
         let fetches = |operation: &Operation| operation.fetches_target(service.category);

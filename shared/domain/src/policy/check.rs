@@ -575,7 +575,7 @@ impl FirstFailure {
         asking_limits: impl Iterator<Item = AskingLimit>,
     ) -> Check {
         let mut limits = asking_limits.filter(|limit| limit.kind.check() == name).peekable();
-        let outcome = if limits.peek().is_some() && limits.all(|limit| inputs.is_waived(&limit)) {
+        let outcome = if limits.peek().is_some() && limits.all(|limit| inputs.is_waived_by_approval(&limit)) {
             CheckOutcome::Waived
         } else {
             self.asks = true;

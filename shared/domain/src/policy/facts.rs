@@ -83,7 +83,7 @@ impl CallInputs<'_> {
 
 impl EvaluationInputs<'_> {
     /// Returns whether the approval waives this limit.
-    pub(super) fn is_waived(&self, limit: &AskingLimit) -> bool {
+    pub(super) fn is_waived_by_approval(&self, limit: &AskingLimit) -> bool {
         self.approval.is_some_and(|approval| limit.is_among(approval.asking))
     }
 

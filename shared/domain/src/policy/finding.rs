@@ -10,7 +10,7 @@ use crate::{
 };
 
 named! {
-    /// What a finding says about a rule or a cap.
+    /// The kind of a finding: why a rule, or a cap per call, has no use or blocks every payment.
     FindingKind {
         /// Other limits are at least as strict.
         IsCovered = "is_covered_by",
@@ -28,7 +28,8 @@ pub struct RuleFinding {
     pub kind: FindingKind,
     /// The rule; `None` for a finding about a service's cap per call.
     pub rule: Option<Rule>,
-    /// The rule that covers or contradicts.
+    /// The other rule, which makes the rule or cap redundant or contradicts the rule; `None` if the finding involves no
+    /// other rule.
     pub other: Option<Rule>,
     /// The service whose cap per call is covered.
     pub service: Option<ServiceId>,

@@ -161,7 +161,7 @@ pub(super) fn window_cap(rule: &CountingRule<'_>, inputs: &EvaluationInputs<'_>)
         above: Amount::ZERO,
         kind,
     });
-    if limit.is_some_and(|limit| inputs.is_waived(&limit)) {
+    if limit.is_some_and(|limit| inputs.is_waived_by_approval(&limit)) {
         Amount::MAX
     } else {
         rule.limit
@@ -393,7 +393,7 @@ pub(super) fn recent_update(inputs: &EvaluationInputs<'_>, operation: &Operation
                     above: Amount::ZERO,
                     kind: AskingKind::DuplicateGuard,
                 };
-                if action == LimitAction::Block || !inputs.is_waived(&limit) {
+                if action == LimitAction::Block || !inputs.is_waived_by_approval(&limit) {
                     forbidden = forbidden.max(Some(within));
                 }
             }

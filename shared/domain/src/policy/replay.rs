@@ -330,7 +330,8 @@ impl<'a> RecordedInputs<'a> {
         Cow::Owned(agent)
     }
 
-    /// Evaluates the decision under these limits.
+    /// Evaluates the recorded request again with the recorded time and wallet balance, but with `limits` in place of
+    /// the agent's limits.
     pub(super) fn evaluate_under(&self, limits: &Limits<'_>) -> EvaluationResult {
         let Limits {
             agent,
@@ -416,7 +417,7 @@ pub(super) struct EvaluationResult {
 }
 
 impl EvaluationResult {
-    /// Returns whether this is the recorded decision.
+    /// Returns whether this evaluation and `decision` have the same result and the same reason.
     pub(super) fn is_as_recorded(&self, decision: &RecordedDecision) -> bool {
         self.result == Some(decision.result) && self.reason == decision.reason
     }

@@ -374,7 +374,8 @@ impl TemplateTerms {
         changes
     }
 
-    /// Returns the validation errors of one key's limits, each with a JSON Pointer.
+    /// Returns the validation errors of the limits that a template has for one key: a service, a category, or all
+    /// services. Each error has a JSON Pointer.
     pub fn limit_errors(key: &TemplateKey, change: &PolicyChange, catalog: &Catalog) -> Vec<ValidationError> {
         let service = match key {
             TemplateKey::Service(id) => catalog.find_by_id(*id),

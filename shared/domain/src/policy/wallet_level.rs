@@ -59,7 +59,7 @@ impl WalletLevel {
     }
 }
 
-/// Returns the balance at which a low wallet recovers.
+/// Returns the balance from which a wallet no longer counts as low: 6/5 of the threshold, rounded down.
 fn low_wallet_recovery_balance(threshold: Amount) -> Amount {
     let more = Amount::from_units(threshold.units() / MORE).unwrap_or(Amount::ZERO);
     threshold.plus(more).unwrap_or(Amount::MAX)

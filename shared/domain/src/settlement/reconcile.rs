@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn each_settlement_and_authorization_state_has_its_reconciliation() {
+    fn settlement_and_authorization_state_determine_the_reconciliation() {
         let early = block(1_030);
         let late = block(2_000);
         let other_amount = || by(hash(1), BLOCK, vec![event(AUTHORIZATION_USED), transfer(9_999)]);

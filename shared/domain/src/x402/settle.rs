@@ -55,8 +55,9 @@ named! {
 }
 
 impl Submission {
-    /// Parses a response and returns the result and the reason for the log. A response with a transaction counts as
-    /// accepted, even if the transaction is not in a block yet (`settlement_pending`).
+    /// Parses a facilitator's response. Returns the result, and the reason that the response gives, for the log. A
+    /// response with a transaction counts as accepted, even if the transaction is not in a block yet
+    /// (`settlement_pending`).
     pub fn parse_response(body: &[u8]) -> (Self, Option<String>) {
         let Ok(response) = parse_json(body) else {
             return (Self::Unanswered, None);

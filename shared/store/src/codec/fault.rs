@@ -68,8 +68,9 @@ pub(crate) const CONFLICT: &str = "TransactionConflict";
 pub(crate) const THROTTLED: &str = "ThrottlingError";
 pub(crate) const THROUGHPUT_EXCEEDED: &str = "ProvisionedThroughputExceeded";
 
-/// Returns whether throttling cancelled a transaction, so that a retry can succeed after the throttling. A conflict may
-/// be a second reason, because the conflict ends before the throttling. With any other reason, the result is `false`.
+/// Returns whether DynamoDB cancelled a transaction because of throttling, so that a later retry can succeed. Some of
+/// the reasons may also be conflicts with other transactions, because such conflicts are short. If a reason is neither
+/// throttling nor a conflict, returns `false`.
 pub(crate) fn is_throttled(reasons: &[CancellationReason]) -> bool {
     let mut codes = reasons.iter().filter_map(CancellationReason::code);
     let lasts = |code| !matches!(code, "None" | CONFLICT | THROTTLED | THROUGHPUT_EXCEEDED);

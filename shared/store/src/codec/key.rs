@@ -568,8 +568,8 @@ pub(crate) mod owned {
     pub(crate) const AFTER_AGENTS: &str = "A#~";
 
     /// Parses the agent and its creation time from an index sort key. Returns `None` for any other key.
-    pub(crate) fn parse_agent(os: &str) -> Option<(AgentId, Timestamp)> {
-        let (at, id) = os.strip_prefix(AGENTS)?.split_once('#')?;
+    pub(crate) fn parse_agent_and_creation_time(sort_key: &str) -> Option<(AgentId, Timestamp)> {
+        let (at, id) = sort_key.strip_prefix(AGENTS)?.split_once('#')?;
         Some((AgentId::parse(id)?, Timestamp::from_micros(at.parse().ok()?)?))
     }
 
@@ -586,8 +586,8 @@ pub(crate) mod owned {
     }
 
     /// Returns the end of an approval's index sort key, which contains the time and the id. These ends sort by time.
-    pub(crate) fn approval_index_key_suffix(os: &str) -> Option<&str> {
-        os.strip_prefix(UNDECIDED).or_else(|| os.strip_prefix(DECIDED))
+    pub(crate) fn approval_index_key_suffix(key: &str) -> Option<&str> {
+        key.strip_prefix(UNDECIDED).or_else(|| key.strip_prefix(DECIDED))
     }
 
     /// Returns the inclusive bounds of the index sort keys of undecided approvals that were created at or after `since`

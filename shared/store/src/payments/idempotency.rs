@@ -3,7 +3,7 @@
 use crate::codec::item::Row;
 use purser_domain::{ApprovalId, BoundPayment, Fingerprint, Result, TransactionId};
 
-/// The use of an idempotency key. The record of an authorization is permanent.
+/// The stored result of the request that used an idempotency key. A record of an authorized payment is never replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdempotencyRecord {
     /// The key authorized a payment.

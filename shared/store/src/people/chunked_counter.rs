@@ -114,7 +114,8 @@ impl<K: Copy + Eq + Hash, R> Counts<K, R> {
 }
 
 impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, R> {
-    /// Creates counters in this table.
+    /// Creates a client for the request counters in `table`. A counter rejects requests after `limit` requests within a
+    /// period of `span_secs` seconds.
     pub(crate) fn new(db: Client, table: Arc<str>, limit: u32, span_secs: NonZeroU64) -> Self {
         Self {
             db,

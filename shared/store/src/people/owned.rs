@@ -129,7 +129,7 @@ impl Ledger {
         let cursors = listed.items().iter().map(|item| {
             let row = self.item_row(item);
             let os: String = row.get("os")?;
-            let (id, created_at) = owned::parse_agent(&os).ok_or_else(|| row.corrupt_error("os"))?;
+            let (id, created_at) = owned::parse_agent_and_creation_time(&os).ok_or_else(|| row.corrupt_error("os"))?;
             Ok(AgentCursor { created_at, id })
         });
         cursors.collect()

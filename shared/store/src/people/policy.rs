@@ -131,10 +131,12 @@ impl Ledger {
         }
     }
 
-    /// Creates a transaction that writes a version of an agent's policy. `audit` is `None` if the version is the
-    /// default policy, because storing a default policy changes nothing. Version 1 of a policy also creates the
-    /// policy's day window, on the condition that the agent's record has the version `agent_version`. `agent_version`
-    /// is `None` if the agent is not created yet. The new record will then have version 1.
+    /// Creates a transaction that writes a version of an agent's policy for a service. `audit` is `None` if the version
+    /// is the default policy, because storing a default policy changes nothing.
+    ///
+    /// Version 1 of a policy also creates the window that counts the payments of the last 24 hours to the service. The
+    /// transaction then succeeds only if the agent's record still has the version `agent_version`. `agent_version` is
+    /// `None` if the agent's record does not exist yet. The new record will have version 1.
     pub(crate) fn policy_transaction(
         &self,
         agent: AgentId,

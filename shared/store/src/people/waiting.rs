@@ -50,7 +50,7 @@ impl Ledger {
         let Some(item) = self.get_item(&Key::waiting_approvals(agent)).await? else {
             return Ok(false);
         };
-        let ids = self.waiting_ids(&item, PAYMENTS)?;
+        let ids = self.approval_id_set(&item, PAYMENTS)?;
         let is_full = |ids: &BTreeSet<ApprovalId>| u32::try_from(ids.len()).is_ok_and(|count| count >= max_waiting);
         if !is_full(&ids) || !is_full(&self.filter_pending_approvals(&ids, at).await?) {
             return Ok(false);
@@ -62,13 +62,13 @@ impl Ledger {
     /// Returns the ids of an agent's approvals that may be pending: approvals of payments, and requests for temporary
     /// limit increases.
     pub(crate) fn pending_approval_ids(&self, item: &Item) -> Result<BTreeSet<ApprovalId>> {
-        let mut ids = self.waiting_ids(item, PAYMENTS)?;
-        ids.append(&mut self.waiting_ids(item, INCREASES)?);
+        let mut ids = self.approval_id_set(item, PAYMENTS)?;
+        ids.append(&mut self.approval_id_set(item, INCREASES)?);
         Ok(ids)
     }
 
-    fn waiting_ids(&self, item: &Item, set: &'static str) -> Result<BTreeSet<ApprovalId>> {
-        Ok(self.item_row(item).get_optional(set)?.unwrap_or_default())
+    fn approval_id_set(&self, item: &Item, attribute: &'static str) -> Result<BTreeSet<ApprovalId>> {
+        Ok(self.item_row(item).get_optional(attribute)?.unwrap_or_default())
     }
 
     /// Creates an update that adds a new approval to its set. The condition requires that the set has fewer than `max_waiting`
@@ -92,7 +92,7 @@ impl Ledger {
         backoff: &mut Backoff,
     ) -> Result<bool> {
         let set = pending_ids_attribute(new);
-        let ids = self.waiting_ids(full, set)?;
+        let ids = self.approval_id_set(full, set)?;
         let waiting = self.filter_pending_approvals(&ids, new.created_at).await?;
         let gone: BTreeSet<ApprovalId> = ids.difference(&waiting).copied().collect();
         if gone.is_empty() {
