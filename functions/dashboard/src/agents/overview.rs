@@ -339,7 +339,7 @@ fn agent_card(layout: &Layout, spend: &AgentSpend, catalog: &Catalog) -> Markup 
                     @if let (RuleKind::BudgetLimit { limit, window }, Some(used)) = (&rule.rule.kind, rule.used) {
                         li {
                             div.spend-line {
-                                span { @if window.services.is_none() { "All services, " } @else { "Some services, " } (period_phrase(window.period)) }
+                                span { @if window.services.is_none() && window.categories.is_none() { "All services, " } @else { "Some services, " } (period_phrase(window.period)) }
                                 span.figures { (used_amount(used)) " of " (amount_text(*limit)) }
                             }
                             (usage_bar(used.amount, Amount::ZERO, *limit))

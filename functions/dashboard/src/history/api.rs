@@ -152,10 +152,10 @@ pub(crate) struct RuleDecisionsView {
     rule_id: String,
     /// The number of payments that the rule blocked.
     blocked: u64,
-    /// The number of payments for which the rule required an approval.
+    /// The number of payments for which the rule was the first that required an approval.
     escalated: u64,
-    /// The number of allowed payments that used a larger share of this budget than of every other budget and of the
-    /// daily cap.
+    /// The number of allowed payments that used a larger share of this budget than of the daily cap, and after which
+    /// this budget had the least remaining amount of all budgets.
     tightest: u64,
     /// The newest blocks and escalations, at most three.
     examples: Vec<ExampleView>,

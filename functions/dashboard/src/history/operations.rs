@@ -187,13 +187,13 @@ impl People {
             decisions, is_partial, ..
         } = self.run_in_user_slot(&agent.owner, read).await?;
         let edition = self.current_catalog().await?;
-        let mut group = None;
+        // Versions with the same rules are one group, which has the number of its first version.
+        let mut group: Option<(&Agent, u64)> = None;
         let versions = history.items.iter().rev().map(|item| {
-            let version = item.version.version;
-            if group.is_none() || item.changes != AuditChanges::default() {
-                group = Some(version);
-            }
-            (&item.version.record, group.unwrap_or(version))
+            let (record, version) = (&item.version.record, item.version.version);
+            let first = group.filter(|(first, _)| first.rules == record.rules);
+            let (_, number) = *group.insert(first.unwrap_or((record, version)));
+            (record, number)
         });
         Ok(RuleReport {
             rules: count_rule_decisions(versions, &decisions, &edition.catalog),

@@ -122,7 +122,7 @@ pub(crate) struct PreviewView {
 #[schema(as = RuleFinding)]
 pub(crate) struct FindingView {
     /// `is_covered_by` (other limits are at least as strict), `never_fires` (no payment meets the rule's conditions) or
-    /// `contradicts` (the rule, alone or together with `other_rule`, blocks every payment).
+    /// `contradicts` (the rule, alone or together with `other_rule`, blocks every payment to which both apply).
     finding: &'static str,
     /// The id of the rule. In a preview, the id of a new rule has no meaning. Null for a finding about a service's cap
     /// per call.

@@ -79,7 +79,7 @@ impl ShadowView {
             changes: change_views(&evaluated_shadow.changes),
             comparison: evaluated_shadow.comparison.into(),
             agreed: result.decisions.saturating_sub(result.if_declined.count_changed()),
-            tested: TestedView::new(result, shadow.attached_at, evaluated_shadow.is_partial),
+            tested: TestedView::new(result, evaluated_shadow.from, evaluated_shadow.is_partial),
         }
     }
 }

@@ -40,6 +40,8 @@ pub(crate) struct EvaluatedShadow {
     pub(crate) changes: AuditChanges,
     /// The decisions that the shadow policy would have changed.
     pub(crate) result: BacktestResult,
+    /// The start of the tested range.
+    pub(crate) from: Timestamp,
     /// The time up to which decisions were evaluated.
     pub(crate) until: Timestamp,
     /// Whether more decisions remain to be evaluated.
@@ -112,7 +114,7 @@ impl People {
         let is_over = || start.elapsed() >= MAX_TIME;
         let mut backtest = Backtest::new(current.candidate);
         let run = reads.test_newest_decisions(&mut backtest, agent, range, Shadow::MAX_DECISIONS, is_over);
-        let (_, is_partial) = Box::pin(run).await?;
+        let (from, is_partial) = Box::pin(run).await?;
         Ok(EvaluatedShadow {
             version: shadow.combined_version(updates),
             is_edited: updates != shadow.edits_before,
@@ -120,6 +122,7 @@ impl People {
             comparison,
             changes,
             result: backtest.current_result(),
+            from,
             until: now,
             is_partial,
         })

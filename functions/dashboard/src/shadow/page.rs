@@ -80,7 +80,7 @@ fn shadow_page_content(layout: &Layout, agent: AgentId, evaluated_shadow: &Evalu
                 div { dt { "Would have saved" } dd { (format_sum(result.if_declined.saved)) } }
                 div { dt { "Would have paid more" } dd { (format_sum(result.if_declined.added)) } }
             }
-            (section::backtest_result(result, shadow.attached_at))
+            (section::backtest_result(result, evaluated_shadow.from))
             @if evaluated_shadow.is_partial {
                 p.muted { "There are more decisions than this page reads. A backtest of the same limits reads all." }
             }

@@ -6,7 +6,7 @@
 use super::limits;
 use crate::{
     AgentLimits, Amount, Caps, Catalog, Category, LimitAction, RetryAt, Rule, RuleKind, Service, ServiceId,
-    ServiceSlug, Timestamp, Vendor, WindowPeriod, catalog::service::named,
+    ServiceSlug, SpendPolicy, Timestamp, Vendor, WindowPeriod, catalog::service::named,
 };
 
 named! {
@@ -16,7 +16,7 @@ named! {
         IsCovered = "is_covered_by",
         /// No payment meets the rule's conditions.
         NeverFires = "never_fires",
-        /// The rule, alone or together with another rule, blocks every payment.
+        /// The rule, alone or together with another rule, blocks every payment to which both apply.
         Contradicts = "contradicts",
     }
 }
@@ -114,7 +114,7 @@ fn find_covering_caps(rule: &Rule, services: &[PaidService<'_>]) -> Option<RuleF
             if window.period == WindowPeriod::DAY || WindowPeriod::DAY.covers(window.period) =>
         {
             let sum = caps.try_fold(Amount::ZERO, |sum, caps| sum.plus(caps.per_day))?;
-            let message = "the daily caps of the services together are at most this budget";
+            let message = "from the next period on: the daily caps of the services together are at most this budget";
             (sum <= *limit).then(|| finding(FindingKind::IsCovered, rule, None, message))
         }
         RuleKind::ApprovalRequired { above: Some(above), .. } => {
@@ -187,7 +187,8 @@ fn find_contradiction<'a>(
     }
 }
 
-/// Returns whether a budget blocks every payment that the service's cap per call denies.
+/// Returns the finding that the service's cap per call permits more than a budget. Caps of the permissive policy, which
+/// nobody set, are skipped.
 fn find_covered_cap(paid: &PaidService<'_>, rules: &[Rule]) -> Option<RuleFinding> {
     let is_lower = |rule: &&Rule| match &rule.kind {
         RuleKind::BudgetLimit { limit, window } => {
@@ -195,13 +196,16 @@ fn find_covered_cap(paid: &PaidService<'_>, rules: &[Rule]) -> Option<RuleFindin
         }
         _ => false,
     };
+    if paid.caps.per_call >= SpendPolicy::permissive().max_per_call {
+        return None;
+    }
     let budget = rules.iter().find(is_lower)?;
     Some(RuleFinding {
         kind: FindingKind::IsCovered,
         rule: None,
         other: Some(budget.clone()),
         service: Some(paid.service.id),
-        message: "a budget is lower than the cap per call, so the budget decides about every price that the cap denies",
+        message: "a budget is lower than the cap per call, so no call may cost as much as the cap permits",
     })
 }
 
@@ -224,8 +228,8 @@ mod tests {
     use super::*;
     use crate::{
         Address, Agent, AgentId, AgentStatus, Availability, Duration, EnabledService, Endpoint, ListingHistory,
-        Operation, OperationSlug, OperationUuid, RuleId, RuleWindow, Schedule, SchedulePeriod, SpendPolicy,
-        TrustStatus, Url, Wallet, ZoneName,
+        Operation, OperationSlug, OperationUuid, RuleId, RuleWindow, Schedule, SchedulePeriod, TrustStatus, Url,
+        Wallet, ZoneName,
     };
     use uuid::Uuid;
 

@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 pub struct RuleDecisions {
     /// The number of payments that the rule blocked.
     pub blocked: u64,
-    /// The number of payments for which the rule required an approval.
+    /// The number of payments for which the rule was the first that required an approval.
     pub escalated: u64,
-    /// The number of allowed payments after which a larger share of this budget was used than of any other budget and
-    /// of the daily cap.
+    /// The number of allowed payments that used a larger share of this budget than of the daily cap, and after which
+    /// this budget had the least remaining amount of all budgets.
     pub tightest: u64,
     /// The newest blocks and escalations, newest first, at most [`RuleDecisions::MAX_EXAMPLES`].
     pub examples: Vec<ChangedDecisionExample>,

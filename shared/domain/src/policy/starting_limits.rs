@@ -17,11 +17,11 @@ named! {
 
 impl RuleKind {
     /// Returns whether the agent's rule `rule` replaces this preset rule, because both have the same kind and, for
-    /// budgets, the same period and services.
+    /// budgets, the same period, services and categories.
     pub fn is_replaced_by(&self, rule: &Self) -> bool {
         match (self, rule) {
             (Self::BudgetLimit { window, .. }, Self::BudgetLimit { window: own, .. }) => {
-                (window.period, &window.services) == (own.period, &own.services)
+                (window.period, &window.services, &window.categories) == (own.period, &own.services, &own.categories)
             }
             _ => self.name() == rule.name(),
         }

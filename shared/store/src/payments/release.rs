@@ -30,7 +30,7 @@ use crate::{
 };
 use aws_sdk_dynamodb::types::builders::UpdateBuilder;
 use purser_domain::{
-    Agent, Amount, CheckName, Error, Result, RuleKind, Settlement, UnusableAuthorization, WindowScope,
+    Agent, Amount, CheckName, Error, Fingerprint, Result, RuleKind, Settlement, UnusableAuthorization, WindowScope,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -152,8 +152,14 @@ impl Ledger {
                 update = update.expression_attribute_values(":agent", version.write());
                 condition = format!("{condition} AND {AGENT_VERSION_CHECK}");
                 if terms.was_checked(CheckName::Duplicate) || agent.as_ref().is_some_and(has_duplicate_guard) {
-                    let totals = self.get_item(&Key::window(scope)).await?;
-                    call = totals.and_then(|totals| recent::find_call_attribute_name(&totals, terms.authorized_at));
+                    let totals = self.get_item(&Key::window(scope)).await?.unwrap_or_default();
+                    call = recent::find_call_attribute_name(&totals, terms.authorized_at);
+                    let row = self.item_row(&totals);
+                    let coverage: Option<Fingerprint> = row.get_optional("rbf")?;
+                    if call.is_none() && coverage != agent.as_ref().and_then(Agent::memory_coverage) {
+                        // A concurrent backfill may add the call after this read.
+                        (update, condition) = if_version_as_read(update, &condition, row.get_optional("ver")?);
+                    }
                 }
             }
             let update = match call {
@@ -170,7 +176,8 @@ impl Ledger {
     }
 
     /// Adds the writes for the agent's present rules that are not in `counted_in`. If a backfill counted the payment, the
-    /// writes delete the counted payment. If a backfill is not complete, the writes let its next page fail.
+    /// writes delete the counted payment. If a backfill is not complete, the writes let its next page fail, and fail if a
+    /// page was added meanwhile.
     async fn release_from_later_rules(
         &self,
         transaction: &mut Transaction<Role>,
@@ -194,8 +201,14 @@ impl Ledger {
             } else if self.is_backfilled(&totals, rule.period, &rule.coverage())? {
                 continue;
             } else {
+                // A backfill page that commits after this read may count the payment.
                 let update = self.update_item(&Key::window(scope)).update_expression("ADD ver :one");
-                update.condition_expression("attribute_exists(pk)")
+                let (update, condition) = if_version_as_read(
+                    update,
+                    "attribute_exists(pk)",
+                    self.item_row(&totals).get_optional("ver")?,
+                );
+                update.condition_expression(condition)
             };
             let update = update.expression_attribute_values(":one", 1_u32.write());
             transaction.add_update(Role::LaterRule, update)?;
@@ -208,6 +221,17 @@ impl Ledger {
         self.update_item(&Key::window(scope))
             .expression_attribute_names("#total", "total")
             .expression_attribute_values(":amount", add_to_sum(0, amount).write())
+    }
+}
+
+/// Adds the condition that the window still has this version.
+fn if_version_as_read(update: UpdateBuilder, condition: &str, version: Option<u64>) -> (UpdateBuilder, String) {
+    match version {
+        Some(version) => {
+            let update = update.expression_attribute_values(":ver", version.write());
+            (update, format!("{condition} AND ver = :ver"))
+        }
+        None => (update, format!("{condition} AND attribute_not_exists(ver)")),
     }
 }
 

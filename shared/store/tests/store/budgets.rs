@@ -409,11 +409,25 @@ async fn a_late_confirmation_counts_in_a_rule_that_is_added_meanwhile() {
 /// is writing the payment.
 #[tokio::test]
 async fn a_payment_that_a_backfill_counted_is_released() {
-    for is_racing in [false, true] {
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum ReleaseOrder {
+        AfterBackfill,
+        BeforePage,
+        ReadBeforePage,
+    }
+    for order in [
+        ReleaseOrder::AfterBackfill,
+        ReleaseOrder::BeforePage,
+        ReleaseOrder::ReadBeforePage,
+    ] {
         let (emulator, ledger) = ledger_with(Vec::new()).await;
         let start = sample::start();
         let held = settlement(&ledger, pay(&ledger, 1, 60, start).await).await;
-        if is_racing {
+        if order == ReleaseOrder::AfterBackfill {
+            put_rules(&ledger, vec![lifetime(1, 1, 100, None)]).await;
+            assert_eq!(total(&ledger, 1).await, 60);
+            release(&ledger, &held).await;
+        } else {
             let (behind, proxy) = emulator.ledger_behind(ProxyConfig::default()).await;
             let agent = ledger.read_agent_by_id(held.terms.agent).await.unwrap().unwrap();
             let updated = Agent {
@@ -422,22 +436,30 @@ async fn a_payment_that_a_backfill_counted_is_released() {
                 ..agent
             };
             ledger.put_agent(&updated, &sample::audit()).await.unwrap();
-            proxy.stall(2);
-            let backfilling = tokio::spawn(async move { behind.backfill_payments(&updated, &catalog(), start).await });
-            // The backfill fences the windows of two services, and then counts the payment.
-            proxy.stalled(2).await;
-            proxy.resume();
-            proxy.stall(1);
-            proxy.stalled(1).await;
-            release(&ledger, &held).await;
-            proxy.resume();
-            backfilling.await.unwrap().unwrap();
-        } else {
-            put_rules(&ledger, vec![lifetime(1, 1, 100, None)]).await;
-            assert_eq!(total(&ledger, 1).await, 60);
-            release(&ledger, &held).await;
+            if order == ReleaseOrder::BeforePage {
+                proxy.stall(2);
+                let backfilling =
+                    tokio::spawn(async move { behind.backfill_payments(&updated, &catalog(), start).await });
+                // The backfill fences the windows of two services, and then counts the payment.
+                proxy.stalled(2).await;
+                proxy.resume();
+                proxy.stall(1);
+                proxy.stalled(1).await;
+                release(&ledger, &held).await;
+                proxy.resume();
+                backfilling.await.unwrap().unwrap();
+            } else {
+                proxy.stall(1);
+                let releasing = tokio::spawn(async move { release(&behind, &held).await });
+                // The release has read the window, and the page of the backfill is committed before the release.
+                proxy.stalled(1).await;
+                ledger.backfill_payments(&updated, &catalog(), start).await.unwrap();
+                assert_eq!(total(&ledger, 1).await, 60);
+                proxy.resume();
+                releasing.await.unwrap();
+            }
         }
-        assert_eq!(total(&ledger, 1).await, 0, "{is_racing}");
+        assert_eq!(total(&ledger, 1).await, 0, "{order:?}");
         assert!(is_allowed(&pay(&ledger, 1, 100, start).await));
         assert_sound(&emulator).await;
     }
