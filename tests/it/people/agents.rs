@@ -56,10 +56,10 @@ async fn new_agents_get_a_wallet_and_curated_services() {
     let path = |below: &str| format!("/agents/{}{below}", made["agent_id"].as_str().unwrap());
     let read = async |below: &str| world.person_gets(&kim, &path(below)).await.ok();
     assert_eq!(read("").await, made);
-    for of in ["keys", "rules"] {
-        let none = json!({"agent_id": made["agent_id"], "version": 1, of: [], "count": 0});
-        assert_eq!(read(&format!("/{of}")).await, none);
-    }
+    let no_keys = json!({"agent_id": made["agent_id"], "version": 1, "keys": [], "count": 0});
+    assert_eq!(read("/keys").await, no_keys);
+    let no_rules = json!({"agent_id": made["agent_id"], "version": 1, "rules": [], "findings": [], "count": 0});
+    assert_eq!(read("/rules").await, no_rules);
 
     let services = read("/services").await;
     let open = curated.iter().filter(|service| service["trust_status"] != "disabled");
