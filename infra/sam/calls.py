@@ -25,6 +25,8 @@ OF_MAPPINGS = {
     "dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator", "dynamodb:ListStreams",
     "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage",
 }
+# Keys that only tests of the store read: the later pages of a backfill compare payments with counted payments.
+BY_STORE_TESTS = {("PaymentsFunction", "dynamodb:BatchGetItem", "B#*")}
 # Where Lambda puts the records that a stream's mapping gave up.
 BY_MAPPINGS = {("sqs:SendMessage", "EventsUntold")}
 
@@ -81,7 +83,8 @@ def compare(function, permissions, calls):
             continue
         unused = [
             pattern for pattern in permission.keys
-            if not any(roles.Permission(permission.action, permission.resource, (pattern,)).allows(
+            if (function, permission.action, pattern) not in BY_STORE_TESTS
+            and not any(roles.Permission(permission.action, permission.resource, (pattern,)).allows(
                 {**call, "keys": [key]}) for call in used for key in call["keys"])
         ]
         if unused:
