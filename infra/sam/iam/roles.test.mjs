@@ -121,7 +121,7 @@ const MAY = {
   LedgerTable     I#          BatchGetItem GetItem tx:PutItem
   LedgerTable     L#          BatchGetItem GetItem Query tx:DeleteItem tx:PutItem tx:UpdateItem
   LedgerTable     O#          GetItem tx:UpdateItem
-  LedgerTable     P#          BatchGetItem Query tx:PutItem
+  LedgerTable     P#          BatchGetItem GetItem Query tx:PutItem
   LedgerTable     PO#         BatchGetItem GetItem tx:PutItem tx:UpdateItem
   LedgerTable     R#          PutItem
   LedgerTable     S#          BatchGetItem GetItem ConditionCheckItem Query tx:PutItem UpdateItem
