@@ -25,7 +25,7 @@ OF_MAPPINGS = {
     "dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator", "dynamodb:ListStreams",
     "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage",
 }
-# Keys that only tests of the store read: the later pages of a backfill compare payments with counted payments.
+# Keys that only tests of the store read: a backfill of a window that counted payments before reads these payments.
 BY_STORE_TESTS = {("PaymentsFunction", "dynamodb:BatchGetItem", "B#*")}
 # Where Lambda puts the records that a stream's mapping gave up.
 BY_MAPPINGS = {("sqs:SendMessage", "EventsUntold")}

@@ -108,7 +108,7 @@ struct Differing {
     edits: Vec<Edit>,
     /// All rules that the policies want. `None` if no policy has rules.
     rules: Option<Vec<Value>>,
-    /// Purser's findings about the rules after all updates. Only the first agent with the same limits has findings.
+    /// Purser's findings about the rules after all updates. Only the first agent with the same updates has findings.
     findings: Vec<Value>,
     /// The agent's version. Zero if no policy has rules for the agent.
     version: u64,
@@ -301,7 +301,7 @@ fn as_json(difference: &Differing) -> Value {
 }
 
 /// Requests a preview for each distinct update, for the first agent with the update, and stores the preview in the
-/// update. Then requests the findings about the limits after all updates of an agent, also once for the same limits.
+/// update. Then requests the findings about the limits after all updates of an agent, also once for the same updates.
 ///
 /// Returns the updates that Purser rejects as invalid. Other errors are ignored here, because they depend on the time
 /// of the write and occur again during the write.

@@ -475,6 +475,13 @@ impl RuleKind {
             // and would be displayed.
             (!known).then(|| "is not the slug of a service in the catalog".to_owned())
         };
+        let scope_errors = |services: Option<&[ServiceSlug]>, categories: Option<&[Category]>| {
+            let max = Self::MAX_SELECTED;
+            let services = services.map(|slugs| list_errors("/services", slugs, at_least_one, max, unknown));
+            let categories = categories.map(|names| list_errors("/categories", names, at_least_one, max, |_| None));
+            let errors = services.into_iter().chain(categories);
+            errors.flatten().collect::<Vec<ValidationError>>()
+        };
         match self {
             Self::CategoryBlock { categories } => {
                 list_errors("/categories", categories, at_least_one, Self::MAX_SELECTED, |_| None)
@@ -503,28 +510,7 @@ impl RuleKind {
             }
             Self::ApprovalRequired {
                 services, categories, ..
-            } => {
-                let mut errors = Vec::new();
-                if let Some(services) = services {
-                    errors.extend(list_errors(
-                        "/services",
-                        services,
-                        at_least_one,
-                        Self::MAX_SELECTED,
-                        unknown,
-                    ));
-                }
-                if let Some(categories) = categories {
-                    errors.extend(list_errors(
-                        "/categories",
-                        categories,
-                        at_least_one,
-                        Self::MAX_SELECTED,
-                        |_| None,
-                    ));
-                }
-                errors
-            }
+            } => scope_errors(services.as_deref(), categories.as_deref()),
             Self::BudgetLimit { .. }
             | Self::CountLimit { .. }
             | Self::MinimumInterval { .. }
@@ -534,24 +520,7 @@ impl RuleKind {
             | Self::Schedule { .. }
             | Self::AnomalyBrake(_) => {
                 let mut errors = self.numeric_field_errors();
-                if let Some(services) = self.service_slugs() {
-                    errors.extend(list_errors(
-                        "/services",
-                        services,
-                        at_least_one,
-                        Self::MAX_SELECTED,
-                        unknown,
-                    ));
-                }
-                if let Some(categories) = self.window_categories() {
-                    errors.extend(list_errors(
-                        "/categories",
-                        categories,
-                        at_least_one,
-                        Self::MAX_SELECTED,
-                        |_| None,
-                    ));
-                }
+                errors.extend(scope_errors(self.service_slugs(), self.window_categories()));
                 errors
             }
         }
