@@ -1,11 +1,8 @@
-//! The common error type: every way in which a request can fail, and the content of the response to the caller.
+//! The common error type.
 //!
-//! An [`Error`] has two parts. The [`ErrorKind`] is for the caller: the slug and the context fields of `docs/spec.md`
-//! §7, and nothing else. The [`Cause`] is for the log: the attempted operation and the underlying error. The cause
-//! can't reach the caller, because the response is built from the kind alone. HTTP status codes are in `shared/api`.
-//!
-//! A denial by a policy is not an error but a value ([`Refusal`]). The handler converts the denial to an error when it
-//! responds to the caller.
+//! An [`Error`] has an [`ErrorKind`] for the caller (`docs/spec.md` §7) and a [`Cause`] for the log. The response is
+//! built from the kind alone, so the cause can't reach the caller. A denial by a policy is not an error but a value
+//! ([`Refusal`]).
 
 use crate::{
     ApprovalId, ApprovalStatus, KeyLack, NoTransaction, Refusal, ServiceId, SettlementId, UnpaidDenial,
@@ -16,7 +13,7 @@ use std::fmt;
 /// The result of an operation that can fail with an [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A failed request.
+/// A failed request: the error for the caller, and the cause for the log.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -32,15 +29,14 @@ pub enum ErrorKind {
     FieldRequired {
         /// The first missing field, in the order in which the body is documented.
         field: &'static str,
-        /// Every validation error of the body, including the error that reports `field` as missing. Empty if the body
-        /// is valid without `field` and only the decision needs `field`.
+        /// Every validation error of the body. Empty if only this request needs the field.
         problems: Vec<ValidationError>,
     },
     /// The key is missing, malformed, unknown, revoked or expired. The response does not tell these cases apart.
     InvalidAgentKey,
     /// The key is valid, but does not permit this call.
     KeyNotAllowed {
-        /// The missing permission.
+        /// The permission that the key lacks.
         missing: KeyLack,
     },
     /// The header is not of the form `Bearer <public>:<secret>`.
@@ -51,7 +47,7 @@ pub enum ErrorKind {
     InvalidInternalToken,
     /// The issuer's token is valid, but lacks the claim that grants access.
     NotEntitled {
-        /// The name of the claim.
+        /// The name of the claim that the issuer's token lacks.
         claim: String,
     },
     /// The user signed in too long ago for this request.
@@ -61,7 +57,7 @@ pub enum ErrorKind {
     },
     /// The operator who requested a change also tried to accept the change.
     SecondOperatorRequired,
-    /// A form was sent from another site.
+    /// A form was sent from a page of another site.
     CrossSiteRequest,
     /// The policy denies or escalates the payment.
     Refused(Box<Refusal>),
@@ -76,9 +72,9 @@ pub enum ErrorKind {
         /// The settlement of the first request with this key, if that request has a settlement.
         settlement: Option<SettlementId>,
     },
-    /// A payment already used the approval.
+    /// The approval in the request was already used for an earlier payment, so no second payment is made.
     IdempotentReplay {
-        /// The approval.
+        /// The id of the approval that was already used.
         approval: ApprovalId,
         /// The settlement that used the approval.
         settlement: SettlementId,
@@ -87,19 +83,19 @@ pub enum ErrorKind {
     SettlementTransactionAlreadyUsed,
     /// The approval request has expired or was already decided.
     ApprovalNotPending {
-        /// The approval.
+        /// The id of the approval that is not pending.
         approval: ApprovalId,
-        /// The status that the approval request has now: rejected, expired, or already approved or executed.
+        /// The current status of the approval request.
         status: ApprovalStatus,
     },
     /// Another service already has the slug.
     SlugTaken {
-        /// The service that has the slug.
+        /// The id of the service that already has the slug.
         service: ServiceId,
     },
     /// The withdrawal is rejected.
     PayoutRefused(WithdrawalRejection),
-    /// The maximum number of agents, or of owners, is already frozen.
+    /// The maximum number of frozen agents or owners is reached.
     TooManyFreezes {
         /// The maximum number of frozen agents or owners.
         limit: usize,
@@ -137,7 +133,7 @@ pub enum ErrorKind {
         /// The delay before a retry, in whole seconds.
         retry_after: u64,
     },
-    /// The address, key or user exceeded a rate limit, or the agent has the maximum number of open payments.
+    /// A rate limit is exceeded, or the agent has the maximum number of open payments.
     TooManyRequests {
         /// The time until the next request is accepted, in whole seconds.
         retry_after: u64,
@@ -159,15 +155,14 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// Returns the underlying error.
+    /// Returns the error that made the operation fail.
     pub fn source(&self) -> &(dyn std::error::Error + 'static) {
         &*self.source
     }
 }
 
 impl Error {
-    /// Creates an internal error. `operation` is the attempted operation. The operation and the source appear only in
-    /// the log.
+    /// Creates an internal error of the attempted `operation`. Only the log contains the operation and the source.
     pub fn internal(operation: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self {
             kind: ErrorKind::Internal,
@@ -183,7 +178,7 @@ impl Error {
         ErrorKind::InvalidRequest(errors).into()
     }
 
-    /// Creates the error for a missing field that only some requests need.
+    /// Creates the error for a missing field that only this request needs.
     pub fn field_required(field: &'static str) -> Self {
         let errors = Vec::new();
         ErrorKind::FieldRequired {
@@ -194,7 +189,6 @@ impl Error {
     }
 
     /// Creates the error for an RPC node that does not respond or serves another chain. `retry_after` is in seconds.
-    /// `source` is the cause, which is logged and not returned to the caller.
     pub fn chain_unavailable(retry_after: u64, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         let cause = Cause {
             operation: "verifying a settlement on chain",
@@ -206,15 +200,14 @@ impl Error {
         }
     }
 
-    /// Creates the error for an overload: there is too much work, the same work runs concurrently, or the database
-    /// throttles. `operation` is the attempted operation. `source` is the cause, which is logged and not returned to
-    /// the caller.
+    /// Creates the error for an overload, a concurrent request or a throttled database. Only the log contains
+    /// `operation` and `source`.
     pub fn temporarily_unavailable(
         operation: &'static str,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
-        /// The delay before a retry, in seconds. A short delay is enough, because the failed call has already waited
-        /// for a second or more.
+        /// The delay before a retry, in seconds. It is short, because the failed call already waited for a second or
+        /// more.
         const RETRY_AFTER: u64 = 1;
         Self {
             kind: ErrorKind::TemporarilyUnavailable {
@@ -227,7 +220,7 @@ impl Error {
         }
     }
 
-    /// Sets the delay before a retry, in seconds, if the error is an overload. Returns any other error unchanged.
+    /// Sets an overload's delay before a retry, in seconds. Other errors are unchanged.
     #[must_use]
     pub fn retry_after(mut self, secs: u64) -> Self {
         if let ErrorKind::TemporarilyUnavailable { retry_after } = &mut self.kind {
@@ -294,14 +287,14 @@ impl ErrorKind {
             | Self::SettlementNotYetVerified { .. }
             | Self::ChainUnavailable { .. } => "onchain_settlement_not_verified".to_owned(),
             Self::TooManyRequests { .. } => "too_many_requests".to_owned(),
-            // RFC 6749 §4.1.2.1 defines this code for a server that is temporarily overloaded.
+            // The code of RFC 6749 §4.1.2.1 for an overloaded server.
             Self::TemporarilyUnavailable { .. } => "temporarily_unavailable".to_owned(),
             Self::Internal => "internal_error".to_owned(),
         }
     }
 }
 
-/// Writes the slug, the attempted operation, and the chain of underlying errors, for the log.
+/// Writes the slug, the attempted operation and the causes, for the log.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.kind.slug())?;
@@ -312,7 +305,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Writes an error and the chain of underlying errors, for the log.
+/// Writes an error and the chain of sources, for the log.
 pub struct Causes<'a>(pub &'a (dyn std::error::Error + 'static));
 
 impl fmt::Display for Causes<'_> {

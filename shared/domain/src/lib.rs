@@ -1,15 +1,11 @@
 //! The rules of payments: amounts, ids, policies, evaluation, x402 objects, settlements, and the common error type.
 //!
-//! This crate only computes on values. Time, callers and stored state are arguments: no function reads a clock, the
-//! environment, a file or a socket, or writes a log. A payment passes through these types in this order, and each type
-//! can only be created from the type before it:
+//! This crate only computes on values: it reads no clock, environment, file or socket. A payment passes through these
+//! types, each of which can be created only from the type before it:
 //!
 //! ```text
 //! bytes ─parse─▶ Intent ─evaluate─▶ Grant ─reserve─▶ Settlement ─match_transfer─▶ Transfer ─▶ confirmed
 //! ```
-//!
-//! Other crates contain storage (`shared/store`), chain access and signing (`shared/chain`), and HTTP status codes
-//! (`shared/api`).
 
 #![cfg_attr(
     test,

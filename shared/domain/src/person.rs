@@ -3,15 +3,15 @@
 use crate::{Amount, Duration, ErrorKind, Fingerprint, Result, SecretDigest, Timestamp};
 use std::{borrow::Borrow, fmt};
 
-/// A user's id: the SHA-256 of the issuer and of the user's `sub` at that issuer, as 64 hexadecimal digits.
+/// A user's id: the SHA-256 of the issuer and the user's `sub`, as 64 hexadecimal digits.
 ///
-/// The same `sub` at two issuers means two different users (OpenID Connect Core §5.7), so the id depends on both. The
-/// hash is a short text of fixed length, so it can be part of keys, cookies and counters.
+/// The same `sub` at two issuers means two users (OpenID Connect Core §5.7).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UserId(String);
 
 impl UserId {
-    /// Derives the id of the user with this `sub` at this issuer. An issuer is a URL and contains no line break.
+    /// Derives the id of the user with this `sub` at this issuer. An issuer is a URL and contains no line break, so the
+    /// line break separates the parts unambiguously.
     pub fn derive(issuer: &str, subject: &str) -> Self {
         Self(Fingerprint::for_text(&format!("person\n{issuer}\n{subject}")).to_string())
     }
@@ -27,7 +27,7 @@ impl UserId {
     }
 }
 
-/// Makes it possible to search a set of user ids by hexadecimal digits.
+/// Allows lookups of a user id by text.
 impl Borrow<str> for UserId {
     fn borrow(&self) -> &str {
         &self.0
@@ -40,12 +40,12 @@ impl fmt::Display for UserId {
     }
 }
 
-/// A session's id: the digest of the secret in the browser's cookie, in hexadecimal. The id alone gives no access.
+/// A session's id: the digest of the cookie's secret, in hexadecimal. The id gives no access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionId(String);
 
 impl SessionId {
-    /// Derives the id of the session with this secret. The secret has 256 random bits, so no salt or key stretching is
+    /// Derives the id from the session's secret. The secret has 256 random bits, so no salt or key stretching is
     /// needed.
     pub fn from_secret(secret: &str) -> Self {
         let digest = SecretDigest::from_secret(secret);
@@ -78,7 +78,7 @@ fn is_digest(text: &str) -> bool {
 pub struct Session {
     /// The digest of the secret in the browser's cookie.
     pub id: SessionId,
-    /// The signed-in user.
+    /// The user who signed in.
     pub person: UserId,
     /// The user's display name at sign-in, from the issuer.
     pub name: Option<String>,
@@ -90,11 +90,11 @@ pub struct Session {
     pub ends_at: Timestamp,
     /// The time at which the issuer authenticated the user.
     pub signed_in_at: Timestamp,
-    /// The fingerprint of the sign-in settings at sign-in. The session is invalid once the settings have changed.
+    /// The fingerprint of the sign-in settings at the sign-in. A change of the settings ends the session.
     pub terms: Fingerprint,
-    /// The browser's `User-Agent`.
+    /// The `User-Agent` header that the browser sent.
     pub user_agent: Option<String>,
-    /// The IP address from which the user signed in.
+    /// The IP address of the sign-in.
     pub address: Option<String>,
     /// Whether the user may read the operators' pages, according to the issuer at sign-in.
     pub is_operator: bool,
@@ -144,7 +144,6 @@ mod tests {
         recent_above: Amount::ZERO,
     };
 
-    /// Only the canonical form of an id is valid.
     #[test]
     fn user_ids_depend_on_issuer_and_subject() {
         let ann = UserId::derive("https://a.example", "ann");

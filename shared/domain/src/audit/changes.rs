@@ -1,7 +1,5 @@
-//! The changed fields of an update, with the old and new values, for the audit log.
-//!
-//! Each object is written as a list of named JSON values. All of these lists are in this module, so that the content of
-//! the audit log is defined in one file. No list contains a key's digest.
+//! The changed fields of an update for the audit log. All objects are written here, so that the log's content is
+//! defined in one file. No object contains a key's digest.
 
 use crate::{
     Agent, AgentKey, Amount, BacktestRun, CatalogPayment, EnabledService, LimitIncrease, Operation, RuleKind, Service,
@@ -9,7 +7,7 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// An object's fields. The most important fields come first, because [`AuditChanges`] truncates at the end.
+/// An object's fields, the most important first, because [`AuditChanges`] truncates at the end.
 pub type AuditFields = Vec<(String, Value)>;
 
 /// The fields that an action changed. An added field is only in `after`, and a removed field is only in `before`.
@@ -23,7 +21,8 @@ pub struct AuditChanges {
 
 /// The maximum length of a value, in bytes of JSON. A longer value is stored as truncated text.
 const MAX_VALUE_BYTES: usize = 2_000;
-/// The maximum size of each map, in bytes of JSON. Escaping can double the size, and a DynamoDB item may have 400 KB.
+/// The maximum size of `before` and of `after`, in bytes of JSON. A DynamoDB item may have 400 KB, and escaping can
+/// double the size.
 const MAX_BYTES: usize = 60_000;
 /// The name of the field that counts the omitted changes.
 const MORE: &str = "more";
@@ -131,10 +130,10 @@ pub fn rule_kind_audit_value(kind: &RuleKind) -> Value {
 }
 
 impl BacktestRun {
-    /// Returns a backtest's fields for the audit log. The agents are split into several lists, because the length of a
-    /// value is limited.
+    /// Returns a backtest's fields for the audit log. The agents are in several lists, because a value's length is
+    /// limited.
     pub fn audit_log_fields(&self) -> AuditFields {
-        /// The number of agents per list. Each agent takes 39 bytes.
+        /// The maximum number of agent ids per list. An id takes 39 of the `MAX_VALUE_BYTES`.
         const AGENTS: usize = 50;
         let mut fields = vec![
             ("from".to_owned(), json!(self.from.to_string())),

@@ -1,8 +1,7 @@
 //! A row of the audit log: an update, a session, a rejected action, or an outflow without a settlement.
 //!
-//! Invariants: a row belongs to one user, to the operators, or to reconcile. The row about a freeze by a rule belongs
-//! to the agent's owner. All texts in a row are truncated, so that the row stays far below the maximum size of a
-//! DynamoDB item. A row contains no secret, no digest of a secret, and no request body.
+//! A row contains no secret, no digest of a secret and no request body. All texts are truncated, so that the row stays
+//! far below the maximum size of a DynamoDB item.
 
 use crate::{
     AgentId, AuditChanges, AuditId, EditReason, OperatorName, ServiceId, SessionId, Timestamp, UserId,
@@ -126,39 +125,39 @@ named! {
     }
 }
 
-/// A part of the audit log. A function's IAM role allows writes only to the parts that the function needs.
+/// A section of the audit log. Each Lambda function may write only the sections that it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditScope {
-    /// The actions of this user, and the operators' actions and reconcile's findings about the user's agents.
+    /// The actions of this user, and copies of the rows by operators and `reconcile` about the user's agents.
     Person(UserId),
-    /// The actions of operators.
+    /// The actions of operators, for example updates of the catalog and freezes.
     Operators,
-    /// Transfers from agents' wallets without a settlement. The `reconcile` function found these transfers on chain.
+    /// Transfers from agents' wallets without a settlement, which the Lambda function `reconcile` found.
     Outflows,
 }
 
-/// The user, the operator or the part of this service that performed an action in the audit log.
+/// Who or what performed an action in the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Actor {
-    /// A user.
+    /// A user, who acts in a browser or through the API.
     Person {
         /// The hash of the issuer and of the user's `sub`, which identifies the user.
         id: UserId,
         /// The user's session. `None` if the user authenticated with an ID token.
         session: Option<SessionId>,
     },
-    /// An operator.
+    /// An operator, who is identified by name.
     Operator(OperatorName),
-    /// An unknown sender who transferred money from an agent's wallet. Reconcile found the transfer on chain.
+    /// The Lambda function `reconcile`, which found a transfer by an unknown sender.
     Reconcile,
-    /// Purser itself. A rule of the owner's agent froze the agent automatically.
+    /// A rule of the agent froze the agent automatically.
     Rule {
         /// The agent's owner.
         owner: UserId,
     },
 }
 
-/// The user's id, the operator's name, `reconcile`, or `rule`.
+/// Writes the user's id, the operator's name, `reconcile`, `rule` or `client`.
 impl fmt::Display for Actor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -173,14 +172,14 @@ impl fmt::Display for Actor {
 /// The actor, and the source of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acting {
-    /// The actor.
+    /// Who or what acted.
     pub actor: Actor,
-    /// The caller's IP address and user agent, the request id, and the caller's reason.
+    /// The source of the request.
     pub source: RequestSource,
 }
 
 impl Acting {
-    /// Creates the audit row of this action. `random` distinguishes rows that have the same time in microseconds.
+    /// Creates the audit row of this action. `random` distinguishes rows of the same microsecond.
     pub fn audit_record(&self, at: Timestamp, random: [u8; 8], action: &Act, outcome: AuditOutcome) -> AuditRecord {
         AuditRecord {
             id: AuditId::new_at(at, random),
@@ -193,7 +192,7 @@ impl Acting {
     }
 }
 
-/// The source of a request, and the caller's reason for the update.
+/// The source of a request, with the caller's reason for the update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestSource {
     /// The caller's IP address according to the gateway.
@@ -210,8 +209,8 @@ impl RequestSource {
     /// The maximum length of a stored text from the caller, in characters.
     const MAX_CHARS: usize = 200;
 
-    /// Creates the source of a request that states no reason. Truncates the user agent and the request id to 200
-    /// characters each.
+    /// Creates the source of a request without a reason. The user agent and the request id are truncated to 200
+    /// characters.
     pub fn new(address: Option<String>, user_agent: Option<&str>, request_id: &str) -> Self {
         let bounded = |text: &str| text.chars().take(Self::MAX_CHARS).collect();
         Self {
@@ -223,7 +222,7 @@ impl RequestSource {
     }
 }
 
-/// An action: its kind, and the objects that it concerns.
+/// The kind of an action, and the objects that the action concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Act {
     /// The kind of the action.
@@ -232,7 +231,7 @@ pub struct Act {
     pub agent: Option<AgentId>,
     /// The service that the action concerns.
     pub service: Option<ServiceId>,
-    /// The public id of the key, rule, approval, session or settlement that the action concerns, or the transfer.
+    /// The public id of the object that the action concerns, for example a key or a rule.
     pub object: Option<String>,
 }
 
@@ -265,7 +264,7 @@ impl Act {
         }
     }
 
-    /// Sets the object that the action concerns, by its public id.
+    /// Sets the object that the action concerns, by public id.
     #[must_use]
     pub fn with_object(self, object: &impl ToString) -> Self {
         Self {
@@ -275,7 +274,7 @@ impl Act {
     }
 }
 
-/// The result of an action.
+/// How an action ended: it succeeded or was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditOutcome {
     /// The action succeeded and made these changes.
@@ -284,10 +283,10 @@ pub enum AuditOutcome {
     Refused(AuditRejection),
 }
 
-/// Why an action was rejected.
+/// Why an action in the audit log was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRejection {
-    /// The `error` slug of the response.
+    /// The slug in the field `error` of the response to the caller.
     pub error: String,
     /// Details of the rejection, as text.
     pub reason: String,
@@ -313,9 +312,9 @@ pub struct AuditRecord {
     pub id: AuditId,
     /// The time of the action.
     pub at: Timestamp,
-    /// The actor.
+    /// Who or what acted.
     pub actor: Actor,
-    /// The caller's IP address and user agent, the request id, and the caller's reason.
+    /// The source of the request.
     pub source: RequestSource,
     /// The action and its object.
     pub act: Act,
@@ -323,18 +322,18 @@ pub struct AuditRecord {
     pub outcome: AuditOutcome,
 }
 
-/// A filter for the rows in one part of the audit log.
+/// A filter for the rows in one section of the audit log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuditFilter {
-    /// Only rows that concern this agent.
+    /// Selects only rows that concern this agent.
     pub agent: Option<AgentId>,
-    /// Only rows of this kind.
+    /// Selects only rows of this kind.
     pub kind: Option<AuditKind>,
-    /// Only rows at or after this time.
+    /// Selects only rows of actions at or after this time.
     pub from: Option<Timestamp>,
-    /// Only rows before this time.
+    /// Selects only rows of actions before this time.
     pub to: Option<Timestamp>,
-    /// Whether to return only rejected actions.
+    /// Whether the filter selects only rejected actions.
     pub refused: bool,
 }
 

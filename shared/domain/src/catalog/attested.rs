@@ -1,29 +1,22 @@
-//! Verified payees: for each call of a service, the payee, the maximum price, and the time from which the payee may be
-//! paid. A call is an operation's HTTP method and address. The function `events` determines these values independently
-//! of `internal`, which writes the catalog.
+//! Verified payees: for each call of a service, the payee, the maximum price, and the time from which agents may pay
+//! the payee.
 //!
-//! `internal` writes the catalog's rows and applies the delay for new payees ([`Edit::apply`](crate::Edit::apply)).
-//! `events` applies the same delay independently, based on the stream records that it received, and `payments` pays
-//! only what both allow. Therefore a compromised `internal` can't shorten the delay.
+//! The Lambda function `internal` writes the catalog, and `events` verifies payees independently from stream records.
+//! `payments` pays only a payee and a price that both the catalog and the verification allow. A compromised `internal`
+//! therefore can't shorten the delay for new payees.
 //!
-//! The rules, in [`PayeeVerification::verify_service`]:
-//! - The first verification of a new service takes effect at once, with two exceptions. In the first exception, another
-//!   verified service lists or listed the same call with a different payee or a lower price. In the second exception, a
-//!   call was removed from another verified service within the delay.
-//! - If a payee is already verified for the same operation, method and address, its start time stays the same, even if
-//!   the price is lowered.
-//! - If the catalog puts a delayed payee into effect before its start time, a second operator has accepted the payee.
-//!   The payee may then be paid after the shorter delay for accepted payees.
-//! - A delayed payee without a start time in the catalog
-//!   ([`NextPricing::effective_from`](crate::NextPricing::effective_from)) waits until a second operator accepts the
-//!   payee, without a time limit.
+//! The rules of [`PayeeVerification::verify_service`]:
+//! - A new service's payees have no delay, unless another service lists the same calls with another payee or a lower
+//!   price, or lost a call recently.
+//! - A payee that is already verified for the same operation, method and address keeps the start time, even if the
+//!   price is lowered.
+//! - A payee that the catalog puts into effect early was accepted by a second operator and has the shorter delay.
+//! - A payee that waits for a second operator has no start time.
 //! - Every other payee waits for the whole delay.
-//! - A payee that the catalog no longer lists is removed. A call that the catalog no longer lists becomes a former
-//!   call, with the payees that could be paid at that time. Therefore a call that is removed and added again does not
-//!   count as new.
+//! - A call that the catalog no longer lists becomes a former call, so that it is not new if it is added again.
 //!
-//! The result depends only on the current catalog and the previous verification. Therefore repeated or reordered stream
-//! records change nothing.
+//! The result depends only on the catalog and the previous verification. Repeated or reordered stream records change
+//! nothing.
 
 use crate::{
     Address, Amount, Duration, Endpoint, Network, Operation, OperationUuid, Pricing, Service, ServiceId, Timestamp,
@@ -32,53 +25,54 @@ use crate::{
 /// The verified calls of a service that is or was available to agents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedService {
-    /// The service.
+    /// The id of the verified service.
     pub service: ServiceId,
-    /// The version, which each write increments.
+    /// The version of the verified service, which each write increments.
     pub version: u64,
     /// The service's calls, in the order of the catalog.
     pub calls: Vec<VerifiedCall>,
-    /// The calls that the service no longer lists, oldest first: at most [`MAX_FORMER_CALLS`] calls.
+    /// The calls that the service no longer lists, oldest first: at most [`MAX_FORMER_CALLS`].
     pub former: Vec<VerifiedCall>,
-    /// The time at which the service last stopped listing a call. [`Timestamp::MAX`] if `former` was full and a former
-    /// call was dropped. The payees of every new service are then delayed.
+    /// The time at which the service last stopped listing a call. The value is [`Timestamp::MAX`] if a former call was
+    /// dropped, because new services can't be compared with a dropped call.
     pub left_at: Option<Timestamp>,
 }
 
-/// An operation, with its method and address.
+/// A catalog operation, with the operation's HTTP method and URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedCall {
-    /// The operation.
+    /// The id of the operation in the catalog.
     pub operation: OperationUuid,
     /// The operation's HTTP method.
     pub method: String,
-    /// The operation's address.
+    /// The URL at which the operation is called.
     pub endpoint: Endpoint,
-    /// The operation's current payee and its delayed payee. Empty if the operation has no payment.
+    /// The operation's current payee, and the payee of a delayed change. The list is empty if the operation has no
+    /// payment.
     pub payees: Vec<VerifiedPayee>,
 }
 
-/// A payee and its maximum price.
+/// A payee that may be paid for a call, and the maximum price of the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerifiedPayee {
-    /// The chain.
+    /// The chain on which the payee is paid.
     pub network: Network,
-    /// The wallet.
+    /// The address of the payee.
     pub pay_to: Address,
-    /// The maximum price.
+    /// The maximum price of a call that pays this payee.
     pub most: Amount,
-    /// The time from which the payee may be paid; `None` if there was no delay.
+    /// The time from which agents may pay the payee; `None` if the payee had no delay.
     pub from: Option<Timestamp>,
-    /// Whether the catalog lists this payee as the operation's next payee.
+    /// Whether this payee belongs to a delayed change of the operation, which is not in effect yet.
     pub is_next: bool,
 }
 
-/// The time from which agents may pay an operation's payee at the operation's price, if there is such a time.
+/// When agents may pay an operation's payee at the operation's price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayeeAge {
     /// Agents may pay now, because the payee and price had no delay or the delay has ended.
     Old,
-    /// Agents may pay from this time.
+    /// Agents may pay only from this time on.
     Young(Timestamp),
     /// Agents may not pay, because the payee and price are not verified yet.
     Unattested,
@@ -89,20 +83,20 @@ pub enum PayeeAge {
 pub struct PayeeVerification<'a> {
     /// The time of the verification.
     pub at: Timestamp,
-    /// The delay of a new payee or a higher price.
+    /// How long agents must wait before they may pay a new payee or a higher price.
     pub delay: Duration,
-    /// The delay after a second operator has accepted the payee or price.
+    /// How long agents must wait after a second operator has accepted the payee or price.
     pub accepted_delay: Duration,
     /// All verified services, which the first verification of a service needs.
     pub others: &'a [VerifiedService],
 }
 
-/// The maximum number of a service's former calls. With addresses of 2,048 bytes, this number of calls takes a third of
-/// the 400 KB of a DynamoDB item.
+/// The maximum number of a service's former calls. With addresses of 2,048 bytes, the calls take a third of a DynamoDB
+/// item.
 pub const MAX_FORMER_CALLS: usize = 64;
 
-/// The tolerance for a payee's start time in the catalog, which may be earlier than the start time that the
-/// verification computes. The tolerance is the usual delay of a stream record, plus a clock difference.
+/// How much earlier the payee's start time in the catalog may be than the start time in the verification. The two times
+/// differ if a stream record is late or if two clocks differ.
 const TOLERANCE: Duration = Duration::from_secs_u32(60);
 
 impl VerifiedPayee {
@@ -137,7 +131,7 @@ impl VerifiedPayee {
 }
 
 impl VerifiedCall {
-    /// Returns the call with only the payees that may be paid at this time.
+    /// Returns the call with only the payees that agents may pay at this time.
     fn with_payees_payable_at(&self, at: Timestamp) -> Self {
         let payees = self.payees.iter().filter(|payee| payee.is_payable_at(at));
         Self {
@@ -212,11 +206,11 @@ impl VerifiedService {
         }
     }
 
-    /// Returns whether agents may pay the operation's payee at `at`, at the price that the operation has at `at`. If
-    /// agents may pay only later, returns the time from which they may pay.
+    /// Returns whether agents may pay the operation's payee and price at the time `at`, or from which later time.
     pub fn payee_age(&self, operation: &Operation, at: Timestamp) -> PayeeAge {
         let Some(wanted) = VerifiedPayee::from_pricing(operation.pricing_at(at), None, false) else {
-            // The call has no payment.
+            // An operation without a payment or without a maximum price has no payee that needs a verification, so the
+            // operation has no delay.
             return PayeeAge::Old;
         };
         let payees = self.operation_payees(operation).filter(|payee| payee.covers(&wanted));
@@ -227,8 +221,8 @@ impl VerifiedService {
         }
     }
 
-    /// Returns the payees that this verification adds, or whose start time it changes. If the service is new, payees
-    /// that may be paid at once are omitted.
+    /// Returns the payees that were added after the version `before` or have a new start time. If the whole service is
+    /// new, payees without a start time are omitted.
     pub fn changes_since<'a>(
         &'a self,
         before: Option<&'a Self>,
@@ -247,7 +241,7 @@ impl VerifiedService {
         })
     }
 
-    /// Returns whether the verification differs from the previous verification, ignoring the version.
+    /// Returns whether the verified service differs from the previous version `before` in more than the version number.
     pub fn differs_from(&self, before: Option<&Self>) -> bool {
         before.is_none_or(|before| {
             (&before.calls, &before.former, before.left_at) != (&self.calls, &self.former, self.left_at)
@@ -261,7 +255,7 @@ impl VerifiedService {
 }
 
 impl PayeeVerification<'_> {
-    /// Verifies the service as listed in the catalog. Returns `None` if the service was never available to agents.
+    /// Verifies a service in the catalog. Returns `None` if agents could never enable the service.
     pub fn verify_service(&self, before: Option<&VerifiedService>, service: &Service) -> Option<VerifiedService> {
         if before.is_none() && !service.was_ever_open() {
             return None;
@@ -313,9 +307,8 @@ impl PayeeVerification<'_> {
         } else {
             let own = self.end_of_delay(self.delay);
             match payee.from {
-                // `said` is the start time in the catalog, and `own` is the start time that this verification computes.
-                // The start time in the catalog applies, unless that time is earlier than `own` by more than the
-                // tolerance. In that case, `own` applies.
+                // The catalog's start time `said` may be earlier than `own` only by the tolerance, so that the catalog
+                // can't shorten the delay.
                 Some(said) => own.map(|own| if own <= said.after(TOLERANCE) { said } else { own }),
                 None => own,
             }
@@ -323,7 +316,7 @@ impl PayeeVerification<'_> {
         VerifiedPayee { from, ..payee }
     }
 
-    /// Returns the end of this delay; `None` if the delay is zero.
+    /// Returns the end of a delay that starts now; `None` if `delay` is zero.
     fn end_of_delay(&self, delay: Duration) -> Option<Timestamp> {
         (delay.micros() > 0).then(|| self.at.after(delay))
     }
@@ -390,7 +383,6 @@ mod tests {
             service = next(Some(&service), n, at);
         }
         assert_eq!((service.former.len(), service.left_at), (MAX_FORMER_CALLS, Some(at)));
-        // If the call is listed again, it is no longer a former call.
         let again = next(Some(&service), 0, at);
         assert_eq!((again.former.len(), again.left_at), (MAX_FORMER_CALLS, Some(at)));
         for n in [MAX_FORMER_CALLS + 1, MAX_FORMER_CALLS + 2] {

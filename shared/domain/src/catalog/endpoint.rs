@@ -1,8 +1,7 @@
-//! An operation's address, and the calls that match the address. The address is a URL. Whole path segments may be
-//! parameters (RFC 6570 level 1).
+//! The address of an operation: a URL in which whole path segments may be parameters (RFC 6570 level 1).
 //!
-//! Invariants: an [`Endpoint`] without parameters matches one address. The value of a parameter is one path segment
-//! that is not empty and contains no encoded slash. Queries and fragments are not compared.
+//! A parameter's value is one segment that is not empty and contains no encoded slash. Queries and fragments are not
+//! compared.
 
 use crate::{Network, parse_web_url};
 use std::fmt;
@@ -12,25 +11,23 @@ use url::{Host, Position, Url};
 /// An http or https address with optional path parameters: `https://api.example/v1/companies/{id}`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The URL. The braces of parameters are percent-encoded, because the URL standard encodes braces in paths.
+    /// The URL with percent-encoded braces, because the URL standard encodes braces in paths.
     url: Url,
     /// The address as the operator wrote it.
     text: String,
     parameters: Parameters,
 }
 
-/// A bit mask of the path segments that are parameters. The highest bit stands for the first segment. Therefore, if two
-/// paths have the same number of parameters and different first parameters, the path with the later first parameter has
-/// the smaller mask.
+/// A bit mask of the path segments that are parameters. The first segment is the highest bit, so a later first
+/// parameter gives a lower mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parameters(u64);
 
 impl Parameters {
-    /// No parameters.
+    /// The bit mask of an endpoint without parameters.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Returns a sort key that sorts endpoints by the number of parameters, and then by the position of the first
-    /// parameter, latest first.
+    /// Returns a sort key: fewest parameters first, then the latest first parameter.
     pub(crate) const fn specificity_sort_key(self) -> (u32, u64) {
         (self.0.count_ones(), self.0)
     }
@@ -40,7 +37,7 @@ impl Parameters {
     }
 }
 
-/// Returns the bit that stands for a path segment in [`Parameters`]; `None` for a segment beyond [`MAX_SEGMENTS`].
+/// Returns the bit of a path segment in [`Parameters`]; `None` beyond [`MAX_SEGMENTS`].
 fn segment_bit(segment: usize) -> Option<u64> {
     let place = u32::try_from(segment).ok()?;
     HIGHEST_BIT.checked_shr(place)
@@ -51,14 +48,13 @@ const HIGHEST_BIT: u64 = 1 << 63;
 const MAX_SEGMENTS: usize = 64;
 
 impl Endpoint {
-    /// The requirements of [`Endpoint::parse`], for validation errors.
+    /// The message of the validation error for a text that [`Endpoint::parse`] rejects.
     pub const FORM: &'static str = "must be an http or https address; a path parameter is one whole segment, `{name}`, \
                                     and each name stands once";
 
-    /// Parses an address. Braces in the path must enclose the name of a whole segment (RFC 6570 §2.3, §3.2.2). A name
-    /// consists of letters, digits and `_`. Returns `None` for any other text.
+    /// Parses an address. Braces must enclose the name of a whole path segment (RFC 6570 §2.3, §3.2.2).
     pub fn parse(text: &str) -> Option<Self> {
-        // The URL standard allows braces in a host name, but a reader would mistake them for a parameter.
+        // The URL standard allows braces in a host, but a reader would mistake them for a parameter.
         let url = parse_web_url(text).filter(|url| !url.host_str().is_some_and(has_brace))?;
         let mut parameters = Parameters::NONE;
         let mut written = Vec::new();
@@ -84,12 +80,11 @@ impl Endpoint {
         &self.text
     }
 
-    /// Returns the URL, or `None` if the endpoint has parameters.
+    /// Returns the URL; `None` if the endpoint has parameters.
     pub fn address(&self) -> Option<&Url> {
         (self.parameters == Parameters::NONE).then_some(&self.url)
     }
 
-    /// Returns a URL that matches the endpoint. Each parameter has the value `x`.
     pub(crate) fn example(&self) -> Url {
         let mut url = self.url.clone();
         let written = segments(&self.url).enumerate().map(|(index, segment)| {
@@ -104,8 +99,7 @@ impl Endpoint {
         url
     }
 
-    /// Returns whether calls of this endpoint may be paid on this network. They may if the endpoint uses https or the
-    /// network is a test network.
+    /// Returns whether calls may be paid on this network: plain HTTP only on a test network.
     pub fn may_be_paid_on(&self, network: Network) -> bool {
         network.is_testnet() || self.scheme() == "https"
     }
@@ -125,11 +119,9 @@ impl Endpoint {
         self.url.host_str()
     }
 
-    /// Returns whether a call of this URL matches the endpoint: the scheme, host and port are equal, and the paths have
-    /// the same segments except at parameters.
+    /// Returns whether a called URL matches: equal scheme, host, port and segments, except for parameters.
     ///
-    /// A segment with an encoded slash or backslash does not match a parameter, because some servers decode the segment
-    /// into two segments.
+    /// An encoded slash or backslash matches no parameter, because some servers decode it into two segments.
     pub fn is_match_for_url(&self, url: &Url) -> bool {
         let same_place = self.url.scheme() == url.scheme()
             && self.url.host() == url.host()
@@ -148,14 +140,13 @@ impl Endpoint {
         same_place && same_path && theirs.next().is_none()
     }
 
-    /// Returns the segment of a called URL that is the value of this path parameter. Percent-encoding is preserved.
+    /// Returns the percent-encoded value of a path parameter in a called URL.
     pub(crate) fn parameter_value<'u>(&self, name: &str, url: &'u Url) -> Option<&'u str> {
         let mut both = segments(&self.url).zip(segments(url));
         both.find_map(|(ours, theirs)| (parameter_name(ours) == Some(name)).then_some(theirs))
     }
 
-    /// Returns whether some call could match both endpoints: in every segment that differs, one of the endpoints has a
-    /// parameter.
+    /// Returns whether a URL could match both endpoints.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let same_place = self.url.scheme() == other.url.scheme()
             && self.url.host() == other.url.host()
@@ -172,12 +163,12 @@ impl Endpoint {
         self.parameters
     }
 
-    /// Returns a digest that is equal for all addresses that match the endpoint. See [`address_digest`].
+    /// Returns a digest that is equal for all URLs that match the endpoint ([`url_digest_ignoring_parameters`]).
     pub(crate) fn digest(&self) -> u64 {
         address_digest(&self.url, self.parameters)
     }
 
-    /// Returns the digest of the endpoint's scheme, host, port and number of segments. See [`url_segment_count_digest`].
+    /// Returns a digest of the scheme, host, port and number of segments ([`url_segment_count_digest`]).
     pub(crate) fn segment_count_digest(&self) -> u64 {
         url_segment_count_digest(&self.url)
     }
@@ -197,14 +188,13 @@ pub(crate) fn address_digest(url: &Url, parameters: Parameters) -> u64 {
     digest.finish()
 }
 
-/// Returns a digest that is equal for two URLs with the same scheme, host, port and number of path segments.
+/// Returns a digest of the URL's scheme, host, port and number of segments.
 pub(crate) fn url_segment_count_digest(url: &Url) -> u64 {
     let mut digest = url_hasher(url);
     segments(url).count().hash(&mut digest);
     digest.finish()
 }
 
-/// Returns a digest that is equal for all URLs with the same host. Scheme and port are ignored.
 pub(crate) fn host_digest(host: Option<&Host<&str>>) -> u64 {
     let mut digest = DefaultHasher::new();
     host.hash(&mut digest);
@@ -230,8 +220,7 @@ fn has_brace(segment: &str) -> bool {
         || segment.contains(['{', '}'])
 }
 
-/// Returns whether the segment contains `%` and these two hexadecimal digits. `digits` are in lower case; the segment
-/// may use either case.
+/// Returns whether the segment contains `%` and these lower-case hexadecimal digits, in either case.
 fn contains_percent_encoded(segment: &str, digits: [u8; 2]) -> bool {
     let [high, low] = digits;
     let bytes = segment.as_bytes();
@@ -240,14 +229,14 @@ fn contains_percent_encoded(segment: &str, digits: [u8; 2]) -> bool {
         .any(|three| matches!(three, [b'%', a, b] if a.eq_ignore_ascii_case(&high) && b.eq_ignore_ascii_case(&low)))
 }
 
-/// Returns the name in `%7Bname%7D`, the encoded form of `{name}` in a path; `None` for other segments.
+/// Returns the name in `%7Bname%7D`, which is `{name}` percent-encoded.
 fn parameter_name(segment: &str) -> Option<&str> {
     let name = segment.strip_prefix("%7B")?.strip_suffix("%7D")?;
     let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     is_name.then_some(name)
 }
 
-/// Returns whether this segment may be the value of a parameter.
+/// Returns whether the segment may be a parameter's value: not empty, without an encoded slash or backslash.
 fn is_parameter_value(segment: &str) -> bool {
     !segment.is_empty() && !contains_percent_encoded(segment, *b"2f") && !contains_percent_encoded(segment, *b"5c")
 }
@@ -360,8 +349,6 @@ mod tests {
         }
     }
 
-    /// Endpoints with fewer parameters come first. If the numbers are equal, the endpoint whose first parameter is
-    /// later comes first.
     #[test]
     fn literal_endpoints_precede_parameterized_ones() {
         let of = |text: &str| {

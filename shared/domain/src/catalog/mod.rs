@@ -1,4 +1,4 @@
-//! The catalog: services, operations, their addresses and pricing, their verified payees, and the results of probes.
+//! The catalog: services, operations, their pricing and verified payees, and the results of probes.
 
 pub(crate) mod attested;
 pub(crate) mod endpoint;

@@ -1,21 +1,16 @@
-//! The pricing of an operation: the payee and the maximum price of a call, and the time from which a change takes
-//! effect.
+//! The pricing of an operation: the payee and the maximum price of a call, and when a change takes effect.
 //!
-//! Whoever updates the catalog determines where agents' money goes. Therefore a new payee or a higher price is delayed
-//! ([`NextPricing`]) until the delay is over or a second operator accepts the change. The pricing is a function of the
-//! operation and the time ([`Operation::pricing_at`]), so no job has to run when the delay ends.
+//! Whoever updates the catalog determines where agents' money goes. A new payee or a higher price therefore waits
+//! ([`NextPricing`]) for a delay or for a second operator. The pricing is a function of the time, so no job runs when
+//! the delay ends.
 //!
-//! The rules, which only [`Edit::apply`] implements:
-//! - A pricing takes effect at once if it allows no payment, or if the same operation (id, method and address) already
-//!   pays the same payee at least as much. Every other pricing is delayed. Therefore an operation that is removed and
-//!   added again, moved, listed twice or given a new id counts as new and is delayed.
-//! - A service that opens for the first time takes effect at once, because no agent has enabled the service. There are
-//!   two exceptions. A call is delayed if another service that is or was open lists the same call and does not pay the
-//!   same payee as much. The whole service is delayed if another service that is or was open lost a call within the
-//!   delay.
-//! - If a delayed pricing is written again unchanged, its start time stays the same. Any other pricing replaces the
-//!   delayed pricing.
-//! - A change in a browser may have to wait for a second operator instead of the delay ([`Edit::awaits_second`]).
+//! The rules of [`Edit::apply`]:
+//! - A pricing takes effect immediately if it allows no payment, or if the same operation (id, method and address)
+//!   already pays the same payee at least as much. An operation that is removed and added again, moved, listed twice or
+//!   given a new id is therefore new.
+//! - A service that opens for the first time has no delay, unless another service lists the same calls or lost a call
+//!   recently.
+//! - Every other pricing waits. A pricing that is requested again unchanged keeps the start time.
 
 use crate::{
     Amount, CatalogPayment, Duration, FIXED_PRICE, Network, Operation, OperationUuid, OperatorName, Payable, Service,
@@ -25,50 +20,49 @@ use crate::{
 /// The payee and the price of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pricing<'a> {
-    /// See [`Operation::price_model`].
+    /// The price model, for example [`FIXED_PRICE`].
     pub price_model: &'a str,
-    /// See [`Operation::max_price`].
+    /// The maximum price of a call ([`Operation::max_price`]); `None` if the catalog has no maximum price.
     pub max_price: Option<Amount>,
-    /// See [`Operation::payment`].
+    /// The payment in the catalog ([`Operation::payment`]); `None` if the catalog has no payment.
     pub payment: Option<&'a CatalogPayment>,
 }
 
-/// An operation's delayed pricing.
+/// The pricing that an operation will have after a delay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextPricing {
-    /// See [`Operation::price_model`].
+    /// The price model from the time `from` on, for example [`FIXED_PRICE`].
     pub price_model: String,
-    /// See [`Operation::max_price`].
+    /// The maximum price of a call from the time `from` on; `None` if the catalog has no maximum price.
     pub max_price: Option<Amount>,
-    /// See [`Operation::payment`]. A delayed pricing always has a payment, because an update that removes the payment
-    /// takes effect at once.
+    /// The payment from the time `from` on. Removing a payment needs no delay.
     pub payment: CatalogPayment,
-    /// The time from which the pricing is in effect. [`Timestamp::MAX`] means that the pricing has no start time and is
-    /// in effect only after a second operator accepts the pricing.
+    /// The time from which the pricing is in effect. [`Timestamp::MAX`] means that the pricing waits for a second
+    /// operator.
     pub from: Timestamp,
     /// The operator who requested the pricing.
     pub by: OperatorName,
 }
 
-/// The past of a service, which decides whether a new price or payee takes effect only after a delay.
+/// A service's history, which decides whether a new price or payee is delayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListingHistory {
-    /// Whether the service was open in the past: agents could enable and pay the service ([`Service::is_open`]). This
-    /// field is used only while the service is not open.
+    /// Whether agents could enable the service in the past. Used only while the service is not open
+    /// ([`Service::is_open`]).
     pub was_open: bool,
-    /// The time at which an update last removed a call from the service: an operation, or an operation's method or
-    /// address. Removals before agents could first enable the service do not count.
+    /// The time at which an update last removed an operation, method or address from a service that agents could
+    /// enable.
     pub removed_at: Option<Timestamp>,
 }
 
 impl Pricing<'_> {
-    /// Returns the maximum price of a call; `None` if the catalog has no maximum and the price is not fixed.
+    /// Returns the maximum price of a call; `None` if neither a maximum nor a fixed price is set.
     pub fn max_price(self) -> Option<Amount> {
         let fixed = self.payment.filter(|_| self.price_model == FIXED_PRICE);
         self.max_price.or(fixed.map(|payment| payment.amount))
     }
 
-    /// Returns the allowed payment and its network; `None` if no payment is allowed.
+    /// Returns the network and the payment that this pricing allows, if any.
     fn allowed_payment(self) -> Option<(Network, Payable)> {
         let payment = self.payment?;
         let payable = Payable {
@@ -100,7 +94,7 @@ impl NextPricing {
         }
     }
 
-    /// Returns the time from which the pricing is in effect; `None` if only a second operator can put it into effect.
+    /// Returns the time from which the pricing is in effect; `None` if it needs a second operator.
     pub fn effective_from(&self) -> Option<Timestamp> {
         Some(self.from).filter(|from| *from < Timestamp::MAX)
     }
@@ -119,13 +113,12 @@ impl Operation {
         }
     }
 
-    /// Returns the next pricing if it is still delayed at this time.
+    /// Returns the delayed pricing that is not in effect yet at `at`.
     pub fn delayed_pricing(&self, at: Timestamp) -> Option<&NextPricing> {
         self.next.as_ref().filter(|next| at < next.from)
     }
 
-    /// Returns the operation at this time. If a delayed pricing has taken effect, it replaces the operation's own
-    /// pricing.
+    /// Returns the operation with the pricing that is in effect at this time.
     #[must_use]
     pub fn at_time(&self, at: Timestamp) -> Self {
         let mut operation = self.clone();
@@ -155,7 +148,7 @@ impl Service {
         }
     }
 
-    /// Returns whether agents may have the service enabled, because the service is or was open.
+    /// Returns whether agents may have enabled the service.
     pub fn was_ever_open(&self) -> bool {
         self.is_open() || self.history.was_open
     }
@@ -168,7 +161,7 @@ impl Service {
             .min()
     }
 
-    /// Puts an operation's delayed pricing into effect. Fails if `operator` is the operator who requested the pricing.
+    /// Puts an operation's delayed pricing into effect. Fails if `operator` requested it.
     pub fn accept_delayed_pricing(
         &self,
         operation: OperationUuid,
@@ -190,7 +183,7 @@ impl Service {
     }
 }
 
-/// Why a pricing was not accepted.
+/// Why an operator could not accept a delayed pricing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotAccepted {
     /// The operation has no delayed pricing.
@@ -204,26 +197,24 @@ pub enum NotAccepted {
 pub struct Edit<'a> {
     /// The operator who updates the service.
     pub by: &'a OperatorName,
-    /// The time of the update.
+    /// The time at which the operator updates the service.
     pub at: Timestamp,
     /// How long a changed price or payee waits before the change takes effect.
     pub delay: Duration,
-    /// Whether a new pricing takes effect only when a second operator accepts the pricing, without a time limit.
-    /// Otherwise, a new pricing takes effect after `delay`.
+    /// Whether a new pricing waits for a second operator instead of `delay`.
     pub awaits_second: bool,
-    /// All services in the catalog. The catalog is needed if the update [makes the service available to agents for the
-    /// first time](Edit::is_first_service_opening). Without the catalog, the pricing of every operation is delayed.
+    /// All services, which are needed if the update [first opens the service](Edit::is_first_service_opening). Without
+    /// them, every pricing is delayed.
     pub catalog: Option<&'a [Service]>,
 }
 
 impl Edit<'_> {
-    /// Returns whether this update opens a service that was never open before, so that agents can enable the service
-    /// for the first time.
+    /// Returns whether agents can enable the service for the first time after this update.
     pub fn is_first_service_opening(before: Option<&Service>, update: &Service) -> bool {
         update.is_open() && !before.is_some_and(Service::was_ever_open)
     }
 
-    /// Returns the service to store. `before` is the stored service. A delayed pricing in `update` is also stored.
+    /// Returns the service to store after an update of the stored service `before`.
     pub fn apply(self, before: Option<&Service>, update: Service) -> Service {
         let was_open = before.is_some_and(Service::was_ever_open);
         let opens = Self::is_first_service_opening(before, &update);
@@ -244,10 +235,8 @@ impl Edit<'_> {
             }
             let same = same.filter(|_| was_open);
             let waiting = same.and_then(|same| same.next.clone());
-            // The pricing in `waiting` may wait for a second operator without a time limit. If an operator requests the
-            // same pricing again, the pricing takes effect after `delay` and no longer waits for a second operator. An
-            // update whose operation already has the pricing in `next` only repeats the stored state and is not a new
-            // request.
+            // A stored pricing keeps the start time, unless it waits for a second operator and is now requested without
+            // a second operator. An update that already contains `next` is not a new request.
             let keeps =
                 |next: &NextPricing| operation.next.is_some() || self.awaits_second || next.effective_from().is_some();
             let next = waiting.filter(|next| next.as_pricing() == wanted && keeps(next));
@@ -298,9 +287,9 @@ impl Edit<'_> {
         })
     }
 
-    /// Returns whether another service lists a call of this operation with a different payee or a lower price, or had a
-    /// call removed within the last `delay`. Only services that are or were available to agents count. Returns true if
-    /// the catalog is unknown.
+    /// Returns whether another service lists the same call with a different payee or a lower price, or had a call
+    /// removed within `delay`. Only services that agents could ever enable count. Also returns `true` if the catalog is
+    /// unknown.
     fn is_listed_elsewhere(self, service: &Service, operation: &Operation) -> bool {
         let Some(catalog) = self.catalog else { return true };
         let mut others = catalog

@@ -1,16 +1,7 @@
 //! The results of live probes of the catalog's operations.
 //!
-//! A probe calls a provider without paying and reads the 402 response. The response may come from the provider or from
-//! an impersonator: a thief of the provider's keys, the next owner of the domain, or an attacker on the network path.
-//! Authorize signs only for the payee and price in the catalog, so a probe never changes the catalog. The result is
-//! stored separately ([`ProbeRecord`]) and shown to operators. Only operators set the payee and price of an operation,
-//! even of a new operation.
-//!
-//! Two labels are derived from the probes when the catalog is read: an operation's availability, and the trust status
-//! `probe_passed`. Neither affects payments.
-//!
-//! `functions/probe` decides which addresses a probe may call, and reads the response. `pricing.rs` decides when a
-//! price or payee that an operator set takes effect.
+//! A probe calls a provider without paying and reads the 402 response. The response may come from an impersonator, so a
+//! probe never changes the catalog or a payment. Operators see the result and set prices and payees.
 
 use crate::{
     Availability, CatalogPayment, Duration, Fingerprint, Network, NoOfferReason, Offer, Operation, OperationUuid,
@@ -29,15 +20,15 @@ pub enum Quote {
     Free,
 }
 
-/// The result of one probe of an operation: the price, or the reason why the price is unknown.
+/// The price that a probe read, or why the probe read no price.
 pub type ProbeResult = Result<Quote, Obstacle>;
 
-/// Why a probe could not read an operation's price. Each reason has a name, which is shown to operators and stored.
+/// Why a probe could not read an operation's price. Operators see the name of the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Obstacle {
-    /// The method may have side effects, so a probe does not send it.
+    /// The operation's HTTP method may have side effects, so a probe does not call the operation.
     MethodNotProbed,
-    /// The address has parameters, and a probe has no values for them.
+    /// The address has path parameters, for which a probe has no values.
     PathParameters,
     /// The address, or the target of a redirect, is not on the public internet.
     BlockedAddress,
@@ -63,7 +54,7 @@ pub enum Obstacle {
     OtherNetwork,
     /// The provider requires a token other than the network's USDC.
     OtherToken,
-    /// The scheme, network and token are supported, but another field of the payment requirements is invalid.
+    /// The scheme, network and token are supported, but another field is invalid.
     NotPayable,
 }
 
@@ -85,7 +76,7 @@ impl Obstacle {
         (Self::NotPayable, "not_payable"),
     ];
 
-    /// Parses the name of a reason, as [`fmt::Display`] writes the name. Returns `None` for any other text.
+    /// Parses the name of a reason, as [`fmt::Display`] writes it. Returns `None` for any other text.
     pub fn from_word(word: &str) -> Option<Self> {
         if let Some(status) = word.strip_prefix("status_") {
             let status = status.parse().ok().map(Self::Status)?;
@@ -129,33 +120,32 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// The latest probe of an operation, and the last response of any probe.
+/// The latest probe of an operation, and the last price that any probe read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// The called address ([`Operation::probe_fingerprint`]). A result applies only to this address.
+    /// The fingerprint of the called address ([`Operation::probe_fingerprint`]). A result applies only to this address.
     pub target: Fingerprint,
-    /// The time of the probe.
+    /// The time at which the probe called the operation.
     pub at: Timestamp,
-    /// The result of the probe.
+    /// The price that the probe read, or the reason why it read no price.
     pub seen: ProbeResult,
-    /// The last price that any probe read, so that an outage does not hide a changed price.
+    /// The last price that any probe read. It stays known during an outage.
     pub answer: Option<Answer>,
 }
 
-/// The price in a provider's response, and the time since which the price is the same.
+/// The price in a provider's response, and the time since which it is the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The price.
+    /// The price in the provider's response.
     pub quote: Quote,
-    /// The time of the first response with this price. Every later response had the same price.
+    /// The time of the first probe that read this price. Every later probe that read a price read the same price.
     pub since: Timestamp,
 }
 
-/// A service's probe results. The results are stored apart from the service, so that a probe neither increments the
-/// catalog's version nor reloads a cache.
+/// A service's probe results, stored apart from the service so that a probe does not increment the catalog's version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProbeRecord {
-    /// The version, which each recorded run increments. Every write of the record is conditional on the version.
+    /// The version of the record. Every write is conditional on it.
     pub version: u64,
     /// The time of the latest request for a probe by an operator.
     pub requested_at: Option<Timestamp>,
@@ -178,15 +168,13 @@ impl ProbeRecord {
         self.requested_at.is_some_and(request)
     }
 
-    /// Returns whether an operation is due for a probe: the operation was never probed, the last probe is older than
-    /// `interval`, or an operator requested a probe.
+    /// Returns whether an operation is due for a probe: after `interval`, or if an operator requested a probe.
     pub fn is_due(&self, operation: &Operation, now: Timestamp, interval: Duration) -> bool {
         let seen_lately = |probe: &Probe| now.since(probe.at) < interval;
         self.is_probe_requested(operation) || !self.latest_probe(operation).is_some_and(seen_lately)
     }
 
-    /// Returns the provider's price for an operation if it differs from the catalog's payment at this time, and the
-    /// time since which it differs. Returns `None` if both agree or no price is known.
+    /// Returns the provider's price, and since when, if it differs from the catalog at this time.
     pub fn changed_payment(&self, operation: &Operation, at: Timestamp) -> Option<&Answer> {
         let response = self.latest_probe(operation)?.answer.as_ref()?;
         let same = match (operation.pricing_at(at).payment, &response.quote) {
@@ -216,15 +204,14 @@ impl Availability {
 }
 
 impl Probe {
-    /// Returns the availability label for this result.
+    /// Returns the availability that this probe shows.
     pub fn availability(&self) -> Availability {
         Availability::from_result(&self.seen)
     }
 }
 
 impl ProbeRecord {
-    /// Returns the record after a run of probes that began at `at`. Results of operations that the service no longer
-    /// has are removed.
+    /// Returns the record after a run of probes that began at `at`. Results of removed operations are dropped.
     #[must_use]
     pub fn with_results(
         &self,
@@ -265,7 +252,7 @@ impl ProbeRecord {
         }
     }
 
-    /// Returns an operation's availability label, from its latest probe.
+    /// Returns an operation's availability label, from the latest probe.
     pub fn availability(&self, operation: &Operation) -> Availability {
         self.latest_probe(operation)
             .map_or(Availability::Unverified, Probe::availability)
@@ -278,7 +265,7 @@ impl ProbeRecord {
         !service.operations.is_empty() && service.operations.iter().all(answered)
     }
 
-    /// Returns the service with its probe results, as API responses show it.
+    /// Returns the service with the trust status and availability from the probes, for the API.
     pub fn with_probe_labels(&self, service: &Service) -> Service {
         let mut shown = service.clone();
         for operation in &mut shown.operations {
@@ -292,8 +279,7 @@ impl ProbeRecord {
 }
 
 impl TrustStatus {
-    /// Returns a service's trust status after the service passed its probes. A status that an operator set does not
-    /// change.
+    /// Returns the trust status after passed probes. A status that an operator set does not change.
     #[must_use]
     pub const fn after_passed_probe(self) -> Self {
         match self {
@@ -376,7 +362,6 @@ mod tests {
         }
     }
 
-    /// Returns the record after one probe of operation 1 for each result, ten seconds apart.
     fn after(entry: &Service, results: &[ProbeResult]) -> ProbeRecord {
         let runs = (1..).zip(results);
         runs.fold(ProbeRecord::default(), |record, (n, seen)| {
@@ -388,7 +373,6 @@ mod tests {
         service(TrustStatus::Listed, vec![operation(1, endpoint, payment)])
     }
 
-    /// A difference is still reported while the provider is down.
     #[test]
     fn differing_probed_payments_are_reported_with_their_start_time() {
         let rows: [(&[ProbeResult], Option<u64>); 8] = [
@@ -427,8 +411,6 @@ mod tests {
             for (seen, expected) in rows {
                 let record = ProbeRecord::default().with_results(&entry, seen, at(1));
                 assert_eq!(record.with_probe_labels(&entry).trust_status, expected);
-                // The operations may be probed in one run or in two runs. A later failure does not revoke the passed
-                // status.
                 let record = record.with_results(&entry, [(id(2), FREE)], at(2));
                 assert_eq!(record.with_probe_labels(&entry).trust_status, passed);
                 let record = record.with_results(&entry, [(id(1), DOWN)], at(3));
@@ -495,7 +477,6 @@ mod tests {
         }
     }
 
-    /// If no payment requirements can be paid, the obstacle of the best payment requirements is reported.
     #[test]
     fn probes_parse_payment_requirements_like_authorize() {
         let entry = |change: fn(&mut Value)| {

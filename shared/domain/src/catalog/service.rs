@@ -17,7 +17,7 @@ macro_rules! named {
         pub enum $name { $($(#[$vdoc])* $variant,)* }
 
         impl $name {
-            /// Every value, in the order of the specification.
+            /// Every variant, in the order of the specification.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// Returns the text that represents this variant in JSON and in storage.
@@ -41,7 +41,7 @@ macro_rules! named {
 pub(crate) use named;
 
 named! {
-    /// What a service offers. Rules can block payments by category.
+    /// The category of a service or of an operation. Rules can block payments by category.
     Category {
         /// Web and knowledge search.
         Search = "search",
@@ -65,7 +65,7 @@ named! {
     TrustStatus {
         /// An operator added the service.
         Listed = "listed",
-        /// The deployment discovered the service.
+        /// The service came from an automatic discovery, and not from an operator.
         Discovered = "discovered",
         /// A probe read the price of every operation.
         ProbePassed = "probe_passed",
@@ -75,7 +75,7 @@ named! {
         Disabled = "disabled",
     }
 
-    /// The result of the latest live probe of an operation.
+    /// What the latest live probe of an operation found out.
     Availability {
         /// The provider requires an x402 payment.
         PaidX402 = "paid_x402",
@@ -93,8 +93,8 @@ named! {
         OtherNetwork = "operation_is_paid_on_another_network",
         /// The price is not fixed, and the catalog has no maximum price.
         NoMaximum = "operation_has_no_maximum_price",
-        /// The operation is called over plain HTTP on a main network, where anybody on the network path could read and
-        /// use the payment.
+        /// The operation's URL uses plain HTTP, and the deployment's network is not a test network. Anybody on the
+        /// network path could use the payment.
         PlainHttp = "operation_is_called_over_http",
     }
 }
@@ -102,49 +102,48 @@ named! {
 /// A provider's service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Service {
-    /// The service's UUID.
+    /// The UUID that identifies the service.
     pub id: ServiceId,
     /// The version of the service, which each update increments. Every write is conditional on the version.
     pub version: u64,
     /// The slug, which is unique in the catalog and accepted instead of the UUID.
     pub slug: ServiceSlug,
-    /// The display name.
+    /// The name that users and agents see.
     pub name: String,
-    /// The description.
+    /// A text for users and agents that describes the service.
     pub description: String,
     /// The URL of the provider's website. Provider calls go to the addresses of the operations instead.
     pub website: Url,
     /// The URL of an image that represents the service; `None` if the service has no logo.
     pub logo_url: Option<Url>,
-    /// The subject of the service.
+    /// The service's category. Each operation also has a category.
     pub category: Category,
     /// The source from which the catalog got the service.
     pub source: String,
-    /// The stored trust status. If the service has passed its probes ([`ProbeRecord`](crate::ProbeRecord)), API
-    /// responses show `probe_passed` instead of a lower status.
+    /// The stored trust status. The API shows `probe_passed` instead of a lower status after passed probes
+    /// ([`ProbeRecord`](crate::ProbeRecord)).
     pub trust_status: TrustStatus,
-    /// Whether the service is in the curated set. Agents may use only services in this set (`docs/spec.md` §7,
+    /// Whether the service is in the curated set. Agents may use only these services (`docs/spec.md` §7,
     /// `service_not_found`), and new agents start with these services.
     pub curated: bool,
     /// The service's operations, in catalog order.
     pub operations: Vec<Operation>,
-    /// The past of the service, which decides whether a new price or payee takes effect only after a delay.
+    /// The service's history, which decides whether a new price or payee is delayed.
     pub history: ListingHistory,
 }
 
 /// One callable operation of a service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
-    /// The UUID under which probe results and verified payees of the operation are stored. Agents send the slug
-    /// instead.
+    /// The UUID for probe results and verified payees. Agents send the slug instead.
     pub id: OperationUuid,
     /// The slug that agents send as `operation_id`; unique within the service.
     pub slug: OperationSlug,
     /// The result of the latest live probe. It is not stored with the operation but added when the catalog is read.
     pub availability: Availability,
-    /// The display name.
+    /// The name that users and agents see.
     pub label: String,
-    /// The HTTP method of the call.
+    /// The HTTP method of the provider call.
     pub method: String,
     /// The provider's address, which may have path parameters.
     pub endpoint: Endpoint,
@@ -152,38 +151,36 @@ pub struct Operation {
     pub category: Category,
     /// The type of execution, such as `sync`.
     pub execution: String,
-    /// The price model, for example [`FIXED_PRICE`]. `price_model`, `max_price` and `payment` apply until `next` takes
-    /// effect. See [`Operation::pricing_at`].
+    /// The price model, for example [`FIXED_PRICE`]. Applies until `next` takes effect ([`Operation::pricing_at`]).
     pub price_model: String,
     /// The expected price of a call. No check uses the estimate.
     pub estimated_price: Amount,
-    /// The maximum price of a call, which authorize enforces. Without a maximum, the maximum of a fixed price is the
-    /// payment's amount, and an operation with another price model can't be paid.
+    /// The maximum price of a call. Without it, only an operation with a fixed price can be paid.
     pub max_price: Option<Amount>,
     /// The description of the parameters, as the provider publishes it.
     pub params: Value,
-    /// Whether the caller chooses the page to fetch, so that `allowed_domains` applies. If `None`, the category and the
-    /// slug decide ([`Operation::fetches_target`]).
+    /// Whether the caller chooses the page to fetch. `None` lets the category and the slug decide
+    /// ([`Operation::fetches_target`]).
     pub fetches_target: Option<bool>,
     /// The payment; `None` for operations that can't be paid.
     pub payment: Option<CatalogPayment>,
-    /// The delayed pricing, which will replace the operation's own pricing.
+    /// The delayed pricing, if there is one.
     pub next: Option<NextPricing>,
 }
 
 /// The price model of operations with a fixed price per call.
 pub const FIXED_PRICE: &str = "fixed";
 
-/// An operation's payment in the catalog. Authorize pays no other payee.
+/// The payment that the catalog lists for an operation. Purser pays no other payee.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogPayment {
-    /// The x402 scheme.
+    /// The x402 payment scheme, such as `exact`.
     pub scheme: String,
-    /// The chain.
+    /// The chain on which the operation is paid.
     pub network: Network,
-    /// The price.
+    /// The amount of the payment, in micro-USDC.
     pub amount: Amount,
-    /// The provider's wallet.
+    /// The address of the wallet that receives the payment.
     pub pay_to: Address,
 }
 
@@ -199,15 +196,14 @@ impl CatalogPayment {
     }
 }
 
-/// Numbers about a service's operations, which lists show instead of the operations.
+/// The numbers of a service's operations and the lowest price, which lists show instead of the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aggregates {
-    /// The number of operations in the catalog, including operations that are free or can't be paid.
+    /// The number of all operations.
     pub operations: usize,
-    /// The number of operations that require a payment. The payment is in the catalog, or the provider requested a
-    /// payment from the last probe.
+    /// The number of operations with a payment in the catalog or in the provider's last probe result.
     pub paid: usize,
-    /// The number of operations that have no payment in the catalog and whose provider served the last probe for free.
+    /// The number of operations without a payment whose provider served the last probe for free.
     pub free: usize,
     /// The lowest price of an operation, or zero if there are no operations.
     pub min_price: Amount,
@@ -218,7 +214,7 @@ pub struct Aggregates {
 pub struct Payable {
     /// The only payee that the catalog allows for the call.
     pub pay_to: Address,
-    /// The maximum price.
+    /// The maximum price of a call, in micro-USDC.
     pub most: Amount,
 }
 
@@ -228,7 +224,7 @@ impl Service {
         self.curated && self.trust_status != TrustStatus::Disabled
     }
 
-    /// Returns the numbers of all, paid and free operations, and the lowest price, at this time (`docs/spec.md` §2.1).
+    /// Returns the numbers of operations and the lowest price at this time (`docs/spec.md` §2.1).
     pub fn aggregates(&self, at: Timestamp) -> Aggregates {
         let count = |paid: bool, seen: Availability| {
             let is_such = |item: &&Operation| match item.pricing_at(at).payment {
@@ -258,13 +254,14 @@ impl Operation {
         self.method.eq_ignore_ascii_case(method)
     }
 
-    /// Returns the expected price of a call at this time: the payment's amount, or the estimate without a payment.
+    /// Returns the expected price of a call at this time: the amount of the operation's payment in the catalog, or the
+    /// estimated price if the operation has no payment.
     pub fn expected_price(&self, at: Timestamp) -> Amount {
         let payment = self.pricing_at(at).payment;
         payment.map_or(self.estimated_price, |payment| payment.amount)
     }
 
-    /// Returns the payee and the maximum price of a call on this network at this time, or why no call can be paid.
+    /// Returns the payee and the maximum price of a call at this time, or why no call can be paid.
     pub fn payable_limit(&self, network: Network, at: Timestamp) -> Result<Payable, Unpayable> {
         let pricing = self.pricing_at(at);
         let payment = pricing.payment.filter(|payment| payment.scheme == SCHEME);
@@ -281,9 +278,8 @@ impl Operation {
         })
     }
 
-    /// Returns the names of the call parameters that contain the page to fetch. Such a parameter has `"target": true`
-    /// in its descriptor. `params` maps the names to the descriptors, or is a JSON schema whose `properties` map the
-    /// names to the descriptors.
+    /// Returns the names of the parameters with the page to fetch: those whose descriptor has the field `"target":
+    /// true`.
     pub fn target_parameters(&self) -> impl Iterator<Item = &str> {
         let by_name = [Some(&self.params), self.params.get("properties")];
         let described = by_name.into_iter().flatten().filter_map(Value::as_object).flatten();
@@ -292,9 +288,8 @@ impl Operation {
         })
     }
 
-    /// Returns whether the caller chooses the page to fetch, so that `allowed_domains` applies. The operator's setting
-    /// decides. Without a setting, returns whether the operation or the service has the category `scrape`, or whether
-    /// the slug mentions scraping (`docs/decisions.md` §9).
+    /// Returns whether the caller chooses the page to fetch, so that `allowed_domains` applies. Without an operator's
+    /// setting, the category or the slug decides (`docs/decisions.md` §9).
     pub fn fetches_target(&self, service: Category) -> bool {
         self.fetches_target.unwrap_or_else(|| {
             service == Category::Scrape || self.category == Category::Scrape || self.slug.suggests_fetching()
@@ -305,17 +300,16 @@ impl Operation {
 /// The whole catalog, with indexes by UUID, slug and address.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
-    /// The services, sorted by slug.
+    /// All services of the catalog, sorted by slug.
     services: Vec<Service>,
-    /// The index of each service in `services`, sorted by id.
+    /// The ids of the services and their indexes in `services`, sorted by id.
     by_id: Vec<(ServiceId, usize)>,
-    /// The index of each operation and of its service, sorted by the digest of the endpoint.
+    /// The digest of each endpoint, the index of the service and the index of the operation, sorted by digest.
     by_endpoint: Vec<(u64, usize, usize)>,
-    /// The positions of the path parameters of each endpoint with parameters. Sorted by the digest of the endpoint's
-    /// scheme, host, port and number of path segments, then by the number of parameters, then by the position of the
-    /// first parameter, latest first.
+    /// The parameter positions of endpoints, sorted by [`Endpoint::segment_count_digest`] and then by
+    /// [`Parameters::specificity_sort_key`].
     templates: Vec<(u64, (u32, u64), Parameters)>,
-    /// The indexes of the services, sorted by the digest of the host.
+    /// The digest of each host and the index of a service at this host, sorted by digest.
     by_host: Vec<(u64, usize)>,
 }
 
@@ -393,9 +387,8 @@ impl Catalog {
         }
     }
 
-    /// Returns the operations of open services ([`Service::is_open`]) that match a call with this method and address,
-    /// each with its service, in catalog order. If endpoints with different parameters match, only the operations with
-    /// the fewest parameters are returned.
+    /// Returns the operations of open services that match a call, in catalog order. Only matches with the fewest path
+    /// parameters are returned.
     pub fn find_operations<'a>(
         &'a self,
         method: &'a str,
@@ -433,8 +426,7 @@ impl Catalog {
         alike.map(|(.., parameters)| *parameters)
     }
 
-    /// Returns the operations of open services ([`Service::is_open`]) at an address, for endpoints with these parameter
-    /// positions.
+    /// Returns the operations of open services whose endpoint matches `url` and has the parameters `form`.
     fn operations_with_parameters<'a>(
         &'a self,
         form: Parameters,
@@ -455,18 +447,14 @@ impl Catalog {
             .filter(move |(service, operation)| service.is_open() && operation.endpoint.is_match_for_url(url))
     }
 
-    /// Returns the open service ([`Service::is_open`]) that a call without a matching operation probably belongs to: a
-    /// service that lists the address with another method, or else a service with an operation at the same host, on any
-    /// port. If there are several such services, returns the first service that has the named operation, or else the
-    /// first service in catalog order.
+    /// Returns the open service that an agent probably meant with a call that matches no operation: a service at the
+    /// call's address. If no service has this address, returns a service at the call's host on any port.
     pub fn guess_service<'a>(&'a self, url: &'a Url, operation: Option<&OperationSlug>) -> Option<&'a Service> {
         let at_address = self.operations_at(url, |_| true).map(|(service, _)| service);
         first_with_operation(at_address, operation)
             .or_else(|| first_with_operation(self.services_at_host(url), operation))
     }
 
-    /// Returns the open services ([`Service::is_open`]) with an operation at this address's host, on any port, in
-    /// catalog order.
     fn services_at_host(&self, url: &Url) -> impl Iterator<Item = &Service> {
         let digest = host_digest(url.host().as_ref());
         let first = self.by_host.partition_point(|(other, _)| *other < digest);
@@ -481,7 +469,6 @@ impl Catalog {
     }
 }
 
-/// Returns the first service with the named operation, or else the first service.
 fn first_with_operation<'a>(
     services: impl Iterator<Item = &'a Service>,
     operation: Option<&OperationSlug>,
@@ -498,7 +485,6 @@ mod tests {
     use proptest::prelude::*;
     use uuid::Uuid;
 
-    /// Returns a service with an operation at each address.
     fn service(n: usize, addresses: &[&str]) -> Service {
         let id = u128::try_from(n).unwrap();
         let operation = |address: &&str| Operation {
@@ -573,8 +559,7 @@ mod tests {
     ];
 
     proptest! {
-        /// The index returns the same operations as a full search, in the same order: the matching operations with the
-        /// fewest parameters.
+        /// The index must return the same operations as a full search, in the same order.
         #[test]
         fn the_catalog_index_finds_the_same_operations_as_a_search(
             catalog in prop::collection::vec(addresses(ENDPOINTS), 0..8),
@@ -609,7 +594,6 @@ mod tests {
         }
     }
 
-    /// The service with the named operation comes second, and the first service of the host third.
     #[test]
     fn unmatched_calls_are_attributed_to_a_service_by_address_first() {
         let slug = |text: &str| OperationSlug::parse(text).unwrap();
@@ -690,7 +674,6 @@ mod tests {
         assert_eq!(lab.aggregates(Timestamp::EPOCH), expected);
     }
 
-    /// Calls over plain HTTP can be paid only on a test network.
     #[test]
     fn the_payable_limit_is_maximum_or_fixed_price() {
         let units = |units| Amount::from_units(units).unwrap();
@@ -733,7 +716,6 @@ mod tests {
                 expected,
                 "{operation:?}"
             );
-            // On main networks, operations over plain HTTP can't be paid.
             operation.endpoint = Endpoint::parse("http://a.example/").unwrap();
             let plain = operation.payable_limit(Network::Base, Timestamp::EPOCH);
             assert_eq!(
@@ -748,7 +730,6 @@ mod tests {
         }
     }
 
-    /// Without a setting, the categories and the slug decide.
     #[test]
     fn target_fetching_is_declared_or_inferred() {
         let rows = [

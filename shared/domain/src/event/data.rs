@@ -9,7 +9,7 @@ use std::fmt::Display;
 pub struct EventData(pub(crate) Map<String, Value>);
 
 impl EventData {
-    /// Creates an event's data without fields.
+    /// Creates empty event data, to which the other methods add fields.
     pub fn new() -> Self {
         Self::default()
     }
@@ -62,7 +62,7 @@ impl EventData {
         self.with_field(name, Value::Bool(value))
     }
 
-    /// Adds an agent's labels unless there are none.
+    /// Adds an agent's labels unless they are empty.
     #[must_use]
     pub fn labels(self, labels: &Labels) -> Self {
         if labels.is_empty() {

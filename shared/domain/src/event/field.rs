@@ -4,7 +4,7 @@ use crate::{Amount, Labels, Timestamp};
 use serde_json::Value;
 use uuid::Uuid;
 
-/// A field of an event's data.
+/// A field that the data of an event can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
     /// The field's name, as in the API.
@@ -15,10 +15,10 @@ pub struct Field {
     pub required: bool,
 }
 
-/// The format of a value.
+/// The format of a field's value in an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A UUID, hyphenated.
+    /// A UUID with hyphens, as a JSON string.
     Uuid,
     /// A whole number. Amounts are in micro-USDC.
     Number,
@@ -28,9 +28,9 @@ pub enum Form {
     Address,
     /// A hash: `0x` and 64 hexadecimal digits.
     Hash,
-    /// A boolean.
+    /// `true` or `false`.
     Flag,
-    /// One of the values in this list.
+    /// A text from this list.
     OneOf(&'static [&'static str]),
     /// An agent's labels: a JSON object of texts that is never empty.
     Labels,

@@ -1,4 +1,4 @@
-//! The kinds of events and the fields of their data. Tests compare the kinds with `docs/events.md`, and the fields with
+//! The kinds of events and the fields of their data. Tests compare them with `docs/events.md` and
 //! `docs/events.schema.json`.
 
 use crate::{
@@ -7,8 +7,7 @@ use crate::{
 };
 
 named! {
-    /// The kind of an event. The name of the kind is the `CloudEvents` `type`. The last part of the name is the version
-    /// of the data.
+    /// The kind of an event, whose name is the `CloudEvents` `type`. The name ends with the version of the data.
     EventKind {
         /// A payment was authorized and signed.
         PaymentAuthorized = "purser.payment.authorized.v1",
@@ -99,9 +98,9 @@ named! {
 
     /// The kind of an event's subject.
     EventTopic {
-        /// An agent, identified by its id.
+        /// An agent, identified by id.
         Agent = "agent",
-        /// A service, identified by its id.
+        /// A service, identified by id.
         Service = "service",
         /// A user, identified by the hash of the user's id.
         Person = "person",
@@ -110,11 +109,11 @@ named! {
     }
 }
 
-/// Who froze an agent.
+/// The possible values of the field `by` in an event about a freeze of an agent.
 pub const FREEZERS: &[&str] = &["owner", "operator"];
-/// A user's decision on an approval request.
+/// The decisions that a user can make on an approval request.
 pub const VERDICTS: &[&str] = &["approved", "rejected"];
-/// The possible statuses of an approval just before the approval expires without being used.
+/// The possible statuses of an approval before it expires.
 pub const UNUSED: &[&str] = &["pending", "approved"];
 
 const TRANSFER: &[Field] = &[
@@ -177,7 +176,7 @@ const AGENT: &[Field] = &[
     Field::required("wallet", Form::Address),
 ];
 const FROZEN_BY: &[Field] = &[Field::required("by", Form::OneOf(FREEZERS))];
-/// Present only if the owner's automatic freeze froze the agent.
+/// The reason of an automatic freeze by the owner's rule.
 const AUTOMATIC_FREEZE: &[Field] = &[Field::optional("reason", Form::Text)];
 const KEY: &[Field] = &[Field::required("key_id", Form::Text)];
 const KEY_EXPIRY: &[Field] = &[Field::optional("expires_at", Form::Time)];
@@ -223,7 +222,7 @@ const FAILED_CALLS: &[Field] = &[
 ];
 
 impl EventKind {
-    /// Returns the kind of subject that events of this kind have.
+    /// Returns the kind of subject of these events.
     pub const fn topic(self) -> EventTopic {
         match self {
             Self::PaymentAuthorized
@@ -314,7 +313,7 @@ impl EventKind {
 }
 
 impl EventTopic {
-    /// Returns whether events with this kind of subject belong to one user, the owner.
+    /// Returns whether events with this kind of subject belong to one user.
     pub const fn has_owner(self) -> bool {
         match self {
             Self::Agent | Self::Person => true,

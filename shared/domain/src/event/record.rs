@@ -1,4 +1,4 @@
-//! An event and its only serialized form: `CloudEvents` 1.0, structured JSON (`CloudEvents` JSON format §3).
+//! An event and the only serialized form of events: `CloudEvents` 1.0, structured JSON (`CloudEvents` JSON format §3).
 
 use crate::{AgentId, EventData, EventKind, EventTopic, Field, ServiceId, Timestamp, UserId};
 use serde_json::{Map, Value, json};
@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 use std::fmt;
 use uuid::{Builder, Uuid};
 
-/// A published event.
+/// An event that is published to webhooks and used for notifications.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     id: EventId,
@@ -18,20 +18,18 @@ pub struct Event {
     data: EventData,
 }
 
-/// An event's id: a `UUIDv8` from the hash of the parts that identify the change. The same change always has the same
-/// id.
+/// An event's id: a `UUIDv8` from a hash. The same change always has the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId(Uuid);
 
 impl EventId {
-    /// Derives the event's id from the kind and from `parts`. The parts identify the change, for example the row's key
-    /// and the transition.
+    /// Derives the id from the kind and from the parts that identify the change, such as the row's key.
     pub fn derive(kind: EventKind, parts: &[&dyn fmt::Display]) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"purser/event/v1\0");
         hash.update(kind.name());
         for part in parts {
-            // No part contains a zero byte, so two different lists of parts give different inputs.
+            // A zero byte, which no part contains, separates the parts.
             hash.update([0]);
             hash.update(part.to_string());
         }
@@ -55,11 +53,11 @@ impl fmt::Display for EventId {
     }
 }
 
-/// The deployment that publishes an event, as a URI: `purser:` followed by the deployment's name.
+/// The deployment that publishes an event, as the URI `purser:<deployment>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventSource(String);
 
-/// The deployment `purser`.
+/// The source `purser:purser`, for a deployment with the default name `purser`.
 impl Default for EventSource {
     fn default() -> Self {
         Self(format!("{}purser", Self::SCHEME))
@@ -69,8 +67,8 @@ impl Default for EventSource {
 impl EventSource {
     const SCHEME: &'static str = "purser:";
 
-    /// Creates the source for the deployment with this name. The name must be valid for a `CloudFormation` stack:
-    /// letters, digits and hyphens.
+    /// Creates the source for a deployment. The name must be valid for a `CloudFormation` stack: letters, digits and
+    /// hyphens.
     pub fn for_stack(stack: &str) -> Option<Self> {
         let is_name =
             (1..=128).contains(&stack.len()) && stack.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
@@ -88,16 +86,16 @@ impl EventSource {
     }
 }
 
-/// The object that an event concerns. `Display` formats the object as the event's `subject` field.
+/// The object that an event concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventSubject {
-    /// An agent.
+    /// The event concerns an agent.
     Agent(AgentId),
-    /// A service.
+    /// The event concerns a service in the catalog.
     Service(ServiceId),
-    /// A user.
+    /// The event concerns a user.
     Person(UserId),
-    /// The whole deployment.
+    /// The event concerns the whole deployment.
     Deployment,
 }
 
@@ -139,7 +137,7 @@ impl fmt::Display for EventSubject {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{member}` is missing, unknown or wrong")]
 pub struct EventError {
-    /// The name of the field.
+    /// The name of the field that is missing, unknown or malformed.
     pub member: String,
 }
 
@@ -152,7 +150,7 @@ impl EventError {
 /// The version of the `CloudEvents` format.
 const SPEC_VERSION: &str = "1.0";
 const CONTENT_TYPE: &str = "application/json";
-/// The URI of the data's schema, which is `docs/events.schema.json`. `CloudEvents` requires an absolute URI.
+/// The URI of `docs/events.schema.json`. `CloudEvents` requires an absolute URI.
 pub(crate) const SCHEMA: &str = "purser:schemas/events.v1.json";
 
 impl Event {
@@ -195,7 +193,7 @@ impl Event {
         })
     }
 
-    /// Parses the JSON form. Rejects fields that this service does not publish.
+    /// Parses the JSON form. Rejects fields that Purser does not publish.
     pub fn parse(bytes: &[u8]) -> Result<Self, EventError> {
         let fields: Map<String, Value> = serde_json::from_slice(bytes).map_err(|_| EventError::at_field(""))?;
         let known = [
@@ -261,7 +259,7 @@ impl Event {
         event
     }
 
-    /// Returns the event's id, which is derived from the change. Deliveries of the same change have the same id.
+    /// Returns the event's id. Deliveries of the same change have the same id.
     pub const fn id(&self) -> EventId {
         self.id
     }
@@ -271,7 +269,7 @@ impl Event {
         &self.source
     }
 
-    /// Returns the event's kind, which determines the fields of the event's data.
+    /// Returns the event's kind.
     pub const fn kind(&self) -> EventKind {
         self.kind
     }
@@ -281,12 +279,12 @@ impl Event {
         self.time
     }
 
-    /// Returns the agent, service or user that the event concerns, or the whole deployment.
+    /// Returns what the event concerns.
     pub const fn subject(&self) -> &EventSubject {
         &self.subject
     }
 
-    /// Returns the user who owns the event; `None` if the event concerns a service or the deployment.
+    /// Returns the user who owns the event; `None` for events about a service or the deployment.
     pub const fn owner(&self) -> Option<&UserId> {
         self.owner.as_ref()
     }
@@ -299,7 +297,7 @@ impl Event {
         }
     }
 
-    /// Returns the fields that are specific to the event's kind.
+    /// Returns the fields of the event's kind.
     pub const fn data(&self) -> &EventData {
         &self.data
     }

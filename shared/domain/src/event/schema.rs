@@ -89,7 +89,7 @@ fn form_schema(form: Form) -> Value {
 mod tests {
     use super::*;
 
-    /// If this test fails, replace the content of the file by the schema that the test prints.
+    /// To fix a failure, replace the file by the schema that the test prints.
     #[test]
     fn the_documented_event_schema_matches_the_code() {
         let written: Value = serde_json::from_str(include_str!("../../../../docs/events.schema.json")).unwrap();

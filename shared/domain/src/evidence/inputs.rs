@@ -1,7 +1,6 @@
-//! The inputs of a decision as JSON documents, and the hashes of these documents.
+//! The inputs of a decision as JSON documents, and their SHA-256 hashes in RFC 8785 form.
 //!
-//! A hash is the SHA-256 of the document in RFC 8785 form. The documents contain no secrets. From the agent's record,
-//! they contain only the parts that the evaluation uses: the status and the rules.
+//! The documents contain no secrets. From the agent's record, they contain only the status and the rules.
 
 use crate::{
     Agent, Amount, Category, EnabledService, LimitAction, Operation, Pricing, ReplayInputs, RuleKind, RuleWindow,
@@ -18,10 +17,10 @@ pub struct DocumentHash([u8; 32]);
 impl DocumentHash {
     /// Hashes a document in RFC 8785 form.
     ///
-    /// RFC 8785 writes numbers as IEEE doubles, which are exact only up to 2^53. All numbers in these documents are
-    /// below that limit, because the amounts are at most [`Amount::MAX`].
+    /// RFC 8785 writes numbers as IEEE doubles, which are exact up to 2^53. Amounts are at most [`Amount::MAX`], which
+    /// is below.
     pub fn digest(document: &Value) -> Self {
-        // Serializing a value into a vector can't fail.
+        // Serializing a `Value` into a `Vec` can't fail.
         let canonical = serde_json_canonicalizer::to_vec(document).unwrap_or_default();
         Self(Sha256::digest(canonical).into())
     }
@@ -41,7 +40,7 @@ pub struct InputDocuments {
     pub agent: Value,
     /// The policy; `null` if the service was never enabled.
     pub policy: Value,
-    /// The service and the operation from the catalog, with the pricing at the time of the decision.
+    /// The service and the operation from the catalog, priced at the time of the decision.
     pub service: Value,
 }
 

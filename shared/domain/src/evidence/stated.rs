@@ -1,8 +1,7 @@
-//! Replays a decision from its signed statement and from the documents of its inputs.
+//! Replays a decision from the signed statement and the input documents.
 //!
-//! The statement and the documents are parsed into the types of the evaluation. Before the replay, both are serialized
-//! again and compared with the originals. If anything differs, the replay is rejected, because a field was skipped or
-//! misread.
+//! The parsed documents are serialized again and compared with the originals. A difference means that a field was
+//! misread, so the replay is rejected.
 
 use crate::{
     Address, Agent, AgentId, AgentStatus, Amount, ApprovalId, AutomaticFreeze, Availability, CallDescription,
@@ -17,31 +16,29 @@ use serde_json::Value;
 use url::Url;
 use uuid::Uuid;
 
-/// Why a decision can't be replayed from its statement.
+/// Why a decision can't be replayed from the statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoReplay {
-    /// The statement has no hashes of the decision's inputs, or the evidence file lacks an input document (agent,
-    /// policy or service).
+    /// The statement has no hashes of the inputs, or an input document is missing.
     #[error("the decision names no inputs, or the file has not their documents, which the owner's file has")]
     NoInputs,
-    /// The statement has fields that this version of the software can't parse.
+    /// This version of the software can't parse the statement.
     #[error("the statement has members that this version does not read")]
     Statement,
     /// The hash of an input document differs from the hash in the statement.
     #[error("the documents of the inputs are not those that the statement has the hashes of")]
     OtherDocuments,
-    /// The input documents have fields that this version of the software can't parse.
+    /// This version of the software can't parse the input documents.
     #[error("the documents of the inputs have members that this version does not read")]
     Documents,
-    /// The decision depends on call parameters or on an estimated price, which the input documents do not contain.
+    /// The decision depends on call parameters or an estimated price, which the documents do not contain.
     #[error(
         "the decision depends on what the document of the catalog entry does not have: the parameter that names the target, or an estimated price"
     )]
     NotDocumented,
 }
 
-/// Replays the decision in a statement and returns the differences. An empty list means that the replay makes the same
-/// decision. `inputs` contains the documents `agent`, `policy` and `service`. The caller must verify the signatures.
+/// Replays the decision in a statement and returns the differences. The caller must verify the signatures.
 pub fn replay_stated_decision(payload: &Value, inputs: &Value) -> Result<Vec<ReplayDifference>, NoReplay> {
     let hashes = Object(payload).object_field("inputs").ok_or(NoReplay::NoInputs)?;
     let document = |name| inputs.get(name).cloned().ok_or(NoReplay::NoInputs);

@@ -1,7 +1,7 @@
 //! Statements about a decision or a payment: the payloads of the documents that this deployment signs.
 //!
-//! A statement is a function of stored rows, so the same rows always give the same statement. A statement does not
-//! contain the agent's own data about a call (`metadata`), the names of agents and users, or labels.
+//! A statement is a function of stored rows. It contains no `metadata` of a call, no labels, and no names of agents or
+//! users.
 
 use crate::{
     AgentId, Amount, Approval, ApprovalChange, ApprovalId, CallDescription, Check, ConfirmationReverted,
@@ -10,11 +10,11 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// The type of a signed document about a decision, in the JSON field `statement`.
+/// The `statement` field of a signed decision.
 pub const DECISION_STATEMENT: &str = "purser.decision.v1";
-/// The type of a signed receipt, in the JSON field `statement`.
+/// The `statement` field of a signed receipt.
 pub const RECEIPT_STATEMENT: &str = "purser.receipt.v1";
-/// The type of a signed document about a change of a payment or an approval, in the JSON field `statement`.
+/// The `statement` field of a signed change of a payment or an approval.
 pub const CHANGE_STATEMENT: &str = "purser.change.v1";
 
 /// The ids of a decision about a purchase.
@@ -22,11 +22,11 @@ pub const CHANGE_STATEMENT: &str = "purser.change.v1";
 pub struct DecisionIds {
     /// The id of the decision.
     pub transaction: TransactionId,
-    /// The agent.
+    /// The agent that requested the payment.
     pub agent: AgentId,
     /// The id of the agent key that sent the request.
     pub key: KeyId,
-    /// The service.
+    /// The service that the agent wanted to pay.
     pub service: ServiceId,
     /// The settlement, if the purchase was allowed.
     pub settlement: Option<SettlementId>,
@@ -65,7 +65,7 @@ impl DecisionIds {
     }
 }
 
-/// Returns the `decision_hash` of an allowed purchase before it is stored; `None` for a withdrawal.
+/// Returns the `decision_hash` of a decision that allows a purchase, before it is stored. `None` for a withdrawal.
 pub fn allowed_purchase_decision_hash(terms: &SettlementTerms, call: CallDescription) -> Option<DocumentHash> {
     let ids = DecisionIds::from_terms(terms)?;
     let decision = &RecordedDecision::from_terms(terms, call)?;
@@ -73,7 +73,7 @@ pub fn allowed_purchase_decision_hash(terms: &SettlementTerms, call: CallDescrip
     Some(StatedDecision { ids, decision, inputs }.decision_hash())
 }
 
-/// Returns the `decision_hash` of a block or an escalation before it is stored, on the deployment's network.
+/// Returns the `decision_hash` of a block or an escalation, before it is stored.
 pub fn rejection_decision_hash(record: &DecisionRecord, network: Network) -> DocumentHash {
     let ids = DecisionIds {
         transaction: record.transaction,
@@ -91,18 +91,17 @@ pub fn rejection_decision_hash(record: &DecisionRecord, network: Network) -> Doc
 /// The content of a decision's statement.
 #[derive(Clone, Copy, Debug)]
 pub struct StatedDecision<'a> {
-    /// The ids of the decision.
+    /// The ids of the decision and of the objects that it concerns.
     pub ids: DecisionIds,
-    /// The decision.
+    /// The recorded decision, with the checks and their results.
     pub decision: &'a RecordedDecision,
     /// The inputs of the decision, if the checks were made and the inputs are stored.
     pub inputs: Option<(InputVersions, &'a InputDocuments)>,
 }
 
 impl StatedDecision<'_> {
-    /// Returns the `decision_hash`, which is in the response to the caller and in the statement: the hash of the object
-    /// with `transaction_id`, `settlement_id`, `approval_id`, `facts`, `result` and `reason`. The hash does not depend
-    /// on the inputs.
+    /// Returns the `decision_hash` in the response to the caller and in the statement. The hash does not depend on the
+    /// inputs.
     pub fn decision_hash(&self) -> DocumentHash {
         DocumentHash::digest(&self.hash_input())
     }
@@ -260,10 +259,10 @@ pub fn names_other_payment(payload: &Value, settlement: &Settlement) -> bool {
     fields.any(|(name, value)| stated.get(name).is_some_and(|stated| stated != value))
 }
 
-/// A later change of a payment that has a statement.
+/// A change of a payment after the decision.
 #[derive(Clone, Copy, Debug)]
 pub enum PaymentChange<'a> {
-    /// The confirmation was reverted. Contains the receipt of the reverted confirmation, if the log contains it.
+    /// The confirmation was reverted. Contains the confirmation's receipt if it is in the log.
     Reversal(&'a ConfirmationReverted, Option<LoggedReceipt>),
     /// The payment expired, and the amount was released at this time.
     Release(Timestamp),
@@ -271,18 +270,17 @@ pub enum PaymentChange<'a> {
     Withdrawal,
 }
 
-/// The position of a receipt's statement in the log.
+/// The position of a receipt in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoggedReceipt {
-    /// The index in the log.
+    /// The index in the log, from 0.
     pub index: u64,
     /// The hash of the leaf (RFC 6962 §2.1).
     pub leaf_hash: [u8; 32],
 }
 
 impl PaymentChange<'_> {
-    /// Returns the payload of this deployment's statement about the change. `call` is the payment's call, which is
-    /// needed to compute the decision's hash. A withdrawal has no call.
+    /// Returns the payload of the statement about the change. `call` is the payment's call; `None` for a withdrawal.
     pub fn to_json(self, terms: &SettlementTerms, call: Option<CallDescription>, issuer: &EventSource) -> Value {
         let (name, at, transaction, changed_receipt) = match self {
             Self::Reversal(reverted, receipt) => {
@@ -318,19 +316,19 @@ impl PaymentChange<'_> {
 /// The content of a statement about a change of an approval request.
 #[derive(Clone, Copy, Debug)]
 pub struct StatedApproval<'a> {
-    /// The approval request.
+    /// The approval request after the change.
     pub approval: &'a Approval,
     /// The `decision_hash` of the decision that required the approval or blocked the payment.
     pub decision_hash: DocumentHash,
-    /// The change.
+    /// What happened to the approval request.
     pub change: ApprovalChange,
     /// The time of the change.
     pub at: Timestamp,
 }
 
 impl StatedApproval<'_> {
-    /// Returns the payload of the statement, with this deployment as the issuer. The payload does not name the user who
-    /// decided, because only the agent's owner can decide an approval request.
+    /// Returns the payload of the statement. It contains no user, because only the agent's owner decides approval
+    /// requests.
     pub fn to_json(&self, issuer: &EventSource) -> Value {
         let approval = self.approval;
         let temporary_limits = approval.temporary_caps().map(|increase| {

@@ -1,7 +1,7 @@
 //! An entry of the decision history: one decision about a payment, with the settlement's current state.
 //!
-//! An entry is a pure function of the row that records the decision, so the entry can be recomputed from that row. An
-//! entry has the fields that lists show and filter by. Only the row contains the checks and the call.
+//! An entry is computed only from the row that records the decision, so the entry can be recomputed. The entry does not
+//! contain the decision's checks and the provider call, which are only in the row.
 
 use crate::{
     ALLOWED_REASON, Address, AgentId, Amount, ApprovalId, Check, CheckName, CheckOutcome, ConfirmationReverted, Day,
@@ -14,33 +14,34 @@ use uuid::Uuid;
 /// One decision: an allow, a block, an escalation, a reverted confirmation or a withdrawal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryEntry {
-    /// The position in the decision history: a `UUIDv7` with the decision's time. The position is the settlement's id
-    /// if the decision has a settlement, and otherwise the decision's own id.
+    /// The entry's position in the decision history: a `UUIDv7` with the time of the decision. The position of a
+    /// decision that allowed a payment or a withdrawal is the settlement's id. The position of any other decision is
+    /// the decision's id.
     pub place: Uuid,
-    /// The agent.
+    /// The agent whose payment or withdrawal the decision concerns.
     pub agent: AgentId,
-    /// The agent's name at the last write of the entry.
+    /// The agent's name when the entry was last written.
     pub agent_name: String,
-    /// The agent's labels at the last write of the entry.
+    /// The agent's labels when the entry was last written.
     pub labels: Labels,
     /// The id of the decision.
     pub transaction: TransactionId,
-    /// The result.
+    /// The result of the decision.
     pub result: DecisionResult,
     /// The time of the decision.
     pub at: Timestamp,
-    /// The id of the agent key that sent the request. This field and the other fields about a purchase are `None` for a
-    /// withdrawal.
+    /// The id of the agent key that requested the payment; `None` for a withdrawal.
     pub key: Option<KeyId>,
-    /// The service.
+    /// The paid service; `None` for a withdrawal.
     pub service: Option<ServiceId>,
-    /// The operation, if known.
+    /// The called operation; `None` if the call matched no operation.
     pub operation: Option<OperationSlug>,
-    /// The amount.
+    /// The requested amount, in micro-USDC.
     pub amount: Amount,
-    /// The payee.
+    /// The address that the payment pays, or would have paid.
     pub pay_to: Address,
-    /// The reason for the decision: `x402_authorized`, the reason for a denial, `confirmation_vanished`, or `paid_out`.
+    /// The reason for the decision: for example, `x402_authorized` for an allowed payment, `confirmation_vanished` for
+    /// a reverted confirmation, or the reason for a denial.
     pub reason: String,
     /// The version of the policy that was evaluated.
     pub policy_version: Option<u64>,
@@ -50,39 +51,39 @@ pub struct HistoryEntry {
     pub refusal: Option<HistoryDenial>,
     /// Details of an allowed payment or a withdrawal; `None` for other decisions.
     pub payment: Option<HistoryPayment>,
-    /// The settlement whose confirmation was reverted.
+    /// The settlement whose confirmation was reverted; `None` if the decision is not a reverted confirmation.
     pub reverted: Option<SettlementId>,
 }
 
 /// Details of a block or an escalation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryDenial {
-    /// The `error` slug of the response.
+    /// The slug in the field `error` of the response to the agent.
     pub error: String,
-    /// The rule or limit that denied the payment.
+    /// The name of the rule or the policy's limit that denied the payment.
     pub rule: String,
-    /// The host that was not allowed.
+    /// The host that the policy's allowed domains do not contain.
     pub hostname: Option<String>,
     /// The limit of the failed check, if the check has a limit.
     pub limit: Option<Amount>,
     /// The part of the failed check's limit that earlier payments had used.
     pub used: Option<Amount>,
-    /// The duration of the decision, in milliseconds.
+    /// The time from the start of the request to the decision, in milliseconds.
     pub latency_ms: u64,
 }
 
 /// Details of an allowed payment or a withdrawal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryPayment {
-    /// The network.
+    /// The chain on which the payment is made.
     pub network: Network,
-    /// The wallet that pays.
+    /// The address of the agent's wallet, which is the payer.
     pub wallet: Address,
-    /// EIP-3009 `validBefore`.
+    /// The EIP-3009 `validBefore`: the chain accepts the payment only in blocks with an earlier time.
     pub valid_before: Timestamp,
     /// Whether the payment is authorized, confirmed or expired.
     pub state: SettlementState,
-    /// The daily cap or budget with the largest used share, including this payment; `None` for a withdrawal.
+    /// The daily cap or budget with the largest used share after this payment; `None` for a withdrawal.
     pub nearest: Option<LimitUse>,
 }
 
@@ -91,11 +92,11 @@ pub struct HistoryPayment {
 pub struct LimitUse {
     /// The sum of the payments that count toward the limit, including this payment.
     pub used: Amount,
-    /// The limit.
+    /// The daily cap, or the limit of the budget.
     pub limit: Amount,
 }
 
-/// Compares the used shares; if they are equal, compares the limits.
+/// Compares the used shares of the limits first, and then the limits.
 impl Ord for LimitUse {
     fn cmp(&self, other: &Self) -> Ordering {
         // Compares used / limit without a division.
@@ -127,7 +128,7 @@ impl LimitUse {
 }
 
 impl HistoryEntry {
-    /// Creates the entry for this decision about an agent with this name and these labels.
+    /// Creates the entry for a decision about an agent with this name and these labels.
     pub fn new(decision: &LoggedDecision, agent_name: &str, labels: &Labels) -> Self {
         match decision {
             LoggedDecision::Allowed(settlement) => {
@@ -224,19 +225,19 @@ impl HistoryEntry {
         own.or(self.reverted)
     }
 
-    /// Returns the day whose sums include the entry, from the entry's position.
+    /// Returns the UTC day whose sums include the entry.
     pub fn day(&self) -> Day {
-        // All positions have the form of a settlement id.
+        // The position is a UUIDv7 like a settlement id.
         Day::containing(SettlementId::from_uuid(self.place).authorized_at())
     }
 
-    /// Returns the hour whose sum includes the entry, from the entry's position.
+    /// Returns the UTC hour whose sum includes the entry.
     pub fn hour(&self) -> Hour {
         Hour::containing(SettlementId::from_uuid(self.place).authorized_at())
     }
 
-    /// Returns the amount that the entry adds to the sum of its hour: the amount of an allowed payment until the
-    /// payment is released.
+    /// Returns the amount that the entry adds to the hour's sum: the amount of an allowed payment that was not
+    /// released.
     pub fn amount_in_hour(&self) -> Amount {
         match (self.result, self.settlement_state()) {
             (DecisionResult::Allow, Some(SettlementState::Authorized | SettlementState::Confirmed { .. })) => {
@@ -251,8 +252,7 @@ impl HistoryEntry {
         self.payment.as_ref().map(|payment| &payment.state)
     }
 
-    /// Returns the amounts that the entry adds to the sums of its day. A withdrawal adds nothing, because it is not a
-    /// purchase.
+    /// Returns the amounts that the entry adds to the day's sums. A withdrawal adds nothing.
     pub fn usage_sums(&self) -> UsageTotals {
         let none = UsageTotals::default();
         match (self.result, self.settlement_state()) {
@@ -285,7 +285,7 @@ impl HistoryEntry {
     }
 }
 
-/// Returns the check that denied or escalated a payment, which is the first failed check.
+/// Returns the first failed check, which determined the decision.
 fn find_failed_check(denial: &LoggedDenial) -> Option<&Check> {
     denial.checks.iter().find(|check| check.outcome == CheckOutcome::Failed)
 }

@@ -13,7 +13,7 @@ impl Hour {
 
     /// Returns the UTC hour that contains this time.
     pub fn containing(at: Timestamp) -> Self {
-        // The last possible hour, in the year 9999, is about 71 million.
+        // The year 9999 ends at hour 71 million, which fits into a `u32`.
         Self(u32::try_from(at.secs() / Self::SECONDS).unwrap_or(u32::MAX))
     }
 
@@ -31,7 +31,7 @@ impl Hour {
 
     /// Returns the hour of the day, from 0 to 23.
     pub fn hour_of_day(self) -> u8 {
-        // A remainder modulo 24 is at most 23.
+        // A remainder modulo 24 fits into a `u8`.
         u8::try_from(self.0 % Self::PER_DAY).unwrap_or_default()
     }
 
@@ -41,7 +41,7 @@ impl Hour {
         Timestamp::from_secs(secs).unwrap_or(Timestamp::MAX)
     }
 
-    /// Returns the hour `hours` hours earlier, but not before the first hour.
+    /// Returns the hour `hours` hours earlier, at least the first hour of 1970.
     #[must_use]
     pub const fn hours_earlier(self, hours: u32) -> Self {
         Self(self.0.saturating_sub(hours))

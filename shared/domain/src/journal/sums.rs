@@ -1,7 +1,7 @@
-//! The sums of the entries in the decision history, and the UTC days by which these sums are grouped.
+//! The sums of the entries in the decision history, by UTC day.
 //!
-//! Invariant: an entry counts on the day of the decision, even if the settlement's state changes later. Therefore a
-//! day's authorized sum can be compared with the confirmed and released sums of the same day.
+//! An entry counts on the day of the decision, even if the settlement's state changes later. A day's authorized,
+//! confirmed and released sums can therefore be compared.
 
 use crate::{Amount, Timestamp};
 use std::fmt;
@@ -46,8 +46,8 @@ impl UsageTotals {
         self.authorized.minus(settled).unwrap_or(Amount::ZERO)
     }
 
-    /// Subtracts `other`. A negative difference becomes zero. This happens if an agent's ownership was transferred
-    /// while a payment was pending, because each owner's sums contain only the changes during their ownership.
+    /// Subtracts `other`. The result is at least zero, because an ownership transfer can separate a payment from the
+    /// payment's release.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
         let difference = |a: Amount, b: Amount| a.minus(b).unwrap_or(Amount::ZERO);
@@ -62,7 +62,7 @@ impl UsageTotals {
         }
     }
 
-    /// Adds `other`. The result is at most the maximum [`Amount`], because sums are only displayed.
+    /// Adds `other`. Sums are at most [`Amount::MAX`], because they are only displayed.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let sum = |a: Amount, b: Amount| a.plus(b).unwrap_or(Amount::MAX);
@@ -87,8 +87,7 @@ impl Day {
 
     /// Returns the UTC day that contains this time.
     pub fn containing(at: Timestamp) -> Self {
-        // A day number always fits into a `u32`. The last possible day, in the year 9999, has a number of about three
-        // million.
+        // The year 9999 ends at day three million, which fits into a `u32`.
         Self(u32::try_from(at.secs() / Self::SECONDS).unwrap_or(u32::MAX))
     }
 
@@ -104,13 +103,13 @@ impl Day {
         Timestamp::from_secs(secs).unwrap_or(Timestamp::MAX)
     }
 
-    /// Returns the day `days` days later.
+    /// Returns the day `days` days later, at most the last representable day.
     #[must_use]
     pub const fn days_later(self, days: u32) -> Self {
         Self(self.0.saturating_add(days))
     }
 
-    /// Returns the day `days` days earlier.
+    /// Returns the day `days` days earlier, at least 1970-01-01.
     #[must_use]
     pub const fn days_earlier(self, days: u32) -> Self {
         Self(self.0.saturating_sub(days))
@@ -144,7 +143,7 @@ mod tests {
         );
         assert_eq!(day.days_later(10).to_string(), "2026-12-01");
         assert_eq!(day.days_later(10).days_since(day), 10);
-        // Month ends, including the end of February in leap years and other years.
+        // The last day of a month and the next day.
         for (before, after) in [
             ("2026-12-31", "2027-01-01"),
             ("2027-02-28", "2027-03-01"),

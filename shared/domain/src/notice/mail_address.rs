@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-/// An email address: ASCII, with one `@` and without characters that are special in a mail header. The address is used
-/// in mail headers and shown to the user. The address is never logged, and `Debug` omits it.
+/// An email address in ASCII that is safe in a mail header. The address is never logged, so `Debug` omits it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MailAddress(String);
 
@@ -11,8 +10,7 @@ impl MailAddress {
     /// The maximum length (RFC 5321 §4.5.3.1.3, without the angle brackets).
     pub const MAX: usize = 254;
 
-    /// Parses an address. Returns `None` for any other text. Quoted local parts and address literals are not supported,
-    /// because users of identity providers don't have such addresses.
+    /// Parses an address. Quoted local parts and address literals are not supported.
     pub fn parse(text: &str) -> Option<Self> {
         let (local, domain) = text.split_once('@')?;
         let is_local = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~.".contains(&byte);
@@ -25,7 +23,7 @@ impl MailAddress {
         (fits && is_named && domain.split('.').all(is_label)).then(|| Self(text.to_owned()))
     }
 
-    /// Returns the address as text.
+    /// Returns the complete address.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,11 +1,10 @@
-//! A message about a user's pending events. The message contains a sentence about each event.
+//! A message to a user with a sentence about each pending event.
 
 use crate::{Event, EventKind, Notification, NotificationNames, notice::pending::NotificationRank};
 use serde_json::json;
 use std::fmt::Write as _;
 
-/// The maximum number of events that a message describes, with one sentence for each event. The message contains only
-/// the number of further events.
+/// The maximum number of events with a sentence. Further events are only counted.
 const MAX_LISTED: usize = 20;
 
 /// The path of the page with the notification settings.
@@ -17,23 +16,22 @@ pub struct NotificationMessage {
     /// The message's subject line.
     pub subject: String,
     notices: Vec<Notification>,
-    /// The number of further events, which the message counts but does not describe.
+    /// The number of events without a sentence.
     more: usize,
 }
 
-/// Sorts a message's events: approval requests first, then the default kinds, then the other kinds; each by time.
+/// Sorts a message's events: approval requests first, then the default kinds, then other kinds, each by time.
 pub fn sort_by_urgency(events: &mut [Event]) {
     events.sort_by_key(|event| (NotificationRank::for_kind(event.kind()), event.time(), event.id()));
 }
 
-/// Returns the events that the message describes with a sentence each. Only these events need names.
+/// Returns the events that the message describes. The caller needs [`NotificationNames`] only for these events.
 pub fn listed_events(events: &[Event]) -> &[Event] {
     events.get(..MAX_LISTED).unwrap_or(events)
 }
 
 impl NotificationMessage {
-    /// Creates the message about these events, which must be sorted by [`sort_by_urgency`]. Returns `None` without
-    /// events.
+    /// Creates the message about events that are sorted by [`sort_by_urgency`]. Returns `None` without events.
     pub fn for_events(events: &[Event], names: &NotificationNames) -> Option<Self> {
         let result = listed_events(events);
         let notices: Vec<Notification> = result
@@ -59,7 +57,6 @@ impl NotificationMessage {
         })
     }
 
-    /// Returns the sentence about the number of further events.
     fn further_events_sentence(&self) -> Option<String> {
         (self.more > 0).then(|| format!("And {} more.", self.more))
     }
@@ -104,8 +101,7 @@ impl NotificationMessage {
         html
     }
 
-    /// Returns the message as the body of a request to a Slack incoming webhook (Slack, "Formatting text for app
-    /// surfaces").
+    /// Returns the body of a request to a Slack incoming webhook (Slack, "Formatting text for app surfaces").
     pub fn to_slack_body(&self, origin: &str) -> String {
         let mut text = String::new();
         for notice in &self.notices {
@@ -151,7 +147,6 @@ mod tests {
         NotificationMessage::for_events(&events, &names).unwrap()
     }
 
-    /// If a message has a single event, the subject line describes that event.
     #[test]
     fn many_events_are_combined_into_a_message_of_limited_length() {
         let one = message(1);

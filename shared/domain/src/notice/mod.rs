@@ -1,4 +1,4 @@
-//! Notifications: the events about which a user is notified, the channels, the send times, and the texts.
+//! Notifications: the events, channels, send times and texts.
 
 pub(crate) mod mail_address;
 pub(crate) mod message;

@@ -1,26 +1,25 @@
-//! The rate limit of a notification channel. The next message is not sent while another flush runs, and is sent at
-//! least five minutes after the last message. After failures, the pauses increase.
+//! The rate limit of a notification channel. A flush sends a channel's pending events in one message. Messages are at
+//! least five minutes apart, and pauses increase after failures.
 
 use crate::{AfterCall, CallResult, Duration, Fingerprint, RETRY_PAUSES, Timestamp, next_step_after_call};
 
 /// The rate limit of one notification channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotificationPace {
-    /// The version, which each write increments. Before a flush sends a message, the flush writes the next version.
-    /// Only the flush whose conditional write succeeds may send.
+    /// The version, which each write increments. A flush may send only after the conditional write of the next version
+    /// succeeded.
     pub version: u64,
-    /// The time from which the next message may be sent.
+    /// The time from which the next message may be sent on the channel.
     pub next_at: Timestamp,
-    /// The number of consecutive failures.
+    /// The number of consecutive failed attempts to send a message.
     pub failed: u32,
-    /// The channel's destination ([`crate::NotificationSettings::destination_fingerprint`]). Failures at an earlier
-    /// destination do not count.
+    /// The [`crate::NotificationSettings::destination_fingerprint`]. Failures at an earlier destination do not count.
     pub place: Option<Fingerprint>,
-    /// The id of the queue message that starts a flush at `next_at`. Other such messages can be deleted.
+    /// The id of the queue message that starts the next flush. Any other queue message for the channel can be deleted.
     pub waker: Option<String>,
 }
 
-/// Returns the state before the first message.
+/// The rate limit of a channel without messages.
 impl Default for NotificationPace {
     fn default() -> Self {
         Self {
@@ -34,19 +33,17 @@ impl Default for NotificationPace {
 }
 
 impl NotificationPace {
-    /// The time for which the first event of a burst waits for further events.
+    /// How long the first event of a burst waits for further events.
     pub const COLLECTION_DELAY: Duration = Duration::from_secs_u32(10);
     /// The minimum time between two messages.
     pub const MIN_INTERVAL: Duration = Duration::from_secs_u32(5 * 60);
-    /// The duration for which a flush reserves the channel. The duration is longer than a run of the function, so that
-    /// no other flush begins during the run. The flush also sends a queue message that starts the next flush after this
-    /// duration. When the message arrives, the flush has already stored the message's id as `waker`.
+    /// How long a flush reserves the channel: longer than a run of the Lambda function. The queue message for the next
+    /// flush has the same delay, so that the message id is stored as `waker` before the message arrives.
     pub const TURN: Duration = Duration::from_secs_u32(60);
-    /// The maximum pause after a failure. A longer pause would delay approval requests until they are useless.
+    /// The maximum pause after a failure. Approval requests become useless after a longer pause.
     const MAX_PAUSE: Duration = Duration::from_secs_u32(30 * 60);
 
-    /// Sets the channel's destination. For a new destination, the pause, the number of failures and the id of the queue
-    /// message are reset.
+    /// Sets the channel's destination. A new destination resets the pause, the failures and the queue message.
     #[must_use]
     pub fn with_destination(self, destination: Fingerprint) -> Self {
         if self.place == Some(destination) {
@@ -74,8 +71,7 @@ impl NotificationPace {
         }
     }
 
-    /// Removes the id of the wake-up message. A flush calls this function if the wake-up message started the flush and
-    /// there are no pending events.
+    /// Forgets the queue message that started the flush, because there are no pending events.
     #[must_use]
     pub fn without_wake_up(self) -> Self {
         let next_at = self.next_at;
@@ -94,7 +90,7 @@ impl NotificationPace {
         }
     }
 
-    /// Records a flush that sent no message, because the channel has no destination.
+    /// Ends a flush without a message, because the channel has no destination.
     #[must_use]
     pub fn release_send_slot(self, now: Timestamp) -> Self {
         Self {
@@ -104,9 +100,7 @@ impl NotificationPace {
         }
     }
 
-    /// Records a failed message. The pauses are the same as for webhooks, but at most half an hour, and the last pause
-    /// is repeated. The first pause lasts until the queue message for the next flush arrives, [`Self::TURN`] after the
-    /// flush began. Notifications that become too old are dropped (`pending.rs`).
+    /// Records a failed message. The pauses are those of webhooks, between [`Self::TURN`] and half an hour.
     #[must_use]
     pub fn after_failure(self, now: Timestamp, result: CallResult, retry_after: Option<Duration>, jitter: u8) -> Self {
         let failed = self.failed.saturating_add(1);
@@ -138,7 +132,6 @@ mod tests {
         Timestamp::from_secs(secs).unwrap()
     }
 
-    /// While a flush uses the channel, other flushes wait for at most a minute.
     #[test]
     fn messages_on_one_channel_are_minutes_apart() {
         let new = NotificationPace::default();

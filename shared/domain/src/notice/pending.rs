@@ -1,16 +1,16 @@
-//! Pending notifications. An event is pending until it is sent, a later event closes it, or it is too old.
+//! Pending notifications: events that are not sent, not closed by a later event and not too old.
 
 use crate::{DEFAULT_NOTICES, Duration, Event, EventKind, Timestamp};
 
 /// The maximum age at which an event is sent.
 const MAX_AGE: Duration = Duration::DAY;
 
-/// The priority of an event. The highest priority comes first.
+/// The priority of an event, highest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum NotificationRank {
     /// An approval request, which needs the user's decision.
     Question,
-    /// An event of a default kind.
+    /// An event of a kind in [`DEFAULT_NOTICES`].
     Usual,
     /// An event of a kind that the user added.
     Chosen,
@@ -38,7 +38,7 @@ pub fn pending_key(event: &Event) -> String {
     }
 }
 
-/// Returns the key of the approval request that an event closes. The event may arrive before the request.
+/// Returns the key of the approval request that an event closes. The closing event may arrive first.
 pub fn closed_request_key(event: &Event) -> Option<String> {
     let ends = matches!(
         event.kind(),
@@ -54,8 +54,7 @@ fn approval_key(event: &Event) -> Option<String> {
     event.data().find_text("approval_id").map(|id| format!("A#{id}"))
 }
 
-/// Returns whether an event should still be sent: the event is not too old and, for an approval request, the approval
-/// has not expired.
+/// Returns whether an event should still be sent: the event is not too old, and the approval request has not expired.
 pub fn is_still_relevant(event: &Event, now: Timestamp) -> bool {
     let is_over = event.kind() == EventKind::ApprovalAsked
         && event
@@ -71,7 +70,7 @@ pub(crate) mod tests {
     use crate::{AgentId, Amount, EventData, EventId, EventSource, EventSubject, UserId};
     use uuid::Uuid;
 
-    /// Returns an event about an approval at second 1,000 that expires at second 5,000.
+    /// Returns an event at second 1,000 about an approval that expires at second 5,000.
     pub(crate) fn of_approval(kind: EventKind, n: u128, add_data: impl FnOnce(EventData) -> EventData) -> Event {
         let id = Uuid::from_u128(n);
         let at = |secs| Timestamp::from_secs(secs).unwrap();

@@ -16,7 +16,7 @@ named! {
         Slack = "slack",
     }
 
-    /// Why a channel is disabled until the user changes the channel.
+    /// Why a channel was disabled. An update of the settings or a new destination enables it again.
     NoticeEnd {
         /// The mail service rejects mail to the address.
         MailRefused = "mail_refused",
@@ -42,11 +42,11 @@ pub const DEFAULT_NOTICES: [EventKind; 8] = [
 pub struct ChannelSettings {
     /// Whether the channel is enabled.
     pub enabled: bool,
-    /// The event kinds. `None` means [`DEFAULT_NOTICES`].
+    /// The event kinds that the channel sends; `None` for [`DEFAULT_NOTICES`].
     pub kinds: Option<BTreeSet<EventKind>>,
 }
 
-/// Enabled, with the default kinds.
+/// The channel is enabled and sends the default kinds.
 impl Default for ChannelSettings {
     fn default() -> Self {
         Self {
@@ -57,12 +57,12 @@ impl Default for ChannelSettings {
 }
 
 impl ChannelSettings {
-    /// Returns the kinds of events that the user selected for the channel, or the default kinds.
+    /// Returns the event kinds that the user selected for the channel, or the default kinds.
     pub fn event_kinds(&self) -> BTreeSet<EventKind> {
         self.kinds.clone().unwrap_or_else(|| DEFAULT_NOTICES.into())
     }
 
-    /// Returns whether an event of this kind is sent. A test event is always sent, because the user requested it.
+    /// Returns whether an event of this kind is sent. A test event always is, because the user requested it.
     fn includes_kind(&self, kind: EventKind) -> bool {
         self.enabled && (kind == EventKind::WebhookTest || self.event_kinds().contains(&kind))
     }
@@ -73,7 +73,7 @@ impl ChannelSettings {
     }
 }
 
-/// A user's Slack incoming webhook. The URL is a secret and is stored separately.
+/// A user's Slack incoming webhook. The secret URL is stored separately.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlackDestination {
     /// The id under which the secret URL is stored.
@@ -82,19 +82,17 @@ pub struct SlackDestination {
     pub host: String,
 }
 
-/// The notification settings that a user can change. They exclude the mail address, which comes from the identity
-/// provider.
+/// The notification settings that a user can change. The mail address comes from the identity provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NotificationPreferences {
     /// The settings of the mail channel.
     pub mail: ChannelSettings,
-    /// The Slack webhook and the settings of the Slack channel, if the user has set a webhook.
+    /// The Slack webhook and the channel's settings, if the user set a webhook.
     pub slack: Option<(SlackDestination, ChannelSettings)>,
 }
 
 impl NotificationPreferences {
-    /// Returns whether these settings may send notifications to somebody to whom the old settings do not send them.
-    /// Only the Slack channel counts, because mail goes to the user.
+    /// Returns whether these settings may notify somebody new. Only a Slack webhook can, because mail goes to the user.
     pub fn may_notify_more_than(&self, old: &Self) -> bool {
         let Some((place, terms)) = &self.slack else {
             return false;
@@ -122,12 +120,12 @@ impl NotificationPreferences {
     }
 }
 
-/// A user's notification settings.
+/// A user's stored notification settings, with the mail address that the identity provider has verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotificationSettings {
-    /// The user.
+    /// The user who receives the notifications.
     pub person: UserId,
-    /// The version, which each update increments.
+    /// The version of the settings, which each update increments.
     pub version: u64,
     /// The mail address, if the identity provider has verified it.
     pub address: Option<MailAddress>,
@@ -135,13 +133,13 @@ pub struct NotificationSettings {
     pub terms: NotificationPreferences,
 }
 
-/// A channel that was disabled because its current destination failed.
+/// A channel that was disabled because the current destination failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedChannel {
-    /// The destination ([`NotificationSettings::destination_fingerprint`]). A new destination enables the channel
-    /// again.
+    /// The failed destination ([`NotificationSettings::destination_fingerprint`]). Another destination enables the
+    /// channel again.
     pub place: Fingerprint,
-    /// The reason.
+    /// Why the destination failed permanently.
     pub reason: NoticeEnd,
     /// The time at which the channel was disabled.
     pub at: Timestamp,
@@ -175,8 +173,8 @@ impl NotificationSettings {
         }
     }
 
-    /// Returns the fingerprint of a channel's destination and of the settings version. A disabled channel is enabled
-    /// again by an update or by a new destination.
+    /// Returns a fingerprint of the channel's destination and the settings version. A change enables a disabled channel
+    /// again.
     pub fn destination_fingerprint(&self, channel: NoticeChannel) -> Fingerprint {
         let place = match channel {
             NoticeChannel::Mail => self.address.as_ref().map(|address| address.as_str().to_owned()),
@@ -185,7 +183,7 @@ impl NotificationSettings {
         Fingerprint::for_text(&json!([channel.name(), self.version, place]).to_string())
     }
 
-    /// Returns the next version of the settings.
+    /// Returns the next version of the settings, with these preferences.
     #[must_use]
     pub fn with_settings(self, preferences: NotificationPreferences) -> Self {
         Self {
@@ -195,7 +193,7 @@ impl NotificationSettings {
         }
     }
 
-    /// Returns the fields for the audit log, without the mail address and without the webhook's secret URL.
+    /// Returns the fields for the audit log. They contain neither the mail address nor the webhook's URL.
     pub fn audit_log_fields(&self) -> AuditFields {
         let slack = self.terms.slack.as_ref();
         let fields = [
@@ -235,7 +233,6 @@ mod tests {
         }
     }
 
-    /// Without an address, no mail is sent.
     #[test]
     fn email_is_enabled_by_default_for_the_default_event_kinds() {
         let nobody = NotificationSettings::new(ann());
@@ -255,7 +252,6 @@ mod tests {
         }
     }
 
-    /// A disabled channel receives no events.
     #[test]
     fn each_notification_channel_selects_its_own_event_kinds() {
         let frozen = kinds(&[EventKind::AgentFrozen]);
@@ -317,7 +313,6 @@ mod tests {
         }
     }
 
-    /// The audit fields contain the webhook's host. Settings without event kinds are rejected.
     #[test]
     fn audit_rows_of_notification_settings_contain_no_email_address() {
         let settings = NotificationSettings {

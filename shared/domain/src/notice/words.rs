@@ -1,5 +1,4 @@
-//! The sentence that describes an event to a user, and the page to which the sentence links. A link never performs an
-//! action.
+//! The sentence that describes an event to a user, and the page to which it links. A link never performs an action.
 
 use crate::{
     AgentId, Approval, AskingKind, AskingLimit, Event, EventKind, EventSubject, IncreasedCaps, OperationSlug, Rule,
@@ -15,14 +14,13 @@ pub struct NotificationNames {
     pub agents: BTreeMap<AgentId, String>,
     /// The names of services, as set by operators.
     pub services: BTreeMap<ServiceId, String>,
-    /// The display names of the catalog's operations ([`crate::Operation::label`]), as set by operators.
+    /// The labels of the catalog's operations ([`crate::Operation::label`]).
     pub operations: BTreeMap<(ServiceId, OperationSlug), String>,
-    /// The reason for each approval, by the approval's id. [`approval_reason`] creates the text.
+    /// The text of [`approval_reason`] by approval id.
     pub reasons: BTreeMap<String, String>,
 }
 
-/// Returns why a payment needs this approval: a sentence per limit, in the same words as on the pages. `rules` are the
-/// agent's rules.
+/// Returns why a payment needs this approval, a sentence per limit. `rules` are the agent's rules.
 pub fn approval_reason(approval: &Approval, rules: &[Rule]) -> String {
     if let Some(increase) = approval.temporary_caps() {
         let IncreasedCaps {
@@ -46,7 +44,7 @@ fn why_limit_asks(limit: &AskingLimit, rules: &[Rule]) -> String {
     format!("{}.", asking_reason(limit))
 }
 
-/// Says in a few words why a limit requires approval of a payment.
+/// Returns in a few words why a limit requires approval of a payment.
 pub fn asking_reason(limit: &AskingLimit) -> String {
     let above = limit.above.to_dollars();
     match limit.kind {
@@ -64,7 +62,7 @@ pub fn asking_reason(limit: &AskingLimit) -> String {
 /// The description of one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notification {
-    /// The description in one line.
+    /// A sentence about the event, in one line.
     pub sentence: String,
     /// The path of the page with more details.
     pub path: String,
@@ -73,13 +71,12 @@ pub struct Notification {
 /// The maximum length of a name in a notification, in characters.
 const MAX_NAME_CHARS: usize = 60;
 
-/// The Unicode word joiner, which has no width. A character between two joiners can't be part of a link, an address, a
-/// command or formatting.
+/// The Unicode word joiner, which has no width. A character between two joiners can't be part of a link, a command or
+/// formatting.
 const JOINER: char = '\u{2060}';
 
-/// Makes an untrusted text safe for a notification: one line of limited length. Visible characters remain. Characters
-/// that mail programs and chats turn into links, commands or formatting are enclosed in joiners, so that they are only
-/// displayed. Invisible characters are replaced by their code points. Each channel must escape its own markup.
+/// Makes an untrusted text one line of limited length without links, commands or formatting. Each channel must still
+/// escape its own markup.
 fn sanitized_line(text: &str) -> String {
     let message: Vec<&str> = text.split_whitespace().collect();
     let message = escape_hidden_characters(&message.join(" "));
@@ -89,7 +86,7 @@ fn sanitized_line(text: &str) -> String {
             '.' | '。' | '．' | '｡' | '@' | '/' | '\\' | ':' | '`' | '*' | '~' | '|' | '_' | '#' => {
                 text.extend([JOINER, symbol, JOINER]);
             }
-            // Notifications enclose names in these quotation marks, so a name must not contain them.
+            // Names are enclosed in these quotation marks.
             '“' | '”' => text.push('"'),
             symbol => text.push(symbol),
         }
@@ -101,7 +98,7 @@ fn sanitized_line(text: &str) -> String {
 }
 
 impl Notification {
-    /// Creates the notification about an event: a sentence, and the path of the page that the notification links to.
+    /// Creates the notification about an event.
     pub fn for_event(event: &Event, names: &NotificationNames) -> Self {
         let telling = NotificationText { event, names };
         Self {
@@ -141,7 +138,8 @@ impl NotificationText<'_> {
         name.map_or_else(|| "a service".to_owned(), |name| format!("“{name}”"))
     }
 
-    /// Returns the operation's label, or the slug if there is no label; `None` if the event has no operation.
+    /// Returns the operation's label, or the operation's slug if the operation has no label. Returns `None` if the
+    /// event has no operation.
     fn operation_label(&self) -> Option<String> {
         let slug = self.field_text("operation_id");
         let service = match self.event.subject() {
@@ -154,13 +152,11 @@ impl NotificationText<'_> {
         (!label.is_empty()).then(|| format!("“{}”", sanitized_line(label)))
     }
 
-    /// Returns the operation and the service as text.
     fn operation_and_service(&self) -> String {
         let operation = self.operation_label().unwrap_or_else(|| "An operation".to_owned());
         format!("{operation} of {}", self.service_name())
     }
 
-    /// Returns why an approval is needed, as a sentence.
     fn approval_reason_sentence(&self) -> String {
         let reason = self.names.reasons.get(self.field_text("approval_id"));
         reason.map_or_else(String::new, |reason| format!(" {reason}"))
@@ -171,7 +167,6 @@ impl NotificationText<'_> {
         amount.map_or_else(|| "an amount".to_owned(), crate::Amount::to_dollars)
     }
 
-    /// Returns a shortened address, in the same format as on the pages.
     fn short_address(&self, field: &str) -> String {
         let text = self.field_text(field);
         match (text.get(..6), text.get(text.len().saturating_sub(4)..)) {
@@ -180,7 +175,6 @@ impl NotificationText<'_> {
         }
     }
 
-    /// Returns a time to the minute, in the same format as on the pages.
     fn time_text(&self, field: &str) -> String {
         let at = self.event.data().find_time(field);
         at.map_or_else(|| "later".to_owned(), crate::Timestamp::to_display_text)
@@ -292,7 +286,7 @@ impl NotificationText<'_> {
             }
             EventKind::AgentCreated => format!("{agent} was created."),
             EventKind::AgentFrozen => match self.event.data().find_text("reason") {
-                // The reason was written by this service and begins with the name of the automatic freeze.
+                // The reason begins with the name of the automatic freeze.
                 Some(reason) => format!("{agent} was frozen by its {reason}. It can’t pay."),
                 None => format!("{agent} was frozen {}. It can’t pay.", self.freeze_actor_text()),
             },
@@ -458,8 +452,7 @@ mod tests {
         );
     }
 
-    /// The result has at most 60 characters, and no links, commands or hidden characters. In the rows, `+` stands for a
-    /// joiner.
+    /// In the rows, `+` stands for a joiner.
     #[test]
     fn untrusted_text_in_notifications_becomes_one_plain_line() {
         let rows = [
@@ -532,7 +525,6 @@ mod tests {
         crate::Labels::parse(&serde_json::json!({"team": "search"}), "").unwrap()
     }
 
-    /// Returns an event of this kind with all fields.
     fn sample(kind: EventKind) -> Event {
         let mut data = EventData::new();
         for field in kind.fields() {

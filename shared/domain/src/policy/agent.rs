@@ -1,4 +1,4 @@
-//! An agent and its keys. One record contains both, so that one read returns the caller and the current limits.
+//! Agents and their keys. One record contains both, so that authentication and evaluation share one read.
 
 use crate::{
     AgentId, Amount, Duration, Fingerprint, FollowedTemplate, KeyScope, Labels, Rule, Timestamp, Wallet,
@@ -13,7 +13,7 @@ use subtle::{Choice, ConstantTimeEq};
 pub struct Agent {
     /// The agent's UUID.
     pub id: AgentId,
-    /// The display name.
+    /// The name that users see.
     pub name: String,
     /// The user who owns the agent: a [`crate::UserId`].
     pub owner: String,
@@ -21,8 +21,7 @@ pub struct Agent {
     pub created_at: Timestamp,
     /// Whether the agent is active or frozen.
     pub status: AgentStatus,
-    /// Whether the agent is archived. An archived agent is frozen, does not appear in lists, and can be unfrozen only
-    /// after it was restored.
+    /// Whether the agent is archived. An archived agent is frozen and does not appear in lists.
     pub archived: bool,
     /// The agent's labels.
     pub labels: Labels,
@@ -32,23 +31,23 @@ pub struct Agent {
     pub keys: Vec<AgentKey>,
     /// The agent's rules.
     pub rules: Vec<Rule>,
-    /// The digest of the agent's [`crate::DefaultServices`]; `None` if the agent has none.
+    /// The digest of the agent's [`crate::DefaultServices`]; `None` if the agent has no default services.
     pub starting_set: Option<Fingerprint>,
     /// The owner's policy template that the agent follows.
     pub template: Option<FollowedTemplate>,
-    /// The maximum cap that the agent may request as a temporary limit increase, as a multiple of the policy's cap: 0
-    /// to [`Agent::MAX_INCREASE_FACTOR`]. With 0, the agent may request no increase.
+    /// The maximum cap that the agent may request, as a multiple of the policy's cap: 0 to
+    /// [`Agent::MAX_INCREASE_FACTOR`]. With 0, the agent may request no limit increase.
     pub max_increase_factor: u32,
-    /// The agent's former owners, oldest first: one for each ownership transfer.
+    /// The agent's former owners, oldest first. Each ownership transfer adds the previous owner.
     pub former_owners: Vec<FormerOwner>,
     /// The version of the record, which each update increments.
     pub version: u64,
 }
 
-/// A former owner of an agent. Decisions during this ownership still belong to the former owner.
+/// A former owner of an agent, to whom the decisions before the ownership transfer still belong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormerOwner {
-    /// The user: a [`crate::UserId`].
+    /// The id of the former owner: a [`crate::UserId`].
     pub owner: String,
     /// The agent's name when the ownership was transferred.
     pub name: String,
@@ -61,7 +60,7 @@ pub struct FormerOwner {
 /// The agent's owner at the time of a decision, and the name and labels that the agent had then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PastOwner<'a> {
-    /// The user: a [`crate::UserId`].
+    /// The id of the owner: a [`crate::UserId`].
     pub owner: &'a str,
     /// The name that the agent had while this user owned the agent.
     pub name: &'a str,
@@ -72,7 +71,7 @@ pub struct PastOwner<'a> {
 named! {
     /// Whether an agent may pay.
     AgentStatus {
-        /// The agent may pay, within its policies.
+        /// The agent may pay, within the agent's policies.
         Active = "active",
         /// The agent may not pay, even if a call was approved.
         Frozen = "frozen",
@@ -84,7 +83,7 @@ line! {
     AgentName, 100
 }
 
-/// The stored record of a key, which does not contain the secret.
+/// The stored record of a key. It contains no secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentKey {
     /// The key's id, which is unique within the agent and part of the key's public half.
@@ -93,7 +92,7 @@ pub struct AgentKey {
     pub digest: SecretDigest,
     /// The time at which the key was created.
     pub created_at: Timestamp,
-    /// The time from which the key is rejected. Revocation sets the current time; rotation sets the end of the overlap.
+    /// The time from which a revoked or rotated key is rejected; `None` for other keys.
     pub ends_at: Option<Timestamp>,
     /// The key's permissions and expiry.
     pub scope: KeyScope,
@@ -144,7 +143,7 @@ impl PartialEq for SecretDigest {
 impl Eq for SecretDigest {}
 
 impl SecretDigest {
-    /// Hashes a secret. A key's secret is its secret half, including the prefix.
+    /// Hashes a secret. For an agent key, the secret is the secret half with the prefix.
     pub fn from_secret(secret: impl AsRef<[u8]>) -> Self {
         Self(Sha256::digest(secret).into())
     }
@@ -182,7 +181,7 @@ pub enum KeyStatus {
         /// The time from which the key is rejected.
         ends_at: Timestamp,
     },
-    /// The key is rejected forever.
+    /// The key was revoked, or the overlap or expiry time has passed.
     Ended {
         /// The time since which the key is rejected.
         ended_at: Timestamp,
@@ -210,8 +209,6 @@ impl AgentKey {
         }
     }
 
-    /// Returns the time from which the key is rejected: the earlier of the end that was set and the expiry of the
-    /// scope.
     fn end_time(&self) -> Option<Timestamp> {
         self.ends_at.into_iter().chain(self.scope.expires_at).min()
     }
@@ -247,8 +244,7 @@ pub enum KeyRejection {
 }
 
 impl<'a> PastOwner<'a> {
-    /// Returns the agent's owner after the given number of ownership transfers. `former_owners` are the earlier owners,
-    /// oldest first. `self` is the current owner, who is returned after the last transfer.
+    /// Returns the agent's owner after this number of ownership transfers. `self` is the current owner.
     #[must_use]
     pub fn past_owner_after_transfers(self, transfers: u32, former_owners: &'a [FormerOwner]) -> Self {
         let then = usize::try_from(transfers)
@@ -263,13 +259,13 @@ impl<'a> PastOwner<'a> {
 }
 
 impl Agent {
-    /// Returns the number of ownership transfers. Each decision records this number, which determines the owner of the
-    /// decision.
+    /// Returns the number of ownership transfers. Each decision records this number, because it determines the
+    /// decision's owner.
     pub fn transfer_count(&self) -> u32 {
         u32::try_from(self.former_owners.len()).unwrap_or(u32::MAX)
     }
 
-    /// Returns the owner of a decision that was made after this number of ownership transfers.
+    /// Returns the owner of a decision that recorded this number of ownership transfers.
     pub fn owner_after_transfers(&self, transfers: u32) -> PastOwner<'_> {
         let now = PastOwner {
             owner: &self.owner,
@@ -279,7 +275,7 @@ impl Agent {
         now.past_owner_after_transfers(transfers, &self.former_owners)
     }
 
-    /// Returns whether the agent is frozen by its own record, which blocks every payment.
+    /// Returns whether the agent is frozen by this record, which blocks every payment.
     pub fn is_frozen(&self) -> bool {
         self.archived || self.status == AgentStatus::Frozen
     }
@@ -294,7 +290,7 @@ impl Agent {
         }
     }
 
-    /// Restores the agent, which stays frozen.
+    /// Restores an archived agent. The agent stays frozen.
     #[must_use]
     pub fn restore(self) -> Self {
         Self {
@@ -323,9 +319,8 @@ impl Agent {
         Amount::from_units(units).unwrap_or(Amount::MAX)
     }
 
-    /// Adds a key. Keys that ended long ago are dropped. If there are still too many keys, the keys that ended first
-    /// are dropped too. If a key with this id exists, an earlier attempt whose response was lost added the key, and the
-    /// agent is unchanged.
+    /// Adds a key, and drops keys that ended long ago. Does nothing if the key id exists, because an earlier attempt
+    /// then added the key.
     pub fn with_key(mut self, key: AgentKey, now: Timestamp) -> Result<Self, KeyRejection> {
         if self.find_key(key.id).is_some() {
             return Ok(self);
@@ -348,8 +343,7 @@ impl Agent {
         Ok(self)
     }
 
-    /// Replaces a key by `new`, which gets the old key's scope. The old key stays valid for `overlap`, unless it ends
-    /// earlier.
+    /// Replaces a key by `new` with the same scope. The old key stays valid for at most `overlap`.
     pub fn with_rotated_key(
         self,
         old: KeyId,
@@ -359,7 +353,8 @@ impl Agent {
     ) -> Result<Self, KeyRejection> {
         match self.find_key(old) {
             None => Err(KeyRejection::Unknown),
-            // An earlier attempt whose response was lost has already rotated the key.
+            // The record already has the new key: an earlier attempt rotated the key, and the response to that attempt
+            // was lost.
             Some(_) if self.find_key(new.id).is_some() => Ok(self),
             Some(key) if key.has_ended(now) => Err(KeyRejection::Ended),
             Some(key) => {
@@ -665,7 +660,6 @@ mod tests {
         }
     }
 
-    /// Rotation and revocation don't change the expiry.
     #[test]
     fn rotation_and_revocation_never_extend_a_keys_expiry() {
         let (before, now) = (secs(999), secs(1_000));
@@ -689,7 +683,7 @@ mod tests {
                 .with_rotated_key(KeyId(1), key(2, None), Duration::DAY, at)
         };
         assert_eq!(rotated(now), Err(KeyRejection::Ended));
-        // The overlap ends at or before the expiry of the key's scope.
+        // The scope's expiry is before the end of the overlap.
         let keys = rotated(before).unwrap().keys;
         assert_eq!(keys, [expiring(1, 1_000, Some(1_000)), expiring(2, 1_000, None)]);
     }
@@ -766,7 +760,6 @@ mod tests {
         );
     }
 
-    /// At the limit, rotation without an overlap is still possible.
     #[test]
     fn an_agent_has_at_most_twenty_active_keys() {
         let now = secs(1_000);

@@ -1,13 +1,7 @@
-//! The automatic freeze: a rule that freezes an agent whose payments within an hour are far above the agent's usual
-//! payments.
+//! The automatic freeze: freezes an agent that pays far more within an hour than in the agent's usual busiest hour.
 //!
-//! The rule does not affect the decision about a payment. The sums are compared when the decision history contains
-//! them, some seconds after the payment, so more payments can be made until then. An amount counts in the hour of its
-//! decision until the amount is released.
-//!
-//! The usual amount is the busiest hour of a usual day. It is computed from the previous two weeks without the last 24
-//! hours: the lower median, over all days with payments, of each day's busiest hour. A day's payments therefore do not
-//! raise that day's own limit, and the limit rises only if about half of the days with payments were as busy.
+//! The freeze is checked seconds after a payment and does not affect the decision about that payment. Days in the
+//! comparison are the previous two weeks without the last 24 hours, so that a day does not raise its own limit.
 
 use crate::{Amount, Day, EditReason, Hour, Rule, RuleKind, Timestamp};
 use std::collections::BTreeMap;
@@ -15,10 +9,10 @@ use std::collections::BTreeMap;
 /// The parameters of an automatic freeze.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AutomaticFreeze {
-    /// The factor by which an unusual hour exceeds the usual amount: [`MIN_FREEZE_MULTIPLE`] to [`MAX_FREEZE_MULTIPLE`].
+    /// The factor above the usual amount at which the agent is frozen: [`MIN_FREEZE_MULTIPLE`] to
+    /// [`MAX_FREEZE_MULTIPLE`].
     pub times: u32,
-    /// The minimum sum of payments within an hour for a freeze: at least one micro-USDC. A smaller sum is never
-    /// unusual.
+    /// The minimum sum of an hour's payments for a freeze: at least one micro-USDC.
     pub at_least: Amount,
 }
 
@@ -31,18 +25,17 @@ pub const MAX_FREEZE_MULTIPLE: u32 = 100;
 /// The number of past hours in the comparison: 14 days.
 pub const COMPARED_HOURS: u32 = 336;
 
-/// The number of most recent hours that are excluded when the usual amount of an hour is computed.
+/// The newest hours are not compared, so that a day does not raise its own limit.
 const EXCLUDED_HOURS: u32 = 24;
 
 /// An hour that triggered an automatic freeze.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Anomaly {
-    /// The hour.
+    /// The hour in which the agent paid unusually much.
     pub hour: Hour,
-    /// The sum of the payments within about 60 minutes ([`AutomaticFreeze::sum_within_an_hour`]).
+    /// The estimated sum of the last 60 minutes ([`AutomaticFreeze::estimated_sliding_hour_sum`]).
     pub sum: Amount,
-    /// The amount of a usual busiest hour: the lower median of each day's busiest hour, over all compared days with
-    /// payments. Zero if there were no payments.
+    /// The lower median of each compared day's busiest hour. Zero if no compared day has payments.
     pub usual: Amount,
 }
 
@@ -75,8 +68,7 @@ impl AutomaticFreeze {
         share.and_then(|share| sum.plus(share)).unwrap_or(Amount::MAX)
     }
 
-    /// Compares the sum within an hour with the sums of the agent's past hours. Ignores the last 24 hours, and hours
-    /// before the last two weeks.
+    /// Returns an anomaly if an hour's `sum` is unusual compared with `sums`, the agent's sums by hour.
     pub fn find_anomaly(self, hour: Hour, sum: Amount, sums: &BTreeMap<Hour, Amount>) -> Option<Anomaly> {
         let mut busiest: BTreeMap<Day, Amount> = BTreeMap::new();
         for (hour, sum) in sums.range(hour.hours_earlier(COMPARED_HOURS)..hour.hours_earlier(EXCLUDED_HOURS)) {
@@ -90,20 +82,18 @@ impl AutomaticFreeze {
         self.trips_at(sum, usual).then_some(Anomaly { hour, sum, usual })
     }
 
-    /// Returns whether this rule freezes in every case in which `before` would.
+    /// Returns whether this rule freezes the agent whenever `before` would.
     pub(crate) fn is_as_strict_as(self, before: Self) -> bool {
         self.times <= before.times && self.at_least <= before.at_least
     }
 }
 
 impl Anomaly {
-    /// Returns the reason for the freeze, for the agent's owner. Returns `None` only if the text were longer than a
-    /// reason may be.
+    /// Returns the reason for the freeze, for the agent's owner. `None` if the text is too long for a reason.
     pub fn freeze_reason(&self) -> Option<EditReason> {
         let Self { hour, sum, usual } = self;
         let (sum, usual) = (sum.to_dollars(), usual.to_dollars());
-        // Two amounts of at most 24 characters and an hour of 31 characters keep the text below a reason's 200
-        // characters.
+        // Two amounts of at most 24 characters and an hour of 31 fit into the 200 characters of a reason.
         let reason =
             format!("anomaly brake: {sum} within an hour on {hour}, after at most {usual} an hour on a usual day");
         EditReason::parse(&reason)
@@ -135,7 +125,7 @@ mod tests {
             at_least: units(50),
         };
         let rows = [
-            // Each row: the sum, the usual amount, and the expected result.
+            // The sum, the usual amount, and the expected result.
             (49, 0, false),
             (50, 0, true),
             (50, 4, true),
@@ -152,8 +142,6 @@ mod tests {
         }
     }
 
-    /// The sum of every hour is about ten times the sum of the previous hour. At most one such increase stays within
-    /// the limit.
     #[test]
     fn spending_that_grows_tenfold_hourly_is_frozen_in_the_second_hour() {
         let automatic_freeze = AutomaticFreeze {
@@ -193,8 +181,6 @@ mod tests {
     }
 
     proptest! {
-        /// Payments in the last 24 hours, or on less than half of the days with payments, do not raise the limit. The
-        /// limit is at most `times` the busiest hour of the other days, or the minimum sum.
         #[test]
         fn a_minority_of_unusual_days_does_not_raise_the_freeze_threshold(
             usual in prop::collection::vec(1_u64..100, 2..=6),
@@ -208,8 +194,7 @@ mod tests {
             let at_least = units(at_least);
             let brake = AutomaticFreeze { times, at_least };
             let mut sums = BTreeMap::new();
-            // The agent pays on days 2 to 13 before the current day. On fewer than half of the days with payments, the
-            // test adds payments by an attacker, with arbitrary amounts.
+            // Attacks are on fewer than half of the days with payments, so the median stays a usual day.
             let attacks = paid.iter().take(usual.len() - 1);
             let first = place.index(13 - usual.len() - attacks.len());
             let days = usual.iter().map(|sum| (0, *sum)).chain(attacks.copied());
@@ -223,8 +208,6 @@ mod tests {
             prop_assert!(brake.find_anomaly(now, units(most + 1).max(at_least), &sums).is_some());
         }
 
-        /// The counted share of the previous hour's sum falls evenly during the current hour, from the whole sum to
-        /// zero.
         #[test]
         fn the_previous_hour_counts_proportionally(secs in 0_u64..3_600, now in 0_u64..1_000, before in 0_u64..1_000) {
             let at = Timestamp::from_secs(7_200 + secs).unwrap();
@@ -232,7 +215,6 @@ mod tests {
             prop_assert_eq!(sum, now + (before * (3_600 - secs)).div_ceil(3_600));
         }
 
-        /// If a rule is as strict as another rule, it freezes whenever the other rule does.
         #[test]
         fn a_stricter_automatic_freeze_trips_whenever_a_looser_one_does(
             numbers in (2_u32..10, 1_u64..100, 2_u32..10, 1_u64..100),

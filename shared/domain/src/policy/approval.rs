@@ -1,4 +1,4 @@
-//! An approval request to a user (`docs/spec.md` §2.8, §3.3).
+//! Requests for a user's approval of a payment or a limit increase (`docs/spec.md` §2.8, §3.3).
 //!
 //! ```text
 //! pending ──approve──▶ approved ──retry──▶ executed (once)
@@ -6,12 +6,8 @@
 //!    ├──reject──▶ rejected└──time──▶ expired
 //!    └──time──▶ expired
 //! ```
-//! Expiry is computed from the time and never written: a stored `pending` or `approved` request counts as expired from
-//! `expires_at` on.
 //!
-//! An agent's request for a temporary limit increase is also an approval request, about the payment that was denied.
-//! Approving the request grants the increase. No payment uses the approval, so it stays approved until the increase
-//! ends.
+//! Expiry is never written: from `expires_at` on, a stored `pending` or `approved` request counts as expired.
 
 use crate::{
     Address, AgentId, Amount, ApprovalId, AskingLimit, CallDescription, Fingerprint, GivenApproval, Intent, KeyId,
@@ -24,52 +20,51 @@ use crate::{
 pub struct Approval {
     /// The id, which is derived from the payment request ([`ApprovalId::derive`]).
     pub id: ApprovalId,
-    /// The requesting agent.
+    /// The agent that requested the approval.
     pub agent: AgentId,
     /// The id of the user who owns the agent and decides the request.
     pub owner: String,
     /// The id of the agent key that sent the request.
     pub key: KeyId,
-    /// The decision that required this approval, or the denial after which the agent requests a limit increase.
+    /// The decision that required this approval, or the denial that led to the request for a limit increase.
     pub transaction: TransactionId,
-    /// The fingerprint of the payment request.
+    /// The fingerprint of the payment request that needs the approval.
     pub fingerprint: Fingerprint,
-    /// The service.
+    /// The service that the agent wants to pay.
     pub service: ServiceId,
-    /// The operation.
+    /// The operation that the agent wants to call.
     pub operation: OperationSlug,
-    /// The amount.
+    /// The amount of the payment, in micro-USDC.
     pub amount: Amount,
-    /// The payee.
+    /// The address that the payment pays.
     pub pay_to: Address,
-    /// The call as the agent described it.
+    /// The provider call, as the agent described it.
     pub call: CallDescription,
     /// The policy's approval threshold at the time of the request.
     pub threshold: Amount,
-    /// The limits that require the approval: all such limits that the payment exceeded. The approval waives only these
-    /// limits. Empty for a request for a limit increase.
+    /// The limits that the payment exceeded and that the approval waives. Empty for a request for a limit increase.
     pub asking: Vec<AskingLimit>,
     /// The requested limit increase, if this is a request for a limit increase.
     pub raise: Option<LimitIncreaseRequest>,
-    /// The limit increase that the owner granted: the requested caps, or lower caps or an earlier end.
+    /// The limit increase that the owner granted: at most what the agent requested.
     pub granted: Option<TemporaryCaps>,
-    /// The time of the request.
+    /// The time at which the agent requested the approval.
     pub created_at: Timestamp,
     /// The time at which the request expires.
     pub expires_at: Timestamp,
-    /// The user's decision.
+    /// The state of the request, with the user's decision if there is one.
     pub resolution: Resolution,
 }
 
 impl Approval {
-    /// Returns the fingerprint of an agent's requests for limit increases for this service. No payment request has this
+    /// Returns the fingerprint of requests for limit increases for this service. No payment request has this
     /// fingerprint.
     pub fn limit_increase_fingerprint(service: ServiceId) -> Fingerprint {
         Fingerprint::for_text(&format!("raise {service}"))
     }
 
-    /// Returns whether this request for a limit increase blocks another request to the same user for the same service.
-    /// It does while it is pending, and for [`RAISE_PAUSE`] after the user rejected or withdrew it.
+    /// Returns whether this request blocks a new request for a limit increase to the same user. After a rejection, it
+    /// does so for [`RAISE_PAUSE`].
     pub fn stands_for(&self, other: &LimitIncreaseRequest, now: Timestamp) -> bool {
         let is_same_user = self
             .raise
@@ -83,13 +78,13 @@ impl Approval {
             }
     }
 
-    /// Returns the limit increase that the owner granted or, before the grant, that the agent requests.
+    /// Returns the granted limit increase, or the requested increase while it is not granted.
     pub fn temporary_caps(&self) -> Option<TemporaryCaps> {
         let requested = self.raise.as_ref().map(LimitIncreaseRequest::temporary_caps)?;
         Some(self.granted.unwrap_or(requested))
     }
 
-    /// Returns what the approval waives, as an input of an evaluation.
+    /// Returns the approval as an input of an evaluation.
     pub fn waiver(&self) -> GivenApproval<'_> {
         GivenApproval {
             id: self.id,
@@ -110,7 +105,7 @@ impl Approval {
     }
 }
 
-/// A user's decision and its result.
+/// The state of an approval request, with the user's decision and the settlement that used the approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolution {
     /// The user has not decided yet.
@@ -119,7 +114,7 @@ pub enum Resolution {
     Approved(ApprovalResolution),
     /// The user rejected the request.
     Rejected(ApprovalResolution),
-    /// The user approved the request, and a payment used the approval. The approval can't be used again.
+    /// A payment used the approval, which can't be used again.
     Executed {
         /// The decision that approved the request.
         ruling: ApprovalResolution,
@@ -159,7 +154,7 @@ named! {
 }
 
 named! {
-    /// A change of an approval request that a statement reports. The name is the `change` in the statement.
+    /// A change of an approval request that a signed statement reports.
     ApprovalChange {
         /// The owner approved the request.
         Approved = "approval",
@@ -173,16 +168,16 @@ named! {
 }
 
 impl ApprovalStatus {
-    /// Returns whether the request can still lead to a payment. While it can, an identical payment request uses this
-    /// approval request and does not create another.
+    /// Returns whether the request can still lead to a payment. Until then, an identical payment request uses this
+    /// approval request.
     pub const fn is_open(self) -> bool {
         matches!(self, Self::Pending | Self::Approved)
     }
 }
 
 impl Approval {
-    /// Returns the status at `now`. Only the user to whom a request for a limit increase was made can decide it. For a
-    /// later owner of the agent, the request counts as expired.
+    /// Returns the status at `now`. A limit increase counts as expired after an ownership transfer, because only the
+    /// user who was asked can grant it.
     pub fn status(&self, now: Timestamp) -> ApprovalStatus {
         let is_theirs = self
             .raise
@@ -198,8 +193,8 @@ impl Approval {
         }
     }
 
-    /// Returns whether this change was made at this time, as far as the row shows. A row does not distinguish a
-    /// rejection from the withdrawal of an approval. A withdrawal replaces the time of the approval.
+    /// Returns whether the stored row is consistent with `change` at the time `at`. A rejected row may also be a
+    /// withdrawal, which overwrites the time of the approval.
     pub fn was_changed_at(&self, change: ApprovalChange, at: Timestamp) -> bool {
         match (change, &self.resolution) {
             (
@@ -225,9 +220,7 @@ impl Approval {
         }
     }
 
-    /// Returns the approval request as the agent's current owner sees it; `None` if it belongs to an earlier owner. A
-    /// request that was no longer open at the ownership transfer belongs to the earlier owner. The earlier owner's note
-    /// is removed.
+    /// Returns the request without an earlier owner's note. `None` if the request was closed under an earlier owner.
     pub fn for_current_owner(mut self, owner: &str, now: Timestamp) -> Option<Self> {
         if self.owner != owner && !self.status(now).is_open() {
             return None;
@@ -265,7 +258,6 @@ pub(crate) mod tests {
     use crate::{Duration, IncreasedCaps, Metadata, Offer, ProviderRequest, Url};
     use uuid::Uuid;
 
-    /// Returns a pending approval request with an amount of zero.
     pub(crate) fn approval() -> Approval {
         let agent = AgentId::from_uuid(Uuid::nil());
         let fingerprint = Fingerprint::for_text("x");

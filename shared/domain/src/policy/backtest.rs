@@ -1,37 +1,18 @@
 //! A backtest: what proposed limits would have decided about an agent's recorded decisions.
 //!
-//! A [`Backtest`] processes the decisions in the order of time. The engine evaluates each decision as a replay does
-//! ([`crate::replay_with_recorded_limits`]), but with the proposed limits instead of the recorded limits. Inputs that
-//! the proposed limits do not change are the recorded inputs.
-//!
-//! A changed decision changes the used part of every later window. Therefore the used part of each window is computed
-//! for the proposed limits: the recorded used part, plus the payments that are made only under the proposed limits,
-//! minus the payments that the proposed limits prevent. Every decision records the used part of the daily cap. If there
-//! are several budgets, count limits or intervals, a decision records only the rule with the least remaining amount, so
-//! the other rules had at least as much remaining. If the agent did not have a proposed rule, the used part of the
-//! rule's window is computed from the recorded payments. Therefore payments before the tested range are
-//! [counted](Backtest::count_earlier_payment) first.
-//!
-//! Some rules compare a payment with recent payments ([`RecentPayments`]). The backtest computes the recent payments
-//! twice: from the recorded payments, and from the payments that are made under the proposed limits. If the agent
-//! already had the rule and both computations agree, the backtest uses the recent payments that the decision recorded.
-//! Otherwise the backtest uses the recent payments under the proposed limits.
+//! A decision records the used part of only the nearest limit of each kind. The backtest therefore also computes
+//! windows and recent payments from the recorded payments, and needs the payments [before the tested
+//! range](Backtest::count_payment_before_test).
 //!
 //! Assumptions:
-//! - A rule that the agent did not have is evaluated as if the rule had always been active, but only with the payees
-//!   and prices of counted payments.
-//! - A released payment leaves its windows at its `validBefore`, because the time of the release is not recorded.
+//! - A new rule has always been active, but only with the payees and prices of counted payments.
+//! - A released payment leaves the windows at `validBefore`, because the time of the release is not recorded.
 //! - A payment that only the proposed limits allow settles.
 //! - Each recorded denial is one payment that the agent wanted, even if the agent repeated the request.
-//! - If a decision is an escalation both as recorded and under the proposed limits, the escalation has the recorded
-//!   outcome. If only the proposed limits escalate, both outcomes are computed: [`BacktestResult::if_declined`] and
-//!   [`BacktestResult::if_approved`].
+//! - An escalation by both limits has the recorded outcome. An escalation by only the proposed limits has both
+//!   outcomes: [`BacktestResult::if_declined`] and [`BacktestResult::if_approved`].
 //!
-//! A preview compares the proposed limits with the current limits instead of the record: [`Backtest::for_update`]
-//! evaluates the same decisions under both.
-//!
-//! Invariants: a proposal with the recorded limits has no difference, and a preview of the current limits has no difference.
-//! The memory is bounded by the counted payments and by the bounds of [`RecentPayments`] for each service.
+//! Invariant: a backtest of the recorded limits and a preview of the current limits find no difference.
 
 use crate::{
     Agent, AgentId, AgentStatus, Amount, ApprovalId, CallDescription, CallDigest, Category, CheckName, CountingRule,
@@ -47,10 +28,10 @@ use crate::{
 use std::collections::BTreeMap;
 use std::iter;
 
-/// The limits to test. If a field is `None` or absent, the recorded limit applies.
+/// The limits to test. A field that is `None` or absent keeps the recorded limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProposedLimits {
-    /// All rules of the agent.
+    /// The rules that replace all rules of the agent.
     pub rules: Option<Vec<Rule>>,
     /// Whether the agent is active or frozen. An archived agent is frozen.
     pub status: Option<AgentStatus>,
@@ -67,8 +48,7 @@ impl ProposedLimits {
         let lengths = rules.map(|rule| match rule.kind {
             RuleKind::DuplicateGuard { within, .. } => within,
             _ if rule.kind.needs_recent_payments() => MAX_BUDGET_WINDOW,
-            // Without proposed rules, the recorded decisions contain the used part of the windows of the agent's rules.
-            // The minimum lookback of one day is therefore enough.
+            // Decisions record how much of these windows was used, so earlier payments are not needed.
             _ if self.rules.is_none() => Duration::DAY,
             _ => rule
                 .kind
@@ -106,14 +86,14 @@ impl ProposedLimits {
         })
     }
 
-    /// Returns whether a proposed rule counts only the payments to some services or categories.
+    /// Returns whether a proposed budget, count limit or interval is limited to some services or categories.
     pub fn has_service_specific_counting_rule(&self) -> bool {
         let mut rules = self.rules.iter().flatten();
         rules.any(|rule| rule.kind.counted_limit().is_some() && rule.kind.scope() != (None, None))
     }
 
-    /// Returns whether a rule may compare a payment with recent payments. Returns `true` if no rules are proposed,
-    /// because the recorded rules then apply.
+    /// Returns whether a rule compares payments with recent payments. `true` without proposed rules, because any
+    /// recorded rule may then apply.
     fn uses_recent_payments(&self) -> bool {
         let remember = |rules: &Vec<Rule>| rules.iter().any(|rule| rule.kind.needs_recent_payments());
         self.rules.as_ref().is_none_or(remember)
@@ -131,7 +111,7 @@ impl ProposedLimits {
 /// An authorized payment in the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PastPayment {
-    /// The service.
+    /// The service that was paid.
     pub service: ServiceId,
     /// The amount.
     pub amount: Amount,
@@ -141,9 +121,9 @@ pub struct PastPayment {
     pub released_at: Option<Timestamp>,
     /// The time at which the payment was confirmed; `None` if it was not confirmed.
     pub paid_at: Option<Timestamp>,
-    /// The payee.
+    /// The prefix of the address that was paid.
     pub payee: PayeePrefix,
-    /// The operation.
+    /// The digest of the operation that was called.
     pub operation: OperationDigest,
     /// The digest of the call; `None` if the call is unknown.
     pub call: Option<CallDigest>,
@@ -188,11 +168,11 @@ impl PastPayment {
 /// A recorded decision for a backtest.
 #[derive(Clone, Copy, Debug)]
 pub struct BacktestDecision<'a> {
-    /// The decision.
+    /// The decision as it was recorded.
     pub decision: &'a RecordedDecision,
     /// The recorded inputs of the decision.
     pub inputs: ReplayInputs<'a>,
-    /// The decision's id.
+    /// The transaction id of the decision.
     pub transaction: TransactionId,
     /// The approval that the decision requested or used.
     pub approval: Option<ApprovalId>,
@@ -200,7 +180,7 @@ pub struct BacktestDecision<'a> {
     pub released_at: Option<Timestamp>,
     /// The time at which an allowed payment was confirmed; `None` if it was not confirmed.
     pub paid_at: Option<Timestamp>,
-    /// Whether the record contains the agent's actual call, and not a substitute.
+    /// Whether `decision` contains the agent's call. If `false`, the call was not read and has no data.
     pub has_call: bool,
 }
 
@@ -233,9 +213,9 @@ pub struct Differences {
     pub flips: BTreeMap<ChangedDecisionKind, ChangedDecisions>,
     /// The number of decisions that have the same result under the proposed limits, but another reason.
     pub other_reasons: u64,
-    /// The sum of the recorded payments that are not made under the proposed limits, in micro-USDC.
+    /// The sum of the recorded payments that would not be made under the proposed limits, in micro-USDC.
     pub saved: u64,
-    /// The sum of the payments that are made only under the proposed limits, in micro-USDC.
+    /// The sum of the payments that would be made only under the proposed limits, in micro-USDC.
     pub added: u64,
 }
 
@@ -246,17 +226,17 @@ pub struct ChangedDecisionKind {
     pub recorded: DecisionResult,
     /// The result under the proposed limits.
     pub tested: DecisionResult,
-    /// The reason why the proposed limits block or escalate the payment. If the proposed limits allow the payment, the
-    /// reason of the decision with the result `recorded`.
+    /// The reason for which the proposed limits block or escalate the payment. If the proposed limits allow the
+    /// payment, the recorded reason.
     pub reason: String,
 }
 
 /// The changed decisions of one group ([`ChangedDecisionKind`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedDecisions {
-    /// The number of decisions.
+    /// The number of decisions in the group.
     pub count: u64,
-    /// The sum of the amounts, in micro-USDC.
+    /// The sum of the amounts of the group's payments, in micro-USDC.
     pub amount: u64,
     /// The newest decision of the group.
     pub example: ChangedDecisionExample,
@@ -265,11 +245,11 @@ pub struct ChangedDecisions {
 /// A decision as an example of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedDecisionExample {
-    /// The agent.
+    /// The agent whose payment the decision concerns.
     pub agent: AgentId,
-    /// The decision.
+    /// The transaction id of the decision.
     pub transaction: TransactionId,
-    /// The time of the decision.
+    /// The time of the recorded decision.
     pub at: Timestamp,
     /// The service that the agent wanted to pay.
     pub service: ServiceId,
@@ -278,10 +258,9 @@ pub struct ChangedDecisionExample {
 }
 
 impl Differences {
-    /// The maximum number of groups of changed decisions. Further changed decisions are counted under
-    /// [`Differences::OTHER_REASON`].
+    /// The maximum number of groups of changed decisions. Further changes use the group [`Differences::OTHER_REASON`].
     pub const MAX_KINDS: usize = 200;
-    /// The reason under which changed decisions are counted once there are [`Differences::MAX_KINDS`] groups.
+    /// The reason of the group of changed decisions beyond [`Differences::MAX_KINDS`].
     pub const OTHER_REASON: &str = "other_reasons";
 
     /// Returns whether every decision under the proposed limits is the same as recorded.
@@ -324,15 +303,13 @@ impl Differences {
         }
     }
 
-    /// Adds the difference between two decisions about one request.
     fn add_difference(&mut self, decision: &BacktestDecision<'_>, before: &Outcome, after: &Outcome) {
         let units = decision.decision.amount.units();
         match (before.paid, after.paid) {
             (Paid::Now, Paid::No) => self.saved = self.saved.saturating_add(units),
             (Paid::No, Paid::Now) => self.added = self.added.saturating_add(units),
-            // `Earlier` means that these limits already allowed the payment at the agent's first request. The other
-            // limits did not allow the payment at that time, so the amount was added to `added` or `saved`. Now the
-            // other limits also allow the payment, so the amount is subtracted again.
+            // The other limits allowed this payment at the agent's first request. The difference that was counted then
+            // is subtracted again.
             (Paid::Now, Paid::Earlier) => self.added = self.added.saturating_sub(units),
             (Paid::Earlier, Paid::Now) => self.saved = self.saved.saturating_sub(units),
             _ => {}
@@ -369,16 +346,15 @@ impl Differences {
     }
 }
 
-/// Whether a decision leads to a payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Paid {
     No,
     Now,
-    /// The payment was made earlier without an approval, when the agent first requested it.
+    /// The payment was made at the agent's first request, which needed no approval.
     Earlier,
 }
 
-/// The result of a decision, as recorded or under simulated limits.
+/// A decision's result, as recorded or under simulated limits.
 #[derive(Clone, Debug)]
 struct Outcome {
     result: DecisionResult,
@@ -404,19 +380,19 @@ impl Outcome {
 pub struct BacktestResult {
     /// The number of tested decisions.
     pub decisions: u64,
-    /// The number of decisions that could not be tested. The backtest assumes that these decisions stay as recorded. No
-    /// policy was applied to such a decision (for example a rejected approval), or its inputs are not stored.
+    /// The number of decisions that could not be tested and are assumed to stay as recorded.
     pub untested: u64,
     /// The authorized sum of the tested payments, in micro-USDC.
     pub authorized: u64,
-    /// The differences if users decline all payments that only the proposed limits escalate.
+    /// The differences under the assumption that users decline all payments that only the proposed limits escalate.
     pub if_declined: Differences,
-    /// The differences if users immediately approve all payments that only the proposed limits escalate.
+    /// The differences under the assumption that users immediately approve all payments that only the proposed limits
+    /// escalate.
     pub if_approved: Differences,
 }
 
 impl BacktestResult {
-    /// Adds the result of another agent.
+    /// Adds another agent's result to this result.
     pub fn add(&mut self, other: &Self) {
         self.decisions = self.decisions.saturating_add(other.decisions);
         self.untested = self.untested.saturating_add(other.untested);
@@ -426,18 +402,19 @@ impl BacktestResult {
     }
 }
 
-/// A backtest of one agent. The module documentation describes the method.
+/// A backtest of one agent's recorded decisions under proposed limits.
 #[derive(Clone, Debug)]
 pub struct Backtest {
     proposed: Simulation,
-    /// The current limits, in a preview. `None` means that the proposed limits are compared with the recorded
-    /// decisions.
+    /// The simulation of the current limits, with which a preview compares the proposed limits. `None` in a backtest,
+    /// which compares the proposed limits with the recorded decisions.
     current: Option<Simulation>,
     /// The services of the tested decisions and of the counted payments.
     services: BTreeMap<ServiceId, (ServiceSlug, Category)>,
     /// The payments that the agent actually made, according to the recorded decisions.
     recorded_payments: Payments,
-    /// The recent payments, computed from the recorded payments. Unused if no rule needs recent payments.
+    /// The recent payments (calls, payees and prices) with which rules compare a payment, built from the recorded
+    /// payments. Empty if no rule needs recent payments.
     remembered: RememberedPayments,
     remembers: bool,
     result: BacktestResult,
@@ -457,8 +434,7 @@ impl Backtest {
         }
     }
 
-    /// Creates a backtest that evaluates the same decisions under the current limits and under the proposed limits, and
-    /// compares the two results. Equal limits have no difference, even if the recorded decisions had other results.
+    /// Creates a preview, which evaluates the same decisions under the current and the proposed limits.
     pub fn for_update(current: ProposedLimits, proposed_limits: ProposedLimits) -> Self {
         Self {
             remembers: current.uses_recent_payments() || proposed_limits.uses_recent_payments(),
@@ -474,8 +450,7 @@ impl Backtest {
             .map(|item| &item.candidate)
     }
 
-    /// Registers a service's slug and category. Rules contain slugs and categories, but payments before the tested range
-    /// contain only the services' ids.
+    /// Registers a service's slug and category, to which rules refer. Payments contain only the service id.
     pub fn register_service(&mut self, service: &Service) {
         let known = self.services.get(&service.id);
         if known.is_none_or(|(slug, category)| (slug, *category) != (&service.slug, service.category)) {
@@ -529,7 +504,7 @@ impl Backtest {
         }
     }
 
-    /// Tests a decision. Decisions must be tested in order of time.
+    /// Tests a decision. The caller must test decisions in chronological order.
     pub fn test_decision(&mut self, decision: &BacktestDecision<'_>) {
         let ReplayInputs { agent, service, .. } = decision.inputs;
         let (mut inputs, replayed) = RecordedInputs::replay_with_recorded_limits(decision.decision, &decision.inputs);
@@ -584,12 +559,10 @@ impl Backtest {
     }
 }
 
-/// Limits, and their effect on the payments so far.
 #[derive(Clone, Debug)]
 struct Simulation {
     candidate: ProposedLimits,
-    /// The agent of the previous decision, with the simulated limits. The next decision uses the same agent if the
-    /// recorded version is the same.
+    /// The previous decision's agent with the simulated limits, reused for the same version of the agent.
     agent: Option<Agent>,
     declined: SimulationTrack,
     approved: SimulationTrack,
@@ -608,8 +581,9 @@ impl Simulation {
         }
     }
 
-    /// Evaluates a recorded decision under these limits, and returns two outcomes. For the first outcome, users decline
-    /// all payments that only these limits escalate. For the second outcome, users approve all such payments.
+    /// Returns two outcomes of the decision under the simulated limits. Both differ in the payments that only the
+    /// simulated limits escalate: users decline these payments for the first outcome, and approve these payments for
+    /// the second outcome.
     fn simulate_decision(&mut self, decision: &SimulatedRecord<'_>, recorded_payments: &mut Payments) -> [Outcome; 2] {
         let inputs = &decision.of.inputs;
         let agent = match self.agent.take() {
@@ -631,26 +605,26 @@ impl Simulation {
     }
 }
 
-/// A recorded decision with simulated limits.
 struct ProposedDecision<'a> {
     recorded: &'a SimulatedRecord<'a>,
     agent: &'a Agent,
     enabled: Option<&'a EnabledService>,
 }
 
-/// A recorded decision with the inputs for its evaluation.
 struct SimulatedRecord<'a> {
     of: &'a BacktestDecision<'a>,
     facts: &'a RecordedInputs<'a>,
     payment: PastPayment,
     tightest: [(CheckName, Option<Tightest>); 3],
     services: &'a BTreeMap<ServiceId, (ServiceSlug, Category)>,
-    /// The recent payments, computed from the recorded payments. `None` if no rule needs recent payments.
+    /// The recent payments (calls, payees and prices), built from the recorded payments. `None` if no rule needs recent
+    /// payments.
     remembered: Option<&'a RememberedPayments>,
 }
 
 impl SimulatedRecord<'_> {
-    /// Returns the part of a rule's window that the recorded payments use, without the effect of the simulated limits.
+    /// Returns how much of a rule's limit the recorded payments in the rule's window used, without the simulated
+    /// changes.
     fn recorded_usage(&self, rule: &CountingRule<'_>, recorded_payments: &mut Payments) -> Amount {
         let (at, inputs) = (self.of.decision.at, &self.of.inputs);
         let name = check_of_rule(&rule.rule.kind);
@@ -669,13 +643,12 @@ impl SimulatedRecord<'_> {
             return tightest.used;
         }
         if own.action() == LimitAction::Ask {
-            // If a rule that blocks is exceeded, the decision records that rule, even if less remains of this rule,
-            // which requires an approval. The recorded rule therefore gives no bound for the used part of this rule.
+            // The decision records an exceeded rule that blocks in preference to `rule`, and so gives no bound for
+            // `rule`.
             return self.window_sum(rule, recorded_payments, at);
         }
-        // The decision records the rule with the least remaining amount. If several rules have the same remaining
-        // amount, the decision records the first of these rules. Therefore this rule had at least as much remaining as
-        // the recorded rule, and more if this rule is earlier in the list.
+        // The decision records the first rule with the least remaining amount, so `rule` had at least as much
+        // remaining.
         let is_later = recorded()
             .position(|item| item.rule.id == tightest.rule)
             .is_some_and(|tightest| tightest < place);
@@ -685,7 +658,6 @@ impl SimulatedRecord<'_> {
             .min(own.limit.saturating_minus(left))
     }
 
-    /// Returns the part of a rule's window that these payments use.
     fn window_sum(&self, rule: &CountingRule<'_>, payments: &mut Payments, at: Timestamp) -> Amount {
         let span = |service| WindowSpan {
             service,
@@ -709,19 +681,19 @@ const ONE: Amount = match Amount::from_units(1) {
     None => Amount::ZERO,
 };
 
-/// The simulated payments under one assumption: users approve, or users decline, all payments that only the simulated
-/// limits escalate.
+/// The simulated payments, for one assumption about the payments that only the simulated limits escalate: users approve
+/// all of these payments, or users decline all of these payments.
 #[derive(Clone, Debug, Default)]
 struct SimulationTrack {
     is_approved: bool,
-    /// The payments that are made only under the proposed limits.
+    /// The payments that would be made only under the proposed limits.
     added: Payments,
-    /// The recorded payments that are not made under the proposed limits.
+    /// The recorded payments that would not be made under the proposed limits.
     left_out: Payments,
-    /// The recent payments, computed from the payments that are made under the proposed limits.
+    /// The recent payments under the proposed limits.
     remembered: RememberedPayments,
-    /// The recorded approval requests of payments that the simulated limits allowed without an approval, with the time
-    /// of the payment. If the agent later used the approval, the simulation does not count a second payment.
+    /// The recorded approval requests that the simulated limits made unnecessary, each with the time of the payment. A
+    /// later use of such an approval must not count as a second payment.
     unasked: BTreeMap<ApprovalId, Timestamp>,
 }
 
@@ -775,8 +747,8 @@ impl SimulationTrack {
             };
         }
         let EvaluationResult { result, reason, .. } = recorded.facts.evaluate_under(&limits);
-        // There is no result if the proposed policy needs the page that the call fetches, and the request does not name
-        // the page. Authorize rejects such a request and records no decision, so no payment is made.
+        // The handler of authorize rejects a request without the target page if the policy limits the pages, so no
+        // payment is made.
         let result = result.unwrap_or(DecisionResult::Block);
         let pays = match (decision.result, result) {
             (_, DecisionResult::Allow) => true,
@@ -812,9 +784,8 @@ impl SimulationTrack {
         }
     }
 
-    /// Returns the recent payments for the evaluation of this decision. If the agent already had a rule that compares
-    /// recent payments, and no changed decision affected the compared payments, returns the payments that the decision
-    /// recorded. Otherwise, returns the payments that are made under the proposed limits.
+    /// Returns the recent payments with which the simulated rules compare the payment of this decision. The recent
+    /// payments in the decision's record are used only as long as no changed decision affects these recent payments.
     fn recent_payments(
         &self,
         decision: &ProposedDecision<'_>,
@@ -877,7 +848,6 @@ impl SimulationTrack {
     }
 }
 
-/// The payments that a window counts, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct WindowSpan {
     service: Option<ServiceId>,
@@ -886,7 +856,6 @@ struct WindowSpan {
 }
 
 impl WindowSpan {
-    /// Returns the window of a service's daily cap.
     const fn daily_cap(service: ServiceId) -> Self {
         Self {
             service: Some(service),
@@ -900,7 +869,6 @@ impl WindowSpan {
     }
 }
 
-/// The payments, and their sums over the windows that were requested.
 #[derive(Clone, Debug, Default)]
 struct Payments {
     payments: Vec<PastPayment>,
@@ -935,7 +903,8 @@ impl Payments {
 /// The sum of the payments in a window.
 #[derive(Clone, Debug, Default)]
 struct RollingSum {
-    /// The amounts, by the time at which a payment leaves the window and by a sequence number.
+    /// The amounts of the payments in the window, by the time at which the payment leaves the window. The sequence
+    /// number distinguishes payments that leave the window at the same time.
     leaving: BTreeMap<(Timestamp, u64), Amount>,
     units: u128,
     next: u64,
