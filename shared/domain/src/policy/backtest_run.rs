@@ -1,7 +1,7 @@
 //! A backtest that runs in the background over several agents of one owner.
 //!
-//! Invariant: the result covers the first `done` agents, and each agent is added once, because a write replaces only
-//! the version that was read. Agents do not share windows, so no other state is needed for the next agent.
+//! Invariant: the result covers exactly the first `done` agents. Each write replaces the version that was read, so no
+//! agent is added twice.
 
 use crate::{
     Agent, AgentId, AgentStatus, BacktestId, BacktestResult, EnabledService, PolicyUpdate, ProposedLimits, Rule,
@@ -10,12 +10,12 @@ use crate::{
 use std::{collections::BTreeMap, convert::Infallible};
 use uuid::Uuid;
 
-/// The proposed limits, for every agent. If a field is `None` or absent, the recorded limit applies.
+/// The proposed limits for every agent. A field that is `None` or absent keeps the recorded limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TestedLimits {
-    /// All rules.
+    /// The rules that replace all rules of an agent.
     pub rules: Option<Vec<RuleKind>>,
-    /// Whether the agents are frozen.
+    /// The status that replaces the status of each agent: active or frozen.
     pub status: Option<AgentStatus>,
     /// Changes of the agents' current policies, by service.
     pub policies: BTreeMap<ServiceId, PolicyChange>,
@@ -24,15 +24,14 @@ pub struct TestedLimits {
 /// A change of an agent's current policy for one service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyChange {
-    /// Whether the service is enabled.
+    /// Whether the service is enabled under the proposed policy.
     pub enabled: Option<bool>,
-    /// The changed fields. Other fields keep the value of the current policy, or have the default value if there is no
-    /// policy.
+    /// The changed fields. Other fields keep the current policy's value, or the default value without a policy.
     pub policy: PolicyUpdate,
 }
 
 impl PolicyChange {
-    /// Returns the fields of `self`; if `self` lacks a field, returns the field of `general`.
+    /// Returns these changes. Fields that are not set come from `general`.
     #[must_use]
     pub fn or(self, general: Self) -> Self {
         let (own, other) = (self.policy, general.policy);
@@ -50,10 +49,8 @@ impl PolicyChange {
 }
 
 impl TestedLimits {
-    /// Estimates the DynamoDB read units for this number of decisions and agents. Each decision is a row of about 900
-    /// bytes, which is read eventually consistently. Each agent needs ten more units for the recorded versions of the
-    /// inputs. If a proposed rule is a [`RuleKind::DuplicateGuard`], each decision needs one more unit for the call, up
-    /// to [`BacktestRun::MAX_CALLS`] calls per agent.
+    /// Estimates the DynamoDB read units of a backtest. Each decision is a row of about 900 bytes, which is read
+    /// eventually consistently.
     pub fn read_units(&self, decisions: u64, agents: u64) -> u64 {
         let rows = decisions.saturating_mul(900) / 8_192;
         let mut rules = self.rules.iter().flatten();
@@ -66,7 +63,7 @@ impl TestedLimits {
         rows.saturating_add(calls).saturating_add(agents.saturating_mul(10))
     }
 
-    /// Returns the proposed limits of an agent with these current policies.
+    /// Returns an agent's limits after the changes to the current policies.
     pub fn proposed_limits(&self, agent: &Agent, current_policies: &[EnabledService]) -> ProposedLimits {
         let policies = self.policies.iter().filter_map(|(service, change)| {
             let current = current_policies.iter().find(|policy| policy.service == *service);
@@ -88,7 +85,7 @@ impl TestedLimits {
     }
 }
 
-/// Returns an agent's proposed rules. New rules get numbers as ids.
+/// Returns an agent's proposed rules, with numbers as the ids of new rules.
 fn assign_rule_numbers(agent: &Agent, kinds: &[RuleKind]) -> Vec<Rule> {
     let numbered = |number| Ok::<_, Infallible>(RuleId::from_uuid(Uuid::from_u128(number)));
     match assign_rule_ids(agent, kinds, numbered) {
@@ -98,8 +95,7 @@ fn assign_rule_numbers(agent: &Agent, kinds: &[RuleKind]) -> Vec<Rule> {
 }
 
 impl Agent {
-    /// Replaces the agent's rules by the proposed rules. See [`TestedLimits::rules`]. `new_id` creates the ids of new
-    /// rules.
+    /// Returns the agent with the proposed rules. `new_id` creates the ids of new rules.
     pub fn with_replaced_rules<E>(
         self,
         kinds: &[RuleKind],
@@ -110,8 +106,8 @@ impl Agent {
     }
 }
 
-/// Returns an agent's proposed rules. An unchanged rule keeps its id. A rule that counts the same payments over the
-/// same duration also keeps its id, so that the recorded use applies to the rule.
+/// Assigns ids to the proposed rules. A rule that counts the same payments over the same period keeps the id, because
+/// the id selects the window.
 fn assign_rule_ids<E>(
     agent: &Agent,
     kinds: &[RuleKind],
@@ -126,8 +122,7 @@ fn assign_rule_ids<E>(
     };
     let mut rules = Vec::new();
     for (number, kind) in (1_u128..).zip(kinds) {
-        // If a proposed rule has exactly the same parameters as an agent's rule, the proposed rule keeps the id of the
-        // agent's rule. Another proposed rule must not take that id.
+        // Ids of unchanged rules are not available to other rules.
         let is_free = |rule: &Rule| !kinds.contains(&rule.kind);
         let equal = own.iter().position(|rule| rule.kind == *kind);
         let alike = || {
@@ -157,11 +152,11 @@ fn assign_rule_ids<E>(
 /// A backtest that runs in the background.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BacktestRun {
-    /// The run's id.
+    /// The id of the backtest.
     pub id: BacktestId,
     /// The user who started the run.
     pub owner: UserId,
-    /// The version, which each write increments.
+    /// The version of the backtest's row, which each write increments.
     pub version: u64,
     /// The time at which the run was requested.
     pub created_at: Timestamp,
@@ -169,9 +164,9 @@ pub struct BacktestRun {
     pub from: Timestamp,
     /// The end of the tested time range.
     pub to: Timestamp,
-    /// The proposed limits.
+    /// The proposed limits that the backtest tests.
     pub terms: TestedLimits,
-    /// The agents, in the order in which they are tested.
+    /// The agents, in the order of the test.
     pub agents: Vec<AgentId>,
     /// The number of decisions in the decision history at the time of the request.
     pub estimated: u64,
@@ -181,34 +176,32 @@ pub struct BacktestRun {
     pub left_out: u32,
     /// The number of agents with more decisions than one backtest reads.
     pub partial: u32,
-    /// The result so far.
+    /// The combined result of the agents that are tested so far.
     pub result: BacktestResult,
 }
 
 /// The result of a backtest for one agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentTested {
-    /// The agent was tested.
+    /// The backtest evaluated the agent's decisions under the proposed limits.
     Tested {
-        /// The result.
+        /// How the decisions would differ under the proposed limits.
         result: BacktestResult,
         /// Whether the agent had more decisions than one backtest reads.
         is_partial: bool,
     },
-    /// The agent was skipped.
+    /// The agent was skipped, because the agent can't be read or has another owner.
     LeftOut,
 }
 
 impl BacktestRun {
-    /// The maximum number of agents.
+    /// The maximum number of agents in one backtest.
     pub const MAX_AGENTS: usize = 200;
-    /// The maximum number of decisions in a backtest, over all agents. The decision history counts the decisions before
-    /// the backtest starts, and a larger backtest is rejected.
+    /// The maximum number of decisions over all agents. A larger backtest is rejected before it starts.
     pub const MAX_DECISIONS: u64 = 500_000;
     /// The maximum number of tested decisions per agent. The oldest decisions are tested.
     pub const MAX_PER_AGENT: usize = 100_000;
-    /// The maximum number of calls that are read per agent, for a duplicate guard or for the pages that calls fetch.
-    /// Decisions that need further calls are not tested.
+    /// The maximum number of calls that are read per agent. Decisions that need further calls are not tested.
     pub const MAX_CALLS: usize = 20_000;
     /// The maximum length of the time range, in days.
     pub const MAX_DAYS: u32 = 31;

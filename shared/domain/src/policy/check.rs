@@ -11,13 +11,12 @@ use crate::{
 pub enum Reason {
     /// The service is not enabled for the agent: 403 `service_not_enabled`.
     ServiceNotEnabled {
-        /// The service.
+        /// The slug of the service that is not enabled.
         service: ServiceSlug,
     },
-    /// The operation is not enabled for the agent, or the service does not list the call: 403
-    /// `operation_not_enabled_for_agent`.
+    /// The operation is not enabled, or the service does not list the call: 403 `operation_not_enabled_for_agent`.
     OperationNotEnabled {
-        /// The called operation. If the service lists no operation for the call, the operation in the request.
+        /// The called operation, or the operation in the request if the call matches no operation.
         operation: Option<OperationSlug>,
         /// The enabled operations. `None` if all operations of the catalog are enabled.
         enabled: Option<Vec<OperationSlug>>,
@@ -26,22 +25,21 @@ pub enum Reason {
     },
     /// The page to fetch is on a host outside the policy's allowlist: 403 `domain_not_allowed`.
     DomainNotAllowed {
-        /// The rejected host: the host of the declared target, which is not in the allowlist, or a different host in
-        /// the request parameter from which the provider fetches the page.
+        /// The host that is not allowed: the declared target's host, or the host of the page in the call's parameters.
         hostname: String,
-        /// The allowlist.
+        /// The policy's allowed domains.
         allowed: Vec<DomainPattern>,
     },
     /// The price exceeds the maximum in the agent's request: 402 `amount_exceeds_max`.
     AmountExceedsMax {
-        /// The provider's price.
+        /// The price that the provider asks, in micro-USDC.
         amount: Amount,
-        /// The maximum price in the request.
+        /// The maximum price in the agent's request, in micro-USDC.
         max_payment: Amount,
     },
     /// The price exceeds the policy's per-call cap: 402 `amount_exceeds_per_call_limit`.
     PerCallLimit {
-        /// The provider's price.
+        /// The price that the provider asks, in micro-USDC.
         amount: Amount,
         /// The maximum amount of a call, in micro-USDC.
         max_per_call: Amount,
@@ -52,18 +50,18 @@ pub enum Reason {
     DailyLimit {
         /// The amount that counts against the daily cap now.
         spend_today: Amount,
-        /// The provider's price.
+        /// The price that the provider asks, in micro-USDC.
         amount: Amount,
-        /// The daily cap.
+        /// The policy's daily cap, in micro-USDC.
         max_per_day: Amount,
-        /// The time from which this limit allows the same call.
+        /// The time from which the same call can be retried.
         retry_at: RetryAt,
     },
     /// A user must approve the payment first: 402 `approval_required`.
     ApprovalRequired {
         /// The approval request to wait for; `None` until the request is created.
         approval: Option<ApprovalId>,
-        /// The provider's price.
+        /// The price that the provider asks, in micro-USDC.
         amount: Amount,
         /// The policy's approval threshold.
         threshold: Amount,
@@ -72,29 +70,27 @@ pub enum Reason {
     },
     /// The wallet's balance is lower than the price: 402 `insufficient_usdc_balance`.
     InsufficientBalance {
-        /// The wallet's balance.
+        /// The balance of the agent's wallet, in micro-USDC.
         balance: Amount,
         /// The amount of the payment, which is greater than the balance.
         required: Amount,
-        /// The wallet.
+        /// The address of the agent's wallet.
         wallet: Address,
     },
 }
 
-/// A call for which the service lists no operation, with operations that the service does list as a hint for the agent.
+/// A call that matches no operation of the service, with some of the service's operations as a hint for the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnlistedCall {
-    /// The service.
+    /// The slug of the called service.
     pub service: ServiceSlug,
     /// The method and URL of the call, without the query.
     pub called: String,
-    /// The method and endpoint of up to three operations that the service lists. Operations at the call's path come
-    /// first.
+    /// The methods and endpoints of up to three operations. Operations at the call's path come first.
     pub listed: Vec<String>,
 }
 
 impl UnlistedCall {
-    /// The maximum number of operations in a response.
     const MAX: usize = 3;
 
     pub(super) fn from_inputs(inputs: &CallInputs<'_>) -> Self {
@@ -123,16 +119,14 @@ impl UnlistedCall {
 pub struct AskingLimit {
     /// The rule; `None` for the policy's approval threshold.
     pub rule: Option<RuleId>,
-    /// The amount above which the limit requires an approval: what remains of a budget. Zero if the limit does not depend
-    /// on the amount.
+    /// The amount above which the limit requires an approval. Zero if the limit does not depend on the amount.
     pub above: Amount,
     /// The kind of the limit, which determines the check that fails.
     pub kind: AskingKind,
 }
 
 impl AskingLimit {
-    /// Returns whether an approval with the limits `approved_limits` waives this limit. An approval waives each limit that the
-    /// user saw, even if the limit's amount has changed.
+    /// Returns whether the approval waives this limit. A waived limit's amount may have changed since the approval.
     pub(crate) fn is_among(&self, approved_limits: &[Self]) -> bool {
         approved_limits
             .iter()
@@ -160,21 +154,20 @@ named! {
     }
 }
 
-/// Why a payment is blocked with the slug `policy_blocked`. Determines `decision.reason` and `decision.rule_triggered`
-/// in the response.
+/// Why a payment is blocked (`policy_blocked`). Determines `decision.reason` and `decision.rule_triggered`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Block {
-    /// A freeze blocks the payment: a freeze of the agent, of all agents of the owner, or of the deployment.
+    /// A freeze by the owner or an operator blocks the payment.
     AgentFrozen(Freeze),
     /// A rule blocks the category.
     Category(Category),
-    /// A vendor allowlist does not contain the service.
+    /// A vendor allowlist contains neither the service nor the payee.
     Vendor(ServiceSlug),
     /// The catalog has no usable price or payee for the operation.
     Unpayable(Unpayable),
     /// The payee in the payment requirements is not the operation's payee in the catalog.
     PayeeNotInCatalog,
-    /// The catalog has listed the operation's payee and price for less time than the delay.
+    /// The catalog has listed the operation's payee and price for less time than the delay for new payees.
     PayeeTooYoung {
         /// The time from which the payee may be paid.
         retry_at: Timestamp,
@@ -188,45 +181,45 @@ pub enum Block {
     },
     /// The amount does not fit into a budget.
     Budget {
-        /// The rule.
+        /// The id of the rule that sets the budget.
         rule: RuleId,
-        /// The budget's limit.
+        /// The amount that the budget allows per window, in micro-USDC.
         limit: Amount,
         /// The amount that counts against the limit now.
         used: Amount,
-        /// The time from which this limit allows the same call.
+        /// The time from which the same call can be retried.
         retry_at: RetryAt,
     },
     /// The current time is outside a rule's schedule.
     Schedule {
-        /// The rule.
+        /// The id of the rule with the schedule.
         rule: RuleId,
         /// The next time at which all schedules allow the payment.
         retry_at: RetryAt,
     },
     /// A rule's maximum number of payments is reached.
     Count {
-        /// The rule.
+        /// The id of the rule that limits the number of payments.
         rule: RuleId,
-        /// The maximum number of payments.
+        /// The maximum number of payments within the rule's window.
         count: Amount,
         /// The number of earlier payments that the rule's window counts at the time of the decision.
         used: Amount,
-        /// The time from which this limit allows the same call.
+        /// The time from which the same call can be retried.
         retry_at: RetryAt,
     },
     /// The last payment is too recent for a rule's minimum interval.
     Interval {
-        /// The rule.
+        /// The id of the rule that sets the minimum interval.
         rule: RuleId,
         /// The minimum time between two payments.
         interval: Duration,
-        /// The time from which this limit allows the same call.
+        /// The time from which the same call can be retried.
         retry_at: RetryAt,
     },
-    /// The same call was paid recently.
+    /// The agent paid the same call less than `within` ago.
     Duplicate {
-        /// The rule.
+        /// The id of the rule that blocks duplicate calls.
         rule: RuleId,
         /// The duration after an authorization for which the same call may not be repeated.
         within: Duration,
@@ -235,9 +228,9 @@ pub enum Block {
     },
     /// The price is too far above the usual price.
     PriceAboveUsual {
-        /// The rule.
+        /// The id of the rule that compares the price with the usual price.
         rule: RuleId,
-        /// The maximum price that the rule allows.
+        /// The maximum price that the rule allows, in micro-USDC.
         most: Amount,
     },
     /// A user rejected the approval request.
@@ -248,7 +241,7 @@ pub enum Block {
     ApprovalMismatch,
     /// The agent already has the maximum number of pending approval requests.
     TooManyApprovals {
-        /// The limit.
+        /// The maximum number of pending approval requests per agent.
         limit: u32,
     },
 }
@@ -316,9 +309,7 @@ impl Reason {
         }
     }
 
-    /// Returns the text of `decision.reason` in the response to an authorize request, and of `reason` in the response
-    /// to a check request. For `policy_blocked`, the text is the reason of the [`Block`]. Otherwise, the text is the
-    /// `error` slug.
+    /// Returns the text of `decision.reason` in an authorize response, and of `reason` in a check response.
     pub fn reason_text(&self) -> String {
         match self {
             Self::PolicyBlocked(block) => block.reason_text(),
@@ -346,7 +337,7 @@ impl Reason {
         }
     }
 
-    /// Returns the time from which the limit allows the same call; `None` if the denial does not end with time.
+    /// Returns the time from which the same call can be retried; `None` for a denial that does not end with time.
     pub const fn retry_at(&self) -> Option<RetryAt> {
         match self {
             Self::DailyLimit { retry_at, .. }
@@ -430,9 +421,9 @@ named! {
 
     /// The outcome of one check in a decision.
     CheckOutcome {
-        /// The check passed.
+        /// The payment meets the condition of the check.
         Passed = "passed",
-        /// The check failed.
+        /// The payment does not meet the condition of the check.
         Failed = "failed",
         /// The check failed, but an approval waives the check.
         Waived = "lifted",
@@ -442,7 +433,6 @@ named! {
 }
 
 impl AskingKind {
-    /// Returns the check that fails if a limit of this kind requires an approval.
     pub(super) const fn check(self) -> CheckName {
         match self {
             Self::Threshold | Self::ApprovalRequired => CheckName::Approval,
@@ -480,11 +470,11 @@ impl CheckName {
 /// `minimum_interval`) or seconds (`duplicate_guard`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// The check.
+    /// The name of the check.
     pub name: CheckName,
     /// The result of the check.
     pub outcome: CheckOutcome,
-    /// The limit.
+    /// The limit that was checked; `None` if the check has no limit.
     pub limit: Option<Amount>,
     /// The part of the limit that earlier payments used.
     pub used: Option<Amount>,
@@ -496,7 +486,7 @@ pub struct Check {
 pub(super) enum Finding {
     /// The payment is denied or escalated for this reason.
     Reason(Reason),
-    /// The request lacks the target that the policy needs.
+    /// The policy limits the allowed domains, but the request has no target.
     TargetMissing,
 }
 
@@ -532,16 +522,15 @@ impl Check {
     }
 }
 
-/// The first failed check. Only its reason is built, because building a reason may copy data.
+/// The first check that failed. The reason is built lazily, because building a reason may copy data.
 #[derive(Default)]
 pub(super) struct FirstFailure {
     pub(super) first: Option<Finding>,
-    /// Whether a limit requires an approval that was not granted.
+    /// Whether a required approval is missing.
     asks: bool,
 }
 
 impl FirstFailure {
-    /// Records whether a check passed.
     pub(super) fn record_check(&mut self, name: CheckName, is_met: bool, finding: impl FnOnce() -> Finding) -> Check {
         if is_met {
             return Check::passed(name);
@@ -584,8 +573,7 @@ impl FirstFailure {
         Check::without_numbers(name, outcome)
     }
 
-    /// Escalates the payment if a limit requires an approval and no check blocks the payment. The reason lists all
-    /// limits that require an approval.
+    /// Escalates the payment if only approvals are missing. No user is asked about a payment that a check blocks.
     pub(super) fn escalate_if_approval_required(
         &mut self,
         inputs: &EvaluationInputs<'_>,

@@ -1,12 +1,9 @@
-//! Compares an agent's limits before and after an update: whether the update widens or narrows the limits, and for
-//! which example request.
+//! Compares an agent's limits before and after an update, and searches for a request that the two versions decide
+//! differently.
 //!
-//! `widening.rs` decides for each limit whether an update widens it. An update narrows if the reverse update widens. An
-//! example is a request that the engine decides differently under the two versions. The search tries amounts at the
-//! limits that the update changes, because a request just above the lower limit is the smallest request that the two
-//! versions decide differently. For each changed rule, the search also tries earlier payments and calls, a payee that
-//! was never paid, and times at which only one version allows payments. An update can widen without an example, if
-//! another limit or the catalog's maximum price denies every such request today.
+//! `widening.rs` decides whether an update widens a limit. The search for an example is incomplete: it tries only
+//! values at the changed limits. An update can also widen without an example, because another limit may deny every
+//! request today.
 
 use crate::{
     Agent, Amount, CallDescription, CheckName, DecisionResult, DomainPattern, Duration, EnabledService,
@@ -23,9 +20,9 @@ use std::collections::BTreeSet;
 /// The limits of one agent on one side of a comparison: before or after an update.
 #[derive(Clone, Copy, Debug)]
 pub struct AgentLimits<'a> {
-    /// The agent, with its status and its rules.
+    /// The agent, with status and rules.
     pub agent: &'a Agent,
-    /// The agent's policies.
+    /// The agent's policies, at most one for each service.
     pub policies: &'a [EnabledService],
 }
 
@@ -34,7 +31,6 @@ impl AgentLimits<'_> {
         self.policies.iter().find(|policy| policy.service == service)
     }
 
-    /// Returns whether these limits may allow a request that `before` denied.
     fn widens(&self, before: &Self) -> bool {
         let policies = self.policies.iter();
         let mut policies = policies.map(|policy| policy.widens(before.find_policy(policy.service)));
@@ -58,21 +54,21 @@ pub struct Comparison {
 /// An example request that the two versions of the limits decide differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counterexample {
-    /// The service.
+    /// The slug of the service that the example request pays.
     pub service: ServiceSlug,
-    /// The operation.
+    /// The slug of the operation that the example request calls.
     pub operation: OperationSlug,
     /// The amount.
     pub amount: Amount,
     /// The host of the page to fetch, if the operation fetches a page.
     pub host: Option<String>,
-    /// The agent's earlier payments.
+    /// The payments that the agent made before the example request.
     pub history: ExampleHistory,
     /// The time of the request, if the decision depends on the time.
     pub at: Option<Timestamp>,
-    /// The decision before the update.
+    /// The decision about the request under the limits before the update.
     pub before: Verdict,
-    /// The decision after the update.
+    /// The decision about the request under the limits after the update.
     pub now: Verdict,
 }
 
@@ -81,23 +77,20 @@ pub struct Counterexample {
 pub struct ExampleHistory {
     /// The amount that the agent spent on the service.
     pub spent: Amount,
-    /// The number of the agent's paid calls.
+    /// The number of calls that the agent has already paid.
     pub calls: u64,
     /// Whether the agent already paid for the same call as in the example request.
     pub is_repeated: bool,
-    /// How long before the example request the earlier payments were made. All earlier payments in `spent` and `calls`,
-    /// and the payment for the same call, were made at this one time.
+    /// The age of the payments in `spent` and `calls`, and of the repeated call's payment.
     pub ago: Duration,
     /// Whether the agent never paid the payee.
     pub is_new_payee: bool,
-    /// The price of the agent's last payments for the operation, which all had the same price. `None` if there are no
-    /// such payments.
+    /// The price of all previous payments for the operation; `None` without previous payments.
     pub usual_price: Option<Amount>,
 }
 
 impl ExampleHistory {
-    /// A history without spent amounts, counted calls and earlier prices. Only the payee is known, from an earlier
-    /// payment.
+    /// A history without payments and with a known payee.
     const NONE: Self = Self {
         spent: Amount::ZERO,
         calls: 0,
@@ -111,9 +104,9 @@ impl ExampleHistory {
 /// The decision about an example request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// The result.
+    /// The result for the example request.
     pub result: DecisionResult,
-    /// The reason for the result, in the words that a decision about the request would record.
+    /// The reason for the result, as a decision about the request would record it.
     pub reason: String,
     /// The first check that failed; `None` if the request is allowed.
     pub check: Option<CheckName>,
@@ -128,7 +121,6 @@ impl Verdict {
         })
     }
 
-    /// Returns the strictness of the result; a higher number is stricter.
     const fn strictness(&self) -> u8 {
         match self.result {
             DecisionResult::Allow => 0,
@@ -138,8 +130,8 @@ impl Verdict {
     }
 }
 
-/// Compares an agent's limits before and after an update. The example requests are calls to these services, on this
-/// network, at this time.
+/// Compares an agent's limits before and after an update, and searches for example requests to `services` at the time
+/// `at`.
 pub fn compare_limits(
     before: &AgentLimits<'_>,
     now: &AgentLimits<'_>,
@@ -173,10 +165,9 @@ pub fn compare_limits(
     comparison
 }
 
-/// The maximum number of evaluated requests, which take about 50 ms.
+/// The maximum number of evaluated requests in a comparison. They take about 50 ms.
 const MAX_REQUESTS: u32 = 10_000;
 
-/// The operation, the network and the time of an example request.
 struct CallContext<'a> {
     service: &'a Service,
     operation: &'a Operation,
@@ -187,7 +178,7 @@ struct CallContext<'a> {
 /// The values at which two versions of the limits may decide differently.
 #[derive(Default)]
 struct Boundaries {
-    /// Limits for a single payment.
+    /// Limits for a single payment, such as per-call caps.
     amounts: BTreeSet<Amount>,
     /// Limits for the sum of all payments within a window: daily caps and budgets.
     sums: BTreeSet<Amount>,
@@ -197,8 +188,7 @@ struct Boundaries {
     lengths: BTreeSet<Duration>,
     /// The percentages by which a price may exceed the usual price, from `price_above_usual` rules.
     percents: BTreeSet<u32>,
-    /// Which earlier payments a changed rule compares a payment with: payments of the same call, payments to the payee,
-    /// payments with the last prices.
+    /// Whether a changed rule depends on earlier calls, on known payees and on earlier prices, in this order.
     compares: [bool; 3],
     /// Times at which the schedules of only one version allow payments.
     times: Vec<Timestamp>,
@@ -257,8 +247,7 @@ impl Boundaries {
         found
     }
 
-    /// Returns the earlier payments to assume before an example request with this amount. Each element is one
-    /// assumption.
+    /// Returns the payment histories to try before an example request of this amount.
     fn example_histories(&self, amount: Amount, price: Amount) -> Vec<ExampleHistory> {
         let [repeats, payees, prices] = self.compares;
         let fresh = ExampleHistory::NONE;
@@ -353,7 +342,7 @@ fn search_counterexamples(
         .chain(highest);
     let at_limits = at_limits.filter_map(|limit| limit.plus(ONE));
     let at_limits: BTreeSet<Amount> = at_limits.chain([ONE]).collect();
-    // Tries the listed price first, because users know this amount.
+    // Tries the listed price first, because users recognize this amount.
     let amounts = std::iter::once(price).chain(at_limits);
     let amounts: Vec<Amount> = amounts
         .filter(|amount| !amount.is_zero() && *amount <= payable.most)
@@ -412,7 +401,7 @@ fn policy_distinguishing_targets<'a>(
     let texts = patterns
         .map(DomainPattern::to_string)
         .chain(["*.example.org".to_owned()]);
-    // A `*` stands for a part of a label, and a single `*` for any host.
+    // Replacing each `*` of a pattern by a letter creates a host that the pattern matches.
     let hosts: BTreeSet<String> = texts.map(|text| text.replace('*', "a")).collect();
     let targets = hosts
         .iter()
@@ -426,7 +415,7 @@ struct Request<'a> {
     amount: Amount,
     host: Option<&'a Target>,
     history: ExampleHistory,
-    /// The time of the example request; `None` for the time in `place`.
+    /// The time of the example request; `None` for the time of the [`CallContext`].
     at: Option<Timestamp>,
 }
 
@@ -535,8 +524,7 @@ mod tests {
         Amount::from_units(units).unwrap()
     }
 
-    /// Returns a service with the operations `lab.current` (category search) and `lab.scrape` (category scrape), each
-    /// with a price of 50 and a maximum price of 1,000.
+    /// A service whose two operations cost 50, or at most 1,000.
     fn service() -> Service {
         let url = Url::parse("https://lab.example/").unwrap();
         let operation = |slug: &str, category| Operation {
@@ -581,7 +569,6 @@ mod tests {
         }
     }
 
-    /// Each kind of rule has an example when the rule is added, and another example when the rule is changed.
     #[test]
     fn a_rule_about_earlier_payments_has_a_request_that_shows_it() {
         let hours = |hours: u32| Duration::from_secs_u32(hours * 3_600);
@@ -946,7 +933,7 @@ mod tests {
                 Some(lists("other")),
                 Some(lists("lab")),
                 "lab.current 50: vendor_allowlist to allowed",
-                // The rule's other service is not among the tested services.
+                // The service `other` is not tested, so no example is found.
                 "none",
             ),
         ];

@@ -8,7 +8,8 @@ use std::fmt;
 use uuid::Uuid;
 
 named! {
-    /// What Purser decided about a payment, or another event that a record in the decision log describes.
+    /// The result of a decision about a payment. Reverted confirmations and withdrawals also appear in the decision
+    /// log.
     DecisionResult {
         /// The payment was authorized.
         Allow = "allow",
@@ -26,11 +27,11 @@ named! {
 /// The reason of an allowed payment, in responses and in the decision log.
 pub const ALLOWED_REASON: &str = "x402_authorized";
 
-/// The version of the evaluation. Increment the version with every change after which [`evaluate`](crate::evaluate) may
-/// decide the same inputs differently, because a replay reports the version that made a decision.
+/// The version of the evaluation logic, which replays report. Increment it if [`evaluate`](crate::evaluate) may decide
+/// the same inputs differently.
 pub const ENGINE_VERSION: u32 = 1;
 
-/// The versions of a decision's inputs, except the policy version. With these versions, the decision can be replayed.
+/// The versions of a decision's inputs except the policy, with which the decision can be replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InputVersions {
     /// The [`ENGINE_VERSION`] that made the decision.
@@ -49,7 +50,7 @@ impl fmt::Display for InputVersions {
 }
 
 impl InputVersions {
-    /// Parses the text form. Returns `None` for any other text.
+    /// Parses `<engine>.<agent>.<service>`. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split('.');
         let (engine, agent, service) = (numbers.next()?, numbers.next()?, numbers.next()?);
@@ -67,23 +68,23 @@ impl InputVersions {
 pub struct DecisionRecord {
     /// The transaction id, which is also in the response to the caller.
     pub transaction: TransactionId,
-    /// The requesting agent.
+    /// The agent that requested the payment.
     pub agent: AgentId,
     /// The id of the agent key that sent the request.
     pub key: KeyId,
-    /// The owner's user id.
+    /// The user id of the agent's owner.
     pub owner: String,
     /// The number of the agent's ownership transfers before the decision.
     pub transfers: u32,
-    /// The service.
+    /// The service that the agent wanted to pay.
     pub service: ServiceId,
-    /// The operation that the call matches, or else the operation in the request.
+    /// The operation that the call matches, or the operation in the request if there is no match.
     pub operation: Option<OperationSlug>,
-    /// The amount.
+    /// The requested amount, in micro-USDC.
     pub amount: Amount,
-    /// The payee.
+    /// The address that the payment would have paid.
     pub pay_to: Address,
-    /// The hash of the request.
+    /// The fingerprint of the payment request.
     pub fingerprint: Fingerprint,
     /// The call as the agent described it.
     pub call: CallDescription,
@@ -93,7 +94,7 @@ pub struct DecisionRecord {
     pub reason: Reason,
     /// The version of the evaluated policy; `None` if the service was never enabled.
     pub policy_version: Option<u64>,
-    /// The versions of the decision's inputs, except the policy version; `None` if the checks were not made.
+    /// The versions of the decision's inputs except the policy; `None` if no check was made.
     pub inputs: Option<InputVersions>,
     /// The new approval request, or the pending approval request for an identical payment.
     pub approval: Option<ApprovalId>,
@@ -116,25 +117,25 @@ pub enum LoggedDecision {
     PaidOut(Settlement),
 }
 
-/// A block or an escalation in the decision log. The reason is a text, as the caller received it.
+/// A block or an escalation as the decision log stores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedDenial {
     /// The decision's transaction id.
     pub transaction: TransactionId,
-    /// The requesting agent.
+    /// The agent that requested the payment.
     pub agent: AgentId,
-    /// The number of the agent's ownership transfers before the decision, which determines the owner
+    /// The number of the agent's ownership transfers before the decision
     /// ([`Agent::owner_at`](crate::Agent::owner_after_transfers)).
     pub transfers: u32,
     /// The id of the agent key that sent the request.
     pub key: KeyId,
-    /// The service.
+    /// The service that the agent wanted to pay.
     pub service: ServiceId,
-    /// The operation.
+    /// The operation that the agent wanted to call; `None` if the call matched no operation.
     pub operation: Option<OperationSlug>,
-    /// The amount.
+    /// The requested amount, in micro-USDC.
     pub amount: Amount,
-    /// The payee.
+    /// The address that the payment would have paid.
     pub pay_to: Address,
     /// The call as the agent described it.
     pub call: CallDescription,
@@ -142,17 +143,17 @@ pub struct LoggedDenial {
     pub at: Timestamp,
     /// The result: a block or an escalation.
     pub result: DecisionResult,
-    /// The `error` slug of the response.
+    /// The slug in the field `error` of the response to the agent.
     pub error: String,
     /// The reason, such as `category_block:finance`.
     pub reason: String,
     /// The rule or cap that denied the payment.
     pub rule: String,
-    /// The host that was not allowed.
+    /// The host that the policy's allowed domains do not contain.
     pub hostname: Option<String>,
     /// The version of the evaluated policy; `None` if the service was never enabled.
     pub policy_version: Option<u64>,
-    /// The versions of the decision's inputs, except the policy version; `None` if the checks were not made.
+    /// The versions of the decision's inputs except the policy; `None` if no check was made.
     pub inputs: Option<InputVersions>,
     /// The new approval request, or the pending approval request for an identical payment.
     pub approval: Option<ApprovalId>,
@@ -162,26 +163,24 @@ pub struct LoggedDenial {
     pub latency_ms: u64,
 }
 
-/// The record of a reverted confirmation: the transfer that confirmed the payment is no longer on chain.
+/// The record of a reverted confirmation, whose transfer is no longer on chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfirmationReverted {
-    /// The transaction id of this record, which differs from the transaction id of the decision that allowed the
-    /// payment.
+    /// This record's own transaction id. The decision that allowed the payment has another id.
     pub transaction: TransactionId,
-    /// The agent.
+    /// The agent whose payment was reverted.
     pub agent: AgentId,
     /// The number of the agent's ownership transfers before the payment was authorized.
     pub transfers: u32,
-    /// The id of the agent key that sent the payment request. This field and the other fields about a purchase are
-    /// `None` for a withdrawal.
+    /// The id of the agent key that requested the payment; `None` for a withdrawal.
     pub key: Option<KeyId>,
-    /// The service.
+    /// The service that the payment was for; `None` for a withdrawal.
     pub service: Option<ServiceId>,
-    /// The operation.
+    /// The operation that the payment was for; `None` for a withdrawal.
     pub operation: Option<OperationSlug>,
-    /// The amount.
+    /// The amount of the reverted payment, in micro-USDC.
     pub amount: Amount,
-    /// The payee.
+    /// The address that the reverted payment paid.
     pub pay_to: Address,
     /// The time at which the confirmation was reverted.
     pub at: Timestamp,
@@ -194,7 +193,7 @@ pub struct ConfirmationReverted {
 }
 
 impl ConfirmationReverted {
-    /// The `reason` in the decision log.
+    /// The value of `reason` in the decision log for a reverted confirmation.
     pub const REASON: &str = "confirmation_vanished";
 
     /// Creates the record of this settlement's reverted confirmation.
@@ -224,7 +223,7 @@ impl ConfirmationReverted {
 }
 
 impl LoggedDecision {
-    /// Creates the decision log's line about a settlement.
+    /// Creates the log entry of the decision that authorized this settlement.
     pub fn from_settlement(settlement: Settlement) -> Self {
         match settlement.terms.purpose {
             Purpose::Purchase(_) => Self::Allowed(settlement),
@@ -232,8 +231,7 @@ impl LoggedDecision {
         }
     }
 
-    /// Returns the line's position in the log: a `UUIDv7` with the decision's time, which is unique across agents. The
-    /// text order of positions is the time order.
+    /// Returns the entry's position in the decision log: a `UUIDv7`, whose text order is the time order.
     pub const fn log_position(&self) -> Uuid {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.id.uuid(),
@@ -242,7 +240,7 @@ impl LoggedDecision {
         }
     }
 
-    /// Returns the decision's transaction id.
+    /// Returns the decision's transaction id, which is not the settlement id.
     pub const fn transaction_id(&self) -> TransactionId {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.transaction,
@@ -251,7 +249,7 @@ impl LoggedDecision {
         }
     }
 
-    /// Returns the agent that requested the payment. For a withdrawal, returns the agent whose wallet pays.
+    /// Returns the agent whose wallet pays.
     pub const fn agent_id(&self) -> AgentId {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.agent,
@@ -260,9 +258,8 @@ impl LoggedDecision {
         }
     }
 
-    /// Returns the number of the agent's ownership transfers before the decision. For a reverted confirmation, returns
-    /// the number of ownership transfers before the payment, because the record belongs to the owner at the time of the
-    /// payment.
+    /// Returns the number of the agent's ownership transfers before the payment, which determines the owner of the
+    /// entry.
     pub const fn transfer_count(&self) -> u32 {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.transfers,
@@ -291,8 +288,7 @@ impl LoggedDecision {
         }
     }
 
-    /// Returns the result of the decision; [`DecisionResult::Payout`] for a withdrawal, and
-    /// [`DecisionResult::RevertConfirmation`] for a reverted confirmation.
+    /// Returns the result of the decision. Withdrawals and reverted confirmations have their own results.
     pub const fn result(&self) -> DecisionResult {
         match self {
             Self::Allowed(_) => DecisionResult::Allow,

@@ -1,17 +1,10 @@
 //! Decides whether an agent may make a payment now.
 //!
-//! [`evaluate`] is a pure function of the [`EvaluationInputs`]. The function makes the checks in the order of
-//! `docs/errors.md` §4: identity, scope, price, times and budgets, approval, funds. Cheap checks and permanent denials
-//! therefore come first. The result of each check is returned, so that a denied agent sees every failed check in one
-//! response. The first failed check determines the decision. An approval waives only the limits that the user saw.
-//! Caps, scopes and freezes still apply, and another limit that requires an approval requires a new approval.
+//! [`evaluate`] is a pure function that makes the checks in the order of `docs/errors.md` §4. The first failed check
+//! determines the decision, and all results are returned. An approval waives only the limits that the user saw.
 //!
-//! An allowed payment allocates no memory: the checks are an array, and a grant borrows its inputs. Only a denial
-//! copies data (`tests/bench/tests/allocations.rs` counts the allocations).
-//!
-//! Only this module can create a [`Grant`]. `functions/payments` checks authentication, idempotency and the state of an
-//! approval before the evaluation. `shared/store` makes the reservation, which is conditional on the versions of the
-//! inputs.
+//! An allowed payment allocates no memory (`tests/bench/tests/allocations.rs`). Only this module creates a [`Grant`],
+//! which the store needs for a reservation.
 
 use super::{
     check::{Finding, FirstFailure},
@@ -24,7 +17,7 @@ use crate::{
     Target, Timestamp, UnlistedCall, Vendor, Window, WindowMeasure,
 };
 
-/// The result of the evaluation.
+/// The decision about a payment, as the result of an evaluation.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::large_enum_variant,
@@ -49,7 +42,7 @@ pub struct Grant<'a> {
 }
 
 impl<'a> Grant<'a> {
-    /// Returns the recorded time, which is the settlement's `authorized_at`.
+    /// Returns the time of the authorization, which the settlement records.
     pub const fn authorized_at(&self) -> Timestamp {
         self.facts.at
     }
@@ -90,21 +83,21 @@ impl<'a> Grant<'a> {
     pub const fn input_versions(&self) -> InputVersions {
         self.facts.input_versions()
     }
-    /// Returns the charge that the reservation adds to each window, the day window first. The evaluation has checked
-    /// that every window is known and every charge fits.
+    /// Returns what the reservation adds to each window, the day window first. Each addition fits into the window's
+    /// cap.
     pub fn charges(&self) -> impl Iterator<Item = Charge<'a>> {
         window_charges(self.facts, self.enabled).flatten()
     }
-    /// Returns the approval that the reservation uses.
+    /// Returns the approval that the payment uses.
     pub fn approval_id(&self) -> Option<ApprovalId> {
         self.facts.approval.map(|approval| approval.id)
     }
-    /// Returns the update of the recent payments; `None` if no rule needs it. The reservation writes only the part
-    /// [`RecentUpdate::call_only`], and the confirmation writes the rest.
+    /// Returns the update of the recent payments; `None` if no rule needs it. The reservation stores only
+    /// [`RecentUpdate::call_only`].
     pub fn recent_update(&self) -> Option<RecentUpdate> {
         limits::recent_update(&self.facts, self.operation)
     }
-    /// Returns the rules that count the payment by this measure, in the order of [`Grant::charges`].
+    /// Returns the ids of the windows that count the payment in this unit, in the order of [`Grant::charges`].
     pub fn counting_rules(&self, measure: WindowMeasure) -> impl Iterator<Item = RuleId> + use<'a> {
         limits::counting_rules(self.facts, measure)
     }
@@ -123,7 +116,7 @@ pub struct Denial {
     pub checks: Vec<Check>,
     /// The version of the evaluated policy; `None` if the service is not enabled.
     pub policy_version: Option<u64>,
-    /// The versions of the decision's inputs, except the policy version; `None` if the checks were not made.
+    /// The versions of the decision's inputs except the policy; `None` if no check was made.
     pub inputs: Option<InputVersions>,
     /// The time of the evaluation.
     pub at: Timestamp,
@@ -152,7 +145,7 @@ impl Denial {
     }
 }
 
-/// The result of the evaluation of a call without a payment.
+/// The decision about a call without a payment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnpaidDecision {
     /// The agent is allowed to make the call.
@@ -168,10 +161,10 @@ pub enum UnpaidDecision {
     NeedsTarget,
 }
 
-/// The denial of a call without a payment, as the caller receives it. Such a denial is not recorded.
+/// The denial of a call without a payment. It is not recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnpaidDenial {
-    /// The reason.
+    /// Why the call is denied.
     pub reason: Reason,
     /// All checks in the order of evaluation.
     pub checks: Vec<Check>,
@@ -180,7 +173,7 @@ pub struct UnpaidDenial {
 }
 
 impl UnpaidDenial {
-    /// Creates the denial of a frozen agent's call, without an evaluation.
+    /// Creates the denial of a frozen agent's call. No check is made.
     pub fn for_freeze(freeze: Freeze, latency_ms: u64) -> Self {
         Self {
             reason: Reason::PolicyBlocked(Block::AgentFrozen(freeze)),
@@ -195,26 +188,25 @@ impl UnpaidDenial {
 pub struct Refusal {
     /// The decision's transaction id.
     pub transaction: crate::TransactionId,
-    /// The reason.
+    /// Why the payment is denied or requires approval.
     pub reason: Reason,
     /// All checks in the order of evaluation. Empty if no check was made.
     pub checks: Vec<Check>,
-    /// The `decision_hash` in the statement. `None` if an earlier call made the decision.
+    /// The `decision_hash` in the signed statement. `None` if an earlier call made the decision.
     pub hash: Option<crate::DocumentHash>,
     /// The duration of the decision, in milliseconds.
     pub latency_ms: u64,
 }
 
-/// The checks of a decision, in the order of [`CheckName::ALL`]. They are in an array, so that no memory is allocated.
+/// The checks of a decision, in the order of [`CheckName::ALL`]. An array needs no allocation.
 #[derive(Clone, Copy, Debug)]
 struct Checks {
     checks: [Check; CheckName::ALL.len()],
-    /// The number of checks that were made. The elements after them have no meaning.
+    /// The number of checks that were made. Later elements of the array are unused.
     count: usize,
 }
 
 impl Checks {
-    /// Collects the checks that were made.
     fn from_results(checks: &[Option<Check>; CheckName::ALL.len()]) -> Self {
         let mut made = Self {
             checks: [Check::unknown(CheckName::ServiceEnabled); CheckName::ALL.len()],
@@ -232,7 +224,7 @@ impl Checks {
     }
 }
 
-/// Decides whether an agent may make a payment. See the module documentation.
+/// Decides whether an agent may make a payment. Makes the checks in the order of `docs/errors.md` §4.
 pub fn evaluate<'a>(inputs: &EvaluationInputs<'a>) -> Decision<'a> {
     let mut failure = FirstFailure::default();
     let amount = inputs.intent.offer.amount();
@@ -302,13 +294,13 @@ pub fn evaluate<'a>(inputs: &EvaluationInputs<'a>) -> Decision<'a> {
     conclude(failure, &checks, inputs)
 }
 
-/// Decides whether an agent may make a call without a payment. Makes the checks of [`evaluate`] that need neither an
-/// amount nor a payee, in the same order.
+/// Decides whether an agent may make a call without a payment. Makes the checks of [`evaluate`] that need no amount and
+/// no payee.
 pub fn evaluate_unpaid(call: &CallInputs<'_>) -> UnpaidDecision {
     let mut failure = FirstFailure::default();
     let [service_enabled, agent_active, operation, domain] = evaluate_price_independent_checks(&mut failure, call);
     let category = check_category(&mut failure, call);
-    // An operation without a payment has no payee.
+    // Without a payment in the catalog, there is no payee to compare with the vendor allowlists.
     let payment = call
         .operation
         .and_then(|operation| operation.pricing_at(call.at).payment);
@@ -327,13 +319,11 @@ pub fn evaluate_unpaid(call: &CallInputs<'_>) -> UnpaidDecision {
     }
 }
 
-/// Returns the agent's policy for the service, if the service is enabled.
 fn find_policy<'a>(call: &CallInputs<'a>) -> Option<&'a EnabledService> {
     call.enabled.filter(|enabled| enabled.enabled)
 }
 
-/// Makes the first four checks of `docs/errors.md` §4: the service, the agent's status, the operation and the domain.
-/// These checks do not depend on the price.
+/// Makes checks 1 to 4 of `docs/errors.md` §4, which do not depend on the price.
 fn evaluate_price_independent_checks(failure: &mut FirstFailure, call: &CallInputs<'_>) -> [Check; 4] {
     let enabled = find_policy(call);
     let policy = enabled.map(|enabled| &enabled.policy);
@@ -363,8 +353,7 @@ fn conclude<'a>(failure: FirstFailure, checks: &Checks, inputs: &EvaluationInput
         Some(Finding::Reason(reason)) => return refuse(reason),
         None => {}
     }
-    // All checks passed, so there is a policy and an operation, and every charge fits. If an input were missing
-    // nevertheless, the payment would be denied.
+    // A missing input can't occur after all checks passed. If it did, the payment would be denied.
     let Some(enabled) = inputs.enabled else {
         return refuse(service_not_enabled_reason(inputs.service));
     };
@@ -391,8 +380,7 @@ fn conclude<'a>(failure: FirstFailure, checks: &Checks, inputs: &EvaluationInput
     })
 }
 
-/// Returns the charge that a payment adds to each window, the day window first. `None` for a rule whose window is
-/// missing in the inputs.
+/// Returns what the payment adds to each window, the day window first. `None` if a rule's window is missing.
 fn window_charges<'a>(
     inputs: EvaluationInputs<'a>,
     enabled: &'a EnabledService,
@@ -401,8 +389,7 @@ fn window_charges<'a>(
     let charge = move |window: &'a Window, counted: WindowMeasure, cap| {
         window.charge(counted.to_units(amount), cap, inputs.at, inputs.eviction)
     };
-    // The write to the day window is conditional on the version of the policy that was read, not on the version that is
-    // stored with the window.
+    // The write must depend on the evaluated policy version, which may be newer than the version in the window.
     let day = Charge {
         stamp: enabled.version,
         coverage: if inputs.day.version == 0 {
@@ -456,8 +443,7 @@ fn operation_not_enabled_reason(inputs: &CallInputs<'_>, policy: &SpendPolicy) -
     }
 }
 
-/// Makes check 3 of `docs/errors.md` §4: the service lists an operation for the call, and the policy enables the
-/// operation.
+/// Makes check 3 of `docs/errors.md` §4: the call matches an operation that the policy enables.
 fn check_operation(failure: &mut FirstFailure, inputs: &CallInputs<'_>, policy: Option<&SpendPolicy>) -> Check {
     let Some(policy) = policy else {
         return Check::unknown(CheckName::OperationEnabled);
@@ -470,7 +456,7 @@ fn check_operation(failure: &mut FirstFailure, inputs: &CallInputs<'_>, policy: 
     )
 }
 
-/// Makes check 4 of `docs/errors.md` §4: for a scrape or crawl operation, the policy allows the host of the page.
+/// Makes check 4 of `docs/errors.md` §4: the policy allows the host of the page to fetch.
 fn check_domain(failure: &mut FirstFailure, inputs: &CallInputs<'_>, policy: Option<&SpendPolicy>) -> Check {
     let (Some(policy), Some(operation)) = (policy, inputs.operation) else {
         return Check::unknown(CheckName::Domain);
@@ -484,7 +470,7 @@ fn check_domain(failure: &mut FirstFailure, inputs: &CallInputs<'_>, policy: Opt
         if !allows(target) {
             return Some(target.host().to_owned());
         }
-        // A provider fetches the page in the call's own parameters, regardless of the target that the agent declares.
+        // The provider fetches the page in the call's parameters, whatever target the agent declares.
         inputs
             .request
             .targets_in_parameters(operation)
@@ -506,7 +492,7 @@ fn check_domain(failure: &mut FirstFailure, inputs: &CallInputs<'_>, policy: Opt
     )
 }
 
-/// Makes check 7 of `docs/errors.md` §4: no rule blocks the category of the operation or of the service.
+/// Makes check 7 of `docs/errors.md` §4: no rule blocks the category of the call.
 fn check_category(failure: &mut FirstFailure, inputs: &CallInputs<'_>) -> Check {
     let blocked = inputs
         .agent
@@ -518,7 +504,6 @@ fn check_category(failure: &mut FirstFailure, inputs: &CallInputs<'_>) -> Check 
     })
 }
 
-/// Returns the first category that the rule blocks.
 fn find_blocked_category(rule: &Rule, inputs: &CallInputs<'_>) -> Option<Category> {
     let RuleKind::CategoryBlock { categories: blocked } = &rule.kind else {
         return None;
@@ -526,8 +511,7 @@ fn find_blocked_category(rule: &Rule, inputs: &CallInputs<'_>) -> Option<Categor
     inputs.categories().find(|category| blocked.contains(category))
 }
 
-/// Makes check 8 of `docs/errors.md` §4: every vendor allowlist contains the service or the payee, the payee is the
-/// operation's payee in the catalog, and the price is at most the operation's maximum price.
+/// Makes check 8 of `docs/errors.md` §4: the vendor is allowed, and the payee and price match the catalog.
 fn check_vendors(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Check {
     let Some(operation) = inputs.operation else {
         return Check::unknown(CheckName::Vendor);
@@ -538,7 +522,6 @@ fn check_vendors(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> C
     })
 }
 
-/// Returns whether every vendor allowlist of the agent contains the service or the payee.
 fn is_vendor_listed(agent: &Agent, service: &Service, pay_to: Option<Address>) -> bool {
     agent.rules.iter().all(|rule| match &rule.kind {
         RuleKind::VendorAllowlist { vendors } => vendors.iter().any(|vendor| match vendor {
@@ -576,7 +559,7 @@ fn vendor_mismatch(inputs: &EvaluationInputs<'_>, operation: &Operation) -> Opti
         let from = inputs.payee_from.filter(|from| inputs.at < *from);
         return from.map(|retry_at| Block::PayeeTooYoung { retry_at });
     }
-    // A provider may require the next payee or price before it takes effect in the catalog.
+    // The provider may already require a payee or price that is delayed in the catalog.
     let next = operation.next.as_ref().and_then(NextPricing::effective_from);
     let next =
         next.filter(|from| inputs.at < *from && operation.payable_limit(inputs.network, *from).is_ok_and(allows));
@@ -587,7 +570,7 @@ fn vendor_mismatch(inputs: &EvaluationInputs<'_>, operation: &Operation) -> Opti
     })
 }
 
-/// Makes check 11 of `docs/errors.md` §4: the approval threshold, then the rules that require an approval.
+/// Makes check 11 of `docs/errors.md` §4: no limit requires an approval.
 fn check_approval(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>, policy: Option<&SpendPolicy>) -> Check {
     let Some(policy) = policy else {
         return Check::unknown(CheckName::Approval);

@@ -9,9 +9,9 @@ use crate::{
 /// The inputs of a decision about a payment.
 #[derive(Clone, Copy, Debug)]
 pub struct EvaluationInputs<'a> {
-    /// The agent.
+    /// The record of the agent that requested the payment.
     pub agent: &'a Agent,
-    /// The request.
+    /// The agent's payment request.
     pub intent: &'a Intent,
     /// The service to pay.
     pub service: &'a Service,
@@ -25,7 +25,7 @@ pub struct EvaluationInputs<'a> {
     pub enabled: Option<&'a EnabledService>,
     /// The day window of this agent and service.
     pub day: &'a Window,
-    /// The windows of the agent's counting rules.
+    /// The windows of the agent's rules that count payments, such as budgets.
     pub budgets: &'a [(RuleId, Window)],
     /// The agent's recent payments to the service, if the agent's rules need them.
     pub recent: &'a RecentPayments,
@@ -44,7 +44,7 @@ pub struct EvaluationInputs<'a> {
 /// An approval that a user granted.
 #[derive(Clone, Copy, Debug)]
 pub struct GivenApproval<'a> {
-    /// The approval.
+    /// The id of the granted approval.
     pub id: ApprovalId,
     /// The limits that the user saw. The approval waives only these limits.
     pub asking: &'a [AskingLimit],
@@ -53,15 +53,15 @@ pub struct GivenApproval<'a> {
 /// The inputs of a decision about a call, without the payment.
 #[derive(Clone, Copy, Debug)]
 pub struct CallInputs<'a> {
-    /// The agent.
+    /// The record of the agent that requested the call.
     pub agent: &'a Agent,
     /// The call to the provider.
     pub request: &'a ProviderRequest,
     /// The page that a scrape or crawl operation fetches.
     pub target: Option<&'a Target>,
-    /// The operation in the request.
+    /// The operation that the agent named in the request, if any.
     pub named: Option<&'a OperationSlug>,
-    /// The called service.
+    /// The service that the agent calls.
     pub service: &'a Service,
     /// The called operation; `None` if the service lists no operation for the call.
     pub operation: Option<&'a Operation>,
@@ -74,7 +74,6 @@ pub struct CallInputs<'a> {
 }
 
 impl CallInputs<'_> {
-    /// Returns the categories of the call: the operation's category, then the service's category.
     pub(super) fn categories(&self) -> impl Iterator<Item = Category> + use<> {
         let of_operation = self.operation.map(|operation| operation.category);
         of_operation.into_iter().chain(std::iter::once(self.service.category))
@@ -82,12 +81,11 @@ impl CallInputs<'_> {
 }
 
 impl EvaluationInputs<'_> {
-    /// Returns whether the approval waives this limit.
     pub(super) fn is_waived_by_approval(&self, limit: &AskingLimit) -> bool {
         self.approval.is_some_and(|approval| limit.is_among(approval.asking))
     }
 
-    /// Returns the versions of the inputs, except the policy version.
+    /// Returns the versions of the inputs, without the policy version.
     pub const fn input_versions(&self) -> InputVersions {
         InputVersions {
             engine: ENGINE_VERSION,
@@ -113,8 +111,8 @@ impl<'a> From<&EvaluationInputs<'a>> for CallInputs<'a> {
     }
 }
 
-/// Returns the time that a decision at `now` records. The time is at or after the [`Window::earliest_record_time`] of
-/// every window.
+/// Returns the time that a decision at `now` records: at or after the [`Window::earliest_recordable_time`] of every
+/// window.
 pub fn earliest_decision_time<'a>(now: Timestamp, windows: impl IntoIterator<Item = &'a Window>) -> Timestamp {
     windows
         .into_iter()

@@ -1,7 +1,6 @@
-//! Findings about an agent's rules: rules that never decide, contradict each other, or are covered by other limits.
+//! Findings about an agent's rules: rules that have no effect, contradict each other, or are covered by other limits.
 //!
-//! A finding describes the present limits, services and catalog, and has no effect. The search is incomplete: a rule
-//! without a finding may still never decide.
+//! The search is incomplete: a rule without a finding may still have no effect.
 
 use super::limits;
 use crate::{
@@ -10,9 +9,9 @@ use crate::{
 };
 
 named! {
-    /// The kind of a finding: why a rule, or a cap per call, has no use or blocks every payment.
+    /// What is wrong with a rule or a per-call cap.
     FindingKind {
-        /// Other limits are at least as strict.
+        /// Other limits of the agent are at least as strict as this rule or cap.
         IsCovered = "is_covered_by",
         /// No payment meets the rule's conditions.
         NeverFires = "never_fires",
@@ -24,27 +23,25 @@ named! {
 /// A finding about one of an agent's rules, or about the cap per call of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleFinding {
-    /// The kind of the finding.
+    /// What is wrong with the rule or the cap.
     pub kind: FindingKind,
-    /// The rule; `None` for a finding about a service's cap per call.
+    /// The rule that the finding is about; `None` for a finding about a service's cap per call.
     pub rule: Option<Rule>,
-    /// The other rule, which makes the rule or cap redundant or contradicts the rule; `None` if the finding involves no
-    /// other rule.
+    /// The rule that covers or contradicts this rule; `None` if no other rule is involved.
     pub other: Option<Rule>,
-    /// The service whose cap per call is covered.
+    /// The service whose per-call cap has no effect; `None` for a finding about a rule.
     pub service: Option<ServiceId>,
     /// The finding as a sentence for users.
     pub message: &'static str,
 }
 
-/// An enabled service with its effective caps.
+/// An enabled service with the effective caps.
 struct PaidService<'a> {
     service: &'a Service,
     caps: Caps,
 }
 
 impl PaidService<'_> {
-    /// Returns the categories for each payable call: an operation's category and the service's category.
     fn categories(&self) -> impl Iterator<Item = [Category; 2]> {
         let operations = self.service.operations.iter();
         operations.map(|operation| [operation.category, self.service.category])
@@ -56,8 +53,8 @@ impl PaidService<'_> {
     }
 }
 
-/// Returns the findings about the rules, in the order of the rules, and then about the services' caps. `at` is the time
-/// from which schedules are compared, and at which temporary limit increases apply.
+/// Returns the findings about the rules, then about the services' caps. Schedules and limit increases are evaluated
+/// from `at` on.
 pub fn find_rule_findings(limits: &AgentLimits<'_>, catalog: &Catalog, at: Timestamp) -> Vec<RuleFinding> {
     let (rules, owner) = (limits.agent.rules.as_slice(), limits.agent.owner.as_str());
     let enabled = limits.policies.iter().filter(|policy| policy.enabled);
@@ -144,7 +141,6 @@ fn find_unmet_condition(rule: &Rule, services: &[PaidService<'_>]) -> Option<Rul
     (!services.is_empty() && !is_met).then(|| finding(FindingKind::NeverFires, rule, None, message))
 }
 
-/// Returns whether the rule blocks every payment, alone or with one of the other rules.
 fn find_contradiction<'a>(
     rule: &Rule,
     mut others: impl Iterator<Item = &'a Rule>,
@@ -276,9 +272,7 @@ mod tests {
         }
     }
 
-    /// Returns the findings about an agent with the services `ai` (enabled, 10 per call, 100 per day), `data` (enabled,
-    /// 20 per call, 100 per day) and `search` (not enabled). Each finding is `kind rule[ by other]`, with the rules'
-    /// positions from 1, or with `cap <service>` instead of the rule.
+    /// Returns `kind rule[ by other]` for each finding. Rules are numbered from 1, and `cap <service>` is a cap.
     fn find(kinds: Vec<RuleKind>) -> Vec<String> {
         let rules = kinds.into_iter().zip(1_u128..).map(|(kind, id)| Rule {
             id: RuleId::from_uuid(Uuid::from_u128(id)),
@@ -383,7 +377,6 @@ mod tests {
         let (ai, data, search) = (Category::Ai, Category::Data, Category::Search);
         let rows: [(Vec<RuleKind>, &[&str]); 25] = [
             (vec![], &[]),
-            // A stricter budget with a wider scope covers, and of equal budgets the later is covered.
             (vec![rolling(150, 48), rolling(150, 96)], &["is_covered_by 1 by 2"]),
             (vec![rolling(150, 48), rolling(160, 96)], &[]),
             (vec![rolling(150, 48), rolling(150, 48)], &["is_covered_by 2 by 1"]),

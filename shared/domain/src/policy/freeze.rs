@@ -1,8 +1,8 @@
-//! Freezes by operators: of one agent, of all agents of an owner, or of the whole deployment. Only operators can end
-//! these freezes.
+//! Freezes by operators: of one agent, of all agents of an owner, or of the deployment. Only operators can end these
+//! freezes.
 //!
-//! Every decision reads these freezes. They are not stored in the agent's record, because operators can't write that
-//! record. The owner's own freeze is in the agent's record: [`Agent::is_frozen`].
+//! They are not in the agent's record, because operators can't write that record. The owner's own freeze is
+//! [`Agent::is_frozen`].
 
 use crate::{Agent, AgentId, AuditFields, OperatorName, Timestamp, UserId, value::line::line};
 use std::collections::BTreeSet;
@@ -14,12 +14,12 @@ pub enum FreezeTarget {
     Agent(AgentId),
     /// All agents of an owner, including future agents.
     Owner(UserId),
-    /// Every agent.
+    /// All agents of the deployment.
     Deployment,
 }
 
 impl FreezeTarget {
-    /// Returns the target of a freeze of this agent; `None` for a freeze by the owner.
+    /// Returns what the freeze affects; `None` for a freeze by the owner.
     pub fn new(freeze: Freeze, agent: &Agent) -> Option<Self> {
         match freeze {
             Freeze::Own => None,
@@ -53,8 +53,8 @@ pub enum Freeze {
 }
 
 impl Freeze {
-    /// Returns the freeze that blocks the agent's payments, if there is one. `operator_freeze` is from
-    /// [`Freezes::widest_for_agent`]. An operators' freeze takes precedence, because the owner can't end it.
+    /// Returns the freeze that blocks the agent's payments. An operators' freeze takes precedence, because the owner
+    /// can't end it.
     pub fn effective_freeze(agent: &Agent, operator_freeze: Option<Self>) -> Option<Self> {
         operator_freeze.or(agent.is_frozen().then_some(Self::Own))
     }
@@ -69,7 +69,7 @@ impl Freeze {
         }
     }
 
-    /// Returns the freeze with this `decision.reason`, if there is one.
+    /// Returns the freeze with this `decision.reason`.
     pub fn from_reason(reason: &str) -> Option<Self> {
         let all = [Self::Own, Self::Agent, Self::Owner, Self::Deployment];
         all.into_iter().find(|freeze| freeze.reason_text() == reason)
@@ -88,12 +88,11 @@ pub struct Freezes {
 }
 
 impl Freezes {
-    /// The maximum number of frozen agents, and the maximum number of frozen owners. All freezes are in one DynamoDB
-    /// item that each decision reads. 40 agents of 16 bytes and 40 owners of 64 bytes take 3,200 bytes, so a read takes
-    /// one read unit (4,096 bytes), including attribute names and lengths.
+    /// The maximum number of frozen agents, and of frozen owners. With 40 of each, the DynamoDB item stays within one
+    /// read unit (4,096 bytes).
     pub const MAX: usize = 40;
 
-    /// Returns the operators' freeze of the agent that has the widest scope.
+    /// Returns the operators' freeze with the widest scope that applies to the agent.
     pub fn widest_for_agent(&self, agent: &Agent) -> Option<Freeze> {
         if self.deployment {
             Some(Freeze::Deployment)
@@ -108,7 +107,7 @@ impl Freezes {
 /// A freeze that an operator requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperatorFreeze {
-    /// The target.
+    /// The agents that the freeze affects.
     pub target: FreezeTarget,
     /// The reason, which is shown to the owners of the frozen agents.
     pub reason: OperatorReason,
@@ -121,7 +120,7 @@ pub struct OperatorFreeze {
 }
 
 impl OperatorFreeze {
-    /// Returns the fields of a freeze for the audit log.
+    /// Returns the fields of the audit row about this freeze.
     pub fn audit_log_fields(&self) -> AuditFields {
         let fields = [
             ("reason", Some(self.reason.as_str())),
@@ -135,19 +134,17 @@ impl OperatorFreeze {
     }
 }
 
-/// The authority of an operators' freeze, weaker authority first. The owner's own freeze has no authority here, because
-/// it is in the agent's record, which operators can't write.
+/// The authority that set an operators' freeze, weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FreezeAuthority {
-    /// An operator in a browser. Two operators are needed to end a freeze of this authority, unless the deployment
-    /// allows a single operator.
+    /// An operator in a browser. Usually, two such operators are needed to end a freeze.
     Browser,
-    /// An operator with the internal token. No browser and no other function has this token.
+    /// An operator with the internal token, which no browser and no other Lambda function has.
     Token,
 }
 
 impl OperatorName {
-    /// Returns the authority of this operator. A freeze has the authority of the operator who set the freeze.
+    /// Returns the authority of this operator.
     pub fn freeze_authority(&self) -> FreezeAuthority {
         if self.acted_in_browser() {
             FreezeAuthority::Browser
@@ -157,8 +154,7 @@ impl OperatorName {
     }
 }
 
-/// An operator's change of a target's freeze. A change never weakens a freeze with a stronger authority. The store
-/// accepts only such changes, and only if the stored freeze is still equal to `before`.
+/// A permitted change of a target's freeze. The store writes it only if the stored freeze still equals `before`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FreezeChange {
     target: FreezeTarget,
@@ -166,13 +162,13 @@ pub struct FreezeChange {
     after: Option<OperatorFreeze>,
 }
 
-/// The error for a stored freeze that has a stronger authority than the operator. The freeze is unchanged.
+/// The error if the stored freeze has a stronger authority than the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StrongerFreeze;
 
 impl FreezeChange {
-    /// Freezes the target. The new freeze replaces a stored freeze with the same or a weaker authority, and a request
-    /// to end that freeze.
+    /// Freezes the target, and replaces a freeze of the same or a weaker authority. A pending request to end the old
+    /// freeze is dropped.
     pub fn begin_freeze(stored: Option<OperatorFreeze>, freeze: OperatorFreeze) -> Result<Self, StrongerFreeze> {
         require_authority(stored.as_ref(), &freeze.by)?;
         Ok(Self {
@@ -182,8 +178,7 @@ impl FreezeChange {
         })
     }
 
-    /// Ends a target's freeze, if the target is frozen. If a second operator is needed, the first call stores only a
-    /// request.
+    /// Ends a target's freeze. If a second operator is needed, the first call stores only the request.
     pub fn end_freeze(
         target: FreezeTarget,
         stored: Option<OperatorFreeze>,
@@ -218,7 +213,7 @@ impl FreezeChange {
         self.before.as_ref()
     }
 
-    /// Returns the freeze after the change, or `None` if the target is no longer frozen.
+    /// Returns the freeze after the change; `None` if the target is no longer frozen.
     pub const fn new_freeze(&self) -> Option<&OperatorFreeze> {
         self.after.as_ref()
     }
@@ -241,8 +236,7 @@ mod tests {
     use super::*;
     use crate::{AgentStatus, policy::rule::tests::agent};
 
-    /// Compares every change by every operator on every stored freeze with a table. In the table, `None` is a rejection
-    /// and `true` means that the target is frozen afterwards.
+    /// In the table, `None` is a rejection, and `true` means that the target is frozen afterwards.
     #[test]
     fn a_weaker_authority_cannot_weaken_a_freeze() {
         let name = |text: &str| OperatorName::from_stored(text).unwrap();
@@ -260,7 +254,7 @@ mod tests {
             Some(freeze(ada, Some(ada))),
             Some(freeze(ada, Some(bob))),
             Some(freeze(token, None)),
-            // No operator's change stores such a freeze.
+            // An operator can't store such a freeze.
             Some(freeze(token, Some(bob))),
         ];
         for (stored, by, needs_second) in stored
@@ -292,7 +286,6 @@ mod tests {
         }
     }
 
-    /// The widest freeze is reported, and an operators' freeze takes precedence over the owner's.
     #[test]
     fn a_frozen_agent_sees_the_widest_freeze() {
         let owner = UserId::derive("issuer", "subject");

@@ -1,11 +1,11 @@
-//! Ownership transfer: an operator offers an agent to a user, and the user accepts the agent.
+//! Ownership transfer: an operator offers the ownership of an agent to a user, and the user accepts the offer.
 
 use crate::{AgentId, Duration, OperatorName, OperatorReason, Timestamp, UserId};
 
 /// An operator's offer of an agent to a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnershipOffer {
-    /// The agent.
+    /// The agent that the operator offers.
     pub agent: AgentId,
     /// The user to whom the agent is offered.
     pub to: UserId,
@@ -13,9 +13,9 @@ pub struct OwnershipOffer {
     pub reason: OperatorReason,
     /// The operator who offered the agent.
     pub by: OperatorName,
-    /// The time of the offer.
+    /// The time at which the operator made the offer.
     pub at: Timestamp,
-    /// The time from which the offer can't be accepted. Equal to `at` while the offer waits for a second operator.
+    /// The time from which the offer can't be accepted. Equal to `at` until a second operator confirms the offer.
     pub ends_at: Timestamp,
 }
 

@@ -1,8 +1,8 @@
-//! The scope of an agent key: permissions, services, source networks and expiry.
+//! The scope of an agent key: permissions, services, source networks and expiry. A key's scope never changes, and
+//! rotation copies it to the new key.
 //!
-//! Invariants: a scope limits only the dimensions that it contains. Keys are checked against the source address from
-//! the gateway, the route, and the service of the matched call or the stored row, and never against a caller's own
-//! claims. The scope is set when the key is created. Rotation copies the scope to the new key. A scope never changes.
+//! Keys are checked against the gateway's source address, the route and the matched service, never against the caller's
+//! own claims.
 
 use crate::{
     Catalog, ErrorKind, Result, ServiceId, Timestamp, ValidationError, catalog::service::named,
@@ -39,7 +39,7 @@ impl From<KeyLack> for ErrorKind {
     }
 }
 
-/// The source address and the required permission of a call, which are known before any read.
+/// The call's source address and required permission, which are known before any read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyUse {
     /// The caller's IP address from the gateway; `None` if unknown.
@@ -53,7 +53,7 @@ pub struct KeyUse {
 pub struct KeyScope {
     /// The permissions. `None` means all permissions.
     pub permissions: Option<Vec<Permission>>,
-    /// The services that the key may pay and whose data the key may read. `None` means all services.
+    /// The services that the key may pay and whose data it may read; `None` for all services.
     pub services: Option<Vec<ServiceId>>,
     /// The networks from which the key may be used. `None` means all networks.
     pub networks: Option<Vec<SourceNetwork>>,
@@ -62,14 +62,13 @@ pub struct KeyScope {
 }
 
 impl KeyScope {
-    /// The maximum number of services in a scope. The number is limited, because every payment reads the agent's record
-    /// with all keys.
+    /// The maximum number of services in a scope. Every payment reads the agent's record with all keys.
     pub const MAX_SERVICES: usize = 20;
     /// The maximum number of networks in a scope.
     pub const MAX_NETWORKS: usize = 10;
 
-    /// Rejects a call that comes from another network or needs a permission that the key lacks. An unknown source
-    /// address is in no network.
+    /// Rejects a call from another network or without a required permission. An unknown source address is in no
+    /// network.
     pub fn check_use(
         &self,
         KeyUse {
@@ -111,7 +110,7 @@ impl KeyScope {
             .is_none_or(|services| services.contains(&service))
     }
 
-    /// Returns the permissions of the key; all permissions if the scope does not limit the permissions.
+    /// Returns the permissions of the key: all permissions if the scope does not limit them.
     pub fn permissions(&self) -> &[Permission] {
         self.permissions.as_deref().unwrap_or(Permission::ALL)
     }
@@ -120,19 +119,18 @@ impl KeyScope {
 /// A scope from a user's request, before validation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestedScope {
-    /// See [`KeyScope::permissions`].
+    /// The requested [`KeyScope::permissions`].
     pub permissions: Option<Vec<Permission>>,
     /// The services, each as a slug or UUID.
     pub services: Option<Vec<String>>,
-    /// See [`KeyScope::networks`].
+    /// The requested [`KeyScope::networks`].
     pub networks: Option<Vec<SourceNetwork>>,
-    /// See [`KeyScope::expires_at`].
+    /// The requested [`KeyScope::expires_at`].
     pub expires_at: Option<Timestamp>,
 }
 
 impl RequestedScope {
-    /// Validates the scope. The error contains all validation errors, each with a JSON Pointer. Services must be in the
-    /// catalog, so that typing errors are found.
+    /// Validates the scope. The error contains all validation errors, each with a JSON Pointer.
     pub fn validate(self, catalog: &Catalog, now: Timestamp) -> Result<KeyScope, Vec<ValidationError>> {
         let mut errors = Vec::new();
         if let Some(permissions) = &self.permissions {
@@ -145,8 +143,7 @@ impl RequestedScope {
                 service.ok_or(reference)
             });
             let found: Vec<Result<ServiceId, String>> = found.collect();
-            // The message does not repeat the reference. If a user pasted a key here by mistake, the key looks like a
-            // slug and would be displayed.
+            // The message does not repeat the text, because the user may have pasted a key by mistake.
             let unknown = |service: &Result<_, _>| service.is_err().then(|| "is no service of the catalog".to_owned());
             let max = KeyScope::MAX_SERVICES;
             errors.extend(list_errors("/services", &found, at_least_one, max, unknown));
@@ -181,8 +178,7 @@ impl SourceNetwork {
     pub const FORM: &'static str =
         "must be a CIDR block such as `203.0.113.0/24` or `2001:db8::/32`; one address is `203.0.113.7/32`";
 
-    /// Parses a CIDR block. Returns the validation error for any other text. Rejects bits beyond the prefix, because
-    /// the address or the prefix is then mistyped.
+    /// Parses a CIDR block. Rejects address bits beyond the prefix, because the address or the prefix is then mistyped.
     pub fn parse(text: &str) -> Result<Self, String> {
         let block = Self::parse_cidr(text).ok_or(Self::FORM)?;
         let exact = block.trunc();
@@ -193,7 +189,7 @@ impl SourceNetwork {
                 block.max_prefix_len()
             ));
         }
-        // A caller's IPv4-mapped address is compared as IPv4, so a block of IPv4-mapped addresses would match no
+        // Callers' IPv4-mapped addresses are compared as IPv4, so a block of IPv4-mapped addresses would match no
         // caller.
         if let IpAddr::V6(address) = block.addr()
             && address.to_ipv4_mapped().is_some()
@@ -205,7 +201,7 @@ impl SourceNetwork {
 
     fn parse_cidr(text: &str) -> Option<IpNet> {
         let (address, duration) = text.split_once('/')?;
-        // The standard library accepts only one notation of an IPv4 address, but accepts `+24` and `024` as numbers.
+        // `u8::from_str` also accepts `+24` and `024`.
         let prefix: u8 = duration
             .parse()
             .ok()
@@ -213,8 +209,7 @@ impl SourceNetwork {
         IpNet::new(address.parse().ok()?, prefix).ok()
     }
 
-    /// Returns whether the address is in the block. An IPv4-mapped address counts as IPv4, so no IPv6 block contains
-    /// it.
+    /// Returns whether the address is in the block. An IPv4-mapped address counts as IPv4.
     pub fn contains(self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())
     }
@@ -248,8 +243,6 @@ mod tests {
         }
     }
 
-    /// An IPv4-mapped IPv6 address counts as an IPv4 address. Other IPv6 addresses that contain IPv4 bits count as
-    /// IPv6.
     #[test]
     fn cidr_blocks_contain_only_their_addresses() {
         let rows: [(&str, &[&str], &[&str]); 7] = [

@@ -1,8 +1,6 @@
-//! Labels: key-value pairs by which users group agents, for example `team=search`.
+//! Labels: key-value pairs by which users group agents, for example `team=search`. Decisions do not depend on labels.
 //!
-//! Invariants: a key occurs once, pairs are sorted by key, and an agent has at most [`Labels::MAX`] labels with at most
-//! [`Labels::MAX_BYTES`] bytes in total, because every payment reads the agent's record. Decisions do not depend on
-//! labels.
+//! The number and size of labels are limited, because every payment reads the agent's record.
 
 use crate::{Fields, ValidationError, is_displayable, value::line::line};
 use serde_json::Value;
@@ -14,9 +12,9 @@ use std::fmt;
 pub struct LabelKey(String);
 
 impl LabelKey {
-    /// The maximum length, in characters.
+    /// The maximum length of a label's key, in characters.
     pub const MAX: usize = 30;
-    /// The requirements of [`LabelKey::parse`], for validation errors.
+    /// The message of the validation error for a text that [`LabelKey::parse`] rejects.
     pub const FORM: &'static str =
         "must be 1 to 30 characters of `a-z`, `0-9`, `_`, `.` and `-`, beginning with a letter";
 
@@ -53,23 +51,22 @@ pub struct Labels(BTreeMap<LabelKey, LabelValue>);
 impl Labels {
     /// The maximum number of labels.
     pub const MAX: usize = 10;
-    /// The maximum total size of all keys and values, in bytes of UTF-8. The record of an agent with two keys of the
-    /// largest scope and the longest name takes about 3,400 of the 4,096 bytes that one read unit covers
+    /// The maximum size of all keys and values, in bytes of UTF-8. It keeps most agent records within one read unit
     /// (`shared/store/tests/store/items.rs`).
     pub const MAX_BYTES: usize = 500;
-    /// The requirements of [`Labels::from_pairs`], for validation errors.
+    /// The message of the validation error for labels that [`Labels::from_pairs`] rejects.
     pub const FORM: &'static str = "must be at most 10 labels, of at most 500 bytes together";
 
-    /// Creates labels from pairs. If a key occurs several times, the last pair applies. Returns `None` if there are too
-    /// many labels or they are too long.
+    /// Creates labels. The last pair with a key applies. `None` if the labels exceed [`Labels::MAX`] or
+    /// [`Labels::MAX_BYTES`].
     pub fn from_pairs(pairs: impl IntoIterator<Item = (LabelKey, LabelValue)>) -> Option<Self> {
         let labels = Self(pairs.into_iter().collect());
         let fits = labels.0.len() <= Self::MAX && labels.size_in_bytes() <= Self::MAX_BYTES;
         fits.then_some(labels)
     }
 
-    /// Parses a JSON object whose fields are the labels. `path` is the JSON Pointer of the object. The error contains
-    /// all validation errors.
+    /// Parses a JSON object of labels. The error contains all validation errors, with JSON Pointers that start with
+    /// `path`.
     pub fn parse(value: &Value, path: &str) -> Result<Self, Vec<ValidationError>> {
         let mut fields = Fields::new(value, path).map_err(|error| vec![error])?;
         let mut pairs = Vec::new();
@@ -88,15 +85,15 @@ impl Labels {
         Self::from_pairs(pairs).ok_or_else(|| vec![ValidationError::at_path(path, Self::FORM)])
     }
 
-    /// Parses the JSON object of stored labels. Stored values may contain characters that new values may not contain.
+    /// Parses stored labels. They may contain characters that new labels may not.
     pub fn from_stored(value: &Value) -> Option<Self> {
         let pairs = value.as_object()?.iter();
         let pairs = pairs.map(|(key, value)| LabelKey::parse(key).zip(LabelValue::from_stored(value.as_str()?)));
         Self::from_pairs(pairs.collect::<Option<Vec<_>>>()?)
     }
 
-    /// Adds labels. A label in `other` replaces the label with the same key. Returns `None` if there are then too many
-    /// labels or they are too long.
+    /// Adds labels, which replace labels with the same key. `None` if the labels exceed [`Labels::MAX`] or
+    /// [`Labels::MAX_BYTES`].
     pub fn with_added(&self, other: &Self) -> Option<Self> {
         let both = self.0.iter().chain(&other.0);
         Self::from_pairs(both.map(|(key, value)| (key.clone(), value.clone())))
@@ -161,14 +158,14 @@ impl fmt::Display for Labels {
 /// A filter by label: `key=value`, or `key` for any value of this key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LabelFilter {
-    /// The key.
+    /// The key that an agent's label must have.
     pub key: LabelKey,
-    /// The value; `None` for any value.
+    /// The value that the label must have; `None` if any value matches.
     pub value: Option<LabelValue>,
 }
 
 impl LabelFilter {
-    /// The requirements of [`LabelFilter::parse`], for validation errors.
+    /// The message of the validation error for a text that [`LabelFilter::parse`] rejects.
     pub const FORM: &'static str = "must be the key of a label, or `key=value`";
 
     /// Parses a filter. Returns `None` for any other text.
@@ -186,7 +183,7 @@ impl LabelFilter {
         self.value.as_ref().is_none_or(|value| is_displayable(value.as_str()))
     }
 
-    /// Returns whether the labels contain the filter's key, with the filter's value if the filter has a value.
+    /// Returns whether the labels contain the filter's key, with the filter's value if there is one.
     pub fn matches(&self, labels: &Labels) -> bool {
         let found = labels.find(&self.key);
         match &self.value {
@@ -306,8 +303,6 @@ mod tests {
     }
 
     proptest! {
-        /// Labels are accepted exactly if each pair is valid and the total size fits. Accepted labels lose only white
-        /// space at the ends of values.
         #[test]
         fn stored_labels_are_read_completely_or_rejected(
             pairs in prop::collection::btree_map("[a-z0-9_.A-]{0,32}", "[ a-zé\u{1f4a1}\n]{0,62}", 0..13),

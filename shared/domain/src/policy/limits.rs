@@ -1,13 +1,8 @@
 //! The checks of optional rules: schedules, budgets, counts, intervals, duplicates, prices and payees.
 //!
-//! Each kind has one check, which is made only if the agent has a rule of that kind for the service. Decisions of other
-//! agents, and decisions before these kinds existed, therefore have the same checks as before. A rule that blocks fails
-//! in the order of the checks. A rule that requires approval also fails its check, but the approval is requested only
-//! if no other check blocks, so that no user has to decide about a payment that is denied anyway
-//! ([`FirstFailure::escalate_if_approval_required`]).
-//!
-//! The unit of a check's numbers depends on its kind, and a replay needs the unit: payments for a count limit or an
-//! interval, seconds for a duplicate, micro-USDC for a price.
+//! A check is made only if the agent has a rule of the same kind for the service. A new kind of rule therefore changes
+//! no earlier decision. No approval is requested if another check blocks the payment, because a user would decide for
+//! nothing.
 
 use super::check::{AskingKind, AskingLimit, Block, Check, CheckName, FirstFailure};
 use crate::{
@@ -16,13 +11,11 @@ use crate::{
     UsualPrice, Window, WindowMeasure,
 };
 
-/// Returns the agent's rules that apply to payments to the service.
 fn applicable_rules<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterator<Item = &'a Rule> + Clone + use<'a> {
     let service = inputs.service;
     inputs.agent.rules.iter().filter(|rule| rule.kind.applies_to(service))
 }
 
-/// Checks that all schedules allow payments at this time.
 pub(super) fn check_schedules(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
     let mut schedules = applicable_schedules(inputs).peekable();
     schedules.peek()?;
@@ -37,7 +30,7 @@ pub(super) fn check_schedules(failure: &mut FirstFailure, inputs: &EvaluationInp
     })
 }
 
-/// Returns the limits that require an approval for the payment: the policy's threshold, then the agent's rules.
+/// Returns the limits that require an approval: the threshold, then rules. Limits that an exception waives are omitted.
 pub(super) fn approval_limits<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterator<Item = AskingLimit> + use<'a> {
     let (evaluation_inputs, amount) = (*inputs, inputs.intent.offer.amount());
     let policy = evaluation_inputs
@@ -61,8 +54,8 @@ pub(super) fn approval_limits<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterato
     threshold.into_iter().chain(rules)
 }
 
-/// Returns the amount above which a rule requires an approval, and the rule's kind, if the rule requires an approval of
-/// this payment. The amount is zero if the rule does not depend on the amount.
+/// Returns the rule's kind and the amount above which the rule requires an approval. Returns `None` if the payment does
+/// not exceed the rule.
 fn exceeded_threshold(rule: &Rule, inputs: &EvaluationInputs<'_>) -> Option<(AskingKind, Amount)> {
     let amount = inputs.intent.offer.amount();
     match &rule.kind {
@@ -128,9 +121,7 @@ pub(super) fn next_common_opening<'a>(
     schedules: &(impl Iterator<Item = &'a Schedule> + Clone),
     mut at: Timestamp,
 ) -> RetryAt {
-    /// The maximum number of passes over the schedules. Each pass moves the time to a later start of a schedule's
-    /// period. If the last pass finds no time at which all schedules allow the payment, the search returns
-    /// [`RetryAt::Never`].
+    /// The maximum number of passes. Each pass moves the time to a later opening of one schedule.
     const MAX_ROUNDS: u16 = 512;
     for _ in 0..MAX_ROUNDS {
         let next = schedules
@@ -145,15 +136,13 @@ pub(super) fn next_common_opening<'a>(
     RetryAt::Never
 }
 
-/// Returns whether the payment does not fit into the window of a rule.
 fn is_exceeded(rule: &CountingRule<'_>, window: &Window, inputs: &EvaluationInputs<'_>) -> bool {
     let units = rule.counted.to_units(inputs.intent.offer.amount());
     let sum = window.spent_at(inputs.at).plus(units);
     sum.is_none_or(|sum| sum > rule.limit)
 }
 
-/// Returns the maximum amount, or the maximum number of payments, in the rule's window after the payment: the limit,
-/// unless an approval waives the limit.
+/// Returns the limit that the window's total must not exceed. A limit that an approval waives does not apply.
 pub(super) fn window_cap(rule: &CountingRule<'_>, inputs: &EvaluationInputs<'_>) -> Amount {
     let waived = AskingKind::from_name(rule.rule.kind.name()).filter(|_| rule.action() == LimitAction::Ask);
     let limit = waived.map(|kind| AskingLimit {
@@ -168,9 +157,8 @@ pub(super) fn window_cap(rule: &CountingRule<'_>, inputs: &EvaluationInputs<'_>)
     }
 }
 
-/// Returns the counting rule of this kind that decides about the payment, and the rule's window. Of the rules that the
-/// payment exceeds, a rule that blocks comes before a rule that requires approval. Otherwise the rule with the least
-/// remaining decides.
+/// Returns the rule whose result the check records. Exceeded rules come first, then blocking rules, then rules with the
+/// least remaining amount.
 fn deciding_rule<'a>(
     inputs: &EvaluationInputs<'a>,
     is_of_kind: fn(&RuleKind) -> bool,
@@ -186,8 +174,8 @@ fn deciding_rule<'a>(
         })
 }
 
-/// Makes the check for all counting rules of one kind, for example all budgets. If a rule is exceeded, `block` creates
-/// the reason from the rule, the used part of the limit, and the time from which the limit allows the same call.
+/// Makes the check for all rules of one kind that count payments. `block` creates the reason from the rule, the used
+/// part and the retry time.
 fn check_counting_rules(
     failure: &mut FirstFailure,
     inputs: &EvaluationInputs<'_>,
@@ -213,7 +201,6 @@ fn check_counting_rules(
     })
 }
 
-/// Checks that the amount of the payment fits into every budget.
 pub(super) fn check_budgets(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
     let is_budget = |kind: &RuleKind| matches!(kind, RuleKind::BudgetLimit { .. });
     check_counting_rules(failure, inputs, CheckName::Budget, is_budget, |rule, used, retry_at| {
@@ -239,7 +226,6 @@ pub(super) fn check_counts(failure: &mut FirstFailure, inputs: &EvaluationInputs
     })
 }
 
-/// Checks that the last payment is long enough ago for every minimum interval.
 pub(super) fn check_intervals(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
     let is_interval = |kind: &RuleKind| matches!(kind, RuleKind::MinimumInterval { .. });
     check_counting_rules(
@@ -255,8 +241,7 @@ pub(super) fn check_intervals(failure: &mut FirstFailure, inputs: &EvaluationInp
     )
 }
 
-/// Checks that the call does not repeat a recent call. A failed check contains the guard's duration and the age of the
-/// last authorization, in seconds.
+/// Checks that the call does not repeat a recent call. A failed check contains durations in seconds.
 pub(super) fn check_duplicate(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
     let mut guards = applicable_rules(inputs)
         .filter_map(|rule| match rule.kind {
@@ -300,8 +285,8 @@ fn seconds_as_amount(duration: Duration) -> Option<Amount> {
     Amount::from_units(duration.secs())
 }
 
-/// Checks that the price is not too far above the usual price. The check's limit is the maximum price that no rule
-/// blocks or escalates.
+/// Checks that the price is not too far above the usual price. The check's limit is the maximum price that every rule
+/// accepts.
 pub(super) fn check_price(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
     let mut limits = applicable_rules(inputs)
         .filter_map(|rule| match rule.kind {
@@ -320,7 +305,7 @@ pub(super) fn check_price(failure: &mut FirstFailure, inputs: &EvaluationInputs<
         let max = max_usual_price(usual_price(inputs, operation, over)?, percent);
         Some((rule, max, action))
     });
-    // Rules that block come before rules that require approval.
+    // Blocking rules come before rules that require an approval.
     let tightest = judged.min_by_key(|(_, max, action)| (amount <= *max, *action == LimitAction::Ask, *max));
     let Some((rule, max, action)) = tightest else {
         return Some(Check::passed(CheckName::Price));
@@ -355,7 +340,7 @@ pub(super) fn max_usual_price(usual_price: Amount, percent: u32) -> Amount {
     max.unwrap_or(Amount::MAX)
 }
 
-/// Returns the lowest usual price with this maximum price; `None` if there is none. The inverse of [`max_usual_price`].
+/// Returns the lowest usual price from which [`max_usual_price`] computes `max`; `None` if there is none.
 pub(super) fn lowest_usual_price_for_max(max: Amount, percent: u32) -> Option<Amount> {
     let hundredths = u128::from(percent).saturating_add(100);
     let usual = u128::from(max.units()).saturating_mul(100).div_ceil(hundredths);
@@ -363,7 +348,7 @@ pub(super) fn lowest_usual_price_for_max(max: Amount, percent: u32) -> Option<Am
     (max_usual_price(usual, percent) == max).then_some(usual)
 }
 
-/// If a rule requires approval for new payees, checks that the payee was paid before.
+/// Checks that the payee was paid before, if a rule requires an approval for new payees.
 pub(super) fn check_payee(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
     applicable_rules(inputs).find(|rule| matches!(rule.kind, RuleKind::NewPayee { .. }))?;
     if is_known_payee(inputs) {
@@ -418,7 +403,7 @@ pub(super) fn recent_update(inputs: &EvaluationInputs<'_>, operation: &Operation
     is_needed.then(|| inputs.recent.update_for_payment(inputs.at, call, payee, price))
 }
 
-/// Returns the counting rules of this kind that count an allowed payment.
+/// Returns the ids of the windows of rules that count the payment in the unit `measure`.
 pub(super) fn counting_rules(
     inputs: EvaluationInputs<'_>,
     measure: WindowMeasure,

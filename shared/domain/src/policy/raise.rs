@@ -1,12 +1,11 @@
-//! Temporary limit increases: higher caps of an agent for one service until a set time, and an agent's request for an
-//! increase.
+//! Temporary limit increases: higher caps of an agent for one service until a set time.
 //!
-//! An increase is part of the policy for one service and has the policy's version. The increase ends at its time
-//! without a write. An increase applies only while the user who granted it owns the agent.
+//! An increase is part of the policy and ends without a write. It applies only while the user who granted it owns the
+//! agent.
 
 use crate::{Amount, ApprovalId, Caps, Duration, SpendPolicy, Timestamp, ValidationError};
 
-/// The caps of an increase. A cap replaces the policy's cap if it is higher. At least one cap is set.
+/// Higher caps for an agent. A cap applies only where it is higher than the policy's cap. At least one cap is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IncreasedCaps {
     /// The maximum amount of a call, in micro-USDC.
@@ -15,36 +14,36 @@ pub struct IncreasedCaps {
     pub max_per_day: Option<Amount>,
 }
 
-/// Higher caps until a set time.
+/// Higher caps that apply until a set time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TemporaryCaps {
-    /// The higher caps.
+    /// The caps that apply until the end of the increase.
     pub caps: IncreasedCaps,
     /// The time from which the higher caps no longer apply.
     pub until: Timestamp,
 }
 
-/// The owner's restriction of a requested increase. Without a value, the requested value is granted.
+/// The owner's restriction of a requested limit increase. An omitted field grants the requested value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GrantRestriction {
-    /// The per-call cap to grant: at most the requested cap. Zero leaves the per-call cap unchanged.
+    /// The per-call cap to grant: at most the requested cap. Zero leaves the policy's per-call cap unchanged.
     pub max_per_call: Option<Amount>,
-    /// The cap per 24 hours to grant: at most the requested cap. Zero leaves the cap per 24 hours unchanged.
+    /// The daily cap to grant: at most the requested cap. Zero leaves the policy's daily cap unchanged.
     pub max_per_day: Option<Amount>,
-    /// The end of the increase: at the latest the requested end.
+    /// The end of the granted increase: at most the requested end.
     pub until: Option<Timestamp>,
 }
 
 /// Higher caps that a user granted to an agent for a limited time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitIncrease {
-    /// The higher caps.
+    /// The caps that the user granted.
     pub caps: IncreasedCaps,
     /// The time from which the increase applies: the time of the approval.
     pub from: Timestamp,
     /// The time from which the increase no longer applies.
     pub until: Timestamp,
-    /// The id of the user who granted the increase. The increase applies only while this user owns the agent.
+    /// The id of the user who granted the increase. It applies only while this user owns the agent.
     pub by: String,
     /// The approval of the agent's request.
     pub approval: ApprovalId,
@@ -54,7 +53,7 @@ impl LimitIncrease {
     /// The maximum duration of an increase that an agent can request.
     pub const MAX_DURATION: Duration = Duration::from_secs_u32(7 * 86_400);
 
-    /// Returns the higher caps and their end.
+    /// Returns the granted caps and the time at which they expire.
     pub const fn temporary_caps(&self) -> TemporaryCaps {
         TemporaryCaps {
             caps: self.caps,
@@ -67,7 +66,7 @@ impl LimitIncrease {
         self.by == owner && self.from <= at && at < self.until
     }
 
-    /// Returns whether `other` allows everything that this increase allows, regardless of the policy's caps.
+    /// Returns whether `other` allows everything that this increase allows.
     pub(super) fn is_at_most(&self, other: &Self) -> bool {
         self.by == other.by
             && self.from >= other.from
@@ -77,28 +76,27 @@ impl LimitIncrease {
     }
 }
 
-/// An agent's request for a temporary limit increase. The service and the agent are in the approval request.
+/// An agent's request for a temporary limit increase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitIncreaseRequest {
-    /// The requested caps.
+    /// The caps that the agent requests.
     pub caps: IncreasedCaps,
     /// The requested end of the increase.
     pub until: Timestamp,
-    /// The agent's reason for the request: at most [`MAX_INCREASE_REASON_CHARS`] characters.
+    /// The agent's reason for the request: at most 500 characters.
     pub reason: String,
-    /// The id of the user who must approve. No other user can grant the increase.
+    /// The id of the user who must approve the request. No other user can.
     pub asked_of: String,
 }
 
-/// The time after a rejection in which an agent can't request another limit increase for the service. The pause
-/// protects the user from repeated requests.
+/// How long an agent can't request another increase for the service after a rejection. The pause protects the user.
 pub const RAISE_PAUSE: Duration = Duration::DAY;
 
 /// The maximum length of the reason for a limit increase, in characters.
 pub const MAX_INCREASE_REASON_CHARS: usize = 500;
 
 impl LimitIncreaseRequest {
-    /// Returns the requested caps and their end.
+    /// Returns the requested caps and the time at which they expire.
     pub const fn temporary_caps(&self) -> TemporaryCaps {
         TemporaryCaps {
             caps: self.caps,
@@ -106,8 +104,8 @@ impl LimitIncreaseRequest {
         }
     }
 
-    /// Returns the caps to grant at `now`. Returns the validation errors if the restriction grants more than the agent
-    /// requested, or grants nothing. An omitted value is granted as requested, even if `policy` already has a higher cap.
+    /// Returns the caps to grant at `now`. A validation error means that the restriction grants nothing, or more than
+    /// was requested.
     pub fn restrict(
         &self,
         restriction: &GrantRestriction,
@@ -154,9 +152,8 @@ impl LimitIncreaseRequest {
     }
 }
 
-/// Returns the cap to grant: the owner's `restricted` cap, or the `requested` cap if the owner sets no cap. Returns
-/// `None` if `restricted` is zero, because the cap then stays unchanged. Returns a validation error if `restricted` was
-/// not requested, is above `requested`, or is not above the policy's cap `cap`.
+/// Returns the cap to grant: the cap `restricted` that the owner chose, or the requested cap if the owner chose none.
+/// `None` means that the policy's cap `cap` stays unchanged.
 fn granted_cap(requested: Option<Amount>, restricted: Option<Amount>, cap: Amount) -> Result<Option<Amount>, String> {
     match (requested, restricted) {
         (requested, None) => Ok(requested),
@@ -173,8 +170,8 @@ fn granted_cap(requested: Option<Amount>, restricted: Option<Amount>, cap: Amoun
 }
 
 impl TemporaryCaps {
-    /// Returns the maximum amount that the agent can pay at the service from `now` until the end of the increase: the
-    /// daily cap for each started day. `present` are the caps without the increase.
+    /// Returns the maximum amount that the agent can pay until the increase ends: the daily cap times the number of
+    /// days, rounded up.
     pub fn max_exposure(&self, present: Caps, now: Timestamp) -> Amount {
         let per_day = self
             .caps
@@ -189,7 +186,7 @@ impl TemporaryCaps {
         Amount::from_units(per_day.units().saturating_mul(days)).unwrap_or(Amount::MAX)
     }
 
-    /// Creates the increase with these caps. The user `by` granted the approval `approval` at `at`.
+    /// Creates the increase that the user `by` granted with the approval `approval` at `at`.
     pub const fn grant(self, by: String, approval: ApprovalId, at: Timestamp) -> LimitIncrease {
         LimitIncrease {
             caps: self.caps,

@@ -1,21 +1,15 @@
-//! An agent's recent payments to one service, for the rules that compare a payment with earlier payments:
-//! `duplicate_guard`, `new_payee`, and `price_above_usual` with a median.
+//! An agent's recent payments to one service, for the rules `duplicate_guard`, `new_payee` and `price_above_usual`.
 //!
-//! The memory is stored with the totals of the daily window, and is written only for agents with a rule of these kinds.
-//! The reservation writes the call, and a release removes the call again. The confirmation writes the payee and the
-//! price, because an authorization alone costs nothing. Each list is bounded, and the least recently used entry is
-//! forgotten first. A forgotten payee needs an approval again. A call is forgotten only when it is older than every duplicate
-//! guard's duration. While the list of calls is full, a call that is not remembered counts as repeated
-//! ([`RecentPayments::last_call`]), so that an agent can't displace a call by cheaper calls.
+//! A reservation stores the call, and a confirmation stores the payee and the price, because an authorization alone
+//! costs nothing. Each list has a maximum length. A call that a duplicate guard still compares is never evicted, so
+//! cheap calls can't displace an expensive call.
 //!
-//! After an update that adds such a rule, or changes the services of a rule, the recent payments may be incomplete
-//! ([`RecentPayments::coverage`]). The first decision after the update adds the payments of the last 31 days
-//! ([`RememberedPayments`]). Backtests compute recent payments in the same way.
+//! After a change of these rules, the recent payments may be incomplete ([`RecentPayments::coverage`]). The next
+//! decision then adds the payments of the last 31 days ([`RememberedPayments`]).
 //!
-//! Invariant: two reservations of the same call within the duration of a duplicate guard can't both succeed, because
-//! each write requires that the stored time of the call is older ([`CallMark::not_after`]). Payees and prices have no
-//! such condition. If two payments are concurrent, one payee or price may be missing, so that a rule requires one more
-//! approval or compares with one price less.
+//! Invariant: two reservations of the same call within a duplicate guard's duration can't both succeed, because each
+//! write requires that the stored call is older ([`CallMark::not_after`]). Payees and prices have no such condition, so
+//! one of two concurrent payments may be missing there.
 
 use crate::{
     Address, Agent, Amount, CallDescription, Fingerprint, Intent, OperationSlug, PastPayment, ProviderRequest,
@@ -25,28 +19,26 @@ use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use url::Position;
 
-/// The maximum number of remembered calls, apart from concurrent calls. 32 calls take 32 * 22 bytes.
+/// The maximum number of stored calls, 22 bytes each. Concurrent payments can exceed this number.
 pub const MAX_RECENT_CALLS: usize = 32;
-/// The maximum number of remembered payees. 16 payees take 16 * 27 bytes.
+/// The maximum number of stored payees, 27 bytes each.
 pub const MAX_RECENT_PAYEES: usize = 16;
-/// The maximum number of operations with stored prices. 8 operations take 8 * 50 bytes, so that the totals stay below 2
-/// KB.
+/// The maximum number of operations with stored prices, 50 bytes each. With full lists, the totals stay below 2 KB.
 pub const MAX_PRICED_OPERATIONS: usize = 8;
 /// The maximum number of stored prices per operation.
 pub const MAX_RECENT_PRICES: usize = 9;
 
-/// The first 8 bytes of the SHA-256 of a call: the operation, method, URL and body hash. If the agent sent no body
-/// hash, the page that the call fetches is hashed instead of the body hash.
+/// The first 8 bytes of the SHA-256 of a call: the operation, method, URL, and body hash or page to fetch.
 ///
-/// Different spellings of the same request have the same digest: a fragment is never sent (RFC 9110 §4.2.5), an empty
-/// query and the order of parameters do not matter, and GET and HEAD have no body. The digest leaves out the amount,
-/// because an agent could pay the same call again with another amount.
+/// Spellings that a provider treats alike have the same digest: fragments (RFC 9110 §4.2.5), an empty query and the
+/// order of parameters do not matter, and GET and HEAD have no body. The amount is not part of the digest, because an
+/// agent could pay the same call again with another amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallDigest(pub [u8; 8]);
 
 impl CallDigest {
-    /// Computes the digest of a call. Only calls to the same service are compared, so the service is not part of the
-    /// digest.
+    /// Computes the digest of a call. The service is not part of the digest, because only calls to the same service are
+    /// compared.
     pub fn from_intent(intent: &Intent, operation: &OperationSlug) -> Self {
         let target = intent.target.as_ref().map(|target| target.url().as_str());
         Self::for_parts(operation, &intent.request, target)
@@ -76,7 +68,7 @@ impl CallDigest {
             target.unwrap_or_default(),
         ];
         for part in parts.into_iter().chain(parameters) {
-            // The length before each part ensures that different parts never have the same concatenation.
+            // The length prefixes ensure that different lists of parts never have the same hash input.
             hash.update(part.len().to_be_bytes());
             hash.update(part);
         }
@@ -115,7 +107,7 @@ impl OperationDigest {
 /// The last paid prices of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaidPrices {
-    /// The time of the last payment.
+    /// The time at which the operation was last paid.
     pub at: Timestamp,
     /// Up to [`MAX_RECENT_PRICES`] prices, oldest first.
     pub prices: Vec<Amount>,
@@ -132,57 +124,52 @@ pub struct RecentPayments {
     pub payees: Vec<(PayeePrefix, Timestamp)>,
     /// The stored prices, by operation.
     pub prices: Vec<(OperationDigest, PaidPrices)>,
-    /// The fingerprint of the rules ([`Agent::memory_coverage`]) for which the agent's payments were stored. If the
-    /// agent's current fingerprint differs, the stored payments may be incomplete.
+    /// The [`Agent::recent_payment_rules_fingerprint`] for which payments were stored. If the agent's fingerprint
+    /// differs, they may be incomplete.
     pub coverage: Option<Fingerprint>,
 }
 
-/// Identifies a stored call, a stored payee or the stored prices of an operation, for removal.
+/// Identifies an element of [`RecentPayments`] to remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecentKey {
-    /// A stored call.
+    /// The stored call with this digest.
     Call(CallDigest),
-    /// A stored payee.
+    /// The stored payee with this address prefix.
     Payee(PayeePrefix),
-    /// The stored prices of an operation.
+    /// The stored prices of the operation with this digest.
     Operation(OperationDigest),
 }
 
 /// The call of a payment, which the reservation stores for later comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallMark {
-    /// The digest by which a repetition of the call is recognized.
+    /// The digest of the call. Two calls with equal digests count as the same call.
     pub call: CallDigest,
-    /// The write fails if the same call was authorized after this time. `None` means that the call may be repeated at
-    /// any time.
+    /// The write fails if the same call was authorized after this time; `None` for no such condition.
     pub not_after: Option<Timestamp>,
 }
 
-/// An update of the recent payments. The authorization stores the call, and the confirmation stores the payee and the
-/// price.
+/// An update of the recent payments. The reservation stores the call, and the confirmation stores the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecentUpdate {
     /// The recorded time of the payment.
     pub at: Timestamp,
-    /// Whether the read found no stored recent payments. The write fails if another request has stored recent payments
-    /// since the read.
+    /// Whether no recent payments were stored at the decision. The write fails if another request has stored some since
+    /// then.
     pub is_first: bool,
     /// The call, if a rule is a duplicate guard.
     pub call: Option<CallMark>,
     /// The payee, if a rule requires approval for new payees.
     pub payee: Option<PayeePrefix>,
-    /// The operation and the operation's last prices. The newest price is the price of this payment. `None` if no rule
-    /// compares prices.
+    /// The operation with the last prices, this payment's price last. `None` if no rule compares prices.
     pub prices: Option<(OperationDigest, Vec<Amount>)>,
-    /// The stored calls, payees and prices to remove, each with the time of the last authorization. The write fails if
-    /// one of these calls or payees was paid again meanwhile, because the call or payee must then stay stored.
+    /// The elements to remove, each with the time of the last authorization. The write fails if an element was paid
+    /// again meanwhile.
     pub forget: Vec<(RecentKey, Timestamp)>,
 }
 
 impl RecentUpdate {
-    /// Returns the update that the authorization stores: the call without the payee and the price. The confirmation
-    /// stores the payee and the price, because an unconfirmed payment may never be paid. Returns `None` if there is no
-    /// call to store.
+    /// Returns the part that the reservation stores: only the call. `None` if this update has no call.
     pub fn call_only(mut self) -> Option<Self> {
         (self.payee, self.prices) = (None, None);
         self.forget.retain(|(key, _)| matches!(key, RecentKey::Call(_)));
@@ -191,7 +178,7 @@ impl RecentUpdate {
 }
 
 impl RecentPayments {
-    /// No recent payments.
+    /// The value for an agent without recent payments.
     pub const NONE: &Self = &Self {
         is_stored: false,
         calls: Vec::new(),
@@ -200,16 +187,15 @@ impl RecentPayments {
         coverage: None,
     };
 
-    /// Returns the time at which this call was last authorized. If the call is not in the list and the list is full,
-    /// returns the time of the oldest call in the list. This time is an upper bound: if the call was removed from the
-    /// full list, the call was authorized before all remaining calls.
+    /// Returns when this call was last authorized. For a call that a full list lacks, returns the oldest call's time as
+    /// an upper bound.
     pub fn last_call(&self, call: CallDigest) -> Option<Timestamp> {
         let known = self.calls.iter().find(|(known, _)| *known == call).map(|(_, at)| *at);
         let oldest = || self.calls.iter().map(|(_, at)| *at).min();
         known.or_else(|| oldest().filter(|_| self.calls.len() >= MAX_RECENT_CALLS))
     }
 
-    /// Returns whether this payee was paid before.
+    /// Returns whether the stored payees contain this payee.
     pub fn has_paid(&self, payee: PayeePrefix) -> bool {
         self.payees.iter().any(|(known, _)| *known == payee)
     }
@@ -220,8 +206,7 @@ impl RecentPayments {
         paid.map_or(&[], |(_, paid)| &paid.prices)
     }
 
-    /// Returns the median of an operation's last `count` prices; `None` if fewer prices are stored. If `count` is even,
-    /// returns the lower middle price.
+    /// Returns the lower median of an operation's last `count` prices; `None` if fewer prices are stored.
     pub fn usual_price(&self, operation: OperationDigest, count: u8) -> Option<Amount> {
         let prices = self.operation_prices(operation);
         let first = prices.len().checked_sub(count.into())?;
@@ -308,8 +293,8 @@ impl RecentPayments {
 }
 
 impl RecentPayments {
-    /// Adds the calls, payees and prices of `others`, which are recent payments to the same service. If a list becomes
-    /// longer than its maximum, the newest elements are kept.
+    /// Adds the elements of `others`, recent payments to the same service. Lists that become too long keep the newest
+    /// elements.
     pub fn merge(&mut self, others: &Self) {
         merge_entries(&mut self.calls, &others.calls, |at| *at, MAX_RECENT_CALLS);
         merge_entries(&mut self.payees, &others.payees, |at| *at, MAX_RECENT_PAYEES);
@@ -344,7 +329,7 @@ impl Agent {
                 .kind
                 .service_slugs()
                 .map(|services| services.iter().map(ServiceSlug::as_str));
-            // No slug is `*`.
+            // `*` means all services. It is not a valid slug, so this text never equals a list of slugs.
             let services = services.map_or_else(|| "*".to_owned(), |services| services.collect::<Vec<_>>().join(","));
             format!("{} {} {services}", rule.id, rule.kind.name())
         });
@@ -353,12 +338,11 @@ impl Agent {
     }
 }
 
-/// The recent payments that result from a sequence of payments, by service.
+/// The recent payments to each service, computed from payments in chronological order.
 #[derive(Clone, Debug, Default)]
 pub struct RememberedPayments {
     services: BTreeMap<ServiceId, RecentPayments>,
-    /// The confirmations and releases that [`RememberedPayments::advance_to`] has not applied yet, by time and a
-    /// sequence number.
+    /// Confirmations and releases that are not applied yet. The sequence number separates equal times.
     later: BTreeMap<(Timestamp, u64), PastPayment>,
     next: u64,
 }
@@ -369,12 +353,11 @@ impl RememberedPayments {
         self.services.get(&service).unwrap_or(RecentPayments::NONE)
     }
 
-    /// Returns the recent payments to a service, so that the caller can change them.
     pub(super) fn payments_to_service_mut(&mut self, service: ServiceId) -> &mut RecentPayments {
         self.services.entry(service).or_default()
     }
 
-    /// Adds a payment. Payments must be added in the order of time.
+    /// Adds a payment. Payments must be added in chronological order.
     pub fn add(&mut self, payment: &PastPayment) {
         self.advance_to(payment.at);
         let call = payment.call.map(|call| CallMark { call, not_after: None });
@@ -470,7 +453,7 @@ mod tests {
         );
         let post = |body_hash| digest("POST", "https://lab.example/a", body_hash);
         assert!(post(Some("1")) != post(Some("2")) && post(None) != post(Some("1")));
-        // The target of a call matters only in place of the body.
+        // The page to fetch is part of the digest only without a body hash.
         let [page, other] = [Some("https://a.example/"), Some("https://b.example/")];
         let url = "https://lab.example/a";
         let with_target = |method, body_hash, target| digest_with_target(method, url, body_hash, target);
@@ -512,7 +495,6 @@ mod tests {
     }
 
     proptest! {
-        /// The latest elements are kept, up to each maximum. A repeated element takes no additional space.
         #[test]
         fn the_least_recently_used_calls_and_payees_are_forgotten(calls in prop::collection::vec(0_u8..40, 1..100)) {
             let mut recent = RecentPayments::default();

@@ -1,21 +1,11 @@
 //! Replay: evaluates a recorded decision again from the stored inputs.
 //!
-//! The agent's record with the rules, the policy, and the catalog service are read in the versions of the decision. The
-//! amounts are the amounts that the checks recorded: the used part of each limit, the balance, and the maximum price in
-//! the request. If there are several budgets, count limits or intervals, a check records the rule with the least
-//! remaining amount. The other rules had at least as much remaining, so they are replayed as unused. Recent payments
-//! are derived in the same way: a repeated call has the recorded age, and a payee is known unless the check for new
-//! payees failed. If there are several rules about an operation's median price, only the rule with the recorded limit
-//! is replayed, with the median that results in this limit.
+//! The agent, the policy and the service are read in the recorded versions. Amounts come from the recorded checks. A
+//! check records only the rule with the least remaining amount, so the replay treats the other rules as unused, which
+//! can't change the result.
 //!
-//! Three inputs have no version and are derived from the checks. An operators' freeze is assumed if the check for an
-//! active agent failed although the agent's own record is active. The delay for a new payee is assumed if the vendor
-//! check failed and everything else about the vendor passes. An approval of all limits is assumed if a check was
-//! waived, apart from limits whose check failed. A replay therefore shows that the engine decides the same way given
-//! these three inputs. The replay doesn't show that the freeze, the delay or the approval existed: freezes are in the
-//! audit log, and an approval records its settlement.
-//!
-//! `retry_at` is not replayed, because the payments in the windows are not recorded.
+//! An operators' freeze, the delay for a new payee and an approval have no version and are derived from the checks. A
+//! replay therefore does not prove that they existed. `retry_at` is not replayed.
 
 use super::limits;
 use crate::{
@@ -37,11 +27,11 @@ pub struct RecordedDecision {
     pub reason: String,
     /// All checks in the order of evaluation.
     pub checks: Vec<Check>,
-    /// The operation that the call matched, or else the operation in the request.
+    /// The operation that the call matches, or the operation in the request if there is no match.
     pub operation: Option<OperationSlug>,
-    /// The amount.
+    /// The requested amount, in micro-USDC.
     pub amount: Amount,
-    /// The payee.
+    /// The address that the payment pays, or would have paid.
     pub pay_to: crate::Address,
     /// The network of the deployment.
     pub network: Network,
@@ -51,8 +41,7 @@ pub struct RecordedDecision {
     pub at: Timestamp,
     /// The version of the policy; `None` if the service was never enabled.
     pub policy_version: Option<u64>,
-    /// The versions of the decision's inputs, except the policy version; `None` if the checks were not made, or if an
-    /// earlier release wrote the row.
+    /// The versions of the decision's inputs, except the policy version; `None` if the checks were not made.
     pub inputs: Option<InputVersions>,
 }
 
@@ -62,7 +51,7 @@ impl RecordedDecision {
         Self::from_terms(&settlement.terms, call)
     }
 
-    /// Returns the decision like [`Self::from_settlement`], for a settlement that is not stored yet.
+    /// Like [`Self::from_settlement`], for a settlement that is not stored yet.
     pub fn from_terms(terms: &SettlementTerms, call: CallDescription) -> Option<Self> {
         let Purpose::Purchase(purchase) = &terms.purpose else {
             return None;
@@ -82,7 +71,7 @@ impl RecordedDecision {
         })
     }
 
-    /// Creates the decision of a block or an escalation before it is stored, on the deployment's network.
+    /// Creates the decision of a block or an escalation that is not stored yet.
     pub fn from_record(record: &DecisionRecord, network: Network) -> Self {
         Self {
             result: record.reason.result(),
@@ -99,7 +88,7 @@ impl RecordedDecision {
         }
     }
 
-    /// Creates the decision of a logged block or escalation, on the deployment's network.
+    /// Creates the decision of a logged block or escalation.
     pub fn from_denial(denial: LoggedDenial, network: Network) -> Self {
         Self {
             result: denial.result,
@@ -116,7 +105,7 @@ impl RecordedDecision {
         }
     }
 
-    /// Returns the amount that counted against the daily cap, if the service had a policy.
+    /// Returns the amount that counted against the daily cap; `None` without a policy.
     pub(super) fn daily_usage(&self) -> Option<Amount> {
         self.find_check(CheckName::Day).and_then(|check| check.used)
     }
@@ -125,7 +114,6 @@ impl RecordedDecision {
         self.checks.iter().find(|check| check.name == name)
     }
 
-    /// Returns whether the reason contains this rule's id.
     fn names_rule(&self, rule: RuleId) -> bool {
         self.reason.ends_with(&rule.to_string())
     }
@@ -147,19 +135,18 @@ pub struct ReplayInputs<'a> {
     pub enabled: Option<&'a EnabledService>,
 }
 
-/// A difference between a recorded decision and its replay.
+/// A difference between a recorded decision and the replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayDifference {
     /// The field that differs: `result`, `reason` or the name of a check.
     pub what: &'static str,
-    /// The recorded value of the field. For a check, the outcome, the limit, and the used and remaining parts of the
-    /// limit.
+    /// The recorded value. For a check, the outcome, the limit, and the used and remaining parts of the limit.
     pub recorded: String,
     /// The value of the field in the replay, in the same format as `recorded`.
     pub replayed: String,
 }
 
-/// Replays a recorded decision and returns the differences. An empty list means that the replay made the same decision.
+/// Replays a recorded decision and returns the differences. Without differences, the replay made the same decision.
 pub fn replay_decision(decision: &RecordedDecision, inputs: &ReplayInputs<'_>) -> Vec<ReplayDifference> {
     let (_, replayed) = RecordedInputs::replay_with_recorded_limits(decision, inputs);
     replayed.differences_from(decision)
@@ -173,30 +160,27 @@ pub(super) struct Limits<'a> {
     pub(super) enabled: Option<&'a EnabledService>,
     /// The used part of the daily cap.
     pub(super) day: Amount,
-    /// The used part of each counting rule's limit.
+    /// The used part of the limit of each rule that counts payments, such as a budget.
     pub(super) windows: &'a [(RuleId, Amount)],
-    /// The recent payments with which rules compare the payment. `None` means the recent payments that the decision
+    /// The recent payments with which rules compare the payment; `None` uses the recent payments that the decision
     /// recorded.
     pub(super) recent: Option<&'a ReplayedRecentPayments>,
 }
 
-/// The recent payments that a decision needs.
 #[derive(Default)]
 pub(super) struct ReplayedRecentPayments {
-    /// The calls, payees and prices with which the rules compare the payment.
+    /// The payments that rules compare with the tested payment.
     pub(super) payments: RecentPayments,
-    /// Whether the prices are the prices that the decision recorded. A decision records the median for only one rule,
-    /// so the recorded prices are known only for this rule.
+    /// Whether the prices are recorded prices. A decision records the median of only one rule.
     pub(super) has_recorded_prices: bool,
 }
 
-/// The inputs of a recorded decision, without the agent's limits.
 pub(super) struct RecordedInputs<'a> {
     decision: &'a RecordedDecision,
     service: &'a Service,
     /// The agent's rules at the time of the decision.
     recorded: &'a [Rule],
-    /// The agent's recent payments to the service, as far as the decision's checks recorded the payments.
+    /// The recent payments that can be derived from the decision's checks.
     recent: RecentPayments,
     intent: Intent,
     operation: Option<&'a Operation>,
@@ -206,7 +190,7 @@ pub(super) struct RecordedInputs<'a> {
 }
 
 impl<'a> RecordedInputs<'a> {
-    /// Returns the inputs of a decision, and the replay with the recorded limits.
+    /// Returns the inputs of a decision and the replay with the recorded limits.
     pub(super) fn replay_with_recorded_limits(
         decision: &'a RecordedDecision,
         inputs: &ReplayInputs<'a>,
@@ -243,7 +227,7 @@ impl<'a> RecordedInputs<'a> {
             recent: None,
         };
         let result = evaluation_inputs.evaluate_under(&limits);
-        // The vendor check failed, and only the delay for a new payee explains the failure.
+        // Only the delay for a new payee explains the failed vendor check.
         if decision.has_failed(CheckName::Vendor) && !result.has_failed(CheckName::Vendor) {
             evaluation_inputs.payee_from = Some(Timestamp::MAX);
             let result = evaluation_inputs.evaluate_under(&limits);
@@ -252,7 +236,7 @@ impl<'a> RecordedInputs<'a> {
         (evaluation_inputs, result)
     }
 
-    /// Creates the inputs of a call that an agent could make. Only the limits can prevent the payment.
+    /// Creates the inputs of a possible call that only limits can prevent.
     pub(super) fn for_possible_call(
         decision: &'a RecordedDecision,
         service: &'a Service,
@@ -274,25 +258,23 @@ impl<'a> RecordedInputs<'a> {
         }
     }
 
-    /// Returns whether the agent had the same rule with the same parameters.
+    /// Returns whether the agent had this rule with the same parameters.
     pub(super) fn is_rule_recorded(&self, rule: &Rule) -> bool {
         let mut recorded = self.recorded.iter();
         recorded.any(|known| known.id == rule.id && known.kind == rule.kind)
     }
 
-    /// Records that the payment used an approval. The checks do not show this if the recorded limits required no
-    /// approval.
+    /// Records that the payment used an approval, because checks without a required approval do not show it.
     pub(super) const fn set_approved(&mut self) {
         self.is_approved = true;
     }
 
-    /// Returns the agent's recent payments to the service that the decision's checks recorded. Recent payments that no
-    /// check recorded are missing.
+    /// Returns the recent payments that can be derived from the decision's checks.
     pub(super) const fn recorded_recent_payments(&self) -> &RecentPayments {
         &self.recent
     }
 
-    /// Returns the digest of the call; `None` if the service lists no operation for the call.
+    /// Returns the digest of the call; `None` if the call matches no operation.
     pub(super) fn call_digest(&self) -> Option<CallDigest> {
         let operation = self.operation?;
         Some(CallDigest::from_intent(&self.intent, &operation.slug))
@@ -316,7 +298,6 @@ impl<'a> RecordedInputs<'a> {
         recent_payments.is_some() || !rule.kind.depends_on_earlier_payments() || self.is_rule_recorded(rule)
     }
 
-    /// Returns the agent without the rules that can't be evaluated.
     fn agent_with_replayable_rules<'b>(
         &self,
         agent: &'b Agent,
@@ -330,8 +311,7 @@ impl<'a> RecordedInputs<'a> {
         Cow::Owned(agent)
     }
 
-    /// Evaluates the recorded request again with the recorded time and wallet balance, but with `limits` in place of
-    /// the agent's limits.
+    /// Evaluates the recorded request at the recorded time and balance under `limits`.
     pub(super) fn evaluate_under(&self, limits: &Limits<'_>) -> EvaluationResult {
         let Limits {
             agent,
@@ -406,18 +386,15 @@ impl<'a> RecordedInputs<'a> {
     }
 }
 
-/// The result of an evaluation, as it would be recorded.
 pub(super) struct EvaluationResult {
-    /// The result; `None` if the request lacks a target that the policy needs. Such a request is rejected without a
-    /// record.
+    /// The result; `None` if the request lacks a required target. Such a request has no decision record.
     pub(super) result: Option<DecisionResult>,
-    /// The reason.
+    /// The reason for the result, as in the recorded decision.
     pub(super) reason: String,
     checks: Vec<Check>,
 }
 
 impl EvaluationResult {
-    /// Returns whether this evaluation and `decision` have the same result and the same reason.
     pub(super) fn is_as_recorded(&self, decision: &RecordedDecision) -> bool {
         self.result == Some(decision.result) && self.reason == decision.reason
     }
@@ -460,8 +437,8 @@ impl EvaluationResult {
     }
 }
 
-/// Returns the reason as it would be recorded. If too many approval requests are pending, an escalation is recorded as
-/// a block, because that limit is checked after the evaluation.
+/// Returns the reason as it would be recorded. Too many pending approval requests turn an escalation into a block after
+/// the evaluation.
 fn reason_as_recorded(decision: &RecordedDecision, reason: Reason) -> Reason {
     let too_many = Reason::PolicyBlocked(Block::TooManyApprovals { limit: 0 });
     if reason.result() == DecisionResult::Escalate && decision.reason == too_many.reason_text() {
@@ -486,7 +463,6 @@ fn describe_check(check: Option<&Check>) -> String {
     })
 }
 
-/// Returns the part of the request that the evaluation uses.
 fn recorded_intent(decision: &RecordedDecision) -> Intent {
     let max_payment = decision.find_check(CheckName::MaxPayment).and_then(|check| check.limit);
     let target = decision.call.target_url.as_ref();
@@ -513,13 +489,10 @@ fn recorded_freeze(decision: &RecordedDecision, agent: &Agent) -> Option<Freeze>
     }
 }
 
-/// The rule with the least remaining amount among the rules of a check. The check records the limit and the used amount
-/// of only this rule.
+/// The only rule whose limit and used amount a check records: the rule with the least remaining amount.
 #[derive(Clone, Copy)]
 pub(super) struct Tightest {
-    /// The rule.
     pub(super) rule: RuleId,
-    /// The rule's limit.
     pub(super) limit: Amount,
     /// The part of the limit that earlier payments used.
     pub(super) used: Amount,
@@ -534,8 +507,7 @@ pub(super) const fn check_of_rule(rule: &RuleKind) -> CheckName {
     }
 }
 
-/// Returns the agent's counting rules that this check evaluates for the service. The check records the limit and the
-/// used part of one of these rules.
+/// Returns the agent's rules that this check evaluates for a payment to the service with the key.
 pub(super) fn rules_of_check<'a>(
     agent: &'a Agent,
     service: &'a Service,
@@ -545,9 +517,8 @@ pub(super) fn rules_of_check<'a>(
     rules.filter(move |rule| check_of_rule(&rule.rule.kind) == name && rule.applies_to(service))
 }
 
-/// Returns the rule whose limit and used amount a check recorded. If several rules have the recorded limit, returns the
-/// rule in the reason. If the reason names no rule although the check did not pass, the rule requires an approval,
-/// because the reason names a rule that blocks unless an earlier check failed. Otherwise returns the first rule.
+/// Returns the rule whose limit and used amount a check recorded. Of several rules with the recorded limit, the rule in
+/// the decision's reason comes first.
 pub(super) fn recorded_tightest_rule(
     decision: &RecordedDecision,
     agent: &Agent,
@@ -576,9 +547,8 @@ fn recorded_window_usage(decision: &RecordedDecision, agent: &Agent, service: &S
     agent.counting_rules().map(used).collect()
 }
 
-/// Finds the rule that set the recorded price limit from the median of an operation's last prices. Returns the rule,
-/// the number of prices, and the median that results in the limit. If several rules have the limit, chooses the rule in
-/// the reason, or else a rule that requires approval.
+/// Finds the rule that computed the recorded maximum price from a median. Returns the rule, the number of prices and
+/// the median.
 fn recorded_median(decision: &RecordedDecision, rules: &[Rule], service: &Service) -> Option<(RuleId, u8, Amount)> {
     let max = decision.find_check(CheckName::Price)?.limit?;
     let operation = decision.operation.as_ref();
@@ -605,7 +575,7 @@ fn recorded_median(decision: &RecordedDecision, rules: &[Rule], service: &Servic
     median.map(|(prices, median)| (rule, prices, median))
 }
 
-/// Returns the agent's recent payments to the service, as far as the decision's checks recorded the payments.
+/// Returns the recent payments that can be derived from the decision's checks.
 fn rebuild_recent_payments(
     decision: &RecordedDecision,
     agent: &Agent,

@@ -11,8 +11,7 @@ use crate::{
 pub struct Rule {
     /// The rule's UUID.
     pub id: RuleId,
-    /// The version of the rule, which each update increments. If the rule counts payments, reservations are conditional
-    /// on the version.
+    /// The version of the rule, which each update increments. Reservations in the rule's window are conditional on it.
     pub version: u64,
     /// The rule's kind and parameters.
     pub kind: RuleKind,
@@ -28,48 +27,47 @@ pub enum RuleKind {
     },
     /// Only payments to these vendors are allowed. An empty list allows no payment.
     VendorAllowlist {
-        /// The vendors.
+        /// The allowed services and wallets.
         vendors: Vec<Vendor>,
     },
-    /// Payments of at most `limit` within a window.
+    /// The agent may pay at most `limit` within a window.
     BudgetLimit {
-        /// The maximum amount.
+        /// The maximum sum of the payments in the window, in micro-USDC.
         limit: Amount,
-        /// The window. A rolling window has [`MIN_BUDGET_WINDOW`] to [`MAX_BUDGET_WINDOW`].
+        /// The window. A rolling window has a duration of [`MIN_BUDGET_WINDOW`] to [`MAX_BUDGET_WINDOW`].
         window: RuleWindow,
     },
-    /// A payment needs an approval if it meets every condition that is set. Without conditions, every payment needs an
-    /// approval.
+    /// A payment that meets every set condition needs an approval.
     ApprovalRequired {
         /// The payment is to one of these services.
         services: Option<Vec<ServiceSlug>>,
         /// The payment is in one of these categories.
         categories: Option<Vec<Category>>,
-        /// The payment is above this amount.
+        /// The payment is above this amount, in micro-USDC.
         above: Option<Amount>,
     },
-    /// At most `count` payments within a window.
+    /// The agent may make at most `count` payments within a window.
     CountLimit {
         /// The maximum number of payments: 1 to [`MAX_COUNT`].
         count: u32,
-        /// The window. A rolling window has [`MIN_COUNT_WINDOW`] to [`MAX_BUDGET_WINDOW`].
+        /// The window. A rolling window has a duration of [`MIN_COUNT_WINDOW`] to [`MAX_BUDGET_WINDOW`].
         window: RuleWindow,
     },
-    /// No payment within `interval` after the previous payment.
+    /// The agent may not pay within `interval` after the previous payment.
     MinimumInterval {
         /// The services to which the rule applies; `None` for all services.
         services: Option<Vec<ServiceSlug>>,
         /// The minimum time between two authorizations: [`MIN_INTERVAL`] to [`MAX_BUDGET_WINDOW`].
         interval: Duration,
     },
-    /// The same call to a service ([`crate::CallDigest`]) is not paid again within a duration.
+    /// A call to a service is not paid again within a duration. Equal [`crate::CallDigest`]s mean the same call.
     DuplicateGuard {
         /// The services to which the rule applies; `None` for all services.
         services: Option<Vec<ServiceSlug>>,
-        /// A call is a repeated call if the same call was authorized at most this long ago: [`MIN_INTERVAL`] to
+        /// A call is repeated if the same call was authorized at most this long ago: [`MIN_INTERVAL`] to
         /// [`MAX_BUDGET_WINDOW`].
         within: Duration,
-        /// The action for a repeated call.
+        /// What the rule does with a repeated call.
         action: LimitAction,
     },
     /// A payment needs an approval if the agent has not paid the payee at this service before.
@@ -85,10 +83,10 @@ pub enum RuleKind {
         percent: u32,
         /// The source of the usual price.
         over: UsualPrice,
-        /// The action for a higher price.
+        /// What the rule does with a higher price.
         action: LimitAction,
     },
-    /// Payments are allowed only at these times.
+    /// Payments are allowed only at the times of `schedule`.
     Schedule {
         /// The services to which the rule applies; `None` for all services.
         services: Option<Vec<ServiceSlug>>,
@@ -104,13 +102,12 @@ pub enum RuleKind {
 pub struct RuleWindow {
     /// The services whose payments count. `None` means all services.
     pub services: Option<Vec<ServiceSlug>>,
-    /// The categories of the services whose payments count, according to the catalog at the time of the payment. `None`
-    /// means all categories.
+    /// The services' categories at the time of the payment; `None` for all categories.
     pub categories: Option<Vec<Category>>,
     /// How long an authorization counts.
     pub period: WindowPeriod,
-    /// What the rule does with a payment beyond the limit. A payment that a user approved also counts, so the used part
-    /// may exceed the limit.
+    /// What the rule does with a payment beyond the limit. Approved payments also count, so the used part may exceed
+    /// the limit.
     pub action: LimitAction,
 }
 
@@ -141,15 +138,15 @@ named! {
 pub enum UsualPrice {
     /// The operation's price in the catalog.
     Catalog,
-    /// The median of the operation's last paid prices. The number of prices is [`MIN_MEDIAN_PRICES`] to
-    /// [`MAX_RECENT_PRICES`]. The rule has no effect until the agent has paid that many prices.
+    /// The median of this number of the operation's last paid prices: [`MIN_MEDIAN_PRICES`] to [`MAX_RECENT_PRICES`].
+    /// With fewer prices, the rule has no effect.
     Median(u8),
 }
 
 impl UsualPrice {
-    /// The name of [`UsualPrice::Catalog`].
+    /// The name of [`UsualPrice::Catalog`] in the API and in storage.
     pub const CATALOG: &str = "catalog";
-    /// The name of [`UsualPrice::Median`].
+    /// The name of [`UsualPrice::Median`] in the API and in storage.
     pub const MEDIAN: &str = "median";
 
     /// Returns the name in the API and in storage.
@@ -168,8 +165,7 @@ impl UsualPrice {
         }
     }
 
-    /// Parses the usual price of a `price_above_usual` rule. `name` is the name in the API and in storage. `prices` is
-    /// the number of prices in a median, and `None` for the catalog's price.
+    /// Parses the usual price from a name and, for a median, the number of prices.
     pub fn from_name(name: &str, prices: Option<u8>) -> Option<Self> {
         match (name, prices) {
             (Self::CATALOG, None) => Some(Self::Catalog),
@@ -226,14 +222,14 @@ pub struct CountingRule<'a> {
     pub rule: &'a Rule,
     /// The unit in which the rule counts.
     pub counted: WindowMeasure,
-    /// The maximum amount, or the maximum number of payments, in the rule's window, in the unit of `counted`.
+    /// The maximum of the window's total, in the unit of `counted`.
     pub limit: Amount,
     /// How long a payment counts in the rule's window.
     pub period: WindowPeriod,
 }
 
 impl<'a> CountingRule<'a> {
-    /// Returns the rule as a rule that counts payments, or `None` if the rule does not count payments.
+    /// Returns the rule with the limit and window; `None` if the rule does not count payments.
     pub fn new(rule: &'a Rule) -> Option<Self> {
         let (counted, limit, period) = rule.kind.counted_limit()?;
         Some(Self {
@@ -258,8 +254,8 @@ impl<'a> CountingRule<'a> {
         Some(window)
     }
 
-    /// Returns a fingerprint of the window's period and of the services and categories whose payments the rule counts. If
-    /// the fingerprint changes, the stored window may lack payments.
+    /// Returns a fingerprint of the rule's period and scope. After a change of this fingerprint, the stored window may
+    /// lack payments.
     pub fn coverage(&self) -> Fingerprint {
         let services = self.rule.kind.service_slugs().map(|services| {
             let services: Vec<&str> = services.iter().map(ServiceSlug::as_str).collect();
@@ -316,31 +312,30 @@ impl Vendor {
 }
 
 impl RuleKind {
-    /// The maximum number of services, wallets or categories in a rule. The number is limited, because every payment
-    /// reads the agent's record.
+    /// The maximum number of services, wallets, categories or keys in a rule. Every payment reads the agent's record.
     pub const MAX_SELECTED: usize = 50;
 
-    /// The name of [`RuleKind::CategoryBlock`].
+    /// The name of [`RuleKind::CategoryBlock`] in the API and in storage.
     pub const CATEGORY_BLOCK: &str = "category_block";
-    /// The name of [`RuleKind::VendorAllowlist`].
+    /// The name of [`RuleKind::VendorAllowlist`] in the API and in storage.
     pub const VENDOR_ALLOWLIST: &str = "vendor_allowlist";
-    /// The name of [`RuleKind::BudgetLimit`].
+    /// The name of [`RuleKind::BudgetLimit`] in the API and in storage.
     pub const BUDGET_LIMIT: &str = "budget_limit";
-    /// The name of [`RuleKind::ApprovalRequired`].
+    /// The name of [`RuleKind::ApprovalRequired`] in the API and in storage.
     pub const APPROVAL_REQUIRED: &str = "approval_required";
-    /// The name of [`RuleKind::CountLimit`].
+    /// The name of [`RuleKind::CountLimit`] in the API and in storage.
     pub const COUNT_LIMIT: &str = "count_limit";
-    /// The name of [`RuleKind::MinimumInterval`].
+    /// The name of [`RuleKind::MinimumInterval`] in the API and in storage.
     pub const MINIMUM_INTERVAL: &str = "minimum_interval";
-    /// The name of [`RuleKind::DuplicateGuard`].
+    /// The name of [`RuleKind::DuplicateGuard`] in the API and in storage.
     pub const DUPLICATE_GUARD: &str = "duplicate_guard";
-    /// The name of [`RuleKind::NewPayee`].
+    /// The name of [`RuleKind::NewPayee`] in the API and in storage.
     pub const NEW_PAYEE: &str = "new_payee";
-    /// The name of [`RuleKind::PriceAboveUsual`].
+    /// The name of [`RuleKind::PriceAboveUsual`] in the API and in storage.
     pub const PRICE_ABOVE_USUAL: &str = "price_above_usual";
-    /// The name of [`RuleKind::Schedule`].
+    /// The name of [`RuleKind::Schedule`] in the API and in storage.
     pub const SCHEDULE: &str = "schedule";
-    /// The name of [`RuleKind::AutomaticFreeze`].
+    /// The name of [`RuleKind::AnomalyBrake`] in the API and in storage.
     pub const ANOMALY_BRAKE: &str = "anomaly_brake";
 
     /// Returns the kind's name in the API and in storage.
@@ -360,13 +355,11 @@ impl RuleKind {
         }
     }
 
-    /// Returns what the rule counts, the limit, and the period of the window. `None` if the rule does not count
-    /// payments.
+    /// Returns the unit, the limit and the period of the rule's window; `None` if the rule does not count payments.
     pub fn counted_limit(&self) -> Option<(WindowMeasure, Amount, WindowPeriod)> {
         match self {
             Self::BudgetLimit { limit, window } => Some((WindowMeasure::Amounts, *limit, window.period)),
             Self::CountLimit { count, window } => {
-                // Every `u32` is a valid amount.
                 let limit = Amount::from_units((*count).into()).unwrap_or(Amount::ZERO);
                 Some((WindowMeasure::Payments, limit, window.period))
             }
@@ -384,8 +377,8 @@ impl RuleKind {
         }
     }
 
-    /// Returns whether the rule depends on the number, calls, payees or prices of earlier payments. A budget depends
-    /// only on amounts, which decisions record.
+    /// Returns whether the rule depends on the number, calls, payees or prices of earlier payments. Decisions do not
+    /// record these completely.
     pub const fn depends_on_earlier_payments(&self) -> bool {
         match self {
             Self::CountLimit { .. }
@@ -447,15 +440,14 @@ impl RuleKind {
         self.includes(&service.slug, service.category)
     }
 
-    /// Returns whether the rule applies to payments to a service with this slug and category.
+    /// Returns whether the rule applies to a service with this slug and category, with at least one key.
     pub fn includes(&self, slug: &ServiceSlug, category: Category) -> bool {
         let (slugs, categories) = self.scope();
         slugs.is_none_or(|slugs| slugs.contains(slug))
             && categories.is_none_or(|categories| categories.contains(&category))
     }
 
-    /// Checks that a duration is at least `min_duration` and at most [`MAX_BUDGET_WINDOW`]. The error describes the valid
-    /// durations.
+    /// Checks that a duration is between `min_duration` and [`MAX_BUDGET_WINDOW`]. The error states the range.
     pub fn check_duration(duration: Duration, min_duration: Duration) -> Result<(), String> {
         if (min_duration..=MAX_BUDGET_WINDOW).contains(&duration) {
             return Ok(());
@@ -464,15 +456,13 @@ impl RuleKind {
         Err(format!("must be a whole number of seconds from {least} to {max}"))
     }
 
-    /// Returns the validation errors of the rule, each with a JSON Pointer. Services must be in the catalog, so that
-    /// typing errors are found.
+    /// Returns the validation errors of the rule, each with a JSON Pointer.
     pub fn validation_errors(&self, catalog: &Catalog) -> Vec<ValidationError> {
         let unknown = |slug: &ServiceSlug| {
             let known = catalog
                 .find_by_reference(slug.as_str())
                 .is_some_and(|service| service.slug == *slug);
-            // The message does not repeat the slug. If a user pasted a key here by mistake, the key looks like a slug
-            // and would be displayed.
+            // The message does not repeat the slug, because the user may have pasted a key by mistake.
             (!known).then(|| "is not the slug of a service in the catalog".to_owned())
         };
         let scope_errors = |services: Option<&[ServiceSlug]>, categories: Option<&[Category]>| {
@@ -526,7 +516,6 @@ impl RuleKind {
         }
     }
 
-    /// Returns the validation errors of numbers and durations.
     fn numeric_field_errors(&self) -> Vec<ValidationError> {
         let range = |path, number: u64, least: u64, max: u64| {
             let wrong = !(least..=max).contains(&number);
@@ -585,7 +574,6 @@ const fn may_have_any_length(_: usize) -> bool {
     true
 }
 
-/// Returns the validation errors of a list in a rule or in a key's scope.
 pub(crate) fn list_errors<T: PartialEq>(
     path: &str,
     items: &[T],
@@ -633,8 +621,8 @@ pub enum RuleRejection {
 impl Agent {
     /// The maximum number of an agent's rules.
     pub const MAX_RULES: usize = 50;
-    /// The maximum number of an agent's rules that count payments: budgets, count limits and minimum intervals. Each
-    /// such rule adds a window to the transaction of every authorization.
+    /// The maximum number of an agent's rules that count payments. Each adds a window to the transaction of an
+    /// authorization.
     pub const MAX_BUDGETS: usize = 10;
 
     /// Returns the agent's rules that count payments, in the order in which they were added.
@@ -648,8 +636,7 @@ impl Agent {
             .filter(|rule| rule.counted == WindowMeasure::Amounts)
     }
 
-    /// Adds a rule. If a rule with this id exists, an earlier attempt whose response was lost added the rule, and the
-    /// agent stays unchanged.
+    /// Adds a rule. Does nothing if the rule's id exists, because an earlier attempt then added the rule.
     pub fn with_rule(mut self, id: RuleId, kind: RuleKind) -> Result<Self, RuleRejection> {
         if self.rules.iter().any(|rule| rule.id == id) {
             return Ok(self);
@@ -701,7 +688,6 @@ pub(crate) mod tests {
     use crate::{AgentId, AgentStatus, SchedulePeriod, Timestamp, Wallet, ZoneName};
     use uuid::Uuid;
 
-    /// Returns an agent without keys and rules.
     pub(crate) fn agent() -> Agent {
         Agent {
             id: AgentId::from_uuid(Uuid::nil()),
@@ -743,7 +729,6 @@ pub(crate) mod tests {
         }
     }
 
-    /// An agent has at most 50 rules, at most ten of which are budgets.
     #[test]
     fn rules_and_budgets_per_agent_are_limited() {
         let mut agent = agent();
@@ -762,13 +747,11 @@ pub(crate) mod tests {
         }
     }
 
-    /// Returns the JSON Pointers of a rule's validation errors, for an empty catalog.
     fn problems(kind: &RuleKind) -> Vec<String> {
         let found = kind.validation_errors(&Catalog::new(Vec::new())).into_iter();
         found.map(|error| error.path).collect()
     }
 
-    /// Tests each number at both ends of the range, and just outside the range.
     #[test]
     fn rule_numbers_out_of_range_are_reported_with_their_path() {
         let (secs, longest) = (Duration::from_secs_u32, 31 * 86_400);
@@ -890,7 +873,7 @@ pub(crate) mod tests {
             })
         };
         let agent = agent().with_rule(id(1), automatic_freeze(2)).unwrap();
-        // A repeated attempt adds no rule.
+        // A repeated request with the same id adds no second rule.
         assert_eq!(agent.clone().with_rule(id(1), automatic_freeze(2)), Ok(agent.clone()));
         assert_eq!(
             agent.clone().with_rule(id(2), automatic_freeze(3)),

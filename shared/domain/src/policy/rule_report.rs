@@ -11,12 +11,11 @@ use std::collections::BTreeMap;
 pub struct RuleDecisions {
     /// The number of payments that the rule blocked.
     pub blocked: u64,
-    /// The number of payments for which the rule was the first that required an approval.
+    /// The number of payments for which this rule was the first to require an approval.
     pub escalated: u64,
-    /// The number of allowed payments that used a larger share of this budget than of the daily cap, and after which
-    /// this budget had the least remaining amount of all budgets.
+    /// The number of allowed payments after which this budget was the limit closest to its maximum.
     pub tightest: u64,
-    /// The newest blocks and escalations, newest first, at most [`RuleDecisions::MAX_EXAMPLES`].
+    /// The newest payments that the rule blocked or escalated: at most [`RuleDecisions::MAX_EXAMPLES`].
     pub examples: Vec<ChangedDecisionExample>,
 }
 
@@ -42,9 +41,8 @@ impl RuleDecisions {
     }
 }
 
-/// Counts the decisions of each rule, by version of the agent's record and by rule. `versions` has the agent's record in
-/// each version, with the version under which the decisions are counted. `decisions` are newest first. A decision in a
-/// version that is not in `versions` is left out.
+/// Counts each rule's decisions by version of the agent's record. `decisions` must be sorted, newest first. Decisions
+/// in other versions than `versions` are not counted.
 pub fn count_rule_decisions<'a>(
     versions: impl Iterator<Item = (&'a Agent, u64)>,
     decisions: &[LoggedDecision],
@@ -82,8 +80,8 @@ pub fn count_rule_decisions<'a>(
     counts
 }
 
-/// Returns the rule that denied the payment or required the approval. A denial names the rule or only the rule's kind.
-/// If several rules of the kind apply, the rule with the failed check's limit is preferred.
+/// Returns the rule that denied the payment or required the approval. A denial may contain only the rule's kind, so the
+/// rule with the failed check's limit is preferred.
 fn find_deciding_rule<'a>(denial: &LoggedDenial, rules: &'a [Rule], service: Option<&Service>) -> Option<&'a Rule> {
     let detail = denial.reason.split_once(':').map(|(_, detail)| detail);
     if let Some(rule) = rules.iter().find(|rule| detail == Some(&rule.id.to_string())) {
@@ -115,8 +113,7 @@ fn find_deciding_rule<'a>(denial: &LoggedDenial, rules: &'a [Rule], service: Opt
     exact.next().or_else(|| rules.iter().find(is_of_kind))
 }
 
-/// Returns the budget of which the payment used a larger share than of the daily cap. The check for budgets records the
-/// budget with the least remaining amount.
+/// Returns the budget with the least remaining amount. `None` if an equal or larger share of the daily cap was used.
 fn find_tightest_budget<'a>(
     purchase: &Purchase,
     amount: Amount,

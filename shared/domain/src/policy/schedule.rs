@@ -1,8 +1,7 @@
 //! The days and hours at which payments are allowed, in a time zone with daylight saving time.
 //!
-//! A schedule follows the wall clock: a payment is allowed while the zone's clock shows a time in an allowed period.
-//! When the clock is put back, the repeated hour is therefore allowed twice. When the clock is put forward, a period
-//! within the skipped hour does not exist on that day.
+//! A schedule follows the wall clock. An hour that the clock repeats is allowed twice, and an hour that the clock skips
+//! does not exist.
 
 use crate::{Timestamp, catalog::service::named};
 use chrono::{DateTime, NaiveDate, NaiveTime, Offset as _, TimeZone as _};
@@ -42,17 +41,17 @@ impl ZoneName {
         Tz::from_str(text).ok().map(Self)
     }
 
-    /// Returns the day on the zone's calendar.
+    /// Returns the date in this time zone.
     pub(super) fn local_day(self, at: Timestamp) -> Option<NaiveDate> {
         let secs = seconds(at);
         let local = DateTime::from_timestamp(secs.saturating_add(self.utc_offset(secs)), 0)?;
         Some(local.date_naive())
     }
 
-    /// Returns the first instant of a day, at least [`Timestamp::EPOCH`]. If the clock skips midnight, this is the
-    /// instant at which midnight would have been.
+    /// Returns the first instant of a day, at least [`Timestamp::EPOCH`]. If the clock skips midnight, the day starts
+    /// at the skip.
     pub(super) fn start_of_day(self, day: NaiveDate) -> Option<Timestamp> {
-        /// No zone is further ahead of UTC.
+        /// The maximum offset of a time zone ahead of UTC, in seconds.
         const MAX_OFFSET: i64 = 15 * 60 * MINUTE;
         let midnight = day.and_time(NaiveTime::MIN);
         let start = self.0.from_local_datetime(&midnight).earliest();
@@ -66,14 +65,13 @@ impl ZoneName {
         Timestamp::from_secs(u64::try_from(start).unwrap_or_default())
     }
 
-    /// Returns the zone's UTC offset in seconds.
     fn utc_offset(self, secs: i64) -> i64 {
         let instant = DateTime::from_timestamp(secs, 0).unwrap_or_default();
         let offset = self.0.offset_from_utc_datetime(&instant.naive_utc());
         offset.fix().local_minus_utc().into()
     }
 
-    /// Returns the first second in `from..=to` at which the offset differs from the offset at `from`. Offsets
+    /// Returns the first second in `from..=to` at which the UTC offset differs from the offset at `from`. Offsets
     /// change at most once a day.
     fn first_offset_change_between(self, from: i64, to: i64) -> Option<i64> {
         let offset = self.utc_offset(from);
@@ -144,16 +142,16 @@ impl fmt::Display for TimeOfDay {
 /// The periods in which payments are allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// The time zone of the periods.
+    /// The time zone in which the periods are defined.
     pub zone: ZoneName,
-    /// The periods: 1 to [`Schedule::MAX_PERIODS`].
+    /// The periods in which payments are allowed: 1 to [`Schedule::MAX_PERIODS`].
     pub periods: Vec<SchedulePeriod>,
 }
 
-/// An allowed period on certain days of the week. A period whose end is not after the start ends on the following day.
+/// An allowed period on certain weekdays. If `to` is not after `from`, the period ends on the following day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedulePeriod {
-    /// For each day of [`Weekday::ALL`], whether the period starts on that day. The period starts on at least one day.
+    /// For each day of [`Weekday::ALL`], whether the period starts on that day. At least one is `true`.
     starts: [bool; 7],
     /// The start of the period, inclusive.
     from: TimeOfDay,
@@ -163,12 +161,11 @@ pub struct SchedulePeriod {
 
 const MINUTE: i64 = 60;
 const DAY: i64 = 24 * 60 * MINUTE;
-/// The maximum number of days to search for the next start of a period. If daylight saving time skips a weekly period,
-/// the period starts again a week later, at most two weeks after the start of the search.
+/// The maximum number of days until the next start of a period. A clock change can skip one start of a weekly period.
 const MAX_SEARCH_DAYS: u8 = 15;
 
 impl Schedule {
-    /// The maximum number of periods: for example, two for each day of the week.
+    /// The maximum number of periods.
     pub const MAX_PERIODS: usize = 14;
 
     /// Returns whether payments are allowed at this time.
@@ -186,23 +183,21 @@ impl Schedule {
         openings.flatten().min()
     }
 
-    /// Returns whether this schedule allows payments whenever `other` does. Returns `false` if the time zones differ.
+    /// Returns whether this schedule is open whenever `other` is. `false` for different time zones.
     pub fn covers(&self, other: &Self) -> bool {
-        // All minutes of a week without daylight saving time, from the epoch.
+        // Compares every minute of a week without a clock change, starting at the epoch.
         let mut minutes = (0..7 * DAY).step_by(60);
         self.zone == other.zone
             && minutes.all(|wall| self.is_open_at_wall_time(wall) || !other.is_open_at_wall_time(wall))
     }
 
-    /// Returns whether a clock with this time, in seconds since the epoch, is in an allowed period.
     fn is_open_at_wall_time(&self, wall_time: i64) -> bool {
         self.periods.iter().any(|period| period.contains(wall_time))
     }
 }
 
 impl SchedulePeriod {
-    /// Parses days and times, such as `monday-friday 09:00-17:00` or `monday,saturday 22:00-02:00`. Returns `None` for
-    /// any other text, a repeated day, and equal times.
+    /// Parses days and times, such as `monday-friday 09:00-17:00`. Rejects repeated days and equal times.
     pub fn parse(text: &str) -> Option<Self> {
         let (days, times) = text.split_once(' ')?;
         let (from, to) = times.split_once('-')?;
@@ -211,7 +206,7 @@ impl SchedulePeriod {
         for days in days.split(',') {
             let (first, last) = days.split_once('-').unwrap_or((days, days));
             let [first, last] = [Weekday::from_name(first)?, Weekday::from_name(last)?];
-            // A range of days may pass the end of the week: `saturday-monday` is Saturday, Sunday and Monday.
+            // A range may continue into the next week: `saturday-monday` is Saturday, Sunday and Monday.
             let week = starts.iter_mut().zip(Weekday::ALL);
             let (early, late): (Vec<_>, Vec<_>) = week.partition(|(_, day)| **day < first);
             for (is_start, day) in late.into_iter().chain(early) {
@@ -226,7 +221,7 @@ impl SchedulePeriod {
         (from != to && from != TimeOfDay::END).then_some(Self { starts, from, to })
     }
 
-    /// Returns the first start of a period after `at`, in this time zone. `at` is outside of the period.
+    /// Returns the first start of the period after `at`, which is outside the period.
     fn next_start(&self, zone: ZoneName, at: Timestamp) -> Option<Timestamp> {
         let mut from = seconds(at);
         for _ in 0..MAX_SEARCH_DAYS {
@@ -253,16 +248,16 @@ impl SchedulePeriod {
         }
     }
 
-    /// Returns whether a period starts on this day, in days since the epoch.
     fn starts_on_day(&self, day: i64) -> bool {
-        // The epoch was a Thursday.
+        // The epoch was a Thursday, index 3 in [`Weekday::ALL`].
         let index = usize::try_from(day.saturating_add(3).rem_euclid(7)).ok();
         index
             .and_then(|index| self.starts.get(index))
             .is_some_and(|is_start| *is_start)
     }
 
-    /// Returns the first second in `from..to` that is in a period. The zone's offset must be constant in that range.
+    /// Returns the first second in `from..to` that is in the period. The zone's UTC offset must be constant in this
+    /// range.
     fn first_opening_between(&self, zone: ZoneName, from: i64, to: i64) -> Option<i64> {
         let offset = zone.utc_offset(from);
         let (start, end) = (from.saturating_add(offset), to.saturating_add(offset));
@@ -334,8 +329,7 @@ mod tests {
         }
     }
 
-    /// 29 February 2028 is a Tuesday, and 31 December 2027 is a Friday. A period over midnight continues in the next
-    /// month.
+    /// 29 February 2028 is a Tuesday, and 31 December 2027 is a Friday.
     #[test]
     fn schedule_periods_span_leap_days_and_month_ends() {
         use Weekday::{Friday, Monday, Tuesday, Wednesday};
@@ -384,14 +378,13 @@ mod tests {
         }
     }
 
-    /// In 2026, Berlin's clock skips 02:00 to 03:00 on 29 March and repeats 02:00 to 03:00 on 25 October. Both days are
-    /// Sundays.
+    /// In 2026, Berlin's clock skips 02:00 to 03:00 on 29 March and repeats 02:00 to 03:00 on 25 October, both Sundays.
     #[test]
     fn schedules_follow_the_wall_clock_through_clock_changes() {
         use Weekday::{Friday, Monday, Sunday};
         let berlin = |days: &[Weekday], from, to| schedule("Europe/Berlin", days, from, to);
         let rows = [
-            // Before, in and at the end of the period. 09:00 is 08:00 UTC in winter and 07:00 UTC in summer.
+            // In Berlin, 09:00 is 08:00 UTC in winter and 07:00 UTC in summer.
             (
                 berlin(&[Monday], "09:00", "17:00"),
                 "2026-03-23T07:59:59Z",
@@ -412,19 +405,19 @@ mod tests {
                 "2026-03-23T16:00:00Z",
                 "2026-03-30T07:00:00Z",
             ),
-            // The clock skips the whole period, so the next period is a week later.
+            // The clock skips the whole period.
             (
                 berlin(&[Sunday], "02:15", "02:45"),
                 "2026-03-29T00:59:00Z",
                 "2026-04-05T00:15:00Z",
             ),
-            // The clock skips the start of the period, so the period starts when the clock jumps.
+            // The clock skips the start of the period.
             (
                 berlin(&[Sunday], "02:30", "04:00"),
                 "2026-03-29T00:30:00Z",
                 "2026-03-29T01:00:00Z",
             ),
-            // The repeated hour is allowed twice.
+            // The clock shows 02:00 to 03:00 twice.
             (
                 berlin(&[Sunday], "02:00", "02:30"),
                 "2026-10-25T00:10:00Z",
@@ -540,7 +533,6 @@ mod tests {
     }
 
     proptest! {
-        /// The next opening is the first allowed minute in a linear search.
         #[test]
         fn the_next_opening_of_a_schedule_is_its_first_open_minute(
             zone in prop::sample::select(vec!["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu",
@@ -552,7 +544,7 @@ mod tests {
                 ),
                 1..=3,
             ),
-            // The years 2026 and 2027, so that clock changes are included.
+            // The minutes of the years 2026 and 2027, which include clock changes.
             minute in 29_454_240_u64..30_505_440,
         ) {
             let periods = periods.into_iter().map(|(starts, (from, to))| {

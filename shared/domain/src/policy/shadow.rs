@@ -1,7 +1,6 @@
 //! A shadow policy: proposed limits that are evaluated for an agent's decisions without an effect on payments.
 //!
-//! Nothing is computed when a decision is made. When somebody views a shadow policy, a [`crate::Backtest`] evaluates
-//! the decisions since the shadow policy was attached. Repeated or late records therefore change nothing.
+//! They are evaluated by a [`crate::Backtest`] when a user views the shadow policy, so a decision computes nothing.
 
 use crate::{AgentId, Duration, EnabledService, ProposedLimits, TestedLimits, Timestamp, UserId};
 
@@ -10,11 +9,11 @@ use crate::{AgentId, Duration, EnabledService, ProposedLimits, TestedLimits, Tim
 pub struct Shadow {
     /// The user who attached the shadow policy and owned the agent at that time.
     pub owner: UserId,
-    /// The agent.
+    /// The agent to which the shadow policy is attached.
     pub agent: AgentId,
     /// The time of the attachment. Decisions from this time on are evaluated.
     pub attached_at: Timestamp,
-    /// The proposed limits.
+    /// The limits that the shadow policy proposes.
     pub terms: TestedLimits,
     /// The result of [`Shadow::count_updates`] when the shadow policy was attached.
     pub edits_before: u64,
@@ -31,8 +30,8 @@ impl Shadow {
         now.since(self.attached_at) >= Self::DURATION
     }
 
-    /// Returns the number of updates of the limits that the shadow policy would replace. These are the limits in the
-    /// agent's record and in the policies for the listed services.
+    /// Returns the number of updates of the limits that the shadow policy would replace, from the versions of the
+    /// agent's record and the policies.
     pub fn count_updates(tested_limits: &TestedLimits, agent_version: u64, current_policies: &[EnabledService]) -> u64 {
         let named = current_policies
             .iter()
@@ -40,8 +39,8 @@ impl Shadow {
         named.fold(agent_version, |sum, policy| sum.saturating_add(policy.version))
     }
 
-    /// Returns a version of the shadow policy and of the limits that it would replace. The version grows with each
-    /// update and each attachment, so an equal version means that nothing has changed.
+    /// Returns a version that grows with each new shadow policy and with each update of the limits that it would
+    /// replace.
     pub fn combined_version(&self, update_count: u64) -> u64 {
         u64::try_from(self.attached_at.micros())
             .unwrap_or(0)
@@ -78,8 +77,6 @@ mod tests {
         }
     }
 
-    /// An update of the agent or of a listed service changes the version, and so does a new attachment. An update of
-    /// another service does not.
     #[test]
     fn the_shadow_policy_version_changes_with_the_limits() {
         let terms = TestedLimits {

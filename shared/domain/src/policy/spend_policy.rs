@@ -15,11 +15,11 @@ pub struct SpendPolicy {
     pub enabled_operations: Option<Vec<OperationSlug>>,
     /// The hosts that scrape and crawl operations may fetch.
     pub allowed_domains: Vec<DomainPattern>,
-    /// A temporary limit increase.
+    /// The temporary limit increase that a user granted for this service, if any.
     pub raise: Option<LimitIncrease>,
 }
 
-/// The caps that apply at a given time: the policy's caps, or the higher caps of an active limit increase.
+/// The caps that apply at a given time, including an active limit increase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
     /// The maximum amount of a call, in micro-USDC.
@@ -37,7 +37,7 @@ pub(crate) const fn units(units: u64) -> Amount {
 }
 
 impl SpendPolicy {
-    /// Returns the column defaults of `docs/spec.md` §2.6, which apply when a user enables a service.
+    /// Returns the default policy of `docs/spec.md` §2.6, which applies when a user enables a service.
     pub fn spec_defaults() -> Self {
         Self {
             max_per_call: units(1_000_000),
@@ -49,8 +49,7 @@ impl SpendPolicy {
         }
     }
 
-    /// Returns the permissive values of the curated catalog (`docs/spec.md` §2.6). They have no practical limit; a user
-    /// can narrow them.
+    /// Returns the permissive policy of the curated catalog (`docs/spec.md` §2.6), whose caps have no practical effect.
     pub fn permissive() -> Self {
         let no_limit = units(10_000_000_000_000);
         Self {
@@ -61,8 +60,7 @@ impl SpendPolicy {
         }
     }
 
-    /// Returns the limits that the dashboard suggests for a service without limits: 1 USDC per call, 10 USDC per day,
-    /// and an approval above 0.50 USDC.
+    /// Returns the limits that the dashboard suggests for a service without limits.
     pub fn suggested_limits() -> Self {
         Self {
             max_per_call: units(1_000_000),
@@ -72,8 +70,7 @@ impl SpendPolicy {
         }
     }
 
-    /// Returns whether the policy has no practical limit and never requires an approval: each cap and the approval
-    /// threshold are at least as high as in [`SpendPolicy::permissive`].
+    /// Returns whether the caps and the approval threshold are at least as high as in [`SpendPolicy::permissive`].
     pub fn is_permissive(&self) -> bool {
         let no_limit = Self::permissive();
         self.max_per_call >= no_limit.max_per_call
@@ -81,8 +78,7 @@ impl SpendPolicy {
             && self.require_approval_above >= no_limit.require_approval_above
     }
 
-    /// Returns the caps of an agent of this owner at `at`: the policy's caps, or an active limit increase's caps where
-    /// they are higher.
+    /// Returns the caps at `at`. A limit increase that `owner` granted raises the policy's caps while it is active.
     pub fn caps(&self, owner: &str, at: Timestamp) -> Caps {
         let increase = self.raise.as_ref().filter(|increase| increase.applies_at(owner, at));
         let raised = |cap: Amount, to: Option<Amount>| to.map_or(cap, |to| cap.max(to));
@@ -98,7 +94,7 @@ impl SpendPolicy {
         }
     }
 
-    /// Applies an update. A change of a cap ends a temporary limit increase, so that the user's new caps apply.
+    /// Applies an update. A change of a cap ends the temporary limit increase, so that the user's new caps apply.
     #[must_use]
     pub fn apply(self, update: &PolicyUpdate) -> Self {
         let keeps = |change: Option<Amount>, cap: Amount| change.is_none_or(|change| change == cap);
@@ -124,7 +120,7 @@ impl SpendPolicy {
             .is_none_or(|enabled| enabled.contains(operation))
     }
 
-    /// Returns whether every target is allowed, so that a call need not contain a target.
+    /// Returns whether every target is allowed. A call then needs no target.
     pub fn allows_any_domain(&self) -> bool {
         self.allowed_domains.iter().any(DomainPattern::is_any)
     }
@@ -133,13 +129,13 @@ impl SpendPolicy {
 /// An agent's record for one service, with the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnabledService {
-    /// The service.
+    /// The service to which the record applies.
     pub service: ServiceId,
-    /// The version, which each update increments. Every reservation is conditional on the version that was evaluated.
+    /// The version, which each update increments. Reservations are conditional on the evaluated version.
     pub version: u64,
-    /// Whether the service is enabled. A disabled record keeps its policy, but every call is denied.
+    /// Whether the service is enabled. Calls to a disabled service are denied, and the policy is kept.
     pub enabled: bool,
-    /// The caps and scopes.
+    /// The limits for the service.
     pub policy: SpendPolicy,
 }
 
@@ -197,11 +193,10 @@ impl PolicyUpdate {
         }
     }
 
-    /// The maximum number of hosts in `allowed_domains`. The number is limited, because every payment reads the policy.
+    /// The maximum number of hosts in `allowed_domains`. Every payment reads the policy.
     pub const MAX_DOMAINS: usize = 100;
 
-    /// Returns the validation errors for the service. If the service left the catalog (`None`), every listed operation
-    /// is an error.
+    /// Returns the validation errors for the service. Without a service, every operation in the update is an error.
     pub fn validation_errors(&self, service: Option<&Service>) -> Vec<ValidationError> {
         let mut errors = Vec::new();
         if let Some(OperationScope::Only(slugs)) = &self.enabled_operations {

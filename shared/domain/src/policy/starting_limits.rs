@@ -6,7 +6,7 @@ use crate::{
 };
 
 named! {
-    /// A preset of a new agent's limits.
+    /// A named choice of limits for a new agent.
     StartingLimits {
         /// No limits: every default service has the permissive policy (`docs/spec.md` §2.6).
         Unlimited = "none",
@@ -16,8 +16,8 @@ named! {
 }
 
 impl RuleKind {
-    /// Returns whether the agent's rule `rule` replaces this preset rule, because both have the same kind and, for
-    /// budgets, the same period, services and categories.
+    /// Returns whether the agent's rule `rule` replaces this preset rule: a rule of the same kind and, for budgets, the
+    /// same window.
     pub fn is_replaced_by(&self, rule: &Self) -> bool {
         match (self, rule) {
             (Self::BudgetLimit { window, .. }, Self::BudgetLimit { window: own, .. }) => {

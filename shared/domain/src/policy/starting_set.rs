@@ -6,19 +6,18 @@ use crate::{
 use serde_json::json;
 use uuid::Uuid;
 
-/// The default services of an agent: the services that were open when the agent was created (`docs/spec.md` §2.6).
-/// Until the agent has a policy row for one of these services, the permissive policy applies as version 1, with the
-/// caps of the set. Agents that were created with the same catalog and the same limits share one set.
+/// The services that were open when the agent was created (`docs/spec.md` §2.6). Until the agent has a policy row for
+/// such a service, the permissive policy with the caps of this set applies as version 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefaultServices {
-    /// The services, sorted and without duplicates.
+    /// The ids of the default services, sorted and without duplicates.
     services: Vec<ServiceId>,
     caps: Option<StartingCaps>,
-    /// The limits from a policy template, each with its sorted services.
+    /// The limits from a policy template, each with a sorted list of services.
     changes: Vec<(PolicyChange, Vec<ServiceId>)>,
 }
 
-/// The amounts of a default policy.
+/// The caps and the approval threshold in the policies of default services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartingCaps {
     /// The maximum amount of a call, in micro-USDC.
@@ -48,7 +47,7 @@ impl DefaultServices {
         Self { caps, ..self }
     }
 
-    /// Sets the limits of some services. A service may be listed only once.
+    /// Sets the limits of some services. Each service may be in only one list.
     #[must_use]
     pub fn with_changes(self, mut changes: Vec<(PolicyChange, Vec<ServiceId>)>) -> Self {
         for (_, services) in &mut changes {
@@ -57,19 +56,17 @@ impl DefaultServices {
         Self { changes, ..self }
     }
 
-    /// Returns the limits from a policy template, each with the default services to which the limits apply, sorted by
-    /// id.
+    /// Returns the limits from a policy template, each with a sorted list of services.
     pub fn policy_changes(&self) -> &[(PolicyChange, Vec<ServiceId>)] {
         &self.changes
     }
 
-    /// Returns the caps in the policies of the default services; `None` if these policies are without caps.
+    /// Returns the caps in the default policies; `None` for policies without caps.
     pub const fn starting_caps(&self) -> Option<StartingCaps> {
         self.caps
     }
 
-    /// Returns the policy that applies while the agent has no policy row for the service; `None` if the service is not
-    /// a default service.
+    /// Returns the policy that applies while the agent has no policy row for the service; `None` for other services.
     pub fn default_policy(&self, service: ServiceId) -> Option<EnabledService> {
         let record = EnabledService::pre_enabled(service);
         let record = match self.caps {
@@ -107,12 +104,12 @@ impl DefaultServices {
         self.services.binary_search(&service).is_ok()
     }
 
-    /// Returns the set's storage key, which is the hash of the content. The set under a key therefore never changes.
+    /// Returns the set's storage key: the hash of the content. The set under a key never changes.
     pub fn digest(&self) -> Fingerprint {
         let mut bytes = self.to_bytes();
         if let Some(caps) = self.caps {
-            // Without caps, the length is a multiple of a UUID's 16 bytes. The 24 bytes of the caps change that.
-            // Therefore a set with caps always differs from every set without caps.
+            // UUIDs take a multiple of 16 bytes and the caps 24 bytes, so a set with caps never has the bytes of a set
+            // without caps.
             let amounts = [caps.max_per_call, caps.max_per_day, caps.require_approval_above];
             bytes.extend(amounts.into_iter().flat_map(|amount| amount.units().to_be_bytes()));
         }
@@ -123,8 +120,8 @@ impl DefaultServices {
             });
             let text = json!([alloy_primitives::hex::encode(&bytes), changes.collect::<Vec<_>>()]).to_string();
             bytes = text.into_bytes();
-            // For a set without changed limits, the length is a multiple of eight. For a set with changed limits, the
-            // length becomes a multiple of eight plus one. Therefore the bytes of the two sets always differ.
+            // A set without changed limits has a multiple of eight bytes, and a set with changed limits one byte more,
+            // so the bytes always differ.
             bytes.resize(bytes.len().next_multiple_of(8).saturating_add(1), b' ');
         }
         Fingerprint::for_service_set(&bytes)
@@ -136,8 +133,8 @@ impl DefaultServices {
         uuids.collect()
     }
 
-    /// Parses the bytes from [`DefaultServices::to_bytes`], which contain the services without caps and other limits.
-    /// Returns `None` if the bytes are invalid.
+    /// Parses the services from [`DefaultServices::to_bytes`]. The result has no caps and no changed limits. `None` if
+    /// the bytes are invalid.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (uuids, rest) = bytes.as_chunks::<16>();
         let set = Self::new(uuids.iter().map(|uuid| ServiceId::from_uuid(Uuid::from_bytes(*uuid))));
@@ -211,7 +208,6 @@ mod tests {
         );
     }
 
-    /// Unsorted, repeated or incomplete ids are rejected.
     #[test]
     fn default_services_survive_encoding() {
         for set in [

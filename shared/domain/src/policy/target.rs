@@ -3,7 +3,7 @@
 use std::fmt;
 use url::{Host, Url};
 
-/// The page to fetch: `metadata.target_url`, with a normalized host: ASCII (IDNA), lower case, without a trailing dot.
+/// The page to fetch (`metadata.target_url`). The host is normalized: ASCII (IDNA), lower case, without a trailing dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     url: Url,
@@ -12,8 +12,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Parses an http or https URL as browsers do, so that userinfo, ports, percent-encoding and non-ASCII letters
-    /// can't make one host look like another.
+    /// Parses an http or https URL as browsers do, so that no spelling makes one host look like another.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         const WRONG: &str = "must be an http or https URL with a host name";
         let url = parse_web_url(text).ok_or(WRONG)?;
@@ -28,8 +27,8 @@ impl Target {
         }
     }
 
-    /// Parses the address of a page from a parameter of a provider call. The scheme may be missing, because providers
-    /// also fetch pages without a scheme. `https` is then assumed.
+    /// Parses a page's address from a parameter of a provider call. A missing scheme is `https`, because providers
+    /// accept such addresses.
     pub fn parse_parameter(text: &str) -> Result<Self, &'static str> {
         let text = text.trim();
         let begins_with = |start: &str| {
@@ -50,16 +49,14 @@ impl Target {
         &self.url
     }
 
-    /// Returns the host in normal form.
+    /// Returns the normalized host.
     pub fn host(&self) -> &str {
         &self.host
     }
 }
 
-/// Parses an http or https URL on which all URL parsers agree. Returns `None` for any other text.
-///
-/// Parsers disagree about backslashes and white space: for `https://example.com\@evil.test/`, browsers use the host
-/// `example.com`, but other parsers use `evil.test`.
+/// Parses an http or https URL. Rejects URLs about whose host parsers disagree: browsers read
+/// `https://example.com\@evil.test/` as `example.com`, and others as `evil.test`.
 pub fn parse_web_url(text: &str) -> Option<Url> {
     if text.contains(|c: char| c == '\\' || c.is_whitespace() || c.is_control()) {
         return None;
@@ -78,19 +75,18 @@ pub struct DomainPattern {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Shape {
-    /// `*` matches every target.
+    /// The pattern `*`, which matches every target.
     Any,
-    /// `example.com` matches the domain and all its subdomains.
+    /// `example.com` matches the domain and all subdomains.
     Domain,
-    /// `*.example.com` or `api-*.example.com` is compared label by label, and matches only hosts with the same number
-    /// of labels.
+    /// `*.example.com` or `api-*.example.com` is compared label by label with hosts of the same number of labels.
     Glob,
     /// An IP literal matches only this address.
     Ip,
 }
 
 impl DomainPattern {
-    /// Returns the column default, which matches every target.
+    /// Returns the default of the column `allowed_domains`, which matches every target.
     pub fn any_domain() -> Self {
         Self {
             text: "*".to_owned(),
@@ -98,14 +94,14 @@ impl DomainPattern {
         }
     }
 
-    /// Parses a pattern. Host names may be in Unicode and in any case, and are stored in normalized form.
+    /// Parses a pattern. A host name may be in Unicode and in any case.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         const WRONG: &str = "must be `*`, a host name, or a host name in whose labels `*` stands for part of one label";
         if text == "*" {
             return Ok(Self::any_domain());
         }
         if let Ok(target) = Target::parse(&format!("http://{text}/")) {
-            // The text must be a host and nothing else: `example.com/path` and `a@example.com` are invalid.
+            // The text must be a host without a path, userinfo or port.
             if !text.contains(['/', '@', '?', '#', '\\', '*']) && (target.is_ip || !text.contains(':')) {
                 let shape = if target.is_ip { Shape::Ip } else { Shape::Domain };
                 return Ok(Self {
@@ -120,7 +116,7 @@ impl DomainPattern {
         Err(WRONG)
     }
 
-    /// Parses a pattern with `*`. IDNA rejects `*`, so each label without `*` is normalized separately.
+    /// Parses a pattern with `*`. Labels are normalized separately, because IDNA rejects `*`.
     fn parse_glob(text: &str) -> Option<Self> {
         let text = text.strip_suffix('.').unwrap_or(text);
         let labels: Option<Vec<String>> = text
@@ -135,8 +131,7 @@ impl DomainPattern {
             })
             .collect();
         let labels = labels?;
-        // A single label can't be a pattern (a single `*` was handled before), and the last label must not contain `*`.
-        // Otherwise a pattern could match whole top-level domains.
+        // The last label must not contain `*`, because the pattern could otherwise match whole top-level domains.
         let ends_literally = labels.len() > 1 && labels.last().is_some_and(|last| !last.contains('*'));
         let text = labels.join(".");
         (ends_literally && text.len() <= MAX_HOST_BYTES).then_some(Self {
@@ -145,8 +140,7 @@ impl DomainPattern {
         })
     }
 
-    /// Returns whether the pattern matches the target's host. A pattern that is a domain name also matches all
-    /// subdomains.
+    /// Returns whether the pattern matches the target's host. A domain name also matches subdomains.
     pub fn matches(&self, target: &Target) -> bool {
         match self.shape {
             Shape::Any => true,
@@ -164,8 +158,7 @@ impl DomainPattern {
         }
     }
 
-    /// Returns whether the pattern certainly matches every target that `other` matches. Compares only the two texts, so
-    /// `false` may mean unknown.
+    /// Returns whether the pattern certainly matches every target that `other` matches. `false` may mean unknown.
     pub fn covers(&self, other: &Self) -> bool {
         self == other
             || match self.shape {
@@ -177,7 +170,6 @@ impl DomainPattern {
             }
     }
 
-    /// Returns whether a host, or a pattern of hosts, is a subdomain of this pattern.
     fn is_parent_domain_of(&self, host: &str) -> bool {
         host.strip_suffix(&self.text).is_some_and(|rest| rest.ends_with('.'))
     }
@@ -195,7 +187,6 @@ impl fmt::Display for DomainPattern {
     }
 }
 
-/// Returns whether a label matches a pattern in which each `*` stands for any number of characters.
 fn label_matches(label: &str, pattern: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else {
         return label == pattern;
@@ -204,7 +195,7 @@ fn label_matches(label: &str, pattern: &str) -> bool {
         return false;
     };
     let (middle, tail) = rest.rsplit_once('*').unwrap_or(("", rest));
-    // The leftmost match of each middle part leaves the longest rest for the next parts.
+    // Matching each part as far left as possible leaves the longest rest for the next parts.
     for part in middle.split('*') {
         match remaining.split_once(part) {
             Some((_, after)) => remaining = after,
@@ -214,7 +205,7 @@ fn label_matches(label: &str, pattern: &str) -> bool {
     remaining.len() >= tail.len() && remaining.ends_with(tail)
 }
 
-/// The maximum length of a host name (RFC 1035 §2.3.4, as text). A longer pattern would match nothing.
+/// The maximum length of a host name (RFC 1035 §2.3.4, as text).
 const MAX_HOST_BYTES: usize = 253;
 
 fn is_host_name(host: &str) -> bool {
@@ -227,7 +218,7 @@ fn is_label(label: &str, allows_wildcard: bool) -> bool {
         && label
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_' || (allows_wildcard && b == b'*'))
-        // `**` would match the same labels as `*`, but looks as if it matches several labels.
+        // `**` would match the same labels as `*`, but look as if it matched several labels.
         && !label.contains("**")
 }
 
@@ -389,7 +380,6 @@ mod tests {
     }
 
     proptest! {
-        /// `*` never matches a dot, regardless of the text around it.
         #[test]
         fn a_wildcard_covers_one_domain_label(prefix in "[a-z0-9]{0,5}", a in "[a-z0-9]{1,8}", b in "[a-z0-9]{1,8}") {
             let pattern = DomainPattern::parse(&format!("{prefix}*.example.com")).unwrap();

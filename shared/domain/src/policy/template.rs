@@ -1,10 +1,7 @@
 //! Policy templates: an owner's named limits for services and rules, which agents can follow.
 //!
-//! Applying a template to an agent is a three-way merge. The base is the part of the agent's limits that came from the
-//! template: the version that was last applied, or the policies that the agent started with. A limit that still has the
-//! base's value gets the new value. Any other limit was set by a user and counts as an override, which the caller
-//! decides to keep or to overwrite. A repeated merge therefore changes nothing, and a merge that was interrupted
-//! between two writes can be continued.
+//! Applying a template to an agent is a three-way merge. The base is what came from the template before, so any other
+//! limit of the agent is a user's override. A repeated merge changes nothing, so an interrupted merge can be repeated.
 
 use crate::{
     Agent, Catalog, Category, EnabledService, OperationScope, OperationSlug, PolicyChange, PolicyUpdate, Rule, RuleId,
@@ -20,14 +17,13 @@ use std::fmt;
 pub struct TemplateName(String);
 
 impl TemplateName {
-    /// The maximum length, in characters.
+    /// The maximum length of a template's name, in characters.
     pub const MAX: usize = 50;
-    /// The requirements of [`TemplateName::parse`], for validation errors.
+    /// The message of the validation error for an invalid name.
     pub const FORM: &'static str =
         "must be 1 to 50 lower-case letters, digits, `-` and `_`, of which the first is a letter or a digit";
 
-    /// Parses the name of a template. Returns `None` if the text does not meet the requirements in
-    /// [`TemplateName::FORM`].
+    /// Parses a template's name. Returns `None` if the text does not meet [`TemplateName::FORM`].
     pub fn parse(text: &str) -> Option<Self> {
         let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
         let fits = text.len() <= Self::MAX
@@ -48,15 +44,15 @@ impl fmt::Display for TemplateName {
     }
 }
 
-/// The services to which limits apply. Several keys can match a service. For each field, the first key that sets the
-/// field decides; the order of the variants is the precedence.
+/// The services to which a template's limits apply. If several keys match a service, the order of the variants is the
+/// precedence for each field.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TemplateKey {
     /// One service, even if it is disabled.
     Service(ServiceId),
     /// Every enabled service of this category.
     Category(Category),
-    /// Every enabled service.
+    /// Every service that is enabled for the agent.
     Every,
 }
 
@@ -64,7 +60,7 @@ impl TemplateKey {
     const CATEGORY: &'static str = "category:";
     const EVERY: &'static str = "*";
 
-    /// Parses the stored form; `None` for any other text.
+    /// Parses the text that is stored for a key. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         match text.strip_prefix(Self::CATEGORY) {
             Some(category) => Category::from_name(category).map(Self::Category),
@@ -73,7 +69,7 @@ impl TemplateKey {
         }
     }
 
-    /// Parses a key from a user: the slug or id of a catalog service, `category:` and a category, or `*`.
+    /// Parses a key from a user: a service's slug or id, `category:` and a category, or `*`.
     pub fn from_text(text: &str, catalog: &Catalog) -> Result<Self, String> {
         match text.strip_prefix(Self::CATEGORY) {
             Some(category) => Category::from_name(category)
@@ -90,7 +86,7 @@ impl TemplateKey {
         }
     }
 
-    /// Returns the key for display. A catalog service is displayed as its slug.
+    /// Returns the key for display, with the slug of a catalog service.
     pub fn describe(&self, catalog: &Catalog) -> String {
         match self {
             Self::Service(id) => catalog
@@ -101,7 +97,7 @@ impl TemplateKey {
     }
 }
 
-/// Writes the stored form.
+/// Writes the text that is stored for the key.
 impl fmt::Display for TemplateKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -112,44 +108,43 @@ impl fmt::Display for TemplateKey {
     }
 }
 
-/// The limits in a template. If a field is `None` or absent, the agent's limit does not change.
+/// The limits in a template. A field that is `None` or absent changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TemplateTerms {
-    /// The limits for each key. A service can match several keys ([`TemplateTerms::limits_for_service`]).
+    /// The limits for each key. Several keys can match a service ([`TemplateTerms::limits_for_service`]).
     pub services: BTreeMap<TemplateKey, PolicyChange>,
-    /// All rules of an agent.
+    /// The rules that replace all rules of an agent.
     pub rules: Option<Vec<RuleKind>>,
 }
 
-/// A version of a template.
+/// One version of an owner's policy template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyTemplate {
     /// The name, which is unique among the owner's templates.
     pub name: TemplateName,
     /// The template's version. Version numbers are unique among all templates of the owner.
     pub version: u64,
-    /// The time of the last update.
+    /// The time at which the template was last updated.
     pub edited_at: Timestamp,
-    /// The template's limits.
+    /// The limits and rules in this version of the template.
     pub terms: TemplateTerms,
 }
 
 /// The template that an agent follows, and the versions that were applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FollowedTemplate {
-    /// The name of the template that the agent follows, among the owner's templates.
+    /// The template's name.
     pub name: TemplateName,
-    /// The template version whose service limits were last applied to the agent; `None` if no version was applied.
+    /// The template version whose service limits were last applied; `None` if none were.
     pub applied: Option<u64>,
-    /// The template version whose rules were last applied to the agent; `None` if no rules were applied.
+    /// The template version whose rules were last applied; `None` if none were.
     pub rules: Option<u64>,
-    /// The template versions that began to be applied after `applied` and are not completely applied yet, newest last.
-    /// Some services may already have the limits of these versions.
+    /// The template versions that are not completely applied yet, newest last. Some services may already have their
+    /// limits.
     pub started_versions: Vec<u64>,
 }
 
 impl FollowedTemplate {
-    /// The maximum number of template versions in `started_versions`.
     const MAX_BEGUN: usize = 4;
 
     /// Creates the record of a template that was not applied yet.
@@ -172,13 +167,13 @@ impl FollowedTemplate {
         }
     }
 
-    /// Returns the version that is fully applied, apart from overrides; `None` while a version is being applied.
+    /// Returns the template version that is completely applied; `None` while a version is being applied.
     pub fn version(&self) -> Option<u64> {
         self.applied
             .filter(|applied| self.started_versions.is_empty() && self.rules == Some(*applied))
     }
 
-    /// Returns the template versions that a merge needs as bases.
+    /// Returns the template versions that a merge needs as the base.
     pub fn merge_base_versions(&self) -> impl Iterator<Item = u64> {
         self.applied
             .into_iter()
@@ -186,7 +181,7 @@ impl FollowedTemplate {
             .chain(self.started_versions.iter().copied())
     }
 
-    /// Creates the record for the start of applying a template to an agent that follows `before`.
+    /// Creates the record that is stored before `template` is applied. `before` is the agent's previous record.
     #[must_use]
     pub fn begin_applying(template: &PolicyTemplate, before: Option<&Self>) -> Self {
         let mut begun = before.map(|before| before.started_versions.clone()).unwrap_or_default();
@@ -204,24 +199,23 @@ impl FollowedTemplate {
     }
 }
 
-/// An owner's templates.
+/// The list of an owner's policy templates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TemplateList {
-    /// The version of the list, which each update of a template increments. It is also the newest version of a
-    /// template. Zero if the owner never had a template.
+    /// The version of the list, which each template update increments. Zero if the owner never had a template.
     pub version: u64,
-    /// The default template. New agents follow it if no limits are specified.
+    /// The template that new agents follow unless their limits are specified.
     pub default: Option<TemplateName>,
-    /// The templates, by name.
+    /// The owner's templates, by name.
     pub entries: BTreeMap<TemplateName, TemplateEntry>,
 }
 
-/// A template in the list.
+/// The version of a template, and the time of the template's last update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TemplateEntry {
     /// The template's current version.
     pub version: u64,
-    /// The time of the last update.
+    /// The time at which the template was last updated.
     pub edited_at: Timestamp,
 }
 
@@ -229,8 +223,8 @@ impl TemplateList {
     /// The maximum number of an owner's templates.
     pub const MAX: usize = 50;
 
-    /// Returns the list after a template was updated or added; `None` if there would be too many templates. `default`
-    /// sets whether the template is the default; `None` leaves the default unchanged.
+    /// Returns the list with an updated or added template; `None` if there are too many. `default` makes or unmakes it
+    /// the default template.
     pub fn with_template(
         &self,
         name: &TemplateName,
@@ -256,8 +250,7 @@ impl TemplateList {
         })
     }
 
-    /// Returns the next version of the list, without this template. If this template was the default, there is no
-    /// default.
+    /// Returns the next version of the list without this template. It is then no longer the default template.
     #[must_use]
     pub fn without_template(&self, name: &TemplateName) -> Self {
         let mut entries = self.entries.clone();
@@ -281,7 +274,7 @@ named! {
 }
 
 impl TemplateTerms {
-    /// The maximum number of keys for services.
+    /// The maximum number of keys in `services`.
     pub const MAX_KEYS: usize = 200;
     /// The maximum length of the limits as JSON, in bytes. A DynamoDB item may have 400 KB.
     pub const MAX_BYTES: usize = 100_000;
@@ -323,9 +316,8 @@ impl TemplateTerms {
         }
     }
 
-    /// Returns the limits for a service: the fields of all matching keys. The service's key overrides the category, and
-    /// the category overrides `*`. The category and `*` match only a service that is enabled, or that the service's key
-    /// enables. A service that left the catalog has no category.
+    /// Returns the limits for a service. For each field, the service's own key comes first, then the category's key,
+    /// then `*`. Categories and `*` match only services that are enabled, or that the service's own key enables.
     pub fn limits_for_service(
         &self,
         id: ServiceId,
@@ -340,8 +332,7 @@ impl TemplateTerms {
         own.into_iter().chain(general).cloned().reduce(PolicyChange::or)
     }
 
-    /// Returns the operations that left the catalog after the template was updated, by service. Applying the template
-    /// skips these operations.
+    /// Returns the operations that left the catalog, by service. Applying the template skips them.
     pub fn unlisted_operations(&self, catalog: &Catalog) -> BTreeMap<ServiceId, Vec<OperationSlug>> {
         let services = self.services.iter().filter_map(|(key, change)| match key {
             TemplateKey::Service(id) => {
@@ -353,9 +344,8 @@ impl TemplateTerms {
         services.collect()
     }
 
-    /// Returns the template's limits for the default services of a new agent, and groups the services that have the
-    /// same limits. All default services are enabled. A service for which the template has no limits is omitted and
-    /// keeps the permissive policy.
+    /// Returns the limits for the default services of a new agent, grouped by equal limits. Services without limits in
+    /// the template are omitted.
     pub fn policy_changes_with_services<'a>(
         &self,
         services: impl IntoIterator<Item = &'a Service>,
@@ -374,8 +364,7 @@ impl TemplateTerms {
         changes
     }
 
-    /// Returns the validation errors of the limits that a template has for one key: a service, a category, or all
-    /// services. Each error has a JSON Pointer.
+    /// Returns the validation errors of the limits under one key, each with a JSON Pointer.
     pub fn limit_errors(key: &TemplateKey, change: &PolicyChange, catalog: &Catalog) -> Vec<ValidationError> {
         let service = match key {
             TemplateKey::Service(id) => catalog.find_by_id(*id),
@@ -389,8 +378,7 @@ impl TemplateTerms {
         errors
     }
 
-    /// Returns the limits as fields of an audit row. [`TemplateTerms::MAX_BYTES`] limits the size of these fields as
-    /// JSON.
+    /// Returns the limits as audit fields of at most [`TemplateTerms::MAX_BYTES`].
     pub fn audit_fields(&self) -> Vec<(String, Value)> {
         let services = self
             .services
@@ -404,12 +392,12 @@ impl TemplateTerms {
     }
 }
 
-/// The template versions from which an agent's limits come.
+/// The template versions from which an agent's limits may come.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TemplateBases<'a> {
-    /// The template that the agent follows, and the template versions that were applied to the agent.
+    /// The template that the agent follows.
     pub followed_template: Option<&'a FollowedTemplate>,
-    /// The limits of the template versions in `followed_template`, by version.
+    /// The limits of these template versions.
     pub terms: Option<&'a BTreeMap<u64, TemplateTerms>>,
 }
 
@@ -450,21 +438,20 @@ const MEMBERS: [&str; 6] = [
 pub struct LimitDifference {
     /// The name of the policy field, or the rule's kind.
     pub member: &'static str,
-    /// The template's value of the policy field, or the template's rule. Null if the template does not have the rule.
+    /// The template's value; null if the template has no such rule.
     pub template: Value,
-    /// The agent's value of the policy field, or the agent's rule. Null if the agent does not have the rule or has no
-    /// policy.
+    /// The agent's value; null if the agent has no such rule or policy.
     pub agent: Value,
     /// Whether a user set the agent's value.
     pub is_override: bool,
 }
 
-/// The differences between an agent's policy for one service and a template, and the changes of a merge.
+/// How an agent's policy for one service differs from a template, and the change that removes the differences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceMerge {
-    /// The service.
+    /// The service whose policy differs from the template.
     pub service: ServiceId,
-    /// The current record; `None` if the agent never had the service.
+    /// The current record; `None` if the service was never enabled.
     pub present: Option<EnabledService>,
     /// The fields that the merge changes.
     pub change: PolicyChange,
@@ -498,9 +485,8 @@ fn listed_part(change: &PolicyChange, service: Option<&Service>) -> PolicyChange
     change
 }
 
-/// Merges a template's limits into an agent's policies, and returns the services that differ. `default_policy` returns the
-/// policy with which the agent started. Operations that left the catalog are removed from all limits, and do not count
-/// as overrides.
+/// Merges a template into an agent's policies, and returns the services that differ. `default_policy` returns a
+/// service's policy at the agent's creation.
 pub fn merge_services(
     template: &TemplateTerms,
     bases: TemplateBases<'_>,
@@ -540,7 +526,7 @@ pub fn merge_services(
             let Some(new) = new.filter(|new| new != own) else {
                 continue;
             };
-            // A service that left the catalog can't be enabled again.
+            // A service that is not open can't be enabled.
             if index == ENABLED && new == json!(true) && !is_open(id) {
                 continue;
             }
@@ -596,13 +582,11 @@ pub fn merge_services(
     merges
 }
 
-/// Merges a template's rules into an agent's rules. Returns the agent, and the differences between the agent's old
-/// rules and the template's rules. A template without rules changes no rule.
+/// Merges a template's rules into an agent's rules, and returns the agent and the differences. A template without rules
+/// changes nothing.
 ///
-/// The base is the template version that was applied to the agent before. A base rule is matched with the equal rule in
-/// the template, or else with the template's next rule of the same kind. If the agent still has the base rule, the
-/// matching rule replaces the base rule and keeps the id, so that the window is also kept. `ids` contains the ids of
-/// new rules. At most as many ids are used as the template has rules.
+/// A rule that still equals the base is replaced by the template's rule and keeps the id, so that the window is kept.
+/// `ids` are ids for new rules.
 pub fn merge_rules(
     template: &TemplateTerms,
     bases: TemplateBases<'_>,
@@ -615,10 +599,8 @@ pub fn merge_rules(
     };
     let mut own: Vec<(RuleId, RuleKind)> = agent.rules.iter().map(|rule| (rule.id, rule.kind.clone())).collect();
     let mut new: Vec<RuleKind> = rules.clone();
-    // Rules that are equal to the template's rules need no change.
     own.retain(|(_, kind)| take_first_match(&mut new, |other| other == kind).is_none());
-    // The rules of the template version that was applied last. After the loop, `base` contains only the rules that the
-    // new version or a user changed or removed.
+    // After the loop, `base` contains only the rules that the new version or a user changed or removed.
     let mut base: Vec<RuleKind> = bases.current_rules().unwrap_or_default().to_vec();
     for kind in rules {
         if !new.contains(kind) {
@@ -632,7 +614,6 @@ pub fn merge_rules(
         agent: agent.map_or(Value::Null, rule_kind_audit_value),
         is_override,
     };
-    // Equal rules are matched before rules of the same kind.
     let mut pairs: Vec<(RuleKind, Option<RuleKind>)> = Vec::new();
     let mut changed = Vec::new();
     for kind in base {
@@ -657,8 +638,8 @@ pub fn merge_rules(
                 differences.push(difference(None, Some(&own), false));
                 updates.removed.push(id);
             }
-            // A user changed or removed the rule that the agent had from an earlier template version. The loop below
-            // uses `overrides` to decide whether the template's new rule is applied.
+            // A user changed or removed the rule of the earlier template version. The loop below decides whether the
+            // new rule is applied.
             (None, Some(next)) => missing.push(next),
             (None, None) => {}
         }
@@ -674,8 +655,8 @@ pub fn merge_rules(
         }
     }
     for next in new {
-        // If the agent's rule is weaker, it does not replace the template's rule, and the agent gets both. An agent has
-        // at most one automatic freeze.
+        // A weaker rule of the agent is no override, so the template's rule is added. An agent has at most one
+        // automatic freeze, so it always matches.
         let theirs = take_first_match(&mut own, |(_, own)| match overrides {
             Overrides::Keep if !matches!(own, RuleKind::AnomalyBrake(_)) => own.is_as_strict_as(&next),
             Overrides::Keep | Overrides::Overwrite => next.is_replaced_by(own),
@@ -700,7 +681,6 @@ pub fn merge_rules(
     Ok((updates.apply_to_agent(agent, ids)?, differences))
 }
 
-/// The changes to an agent's rules.
 #[derive(Default)]
 struct RuleUpdates {
     removed: Vec<RuleId>,
@@ -726,23 +706,20 @@ impl RuleUpdates {
     }
 }
 
-/// Removes and returns the first item that matches.
 fn take_first_match<T>(items: &mut Vec<T>, is_match: impl Fn(&T) -> bool) -> Option<T> {
     items.iter().position(is_match).map(|index| items.remove(index))
 }
 
-/// The index of `enabled` in [`MEMBERS`].
 const ENABLED: usize = 0;
 
-/// Returns the changed fields of a policy update as JSON.
+/// Returns the changed fields of a policy as JSON.
 pub fn policy_change_json(change: &PolicyChange) -> Value {
     let values = policy_change_field_values(change).into_iter().zip(MEMBERS);
     let fields = values.filter_map(|(value, name)| Some((name.to_owned(), value?)));
     Value::Object(fields.collect())
 }
 
-/// Returns the values of a policy update, in the order of [`MEMBERS`]. Lists are sorted, because their order has no
-/// meaning.
+/// Returns the values of a policy update in the order of [`MEMBERS`], with sorted lists.
 fn policy_change_field_values(change: &PolicyChange) -> [Option<Value>; 6] {
     use crate::OperationScope::{All, Only};
     let PolicyChange { enabled, policy } = change;
@@ -760,7 +737,6 @@ fn policy_change_field_values(change: &PolicyChange) -> [Option<Value>; 6] {
     ]
 }
 
-/// Returns the values of a record, in the order of [`MEMBERS`].
 fn enabled_service_field_values(record: &EnabledService) -> [Value; 6] {
     let policy = &record.policy;
     [
@@ -780,7 +756,7 @@ fn sorted_texts<T: ToString>(items: &[T]) -> Value {
     json!(texts)
 }
 
-/// Returns a policy update with only those fields for which `selected` is `true`. `selected` is in the order of [`MEMBERS`].
+/// Returns the update with only the fields that are `true` in `selected`, in the order of [`MEMBERS`].
 fn select_fields(change: &PolicyChange, selected: [bool; 6]) -> PolicyChange {
     let [enabled, per_call, per_day, above, operations, domains] = selected;
     let PolicyChange {
