@@ -1,8 +1,7 @@
-//! Denied payments, over generated agents, catalogs, policies, rules and windows. The evaluation is compared with each
-//! line of the contract's error table (`docs/spec.md` §7) and with the order of the lines. The table is restated here
-//! independently of the code.
+//! Denied payments, over generated agents, catalogs, policies, rules and windows.
 //!
-//! First, one check after the other fails, in the order of the checks. Then everything varies together.
+//! `Case::against` implements the contract's error table (`docs/spec.md` §7) a second time, independently of the
+//! evaluator. First, one check after the other fails in order. Then everything varies together.
 #![expect(
     clippy::unwrap_used,
     clippy::arithmetic_side_effects,
@@ -27,7 +26,7 @@ const SLUGS: [&str; 4] = ["web.search", "web.scrape", "lab.crawl-deep", "web.sky
 const SERVICES: [&str; 2] = ["lab", "other"];
 const CATEGORIES: [Category; 3] = [Category::Search, Category::Scrape, Category::Finance];
 
-/// The hosts for the table of `docs/spec.md` §4.10.
+/// Hosts for tests of the domain allowlist (`docs/spec.md` §4.10).
 const HOSTS: [&str; 8] = [
     "example.com",
     "a.example.com",
@@ -59,10 +58,10 @@ fn address(payee: usize) -> Address {
     parse_address(PAYEES[payee]).unwrap()
 }
 
-/// An operation of the catalog: the indexes of the slug and the payee, the category, and the maximum price.
+/// The indexes of the slug and the payee, the category, and the maximum price.
 type CatalogOperation = (usize, Category, Option<usize>, Option<u64>);
 
-/// The agent's recent payments: the age in microseconds, and the amount.
+/// The age in microseconds and the amount of each payment.
 type Spent = Vec<(i64, u64)>;
 
 #[derive(Clone, Debug)]
@@ -72,30 +71,30 @@ enum Said {
         services: Vec<usize>,
         wallets: Vec<usize>,
     },
-    /// Limit, hours, recent payments, and whether the window is among the inputs.
+    /// The limit, the hours, the payments, and whether the window is among the inputs.
     Budget(u64, u32, Spent, bool),
     Approval {
         services: Option<Vec<usize>>,
         categories: Option<Vec<Category>>,
         above: Option<u64>,
     },
-    /// Services, maximum number of payments, hours, and the ages of the payments in microseconds.
+    /// The services, the maximum, the hours, and the payments' ages in microseconds.
     Count(Scope, u32, u32, Vec<i64>),
-    /// Services, hours, and the age of the last payment in microseconds.
+    /// The services, the hours, and the last payment's age in microseconds.
     Interval(Scope, u32, Option<i64>),
-    /// Services, seconds, and whether the rule blocks.
+    /// The services, the seconds, and whether the rule blocks.
     Duplicate(Scope, u32, bool),
     Payee(Scope),
-    /// Services, percentage, number of prices of the median, and whether the rule blocks.
+    /// The services, the percentage, the number of prices of the median, and whether the rule blocks.
     Price(Scope, u32, Option<u8>, bool),
-    /// Services, and whether the schedule allows payments now.
+    /// The services, and whether the schedule is open.
     Schedule(Scope, bool),
 }
 
-/// The services that a rule applies to.
+/// The indexes of the services to which a rule applies; `None` for all services.
 type Scope = Option<Vec<usize>>;
 
-/// The values that the inputs of a decision borrow.
+/// Owns the values that the inputs of a decision borrow.
 struct Given {
     agent: Agent,
     intent: Intent,
@@ -114,7 +113,6 @@ struct Given {
     eviction: Eviction,
 }
 
-/// Returns every limit of an agent that can require an approval.
 fn asking_limits(agent: &Agent) -> Vec<AskingLimit> {
     let limit = |rule, kind| AskingLimit {
         rule,
@@ -159,7 +157,6 @@ impl Given {
 }
 
 impl Given {
-    /// Returns the inputs for a replay of the decision.
     fn inputs(&self) -> ReplayInputs<'_> {
         ReplayInputs {
             agent: &self.agent,
@@ -168,7 +165,7 @@ impl Given {
         }
     }
 
-    /// Returns the record of the decision, or `None` if it is not recorded.
+    /// Returns the decision's record; `None` if the decision is not recorded.
     fn recorded(&self) -> Option<RecordedDecision> {
         let (result, reason, checks) = match self.decide() {
             Decision::NeedsTarget => return None,
@@ -197,7 +194,7 @@ impl Given {
     }
 }
 
-/// Replays the decision as a reader would who has only the statement and the documents of the inputs.
+/// Replays the decision from only the statement and the documents of the inputs.
 fn replay_from_file(given: &Given, recorded: &RecordedDecision) -> Result<Vec<ReplayDifference>, NoReplay> {
     let versions = InputVersions {
         engine: ENGINE_VERSION,
@@ -224,7 +221,6 @@ fn replay_from_file(given: &Given, recorded: &RecordedDecision) -> Result<Vec<Re
     replay_stated_decision(&stated.to_json(&EventSource::default()), &documents.to_json())
 }
 
-/// Returns whether the documents contain all inputs that the evaluation of this decision uses.
 fn is_documented(given: &Given, recorded: &RecordedDecision) -> bool {
     let failed = |check: &Check| check.name == CheckName::Domain && check.outcome == CheckOutcome::Failed;
     let called = given.operation.as_ref();
@@ -237,7 +233,7 @@ fn is_documented(given: &Given, recorded: &RecordedDecision) -> bool {
 struct Case {
     enabled: Option<bool>,
     frozen: bool,
-    /// An operators' freeze. Only used in the table test.
+    /// Used only by `the_first_failed_check_determines_the_reason`.
     frozen_by_operators: Option<Freeze>,
     service_category: Category,
     operations: Vec<CatalogOperation>,
@@ -246,7 +242,7 @@ struct Case {
     /// Whether the request names an operation that the catalog does not have.
     named_unknown: bool,
     enabled_operations: Option<Vec<usize>>,
-    /// `None` stands for `*`.
+    /// Indexes into `HOSTS`; `None` for `*`.
     domains: Option<Vec<usize>>,
     target: Option<usize>,
     price: u64,
@@ -266,15 +262,15 @@ struct Case {
     approval: bool,
     balance: Option<u64>,
     eager: bool,
-    /// Whether the catalog lists the payments on another network, or without a fixed price. Only used in the table
-    /// test.
+    /// Whether the catalog lists other networks, or no fixed price. Used only by
+    /// `the_first_failed_check_determines_the_reason`.
     other_network: bool,
     metered: bool,
 }
 
 const HOUR: i64 = 3_600_000_000;
 
-/// Generates ages exactly at the ends of windows, one microsecond before and after the ends, and at any other time.
+/// Generates ages at the end of a window, one microsecond around it, and at any other time.
 fn spent(hours: i64) -> impl Strategy<Value = Spent> {
     let end = hours * HOUR;
     let age = prop_oneof![Just(0), Just(end - 1), Just(end), Just(end + 1), 0..end * 2];
@@ -302,7 +298,6 @@ fn rule() -> impl Strategy<Value = Said> {
     ]
 }
 
-/// Generates an optional rule, which usually applies to the called service.
 fn limit() -> impl Strategy<Value = Said> {
     let scope = || prop::option::of(select(vec![vec![0], vec![0, 1], vec![1]]));
     let age = |hours: u32| {
@@ -664,8 +659,7 @@ impl Case {
         }
     }
 
-    /// Returns every error that applies to the payment, in the order of `docs/errors.md`. Each error is determined
-    /// independently of the others.
+    /// Returns every error that applies, in the order of `docs/errors.md`.
     fn against(&self) -> Vec<&'static str> {
         let operation = self.called.map(|index| &self.operations[index]);
         let categories = || std::iter::once(self.service_category).chain(operation.map(|operation| operation.1));
@@ -705,8 +699,6 @@ impl Case {
             |said: &Said| matches!(said, Said::Categories(list) if categories().any(|one| list.contains(&one)));
         say(self.rules.iter().any(blocks), "category_block");
         let names_nobody = |said: &Said| matches!(said, Said::Vendors { services, wallets } if !services.contains(&0) && !wallets.contains(&self.pay_to));
-        // Only the operation's own payee may be paid. Without a maximum price, the price may be at most the payment's
-        // amount.
         let wrong =
             operation.is_some_and(|(_, _, payee, max)| *payee != Some(self.pay_to) || self.price > max.unwrap_or(1));
         let redirected = PAYEES[self.pay_to] == WALLET || wrong;
@@ -766,7 +758,7 @@ impl Case {
         let is_new = any(&|said| matches!(said, Said::Payee(_))) && !self.known_payee;
         say(is_new && !self.approval, "new_payee");
         say(self.balance.is_some_and(|balance| self.price > balance), "usdc_balance");
-        // A budget without a known window allows no payment.
+        // A budget whose window is missing allows no payment.
         say(
             self.rules.iter().any(|said| matches!(said, Said::Budget(.., false))),
             "max_per_day_units",
@@ -776,7 +768,6 @@ impl Case {
 }
 
 impl Case {
-    /// Returns the recent payments that the rules compare with.
     fn recent(&self, intent: &Intent) -> RecentPayments {
         let now = Timestamp::from_secs(NOW).unwrap();
         let mut recent = RecentPayments::default();
@@ -799,8 +790,7 @@ impl Case {
         recent
     }
 
-    /// Returns the median of the last `count` prices; `None` if there are fewer prices. If `count` is even, returns the
-    /// lower middle price.
+    /// Returns the lower median of the last `count` prices; `None` if there are fewer prices.
     fn median(&self, count: usize) -> Option<u64> {
         let first = self.paid.len().checked_sub(count)?;
         let mut last = self.paid[first..].to_vec();
@@ -827,7 +817,7 @@ impl Said {
             .is_none_or(|scope| scope.as_ref().is_none_or(|scope| scope.contains(&0)))
     }
 
-    /// Returns the duration of the window and the ages of the payments, if the rule counts payments.
+    /// Returns the window's duration and the payments' ages, for a rule that counts payments.
     fn counts(&self) -> Option<(Duration, Vec<i64>)> {
         let length = |hours: u32| Duration::from_secs_u32(hours * 3_600);
         match self {
@@ -837,7 +827,6 @@ impl Said {
         }
     }
 
-    /// Returns the kind of an optional rule.
     fn limit(&self) -> Option<RuleKind> {
         let scope = self.scope()?.as_ref();
         let services = scope.map(|scope| {
@@ -884,7 +873,6 @@ impl Said {
     }
 }
 
-/// Returns the error of the decision, which identifies the first failed check.
 fn answered(decision: &Decision<'_>) -> Option<&'static str> {
     match decision {
         Decision::Allow(_) => None,
@@ -904,7 +892,7 @@ fn answered(decision: &Decision<'_>) -> Option<&'static str> {
 
 type Break = fn(&mut Case);
 
-/// Returns the result for a payment that passes every check, after applying these changes from the last to the first.
+/// Applies the changes, last first, to a payment that passes every check, and returns the decision.
 fn answer(changes: &[Break]) -> String {
     let mut case = Case::fine();
     for change in changes.iter().rev() {
@@ -915,14 +903,13 @@ fn answer(changes: &[Break]) -> String {
         Decision::NeedsTarget => "target_url_required".into(),
         Decision::Refuse(denial) => {
             let reason = denial.reason.reason_text();
-            // The id in the reason is the id of the agent's rule of this kind.
             let rule = reason.split_once(":00000000-").map(|(kind, _)| kind.to_owned());
             rule.unwrap_or(reason)
         }
     }
 }
 
-/// In each row, the row's own check and all later checks fail. The row's own error is expected.
+/// In each row, the row's check and all later checks fail, and the row's error is expected.
 #[test]
 fn the_first_failed_check_determines_the_reason() {
     let rows: [(&str, Break); 29] = [
@@ -983,8 +970,7 @@ fn the_first_failed_check_determines_the_reason() {
             case.rules.push(Said::Price(None, 4_899, None, true));
         }),
         ("approval_required", |case| case.threshold = 49),
-        // All rules that require approval have the same error. In each row, such a rule comes after the blocks of its
-        // kind.
+        // These rules have the same error, so each row is after the blocks of its kind.
         ("approval_required", |case| {
             case.repeated = Some(0);
             case.rules.push(Said::Duplicate(None, 1, false));
@@ -1003,7 +989,6 @@ fn the_first_failed_check_determines_the_reason() {
     for (index, (expected, _)) in rows.iter().enumerate() {
         assert_eq!(answer(&changes[index..]), *expected);
     }
-    // An approval waives its own check but no other check.
     for (expected, change) in rows {
         let expected = if expected == "approval_required" {
             "allow"
@@ -1016,8 +1001,6 @@ fn the_first_failed_check_determines_the_reason() {
     }
 }
 
-/// A delayed payee or price is denied until its time. A payee or price that waits for a second operator has no such
-/// time.
 #[test]
 fn delayed_prices_are_rejected_until_they_take_effect() {
     let now = Timestamp::from_secs(NOW).unwrap();
@@ -1032,7 +1015,6 @@ fn delayed_prices_are_rejected_until_they_take_effect() {
         given.payee_from = Some(from);
         assert_eq!(block(&given), *expected, "{from}");
     }
-    // The request uses the payee or the higher price of the delayed pricing.
     let (other_payee, higher_price) = ((1, 50), (0, 60));
     for (payee, price) in [other_payee, higher_price] {
         let mut given = Case {
@@ -1070,7 +1052,6 @@ fn delayed_prices_are_rejected_until_they_take_effect() {
     }
 }
 
-/// A grant contains the versions of the decision's inputs, for the record.
 #[test]
 fn a_grant_records_the_versions_of_its_inputs() {
     let mut given = Case::fine().given();
@@ -1099,29 +1080,27 @@ fn a_grant_records_the_versions_of_its_inputs() {
     );
 }
 
-/// A check records the numbers of one rule. Even if several rules could have these numbers, a replay makes the same
-/// decision.
+/// A check records the numbers of one rule, which several rules could have.
 #[test]
 fn rules_with_equal_numbers_are_replayed_separately() {
     let later = Timestamp::from_secs(NOW + 1).unwrap();
     let rows = [
-        // Both rules have the recorded limit, and the reason names the second rule.
+        // Both rules have the recorded limit, and the reason contains the second rule.
         vec![
             Said::Budget(100, 1, vec![(0, 10)], true),
             Said::Budget(100, 2, vec![(0, 90)], true),
         ],
-        // A rule of another kind has the recorded limit.
         vec![
             Said::Count(None, 100, 1, vec![]),
             Said::Budget(100, 1, vec![(0, 90)], true),
         ],
-        // The recorded limit, 100, could come from the median of either rule. The replay assumes the rule that requires
-        // approval, with a median of 67. The other rule would block at that median, and is not evaluated.
+        // Either rule's median could give the recorded limit of 100. The replay assumes the rule that requires
+        // approval.
         vec![
             Said::Price(None, 0, Some(3), true),
             Said::Price(None, 50, Some(5), false),
         ],
-        // The recorded limit comes from the catalog's price, and the second rule blocks.
+        // The recorded limit comes from the catalog's price.
         vec![
             Said::Price(None, 0, Some(3), true),
             Said::Price(None, 6_900, None, true),
@@ -1139,7 +1118,7 @@ fn rules_with_equal_numbers_are_replayed_separately() {
             rules,
             ..Case::fine()
         };
-        // The replay also works if the delay for a new payee, which is derived from the checks, caused the failure.
+        // A replay derives the delay for a new payee from the recorded checks.
         for payee_from in [None, Some(later)] {
             let mut given = case.given();
             given.payee_from = payee_from;
@@ -1149,12 +1128,10 @@ fn rules_with_equal_numbers_are_replayed_separately() {
     }
 }
 
-/// Returns a period of every day.
 fn period(from: &str, to: &str) -> SchedulePeriod {
     SchedulePeriod::parse(&format!("monday-sunday {from}-{to}")).unwrap()
 }
 
-/// Returns a rule of each kind and each form of its parameters.
 fn every_rule() -> Vec<RuleKind> {
     let (amount, duration) = (Amount::ONE, Duration::DAY);
     let services = Some(vec![ServiceSlug::parse("lab").unwrap()]);
@@ -1240,7 +1217,6 @@ fn every_rule() -> Vec<RuleKind> {
     ]
 }
 
-/// A parsed rule must serialize to the same document again. Otherwise the replay is impossible.
 #[test]
 fn every_rule_kind_is_parsed_from_its_document() {
     for (number, kind) in (1..).zip(every_rule()) {
@@ -1253,12 +1229,12 @@ fn every_rule_kind_is_parsed_from_its_document() {
     }
 }
 
-/// An operators' freeze is in no version of the decision's inputs, so it is derived from the checks.
+/// An operators' freeze has no version, so the replay derives it from the checks.
 #[test]
 fn decisions_about_frozen_agents_are_replayed() {
     for frozen in [false, true] {
         for freeze in [Freeze::Agent, Freeze::Owner, Freeze::Deployment] {
-            // A disabled service is reported first, without the freeze.
+            // A disabled service is reported before the freeze.
             for enabled in [false, true] {
                 let case = Case {
                     enabled: Some(enabled),
@@ -1274,8 +1250,6 @@ fn decisions_about_frozen_agents_are_replayed() {
     }
 }
 
-/// An approval waives the limits that the user saw. If another limit requires an approval, a new approval is required,
-/// and it contains all limits. The replay of each decision is the same.
 #[test]
 fn an_approval_waives_only_the_limits_that_were_shown() {
     let mut case = Case {
@@ -1341,8 +1315,6 @@ fn an_approval_waives_only_the_limits_that_were_shown() {
     }
 }
 
-/// A budget or count limit that asks requires an approval for a payment beyond the limit. The approved payment counts,
-/// so the window may exceed the limit. A limit that blocks still blocks. The replay of each decision is the same.
 #[test]
 fn a_counting_rule_that_asks_escalates_beyond_the_limit_and_counts_the_approved_payment() {
     // The price is 50.
@@ -1386,11 +1358,10 @@ fn a_counting_rule_that_asks_escalates_beyond_the_limit_and_counts_the_approved_
     assert_eq!(decide(beyond(), &[0, 1], None), Err(limits.clone()));
     let caps = vec![Amount::MAX, Amount::MAX, units(1_000)];
     assert_eq!(decide(beyond(), &[0, 1], Some(limits.clone())), Ok(caps));
-    // An approval of another limit waives nothing.
     assert_eq!(decide(beyond(), &[0, 1], Some(limits[1..].to_vec())), Err(limits));
     let within = || vec![budget(110, 60), count(3)];
     assert_eq!(decide(within(), &[0, 1], None), Ok(vec![units(110), units(3)]));
-    // The other budget has the same limit and blocks, and the payment does not exceed the other budget.
+    // The other budget blocks and is not exceeded.
     for (spent, asking) in [([10, 60], 1), ([60, 10], 0)] {
         let rules = || spent.map(|spent| budget(100, spent)).to_vec();
         let limits = vec![limit(asking, 40, AskingKind::BudgetLimit)];
@@ -1399,7 +1370,7 @@ fn a_counting_rule_that_asks_escalates_beyond_the_limit_and_counts_the_approved_
         caps[asking] = Amount::MAX;
         assert_eq!(decide(rules(), &[asking], Some(limits)), Ok(caps));
     }
-    // A limit that blocks decides before a limit that asks, although less remains of the limit that asks.
+    // A limit that blocks takes precedence, even if more remains of it.
     let case = Case {
         rules: vec![budget(100, 60), budget(100, 51)],
         ..Case::fine()
@@ -1415,8 +1386,6 @@ fn a_counting_rule_that_asks_escalates_beyond_the_limit_and_counts_the_approved_
     assert_eq!(denial.reason.reason_text(), format!("budget_limit:{}", rule_id(1)));
 }
 
-/// An allowed payment is remembered only as far as a rule needs it. An approval waives duplicate guards that require
-/// approval.
 #[test]
 fn a_grant_remembers_only_what_the_rules_use() {
     let remembered = |approval, rules: Vec<Said>| {
@@ -1461,7 +1430,6 @@ fn a_grant_remembers_only_what_the_rules_use() {
     }
 }
 
-/// A payment counts for the rules that apply to its service, as an amount or as one payment.
 #[test]
 fn a_payment_counts_only_for_rules_of_its_service() {
     let (other, own) = (Some(vec![1]), Some(vec![0]));
@@ -1559,7 +1527,7 @@ fn a_payment_waits_until_all_schedules_are_open() {
         opening(&[("17:00", "24:00"), ("20:00", "22:00"), ("21:00", "23:00")]),
         Some((2, at(21)))
     );
-    // The second schedule has a period over midnight.
+    // The second period is over midnight.
     assert_eq!(opening(&[("20:00", "21:00"), ("22:00", "20:30")]), Some((1, at(20))));
     assert_eq!(opening(&[("22:00", "03:00"), ("02:00", "04:00")]), Some((1, at(26))));
     // The two schedules have no common time.
@@ -1569,7 +1537,6 @@ fn a_payment_waits_until_all_schedules_are_open() {
     );
 }
 
-/// Later checks are reported even if an earlier one fails.
 #[test]
 fn every_policy_check_is_reported_once_in_order() {
     let changes: [Break; 3] = [
@@ -1623,15 +1590,13 @@ fn daily_limit_denials_state_when_to_retry() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_096))]
 
-    /// The first error that applies is returned. If no error applies, the payment is allowed.
     #[test]
     fn the_evaluation_matches_the_specified_decision_table(case in case()) {
         let against = case.against();
         prop_assert_eq!(answered(&case.given().decide()), against.first().copied(), "{:?}", against);
     }
 
-    /// A grant is for the requested payment and is charged to every window. Each window stays within the cap, even if
-    /// all stored payments are counted and not only those that have not expired.
+    /// Each window stays within its cap even if expired payments still count.
     #[test]
     fn a_grant_leaves_every_window_within_its_cap(case in case()) {
         let given = case.given();
@@ -1652,18 +1617,17 @@ proptest! {
             let evicted: u64 = charge.evict.iter().map(|entry| entry.amount.units()).sum();
             prop_assert_eq!(charge.evicted, units(evicted));
             prop_assert!(window.total.units() - evicted + charge.amount.units() <= charge.cap.units());
-            // No entry that still counts is evicted.
+            // No payment that still counts in the window is evicted.
             let still_counts = |entry: &Entry| entry.at > window.period.cut(now);
             prop_assert!(!charge.evict.iter().any(still_counts));
         }
     }
 
-    /// A replay of a recorded decision makes the same decision. If the recorded outcome of a check is changed, the
-    /// replay differs, except where an input is derived from that check.
+    /// If the recorded outcome of a check is changed, the replay differs, except where an input is derived from that
+    /// check.
     #[test]
     fn replaying_a_recorded_decision_gives_the_same_result(case in case(), changed in any::<Index>()) {
         let given = case.given();
-        // The service reads the window of every budget, and the slugs in a service are unique.
         let slugs: BTreeSet<_> = given.service.operations.iter().map(|operation| &operation.slug).collect();
         let is_possible = given.budgets.len() == given.agent.counting_rules().count()
             && slugs.len() == given.service.operations.len();
@@ -1682,14 +1646,12 @@ proptest! {
         }
         let derived = [CheckName::AgentActive, CheckName::Vendor, CheckName::Approval];
         let is_derived = derived.contains(&forged.checks[check].name) && recorded.result != DecisionResult::Allow;
-        // Whether a payee was paid before is derived from the payee check in both directions.
+        // Whether the payee was paid before is derived from this check, so a changed outcome makes no difference.
         let is_payee = forged.checks[check].name == CheckName::Payee && recorded.result != DecisionResult::Allow;
-        // A waived check shows that there was an approval.
+        // The approval is derived from the waived check.
         let was_waived = recorded.checks[check].outcome == CheckOutcome::Waived;
         prop_assert!((is_derived && !is_failed) || is_payee || was_waived || !replay_decision(&forged, &inputs).is_empty(), "{:?}", forged.checks[check]);
     }
-    /// For any decisions and windows, a backtest of the same limits makes the same decisions, whether the proposal
-    /// repeats the limits or omits them.
     #[test]
     fn a_backtest_with_unchanged_limits_changes_no_decision(cases in prop::collection::vec(case(), 1..8)) {
         let mut unnamed = Backtest::new(ProposedLimits::default());

@@ -4,18 +4,18 @@ use crate::Address;
 use std::fmt;
 use uuid::Uuid;
 
-/// An agent's wallet. Its key has attested the address.
+/// An agent's wallet. The wallet's key has attested the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wallet {
     /// The key that signs for the wallet.
     pub key: WalletKey,
-    /// The key's address. With the stored address, a wrong key is detected before it signs.
+    /// The address of the key. It is stored, so that a wrong key is detected before it signs.
     pub address: Address,
     /// The key's signature over the agent's id and the address.
     pub attestation: WalletAttestation,
 }
 
-/// A wallet's key, by custody.
+/// The key of a wallet. Each variant is one way to keep the private key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalletKey {
     /// A key that is derived from the wallet seed.
@@ -23,16 +23,16 @@ pub enum WalletKey {
         /// The last, hardened step of the derivation path: m/44'/60'/0'/0'/`index`'.
         index: u32,
     },
-    /// A separate KMS key. The private key can't be read.
+    /// A KMS key for this wallet only. KMS never reveals the private key.
     Kms {
-        /// The key's id in KMS.
+        /// The id of the wallet's key in KMS.
         id: KmsKeyId,
         /// The public key that KMS returned when the wallet was created.
         public_key: PublicKey,
     },
 }
 
-/// The id of a KMS key, a UUID. Multi-Region keys, whose ids begin with `mrk-`, are not used.
+/// The id of a single-Region KMS key, a UUID. Ids of multi-Region keys begin with `mrk-` and are rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KmsKeyId(Uuid);
 
@@ -50,13 +50,12 @@ impl fmt::Display for KmsKeyId {
     }
 }
 
-/// A compressed secp256k1 point (SEC 1, §2.3.3) of 33 bytes. Code that uses the point must check that it is on the
-/// curve.
+/// A compressed secp256k1 point of 33 bytes (SEC 1, §2.3.3). It may not be on the curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublicKey([u8; 33]);
 
 impl PublicKey {
-    /// Creates a public key from its bytes without checking them.
+    /// Creates a public key from bytes, unchecked.
     pub const fn from_bytes(bytes: [u8; 33]) -> Self {
         Self(bytes)
     }
@@ -67,8 +66,7 @@ impl PublicKey {
     }
 }
 
-/// The wallet key's signature over the agent's id and the wallet's address: r, s, and v (27 or 28). `shared/chain`
-/// verifies the signature.
+/// The wallet key's unverified signature over the agent's id and the wallet's address: r, s, and v (27 or 28).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WalletAttestation([u8; 65]);
 

@@ -1,10 +1,7 @@
 //! Whether a wallet's balance is low, and the balance at the last change.
 //!
-//! Invariants: the result of [`WalletLevel::next_level`] differs from the previous level, is for a later block, and is
-//! published once. A wallet that never had a balance has no level, because the owner of a new agent knows that the
-//! wallet is empty.
-//!
-//! `shared/chain` reads balances, and `functions/reconcile` schedules the reads.
+//! Invariant: a level differs from the previous level and belongs to a later block, so each level is published once. A
+//! wallet that never had a balance has no level, because the owner of a new agent expects an empty wallet.
 
 use crate::{Amount, FinalBlock, Network, Timestamp};
 
@@ -17,21 +14,21 @@ pub struct WalletLevel {
     pub balance: Amount,
     /// The threshold with which the balance was compared.
     pub below: Amount,
-    /// The block's number.
+    /// The number of the block in which the balance became low or recovered.
     pub block: u64,
-    /// The block's time.
+    /// The time of the block in which the balance became low or recovered.
     pub at: Timestamp,
-    /// The chain.
+    /// The chain of the block.
     pub network: Network,
 }
 
-/// The divisor of the threshold for the recovery margin: a low wallet recovers at a fifth above the threshold. Without
-/// the margin, a balance around the threshold would be reported again and again.
+/// The recovery margin is the threshold divided by this number. Without the margin, a balance around the threshold
+/// would be reported repeatedly.
 const MORE: u64 = 5;
 
 impl WalletLevel {
-    /// Returns the next level for a wallet's balance at a block; `None` if the level does not change. With a threshold
-    /// of zero, no balance is low.
+    /// Returns the next level for a balance at a block; `None` if the level does not change. With a threshold of zero,
+    /// no balance is low.
     pub fn next_level(
         before: Option<&Self>,
         balance: Amount,
@@ -59,7 +56,7 @@ impl WalletLevel {
     }
 }
 
-/// Returns the balance from which a wallet no longer counts as low: 6/5 of the threshold, rounded down.
+/// Returns the balance from which a wallet is no longer low: 6/5 of the threshold, rounded down.
 fn low_wallet_recovery_balance(threshold: Amount) -> Amount {
     let more = Amount::from_units(threshold.units() / MORE).unwrap_or(Amount::ZERO);
     threshold.plus(more).unwrap_or(Amount::MAX)
@@ -89,7 +86,6 @@ mod tests {
         WalletLevel::next_level(before, units(balance), units(BELOW), &block(number), network)
     }
 
-    /// A wallet recovers when the balance is 20 percent above the threshold.
     #[test]
     fn a_low_balance_is_reported_once_until_it_recovers() {
         let held = [
@@ -110,7 +106,6 @@ mod tests {
             assert!(changed.is_none_or(|changed| (changed.balance, changed.block) == (units(balance), number)));
             level = changed.or(level);
         }
-        // The first known balance is already below the threshold.
         assert_eq!(next(None, 1, 1).map(|level| level.is_low), Some(true));
     }
 

@@ -1,14 +1,12 @@
-//! Whether an update widens the limits, which means that the new version may allow a request that the old version
-//! denied. A widening update requires a recent sign-in. An update that only narrows the limits does not.
+//! Whether an update widens the limits: whether it may allow a request that the old version denied. A widening update
+//! requires a recent sign-in.
 //!
-//! An update that can't be classified counts as widening. `shared/store/src/people/agent.rs` decides whether an update
-//! narrows, because a narrowing update must invalidate decisions that are based on the old version.
+//! An update that can't be classified counts as widening.
 
 use crate::{Agent, AgentKey, Amount, DomainPattern, EnabledService, LimitAction, RuleKind, RuleWindow, SpendPolicy};
 
 impl Agent {
-    /// Returns whether this version may allow a request that `before` denied: the agent was unfrozen, has a new key or
-    /// a key with a different scope, or a rule is less strict or was removed.
+    /// Returns whether this version may allow a request that `before` denied.
     pub fn widens(&self, before: &Self) -> bool {
         let unfrozen = before.is_frozen() && !self.is_frozen();
         let is_new = |key: &AgentKey| before.find_key(key.id).is_none_or(|old| old.scope != key.scope);
@@ -22,8 +20,8 @@ impl Agent {
 }
 
 impl EnabledService {
-    /// Returns whether this version may allow a request that `before` denied. `None` means that there was no record.
-    /// The policy of a disabled record is also compared, because the policy applies when the service is enabled again.
+    /// Returns whether this version may allow a request that `before` denied. A disabled record's policy is also
+    /// compared, because it applies when the service is enabled again.
     pub fn widens(&self, before: Option<&Self>) -> bool {
         before.is_none_or(|before| (self.enabled && !before.enabled) || self.policy.widens(&before.policy))
     }
@@ -51,7 +49,8 @@ impl SpendPolicy {
 }
 
 impl RuleKind {
-    /// Returns whether the rule denies, escalates or freezes the agent in every case in which `before` did.
+    /// Returns whether the rule is at least as strict as `before`. An exception is as strict if it excepts no
+    /// additional payment.
     pub fn is_as_strict_as(&self, before: &Self) -> bool {
         let covers_services = has_kept_all_matches(before.service_slugs(), self.service_slugs());
         match (before, self) {
@@ -137,7 +136,7 @@ impl RuleKind {
 }
 
 impl RuleWindow {
-    /// Returns whether the window counts every payment of these services that `before` counts, and acts as strictly.
+    /// Returns whether the window counts every payment to these services that `before` counts, and acts as strictly.
     fn is_as_strict_as(&self, before: &Self) -> bool {
         has_kept_all_matches(before.categories.as_deref(), self.categories.as_deref())
             && (self.period == before.period || self.period.covers(before.period))
@@ -146,14 +145,12 @@ impl RuleWindow {
 }
 
 impl LimitAction {
-    /// Returns whether this action is at least as strict as `before`. Denying is stricter than requiring an approval.
     const fn is_as_strict_as(self, before: Self) -> bool {
         matches!((before, self), (Self::Ask, _) | (Self::Block, Self::Block))
     }
 }
 
-/// Returns whether the condition `now` matches everything that the condition `before` matched. `None` matches
-/// everything.
+/// Returns whether `now` still contains everything in `before`. `None` contains everything.
 fn has_kept_all_matches<T: PartialEq>(before: Option<&[T]>, now: Option<&[T]>) -> bool {
     match (before, now) {
         (_, None) => true,
@@ -162,7 +159,6 @@ fn has_kept_all_matches<T: PartialEq>(before: Option<&[T]>, now: Option<&[T]>) -
     }
 }
 
-/// Returns a threshold's sort key. A rule without a threshold applies to every amount.
 const fn threshold_sort_key(threshold: Option<Amount>) -> (bool, Amount) {
     match threshold {
         None => (false, Amount::ZERO),

@@ -1,10 +1,10 @@
-//! Windows: the amounts authorized within a period, and whether another amount fits.
+//! Windows: the amounts authorized within a period, and whether another amount fits (`docs/data-model.md`).
 //!
-//! A window consists of a running total and one entry per counted authorization (`docs/data-model.md`). Invariant: the
-//! total is the sum of the stored entries. An entry counts until its [`WindowPeriod`] ends. After that, a later
-//! authorization evicts the entry. Until the eviction the total still includes the entry, and [`Window::spent_at`]
-//! subtracts it. Times in this module are recorded times, not clock readings: [`Window::earliest_record_time`] prevents a worker
-//! with a slow clock from using a window from which a worker with a faster clock has already evicted entries.
+//! Invariant: a window's total is the sum of the stored entries. An entry counts until the [`WindowPeriod`] ends, and a
+//! later authorization evicts it.
+//!
+//! Times are recorded times, not clock readings. [`Window::earliest_recordable_time`] prevents a worker with a slow
+//! clock from using a window from which a faster clock already evicted entries.
 
 use crate::{
     AgentId, Amount, Duration, Fingerprint, RuleId, ServiceId, SettlementId, Timestamp, ZoneName,
@@ -13,8 +13,8 @@ use crate::{
 use chrono::{Datelike as _, Days, Months, NaiveDate};
 use std::fmt;
 
-/// The number of counted payments that a denial reads to compute when the amount fits: about 40 read units
-/// (`docs/data-model.md`).
+/// The maximum number of counted payments that a denial reads to compute the retry time. The reads take about 40 read
+/// units.
 pub const MAX_SEARCHED_ENTRIES: usize = 1_000;
 
 named! {
@@ -39,7 +39,7 @@ impl CalendarPeriod {
         }
     }
 
-    /// Returns the first day of the next period, for the first day of a period.
+    /// Returns the first day of the next period. `day` must be the first day of a period.
     fn next_first_day(self, day: NaiveDate) -> Option<NaiveDate> {
         match self {
             Self::Day => day.checked_add_days(Days::new(1)),
@@ -48,13 +48,12 @@ impl CalendarPeriod {
         }
     }
 
-    /// Returns the first instant of the period that contains `at`, and the first instant of the next period.
+    /// Returns the start of the period that contains `at`, and the start of the next period.
     fn bounds(self, zone: ZoneName, at: Timestamp) -> Option<(Timestamp, Timestamp)> {
         let first = self.first_day(zone.local_day(at)?)?;
         let (start, next) = (zone.start_of_day(first)?, self.next_first_day(first)?);
         let end = zone.start_of_day(next)?;
-        // Where the clock is put forward or back around midnight, the period of the local day may not contain `at`. The
-        // previous or the next period then contains `at`.
+        // A clock change around midnight can put `at` into the period before or after its local day.
         if at < start {
             let previous = self.first_day(first.pred_opt()?)?;
             Some((zone.start_of_day(previous)?, start))
@@ -65,7 +64,7 @@ impl CalendarPeriod {
         }
     }
 
-    /// Returns a duration that no period exceeds, whatever daylight saving time does.
+    /// Returns an upper bound of the period's duration, including clock changes.
     const fn max_duration(self) -> Duration {
         Duration::from_secs_u32(match self {
             Self::Day => 2 * 86_400,
@@ -80,7 +79,7 @@ impl CalendarPeriod {
 pub enum WindowPeriod {
     /// A payment counts for this duration.
     Rolling(Duration),
-    /// A payment counts until the end of the calendar period, in this time zone, in which the payment was authorized.
+    /// A payment counts until the end of the calendar period in this time zone.
     Calendar(CalendarPeriod, ZoneName),
     /// A payment counts forever.
     Lifetime,
@@ -89,11 +88,11 @@ pub enum WindowPeriod {
 impl WindowPeriod {
     /// The rolling window of `max_per_day_units`.
     pub const DAY: Self = Self::Rolling(Duration::DAY);
-    /// The name of [`WindowPeriod::Lifetime`].
+    /// The name of [`WindowPeriod::Lifetime`] in the API and in storage.
     pub const LIFETIME: &str = "lifetime";
 
-    /// Creates a period from a duration, or from a name with the time zone of a calendar period. Returns `None` unless
-    /// exactly the values of one period are present.
+    /// Creates a period from a duration, or from a name and, for a calendar period, a time zone. `None` for any other
+    /// combination.
     pub fn from_parts(duration: Option<Duration>, name: Option<&str>, zone: Option<ZoneName>) -> Option<Self> {
         match (duration, name, zone) {
             (Some(duration), None, None) => Some(Self::Rolling(duration)),
@@ -111,7 +110,7 @@ impl WindowPeriod {
         }
     }
 
-    /// Returns the name of the period: a calendar period, or [`WindowPeriod::LIFETIME`]. `None` for a rolling window.
+    /// Returns the calendar period's name or [`WindowPeriod::LIFETIME`]; `None` for a rolling window.
     pub const fn name(self) -> Option<&'static str> {
         match self {
             Self::Rolling(_) => None,
@@ -128,8 +127,7 @@ impl WindowPeriod {
         }
     }
 
-    /// Returns the time up to which payments no longer count at `at`. A payment at exactly the returned time does not
-    /// count.
+    /// Returns the time up to which payments no longer count at `at`.
     pub fn cut(self, at: Timestamp) -> Timestamp {
         match self {
             Self::Rolling(duration) => at.before(duration),
@@ -142,8 +140,7 @@ impl WindowPeriod {
         }
     }
 
-    /// Returns the time from which a payment that was authorized at `at` no longer counts. `None` if the payment counts
-    /// forever.
+    /// Returns the time from which a payment of the time `at` no longer counts; `None` if it counts forever.
     pub fn end(self, at: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Rolling(duration) => Some(at.after(duration)),
@@ -152,8 +149,7 @@ impl WindowPeriod {
         }
     }
 
-    /// Returns a duration after which a payment no longer counts. In a lifetime window, a payment counts forever, so
-    /// the result is [`u32::MAX`] seconds.
+    /// Returns an upper bound of the time for which a payment counts: [`u32::MAX`] seconds for a lifetime window.
     pub const fn max_duration(self) -> Duration {
         match self {
             Self::Rolling(duration) => duration,
@@ -162,8 +158,8 @@ impl WindowPeriod {
         }
     }
 
-    /// Returns whether this period counts, at every time, every payment that `other` counts. Returns `false` if
-    /// daylight saving time decides.
+    /// Returns whether this period always counts every payment that `other` counts. `false` if this depends on clock
+    /// changes.
     pub fn covers(self, other: Self) -> bool {
         match (self, other) {
             (Self::Lifetime, _) => true,
@@ -176,8 +172,8 @@ impl WindowPeriod {
     }
 }
 
-/// Writes the seconds of a rolling window, `<period>@<time zone>` or `lifetime`. Names of stored attributes contain this
-/// text.
+/// Writes the seconds of a rolling window, `<period>@<time zone>`, or `lifetime`. Names of stored attributes contain
+/// this text.
 impl fmt::Display for WindowPeriod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -191,18 +187,18 @@ impl fmt::Display for WindowPeriod {
 /// Which payments a window counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WindowScope {
-    /// The window for `max_per_day_units`: payments of one agent to one service within 24 hours.
+    /// The window for `max_per_day_units`: one agent's payments to one service within 24 hours.
     Day {
-        /// The agent.
+        /// The agent that makes the counted payments.
         agent: AgentId,
-        /// The service.
+        /// The service to which the counted payments are made.
         service: ServiceId,
     },
-    /// The window of a counting rule ([`crate::CountingRule`]): payments of one agent within the rule's duration.
+    /// The window of a rule that counts an agent's payments ([`crate::CountingRule`]).
     Budget {
-        /// The agent.
+        /// The agent that makes the counted payments.
         agent: AgentId,
-        /// The rule.
+        /// The id of the rule that counts the payments.
         rule: RuleId,
     },
 }
@@ -222,25 +218,24 @@ impl WindowScope {
 pub struct Entry {
     /// The `authorized_at` of the settlement.
     pub at: Timestamp,
-    /// The amount that the payment adds to the window's total: one unit if the window counts the number of payments.
+    /// The amount in the window's total: one unit if the window counts the number of payments.
     pub amount: Amount,
-    /// The settlement.
+    /// The settlement that authorized the payment.
     pub settlement: SettlementId,
 }
 
 /// A window, as it was read from the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// The scope.
+    /// Which payments the window counts.
     pub scope: WindowScope,
     /// How long a payment counts in the window.
     pub period: WindowPeriod,
     /// The sum of the stored entries.
     pub total: Amount,
-    /// The version of the window, which changes with every write of counted payments. If `version` and `stamp` are the
-    /// same in two reads, the window was not written between the reads.
+    /// The version of the window, which each write of counted payments changes.
     pub version: u64,
-    /// The version of the policy or rule, as it was last written to the window. Zero if the window was never written.
+    /// The policy or rule version of the last write; zero if the window was never written.
     pub stamp: u64,
     /// The eviction watermark: the time of the newest evicted payment.
     pub watermark: Timestamp,
@@ -253,20 +248,20 @@ pub struct Window {
 /// The used part of a window, according to the counted payments that were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spend {
-    /// The used amount, or an upper bound.
+    /// The amount that counts, or an upper bound.
     pub amount: Amount,
-    /// Whether the amount is exact. It is an upper bound if unread payments may also have expired.
+    /// Whether the amount is exact. Unread payments make it an upper bound, because they may have expired.
     pub is_exact: bool,
 }
 
 impl Spend {
-    /// The result for a window without counted payments: exactly zero.
+    /// The used part of a window without counted payments: exactly zero.
     pub const NONE: Self = Self {
         amount: Amount::ZERO,
         is_exact: true,
     };
 
-    /// Adds two amounts. The result is an upper bound if either amount is.
+    /// Adds two amounts. The sum is exact only if both amounts are.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -276,7 +271,7 @@ impl Spend {
     }
 }
 
-/// The time from which an amount can be added to a window without exceeding the cap.
+/// The time from which an amount fits into a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryAt {
     /// The same call can be authorized at this time, unless another payment is authorized earlier.
@@ -287,35 +282,32 @@ pub enum RetryAt {
     NotBefore(Timestamp),
 }
 
-/// An amount to add to a window, and the conditions of the write.
+/// An amount to add to a window, with the conditions of the write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge<'a> {
-    /// The window.
+    /// The window to which the amount is added.
     pub scope: WindowScope,
     /// How long a payment counts in the window.
     pub period: WindowPeriod,
-    /// The amount to add.
+    /// The amount to add: one unit if the window counts the number of payments.
     pub amount: Amount,
     /// The cap that the new total must not exceed.
     pub cap: Amount,
-    /// The window's total when it was read.
+    /// The window's total when the decision read the window.
     pub total: Amount,
     /// The version of the policy or rule that was evaluated.
     pub stamp: u64,
-    /// The time up to which payments have expired. The write fails if a payment that is newer than this time was
-    /// evicted.
+    /// The write fails if another write has evicted a payment after this time.
     pub watermark: Timestamp,
     /// The expired payments that the write evicts.
     pub evict: &'a [Entry],
     /// The sum of the amounts of the payments in `evict`.
     pub evicted: Amount,
-    /// The eviction watermark that the window had when it was read. An eviction never lowers the watermark. An evicted
-    /// payment can be older than the watermark: a worker with a very slow clock may add the payment while another
-    /// worker evicts newer payments.
+    /// The eviction watermark when the window was read. A write never lowers the watermark, even if a slow clock added
+    /// an older payment.
     pub cleared: Timestamp,
-    /// The [`crate::Agent::memory_coverage`] to store with a day window if this payment is the first payment of the
-    /// window. The stored recent payments are then complete, because there is no earlier payment. `None` for every
-    /// other charge.
+    /// The [`crate::Agent::recent_payment_rules_fingerprint`] to store with a day window's first payment. `None` for
+    /// every other charge.
     pub coverage: Option<Fingerprint>,
 }
 
@@ -330,10 +322,9 @@ impl Charge<'_> {
 /// Which expired payments a write evicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eviction {
-    /// All expired payments that were read. This is the default, so that expired payments don't accumulate.
+    /// Evicts all expired payments that were read, so that they don't accumulate.
     Eager,
-    /// Only as many expired payments as necessary for the new total to stay within the cap. Retries use this variant,
-    /// because each deletion adds a possible conflict.
+    /// Evicts only what the new payment needs to fit. Retries use this variant, because each deletion can conflict.
     Needed,
 }
 
@@ -356,8 +347,7 @@ impl Window {
         self.total.saturating_minus(sum_entries(self.list_expired(at)))
     }
 
-    /// Returns whether all payments that were read have expired and unread payments remain, so that
-    /// [`Window::spent_at`] may be too high.
+    /// Returns whether unread payments may also have expired, so that [`Window::counted_amount_at`] may be too high.
     pub fn may_overstate_spend(&self, at: Timestamp) -> bool {
         !self.complete && self.list_expired(at).len() == self.oldest.len()
     }
@@ -370,9 +360,8 @@ impl Window {
         }
     }
 
-    /// Removes the payments that were read and no longer count at `at`, so that a long window can be summed page by
-    /// page. The result is only for display. No amount may be reserved based on it, because the stored total still
-    /// contains these payments.
+    /// Removes expired payments, so that a long window can be summed page by page. The result is only for display: the
+    /// stored total still contains these payments.
     pub fn forget_expired(&mut self, at: Timestamp) {
         let expired = self.list_expired(at);
         let (count, amount) = (expired.len(), sum_entries(expired));
@@ -385,7 +374,7 @@ impl Window {
         cap.saturating_minus(self.spent_at(at))
     }
 
-    /// Returns the time from which `amount` fits into `cap`, if no other payment is authorized.
+    /// Returns the time from which `amount` fits into `cap` without further payments.
     pub fn first_fitting_time(&self, amount: Amount, cap: Amount, at: Timestamp) -> RetryAt {
         let Some(room) = cap.minus(amount) else {
             return RetryAt::Never;
@@ -412,13 +401,13 @@ impl Window {
         }
     }
 
-    /// Returns whether more payments should be read to compute when an amount fits. A denial stops reading after about
-    /// [`MAX_SEARCHED_ENTRIES`] payments, even if more payments must expire before the amount fits.
+    /// Returns whether more counted payments must be read to compute the exact retry time. `false` after about
+    /// [`MAX_SEARCHED_ENTRIES`] payments.
     pub fn needs_more_entries(&self, retry_at: RetryAt) -> bool {
         matches!(retry_at, RetryAt::NotBefore(_)) && !self.complete && self.oldest.len() < MAX_SEARCHED_ENTRIES
     }
 
-    /// Creates the charge of `amount` at `at`. The charge may be written if it [fits](Charge::is_within_cap).
+    /// Creates the charge of `amount` at `at`. It may be written only if it [fits](Charge::is_within_cap).
     pub fn charge(&self, amount: Amount, cap: Amount, at: Timestamp, eviction: Eviction) -> Charge<'_> {
         let expired = self.list_expired(at);
         let evict = match eviction {
@@ -444,7 +433,7 @@ impl Window {
     }
 }
 
-/// Returns the shortest prefix of the payments with a sum of at least `min_sum`; all payments if their sum is less.
+/// Returns the shortest prefix of the payments whose sum is at least `min_sum`, or all payments.
 fn shortest_prefix_with_sum(entries: &[Entry], min_sum: Amount) -> &[Entry] {
     let mut held = Amount::ZERO;
     let count = entries.iter().take_while(|entry| {
@@ -551,7 +540,7 @@ mod tests {
         WindowPeriod::Calendar(period, ZoneName::parse(zone).unwrap())
     }
 
-    /// Each row has a time, and the first instants of the time's period and of the next period.
+    /// The time, the start of the current period, and the start of the next period.
     #[test]
     fn calendar_periods_start_at_local_midnight_in_every_zone() {
         use CalendarPeriod::{Day, Month, Week};
@@ -676,8 +665,6 @@ mod tests {
     }
 
     proptest! {
-        /// Periods follow each other without gaps: a payment counts from its time until the end of its period, and an
-        /// eviction never lets a payment into an earlier period.
         #[test]
         fn a_payment_counts_exactly_until_the_end_of_its_period(
             period in periods(), paid in 946_684_800_000_000_i64..2_000_000_000_000_000, later in 0..40 * LENGTH.micros(),
@@ -692,7 +679,6 @@ mod tests {
             }
         }
 
-        /// A period that covers another period counts every payment that the other period counts.
         #[test]
         fn a_covering_period_counts_every_payment_of_the_covered_period(
             wide in periods(), narrow in periods(), paid in 1_293_840_000_000_000_i64..2_000_000_000_000_000,
@@ -704,8 +690,6 @@ mod tests {
             }
         }
 
-        /// Whatever the order of the clocks, the payments of one period never exceed the cap, and every eviction leaves
-        /// the payments of the period.
         #[test]
         fn payments_of_one_period_never_exceed_the_cap(
             period in periods(), start in 1_293_840_000_000_000_i64..1_900_000_000_000_000,
@@ -741,8 +725,6 @@ mod tests {
             }
         }
 
-        /// The counted amount equals the plain definition: the sum of the entries that are younger than the window's
-        /// duration.
         #[test]
         fn the_spent_amount_is_the_sum_of_unexpired_payments(
             entries in prop::collection::vec((0..3 * LENGTH.micros(), 1_u64..1_000), 0..20),
@@ -755,7 +737,6 @@ mod tests {
             prop_assert_eq!(window(entries, 100).spent_at(at).units(), plain);
         }
 
-        /// The result is the first possible time: the amount fits at that time and not a microsecond earlier.
         #[test]
         fn the_first_time_at_which_an_amount_fits_is_exact(
             entries in prop::collection::vec((0..LENGTH.micros(), 1_u64..100), 1..12),
@@ -773,7 +754,6 @@ mod tests {
             }
         }
 
-        /// Removing expired payments page by page changes neither the counted amount nor which amounts fit.
         #[test]
         fn forgotten_payments_had_already_expired(
             entries in prop::collection::vec((0..3 * LENGTH.micros(), 1_u64..100), 0..20),
@@ -789,7 +769,6 @@ mod tests {
             prop_assert_eq!(kept.first_fitting_time(amount(wanted), cap, at), read.first_fitting_time(amount(wanted), cap, at));
         }
 
-        /// If only the oldest payments were read, an amount never fits earlier than if all payments were read.
         #[test]
         fn a_partially_read_window_never_understates_spending(
             entries in prop::collection::vec((0..3 * LENGTH.micros(), 1_u64..100), 0..20),
@@ -801,7 +780,6 @@ mod tests {
         }
     }
 
-    /// If all payments that were read have expired and there are unread payments, the sum may be too high.
     #[test]
     fn unread_payments_make_a_window_sum_inexact() {
         let at = Timestamp::from_micros(2).unwrap().after(LENGTH);
@@ -815,7 +793,6 @@ mod tests {
         assert!(window(entries(), 2).spend_at(early).is_exact);
     }
 
-    /// More payments are read if they determine when an amount fits, up to a maximum number.
     #[test]
     fn more_payments_are_read_to_compute_the_retry_time() {
         let not_before = RetryAt::NotBefore(Timestamp::EPOCH);

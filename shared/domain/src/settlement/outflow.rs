@@ -1,10 +1,8 @@
-//! The outflows from an agent's wallet on chain. Each outflow must be the payment of a settlement.
+//! The outflows from an agent's wallet on chain, each of which must be the payment of a settlement.
 //!
-//! A payment by this service uses an authorization, and the next log is the transfer
-//! ([`crate::find_authorized_transfer`]). A transfer without a used authorization directly before it belongs to no
-//! settlement. Anybody can log a transfer of zero from any wallet, so transfers of zero are ignored.
-//!
-//! `shared/chain` fetches the logs, and `functions/reconcile` finds the settlements.
+//! A payment emits the use of an authorization and, directly after it, the transfer
+//! ([`crate::find_authorized_transfer`]), so a transfer without such a log before it belongs to no settlement.
+//! Transfers of zero are ignored, because anybody can log them from any wallet.
 
 use crate::{
     AUTHORIZATION_USED, Act, Actor, Address, AgentId, AuditChanges, AuditId, AuditKind, AuditOutcome, AuditRecord,
@@ -17,15 +15,15 @@ use std::collections::HashMap;
 /// A transfer of the token out of a wallet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outflow {
-    /// The wallet.
+    /// The address of the wallet that the token left.
     pub wallet: Address,
-    /// The recipient.
+    /// The address that received the token.
     pub to: Address,
-    /// The amount in the token's units. It is greater than zero, and may be too large for an [`crate::Amount`].
+    /// The amount in the token's units, greater than zero. It may be too large for an [`crate::Amount`].
     pub units: U256,
-    /// The transaction.
+    /// The hash of the transaction that made the transfer.
     pub tx_hash: TxHash,
-    /// The block of the transaction.
+    /// The block that contains the transaction.
     pub block: BlockId,
     /// The index of the transfer's log in the block.
     pub log_index: u64,
@@ -42,10 +40,10 @@ impl Outflow {
             && self.nonce == Some(expected.nonce)
     }
 
-    /// Returns the audit row of an outflow from this agent's wallet that belongs to no settlement. `at` is the time of
-    /// the block. The same outflow always has the same row id.
+    /// Returns the audit row of an outflow without a settlement. `at` is the time of the block. The same outflow always
+    /// has the same row id.
     pub fn audit_record(&self, agent: AgentId, at: Timestamp) -> AuditRecord {
-        // The first six bytes of the transaction hash and the two low bytes of the log index.
+        // Identifies the transfer by the transaction hash and the log index.
         let of_transaction = self.tx_hash.to_b256().0.into_iter().take(6);
         let of_log = self.log_index.to_be_bytes().into_iter().skip(6);
         let mut random = [0; 8];
@@ -74,9 +72,8 @@ impl Outflow {
     }
 }
 
-/// Returns the outflows in these logs of the token, each with its transaction and block. The logs must include every
-/// transfer from the wallets and every use of the wallets' authorizations. A transfer whose amount can't be parsed
-/// counts as the maximum amount.
+/// Returns the outflows in these logs. The logs must include all transfers from the wallets and all uses of their
+/// authorizations. An invalid amount counts as the maximum.
 pub fn find_outflows(logs: &[(TxHash, BlockId, Log)]) -> Vec<Outflow> {
     let standing = || logs.iter().filter(|(_, _, log)| !log.removed);
     let mut nonces: HashMap<(BlockId, u64), (TxHash, B256, B256)> = HashMap::new();
@@ -166,7 +163,6 @@ mod tests {
         let mut gone = used(7, 0x20);
         gone.2.removed = true;
         assert_eq!(nonce(&[gone, moved(8, 5)]), [false]);
-        // A transfer of zero, which anybody can log, is ignored.
         assert_eq!(find_outflows(&[moved(8, 0)]), []);
     }
 

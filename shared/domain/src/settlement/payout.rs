@@ -1,19 +1,15 @@
-//! Withdrawals: an owner withdraws an agent's money to the withdrawal address that the owner set.
+//! Withdrawals: an owner withdraws an agent's money to the withdrawal address that the owner set before.
 //!
-//! Invariants: a withdrawal is reserved only with a [`WithdrawalGrant`], which only [`decide_withdrawal`] creates: to
-//! the stored address after the address's delay, for at most the wallet's balance, and while no other withdrawal of the
-//! agent is open. The caller's request contains no address.
-//!
-//! An owner's own freeze does not block a withdrawal, because an owner who froze an agent may want to withdraw the
-//! agent's money. A freeze by operators blocks withdrawals, because somebody else may act in the owner's name. An
-//! address belongs to the user who set it and is not valid for a later owner of the agent.
+//! Only [`decide_withdrawal`] creates the [`WithdrawalGrant`] that a withdrawal needs. A caller's request contains no
+//! address. The owner's own freeze does not block a withdrawal, but a freeze by operators does, because somebody else
+//! may act in the owner's name. An address is not valid for a later owner of the agent.
 
 use crate::{Address, AgentId, Amount, Duration, Freeze, Network, SettlementId, Timestamp, UserId};
 
 /// The address to which the owner may withdraw the agent's money, after a delay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WithdrawalAddress {
-    /// The address.
+    /// The address that receives withdrawals.
     pub address: Address,
     /// The time at which the address was set.
     pub named_at: Timestamp,
@@ -21,32 +17,31 @@ pub struct WithdrawalAddress {
     pub good_from: Timestamp,
     /// The user who set the address.
     pub named_by: UserId,
-    /// The previous address, if there was one.
+    /// The address that this address replaced, if any.
     pub replaced: Option<Address>,
 }
 
-/// The stored state of an agent's withdrawals. Without a stored record, the state is [`WithdrawalRecord::default`].
+/// The state of an agent's withdrawals. Without a stored record, it is [`WithdrawalRecord::default`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WithdrawalRecord {
     /// The withdrawal address, if one is set.
     pub address: Option<WithdrawalAddress>,
-    /// The last address, if it was removed.
+    /// The last withdrawal address, if the owner removed it.
     pub removed: Option<Address>,
     /// The latest withdrawal, which may still be open.
     pub latest: Option<SettlementId>,
-    /// The version, which each write increments.
+    /// The version of the agent's withdrawal record, which each write increments.
     pub version: u64,
 }
 
 impl WithdrawalRecord {
-    /// Returns the stored address, if this user set it.
+    /// Returns the address if this user set it. An earlier owner's address is not valid.
     pub fn address_set_by(&self, owner: &UserId) -> Option<&WithdrawalAddress> {
         self.address.as_ref().filter(|address| address.named_by == *owner)
     }
 
-    /// Returns the record after the user sets this address at `now`. Withdrawals to the address are allowed after
-    /// `delay`. Returns `None` if the same user has already set the same address, because the delay of the earlier
-    /// request then continues.
+    /// Returns the record after the user sets this address, which is usable after `delay`. `None` if the user already
+    /// set the address, so that the delay continues.
     #[must_use]
     pub fn with_address(&self, address: Address, user: &UserId, now: Timestamp, delay: Duration) -> Option<Self> {
         let present = self.address.as_ref().map(|present| present.address);
@@ -83,10 +78,10 @@ impl WithdrawalRecord {
 /// Why an address can't be a withdrawal address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WithdrawalAddressError {
-    /// The address is the agent's own wallet.
+    /// The address is the agent's wallet.
     #[error("must not be the agent's own wallet")]
     OwnWallet,
-    /// The address is the token's contract. The money would be lost.
+    /// The address is the token's contract. Money sent there would be lost.
     #[error("must not be the token's contract")]
     Token,
 }
@@ -109,9 +104,9 @@ pub fn check_withdrawal_address(
 /// The requested amount of a withdrawal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WithdrawalAmount {
-    /// The whole balance.
+    /// The whole balance of the agent's wallet.
     Balance,
-    /// This amount.
+    /// An amount in micro-USDC.
     Units(Amount),
 }
 
@@ -142,14 +137,14 @@ pub enum WithdrawalRejection {
     },
     /// Another withdrawal of the agent is open.
     PayoutOpen {
-        /// The open withdrawal.
+        /// The id of the open withdrawal.
         settlement: SettlementId,
         /// The time from which the chain rejects the open withdrawal.
         until: Timestamp,
     },
     /// The balance is zero or less than the amount.
     InsufficientBalance {
-        /// The balance.
+        /// The balance of the agent's wallet, in micro-USDC.
         balance: Amount,
     },
 }
@@ -171,22 +166,21 @@ impl WithdrawalRejection {
 /// The inputs for the decision about a withdrawal.
 #[derive(Clone, Copy, Debug)]
 pub struct WithdrawalInputs<'a> {
-    /// The agent's id.
+    /// The agent whose money the owner withdraws.
     pub agent: AgentId,
     /// The agent's owner, who requests the withdrawal.
     pub owner: &'a UserId,
-    /// The stored record.
+    /// The agent's stored withdrawal address and latest withdrawal.
     pub record: &'a WithdrawalRecord,
     /// The operators' freeze that applies to the agent.
     pub frozen_by_operators: Option<Freeze>,
-    /// The latest withdrawal, and the time from which the chain rejects it; `None` if the latest withdrawal is final on
-    /// chain.
+    /// The latest withdrawal and the time from which the chain rejects it; `None` if it is final on chain.
     pub open: Option<(SettlementId, Timestamp)>,
-    /// The wallet's balance.
+    /// The balance of the agent's wallet, in micro-USDC.
     pub balance: Amount,
-    /// The requested amount.
+    /// The amount that the owner requested.
     pub asked: WithdrawalAmount,
-    /// The time of the decision.
+    /// The current time, at which the decision is made.
     pub now: Timestamp,
 }
 
@@ -227,14 +221,13 @@ impl WithdrawalGrant {
         self.at
     }
 
-    /// Returns the record on which the decision was based.
+    /// Returns the record on which the decision was based. The reservation is conditional on it.
     pub const fn base_record(&self) -> &WithdrawalRecord {
         &self.record
     }
 }
 
-/// Returns the withdrawal address after the checks that don't need the wallet's balance: the operators' freeze, the
-/// address, the delay, then an open withdrawal.
+/// Returns the withdrawal address after all checks that don't need the wallet's balance.
 pub fn usable_withdrawal_address(
     record: &WithdrawalRecord,
     owner: &UserId,
@@ -256,8 +249,8 @@ pub fn usable_withdrawal_address(
     }
 }
 
-/// Decides whether a withdrawal is allowed. If several checks fail, the first failure is returned: freeze, address,
-/// delay, open withdrawal, balance.
+/// Decides whether a withdrawal is allowed. The first failure is returned: freeze, address, delay, open withdrawal,
+/// balance.
 pub fn decide_withdrawal(inputs: &WithdrawalInputs<'_>) -> Result<WithdrawalGrant, WithdrawalRejection> {
     let frozen = inputs.frozen_by_operators;
     let to = usable_withdrawal_address(inputs.record, inputs.owner, frozen, inputs.open, inputs.now)?;
@@ -301,7 +294,6 @@ mod tests {
         record.with_address(Address::repeat_byte(byte), &person(), at(secs), delay)
     }
 
-    /// Setting the same address again does not restart the delay.
     #[test]
     fn changed_withdrawal_addresses_wait_again() {
         let first = named(&WithdrawalRecord::default(), 1, 1_000).unwrap();
@@ -315,13 +307,12 @@ mod tests {
         );
         let removed = second.without_address().unwrap();
         assert_eq!((removed.address.clone(), removed.without_address()), (None, None));
-        // If an address is removed and set again, the delay starts again.
+        // An address that is set again waits again.
         let again = named(&removed, 2, 2_000).unwrap();
         assert_eq!(again.version, 4);
         assert_eq!(again.address.unwrap().good_from, at(2_100));
     }
 
-    /// `WithdrawalAmount::Balance` withdraws the whole balance.
     #[test]
     fn withdrawal_rejections_have_a_fixed_order() {
         let record = named(&WithdrawalRecord::default(), 1, 1_000).unwrap();
@@ -365,7 +356,6 @@ mod tests {
             let refused = decide_frozen(&WithdrawalRecord::default(), Some(freeze), some, 1_099, 4, five);
             assert_eq!(refused.map_err(|refusal| refusal.reason_name()), Err(reason));
         }
-        // The other owner has not set an address.
         let other = UserId::derive("https://issuer.example", "another");
         let refused = usable_withdrawal_address(&record, &other, None, None, at(9_000));
         assert_eq!(refused, Err(WithdrawalRejection::NoAddress));

@@ -1,15 +1,11 @@
-//! Decides what to do with a settlement, from the state of its authorization at a final block.
+//! Decides what to do with a settlement, from the state of the authorization at a final block.
 //!
-//! Invariants: a hold is released only with an [`UnusableAuthorization`], a confirmation is reverted only with a
-//! [`VanishedTransfer`], and only [`decide_reconciliation`] creates these values. Both are based on the token's state
-//! at a final block or on the token's event in a final block. They are never based on a clock, a provider's claim, or a
-//! failed search.
+//! Only [`decide_reconciliation`] creates the [`UnusableAuthorization`] that a release needs and the
+//! [`VanishedTransfer`] that a reversal needs. They are never based on a clock, a provider's claim or a failed search.
 //!
-//! Why this is sufficient: EIP-3009 accepts an authorization only in a block whose time is before `validBefore`, and
-//! block times never decrease along a chain. Therefore an authorization that is unused in a block at or after
-//! `validBefore` stays unused on every chain that extends the block.
-//!
-//! `shared/chain` finds and reads the final block, and `shared/store` writes the result.
+//! EIP-3009 accepts an authorization only in a block before `validBefore`, and block times never decrease. An
+//! authorization that is unused in a block at or after `validBefore` therefore stays unused on every chain that extends
+//! the block.
 
 use crate::{
     B256, ExpectedTransfer, Log, Mismatch, Settlement, SettlementId, SettlementState, Timestamp, TransactionLogs,
@@ -17,57 +13,55 @@ use crate::{
 };
 use alloy_primitives::b256;
 
-/// `AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce)`, EIP-3009.
+/// The topic of `AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce)`, EIP-3009.
 pub const AUTHORIZATION_CANCELED: B256 = b256!("0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81");
 
 /// A final block. The number, hash and time belong to the same block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FinalBlock {
-    /// The block number.
+    /// The number of the final block.
     pub number: u64,
-    /// The block hash. Queries use the hash, so that they can't return the state of another block.
+    /// The block hash, for queries that must not return another block's state.
     pub hash: B256,
-    /// The block time.
+    /// The timestamp of the final block.
     pub at: Timestamp,
 }
 
 /// The state of one authorization at a final block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthorizationState {
-    /// The authorization's nonce is unused on the token contract, or was still unused in a final block at or after
-    /// `validBefore`.
+    /// The nonce is unused, or was unused in a final block at or after `validBefore`.
     Unused,
-    /// This transaction used the nonce, for a transfer or a cancellation.
+    /// This transaction used the nonce for a transfer or a cancellation.
     Used(TransactionLogs),
-    /// The nonce was used, but the transaction was not found.
+    /// The nonce was used in an unknown transaction.
     UsedUntraced,
 }
 
-/// What reconcile does with a settlement after reading the state of the authorization on chain.
+/// What reconciliation does with a settlement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reconciliation {
-    /// Confirm the settlement, even if it has expired, because this transfer paid the settlement.
+    /// Confirm the settlement, because this transfer paid it. Even an expired settlement is confirmed.
     Confirm(Transfer),
-    /// Release the settlement's hold, because the settlement can never be paid.
+    /// Release the reserved amount: the settlement can never be paid.
     Release(UnusableAuthorization),
-    /// Revert the confirmation, because the transfer is no longer on chain. The settlement becomes authorized again.
+    /// Revert the confirmation: the transfer is no longer on chain.
     RevertConfirmation(VanishedTransfer),
-    /// Do nothing, because the settlement is confirmed and this transfer is still on chain.
+    /// Do nothing: the settlement is already confirmed, and the transfer is still on chain.
     StillPaid(Transfer),
-    /// Update the confirmation, because the transaction with this transfer is now in another block.
+    /// Update the confirmation: the transfer's transaction is now in another block.
     PaidInAnotherBlock(Transfer),
-    /// Do nothing, because the settlement has expired and is still unpaid.
+    /// Do nothing: the settlement has expired and is unpaid.
     StillUnpaid,
-    /// Wait, because this block is too early to decide.
+    /// Wait: this block is too early for a decision.
     NotYet,
-    /// Report that the nonce was used for something other than the payment. The token contract should make this
-    /// impossible.
+    /// Report an error: the nonce was used for something else. The token contract should make this impossible.
     Contradicted(Mismatch),
-    /// Search again, because the nonce was used, but the transaction was not found.
+    /// Search again: the nonce was used in an unknown transaction.
     Untraced,
 }
 
-/// Proof that an authorization can never be used. Only [`decide_reconciliation`] creates this proof.
+/// Proof that an authorization can never be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnusableAuthorization {
     settlement: SettlementId,
@@ -80,7 +74,7 @@ impl UnusableAuthorization {
     }
 }
 
-/// Proof that the transfer that confirmed a settlement is no longer on chain. Only [`decide_reconciliation`] creates this proof.
+/// Proof that the transfer that confirmed a settlement is no longer on chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VanishedTransfer {
     settlement: SettlementId,
@@ -88,12 +82,12 @@ pub struct VanishedTransfer {
 }
 
 impl VanishedTransfer {
-    /// Returns the settlement of the transfer.
+    /// Returns the settlement whose transfer vanished.
     pub const fn settlement_id(&self) -> SettlementId {
         self.settlement
     }
 
-    /// Returns the transaction that contained the transfer.
+    /// Returns the transaction that contained the vanished transfer.
     pub const fn tx_hash(&self) -> TxHash {
         self.tx_hash
     }
@@ -124,7 +118,7 @@ pub fn decide_reconciliation(
 fn decide_unused_authorization(settlement: &Settlement, block: &FinalBlock) -> Reconciliation {
     match settlement.state {
         SettlementState::Authorized if block.at < settlement.terms.valid_before => Reconciliation::NotYet,
-        // A block before the transfer's block can't contradict the transfer.
+        // An earlier block can't contradict the transfer.
         SettlementState::Confirmed { block_number, .. } if block.number < block_number => Reconciliation::NotYet,
         SettlementState::Authorized | SettlementState::Confirmed { .. } | SettlementState::Expired => {
             decide_unpaid_settlement(settlement)
@@ -166,7 +160,7 @@ fn decide_vanished_transfer(settlement: &Settlement, tx_hash: TxHash) -> Reconci
     })
 }
 
-/// Returns whether a transaction that did not use the authorization canceled the authorization.
+/// Returns whether `transaction` canceled the authorization. The caller has checked that it did not use it.
 fn cancels_authorization(expected: &ExpectedTransfer, transaction: &TransactionLogs) -> bool {
     let topics = [AUTHORIZATION_CANCELED, expected.from.into_word(), expected.nonce];
     let is_ours = |log: &Log| !log.removed && log.address == expected.token && log.topics == topics;
@@ -234,7 +228,6 @@ mod tests {
         }
     }
 
-    /// Returns a final block with the payment's block number and this time.
     fn block(secs: u64) -> FinalBlock {
         FinalBlock {
             number: BLOCK,
@@ -325,7 +318,7 @@ mod tests {
                 vec![event(AUTHORIZATION_USED), event(AUTHORIZATION_CANCELED)],
             )
         };
-        // Each row: the state, and the expected action for an authorized, a confirmed and an expired settlement.
+        // The state, and the actions for an authorized, a confirmed and an expired settlement.
         let rows: [(&str, AuthorizationState, FinalBlock, [&str; 3]); 13] = [
             (
                 "unused, in time",
@@ -400,7 +393,7 @@ mod tests {
                 follows
             );
         }
-        // Times are whole seconds, as on chain, so a hold is never released a fraction of a second early.
+        // Block times are whole seconds, so the release is not early by a fraction.
         let nearly = FinalBlock {
             at: at(1_060).before(Duration::from_secs_u32(1)),
             ..block(0)

@@ -1,6 +1,5 @@
-//! A settlement: one reserved payment, and its receipt after the payment was found on chain (`docs/spec.md` §2.4,
-//! §3.2). A withdrawal is also a settlement. It is signed, held, found on chain and ended like a purchase, but no
-//! window counts it.
+//! A settlement: one reserved payment, and the receipt after the payment was found on chain (`docs/spec.md` §2.4,
+//! §3.2). A withdrawal is also a settlement, but no window counts it.
 
 use crate::{
     Address, AgentId, Amount, ApprovalId, B256, Check, CheckName, Fingerprint, InputVersions, KeyId, Network,
@@ -9,35 +8,34 @@ use crate::{
 };
 use std::fmt;
 
-/// A settlement: the authorized payment and its state.
+/// A settlement: the authorized payment and the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
     /// The authorized payment, which never changes.
     pub terms: SettlementTerms,
     /// Whether the payment is authorized, confirmed or expired.
     pub state: SettlementState,
-    /// The time at which the payment counts in the windows: the time of the authorization. If the payment was proven
-    /// only after its hold was released, the time of the confirmation.
+    /// The time at which windows count the payment: the authorization, or the confirmation of a payment that was
+    /// already released.
     pub counted_at: Timestamp,
-    /// The transactions that the agent sent as proof, but that are not this payment according to the chain.
+    /// The transactions that the agent sent as proof and that are not the payment.
     pub failed_proofs: FailedProofs,
 }
 
-/// The transactions that an agent sent as proof and that are not the payment according to the chain.
+/// The transactions that an agent sent as proof and that are not the payment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FailedProofs {
     /// The number of transactions. Consecutive proofs with the same transaction count once.
     pub count: u32,
-    /// The last transaction that failed as a proof; `None` if no transaction failed.
+    /// The last failed transaction; `None` if no proof failed.
     pub last: Option<TxHash>,
 }
 
 impl FailedProofs {
-    /// The maximum number of proofs that are checked on chain, because each check makes calls to the node. An honest
-    /// agent has one proof, or two if the provider replaced a transaction. Reconcile finds the payment without a proof.
+    /// The maximum number of proofs that are checked, because each check calls the node. Honest agents need one or two,
+    /// and `reconcile` finds a payment without proof.
     pub const MAX: u32 = 20;
-    /// The error's reason if a settlement has [`FailedProofs::MAX`] failed proofs. Further transactions are then
-    /// rejected without a check.
+    /// The error's reason for further transactions after [`FailedProofs::MAX`] failed proofs.
     pub const TOO_MANY: &'static str = "too_many_failed_proofs";
 
     /// Returns whether this transaction may be checked on chain. After [`FailedProofs::MAX`] failed proofs, only the
@@ -47,32 +45,32 @@ impl FailedProofs {
     }
 }
 
-/// The authorized payment. The signed bytes are derived only from these fields and the deployment's keys.
+/// The authorized payment, from which the signed bytes are derived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettlementTerms {
     /// The settlement's id. The payment's EIP-3009 nonce is derived from this id.
     pub id: SettlementId,
     /// The transaction id of the decision that allowed the purchase, or of the withdrawal.
     pub transaction: TransactionId,
-    /// The paying agent.
+    /// The agent that pays.
     pub agent: AgentId,
-    /// The agent's wallet.
+    /// The address of the agent's wallet, which pays.
     pub wallet: Address,
-    /// The chain.
+    /// The chain on which the payment is made.
     pub network: Network,
     /// The amount, in the units of the network's token.
     pub amount: Amount,
-    /// The payee.
+    /// The address that receives the payment.
     pub pay_to: Address,
     /// The recorded time of the authorization.
     pub authorized_at: Timestamp,
-    /// EIP-3009 `validBefore`, in whole seconds: the chain accepts the payment only in blocks with an earlier time.
+    /// EIP-3009 `validBefore` in whole seconds: the chain accepts the payment only in blocks with an earlier time.
     pub valid_before: Timestamp,
     /// The hash of the request's idempotency key.
     pub idempotency_key: Fingerprint,
     /// The first bytes of the payment's nonce.
     pub nonce_prefix: NoncePrefix,
-    /// The number of the agent's ownership transfers before the authorization, which determines the owner
+    /// The number of the agent's ownership transfers before the authorization
     /// ([`Agent::owner_at`](crate::Agent::owner_after_transfers)).
     pub transfers: u32,
     /// Whether the payment is a purchase or a withdrawal.
@@ -93,9 +91,9 @@ pub enum Purpose {
 pub struct Purchase {
     /// The id of the agent key that sent the payment request.
     pub key: KeyId,
-    /// The paid service.
+    /// The service that the agent pays.
     pub service: ServiceId,
-    /// The paid operation.
+    /// The operation that the agent calls.
     pub operation: OperationSlug,
     /// The provider's version of the x402 protocol.
     pub x402_version: X402Version,
@@ -111,12 +109,11 @@ pub struct Purchase {
     pub counts: Vec<RuleId>,
     /// The approval that the purchase used.
     pub approval: Option<ApprovalId>,
-    /// All checks of the decision in the order of evaluation. For an allowed payment, this is the only record of the
-    /// checks.
+    /// All checks in the order of evaluation. No other record of an allowed payment contains them.
     pub checks: Vec<Check>,
 }
 
-/// A withdrawal.
+/// The purpose of a settlement that pays a withdrawal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WithdrawalPurpose {
     /// The user who withdrew the money and owned the agent at that time.
@@ -156,13 +153,13 @@ impl SettlementTerms {
     }
 }
 
-/// The first eight bytes of a payment's nonce. They show whether the payment was signed with the current nonce key.
-/// They are too few to let somebody use the nonce in advance.
+/// The first eight bytes of a payment's nonce: enough to recognize the current nonce key, and too few to use the nonce
+/// in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoncePrefix(pub [u8; 8]);
 
 impl NoncePrefix {
-    /// Returns the first bytes of this nonce.
+    /// Copies the first eight bytes of a payment's nonce.
     pub fn from_nonce(nonce: B256) -> Self {
         Self(nonce.first_chunk().copied().unwrap_or_default())
     }
@@ -178,23 +175,23 @@ impl fmt::Display for NoncePrefix {
 /// The state of a settlement, with the data of each state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettlementState {
-    /// The payment is reserved and signed. The provider may already have the payment.
+    /// The payment is reserved and signed, and the provider may have it.
     Authorized,
-    /// The payment was seen on chain.
+    /// The payment was found on chain.
     Confirmed {
-        /// The transaction.
+        /// The hash of the transaction that confirmed the payment.
         tx_hash: TxHash,
-        /// The block of the transaction.
+        /// The number of the block that contains the transaction.
         block_number: u64,
-        /// The time at which this service recorded the payment.
+        /// The time at which Purser recorded the payment.
         settled_at: Timestamp,
     },
-    /// The chain shows that the payment can never be made, and the hold was released.
+    /// The payment can never be made, and the reserved amount was released.
     Expired,
 }
 
 named! {
-    /// The state of a settlement in the field `receipt_status` of API responses.
+    /// A settlement's state in the field `receipt_status` of the API.
     ReceiptStatus {
         /// The payment is reserved and signed.
         Authorized = "authorized",
@@ -214,7 +211,7 @@ impl SettlementState {
         }
     }
 
-    /// Returns the state without its data.
+    /// Returns the state without the data.
     pub const fn receipt_status(&self) -> ReceiptStatus {
         match self {
             Self::Authorized => ReceiptStatus::Authorized,
@@ -243,7 +240,7 @@ impl Settlement {
         }
     }
 
-    /// Returns the time at which this service recorded the payment; `None` until the settlement is confirmed.
+    /// Returns the time at which Purser recorded the payment; `None` until the settlement is confirmed.
     pub const fn settled_at(&self) -> Option<Timestamp> {
         match self.state {
             SettlementState::Confirmed { settled_at, .. } => Some(settled_at),
@@ -251,7 +248,7 @@ impl Settlement {
         }
     }
 
-    /// Confirms the settlement with this transfer. Only `find_authorized_transfer` creates a [`Transfer`].
+    /// Confirms the settlement with this transfer, the proof that it is paid.
     #[must_use]
     pub fn confirm(self, transfer: &Transfer, settled_at: Timestamp) -> Self {
         Self {
@@ -264,7 +261,7 @@ impl Settlement {
         }
     }
 
-    /// Marks the settlement as expired after its hold was released.
+    /// Marks the settlement as expired. The argument proves that it can't be paid.
     #[must_use]
     pub fn expire(self, _unusable: &UnusableAuthorization) -> Self {
         Self {
@@ -273,7 +270,7 @@ impl Settlement {
         }
     }
 
-    /// Makes the settlement authorized again after its confirmation was reverted.
+    /// Makes the settlement authorized again. The argument proves that the transfer vanished.
     #[must_use]
     pub fn revert_confirmation(self, _transfer_gone: &VanishedTransfer) -> Self {
         Self {

@@ -1,18 +1,15 @@
-//! The on-chain evidence that a settlement is paid, and its verification.
+//! Verifies the on-chain evidence that a settlement is paid.
 //!
-//! Only this module can create a [`Transfer`]. The logs must show the use of the settlement's nonce and, as the very
-//! next log, exactly the authorized transfer. Only logs count. The sender, the called contract and the call data prove
-//! nothing, because a facilitator may settle through a wallet contract or a batch, and anybody may settle a signed
-//! authorization. A failed transaction has no logs.
+//! The logs must show the use of the settlement's nonce and, as the very next log, exactly the authorized transfer. The
+//! sender, the called contract and the call data prove nothing, because anybody may settle a signed authorization.
 //!
-//! `shared/chain` fetches the logs and checks that their block is final. Logs from another source, or from a block that
-//! is not final, prove nothing.
+//! `shared/chain` fetches the logs and checks that their block is final.
 
 use crate::{Address, Amount, B256, SettlementTerms};
 use alloy_primitives::{U256, b256};
 use std::fmt;
 
-/// A transaction hash of 32 bytes, written as `0x` and 64 lower-case hexadecimal digits.
+/// A transaction hash of 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TxHash(B256);
 
@@ -57,24 +54,24 @@ pub struct Log {
     pub removed: bool,
 }
 
-/// A block. After a reorganization, two blocks with the same number differ only in the hash.
+/// A block. A reorganization can replace it by a block with the same number and another hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId {
-    /// The block number.
+    /// The number of the block.
     pub number: u64,
-    /// The block hash.
+    /// The hash, which identifies the block even after a reorganization.
     pub hash: B256,
 }
 
-/// The logs of one transaction in one block. They must include all uses and cancellations of an authorization, and all
-/// transfers from its payer to its payee. Other logs are ignored.
+/// The logs of one transaction. They must include all uses and cancellations of the authorization and all transfers
+/// from the payer to the payee.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransactionLogs {
     /// The hash of the transaction that emitted the logs.
     pub tx_hash: TxHash,
-    /// The block of the transaction.
+    /// The block that contains the transaction.
     pub block: BlockId,
-    /// The transaction's logs.
+    /// The logs that the transaction emitted.
     pub logs: Vec<Log>,
 }
 
@@ -83,19 +80,18 @@ pub struct TransactionLogs {
 pub struct ExpectedTransfer {
     /// The token contract of the settlement's network.
     pub token: Address,
-    /// The agent's wallet.
+    /// The address of the agent's wallet, which pays.
     pub from: Address,
-    /// The payee.
+    /// The address that receives the payment.
     pub to: Address,
-    /// The amount in micro-USDC. A transfer of any other amount is a mismatch.
+    /// The exact amount in micro-USDC.
     pub amount: Amount,
     /// The settlement's nonce, which distinguishes equal payments to the same payee.
     pub nonce: B256,
 }
 
 impl ExpectedTransfer {
-    /// Returns the transfer that must be on chain as proof of the settlement's payment. `nonce` is the payment's
-    /// EIP-3009 nonce.
+    /// Returns the transfer that pays these terms. `nonce` is the payment's EIP-3009 nonce.
     pub const fn new(terms: &SettlementTerms, nonce: B256) -> Self {
         Self {
             token: terms.network.token().address,
@@ -107,7 +103,7 @@ impl ExpectedTransfer {
     }
 }
 
-/// A payment that was found on chain exactly as authorized. Only [`find_authorized_transfer`] creates this value.
+/// A payment that was found on chain exactly as authorized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
     tx_hash: TxHash,
@@ -165,16 +161,16 @@ impl Mismatch {
     }
 }
 
-/// `AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)`, EIP-3009.
+/// The topic of `AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)`, EIP-3009.
 pub const AUTHORIZATION_USED: B256 = b256!("0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5");
 
-/// `Transfer(address indexed from, address indexed to, uint256 value)`, ERC-20.
+/// The topic of `Transfer(address indexed from, address indexed to, uint256 value)`, ERC-20.
 pub const TRANSFER: B256 = b256!("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef");
 
 /// Finds the authorized payment in a transaction's logs.
 ///
-/// Circle's token contract marks the authorization as used and then makes the transfer, without a call in between.
-/// Therefore the transfer is the very next log, and no other transfer in the transaction can be mistaken for it.
+/// Circle's token contract uses the authorization and transfers without a call in between, so the transfer is the very
+/// next log.
 pub fn find_authorized_transfer(
     expected: &ExpectedTransfer,
     transaction: &TransactionLogs,
@@ -264,14 +260,13 @@ mod tests {
         }
     }
 
-    /// Returns the two correct logs, at indexes 7 and 8, with this change.
+    /// Returns the two correct logs with this change.
     fn changed(change: impl FnOnce(&mut Log, &mut Log)) -> Vec<Log> {
         let (mut authorization, mut transfer) = (used(7, 0x40), moved(8, 0x30, AMOUNT));
         change(&mut authorization, &mut transfer);
         vec![authorization, transfer]
     }
 
-    /// The transfer must be the next log after the use of the authorization.
     #[test]
     fn a_payment_needs_its_authorization_and_exact_transfer() {
         use Mismatch::{AuthorizationNotUsed, AuthorizationUsedTwice, UsdcTransferMismatch};
@@ -483,7 +478,6 @@ mod tests {
     }
 
     proptest! {
-        /// Other logs before or after the two logs of the payment are ignored.
         #[test]
         fn logs_of_other_payments_do_not_change_the_result(before in prop::collection::vec(any::<(u8, u64)>(), 0..6), after in prop::collection::vec(any::<(u8, u64)>(), 0..6)) {
             let strangers = |from: u64, logs: &[(u8, u64)]| -> Vec<Log> {
@@ -498,7 +492,6 @@ mod tests {
             prop_assert!(find_authorized_transfer(&expected(), &transaction(logs)).is_ok());
         }
 
-        /// If any single bit in the two logs is changed, the payment is not found.
         #[test]
         fn every_changed_bit_of_a_transfer_log_is_rejected(log in 0_usize..2, topic in 0_usize..3, bit in 0_usize..256) {
             let mut logs = changed(|_, _| {});

@@ -8,16 +8,16 @@ pub enum AddressError {
     /// The text is not `0x` and 40 hexadecimal digits.
     #[error("must be `0x` and forty hexadecimal digits")]
     Form,
-    /// The letter case does not match the EIP-55 checksum. The address may contain a typing error.
+    /// The letter case does not match the EIP-55 checksum, probably because of a typing error.
     #[error("its letter case does not match its EIP-55 checksum")]
     Checksum,
-    /// The address is the zero address. The money would be lost.
+    /// The address is the zero address. Money sent there would be lost.
     #[error("must not be the zero address")]
     Zero,
 }
 
-/// Parses an address: `0x` and 40 hexadecimal digits, all lower case, all upper case, or with a valid EIP-55 checksum.
-/// The zero address is rejected (`docs/x402.md` §6).
+/// Parses an address in lower case, upper case or with a valid EIP-55 checksum. Rejects the zero address
+/// (`docs/x402.md` §6).
 pub fn parse_address(text: &str) -> Result<Address, AddressError> {
     let digits = text.strip_prefix("0x").ok_or(AddressError::Form)?;
     if digits.len() != 40 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {

@@ -1,14 +1,9 @@
-//! Money as whole micro-USDC, in a type that admits only valid amounts.
-//!
-//! One unit is one atomic unit of USDC (6 decimals), so 1,000,000 units are 1.00 USD (`docs/spec.md` §2). There are no
-//! floats: arithmetic returns `None` on overflow, and decimal notation is only for display and input.
+//! Money as whole micro-USDC: 1,000,000 units are 1.00 USD (`docs/spec.md` §2). There are no floats, and arithmetic
+//! returns `None` on overflow.
 
 use std::fmt;
 
 /// A non-negative amount in micro-USDC, at most [`Amount::MAX`].
-///
-/// Created only by [`Amount::from_units`], [`Amount::from_decimal_digits`] and, for user input, [`Amount::from_usdc`].
-/// Read only by [`Amount::units`] and [`Amount::to_usdc`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amount(u64);
 
@@ -57,14 +52,13 @@ impl Amount {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// Returns whether the amount is 0 micro-USDC.
+    /// Returns whether the amount is exactly zero.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// Parses an amount in USDC as users write it: digits, and optionally a point and one to six more digits. A sign, a
-    /// separator, an exponent or a leading zero is not allowed. Accepts the output of [`Amount::to_usdc`]. Returns
-    /// `None` for any other text, and for amounts above [`Amount::MAX`].
+    /// Parses an amount in USDC as users write it: digits with at most six decimals, without sign, separator, exponent
+    /// or leading zero.
     pub fn from_usdc(text: &str) -> Option<Self> {
         let (whole, places) = text.split_once('.').unwrap_or((text, "0"));
         let digits = !places.is_empty() && places.bytes().all(|byte| byte.is_ascii_digit());
@@ -78,7 +72,7 @@ impl Amount {
 
     const UNITS_PER_USDC: u64 = 1_000_000;
 
-    /// Returns the amount in USDC for display, with as few decimals as possible, at most six: `0.01`, `12`, `0.000001`.
+    /// Returns the amount in USDC for display, with at most six decimals: `0.01`, `12`.
     pub fn to_usdc(self) -> String {
         let (whole, rest) = (self.0 / Self::UNITS_PER_USDC, self.0 % Self::UNITS_PER_USDC);
         if rest == 0 {
@@ -88,8 +82,7 @@ impl Amount {
         format!("{whole}.{}", places.trim_end_matches('0'))
     }
 
-    /// Returns the amount in dollars for display, with grouped thousands and at least two decimals, more if necessary:
-    /// `$1,234.50`, `$0.000001`.
+    /// Returns the amount in dollars for display, with two to six decimals: `$1,234.50`, `$0.000001`.
     pub fn to_dollars(self) -> String {
         let text = self.to_usdc();
         let (whole, places) = text.split_once('.').unwrap_or((&text, ""));
@@ -190,7 +183,6 @@ mod tests {
         }
     }
 
-    /// An amount has at most six decimals.
     #[test]
     fn only_plain_dollar_amounts_are_parsed() {
         let cases = [

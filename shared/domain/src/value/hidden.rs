@@ -1,13 +1,10 @@
-//! Defines which characters of an untrusted text are hidden from readers. Pages, files, notifications, the checks of
-//! new texts, and MCP use this definition. `purser-mcp` is published without this crate, and contains this file through
-//! a symbolic link.
+//! Defines which characters of an untrusted text are hidden from readers. `purser-mcp` is published without this crate
+//! and contains this file through a symbolic link.
 
 use icu_properties::{CodePointSetData, props::DefaultIgnorableCodePoint};
 
-/// Returns each character, with `true` if the character is hidden. A character is hidden if it is invisible or a
-/// direction mark, unless it changes how a visible neighbor looks. These characters change a neighbor: a joiner after
-/// an emoji or after a letter of a script that joins, one variation selector after a character with variants, and the
-/// tags of a flag (UTS #51, ED-14a).
+/// Returns each character, with `true` if it is hidden: an invisible character or a direction mark. Joiners, variation
+/// selectors and flag tags that change a visible neighbor are not hidden (UTS #51, ED-14a).
 pub(crate) fn mark_hidden(text: &str) -> impl Iterator<Item = (char, bool)> {
     let mut rest = text.chars();
     let mut previous = ' ';
@@ -24,9 +21,8 @@ pub(crate) fn mark_hidden(text: &str) -> impl Iterator<Item = (char, bool)> {
     })
 }
 
-/// Returns whether a character is a control character other than the line break, is blank, or changes how its neighbors
-/// are drawn. Characters of the last kind are Unicode's default-ignorable code points, the line and paragraph
-/// separators, the interlinear annotations, and the blank Braille pattern.
+/// Returns whether a character is a control character, is blank, or changes how neighboring characters are drawn. A
+/// line break is not invisible.
 pub(crate) fn is_invisible(char: char) -> bool {
     char.is_control() && char != '\n'
         || matches!(char, '\u{2028}' | '\u{2029}' | '\u{2800}' | '\u{fff9}'..='\u{fffb}')
@@ -36,8 +32,8 @@ pub(crate) fn is_invisible(char: char) -> bool {
 const BLACK_FLAG: char = '\u{1f3f4}';
 const END_OF_TAGS: char = '\u{e007f}';
 
-/// Returns the number of tag characters at the start of a text that turn a black flag into the flag of a region, for
-/// example `gbsct` and the end tag. Returns 0 if the tags do not form a flag.
+/// Returns the number of tag characters that turn a black flag into the flag of a region, for example `gbsct` and the
+/// end tag.
 fn count_region_flag_tags(text: &str) -> usize {
     let is_tag = |char: &char| matches!(char, '\u{e0030}'..='\u{e0039}' | '\u{e0061}'..='\u{e007a}');
     let count = text.chars().take_while(is_tag).count();
@@ -48,14 +44,13 @@ fn count_region_flag_tags(text: &str) -> usize {
 /// Returns whether a character changes how the previous character looks.
 fn changes_previous_character(previous: char, char: char) -> bool {
     match char {
-        // The grapheme joiner, and the zero-width non-joiner and joiner.
+        // The combining grapheme joiner, and the zero-width non-joiner and joiner.
         '\u{34f}' | '\u{200c}' | '\u{200d}' => is_joining_character(previous),
-        // Variants of Mongolian letters.
+        // Selectors that choose a variant of a Mongolian letter.
         '\u{180b}'..='\u{180d}' | '\u{180f}' => matches!(previous, '\u{1820}'..='\u{18aa}'),
-        // A blank Braille cell belongs to a Braille text if the previous character is also a Braille cell.
+        // A blank Braille cell in a Braille text.
         '\u{2800}' => matches!(previous, '\u{2800}'..='\u{28ff}'),
-        // The variation selectors for text presentation and emoji presentation. In keycap emoji, a selector follows
-        // `#`, `*` or a digit.
+        // The variation selectors for text and emoji presentation, which also follow the `#`, `*` or digit of a keycap.
         '\u{fe0e}' | '\u{fe0f}' => {
             matches!(previous, '#' | '*' | '0'..='9' | '\u{a9}' | '\u{ae}')
                 || is_joining_character(previous)
@@ -72,8 +67,7 @@ fn changes_previous_character(previous: char, char: char) -> bool {
     }
 }
 
-/// Returns whether a joiner can change a character. A joiner changes emoji, and letters and marks of scripts that join.
-/// Latin, Greek, Cyrillic, kana, hangul and ideographs don't join.
+/// Returns whether a joiner can change a character: emoji, and letters and marks of scripts that join.
 fn is_joining_character(char: char) -> bool {
     matches!(char,
         '\u{590}'..='\u{61b}' | '\u{61d}'..='\u{10ff}' | '\u{1200}'..='\u{180a}' | '\u{180f}'..='\u{1dff}'

@@ -19,12 +19,11 @@ macro_rules! uuid_ids {
 
             /// Parses a UUID with hyphens, in lower or upper case. Returns `None` for any other text.
             pub fn parse(text: &str) -> Option<Self> {
-                // `Uuid::parse_str` also accepts braces, URNs and bare hexadecimal digits, but only the hyphenated form
-                // is allowed.
+                // `Uuid::parse_str` also accepts braces, URNs and bare hexadecimal digits.
                 (text.len() == 36).then(|| Uuid::parse_str(text).ok()).flatten().map(Self)
             }
 
-            /// Returns the plain UUID, without the type of the object that the id identifies.
+            /// Returns the untyped UUID.
             pub const fn uuid(self) -> Uuid {
                 self.0
             }
@@ -46,38 +45,38 @@ uuid_ids! {
     ServiceId;
     /// The id of an operation. Agents use the operation's slug instead.
     OperationUuid;
-    /// The id of an agent's rule.
+    /// The id of an agent's rule. An update of the rule keeps the id.
     RuleId;
-    /// The id of a settlement. A UUIDv7 of `authorized_at`, so that settlements sort by time.
+    /// The id of a settlement: a UUIDv7 with the time `authorized_at`, so that settlements sort by time.
     SettlementId;
-    /// The id of a decision (allow, block or escalate), which the response contains. A UUIDv7 of the decision's time.
+    /// The id of a decision (allow, block or escalate): a UUIDv7 with the time of the decision.
     TransactionId;
     /// The id of an approval request. See [`ApprovalId::derive`].
     ApprovalId;
-    /// The id of an audit row. A UUIDv7 of the row's time.
+    /// The id of an audit row: a UUIDv7 with the time of the action.
     AuditId;
-    /// The id of a user's backtest. A UUIDv7 of the time at which the backtest was requested.
+    /// The id of a user's backtest: a UUIDv7 with the time of the request.
     BacktestId;
-    /// The id of a user's webhook.
+    /// The id of a user's webhook: a random UUID.
     WebhookId;
-    /// The id of a webhook's secret. The id itself is not secret.
+    /// The id of a webhook's secret. The id is not secret.
     WebhookSecretId;
-    /// The id of the URL that receives a user's notifications. The id itself is not secret.
+    /// The id of the URL that receives a user's notifications. The id is not secret.
     NoticeUrlId;
-    /// The id of a delivery. A delivery sends an event to a webhook, or sends the event again. A UUIDv7 of the time.
+    /// The id of a webhook delivery, or of a user's request for a delivery: a UUIDv7 with the time of the event or of
+    /// the request.
     DeliveryId;
 }
 
 impl BacktestId {
-    /// Creates the id of a backtest that was requested at `at`. `random` distinguishes ids with the same time in
-    /// microseconds.
+    /// Creates the id of a backtest. `random` distinguishes ids of the same microsecond.
     pub fn new_at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
     }
 }
 
 impl AuditId {
-    /// Creates the id of a row written at `at`. `random` distinguishes ids with the same time in microseconds.
+    /// Creates the id of a row. `random` distinguishes ids of the same microsecond.
     pub fn new_at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
     }
@@ -89,8 +88,7 @@ impl AuditId {
 }
 
 impl SettlementId {
-    /// Creates the id of a settlement that is authorized at `at`. `random` distinguishes ids with the same time in
-    /// microseconds.
+    /// Creates the id of a settlement that is authorized at `at`. `random` distinguishes ids of the same microsecond.
     pub fn new_at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
     }
@@ -102,8 +100,8 @@ impl SettlementId {
 }
 
 impl DeliveryId {
-    /// Derives the id of the delivery that sends an event of the time `at` to a webhook. The same event and webhook
-    /// always have the same id.
+    /// Derives the id of an event's delivery to a webhook. `at` is the event's time. A repeated delivery has the same
+    /// id.
     pub fn derive(webhook: WebhookId, event: EventId, at: Timestamp) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"purser/delivery/v1\0");
@@ -113,39 +111,38 @@ impl DeliveryId {
         Self(uuid_v7(at, digest.first_chunk().copied().unwrap_or_default()))
     }
 
-    /// Creates the id of a request at `at`. `random` distinguishes ids with the same time in microseconds.
+    /// Creates the id of a request. `random` distinguishes ids of the same microsecond.
     pub fn new_at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
     }
 
-    /// Returns the time in the id. If the id belongs to a request, this is the time of the request.
+    /// Returns the time of the request from the id.
     pub fn requested_at(self) -> Timestamp {
         uuid_time(self.0)
     }
 }
 
 impl TransactionId {
-    /// Creates the id of a decision made at `at`. `random` distinguishes ids with the same time in microseconds.
+    /// Creates the id of a decision. `random` distinguishes ids of the same microsecond.
     pub fn new_at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
     }
 
-    /// Returns the time in the id.
+    /// Returns the time of the decision, from the id.
     pub fn decided_at(self) -> Timestamp {
         uuid_time(self.0)
     }
 }
 
-/// Creates a UUIDv7 (RFC 9562 §5.7 with §6.2 method 3): 48 bits of milliseconds, then the microseconds within the
-/// millisecond in the twelve bits of `rand_a`. The text order of ids is therefore the time order, to the microsecond.
+/// Creates a UUIDv7 (RFC 9562 §5.7) with microseconds in `rand_a` (§6.2 method 3), so that the text order is the time
+/// order.
 fn uuid_v7(at: Timestamp, random: [u8; 8]) -> Uuid {
     let micros = at.micros().unsigned_abs();
     let [_, _, m0, m1, m2, m3, m4, m5] = (micros / 1_000).to_be_bytes();
     let [_, _, _, _, _, _, s0, s1] = (micros % 1_000).to_be_bytes();
     let [r0, r1, r2, r3, r4, r5, r6, r7] = random;
     let bytes = [m0, m1, m2, m3, m4, m5, s0, s1, r0, r1, r2, r3, r4, r5, r6, r7];
-    // The builder sets the version and variant bits. The microseconds within a millisecond are at most 999 and need ten
-    // of the 16 bits, so the version overwrites only zeros.
+    // The version overwrites only zeros, because 999 microseconds use only ten of the 16 bits.
     Builder::from_bytes(bytes)
         .with_version(uuid::Version::SortRand)
         .with_variant(uuid::Variant::RFC4122)
@@ -164,14 +161,11 @@ fn uuid_time(id: Uuid) -> Timestamp {
 }
 
 impl ApprovalId {
-    /// Derives the id of an agent's approval request for exactly this payment request. `sequence` numbers the approval
-    /// requests for the same payment request.
+    /// Derives the id of the approval request number `sequence` for exactly this payment request.
     ///
-    /// Identical payment requests share a [`ApprovalId::lineage`], and each lineage has at most one open approval.
-    /// Therefore repeated identical payment requests never create two approval requests. The store uses the lineage as
-    /// the partition key of approvals. Therefore no second row, such as an index from payment requests to approvals,
-    /// has to be kept consistent. The id is a UUIDv8 (RFC 9562 §5.8): 90 bits of SHA-256 over the agent and the
-    /// fingerprint, then 32 bits for the sequence number.
+    /// Identical payment requests share a [`ApprovalId::lineage`], which is the store's partition key. At most one
+    /// approval of a lineage is open, so a repeated payment request creates no second approval request. The id is a
+    /// UUIDv8 (RFC 9562 §5.8).
     pub fn derive(agent: AgentId, fingerprint: &Fingerprint, sequence: u32) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"purser/approval/v1\0");
@@ -193,13 +187,13 @@ impl ApprovalId {
         )
     }
 
-    /// Returns the common part of the ids of an agent's approvals for one request: the first 96 bits, as lower-case
-    /// hexadecimal digits.
+    /// Returns the common part of the ids of all approval requests for the same payment request: 96 bits, in
+    /// hexadecimal.
     pub fn lineage(self) -> String {
         self.0.simple().to_string().chars().take(24).collect()
     }
 
-    /// Returns the id with this sequence number and this [`ApprovalId::lineage`]; `None` if the text is not a lineage.
+    /// Returns the id with this [`ApprovalId::lineage`] and sequence number; `None` if the text is not a lineage.
     pub fn from_lineage(lineage: &str, sequence: u32) -> Option<Self> {
         let id = Uuid::try_parse(&format!("{lineage}{sequence:08x}")).ok().map(Self)?;
         (id.lineage() == lineage).then_some(id)
@@ -210,8 +204,7 @@ impl ApprovalId {
         self.lineage() == other.lineage() && self.sequence() < other.sequence()
     }
 
-    /// Returns the approval's sequence number among the approvals for the same agent and payment request. The first
-    /// number is 0.
+    /// Returns the approval's number, from 0, among the approvals for the same agent and payment request.
     pub fn sequence(self) -> u32 {
         let [.., a, b, c, d] = *self.0.as_bytes();
         u32::from_be_bytes([a, b, c, d])
@@ -238,7 +231,6 @@ mod tests {
         }
     }
 
-    /// Sequence numbers start at 0.
     #[test]
     fn approvals_of_one_request_share_a_lineage() {
         let agent = AgentId::from_uuid(Uuid::from_u128(7));

@@ -1,12 +1,8 @@
-//! Strict JSON parsing. Each document has only one meaning, and all validation errors are reported together.
+//! Strict JSON parsing: repeated keys are errors, because two parsers could read different values. [`Fields`] collects
+//! all validation errors of an object.
 //!
-//! `serde_json` keeps the last of two equal keys, so two parsers may read different values from the same text. In this
-//! module, a repeated key is an error. [`Fields`] reads an object field by field and collects the validation errors for
-//! `details[]`.
-//!
-//! A provider's document may contain JSON that `serde_json` can't represent: lone surrogates (RFC 8259 §8.2) and
-//! numbers that exceed a double (§6). [`parse_json_with_raw_field`] accepts such a document and keeps its text, so that
-//! the document can be returned unchanged.
+//! A provider's document may contain lone surrogates (RFC 8259 §8.2) and numbers beyond a double (§6).
+//! [`parse_json_with_raw_field`] accepts them and keeps the text, so that the document can be returned unchanged.
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value, map::Entry, value::RawValue};
@@ -15,7 +11,7 @@ use std::{borrow::Cow, fmt};
 /// A validation error for `details[]`: the location (a JSON Pointer, RFC 6901) and the message.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ValidationError {
-    /// The JSON Pointer into the request body; empty for the whole body. For a query parameter, `/<name>`.
+    /// The JSON Pointer into the request body, or `/<name>` for a query parameter. Empty for the whole body.
     pub path: String,
     /// A lower-case fragment that describes the valid values.
     pub message: String,
@@ -44,10 +40,9 @@ pub fn parse_json(bytes: &[u8]) -> Result<Value, ValidationError> {
     Ok(value)
 }
 
-/// Parses a JSON object in which one field is a provider's document. Also returns the text of that field.
+/// Parses a JSON object in which one field is a provider's document, and returns that field's unchanged text.
 ///
-/// The document is parsed like the rest of the object, but values that can't be represented are replaced: U+FFFD for a
-/// lone surrogate, `null` for a number that exceeds a double. The returned text is unchanged.
+/// In the parsed document, U+FFFD replaces a lone surrogate, and `null` replaces a number beyond a double.
 pub fn parse_json_with_raw_field<'a>(
     bytes: &'a [u8],
     field: &str,
@@ -104,13 +99,12 @@ fn to_representable_value(value: &RawValue, depth: usize) -> Result<Value, serde
                 .collect()
         }
         Some(b'"') => serde_json::from_str(text).map(|Lossy(text)| Value::String(text)),
-        // Among numbers, booleans and null, only a number that exceeds a double can't be parsed. That number becomes
-        // null.
+        // Only a number beyond a double can't be parsed here. It becomes null.
         _ => Ok(serde_json::from_str(text).unwrap_or_default()),
     }
 }
 
-/// A text in which lone surrogates are replaced.
+/// A text with U+FFFD in place of lone surrogates.
 struct Lossy(String);
 
 impl<'de> Deserialize<'de> for Lossy {
@@ -125,7 +119,7 @@ impl<'de> Deserialize<'de> for Lossy {
                 Ok(Lossy(String::from_utf8_lossy(bytes).into_owned()))
             }
         }
-        // `deserialize_bytes` makes `serde_json` return lone surrogates too, in WTF-8.
+        // For bytes, `serde_json` returns lone surrogates as WTF-8 instead of an error.
         deserializer.deserialize_bytes(Bytes)
     }
 }
@@ -154,7 +148,7 @@ impl<'de> Deserialize<'de> for UnreadMembers<'de> {
     }
 }
 
-/// Deserializes an object in which the field `member` is a provider's document.
+/// An object whose field `member` is a provider's document.
 struct Around<'m> {
     member: &'m str,
 }
@@ -182,7 +176,7 @@ impl<'de> Visitor<'de> for Around<'_> {
     }
 }
 
-/// Adds a field. A repeated key is an error.
+/// Adds a field, unless the key is repeated.
 fn insert_unique_field<E: serde::de::Error>(
     object: &mut Map<String, Value>,
     key: String,
@@ -197,8 +191,8 @@ fn insert_unique_field<E: serde::de::Error>(
     }
 }
 
-/// Returns the message for a syntax error. Only the position and the message about a repeated key are taken from
-/// serde's text.
+/// Returns the message for a syntax error, with only the position, or the message about a repeated key, from serde's
+/// text.
 fn describe_json_error(error: &serde_json::Error) -> String {
     let text = error.to_string();
     if text.starts_with(REPEATED_KEY) {
@@ -279,8 +273,8 @@ impl<'de> Visitor<'de> for Strict {
 
 /// Reads the fields of a JSON object and collects the validation errors.
 ///
-/// Each method returns `None` for a field that is absent or invalid. An invalid field also adds a [`ValidationError`].
-/// The caller must use the values only if [`Fields::finish`] returns `Ok`.
+/// Each method returns `None` for a field that is absent or invalid. The values are valid only if [`Fields::finish`]
+/// returns `Ok`.
 pub struct Fields<'a> {
     object: &'a Map<String, Value>,
     path: Cow<'a, str>,
@@ -300,7 +294,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Returns the field, unless it is absent or `null`.
+    /// Returns the field with this name; `None` if the field is absent or `null`.
     pub fn non_null_field(&self, name: &str) -> Option<&'a Value> {
         self.object.get(name).filter(|value| !value.is_null())
     }
@@ -321,7 +315,7 @@ impl<'a> Fields<'a> {
         self.problems.extend(errors);
     }
 
-    /// Reads a field with `parse`. If `parse` fails, its error becomes the message of a validation error.
+    /// Reads a field with `parse`, whose error becomes the message of a validation error.
     pub fn read_field<T, E: fmt::Display>(
         &mut self,
         name: &str,
@@ -336,7 +330,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Returns `Ok` if there is no validation error. Otherwise returns all validation errors, sorted by path.
+    /// Returns all validation errors, sorted by path, or `Ok` if there are none.
     pub fn finish(mut self) -> Result<(), Vec<ValidationError>> {
         self.problems.sort();
         if self.problems.is_empty() {
@@ -379,7 +373,6 @@ mod tests {
         }
     }
 
-    /// Lone surrogates and numbers out of range are accepted only in the provider's document.
     #[test]
     fn only_provider_documents_are_parsed_leniently() {
         fn read(text: &str) -> Result<(Value, Option<&RawValue>), ValidationError> {

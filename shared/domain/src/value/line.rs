@@ -8,17 +8,17 @@ macro_rules! line {
         pub struct $name(String);
 
         impl $name {
-            /// The maximum length, in characters.
+            /// The maximum length of the text, in characters.
             pub const MAX: usize = $max;
-            /// The requirements of `parse`, for validation errors.
+            /// The message of the validation error for a text that `parse` rejects.
             pub const FORM: &'static str = concat!(
                 "must be a text of 1 to ",
                 $max,
                 " characters, some of them visible, without control characters and direction marks"
             );
 
-            /// Parses and trims a new text. Returns `None` if the text is blank, is too long, or contains control
-            /// characters or direction marks.
+            /// Parses and trims a new text. `None` if it is blank, too long, or contains control characters or
+            /// direction marks.
             pub fn parse(text: &str) -> Option<Self> {
                 Self::from_stored(text).filter(|line| $crate::is_displayable(line.as_str()))
             }
@@ -32,7 +32,7 @@ macro_rules! line {
                 Self::parse(text).map(Some).ok_or(Self::FORM)
             }
 
-            /// Parses a stored text. Stored texts may contain characters that new texts may not contain.
+            /// Parses a stored text. It may contain characters that new texts may not.
             pub fn from_stored(text: &str) -> Option<Self> {
                 let line = text.trim();
                 let fits = (1..=Self::MAX).contains(&line.chars().count()) && !line.chars().any(char::is_control);

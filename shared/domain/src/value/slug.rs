@@ -9,7 +9,7 @@ macro_rules! slugs {
         pub struct $name(String);
 
         impl $name {
-            /// The requirements of [`Self::parse`], for validation errors.
+            /// The message of the validation error for a text that [`Self::parse`] rejects.
             pub const FORM: &'static str = $message;
 
             /// Parses a slug. Returns `None` for any other text.
@@ -46,8 +46,7 @@ impl OperatorName {
     /// The prefix in the name of an operator who acts in a browser. Registered names can't contain this prefix.
     const IN_BROWSER: &'static str = "browser:";
 
-    /// Parses a stored name: a registered name, or the name of an operator who acted in a browser. Returns `None` for
-    /// any other text.
+    /// Parses a stored name: a registered name or a browser name.
     pub fn from_stored(text: &str) -> Option<Self> {
         let registered = Self::parse(text.strip_prefix(Self::IN_BROWSER).unwrap_or(text))?;
         Some(if text.starts_with(Self::IN_BROWSER) {
@@ -57,7 +56,7 @@ impl OperatorName {
         })
     }
 
-    /// Returns the name that is recorded when the operator acts in a browser.
+    /// Returns the name that is recorded for this operator's actions in a browser.
     #[must_use]
     pub fn browser_session_name(&self) -> Self {
         Self(format!("{}{}", Self::IN_BROWSER, self.registered_name()))
@@ -68,7 +67,7 @@ impl OperatorName {
         self.0.starts_with(Self::IN_BROWSER)
     }
 
-    /// Returns whether both names belong to the same operator, who may act with a token and in a browser.
+    /// Returns whether both names belong to the same operator, with a token or in a browser.
     pub fn is_same_operator(&self, other: &Self) -> bool {
         self.registered_name() == other.registered_name()
     }
@@ -79,8 +78,7 @@ impl OperatorName {
 }
 
 impl OperationSlug {
-    /// Returns whether the slug suggests that the operation fetches a page that the caller chooses: one of the slug's
-    /// words begins with `scrape`, `scraping` or `crawl` (`docs/decisions.md` §9).
+    /// Returns whether a word of the slug begins with `scrape`, `scraping` or `crawl` (`docs/decisions.md` §9).
     pub fn suggests_fetching(&self) -> bool {
         let mut words = self.0.split(['.', '-', '_']);
         words.any(|word| {
@@ -102,7 +100,6 @@ fn is_slug_word(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A token can't be registered under a browser name, so token names and browser names can't be confused.
     #[test]
     fn token_and_browser_names_identify_the_same_operator() {
         let ada = OperatorName::parse("ada").unwrap();
@@ -139,7 +136,6 @@ mod tests {
         }
     }
 
-    /// A word of the slug has to begin with `scrape`, `scraping` or `crawl`.
     #[test]
     fn scrape_and_crawl_are_recognized_in_slugs() {
         let rows = [

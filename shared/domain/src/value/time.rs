@@ -14,8 +14,7 @@ impl Timestamp {
     /// 9999-12-31T23:59:59.999999Z, the last time that ISO 8601 can write with a four-digit year.
     pub const MAX: Self = Self(253_402_300_799_999_999);
 
-    /// Creates the time `micros` microseconds after the epoch. Returns `None` outside [`Timestamp::EPOCH`] to
-    /// [`Timestamp::MAX`].
+    /// Creates a time. Returns `None` outside [`Timestamp::EPOCH`] to [`Timestamp::MAX`].
     pub const fn from_micros(micros: i64) -> Option<Self> {
         if micros >= 0 && micros <= Self::MAX.0 {
             Some(Self(micros))
@@ -24,7 +23,7 @@ impl Timestamp {
         }
     }
 
-    /// Creates the time `secs` seconds after the epoch. Block times and EIP-3009 times have this unit.
+    /// Creates a time from seconds since the epoch, the unit of block times and EIP-3009.
     pub fn from_secs(secs: u64) -> Option<Self> {
         i64::try_from(secs)
             .ok()
@@ -32,8 +31,7 @@ impl Timestamp {
             .and_then(Self::from_micros)
     }
 
-    /// Parses an RFC 3339 time with any UTC offset. Digits beyond the microsecond are ignored. Returns `None` for any
-    /// other text.
+    /// Parses an RFC 3339 time with any UTC offset. Digits beyond the microsecond are ignored.
     pub fn parse(text: &str) -> Option<Self> {
         let instant = DateTime::parse_from_rfc3339(text).ok()?;
         Self::from_micros(instant.timestamp_micros())
@@ -106,10 +104,10 @@ const MICROS_PER_SECOND: i64 = 1_000_000;
 pub struct Duration(i64);
 
 impl Duration {
-    /// 24 hours, which is the rolling window of `max_per_day_units` (`docs/spec.md` §2.6).
+    /// 24 hours: the rolling window of `max_per_day_units` (`docs/spec.md` §2.6).
     pub const DAY: Self = Self::from_secs_u32(86_400);
 
-    /// Creates a duration from seconds. Every `u32` fits, because 2^32 s * 10^6 us/s is below 2^63.
+    /// Creates a duration from seconds. Every `u32` fits.
     pub const fn from_secs_u32(secs: u32) -> Self {
         #[expect(clippy::as_conversions, reason = "lossless widening; `From` is not const")]
         Self((secs as i64).saturating_mul(MICROS_PER_SECOND))
@@ -151,7 +149,7 @@ mod tests {
         assert_eq!(at.to_string(), "2026-11-21T01:09:00.000001Z");
     }
 
-    /// A leap second is parsed as the next second, as on clocks without leap seconds, so that time never goes back.
+    /// Clocks without leap seconds also show the next second.
     #[test]
     fn leap_seconds_count_as_the_next_second() {
         let at = |text: &str| Timestamp::parse(text).unwrap().to_string();
@@ -168,7 +166,6 @@ mod tests {
         assert_eq!(Timestamp::EPOCH.since(Timestamp::MAX), Duration::from_secs_u32(0));
     }
 
-    /// The minimum wait is one second.
     #[test]
     fn retry_waits_are_rounded_up_to_whole_seconds() {
         assert_eq!(Duration(1).secs_rounded_up(), 1);

@@ -2,7 +2,7 @@
 
 use crate::value::hidden::{is_invisible, mark_hidden};
 
-/// Returns the text for display in pages, files and notifications: each hidden character is replaced by its code point.
+/// Returns the text for display, with each hidden character replaced by the code point.
 pub fn escape_hidden_characters(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for (char, is_hidden) in mark_hidden(text) {
@@ -15,9 +15,8 @@ pub fn escape_hidden_characters(text: &str) -> String {
     shown
 }
 
-/// Returns whether readers see a new text as its author wrote it: the text contains a visible character, and no
-/// character that changes the writing direction. Stored texts may be older than this rule, so they are displayed with
-/// [`escape_hidden_characters`].
+/// Returns whether readers see a new text as written: it has a visible character and no direction control. Stored texts
+/// may be older than this rule.
 pub fn is_displayable(text: &str) -> bool {
     text.chars().any(|char| !char.is_whitespace() && !is_invisible(char)) && !text.chars().any(is_direction_control)
 }
@@ -31,7 +30,6 @@ const fn is_direction_control(char: char) -> bool {
 mod tests {
     use super::*;
 
-    /// Each hidden character is displayed as its code point.
     #[test]
     fn invisible_and_bidirectional_characters_are_escaped() {
         assert_eq!(escape_hidden_characters("Grüße,\n日本 👍"), "Grüße,\n日本 👍");

@@ -3,7 +3,7 @@
 use crate::{NoticeUrlId, UserId, WebhookId, WebhookSecretId};
 use std::collections::BTreeMap;
 
-/// An encrypted secret in its stored form.
+/// An encrypted secret in the stored form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ciphertext(Vec<u8>);
 
@@ -13,36 +13,35 @@ impl Ciphertext {
         Self(bytes)
     }
 
-    /// Returns the encrypted secret as bytes, in the form in which the secret is stored.
+    /// Returns the stored form.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// The purpose of a secret. Because the ciphertext is bound to the purpose, it can't be decrypted for another user or
-/// in another row.
+/// The purpose of a secret. The ciphertext is bound to it and can't be decrypted for another user or row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretOf {
     /// The secret that signs a webhook's calls.
     Webhook {
         /// The user who owns the webhook.
         person: UserId,
-        /// The webhook.
+        /// The webhook whose calls the secret signs.
         webhook: WebhookId,
-        /// The id of the secret, which identifies the secret among the webhook's secrets.
+        /// The id of the secret among the webhook's secrets.
         secret: WebhookSecretId,
     },
     /// The URL that receives a user's notifications.
     NoticeUrl {
         /// The user who receives the notifications.
         person: UserId,
-        /// The id of the URL.
+        /// The id of the stored URL of an incoming webhook.
         url: NoticeUrlId,
     },
 }
 
 impl SecretOf {
-    /// Returns the KMS encryption context. The field `use` determines which function may decrypt the secret
+    /// Returns the KMS encryption context. The field `use` determines which Lambda function may decrypt the secret
     /// (`template.yaml`, `WebhookSecretsKey`).
     pub fn encryption_context(&self) -> BTreeMap<&'static str, String> {
         match self {

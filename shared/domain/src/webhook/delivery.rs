@@ -39,9 +39,9 @@ impl DeliveryState {
 /// The latest call in a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// The time of the call.
+    /// The time at which the webhook was called.
     pub at: Timestamp,
-    /// The duration of the call.
+    /// How long the call took.
     pub took: Duration,
     /// The HTTP status of the receiver's response, or the reason why there was no response.
     pub result: CallResult,
@@ -52,17 +52,17 @@ pub struct Attempt {
 pub struct Delivery {
     /// The delivery's id. The same event and webhook always have the same id.
     pub id: DeliveryId,
-    /// The webhook.
+    /// The webhook that receives the event.
     pub webhook: WebhookId,
-    /// The event's id. Every call sends it as `webhook-id`.
+    /// The event's id, which every call sends as `webhook-id`.
     pub event_id: EventId,
-    /// The kind of the event that is delivered, as in the event's JSON.
+    /// The kind of the event.
     pub kind: EventKind,
     /// The event as JSON, which is the body of each call.
     pub event: String,
-    /// The state.
+    /// Whether the delivery waits, succeeded or failed.
     pub state: DeliveryState,
-    /// The number of calls since the delivery was last requested.
+    /// The number of calls since the last request for the delivery.
     pub attempts: u32,
     /// The latest call; `None` before the first call.
     pub last: Option<Attempt>,
@@ -70,7 +70,7 @@ pub struct Delivery {
     pub next_at: Option<Timestamp>,
     /// The latest request to send the event again.
     pub request: Option<DeliveryId>,
-    /// The version, which each write increments.
+    /// The version of the delivery's row, which each write increments.
     pub version: u64,
 }
 
@@ -86,10 +86,10 @@ pub enum Due {
 }
 
 impl Delivery {
-    /// The maximum number of a user's deliveries that wait for another call, including deliveries to removed webhooks.
+    /// The maximum number of a user's deliveries that wait for a retry, including deliveries to removed webhooks.
     pub const MAX_WAITING: u32 = 1_000;
 
-    /// Creates a delivery before its first call.
+    /// Creates a delivery before the first call.
     pub fn new(webhook: WebhookId, event: &Event) -> Self {
         Self {
             id: DeliveryId::derive(webhook, event.id(), event.time()),
@@ -106,9 +106,8 @@ impl Delivery {
         }
     }
 
-    /// Returns the delivery after a queue message requested to send the event again. `request` is the id of the user's
-    /// request, if the message contains a request. A request that is newer than the last request restarts the delivery.
-    /// A repeated message changes nothing.
+    /// Returns the delivery after a queue message. A new request to send the event again (`request`) restarts the
+    /// delivery. A repeated message changes nothing.
     #[must_use]
     pub fn with_request(self, request: Option<DeliveryId>) -> Self {
         let is_new = request.is_some_and(|request| self.request.is_none_or(|last| last < request));
@@ -124,7 +123,7 @@ impl Delivery {
         }
     }
 
-    /// Returns whether a worker must call the webhook at `now`, call the webhook later, or do nothing.
+    /// Returns what to do with the delivery at `now`.
     pub fn next_action(&self, now: Timestamp) -> Due {
         match (self.state, self.next_at) {
             (DeliveryState::Delivered | DeliveryState::Failed, _) => Due::Over,
@@ -133,8 +132,7 @@ impl Delivery {
         }
     }
 
-    /// Reserves the next call for this worker until `until`. Other workers that read the delivery do not call the
-    /// webhook before then.
+    /// Reserves the next call for this worker. No other worker makes the call before `until`.
     #[must_use]
     pub fn claim_until(self, until: Timestamp) -> Self {
         Self {
@@ -155,8 +153,7 @@ impl Delivery {
         }
     }
 
-    /// Marks the delivery as failed after a call, without another call. The reason is that too many of the user's
-    /// deliveries already wait for another call.
+    /// Marks the delivery as failed, because too many of the user's deliveries already wait for a retry.
     #[must_use]
     pub fn mark_failed_without_retry(self) -> Self {
         Self {
@@ -187,8 +184,7 @@ impl Delivery {
     }
 }
 
-/// Creates the event for a user's test request. `endpoint` identifies the tested endpoint. The same request always
-/// creates the same event.
+/// Creates the event for a user's test request of `endpoint`. The same request always creates the same event.
 pub fn test_event(
     source: EventSource,
     user: &UserId,
@@ -231,7 +227,6 @@ mod tests {
         Delivery::new(WebhookId::from_uuid(Uuid::nil()), &event.unwrap())
     }
 
-    /// A different endpoint or a different request creates a different event.
     #[test]
     fn repeated_test_requests_create_the_same_event() {
         let person = UserId::derive("https://issuer.example", "ann");
@@ -273,14 +268,13 @@ mod tests {
         assert_ne!(other, delivery().id);
     }
 
-    /// A repeated queue message does not shorten the pause.
     #[test]
     fn a_failed_delivery_waits_before_its_retry() {
         assert_eq!(delivery().next_action(at(1_000)), Due::Now);
         let (waiting, after) = called(delivery(), 1_000, CallResult::Timeout);
         assert_eq!(after, AfterCall::Again(Duration::from_secs_u32(5)));
         assert_eq!((waiting.state, waiting.attempts), (DeliveryState::Waiting, 1));
-        // The next call is five seconds after the end of the previous call, which took one second.
+        // The next call is five seconds after the end of the previous call.
         assert_eq!(waiting.next_action(at(1_002)), Due::In(Duration::from_secs_u32(4)));
         assert_eq!(waiting.next_action(at(1_006)), Due::Now);
         let (delivered, _) = called(waiting, 1_006, CallResult::Status(204));

@@ -1,5 +1,4 @@
-//! A webhook's failed calls since the last successful call, and their consequences: first the owner is notified, later
-//! the webhook is disabled.
+//! A webhook's failed calls since the last successful call. First the owner is notified, later the webhook is disabled.
 
 use crate::{
     Attempt, CallResult, Duration, Event, EventData, EventError, EventId, EventKind, EventSource, EventSubject,
@@ -11,9 +10,9 @@ named! {
     FailureStage {
         /// The failed calls have had no consequence yet.
         New = "new",
-        /// The owner was notified.
+        /// The webhook's owner was notified.
         Notified = "notified",
-        /// The owner was notified, and the webhook is not called until its next update.
+        /// The owner was notified, and the webhook is not called until the next update.
         Disabled = "disabled",
     }
 }
@@ -21,17 +20,17 @@ named! {
 /// The failed calls of one version of a webhook since the last successful call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedCalls {
-    /// The version of the webhook. After an update of the webhook, failed calls are counted from zero again.
+    /// The version of the webhook. An update restarts the count.
     pub version: u64,
     /// The time of the first failed call.
     pub since: Timestamp,
-    /// The number of failed calls. Concurrent calls may be counted as one.
+    /// The number of failed calls. Concurrent calls may count as one.
     pub count: u64,
     /// The result of the last failed call.
     pub last: CallResult,
-    /// The consequence.
+    /// The consequence of the failed calls so far.
     pub stage: FailureStage,
-    /// The time of the failed call with which the webhook reached `stage`.
+    /// The time of the failed call that led to `stage`.
     pub reached_at: Timestamp,
     /// The last stage about which the owner was notified.
     pub notified: FailureStage,
@@ -40,12 +39,11 @@ pub struct FailedCalls {
 impl FailedCalls {
     /// The time for which calls must have failed before the owner is notified.
     pub const NOTIFICATION_DELAY: Duration = Duration::from_secs_u32(12 * 3_600);
-    /// The time for which calls must have failed before the webhook is disabled. In addition, a delivery must have
-    /// failed for the last time. Without this condition, a short outage after days without events would disable the
-    /// webhook.
+    /// How long calls must have failed before the webhook is disabled. A delivery must also have failed finally, so
+    /// that a short outage after days without events does not count.
     pub const DISABLED_AFTER: Duration = Duration::from_secs_u32(5 * 86_400);
 
-    /// Adds a failed call. `attempt` is the number of the call within its delivery.
+    /// Adds a failed call. `attempt` is the number of the call within the delivery.
     pub fn with_failed_call(old: Option<Self>, version: u64, call: Attempt, attempt: u32) -> Self {
         let old = old.filter(|old| old.version == version);
         let since = old.as_ref().map_or(call.at, |old| old.since);
@@ -73,7 +71,7 @@ impl FailedCalls {
         }
     }
 
-    /// Creates the event that notifies the owner of the stage. A repeated event has the same id and time.
+    /// Creates the event that notifies the owner of `stage`. A repeated event has the same id and time.
     pub fn stage_event(&self, source: EventSource, user: &UserId, webhook: WebhookId) -> Result<Event, EventError> {
         let kind = EventKind::WebhookFailing;
         Event::new(
@@ -108,13 +106,13 @@ mod tests {
         FailedCalls::with_failed_call(old, 1, call, attempt)
     }
 
-    /// Each row: the time of a call in hours, the number of the call within its delivery, and the expected stage.
+    /// The time of a call in hours, the number of the call within the delivery, and the expected stage.
     #[test]
     fn failing_webhooks_are_reported_and_later_disabled() {
         use FailureStage::{Disabled, New, Notified};
         let rows: [&[(u64, u32, FailureStage)]; 4] = [
             &[(0, 1, New), (11, 6, New), (12, 7, Notified), (24, 8, Notified)],
-            // The last call of a delivery, after five days of failures.
+            // The last call of a delivery fails after five days of failures.
             &[
                 (0, 1, New),
                 (119, 8, Notified),
@@ -122,7 +120,7 @@ mod tests {
                 (121, 8, Disabled),
                 (122, 1, Disabled),
             ],
-            // A short outage after a week without events.
+            // A short outage follows a week without events.
             &[(0, 8, New), (168, 1, Notified), (169, 5, Notified)],
             &[(0, 8, New), (1, 8, New)],
         ];

@@ -7,17 +7,17 @@ use crate::{
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, fmt};
 
-/// The URL of a webhook: https, or http where private addresses are allowed, without userinfo or fragment.
+/// The URL of a webhook, without userinfo or fragment: https, or http where private addresses are allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookUrl(Url);
 
 impl WebhookUrl {
-    /// The maximum length, in bytes.
+    /// The maximum length of a webhook's URL, in bytes.
     pub const MAX: usize = 2_048;
-    /// The requirements of [`WebhookUrl::parse`], for validation errors.
+    /// The message of the validation error for a text that [`WebhookUrl::parse`] rejects.
     pub const FORM: &str = "must be an https URL of at most 2048 bytes, without user, password or fragment";
 
-    /// Parses a URL; `None` for any other text. Whether the host's address may be called is checked at each call.
+    /// Parses a URL. The address of the host is checked at each call.
     pub fn parse(text: &str) -> Option<Self> {
         let url = Url::parse(text).ok().filter(|_| text.len() <= Self::MAX)?;
         let is_web = matches!(url.scheme(), "https" | "http") && url.host_str().is_some_and(|host| !host.is_empty());
@@ -30,7 +30,7 @@ impl WebhookUrl {
         self.0.scheme() == "https"
     }
 
-    /// Returns the parsed http or https URL, without user, password or fragment.
+    /// Returns the http or https URL, without userinfo or fragment.
     pub const fn url(&self) -> &Url {
         &self.0
     }
@@ -47,7 +47,7 @@ named! {
     WebhookContentType {
         /// An event in structured content mode (`CloudEvents` 1.0.2, HTTP protocol binding §3.2). This is the default.
         CloudEvents = "application/cloudevents+json",
-        /// The type for receivers whose frameworks accept only this content type for JSON.
+        /// The only JSON content type that some frameworks accept.
         Json = "application/json",
     }
 }
@@ -73,7 +73,7 @@ impl WebhookSettings {
     /// The maximum number of agents in a webhook's settings.
     pub const MAX_AGENTS: usize = 100;
 
-    /// Returns whether these settings allow a call that the old settings do not allow.
+    /// Returns whether these settings allow a call that the settings `old` do not allow.
     pub fn reach_further_than(&self, old: &Self) -> bool {
         let more_enabled = self.enabled && !old.enabled;
         let more_kinds = is_selection_widened(self.kinds.as_ref(), old.kinds.as_ref());
@@ -81,8 +81,7 @@ impl WebhookSettings {
         self.url != old.url || more_enabled || more_kinds || more_agents
     }
 
-    /// Returns validation errors for an empty list of kinds, an empty list of agents, and a list of more than
-    /// [`Self::MAX_AGENTS`] agents.
+    /// Returns validation errors for empty lists and for more than [`Self::MAX_AGENTS`] agents.
     pub fn validation_errors(&self) -> Vec<ValidationError> {
         let mut errors = Vec::new();
         if self.kinds.as_ref().is_some_and(BTreeSet::is_empty) {
@@ -100,7 +99,7 @@ impl WebhookSettings {
     }
 }
 
-/// Returns whether a selection includes a value that the old selection does not include.
+/// Returns whether `new` includes a value that `old` does not. `None` includes all values.
 fn is_selection_widened<T: Ord>(new: Option<&BTreeSet<T>>, old: Option<&BTreeSet<T>>) -> bool {
     match (new, old) {
         (_, None) => false,
@@ -133,7 +132,7 @@ pub struct Webhook {
     pub version: u64,
     /// The time at which the webhook was created.
     pub created_at: Timestamp,
-    /// The user's settings.
+    /// The settings that the user can change.
     pub terms: WebhookSettings,
     /// The webhook's secrets, oldest first.
     pub secrets: Vec<SecretValidity>,
@@ -144,11 +143,11 @@ impl Webhook {
     pub const MAX: u8 = 10;
     /// The time for which a replaced secret still signs calls.
     pub const OVERLAP: Duration = Duration::DAY;
-    /// The maximum number of secrets that sign a call. Older secrets become invalid at once.
+    /// The maximum number of valid secrets. Older secrets become invalid immediately.
     pub const MAX_SECRETS: usize = 3;
 
-    /// Returns whether the webhook receives an event of this owner. The event belongs to the agent's owner at the time
-    /// of the event, so events before an ownership transfer go to the previous owner.
+    /// Returns whether the webhook receives an event of this owner. Events before an ownership transfer go to the
+    /// previous owner.
     pub fn receives_event(&self, owner: &UserId, kind: EventKind, agent: Option<AgentId>) -> bool {
         let terms = &self.terms;
         let of_kind = terms.kinds.as_ref().is_none_or(|kinds| kinds.contains(&kind));
@@ -176,8 +175,8 @@ impl Webhook {
         }
     }
 
-    /// Returns the next version of the webhook with a new secret, and the secrets that became invalid. The other
-    /// secrets stay valid for [`Webhook::OVERLAP`].
+    /// Returns the webhook with a new secret, and the ids of the secrets that became invalid. Replaced secrets stay
+    /// valid for [`Webhook::OVERLAP`].
     pub fn rotate_secret(self, new: WebhookSecretId, now: Timestamp) -> (Self, Vec<WebhookSecretId>) {
         let until = now.after(Self::OVERLAP);
         let mut kept = self.secrets.clone();
@@ -281,7 +280,6 @@ mod tests {
         }
     }
 
-    /// A URL with a fragment and a very long URL are also rejected.
     #[test]
     fn webhook_urls_are_http_without_credentials() {
         for text in [
@@ -379,14 +377,13 @@ mod tests {
         assert_eq!(signing(&rotated, 1_000), [secret(1), secret(2)]);
         assert_eq!(signing(&rotated, 1_000 + 86_399), [secret(1), secret(2)]);
         assert_eq!(signing(&rotated, 1_000 + 86_400), [secret(2)]);
-        // After many rotations, the oldest secrets become invalid at once. The end of a secret is never postponed.
+        // A rotation never extends the validity of a secret.
         let (rotated, ended) = rotated.rotate_secret(secret(3), at(2_000));
         assert_eq!(ended, []);
         assert_eq!(signing(&rotated, 1_000 + 86_400), [secret(2), secret(3)]);
         let (rotated, ended) = rotated.rotate_secret(secret(4), at(3_000));
         assert_eq!(ended, [secret(1)]);
         assert_eq!(signing(&rotated, 3_000), [secret(2), secret(3), secret(4)]);
-        // Invalid secrets are removed.
         let (_, ended) = rotated.rotate_secret(secret(5), at(200_000));
         assert_eq!(ended, [secret(2), secret(3)]);
     }

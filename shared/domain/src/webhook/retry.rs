@@ -1,17 +1,17 @@
-//! The next step after a webhook call: the delivery succeeded, is retried after an increasing pause, or has failed.
+//! The next step after a webhook call: success, a retry after an increasing pause, or failure.
 
 use crate::{Duration, Timestamp};
 use chrono::DateTime;
 use std::fmt;
 
-/// The result of a call. Of the endpoint's response, only this result is stored.
+/// The result of a call. Nothing else of the endpoint's response is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallResult {
     /// The endpoint responded with this status. Redirects are not followed.
     Status(u16),
     /// The endpoint did not respond in time.
     Timeout,
-    /// The connection failed.
+    /// The connection to the endpoint failed.
     Unreachable,
     /// The host name could not be resolved.
     UnknownHost,
@@ -20,13 +20,12 @@ pub enum CallResult {
 }
 
 impl CallResult {
-    /// Returns whether the call succeeded. Only status 2xx is a success (Standard Webhooks 1.0.0, "Deliverability and
-    /// reliability").
+    /// Returns whether the status is 2xx (Standard Webhooks 1.0.0, "Deliverability and reliability").
     pub const fn is_success(self) -> bool {
         matches!(self, Self::Status(200..=299))
     }
 
-    /// Returns whether the endpoint must not be called again, because it responded with 410 (Standard Webhooks 1.0.0).
+    /// Returns whether the endpoint responded with 410 and must not be called again (Standard Webhooks 1.0.0).
     pub const fn is_endpoint_gone(self) -> bool {
         matches!(self, Self::Status(410))
     }
@@ -61,14 +60,14 @@ impl fmt::Display for CallResult {
     }
 }
 
-/// The next step after a call.
+/// What happens to a delivery after a webhook call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterCall {
-    /// The call succeeded, so there is no next step.
+    /// The call succeeded.
     Delivered,
-    /// Retry after this pause.
+    /// The call failed. The next call is made after this pause.
     Again(Duration),
-    /// Stop, because the call was retried for a day or the endpoint responded with 410 (Gone).
+    /// No further call is made, after a day of failures or a 410 response.
     GivenUp {
         /// Whether the webhook must not be called again (410, Standard Webhooks 1.0.0).
         gone: bool,
@@ -89,9 +88,8 @@ pub const RETRY_PAUSES: [Duration; 7] = [
 /// The maximum pause that an endpoint may request with `Retry-After`.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs_u32(6 * 3_600);
 
-/// Returns the next step after a call. `attempt` is the number of the call, counted from one. `retry_after` is the pause that
-/// the response requests. `jitter` is a random number that lengthens the pause by up to a tenth, so that calls that
-/// failed together are not retried together.
+/// Returns the next step after call number `attempt`, counted from one. `jitter` is a random number that lengthens the
+/// pause by up to a tenth, so that failed calls are not retried together.
 pub fn next_step_after_call(result: CallResult, attempt: u32, retry_after: Option<Duration>, jitter: u8) -> AfterCall {
     if result.is_success() {
         return AfterCall::Delivered;
@@ -110,11 +108,10 @@ pub fn next_step_after_call(result: CallResult, attempt: u32, retry_after: Optio
     AfterCall::Again(Duration::from_secs_u32(secs))
 }
 
-/// Returns the pause that `Retry-After` requests, in seconds or as a time (RFC 9110 §10.2.3); `None` for any other
-/// text.
+/// Returns the pause in `Retry-After`, in seconds or as a time (RFC 9110 §10.2.3); `None` for any other text.
 pub fn parse_retry_after(text: &str, now: Timestamp) -> Option<Duration> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // A number that does not fit into a `u32` is above every limit anyway.
+        // A number that does not fit into a `u32` is above every limit.
         return Some(Duration::from_secs_u32(text.parse().unwrap_or(u32::MAX)));
     }
     let at = DateTime::parse_from_rfc2822(text).ok()?;
@@ -129,7 +126,6 @@ mod tests {
         Duration::from_secs_u32(secs)
     }
 
-    /// The eight attempts span almost a day.
     #[test]
     fn failed_webhook_calls_are_retried_with_growing_pauses() {
         assert!(RETRY_PAUSES.is_sorted());
@@ -166,7 +162,7 @@ mod tests {
         assert_eq!(after(600, 0), AfterCall::Again(secs(600)));
         assert_eq!(after(u32::MAX, 0), AfterCall::Again(secs(6 * 3_600)));
         assert_eq!(after(0, 255), AfterCall::Again(secs(329)));
-        // The pause is at most eight hours plus a tenth for the jitter, regardless of the requested pause.
+        // The longest pause is eight hours plus a tenth for the jitter.
         for attempt in 1..=8 {
             if let AfterCall::Again(pause) =
                 next_step_after_call(CallResult::Timeout, attempt, Some(secs(u32::MAX)), u8::MAX)

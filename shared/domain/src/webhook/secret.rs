@@ -6,8 +6,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-/// The key of a webhook's signatures. The type does not implement `Debug`, and the memory is cleared when the value is
-/// dropped.
+/// The key of a webhook's signatures. Without `Debug`, and cleared from memory when dropped.
 #[derive(Clone)]
 pub struct WebhookSecret(Zeroizing<[u8; 32]>);
 
@@ -27,8 +26,7 @@ impl WebhookSecret {
         Some(Self(Zeroizing::new(bytes)))
     }
 
-    /// Returns the secret in the form that users configure in the webhook receiver and that Standard Webhooks libraries
-    /// accept.
+    /// Returns the secret as Standard Webhooks libraries accept it.
     pub fn to_standard_text(&self) -> Zeroizing<String> {
         Zeroizing::new(format!("{PREFIX}{}", STANDARD.encode(*self.0)))
     }
@@ -46,9 +44,8 @@ impl WebhookSecret {
     }
 }
 
-/// Returns the value of `webhook-signature`: one signature per secret, so that a receiver can verify the call with any
-/// of the secrets. Returns `None` without a secret. Also returns `None` for an id with a dot, because two different
-/// calls could then have the same signed text.
+/// Returns the value of `webhook-signature` with one signature per secret; `None` without a secret. Also `None` for an
+/// id with a dot, because two calls could have the same signed text.
 pub fn webhook_signature_header(secrets: &[WebhookSecret], id: &str, at: Timestamp, body: &str) -> Option<String> {
     if secrets.is_empty() || id.contains('.') {
         return None;
@@ -89,7 +86,6 @@ mod tests {
         }
     }
 
-    /// Nothing is signed without a secret, or if the id contains a dot.
     #[test]
     fn webhooks_are_signed_with_every_active_secret() {
         let [old, new] = [1, 2].map(|byte| WebhookSecret::from_random([byte; 32]));

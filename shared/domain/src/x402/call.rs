@@ -1,10 +1,7 @@
-//! The provider call of a payment, as the agent describes it. The description is shown to users who decide about the
-//! payment, and is stored in the decision log.
+//! The provider call of a payment, as the agent describes it to users and in the decision log.
 //!
-//! The method and URL determine the operation. Of the other data, only the host of the target (the page to fetch) is
-//! checked. The policy's allowed domains must contain this host. If the call itself has a parameter with the page to
-//! fetch, the page in the parameter must have the same host. The description is part of the request's fingerprint, so
-//! an approval is for exactly this description.
+//! The method and URL determine the operation. Of the other data, only the host of the page to fetch is checked. An
+//! approval is for exactly this description, because the fingerprint contains it.
 
 use crate::{Amount, Intent, Network, Operation, Target, Timestamp, ValidationError};
 use serde_json::{Map, Value};
@@ -18,16 +15,15 @@ pub struct ProviderRequest {
     pub method: String,
     /// The URL of the provider call.
     pub url: Url,
-    /// The hash of the call's body, as the agent sent it. The hash is not verified.
+    /// The unverified hash of the call's body from the agent.
     pub body_hash: Option<String>,
 }
 
 impl ProviderRequest {
-    /// Returns the pages that the call asks the provider to fetch. The pages are in the query and path parameters that
-    /// the operation marks as targets ([`Operation::target_parameters`]). A page that can't be parsed is returned as
-    /// text. Empty parameters are ignored.
+    /// Returns the pages in the parameters that the operation marks as targets ([`Operation::target_parameters`]). A
+    /// page that can't be parsed is returned as text.
     pub(crate) fn targets_in_parameters(&self, operation: &Operation) -> impl Iterator<Item = Result<Target, String>> {
-        // Some servers treat `url[]` and `url[0]` as `url`, and some servers ignore the case of parameter names.
+        // Some servers treat `url[]` and `url[0]` as `url`, or ignore the case.
         let is_target = |name: &str| {
             let name = name.split('[').next().unwrap_or_default();
             operation
@@ -46,28 +42,25 @@ impl ProviderRequest {
     }
 }
 
-/// The maximum number of displayed characters of an address that can't be parsed: the length of the longest host name.
+/// The maximum number of displayed characters of an invalid address: the length of the longest host name.
 const MAX_SHOWN_CHARS: usize = 253;
 
-/// Additional data from the agent about a call, without the target: texts and numbers by name, at most
-/// [`Metadata::MAX_FIELDS`] fields and [`Metadata::MAX_BYTES`] bytes. Checks ignore the metadata.
+/// Additional data from the agent about a call, which no check uses. The target is not part of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata(Map<String, Value>);
 
 impl Metadata {
-    /// The maximum number of fields in the metadata. The target and null fields do not count.
+    /// The maximum number of fields.
     pub const MAX_FIELDS: usize = 16;
-    /// The maximum length of a name, in bytes. Names contain only ASCII letters, digits and punctuation, so that users
-    /// can read them.
+    /// The maximum length of a name, in bytes. Names are readable ASCII.
     pub const MAX_NAME_BYTES: usize = 64;
     /// The maximum size as compact JSON, in bytes.
     pub const MAX_BYTES: usize = 2_048;
-    /// The field of `metadata` that contains the URL of the page to fetch. Policies are checked against that URL, so
-    /// the URL is parsed separately and is not part of this type.
+    /// The field of `metadata` with the page to fetch. It is parsed separately, because policies check it.
     pub const TARGET: &str = "target_url";
 
-    /// Parses the fields of `metadata` except [`Metadata::TARGET`]. Null fields count as absent. `path` is the JSON
-    /// Pointer of the object, for the validation errors.
+    /// Parses the fields of `metadata` except [`Metadata::TARGET`] and null fields. Validation errors have JSON
+    /// Pointers that start with `path`.
     pub fn parse(fields: &Map<String, Value>, path: &str) -> Result<Self, Vec<ValidationError>> {
         let said = fields
             .iter()
@@ -135,23 +128,23 @@ fn field_error(name: &str, value: &Value) -> Option<&'static str> {
     }
 }
 
-/// The description of a call, which users see together with the decision.
+/// The description of a call, which users see with the decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallDescription {
-    /// The call.
+    /// The method, the URL and the body hash of the provider call.
     pub request: ProviderRequest,
     /// The page that a scrape or crawl operation fetches.
     pub target_url: Option<Url>,
     /// The agent's additional data.
     pub metadata: Metadata,
-    /// The catalog's price at the time of the decision; `None` if the catalog lists no operation for the call.
+    /// The catalog's price at the time of the decision; `None` if the call matched no operation.
     pub catalog_price: Option<CatalogPrice>,
 }
 
 /// The price of an operation in the catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CatalogPrice {
-    /// The price of a call. See [`Operation::expected_price`].
+    /// The expected price of a call ([`Operation::expected_price`]).
     pub price: Amount,
     /// The maximum price of a call; `None` if the operation can't be paid.
     pub most: Option<Amount>,
@@ -172,7 +165,7 @@ impl CallDescription {
         }
     }
 
-    /// Creates the description of a payment request's call, with the matched operation's price at this time.
+    /// Creates the description of a payment request's call, with the operation's price at this time.
     pub fn new(intent: &Intent, operation: Option<&Operation>, network: Network, at: Timestamp) -> Self {
         Self {
             request: intent.request.clone(),
@@ -192,7 +185,6 @@ mod tests {
     use crate::{Availability, Category, Endpoint, OperationSlug, OperationUuid};
     use serde_json::json;
 
-    /// Returns the metadata as JSON, or the JSON Pointers of the validation errors.
     fn read(metadata: &Value) -> Result<String, Vec<String>> {
         let members = metadata.as_object().unwrap();
         let problems =
@@ -309,7 +301,7 @@ mod tests {
         let of = |count: usize| Value::Object((0..count).map(|n| (format!("m{n}"), json!(n))).collect());
         assert!(read(&of(16)).is_ok());
         assert_eq!(read(&of(17)).unwrap_err(), ["/metadata"]);
-        // `{"m":"…"}` has eight bytes in addition to the text.
+        // `{"m":"…"}` is eight bytes longer than the text.
         assert!(read(&json!({"m": "x".repeat(2_040)})).is_ok());
         assert_eq!(read(&json!({"m": "x".repeat(2_041)})).unwrap_err(), ["/metadata"]);
     }

@@ -7,14 +7,13 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 
-/// The SHA-256 of a request: of the agent's request and of the payment that would be signed (`docs/decisions.md` §5).
+/// The SHA-256 of a request, including the payment that would be signed (`docs/decisions.md` §5).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// Computes the fingerprint of a payment request from the agent's request (`request`) and the payment requirements
-    /// that would be signed. The provider's other payment requirements are omitted, because they may differ from call
-    /// to call.
+    /// Computes the fingerprint of a payment request from `request` and the chosen payment requirements. The provider's
+    /// other payment requirements may differ from call to call.
     pub fn for_payment(request: &Self, network: Network, offer: &Offer) -> Self {
         let (token, pay_to) = (network.token().address, offer.pay_to());
         let terms = [
@@ -28,17 +27,16 @@ impl Fingerprint {
         Self::domain_hash(b"payment\0", &terms.concat())
     }
 
-    /// Computes the fingerprint of a request body in RFC 8785 form, without the fields in `excluded_fields`. Null fields of
-    /// the body and of the call description are also omitted.
+    /// Computes the fingerprint of a request body in RFC 8785 form, without null fields and without `excluded_fields`.
     ///
-    /// RFC 8785 writes numbers as IEEE doubles, so different integers above 2^53 would become equal. Therefore a
-    /// request with such a number is hashed as `serde_json` serializes it, which keeps the numbers distinct.
+    /// RFC 8785 would make different integers above 2^53 equal. A request with such a number is therefore hashed as
+    /// `serde_json` serializes it.
     pub fn for_request(body: &Value, excluded_fields: &[&str]) -> Self {
         let request = RequestBody {
             body,
             leave_out: excluded_fields,
         };
-        // Serializing a value into a vector can't fail.
+        // Serializing a `Value` into a `Vec` can't fail.
         let plain = || serde_json::to_vec(&request).unwrap_or_default();
         let canonical = if request.has_value_where(has_unsafe_integer) {
             None
@@ -55,8 +53,7 @@ impl Fingerprint {
         }
     }
 
-    /// Computes the fingerprint of a text, for example an idempotency key, so that all stored keys have the same
-    /// length.
+    /// Computes the fingerprint of a text, such as an idempotency key, so that stored keys have equal lengths.
     pub fn for_text(text: &str) -> Self {
         Self::domain_hash(b"text\0", text.as_bytes())
     }
@@ -66,12 +63,12 @@ impl Fingerprint {
         Self::domain_hash(b"services\0", bytes)
     }
 
-    /// Computes the fingerprint of the stored catalog object.
+    /// Computes the fingerprint of the stored catalog.
     pub fn for_catalog(bytes: &[u8]) -> Self {
         Self::domain_hash(b"catalog\0", bytes)
     }
 
-    /// Computes the SHA-256 of an audit row without a prefix, so that any tool can compute the same hash.
+    /// Computes the SHA-256 of an audit row without a prefix, so that any tool can recompute it.
     pub fn for_audit_row(bytes: &[u8]) -> Self {
         Self::domain_hash(b"", bytes)
     }
@@ -94,22 +91,19 @@ impl Fingerprint {
     }
 }
 
-/// Serializes a request body without null fields and without the fields in `leave_out`. The body need not be copied to
-/// remove these fields.
+/// Serializes a request body without null fields and without the fields in `leave_out`. Avoids a copy of the body.
 struct RequestBody<'a> {
     body: &'a Value,
     leave_out: &'a [&'a str],
 }
 
 impl<'a> RequestBody<'a> {
-    /// Returns the fields that are part of the fingerprint; no fields if the body is not an object.
     fn fingerprinted_fields(&self) -> impl Iterator<Item = (&'a String, &'a Value)> {
         let fields = self.body.as_object().into_iter().flatten();
         fields.filter(|(name, value)| !value.is_null() && !self.leave_out.contains(&name.as_str()))
     }
 
-    /// Returns whether the predicate is true for the value of any field that is part of the fingerprint. If the body is
-    /// not an object, applies the predicate to the whole body.
+    /// Returns whether the predicate is true for a fingerprinted value, or for a body that is not an object.
     fn has_value_where(&self, predicate: impl Fn(&Value) -> bool) -> bool {
         if self.body.is_object() {
             self.fingerprinted_fields().any(|(_, value)| predicate(value))
@@ -173,9 +167,8 @@ fn has_unsafe_integer(value: &Value) -> bool {
     }
 }
 
-/// Returns whether `serde_json` already writes the value in RFC 8785 form. `serde_json` takes a fifth of the time that
-/// an RFC 8785 serializer takes. `serde_json` sorts names by bytes and writes whole numbers as digits, so only names
-/// outside ASCII and other numbers differ from RFC 8785.
+/// Returns whether `serde_json`, which is five times as fast, writes the value in RFC 8785 form. Names outside ASCII
+/// and fractions can differ.
 fn is_canonical_in_serde_json(value: &Value) -> bool {
     match value {
         Value::Number(number) => !number.is_f64(),
@@ -194,7 +187,6 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// Writes the same text as [`fmt::Display`].
 impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -1,5 +1,4 @@
-//! An agent's payment request, and its operation in the catalog. `shared/api/src/http/payment_body.rs` parses the
-//! request.
+//! An agent's payment request, and the requested operation in the catalog.
 
 use crate::{
     Amount, Catalog, ErrorKind, Fingerprint, Metadata, Offer, Operation, OperationSlug, ProviderRequest, Result,
@@ -27,10 +26,10 @@ pub struct Intent {
     pub fingerprint: Fingerprint,
 }
 
-/// A provider call, with the service and operation in the request.
+/// A provider call, with the service and operation from the request.
 #[derive(Clone, Copy, Debug)]
 pub struct ProviderCall<'a> {
-    /// The call.
+    /// The method, the URL and the body hash of the provider call.
     pub request: &'a ProviderRequest,
     /// The slug or UUID of the service, if the request contains one.
     pub service: Option<&'a str>,
@@ -51,20 +50,18 @@ impl<'a> From<&'a Intent> for ProviderCall<'a> {
 /// The catalog's service and operation for a call.
 #[derive(Clone, Copy, Debug)]
 pub struct CatalogMatch<'a> {
-    /// The service.
+    /// The catalog service that offers the call.
     pub service: &'a Service,
-    /// The called operation; `None` if the call matches no operation of the service and therefore can't be paid.
+    /// The called operation; `None` if the call matches no operation and can't be paid.
     pub operation: Option<&'a Operation>,
 }
 
 impl<'a> CatalogMatch<'a> {
-    /// Finds the service and operation of a call (`docs/decisions.md` §3). The method and URL determine the operation.
-    /// The service and operation in the request only narrow the choice and must not contradict the call.
+    /// Finds the service and operation of a call (`docs/decisions.md` §3). The service and operation in the request
+    /// only narrow the choice.
     ///
-    /// Only services in the catalog's curated set that are not disabled can be paid. The error is `service_not_found`
-    /// if the request contains any other service, or if none of these services has the call's host. If the call matches
-    /// no operation of its service, the result has no operation. If the service or operation in the request contradicts
-    /// the call, the request is invalid.
+    /// The error is `service_not_found` without an open service at the call's host. A request that contradicts the call
+    /// is invalid.
     pub fn find_in_catalog(call: impl Into<ProviderCall<'a>>, catalog: &'a Catalog) -> Result<Self> {
         let ProviderCall {
             request: ProviderRequest { method, url, .. },

@@ -1,11 +1,8 @@
-//! The supported chains, and the token of each chain.
-//!
-//! This file defines all signed data except the payment itself: the chain id, the token address, and the token's
-//! EIP-712 name and version. Token data from a provider is never signed (`docs/x402.md` §3.1).
+//! The supported chains and their tokens. Token data from a provider is never signed (`docs/x402.md` §3.1).
 
 use alloy_primitives::{Address, address};
 
-/// A chain that a deployment can be configured for. A deployment pays on one chain.
+/// A chain on which a deployment can pay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Network {
     /// Base mainnet, chain id 8453.
@@ -58,7 +55,7 @@ impl Network {
         }
     }
 
-    /// Returns the token for payments on this network (`docs/x402.md` §3.1, read from the deployed contracts).
+    /// Returns the token for payments on this network (`docs/x402.md` §3.1).
     pub const fn token(self) -> Token {
         match self {
             Self::Base => Token {
@@ -89,7 +86,7 @@ impl Network {
         }
     }
 
-    /// Returns the token's symbol in the API (`docs/spec.md` §2.3), which is the same on every chain.
+    /// Returns the token's symbol in the API (`docs/spec.md` §2.3).
     pub const fn token_symbol(self) -> &'static str {
         "USDC"
     }

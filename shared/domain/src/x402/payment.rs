@@ -1,10 +1,7 @@
 //! An authorized payment: the transfer to sign, and the header for the provider.
 //!
-//! The transfer is derived from the decision: the network's token, the agent's wallet, the payee, the exact price, a
-//! deadline, and a nonce of this service. The header also contains the provider's latest payment requirements
-//! unchanged, and a payment id if the provider accepts one.
-//!
-//! Signing and deriving the nonce need keys and are in `shared/chain`.
+//! The transfer is derived from the decision. The header also contains the chosen payment requirements unchanged, and a
+//! payment id if the provider accepts one. Keys are in `shared/chain`.
 
 use crate::{
     Address, Amount, B256, Network, NoncePrefix, Offer, SettlementId, SettlementTerms, Timestamp, TransactionId,
@@ -17,33 +14,33 @@ use serde::Serialize;
 use serde_json::{Value, json, value::RawValue};
 use std::fmt;
 
-/// The part of a settlement that is signed or returned with the payment.
+/// The fields of a settlement that are signed or returned with the payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaymentTerms {
-    /// The settlement.
+    /// The id of the settlement.
     pub settlement: SettlementId,
     /// The decision that allowed the payment.
     pub transaction: TransactionId,
     /// The agent's wallet, from which the money is transferred.
     pub wallet: Address,
-    /// The chain.
+    /// The chain on which the payment is made.
     pub network: Network,
-    /// The amount.
+    /// The amount that is paid, in micro-USDC.
     pub amount: Amount,
-    /// The payee.
+    /// The address that receives the payment.
     pub pay_to: Address,
     /// The recorded time of the authorization.
     pub authorized_at: Timestamp,
     /// The time from which the chain rejects the payment.
     pub valid_before: Timestamp,
-    /// The first bytes of the nonce.
+    /// The first bytes of the payment's nonce.
     pub nonce_prefix: NoncePrefix,
 }
 
-/// The part of a settlement that is stored in the idempotency record.
+/// The fields of a settlement in the idempotency record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoundPayment {
-    /// The settlement.
+    /// The id of the settlement.
     pub settlement: SettlementId,
     /// The decision that allowed the payment.
     pub transaction: TransactionId,
@@ -51,14 +48,14 @@ pub struct BoundPayment {
     pub authorized_at: Timestamp,
     /// The time from which the chain rejects the payment.
     pub valid_before: Timestamp,
-    /// The index in `accepts` of the payment requirements that the first request chose.
+    /// The index of the first request's payment requirements in `accepts`.
     pub offer_index: u32,
-    /// The first bytes of the nonce.
+    /// The first bytes of the payment's nonce.
     pub nonce_prefix: NoncePrefix,
 }
 
 impl PaymentTerms {
-    /// Copies the fields that are signed or returned with the payment from a settlement.
+    /// Copies the fields from a settlement.
     pub const fn from_settlement_terms(terms: &SettlementTerms) -> Self {
         Self {
             settlement: terms.id,
@@ -80,20 +77,17 @@ impl PaymentTerms {
 }
 
 /// An unsigned EIP-3009 `TransferWithAuthorization` of the network's token.
-///
-/// `validAfter` is always 0, as in the reference v2 client. The chain's clock may be behind this service's clock, so a
-/// later time could make a valid payment fail, and has no advantage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferAuthorization {
-    /// The agent's wallet.
+    /// The address of the agent's wallet, which pays.
     pub from: Address,
-    /// The payee.
+    /// The address that receives the transfer.
     pub to: Address,
-    /// The amount.
+    /// The amount to transfer, in micro-USDC.
     pub value: Amount,
-    /// The deadline. The token accepts the transfer only in blocks with an earlier time (EIP-3009), in whole seconds.
+    /// The deadline in whole seconds. The token accepts the transfer only in blocks with an earlier time (EIP-3009).
     pub valid_before: Timestamp,
-    /// The nonce. The token accepts each nonce once, and the nonce identifies the transfer on chain.
+    /// The nonce, which the token accepts once and which identifies the transfer on chain.
     pub nonce: B256,
 }
 
@@ -109,12 +103,10 @@ impl TransferAuthorization {
         }
     }
 
-    /// The value of `validAfter` in the signature and in the JSON form. The documentation of [`TransferAuthorization`]
-    /// gives the reason.
+    /// The `validAfter` of every transfer: 0, because the chain's clock may be behind this service's clock.
     pub const VALID_AFTER: u64 = 0;
 
-    /// Returns the JSON object of x402's `exact` scheme on EVM chains: numbers are decimal strings, and addresses have
-    /// the EIP-55 checksum.
+    /// Returns the JSON of x402's `exact` scheme on EVM chains: decimal strings and checksummed addresses.
     fn to_json(self) -> Value {
         json!({
             "from": self.from.to_checksum(None),
@@ -126,7 +118,7 @@ impl TransferAuthorization {
         })
     }
 
-    /// Returns the scheme's `payload`: the transfer and its signature (r, s, v).
+    /// Returns the scheme's `payload`: the transfer and the signature (r, s, v).
     pub(crate) fn signed_payload(self, signature: [u8; 65]) -> Value {
         json!({
             "signature": alloy_primitives::hex::encode_prefixed(signature),
@@ -135,9 +127,7 @@ impl TransferAuthorization {
     }
 }
 
-/// A signed payment for the provider: one request header.
-///
-/// Anybody who has the header can submit the payment, so `Debug` prints only the header's name.
+/// A signed payment for the provider. Anybody who has the header can submit the payment, so `Debug` omits the value.
 #[derive(Clone)]
 pub struct PaymentHeader {
     /// The header's name: `PAYMENT-SIGNATURE` in v2, `X-PAYMENT` in v1.
@@ -149,8 +139,8 @@ pub struct PaymentHeader {
 }
 
 impl PaymentHeader {
-    /// Creates the header for these payment requirements. `signature` is the signature of `authorization` (r, s, v),
-    /// and `requirement` the provider's 402 document.
+    /// Creates the header. `signature` (r, s, v) signs `authorization`, and `requirement` is the provider's 402
+    /// document.
     pub fn new(
         offer: &Offer,
         requirement: &RawValue,
@@ -160,8 +150,7 @@ impl PaymentHeader {
     ) -> Self {
         let signed = authorization.signed_payload(signature);
         let (name, payload) = match offer.version() {
-            // x402 v1 specification, transports/http: the payload contains neither the resource nor the payment
-            // requirements.
+            // x402 v1, transports/http: the payload contains neither the resource nor the payment requirements.
             X402Version::V1 => {
                 let payload = json!({"x402Version": 1, "scheme": SCHEME, "network": network.name(), "payload": signed});
                 ("X-PAYMENT", payload.to_string())
@@ -172,7 +161,7 @@ impl PaymentHeader {
             }
         };
         let value = STANDARD.encode(&payload);
-        // In x402 v1 and v2, the payload is valid JSON, because this function serialized the payload.
+        // The payload was serialized here, so it is valid JSON.
         let payload = RawValue::from_string(payload).unwrap_or_default();
         Self { name, value, payload }
     }
@@ -192,10 +181,8 @@ struct PayloadV2<'a> {
     extensions: Option<&'a RawValue>,
 }
 
-/// Returns the v2 payload (x402 v2 specification, transports/http). `accepted` repeats the chosen payment requirements
-/// unchanged, because the server compares them with its own. `resource` and `extensions` are repeated if present, with
-/// any content, as the reference client does. Servers reject a changed extension, except for the payment id in the
-/// extension that accepts a payment id.
+/// Returns the v2 payload (x402 v2 specification, transports/http). Servers compare `accepted` with their own payment
+/// requirements and reject changed extensions, so all are repeated unchanged. Only a payment id is added.
 fn payload_v2(offer: &Offer, requirement: &RawValue, nonce: B256, signed: &Value) -> String {
     let UnreadMembers(fields) = serde_json::from_str(requirement.get()).unwrap_or_default();
     let field = |name: &str| {
@@ -209,7 +196,7 @@ fn payload_v2(offer: &Offer, requirement: &RawValue, nonce: B256, signed: &Value
             let entry = index.and_then(|index| entries.get(index).copied());
             (entry.unwrap_or(RawValue::NULL), field("resource"), field("extensions"))
         }
-        // The document is a single payment requirements object, so it contains no other fields.
+        // A single payment requirements object contains no other fields.
         None => (requirement, None, None),
     };
     let with_id = extensions.and_then(|extensions| add_payment_identifier(extensions, nonce));
@@ -220,11 +207,11 @@ fn payload_v2(offer: &Offer, requirement: &RawValue, nonce: B256, signed: &Value
         resource,
         extensions: with_id.as_deref().or(extensions),
     };
-    // Serializing a value can't fail.
+    // Serializing these fields to a `String` can't fail.
     serde_json::to_string(&payload).unwrap_or_default()
 }
 
-/// Removes white space between JSON tokens, because servers limit the length of a header.
+/// Removes white space between JSON tokens, because servers limit header lengths.
 fn remove_json_white_space(json: &str) -> String {
     let (mut in_string, mut is_escaped) = (false, false);
     let is_kept = |letter: &char| {
@@ -236,7 +223,7 @@ fn remove_json_white_space(json: &str) -> String {
     json.chars().filter(is_kept).collect()
 }
 
-/// Omits the header's value.
+/// Omits the value.
 impl fmt::Debug for PaymentHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PaymentHeader")
@@ -264,7 +251,7 @@ mod tests {
         }
     }
 
-    /// Returns the header for a 402 document. The document is a text, so that a test can choose the exact form.
+    /// Returns the header for the text of a 402 document.
     fn header(requirement: &str) -> PaymentHeader {
         let raw: &RawValue = serde_json::from_str(requirement).unwrap();
         let offer = Offer::choose_cheapest(&parse_provider_json(raw).unwrap(), NETWORK).unwrap();

@@ -1,8 +1,5 @@
-//! x402's `payment-identifier` extension: the payer sends an id, so that the provider recognizes a repeated payment.
-//!
-//! A provider declares `{"info": {"required": …}, "schema": …}`, and the payer returns the same object with `info.id`:
-//! 16 to 128 characters of `A-Z a-z 0-9 _ -` (x402 v2 specification, extensions/payment-identifier). The payer must not
-//! change the declared fields.
+//! x402's `payment-identifier` extension: an id from the payer, so that the provider recognizes a repeated payment
+//! (x402 v2 specification, extensions/payment-identifier).
 
 use alloy_primitives::B256;
 use serde_json::value::{RawValue, to_raw_value};
@@ -10,11 +7,9 @@ use std::collections::BTreeMap;
 
 const KEY: &str = "payment-identifier";
 
-/// Adds a payment id to the extensions. Returns `None` if the provider does not accept an id, or if an id is already
-/// set.
+/// Adds a payment id to the extensions. `None` if the provider does not accept an id or has set one.
 ///
-/// The id is derived from the payment's nonce, which the provider sees anyway, so the id is the same for every
-/// signature.
+/// The id is derived from the payment's nonce, so it is the same for every signature.
 pub(super) fn add_payment_identifier(extensions: &RawValue, nonce: B256) -> Option<Box<RawValue>> {
     let extensions = object_fields(extensions)?;
     let declared = object_fields(extensions.get(KEY)?)?;

@@ -1,18 +1,12 @@
-//! The provider's payment response. Only the transaction hash is used.
+//! The provider's payment response, of which only the transaction hash is used.
 //!
-//! A response proves nothing. It may claim success without a transfer, or failure despite a transfer. Therefore the
-//! hash only identifies the transaction to check, and the chain decides (`transfer.rs`). For the same reason `success:
-//! false` changes nothing: an honest facilitator that stopped waiting responds with `settlement_pending` and the hash
-//! of a transaction that is mined later.
+//! A response proves nothing: the hash only identifies the transaction to check on chain (`transfer.rs`). It is
+//! therefore decoded leniently. Only the known field names are searched for a hash, because another field may contain
+//! another transaction, for example the payment of a fee. `success: false` changes nothing, because a transaction can
+//! be mined after the facilitator stopped waiting.
 //!
-//! Because the response is only a hint, it is decoded more leniently than in the reference client: base64 with or
-//! without padding, in either alphabet, with white space. The hash may be in a field with a name that other libraries
-//! use. No other field is searched for a hash, because another field may contain another transaction, for example the
-//! payment of a fee.
-//!
-//! Two kinds of invalid input are distinguished. A response that can't be decoded, or that contains no EVM transaction,
-//! is the provider's fault ([`NoTransaction`]). A value of the wrong type is the caller's fault and a validation error
-//! ([`ValidationError`]). Without a response, there is no proof: [`is_proof_absent`].
+//! A response without an EVM transaction is the provider's fault ([`NoTransaction`]). A value of the wrong type is the
+//! caller's fault ([`ValidationError`]).
 
 use crate::{TxHash, ValidationError, value::json::UnreadMembers};
 use base64::{
@@ -23,18 +17,16 @@ use base64::{
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-/// The names of the response header in x402 v2 and v1. Header names are case-insensitive (RFC 9110 §5.1).
+/// The names of the response header in x402 v2 and v1, in any case (RFC 9110 §5.1).
 const HEADERS: [&str; 2] = ["PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE"];
 
-/// The maximum length of a decoded header, in bytes. Responses with the known extensions take 1.5 KiB. Servers accept
-/// header lines of at most about 16 KiB.
+/// The maximum length of a decoded header, in bytes. Usual responses take 1.5 KiB, and servers accept about 16 KiB.
 const MAX_TEXT_BYTES: usize = 16 * 1024;
 
 /// The JSON Pointer of the payment response in a request body.
 const ROOT: &str = "/payment_response_header";
 
-/// The names of the field with the hash: the name in the specification, then the names in earlier drafts and other
-/// libraries.
+/// The field names of the hash: in the specification, then in earlier drafts and other libraries.
 const NAMES: [&str; 5] = [
     "transaction",
     "txHash",
@@ -43,7 +35,7 @@ const NAMES: [&str; 5] = [
     "transaction_hash",
 ];
 
-/// Decodes base64 like `atob` in browsers: padding may be missing, and the bits after the last byte are ignored.
+/// Decodes like `atob` in browsers: without padding, and ignoring excess bits.
 const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
@@ -60,14 +52,12 @@ pub enum NoTransaction {
     Unnamed,
 }
 
-/// The transaction in a payment response, or why the response contains no transaction.
 type FoundHash = Result<TxHash, NoTransaction>;
 
 /// Returns the transaction hash in a provider's payment response.
 ///
-/// The response is the header's text (base64 of JSON, or the JSON itself), the decoded object, or an object with the
-/// header name as its key, in any case. In such an object, the value may be a text, a decoded object, or an array with
-/// a single text, because some clients allow repeated headers.
+/// The response is the header's text, the decoded object, or an object with the header's name as the key. A text is
+/// base64 of JSON or the JSON itself.
 pub fn find_transaction_hash(payment_response_header: &Value) -> Result<FoundHash, ValidationError> {
     match payment_response_header {
         Value::String(text) => find_hash_in_text(text, ROOT),
@@ -78,8 +68,7 @@ pub fn find_transaction_hash(payment_response_header: &Value) -> Result<FoundHas
     }
 }
 
-/// Returns whether the value contains no payment response, because the provider sent none: a blank text, an empty
-/// object, or an object in which all response headers are empty.
+/// Returns whether the provider sent no payment response: a blank text, an empty object, or only empty headers.
 pub fn is_proof_absent(payment_response_header: &Value) -> bool {
     match payment_response_header {
         Value::Null => true,
@@ -112,8 +101,7 @@ fn is_payment_response_header(name: &str) -> bool {
     HEADERS.iter().any(|header| header.eq_ignore_ascii_case(name))
 }
 
-/// Returns the transaction hash in an object. The object is the decoded payment response, or an object with header
-/// names as keys.
+/// Returns the hash in a decoded payment response, or in an object with header names as keys.
 fn find_hash_in_headers(object: &Map<String, Value>) -> Result<FoundHash, ValidationError> {
     let mut named = find_tx_hash_in_response(object);
     for (name, value) in object {
@@ -143,7 +131,7 @@ fn find_hash_in_headers(object: &Map<String, Value>) -> Result<FoundHash, Valida
     Ok(named)
 }
 
-/// Returns the hash in a header's text: base64 of a JSON object, or the JSON object itself.
+/// Returns the hash in a text: base64 of a JSON object, or the JSON object.
 fn find_hash_in_text(text: &str, path: &str) -> Result<FoundHash, ValidationError> {
     if text.len() > MAX_TEXT_BYTES {
         return Err(ValidationError::at_path(
@@ -151,7 +139,7 @@ fn find_hash_in_text(text: &str, path: &str) -> Result<FoundHash, ValidationErro
             format!("must be at most {MAX_TEXT_BYTES} bytes"),
         ));
     }
-    // Base64 text never begins with a brace, so a text that begins with a brace is JSON.
+    // Base64 never begins with a brace.
     let text = text.trim();
     let json = if text.starts_with('{') {
         Some(Cow::Borrowed(text))
@@ -163,14 +151,14 @@ fn find_hash_in_text(text: &str, path: &str) -> Result<FoundHash, ValidationErro
         return Ok(Err(NoTransaction::Undecodable));
     };
     Ok(find_first_tx_hash(|name| {
-        // If a key is repeated, the last value counts, as in the reference client.
+        // As in the reference client, the last of repeated keys counts.
         let (_, value) = fields.iter().rev().find(|(field, _)| field == name)?;
         serde_json::from_str(value.get()).ok()
     }))
 }
 
-/// Decodes base64 in either alphabet, with or without padding and white space. The bytes are decoded as UTF-8 like
-/// `TextDecoder` does: a byte order mark is removed, and invalid bytes become replacement characters.
+/// Decodes base64 in either alphabet, with or without padding and white space. UTF-8 is decoded like `TextDecoder`
+/// does.
 fn decode_lenient_base64(text: &str) -> Option<String> {
     let letters = text.trim_matches('"').chars().filter(|letter| !letter.is_whitespace());
     let standard: String = letters
@@ -190,8 +178,7 @@ pub(crate) fn find_tx_hash_in_response(response: &Map<String, Value>) -> FoundHa
     find_first_tx_hash(|name| Some(Cow::Borrowed(response.get(name)?.as_str()?)))
 }
 
-/// Returns the hash in the first field that contains a hash. `transaction` is an empty string if no transaction was
-/// sent.
+/// Returns the first hash. An empty `transaction` means that none was sent.
 fn find_first_tx_hash<'a>(text_of: impl Fn(&str) -> Option<Cow<'a, str>>) -> FoundHash {
     let hash = NAMES.iter().find_map(|name| {
         let text = text_of(name)?;
@@ -263,7 +250,7 @@ mod tests {
 
     #[test]
     fn transaction_hashes_are_decoded_from_any_base64_variant() {
-        // The text contains letters that exist in only one of the alphabets, and has a length that requires padding.
+        // The letters exist in only one alphabet, and the length requires padding.
         let text = format!(
             "{{\"transaction\":\"{HASH}\",\"\u{fe}\u{ff}?\":\"\u{7bff}\u{fffd}\",\"network\":\"eip155:8453\"}}"
         );
@@ -381,7 +368,7 @@ mod tests {
             json!({"payment-response": "e30="}),
             json!({"payment-response": "", "x-payment-response": "e30="}),
             json!({"payment-response": "", "transaction": HASH}),
-            // Mistakes of the caller, which are validation errors.
+            // These values are the caller's mistakes.
             json!([]),
             json!([""]),
             json!({"payment-response": []}),
@@ -438,7 +425,6 @@ mod tests {
     }
 
     proptest! {
-        /// Every text can be parsed, unless it is too long.
         #[test]
         fn payment_responses_are_rejected_only_if_too_long(text in ".*") {
             let too_long = text.len() > MAX_TEXT_BYTES;

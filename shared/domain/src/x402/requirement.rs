@@ -1,19 +1,13 @@
-//! A provider's 402 document (the decoded x402 object, v1 or v2), and the chosen payment requirements, which are
-//! checked and signed.
+//! A provider's 402 document (x402 v1 or v2), and the payment requirements that are chosen, checked and signed.
 //!
-//! A provider lists several payment requirements. [`Offer::choose_cheapest`] selects the cheapest payment requirements
-//! that are supported. The same payment requirements are compared with the limits and signed. Only the price, the payee
-//! and the timeout are used. Token data is compared with the network's token ([`Network::token`]) and never signed. All
-//! other fields are ignored, regardless of their content (`docs/x402.md` §6).
-//!
-//! `evaluate.rs` checks the payee and the price against the catalog, and `payment.rs` creates the header for the
-//! provider.
+//! Only the price, the payee and the timeout are used. The token's data is compared with the USDC contract of the
+//! network ([`Network::token`]) and never signed. All other fields are ignored (`docs/x402.md` §6).
 
 use crate::{Address, Amount, Fields, Network, ValidationError, parse_address};
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// A provider's version of the x402 protocol. The payment must have the same version.
+/// The provider's version of the x402 protocol, which the payment must also have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum X402Version {
     /// Version 1: the 402 document is the response body, and the payment is sent in `X-PAYMENT`.
@@ -41,7 +35,6 @@ impl X402Version {
             .find(|version| u64::from(version.number()) == number)
     }
 
-    /// Returns a network's name in this version: a plain name in v1, a CAIP-2 id in v2.
     const fn network_name(self, network: Network) -> &'static str {
         match self {
             Self::V1 => network.name(),
@@ -49,8 +42,7 @@ impl X402Version {
         }
     }
 
-    /// Returns the x402 version that uses this format of network names. Only a CAIP-2 id, which v2 uses, contains a
-    /// colon.
+    /// Returns the x402 version of a network name. Only v2's CAIP-2 ids contain a colon.
     fn for_network_name(network: Option<&Value>) -> Self {
         let is_caip2 = network.and_then(Value::as_str).is_some_and(|name| name.contains(':'));
         if is_caip2 { Self::V2 } else { Self::V1 }
@@ -68,17 +60,13 @@ impl X402Version {
 /// The only supported payment scheme: a single transfer of exactly the price.
 pub(crate) const SCHEME: &str = "exact";
 
-/// The maximum number of payment requirements. Providers list only a few. The maximum limits the list of validation
-/// errors.
+/// The maximum number of payment requirements, which limits the number of validation errors.
 const MAX_ENTRIES: usize = 64;
 
 /// The JSON Pointer of the 402 document in a request body.
 const ROOT: &str = "/payment_requirement";
 
-/// The payment requirements that are checked and signed.
-///
-/// An EIP-3009 transfer of the network's token can pay them on the configured network. [`Offer::choose_cheapest`] and
-/// [`Offer::list_payable`] return only such payment requirements.
+/// Payment requirements that an EIP-3009 transfer on the configured network can pay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
     version: X402Version,
@@ -88,22 +76,21 @@ pub struct Offer {
     max_timeout_secs: u32,
 }
 
-/// Why a 402 document can't be paid.
+/// Why no payment requirements of a 402 document can be paid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoOffer {
-    /// Why the document can't be paid. If the payment requirements have different reasons, the first of these reasons
-    /// in the order of [`NoOfferReason`].
+    /// The reason that comes first in the order of [`NoOfferReason`], among the reasons of all payment requirements.
     pub reason: NoOfferReason,
     /// The validation errors of all payment requirements.
     pub problems: Vec<ValidationError>,
 }
 
-/// Why payment requirements can't be paid. The earlier the variant, the more conditions the payment requirements meet.
+/// Why payment requirements can't be paid, ordered by how close they are to being payable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NoOfferReason {
-    /// The scheme, network and token are supported, but another field is invalid.
+    /// The fields for scheme, network and token have supported values, but another field is invalid.
     NotPayable,
-    /// The token is not the network's token.
+    /// The field `asset` names another token contract than the USDC contract of the deployment's network.
     OtherToken,
     /// All payment requirements are for other networks.
     OtherNetwork,
@@ -123,11 +110,11 @@ impl NoOfferReason {
 }
 
 impl Offer {
-    /// Chooses the cheapest payment requirements that can be paid on `network`; if several have the same price, the
-    /// first of them. If none can be paid, returns the reasons for all payment requirements.
+    /// Chooses the cheapest payment requirements that can be paid on `network`. Of several with the same price, the
+    /// first is chosen. The error contains the reason for each of the payment requirements.
     ///
-    /// `requirement` is a v1 or v2 object with `accepts`, or a single payment requirements object. Malformed payment
-    /// requirements can't be paid, but do not affect the others.
+    /// `requirement` is an object with the field `accepts`, or a single payment requirements object. A malformed
+    /// element of `accepts` does not affect the other elements.
     pub fn choose_cheapest(requirement: &Value, network: Network) -> Result<Self, NoOffer> {
         let requirement = Requirement::parse(requirement)?;
         let mut cheapest: Option<Self> = None;
@@ -148,15 +135,15 @@ impl Offer {
         cheapest.ok_or(none)
     }
 
-    /// Returns all payment requirements that can be paid on `network`. The provider may have added payment requirements
-    /// after the first choice.
+    /// Returns all payment requirements that can be paid on `network`.
     pub fn list_payable(requirement: &Value, network: Network) -> Vec<Self> {
         let read = Requirement::parse(requirement).ok();
         let offers = read.iter().flat_map(|requirement| requirement.parse_offers(network));
         offers.filter_map(Result::ok).collect()
     }
 
-    /// Creates payment requirements from the recorded price and payee, for a replay. The result can't be signed.
+    /// Creates payment requirements from a recorded price and payee, for a replay. No payment can be signed for these
+    /// payment requirements.
     pub(crate) const fn from_record(amount: Amount, pay_to: Address) -> Self {
         Self {
             version: X402Version::V2,
@@ -182,7 +169,7 @@ impl Offer {
         self.amount
     }
 
-    /// Returns the payee.
+    /// Returns the wallet address to which the provider wants to be paid.
     pub const fn pay_to(&self) -> Address {
         self.pay_to
     }
@@ -193,11 +180,11 @@ impl Offer {
     }
 }
 
-/// A 402 document with a valid outer structure and unparsed payment requirements.
+/// A 402 document whose payment requirements are not parsed yet.
 struct Requirement<'a> {
     version: X402Version,
     entries: &'a [Value],
-    /// Whether the document is a single payment requirements object without `accepts`.
+    /// Whether the document is a payment requirements object without `accepts`.
     bare: bool,
 }
 
@@ -231,10 +218,9 @@ impl<'a> Requirement<'a> {
             .map_err(|errors| NoOfferReason::NotX402.with_errors(errors))
     }
 
-    /// Reads a single payment requirements object. The name of the price field shows the version. A provider may send
-    /// the price fields of both versions, so that clients of either version can read the price. Both fields must then
-    /// contain the same price. In this case, the version is `x402Version` or, without `x402Version`, the version of the
-    /// network name.
+    /// Reads a single payment requirements object. A provider may send the price fields of both x402 versions. The two
+    /// prices must then be equal, and the field `x402Version` decides the version. If the field is absent, the
+    /// network's name decides.
     fn parse_single_requirement(
         value: &'a Value,
         mut fields: Fields<'a>,
@@ -270,7 +256,7 @@ impl<'a> Requirement<'a> {
             );
         }
         fields.finish().map_err(|errors| match *errors {
-            // The only validation error is that the two prices differ.
+            // The only error is that the two price fields differ.
             [_] if is_ambiguous => NoOfferReason::NotPayable.with_errors(errors),
             _ => NoOfferReason::NotX402.with_errors(errors),
         })?;
@@ -281,7 +267,8 @@ impl<'a> Requirement<'a> {
         })
     }
 
-    /// Returns each of the payment requirements, or why it can't be paid.
+    /// Returns each element of the payment requirements: the parsed element, or the reason why the element can't be
+    /// paid.
     fn parse_offers(&self, network: Network) -> impl Iterator<Item = Result<Offer, NoOffer>> {
         (0_u32..).zip(self.entries).map(move |(index, entry)| {
             let path = if self.bare {
@@ -303,7 +290,7 @@ impl Offer {
     ) -> Result<Self, NoOffer> {
         let fields_of = || Fields::new(entry, path).map_err(|error| NoOfferReason::NotPayable.with_errors(vec![error]));
 
-        // Under another scheme or network, the other fields have another meaning, so they are not checked.
+        // If the scheme or the network is not supported, the other fields may have another meaning.
         let mut kind = fields_of()?;
         let same_scheme = require_text(&mut kind, "scheme", SCHEME);
         require_text(&mut kind, "network", version.network_name(network));
@@ -336,14 +323,14 @@ impl Offer {
             _ => Err(format!("must be {}, the USDC of `{}`", token.address, network.name())),
         });
         let pay_to = fields.read_field("payTo", |value| match parse_address_field(value)? {
-            // Money sent to the token contract is lost.
+            // The payee must not be the token contract, because money that is sent there is lost.
             address if address == token.address => Err("must not be the token's own address".to_owned()),
             address => Ok(address),
         });
         let max_timeout_secs = fields.read_field("maxTimeoutSeconds", |value| {
             let digits = whole_number_digits(value).filter(|digits| digits != "0");
-            // A timeout that does not fit into a `u32` becomes `u32::MAX`. This changes nothing, because `payments`
-            // limits every authorization to a far shorter time.
+            // A timeout of more than `u32::MAX` seconds becomes `u32::MAX` seconds. This does not lengthen any
+            // authorization, because the Lambda function `payments` signs authorizations for a much shorter time.
             digits
                 .map(|digits| digits.parse().unwrap_or(u32::MAX))
                 .ok_or("must be a whole number above 0")
@@ -365,13 +352,10 @@ impl Offer {
     }
 }
 
-/// Checks `extra`: the token's EIP-712 domain, and two fields that the protocol reserves (x402 v2 specification, §6.1).
+/// Checks `extra`: the token's EIP-712 domain, and two reserved fields (x402 v2 specification, §6.1).
 ///
-/// The domain is compared and never signed. It is required in v2, because the reference facilitator rejects a payment
-/// if the payment requirements lack the domain (`invalid_exact_evm_missing_eip712_domain`). v1 facilitators know USDC's
-/// domain, and `extra` is optional in v1. Only known values of the two reserved fields are allowed, because client
-/// libraries treat every unknown `assetTransferMethod` as EIP-3009 and would sign a transfer for another kind of
-/// payment.
+/// x402 version 2 requires the token's EIP-712 domain, because the reference facilitator requires the domain. The two
+/// reserved fields must have known values, because an unknown `assetTransferMethod` could mean another kind of payment.
 fn check_extra_field(entry: &mut Fields<'_>, version: X402Version, network: Network) {
     // PHP writes an empty object as an empty array.
     let is_empty_array = |value: &&Value| value.as_array().is_some_and(Vec::is_empty);
@@ -404,10 +388,9 @@ fn parse_address_field(value: &Value) -> Result<Address, String> {
     parse_address(text).map_err(|error| error.to_string())
 }
 
-/// Returns the digits of a JSON number that is a whole number: `60` or, as the reference library accepts, `60.0`.
+/// Returns a whole number as digits. `60.0` is a whole number, as in the reference library.
 fn whole_number_digits(value: &Value) -> Option<String> {
-    // As text, an `f64` without a fraction has no decimal point: `60.0` becomes `60`. Therefore no float arithmetic is
-    // needed.
+    // An `f64` without a fraction is written without a decimal point.
     let digits = match value.as_u64() {
         Some(number) => number.to_string(),
         None => value.as_f64()?.to_string(),
@@ -455,8 +438,7 @@ mod tests {
         json!({"x402Version": 2, "error": "Payment required", "resource": {"url": "http://x/weather"}, "accepts": accepts})
     }
 
-    /// Returns the payment requirements with one field set; if `value` is `None`, the field is removed. `pointer` is a
-    /// JSON Pointer.
+    /// Returns the payment requirements with the field at `pointer` set, or removed if `value` is `None`.
     fn with(mut entry: Value, pointer: &str, value: Option<Value>) -> Value {
         let (parent, name) = pointer.rsplit_once('/').unwrap();
         let object = entry.pointer_mut(parent).unwrap().as_object_mut().unwrap();
@@ -467,7 +449,7 @@ mod tests {
         entry
     }
 
-    /// Returns the JSON Pointers of the validation errors, relative to the document. Empty if the document can be paid.
+    /// Returns the JSON Pointers of the validation errors. The list is empty if the 402 document can be paid.
     fn wrong(requirement: &Value) -> Vec<String> {
         let problems = Offer::choose_cheapest(requirement, NETWORK)
             .err()
@@ -549,7 +531,6 @@ mod tests {
     fn each_payment_requirement_is_parsed_strictly() {
         let lower = json!(USDC.to_lowercase());
         let cases = [
-            // Valid values.
             ("/maxTimeoutSeconds", Some(json!(60.0)), true),
             ("/maxTimeoutSeconds", Some(json!(u32::MAX)), true),
             ("/maxTimeoutSeconds", Some(json!(4_294_967_296_u64)), true),
@@ -560,7 +541,6 @@ mod tests {
             ("/extra/assetTransferMethod", Some(json!("eip3009")), true),
             ("/extra/paymentFlow", Some(json!("authorization")), true),
             ("/extra/anything", Some(json!(1)), true),
-            // Invalid values.
             ("/scheme", None, false),
             ("/scheme", Some(json!("Exact")), false),
             ("/scheme", Some(json!("upto")), false),
@@ -723,12 +703,11 @@ mod tests {
         });
         assert!(Offer::choose_cheapest(&mainnet, Network::Base).is_ok());
         assert!(Offer::choose_cheapest(&mainnet, NETWORK).is_err());
-        // With the name of the other chain's token, the signature would be invalid.
+        // A signature with the other chain's token name would be invalid.
         assert!(Offer::choose_cheapest(&with(mainnet, "/extra/name", Some(json!("USDC"))), Network::Base).is_err());
     }
 
     proptest! {
-        /// The first of the cheapest payment requirements is chosen, for all prices.
         #[test]
         fn the_chosen_requirements_are_the_cheapest(prices in prop::collection::vec(1_u64..6, 1..12)) {
             let entries: Vec<Value> =

@@ -1,7 +1,5 @@
-//! The request that asks an x402 facilitator to settle a signed transfer, and the facilitator's response (x402 v2,
-//! `POST /settle`).
-//!
-//! The response does not prove a payment, because only the chain does. This module does not send the request.
+//! The request to an x402 facilitator to settle a signed transfer, and the response (x402 v2, `POST /settle`). The
+//! response does not prove a payment, because only the chain does.
 
 use crate::{
     Network, PaymentTerms, TransferAuthorization,
@@ -11,7 +9,7 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// Returns the body of the request to settle this transfer. `signature` is the transfer's signature (r, s, v).
+/// Returns the body of the request to settle this transfer. `signature` is (r, s, v).
 ///
 /// The payment requirements are created here, because a withdrawal has no provider.
 pub fn settle_request_body(
@@ -43,9 +41,9 @@ pub fn settle_request_body(
 }
 
 named! {
-    /// A facilitator's response.
+    /// What a facilitator's response says about a transfer.
     Submission {
-        /// The facilitator says that it has submitted the transfer.
+        /// The facilitator has submitted the transfer, according to the response.
         Accepted = "accepted",
         /// The facilitator rejected the transfer.
         Refused = "refused",
@@ -55,9 +53,8 @@ named! {
 }
 
 impl Submission {
-    /// Parses a facilitator's response. Returns the result, and the reason that the response gives, for the log. A
-    /// response with a transaction counts as accepted, even if the transaction is not in a block yet
-    /// (`settlement_pending`).
+    /// Parses a facilitator's response and the reason that it gives, for the log. A transaction that is not in a block
+    /// yet (`settlement_pending`) counts as accepted.
     pub fn parse_response(body: &[u8]) -> (Self, Option<String>) {
         let Ok(response) = parse_json(body) else {
             return (Self::Unanswered, None);
@@ -90,7 +87,6 @@ fn is_word(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// An accepted submission needs a transaction hash. A reason that is not a plain code is dropped.
     #[test]
     fn facilitator_responses_map_to_a_submission_state() {
         let hash = format!("0x{}", "ab".repeat(32));
