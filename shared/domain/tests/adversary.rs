@@ -1,15 +1,11 @@
-//! A search for the most that an adversary with an agent's key can take without an approval.
+//! Searches for the most that an adversary with an agent's key can take without an approval.
 //!
-//! A [`Plan`] lists the adversary's payments: services, operations, spellings of the URL, bodies, targets, amounts,
-//! timing, concurrent requests, and payments that are never made or never reported. [`Run`] decides each payment with
-//! the real evaluator, and commits, confirms and releases payments under the conditions of `shared/store`. Each limit
-//! of the agent states a bound on the money that moved ([`bounds`]), counted by the time of the authorization, because
-//! a signed payment can move for a few minutes. The search changes plans towards each bound, and shrinks and prints a
-//! plan that exceeds a bound.
+//! Each [`Plan`] of payments runs against the real evaluator and the conditions of `shared/store`. The search moves
+//! plans towards each limit's bound ([`bounds`]), and shrinks and prints a plan that exceeds one. `PURSER_SEARCH_RUNS`
+//! sets the number of runs.
 //!
-//! `PURSER_SEARCH_RUNS` sets the number of runs. Two calls are equal if the provider gets the same request
-//! ([`Call::effect`]). Purser does not see bodies, so an adversary can state a different body hash for an equal body:
-//! only the amounts and the number of these calls are bounded.
+//! Purser does not see bodies, so an adversary can state a false body hash. The amounts and the number of such calls
+//! are bounded, but not their repetition.
 #![expect(
     clippy::unwrap_used,
     clippy::arithmetic_side_effects,
@@ -28,13 +24,13 @@ const DEFAULT_RUNS: u64 = 300;
 /// The maximum number of steps and of payments in a plan.
 const MAX_STEPS: usize = 16;
 const MAX_CALLS: u32 = 300;
-/// After more denials than this in a row, the adversary continues with the next step.
+/// After this many consecutive denials, the adversary continues with the next step.
 const MAX_DENIALS: u32 = 4;
-/// How long a signed payment can be made, in seconds.
+/// How long a signed payment can be submitted, in seconds.
 const LIFETIME: u32 = 300;
 const KNOWN_PAYEE: &str = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
 const NEW_PAYEE: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
-/// The operations of both services: the method, the catalog's price in micro-USDC, and the payee.
+/// The method, the price in micro-USDC and the payee of each operation.
 const OPERATIONS: [(&str, u64, &str); 3] = [
     ("GET", 700_000, KNOWN_PAYEE),
     ("POST", 10_000, KNOWN_PAYEE),
@@ -61,7 +57,6 @@ struct Call {
     amount: u64,
 }
 
-/// What happens to an authorized payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// The payment moves, and the agent reports the payment.
@@ -72,7 +67,7 @@ enum Fate {
     Unpaid,
 }
 
-/// Several payments.
+/// A step of a plan: several equal payments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Step {
     /// The seconds before the step.
@@ -83,7 +78,7 @@ struct Step {
     times: u32,
     /// The seconds between the payments.
     spacing: u32,
-    /// Whether each payment has another query.
+    /// Whether each payment of the step has a different query.
     rotates: bool,
     /// Whether all payments of the step are first decided on the state before the step.
     races: bool,
@@ -93,7 +88,7 @@ struct Step {
 type Plan = Vec<Step>;
 
 impl Call {
-    /// Returns the URL. All spellings of a query are the same request to the provider.
+    /// Returns the URL. The provider treats all spellings of a query alike.
     fn url(&self) -> Url {
         let path = format!("https://lab{}.example/{}", self.service, self.operation);
         let query = self.query;
@@ -110,7 +105,7 @@ impl Call {
         Url::parse(&text).unwrap()
     }
 
-    /// Returns what distinguishes the call for the provider.
+    /// Returns what the provider sees of the call.
     const fn effect(&self) -> (usize, usize, u32, u32) {
         let body = if self.operation == 1 { self.body } else { 0 };
         (self.service, self.operation, self.query, body)
@@ -153,7 +148,7 @@ fn seconds(secs: u32) -> Duration {
     Duration::from_secs_u32(secs)
 }
 
-/// Returns Monday, 2026-11-23, 15:00 UTC.
+/// Monday, 2026-11-23, 15:00 UTC.
 fn start() -> Timestamp {
     Timestamp::parse("2026-11-23T15:00:00Z").unwrap()
 }
@@ -228,7 +223,7 @@ fn agent(rules: Vec<RuleKind>) -> Agent {
     }
 }
 
-/// What does not change during a run.
+/// The settings that do not change during a run.
 struct World {
     /// The caps per call and per day of each service, in micro-USDC.
     caps: (u64, u64),
@@ -256,7 +251,6 @@ impl World {
     }
 }
 
-/// An authorized payment.
 #[derive(Clone, Debug)]
 struct Payment {
     id: SettlementId,
@@ -264,9 +258,9 @@ struct Payment {
     call: Call,
     fate: Fate,
     is_pending: bool,
-    /// Whether the decision compared the payee, and whether the decision compared the price.
+    /// Whether a rule compared the payee and the price. The store remembers only compared values.
     remembers: (bool, bool),
-    /// The median of the last three paid prices of the operation at the authorization.
+    /// The median of the operation's last three paid prices at the authorization.
     usual: u64,
     is_to_new_payee: bool,
 }
@@ -280,7 +274,7 @@ struct Ledger {
     is_frozen: bool,
 }
 
-/// What a grant writes, and the conditions of the write.
+/// A grant's write, with the conditions.
 struct Reservation {
     at: Timestamp,
     charges: Vec<(WindowScope, Amount, Amount, Timestamp, Vec<Entry>, Timestamp)>,
@@ -293,7 +287,7 @@ struct Run<'a> {
     now: Timestamp,
     ledger: Ledger,
     payments: Vec<Payment>,
-    /// The sums of the decision history, without released payments.
+    /// The hourly sums without released payments.
     sums: BTreeMap<Hour, Amount>,
     /// The paid prices by service and operation.
     prices: BTreeMap<(usize, usize), Vec<u64>>,
@@ -403,7 +397,6 @@ impl Ledger {
         true
     }
 
-    /// Releases a payment from all windows and from the duplicate guard.
     fn release(&mut self, payment: &Payment) {
         for window in self.windows_mut() {
             let place = window.oldest.iter().position(|entry| entry.settlement == payment.id);
@@ -524,10 +517,10 @@ impl<'a> Run<'a> {
         run.payments
     }
 
-    /// Makes a payment. Returns whether the payment was authorized.
+    /// Makes a payment, and returns whether it was authorized.
     fn pay(&mut self, call: Call, fate: Fate, before: Option<&Ledger>) -> bool {
         let id = SettlementId::from_uuid(Uuid::from_u128(100 + u128::try_from(self.payments.len()).unwrap()));
-        // The handler decides again if the write fails.
+        // If the write fails, the handler decides again on the current state.
         let first = before.and_then(|ledger| decide(self.world, ledger, &call, self.now));
         let mut committed = first.filter(|reservation| self.ledger.commit(call.service, reservation, id));
         if committed.is_none() {
@@ -615,7 +608,6 @@ impl<'a> Run<'a> {
     }
 }
 
-/// How far payments went towards a bound.
 #[derive(Clone, Debug)]
 struct Bound {
     name: String,
@@ -628,14 +620,13 @@ impl Bound {
         self.reached > self.limit
     }
 
-    /// Returns whether these payments went further than the other payments.
     fn is_further_than(&self, other: &Self) -> bool {
         u128::from(self.reached) * u128::from(other.limit.max(1))
             > u128::from(other.reached) * u128::from(self.limit.max(1))
     }
 }
 
-/// Returns the duration of a rolling window. The safe template has no other windows.
+/// The safe template has only rolling windows.
 fn rolling(window: &RuleWindow) -> Duration {
     match window.period {
         WindowPeriod::Rolling(duration) => duration,
@@ -659,7 +650,7 @@ fn peak(weights: impl Iterator<Item = (Timestamp, u64)>, length: Duration) -> u6
     most
 }
 
-/// Returns the bounds that the agent's caps and rules state, and how far the payments that moved went.
+/// Returns each limit's bound, and how far the payments that moved went.
 fn bounds(world: &World, payments: &[Payment]) -> Vec<Bound> {
     let moved: Vec<&Payment> = payments.iter().filter(|payment| payment.fate != Fate::Unpaid).collect();
     let amounts = || moved.iter().map(|payment| (payment.at, payment.call.amount));
@@ -713,14 +704,14 @@ fn bounds(world: &World, payments: &[Payment]) -> Vec<Bound> {
                 add(name, reached, u64::from(*percent) + 100);
             }
             RuleKind::Schedule { .. } => {
-                // The epoch was a Thursday.
+                // 1970 began on a Thursday.
                 let is_open =
                     |at: Timestamp| (at.secs() / 86_400 + 3) % 7 < 5 && (9..17).contains(&(at.secs() / 3_600 % 24));
                 add(name, most(&|payment| (!is_open(payment.at)).into()), 0);
             }
             RuleKind::AnomalyBrake(brake) => {
                 let of_hour = brake.at_least.units().max(USUAL_HOUR * u64::from(brake.times));
-                // The payment that freezes the agent was made before the freeze.
+                // The rule freezes the agent after a payment, so the last payment may exceed the threshold.
                 add(name, peak(amounts(), seconds(3_600)), 2 * of_hour + MAX_PRICE);
             }
             RuleKind::CategoryBlock { .. } | RuleKind::VendorAllowlist { .. } | RuleKind::ApprovalRequired { .. } => {}
@@ -771,7 +762,6 @@ impl Random {
         }
     }
 
-    /// Changes one detail of a step.
     fn change(&mut self, step: &mut Step) {
         let other = self.step();
         match self.below(13) {
@@ -800,7 +790,6 @@ impl Random {
                 1 if plan.len() > 1 => {
                     plan.remove(index);
                 }
-                // A payment is repeated with one different detail.
                 2 | 3 => {
                     let mut step = plan[index];
                     self.change(&mut step);
@@ -818,7 +807,6 @@ impl Random {
     }
 }
 
-/// Returns simpler versions of a step.
 fn simpler_steps(step: Step) -> Vec<Step> {
     let mut simpler = vec![step; 12];
     simpler[0].wait = 0;
@@ -837,7 +825,7 @@ fn simpler_steps(step: Step) -> Vec<Step> {
     simpler
 }
 
-/// Removes and simplifies steps as long as the plan exceeds the bound.
+/// Simplifies the plan as long as it exceeds the bound.
 fn shrink(world: &mut World, mut plan: Plan, bound: usize) -> Plan {
     let mut exceeds = |plan: &[Step]| {
         let payments = Run::execute(world, plan);
@@ -860,7 +848,7 @@ fn shrink(world: &mut World, mut plan: Plan, bound: usize) -> Plan {
     }
 }
 
-/// Returns plans from which the search starts: payments as fast as the limits allow, and an equal payment.
+/// Returns the first plans: payments as fast as the limits allow, and a repeated payment.
 fn first_plans() -> Vec<Plan> {
     let call = |service, operation, amount| Call {
         service,
@@ -889,7 +877,7 @@ fn first_plans() -> Vec<Plan> {
     ]
 }
 
-/// Searches plans against an agent with these limits. Returns how far the best plan went for each bound.
+/// Searches plans against these limits, and returns the furthest plan for each bound.
 fn search(caps: Option<StartingCaps>, rules: Vec<RuleKind>) -> Vec<Bound> {
     let runs = std::env::var_os("PURSER_SEARCH_RUNS").and_then(|runs| runs.to_str()?.parse().ok());
     let mut world = World::new(caps, rules);
@@ -927,7 +915,7 @@ fn search(caps: Option<StartingCaps>, rules: Vec<RuleKind>) -> Vec<Bound> {
     best.into_iter().map(|(_, bound)| bound).collect()
 }
 
-/// Asserts that the search found the most that each limit allows, so that the search tests the limits.
+/// Asserts that the search reached each bound, so that it really tests the limits.
 fn assert_reached(bounds: &[Bound], names: &[&str]) {
     for name in names {
         let bound = bounds.iter().find(|bound| bound.name == *name).unwrap();
@@ -935,8 +923,7 @@ fn assert_reached(bounds: &[Bound], names: &[&str]) {
     }
 }
 
-/// The most that an adversary takes from an agent with the safe limits of `docs/policies/safe.yaml` is 1 USDC a call,
-/// 10 USDC a day from each service and 20 USDC a day, and the adversary pays no call twice in ten minutes.
+/// The safe limits of `docs/policies/safe.yaml` allow 1 USDC a call, 10 USDC a day per service and 20 USDC a day.
 #[test]
 fn no_plan_takes_more_than_the_safe_limits_state() {
     let safe = StartingLimits::Safe;

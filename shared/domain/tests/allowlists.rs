@@ -10,13 +10,12 @@ fn label() -> impl Strategy<Value = String> {
     })
 }
 
-/// Generates a domain of two or three labels. The last label is not a number, because the domain would then be an IP
-/// address.
+/// Generates a domain of two or three labels. A numeric last label would make it an IP address.
 fn domain() -> impl Strategy<Value = String> {
     (prop::collection::vec(label(), 1..3), "[a-z]{2,6}").prop_map(|(labels, top)| format!("{}.{top}", labels.join(".")))
 }
 
-/// Returns the host in a different spelling that connects to the same server.
+/// Returns another spelling of the host that connects to the same server.
 fn spelled(host: &str, how: u8) -> String {
     let host = match how % 3 {
         0 => host.to_owned(),
@@ -103,7 +102,6 @@ proptest! {
         prop_assert!(DomainPattern::any_domain().matches(&at_address));
     }
 
-    /// A host name pattern matches no IP address, even if the labels of the pattern would match the digits.
     #[test]
     fn an_ip_address_pattern_covers_only_that_address(address: std::net::Ipv4Addr, other: std::net::Ipv4Addr) {
         let target = Target::parse(&format!("http://{}/", u32::from(address))).unwrap();

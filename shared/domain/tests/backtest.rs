@@ -1,8 +1,6 @@
-//! Compares backtests with a plain reference that recomputes the sums over lists of payments for each decision.
+//! Compares backtests with a simple reference that recomputes sums over lists of payments.
 //!
-//! A history is generated: limits, payments, releases, approvals and updates. The engine decides and records the
-//! history. Then a [`Backtest`] and the reference test generated proposed limits. The reference restates the limits
-//! independently.
+//! The engine decides and records a generated history. Then a [`Backtest`] and the reference test generated limits.
 #![expect(
     clippy::unwrap_used,
     clippy::arithmetic_side_effects,
@@ -32,7 +30,6 @@ fn hours(hours: u32) -> Duration {
     Duration::from_secs_u32(hours * 3_600)
 }
 
-/// Returns the payee of an operation.
 fn payee(operation: usize) -> Address {
     Address::repeat_byte(7 + u8::try_from(operation).unwrap())
 }
@@ -89,9 +86,9 @@ fn operation(index: usize, number: usize) -> Operation {
 #[derive(Clone, Debug, PartialEq)]
 struct Limits {
     frozen: bool,
-    /// For each service: whether it is enabled, the per-call and daily caps, and the approval threshold.
+    /// Whether the service is enabled, the per-call and daily caps, and the approval threshold.
     policies: [(bool, u64, u64, u64); 2],
-    /// Rule number, limit, hours.
+    /// The rule number, the limit in micro-USDC, and the hours of the window.
     budgets: Vec<(u128, u64, u32)>,
     /// The amount above which a rule requires approval.
     asks: Option<u64>,
@@ -99,17 +96,17 @@ struct Limits {
     habits: Habits,
 }
 
-/// The optional rules in the form of the reference. The updates in a history do not change these rules.
+/// The optional rules, which the updates in a history do not change.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Habits {
-    /// Rule number, limit, hours, and whether only payments to the first service count.
+    /// The rule number, the limit, the hours, and whether only the first service counts.
     counts: Vec<(u128, u64, u32, bool)>,
-    /// The minimum hours between two payments, and whether only payments to the first service count.
+    /// The hours between two payments, and whether only the first service counts.
     interval: Option<(u32, bool)>,
-    /// The hours within which a call may not be repeated, and whether a repeated call needs approval.
+    /// The hours of the guard, and whether a repeated call needs approval.
     guard: Option<(u32, bool)>,
     asks_for_new_payees: bool,
-    /// The percentage above the median, the number of prices of the median, and whether a higher price needs approval.
+    /// The percentage, the number of prices, and whether a higher price needs approval.
     median: Option<(u32, u8, bool)>,
 }
 
@@ -240,7 +237,7 @@ impl Limits {
         }
     }
 
-    /// Returns the expected result and reason after these payments. The engine is not used.
+    /// Returns the expected result and reason, without the engine.
     fn decide(&self, step: &Step, is_approved: bool, paid: &[Paid], now: Timestamp) -> (DecisionResult, String) {
         let block = |reason: &str| (DecisionResult::Block, reason.to_owned());
         let by_rule = |kind: &str, id| block(&format!("{kind}:{}", rule_id(id)));
@@ -286,13 +283,13 @@ impl Limits {
         if spent(Some(index), 24) + amount > per_day {
             return block("daily_spend_limit_exceeded");
         }
-        // A payment that is not released is confirmed at once.
+        // A payment that is not released is confirmed immediately.
         let confirmed = || {
             let here = paid.iter().rev().filter(|one| one.step.index == index);
             here.filter(|one| one.released_at.is_none())
         };
         let repeats = habits.guard.filter(|(length, _)| {
-            // The steps have fewer different calls than the memory holds. A release forgets the call if nobody repeated it.
+            // A release removes the call from the guard, unless the call was repeated.
             let mut calls: Vec<&Paid> = vec![];
             let is_held = |one: &Paid, now| one.released_at.is_none_or(|released| released > now);
             for one in paid.iter().filter(|one| one.step.index == index) {
@@ -331,7 +328,6 @@ fn rule_id(id: u128) -> RuleId {
     RuleId::from_uuid(Uuid::from_u128(id))
 }
 
-/// A payment in the form of the reference.
 #[derive(Clone, Debug)]
 struct Paid {
     step: Step,
@@ -340,8 +336,7 @@ struct Paid {
 }
 
 impl Paid {
-    /// Returns whether a window of this many hours counts the payment. `index` selects a service; `None` means all
-    /// services.
+    /// Returns whether a window of this many hours counts the payment to service `index`, or to any service.
     fn counts(&self, now: Timestamp, index: Option<usize>, length: u32) -> bool {
         now.since(self.at) < hours(length)
             && self.released_at.is_none_or(|released| released > now)
@@ -349,7 +344,6 @@ impl Paid {
     }
 }
 
-/// Returns the amount in a window of this many hours.
 fn spent(paid: &[Paid], now: Timestamp, index: Option<usize>, length: u32) -> u64 {
     let counts = paid.iter().filter(|one| one.counts(now, index, length));
     counts.map(|one| one.step.amount).sum()
@@ -358,7 +352,7 @@ fn spent(paid: &[Paid], now: Timestamp, index: Option<usize>, length: u32) -> u6
 #[derive(Clone, Debug)]
 enum Edit {
     Policy(usize, (bool, u64, u64, u64)),
-    /// The index of a budget, and the new limit.
+    /// The budget's index and new limit.
     Budget(usize, u64),
     Frozen(bool),
     Asks(Option<u64>),
@@ -372,7 +366,7 @@ struct Step {
     amount: u64,
     /// The number in the query of the URL.
     query: u8,
-    /// The seconds after which the payment is released.
+    /// The seconds until the payment is released.
     released: Option<u64>,
     /// Whether an escalation is approved and the call repeated after an hour.
     approved: bool,
@@ -380,14 +374,12 @@ struct Step {
 }
 
 impl Step {
-    /// Returns whether two calls to the same service are the same call.
     fn is_same_call(&self, other: &Self) -> bool {
         (self.operation, self.query) == (other.operation, other.query)
     }
 }
 
-/// All budgets, the amount above which a rule requires approval, whether a rule blocks a category, and the optional
-/// rules.
+/// The budgets, the approval threshold, whether a category is blocked, and the optional rules.
 type ChangedRules = (Vec<(u128, u64, u32)>, Option<u64>, bool, Habits);
 
 #[derive(Clone, Debug)]
@@ -404,7 +396,7 @@ fn policy() -> impl Strategy<Value = (bool, u64, u64, u64)> {
     (prop::bool::weighted(0.9), per_call, per_day, threshold)
 }
 
-/// Generates budgets with different limits, because a record identifies a budget by its limit.
+/// Limits differ, because a record identifies a budget by the limit.
 fn budgets() -> impl Strategy<Value = Vec<(u128, u64, u32)>> {
     let budget = |id: u128| {
         (25_u64..300, 1_u32..72).prop_map(move |(limit, length)| (id, limit * 3 + u64::try_from(id).unwrap(), length))
@@ -421,7 +413,7 @@ fn asks() -> impl Strategy<Value = Option<u64>> {
     prop::option::weighted(0.3, 1_u64..60)
 }
 
-/// Generates optional rules. Count limits have different limits, like budgets.
+/// Limits of count limits differ, because a record identifies a rule by the limit.
 fn habits() -> impl Strategy<Value = Habits> {
     let count = |id: u128| {
         let count = (1_u64..6, prop_oneof![1_u32..4, 1_u32..72], any::<bool>());
@@ -472,7 +464,6 @@ fn step() -> impl Strategy<Value = Step> {
     (
         gap,
         (0..2_usize, 0..2_usize),
-        // Calls are often repeated.
         prop_oneof![(1_u64..60, 0..1_u8), (Just(20_u64), 0..2_u8)],
         prop::option::weighted(0.2, 1_u64..900),
         any::<bool>(),
@@ -540,7 +531,6 @@ impl Change {
     }
 }
 
-/// A recorded decision and its inputs.
 struct Recorded {
     decision: RecordedDecision,
     agent: Agent,
@@ -554,7 +544,7 @@ struct Recorded {
     is_approved: bool,
 }
 
-/// Lets the engine decide and record a history. The windows are lists.
+/// Lets the engine decide and record a history.
 fn record(mut limits: Limits, steps: &[Step]) -> Vec<Recorded> {
     let (mut paid, mut recorded, mut now, mut version) = (Vec::<Paid>::new(), Vec::new(), 0, 1);
     let mut remembered = RememberedPayments::default();
@@ -669,7 +659,6 @@ fn decide(
         fingerprint: Fingerprint::for_text("x"),
     };
     let operation = &service.operations[step.operation];
-    // The approval waives every limit that can require it.
     let limit = |rule, kind| AskingLimit {
         rule,
         above: Amount::ZERO,
@@ -753,7 +742,7 @@ impl Recorded {
         }
     }
 
-    /// Returns the time of the confirmation: a payment that is not released is confirmed at once.
+    /// A payment that is not released is confirmed immediately.
     fn paid_at(&self) -> Option<Timestamp> {
         Some(self.decision.at).filter(|_| self.released_at.is_none())
     }
@@ -763,7 +752,6 @@ impl Recorded {
         CallDigest::for_call(&decision.call, decision.operation.as_ref().unwrap())
     }
 
-    /// Returns the payment that the decision is about.
     fn payment(&self) -> PastPayment {
         let decision = &self.decision;
         PastPayment {
@@ -787,7 +775,7 @@ impl Recorded {
     }
 }
 
-/// Tests the decisions from `first` on, after counting the payments of the earlier decisions.
+/// Tests the decisions from `first` on, and counts the earlier payments.
 fn backtest(candidate: ProposedLimits, recorded: &[Recorded], first: usize) -> BacktestResult {
     run(Backtest::new(candidate), recorded, first)
 }
@@ -803,14 +791,13 @@ fn run(mut backtest: Backtest, recorded: &[Recorded], first: usize) -> BacktestR
     backtest.current_result()
 }
 
-/// The changed decisions (recorded result, proposed result, reason; number and sum), the saved amount, and the added
-/// amount.
+/// The changed decisions (recorded result, new result, reason; number and sum), the saved and the added amount.
 type Flipped = (BTreeMap<(DecisionResult, DecisionResult, String), (u64, u64)>, u64, u64);
 
-/// A decision of the reference: the result, the reason, and whether the agent paid.
+/// The result, the reason, and whether the agent paid.
 type Decided = (DecisionResult, String, bool);
 
-/// Computes the decisions of the changed limits from lists.
+/// Computes the decisions under the changed limits, without the engine.
 fn simulate(change: &Change, recorded: &[Recorded], first: usize, is_approved: bool) -> Vec<Decided> {
     let mut paid: Vec<Paid> = recorded[..first].iter().filter_map(Recorded::paid).collect();
     let mut unasked = BTreeSet::new();
@@ -838,7 +825,6 @@ fn simulate(change: &Change, recorded: &[Recorded], first: usize, is_approved: b
     recorded[first..].iter().map(decide).collect()
 }
 
-/// Returns the recorded decisions.
 fn as_recorded(recorded: &[Recorded], first: usize) -> Vec<Decided> {
     let decided = recorded[first..].iter().map(|one| {
         let (result, reason) = (one.decision.result, one.decision.reason.clone());
@@ -847,8 +833,7 @@ fn as_recorded(recorded: &[Recorded], first: usize) -> Vec<Decided> {
     decided.collect()
 }
 
-/// Returns the difference between two lists of decisions. A payment with an approval counts as one payment, at the time
-/// of the agent's request or after the approval.
+/// Compares two lists of decisions. A payment with an approval counts once, at the request or after the approval.
 fn compare(recorded: &[Recorded], before: &[Decided], after: &[Decided]) -> Flipped {
     let mut flips = BTreeMap::new();
     for (one, (before, after)) in recorded.iter().zip(before.iter().zip(after)) {
@@ -887,8 +872,6 @@ fn flipped(differences: &Differences) -> Flipped {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_024))]
 
-    /// A backtest and the reference have the same result, both if users approve the payments that only the proposal
-    /// escalates and if users decline them.
     #[test]
     fn a_backtest_equals_a_straightforward_simulation(
         limits in limits(),
@@ -908,8 +891,6 @@ proptest! {
         }
     }
 
-    /// If the proposal repeats the recorded limits, no decision changes, even if the payments before the range and the
-    /// releases are unknown.
     #[test]
     fn unchanged_limits_produce_no_backtest_differences(
         limits in limits(),
@@ -935,8 +916,6 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// An update is compared with the current limits, regardless of the record. An update without a change has no
-    /// difference.
     #[test]
     fn an_update_preview_compares_with_the_current_limits(
         limits in limits(),
@@ -978,7 +957,6 @@ fn limits_of(habits: Habits) -> Limits {
     }
 }
 
-/// Returns a call after this many seconds.
 fn call(gap: u64, amount: u64) -> Step {
     Step {
         gap,
@@ -1004,8 +982,7 @@ fn guard(id: u128, length: u32, services: Option<Vec<ServiceSlug>>) -> Rule {
     }
 }
 
-/// A changed decision affects later windows: because the proposal denies one payment, a later payment fits that was
-/// denied in reality.
+/// A later payment fits, because the proposal denies an earlier one.
 #[test]
 fn a_changed_decision_affects_later_windows() {
     let recorded = record(
@@ -1022,7 +999,7 @@ fn a_changed_decision_affects_later_windows() {
     let result = backtest(change.candidate(), &recorded, 0);
     let (flips, saved, added) = flipped(&result.if_declined);
     assert_eq!((saved, added), (60, 50));
-    // The results of two agents add up.
+    // The result of a backtest of two agents is the sum of both results.
     let mut both = result.clone();
     both.add(&result);
     let twice = |sums: (u64, u64)| (2 * sums.0, 2 * sums.1);
@@ -1052,7 +1029,7 @@ fn a_changed_decision_affects_later_windows() {
     );
 }
 
-/// If the agent already had a duplicate guard, the decisions record its comparison.
+/// For an existing duplicate guard, the recorded decisions contain the comparison's result.
 #[test]
 fn only_new_duplicate_guards_read_the_recorded_calls() {
     let with = |rules: Vec<Rule>| Agent {
@@ -1082,7 +1059,6 @@ fn only_new_duplicate_guards_read_the_recorded_calls() {
     assert!(!compares(Some(other.rules()), None));
 }
 
-/// If any single field differs, the results differ.
 #[test]
 fn a_difference_in_any_single_field_is_reported() {
     assert!(Differences::default().is_empty());
@@ -1094,7 +1070,6 @@ fn a_difference_in_any_single_field_is_reported() {
     }
 }
 
-/// A payment that was not counted becomes known through the records of later decisions.
 #[test]
 fn a_recorded_decision_reveals_an_earlier_payment() {
     let habits = Habits {
@@ -1114,7 +1089,7 @@ fn a_recorded_decision_reveals_an_earlier_payment() {
     let results = recorded.iter().map(|one| one.decision.result);
     let [asks, allows, blocks] = [DecisionResult::Escalate, DecisionResult::Allow, DecisionResult::Block];
     assert!(results.eq([asks, allows, blocks, allows]));
-    // The same rules with different parameters, so that they do not equal the recorded rules.
+    // Other parameters, so that the rules do not equal the recorded rules.
     let services = Some(vec![ServiceSlug::parse(SLUGS[0]).unwrap()]);
     let new_payee = Rule {
         id: rule_id(NEW_PAYEE),
@@ -1130,7 +1105,7 @@ fn a_recorded_decision_reveals_an_earlier_payment() {
     assert!(backtest(candidate, &recorded[2..], 0).if_declined.is_empty());
 }
 
-/// Each of two payments that the proposal makes at once replaces its own approved call.
+/// Both payments are made at the same time.
 #[test]
 fn a_backtest_does_not_repeat_approved_calls() {
     let asks = Limits {
@@ -1153,7 +1128,6 @@ fn a_backtest_does_not_repeat_approved_calls() {
     assert_eq!((result.if_declined.saved, result.if_declined.added), (0, 0));
 }
 
-/// The payments before the tested range are counted as far back as a proposed window or rule needs them.
 #[test]
 fn a_backtest_reads_back_as_far_as_the_proposed_rules_need() {
     let limits = |budget, habits| Limits {
@@ -1177,7 +1151,6 @@ fn a_backtest_reads_back_as_far_as_the_proposed_rules_need() {
     assert_eq!(named(&limits(1, new_payees)).lookback(&[]), MAX_BUDGET_WINDOW);
 }
 
-/// The fetched page matters if one of the policies limits the domains.
 #[test]
 fn a_backtest_evaluates_the_page_that_a_call_fetches() {
     let limits = limits_of(Habits::default());
@@ -1198,7 +1171,6 @@ fn a_backtest_evaluates_the_page_that_a_call_fetches() {
     assert!(!judges(true, "*") && !judges(false, "example.org"));
 }
 
-/// A payment that can't be tested counts in later windows.
 #[test]
 fn untestable_payments_count_in_backtest_windows() {
     let recorded = record(limits_of(Habits::default()), &[call(60, 60), call(60, 30)]);
@@ -1218,8 +1190,7 @@ fn untestable_payments_count_in_backtest_windows() {
     assert_eq!(result.if_declined.saved, 30, "{result:?}");
 }
 
-/// A policy change applies to the current policy, or to the defaults if it enables a service. A rule keeps its id if
-/// the agent has an equal rule, or a rule with the same window that is not among the new rules.
+/// A rule keeps its id if the agent has an equal rule, or a replaced rule with the same window.
 #[test]
 fn proposed_limits_update_the_agents_current_limits() {
     let hour = |count| RuleKind::CountLimit {
@@ -1248,7 +1219,7 @@ fn proposed_limits_update_the_agents_current_limits() {
             .collect()
     };
     assert_eq!(rules(&[payee(), hour(2)]), [(9, 3, payee()), (8, 3, hour(2))]);
-    // The second rule equals the agent's own rule, so the first rule replaces the other rule.
+    // The second rule equals one of the agent's rules, so the first replaces the other.
     assert_eq!(rules(&[hour(5), hour(2)]), [(7, 4, hour(5)), (8, 3, hour(2))]);
     assert_eq!(rules(&[hour(1), hour(5)]), [(7, 3, hour(1)), (8, 4, hour(5))]);
     let longer = RuleKind::CountLimit {
@@ -1293,8 +1264,7 @@ fn proposed_limits_update_the_agents_current_limits() {
     assert_eq!(found.policies, BTreeMap::from(expected));
 }
 
-/// A payment may have an approval that the recorded limits did not need. The approval counts if the proposal requires
-/// one.
+/// The recorded limits did not need the approval.
 #[test]
 fn an_unused_approval_counts_if_the_proposed_limits_require_one() {
     let recorded = record(limits_of(Habits::default()), &[call(60, 20)]);
@@ -1314,8 +1284,7 @@ fn an_unused_approval_counts_if_the_proposed_limits_require_one() {
     }
 }
 
-/// If two budgets have the same remaining amount, the first budget is recorded. The other budget has at most the same
-/// remaining amount.
+/// Of two budgets with the same remaining amount, the first is recorded.
 #[test]
 fn an_unrecorded_budget_has_no_more_left_than_the_recorded_budget() {
     let limits = Limits {
@@ -1337,7 +1306,6 @@ fn an_unrecorded_budget_has_no_more_left_than_the_recorded_budget() {
     );
 }
 
-/// Payments are counted by service if a proposed rule counts only the payments to some services.
 #[test]
 fn a_backtest_needs_service_names_only_for_per_service_rules() {
     let count = |only| Habits {
@@ -1357,7 +1325,7 @@ fn a_backtest_needs_service_names_only_for_per_service_rules() {
     assert!(!names(vec![guard(GUARD, 1, services)]));
 }
 
-/// One read unit covers 8,192 bytes of decisions, or one call for a duplicate guard. Each agent adds ten units.
+/// One read unit covers 8,192 bytes of decisions or one call. Each agent adds ten units.
 #[test]
 fn the_estimated_reads_of_a_backtest_grow_with_its_decisions() {
     let plain = TestedLimits::default();
@@ -1373,7 +1341,6 @@ fn the_estimated_reads_of_a_backtest_grow_with_its_decisions() {
     }
 }
 
-/// A run adds the result of each agent once, in order.
 #[test]
 fn a_backtest_run_tests_agents_one_after_another() {
     let agents = [1, 2, 3].map(|number| AgentId::from_uuid(Uuid::from_u128(number)));
@@ -1411,7 +1378,6 @@ fn a_backtest_run_tests_agents_one_after_another() {
     assert_eq!(told, (4, 3, 1, 1, 10));
 }
 
-/// A result has at most the maximum number of groups of changed decisions, and one more group for all others.
 #[test]
 fn excess_kinds_of_changed_decisions_are_grouped() {
     let kind = |reason: &str| ChangedDecisionKind {

@@ -1,4 +1,4 @@
-//! Which service and operation in the catalog a request matches. Only services that are open to agents can match.
+//! Tests which service and operation a request matches. Only open services can match.
 
 #![expect(clippy::unwrap_used, reason = "a test stops where its ground is missing")]
 
@@ -10,7 +10,6 @@ use purser_domain::{
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// Returns a service with one operation, at `https://lab.example/<page>`.
 fn service(n: u128, slug: &str, page: &str, curated: bool, trust_status: TrustStatus) -> Service {
     Service {
         id: ServiceId::from_uuid(Uuid::from_u128(n)),
@@ -45,8 +44,8 @@ fn service(n: u128, slug: &str, page: &str, curated: bool, trust_status: TrustSt
     }
 }
 
-/// Returns the match of a request: `<service>/<operation>`, `<service>/none` for a call that matches no operation, the
-/// error slug, or the JSON Pointer of the field that contradicts the call.
+/// Returns `<service>/<operation>`, `<service>/none` for an unmatched call, the error slug, or the JSON Pointer of a
+/// contradiction.
 fn about(catalog: &Catalog, service: &Value, operation: &Value, call: &str) -> String {
     let token = Network::BaseSepolia.token();
     let (method, url) = call.split_once(' ').unwrap();
@@ -80,7 +79,6 @@ fn about(catalog: &Catalog, service: &Value, operation: &Value, call: &str) -> S
     }
 }
 
-/// Services that are not open do not hide an open service at the same address.
 #[test]
 fn uncurated_and_disabled_services_are_not_found() {
     const NOT_FOUND: &str = "service_not_found";
@@ -106,7 +104,7 @@ fn uncurated_and_disabled_services_are_not_found() {
         (uuid(4), "uncurated", NOT_FOUND),
         (json!("disabled"), "disabled", NOT_FOUND),
         (uuid(5), "disabled", NOT_FOUND),
-        // The host belongs to an open service, but the call matches no operation of the service.
+        // The host belongs to an open service, but the call matches no operation.
         (Value::Null, "uncurated", "c-open/none"),
         (Value::Null, "disabled", "c-open/none"),
         // Closed services at the address of an open service do not hide the open service.
@@ -134,7 +132,6 @@ fn uncurated_and_disabled_services_are_not_found() {
     );
 }
 
-/// A name that contradicts the call is rejected.
 #[test]
 fn operation_names_only_narrow_the_matching_operations() {
     const UNKNOWN: &str = "service_not_found";
@@ -163,7 +160,7 @@ fn operation_names_only_narrow_the_matching_operations() {
             ],
         ),
         of(2, "people", &[("people.list", "GET", "https://data.example/v1/people")]),
-        // Two services list the same call, so the names decide.
+        // Two services list the same call.
         of(
             3,
             "twin-a",
@@ -206,7 +203,6 @@ fn operation_names_only_narrow_the_matching_operations() {
             "GET https://data.example/v1/companies/count",
             "/operation_id",
         ),
-        // The call matches a different operation or service than the request names.
         (
             "company",
             "company.add",
@@ -232,7 +228,7 @@ fn operation_names_only_narrow_the_matching_operations() {
             "GET https://data.example/v1/companies",
             "/service_id",
         ),
-        // The call matches no operation: a different method, a longer path, a different port.
+        // A different method, a longer path, or a different port.
         (
             "company",
             "company.list",
@@ -258,8 +254,8 @@ fn operation_names_only_narrow_the_matching_operations() {
             "people/none",
         ),
         ("people", "", "GET https://evil.example/v1/people", "people/none"),
-        // The service that lists the address is tried first, then the service with the named operation, then the first
-        // service of the host.
+        // A service at the address comes first, then the service with the named operation, then the first service at
+        // the host.
         ("", "", "DELETE https://data.example/v1/people", "people/none"),
         (
             "",

@@ -1,6 +1,5 @@
-//! The signed payment, over generated catalogs, policies and requests: it pays the catalog's payee of the called
-//! operation, at most the catalog's price, and the policy's operations, the categories and the allowlist of that
-//! operation were checked.
+//! The signed payment, over generated catalogs, policies and requests: it pays the called operation's payee at most the
+//! catalog's price, within the policy.
 //!
 //! The test finds the called operation with a separate, simpler comparison of URLs.
 #![expect(
@@ -38,7 +37,7 @@ struct Listed {
     place: usize,
     template: usize,
     category: Category,
-    /// Network, payee and amount.
+    /// The network, the index of the payee, and the amount.
     payment: Option<(Network, usize, u64)>,
     fixed: bool,
     most: Option<u64>,
@@ -47,7 +46,7 @@ struct Listed {
 
 #[derive(Clone, Debug)]
 struct Case {
-    /// For each service: whether it is open, its category and its operations.
+    /// Whether the service is open, the category and the operations.
     services: Vec<(bool, Category, Vec<Listed>)>,
     enabled_operations: Option<Vec<usize>>,
     any_domain: bool,
@@ -248,9 +247,7 @@ impl Case {
         }
     }
 
-    /// Returns the called operations, found without the index: the operations of open services with this method,
-    /// scheme, host, port and number of segments, where each segment is equal or a parameter. Of these, only the
-    /// operations with the fewest parameters are returned.
+    /// Returns the called operations, found without the index.
     fn called(&self) -> Vec<(usize, usize)> {
         let parts = |path: &'static str| path.trim_matches('/').split('/');
         let is_parameter = |part: &&str| part.starts_with('{');
@@ -293,7 +290,7 @@ fn operation(slug: usize, listed: &Listed) -> Operation {
         category: listed.category,
         execution: String::new(),
         price_model: if listed.fixed { FIXED_PRICE } else { "metered" }.to_owned(),
-        // No check uses the estimated price.
+        // No check may use the estimated price, so any value is possible.
         estimated_price: units(1_000),
         max_price: listed.most.map(units),
         params: json!({"url": {"type": "string", "target": true}}),
@@ -308,7 +305,6 @@ fn operation(slug: usize, listed: &Listed) -> Operation {
     }
 }
 
-/// Returns the transfer that would be signed for a grant.
 fn signed(grant: &Grant<'_>, offer: &Offer, agent: &Agent) -> TransferAuthorization {
     let terms = PaymentTerms::from_settlement_terms(&SettlementTerms {
         id: SettlementId::from_uuid(Uuid::nil()),

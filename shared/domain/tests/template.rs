@@ -1,4 +1,4 @@
-//! Merges a policy template into an agent's limits and compares the result with a model that records who set each
+//! Merges a policy template into an agent's limits, and compares the result with a model that records who set each
 //! limit.
 
 #![expect(
@@ -63,7 +63,7 @@ fn service(number: u128, category: Category) -> Service {
     }
 }
 
-/// Returns a catalog with the services 1 (ai), 2 (ai) and 3 (data).
+/// The services are 1 (ai), 2 (ai) and 3 (data).
 fn catalog() -> Catalog {
     Catalog::new(vec![
         service(1, Category::Ai),
@@ -123,8 +123,6 @@ fn merged(
     )
 }
 
-/// Fields of the key for a single service override the category, and the category overrides `*`. Categories and `*`
-/// apply only to enabled services.
 #[test]
 fn keys_merge_from_general_to_special() {
     let template = terms(vec![
@@ -155,7 +153,7 @@ fn keys_merge_from_general_to_special() {
         record.enabled = false;
     }
     assert_eq!(told(&present), [(id(1), 1, unlimited)]);
-    // A service outside the catalog can't be enabled. A service that the agent never had can be enabled.
+    // Only a catalog service can be enabled.
     let new = terms(vec![
         (TemplateKey::Service(id(3)), switch(true)),
         (TemplateKey::Service(id(9)), switch(true)),
@@ -164,11 +162,10 @@ fn keys_merge_from_general_to_special() {
     assert_eq!(merges.len(), 1);
     let edited = merges[0].merged_policy().unwrap();
     assert_eq!((edited.service, edited.version, edited.enabled), (id(3), 1, true));
-    // A service that left the catalog can't be enabled again.
     let mut left = present[0].clone();
     left.service = id(9);
     assert_eq!(merged(&new, None, &BTreeMap::new(), &[left], Overrides::Keep).len(), 1);
-    // A user disabled service 1. The service stays disabled unless overrides are overwritten.
+    // A user disabled service 1, so it stays disabled unless overrides are overwritten.
     let enables = terms(vec![(TemplateKey::Service(id(1)), switch(true))]);
     let kept = merged(&enables, None, &BTreeMap::new(), &present[..1], Overrides::Keep);
     assert_eq!(
@@ -179,7 +176,6 @@ fn keys_merge_from_general_to_special() {
     assert!(overwritten[0].merged_policy().unwrap().enabled);
 }
 
-/// Returns the limits of an agent that starts with the template, each with the services that they apply to.
 #[test]
 fn a_new_agent_starts_with_the_template_limits_of_its_services() {
     let all = catalog();
@@ -196,7 +192,6 @@ fn a_new_agent_starts_with_the_template_limits_of_its_services() {
     assert_eq!(TemplateTerms::default().policy_changes_with_services(services()), []);
 }
 
-/// A template created from an agent's limits does not differ from the agent, and gives another agent the same limits.
 #[test]
 fn a_template_created_from_an_agent_has_its_limits() {
     let mut present: Vec<EnabledService> = [1, 2, 3]
@@ -222,8 +217,7 @@ fn a_template_created_from_an_agent_has_its_limits() {
     }
 }
 
-/// An operation that left the catalog is left out and makes no override, even if the agent got the operation when the
-/// catalog listed it. If none is left, the agent may call none.
+/// An operation that left the catalog makes no override, even if the agent still has it.
 #[test]
 fn a_template_is_applied_without_operations_that_left_the_catalog() {
     let slug = |text: &str| OperationSlug::parse(text).unwrap();
@@ -258,7 +252,6 @@ fn a_template_is_applied_without_operations_that_left_the_catalog() {
     }
 }
 
-/// A merge takes over every field of a policy that the template sets, including whether the service is enabled.
 #[test]
 fn all_policy_fields_are_merged_with_the_template() {
     let slugs = ["a.b"].map(|slug| OperationSlug::parse(slug).unwrap());
@@ -304,7 +297,7 @@ fn all_policy_fields_are_merged_with_the_template() {
             "allowed_domains"
         ]
     );
-    // The order of a list has no meaning.
+    // The same items in another order.
     let mut other = edited;
     other.policy.allowed_domains.reverse();
     assert_eq!(merged(&template, None, &BTreeMap::new(), &[other], Overrides::Keep), []);
@@ -331,7 +324,6 @@ fn template_keys_survive_storage() {
     for text in ["", "**", "ai", "category:", "category:x"] {
         assert_eq!(TemplateKey::parse(text), None, "{text}");
     }
-    // Users name services by slug.
     for text in ["s1", "category:ai", "*"] {
         assert_eq!(
             TemplateKey::from_text(text, &catalog()).unwrap().describe(&catalog()),
@@ -348,7 +340,7 @@ fn template_keys_survive_storage() {
     }
 }
 
-/// Rules name services by slug. An id instead of a slug is rejected, although an id has a valid format.
+/// An id is a valid slug, but no service has this slug.
 #[test]
 fn template_rules_name_services_by_slug() {
     let problems = |slug: &str| {
@@ -372,7 +364,6 @@ fn only_single_service_keys_enable_a_service() {
     );
 }
 
-/// An update gives the template the list's next version. Choosing a default does not change the template's version.
 #[test]
 fn a_template_list_counts_its_updates() {
     let [a, b] = ["a", "b"].map(|name| TemplateName::parse(name).unwrap());
@@ -396,7 +387,6 @@ fn a_template_list_counts_its_updates() {
         third.with_template(&a, true, None, late).unwrap().entries[&a],
         entry(4, late)
     );
-    // Stating that another template is not the default does not change the default.
     assert_eq!(
         second
             .with_template(&b, false, Some(false), late)
@@ -418,7 +408,6 @@ fn a_template_list_counts_its_updates() {
     assert_eq!(full.with_template(&b, true, None, late), None);
 }
 
-/// A version is fully applied once its services and rules are applied and no other application has begun since.
 #[test]
 fn an_agent_lists_its_possibly_applied_template_versions() {
     let name = TemplateName::parse("t").unwrap();
@@ -516,7 +505,7 @@ fn agent(rules: &[RuleKind]) -> Agent {
     agent
 }
 
-/// Returns the rules after a merge, each with the number in its id, and the number of overrides.
+/// Returns the rules after a merge, with the numbers of their ids, and the number of overrides.
 fn rules(
     base: Option<&[RuleKind]>,
     own: &[RuleKind],
@@ -571,22 +560,21 @@ fn rules_follow_the_template_unless_a_user_set_them() {
     let (ten, fifteen, twenty) = ([budget(10)], [budget(15)], [budget(20)]);
     let base = Some(&ten[..]);
     let rows = [
-        // A template without rules changes no rule.
         Row {
             new: None,
             ..row(base, &ten, &[], Overwrite, &[(1, budget(10))], 0)
         },
-        // First application: a rule is added unless the agent has a rule that is as strict.
+        // At the first application, a rule is added unless the agent has a rule that is as strict.
         row(None, &[], &ten, Keep, &[(100, budget(10))], 0),
         row(None, &twenty, &ten, Keep, &[(1, budget(20)), (100, budget(10))], 1),
         row(None, &ten, &twenty, Keep, &[(1, budget(10))], 1),
         row(None, &twenty, &ten, Overwrite, &[(1, budget(10))], 1),
         row(None, &[payee()], &ten, Keep, &[(1, payee()), (100, budget(10))], 1),
         row(None, &[payee()], &ten, Overwrite, &[(100, budget(10))], 1),
-        // The rule is changed in place, and the rule is removed.
+        // The rule is changed in place, and then removed.
         row(base, &ten, &twenty, Keep, &[(1, budget(20))], 0),
         row(base, &ten, &[], Keep, &[], 0),
-        // A rule of a different kind: the old rule is removed and the new rule added.
+        // For a different kind, the old rule is removed and the new rule added.
         row(base, &ten, &[count(3)], Keep, &[(100, count(3))], 0),
         // A user changed or removed the rule.
         row(base, &fifteen, &twenty, Keep, &[(1, budget(15))], 1),
@@ -596,9 +584,9 @@ fn rules_follow_the_template_unless_a_user_set_them() {
         row(base, &[], &ten, Overwrite, &[(100, budget(10))], 1),
         row(base, &fifteen, &[], Keep, &[(1, budget(15))], 1),
         row(base, &fifteen, &[], Overwrite, &[], 1),
-        // A user's change to the same value as the template's is not an override.
+        // A user's change to the template's value is not an override.
         row(base, &twenty, &twenty, Keep, &[(1, budget(20))], 0),
-        // An equal rule keeps its position, and only the other rule changes.
+        // An equal rule keeps its position.
         row(
             Some(&[budget(10), budget(20)]),
             &[budget(10), budget(20)],
@@ -622,7 +610,7 @@ fn rules_follow_the_template_unless_a_user_set_them() {
             (expected.clone(), count),
             "{base:?} {own:?} {new:?} {overrides:?}"
         );
-        // A second merge with the template as the base changes nothing.
+        // A second merge changes nothing.
         if let Some(new) = new {
             let after: Vec<RuleKind> = expected.into_iter().map(|(_, kind)| kind).collect();
             let (again, _) = rules(Some(&new), &after, Some(&new), overrides);
@@ -631,7 +619,7 @@ fn rules_follow_the_template_unless_a_user_set_them() {
     }
 }
 
-/// The setter of a limit, according to the model.
+/// Who set a limit, according to the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Setter {
     Start,
@@ -641,17 +629,16 @@ enum Setter {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Updates the template: the per-call and daily caps for service 1, for the category of services 1 and 2, and for
-    /// all services.
+    /// The per-call and daily caps for service 1, for the service's category, and for all services.
     Edit([(Option<u64>, Option<u64>); 3]),
     /// Applies the template. `Some(n)` interrupts the application after `n` services.
     Apply(Overrides, Option<usize>),
-    /// A user sets a limit of a service.
+    /// The service's index, whether the per-call (or the daily) cap is set, and the value.
     Person(usize, bool, u64),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // The template's values are even and a user's values are odd, so that the model can distinguish them.
+    // The template's values are even and a user's values odd, so that the model can distinguish them.
     let value = || prop::option::of((1_u64..20).prop_map(|value| value * 2));
     let overrides = prop_oneof![3 => Just(Overrides::Keep), 1 => Just(Overrides::Overwrite)];
     let step = prop_oneof![
@@ -667,8 +654,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// After each application, a limit has the template's value unless a user set the limit or the template does not
-    /// contain it. A repeated application changes nothing. Interrupted applications do not affect this.
     #[test]
     fn limits_follow_the_template_unless_a_user_set_them(steps in steps()) {
         let mut present: Vec<EnabledService> = [1, 2, 3].map(|number| starting().default_policy(id(number)).unwrap()).to_vec();
@@ -693,7 +678,7 @@ proptest! {
                     record.version += 1;
                     setters[service][usize::from(!is_call)] = Setter::Person;
                 }
-                // The bases of at most four interrupted applications are stored.
+                // At most four interrupted applications are stored.
                 Step::Apply(_, Some(_)) if begun == 4 => {}
                 Step::Apply(overrides, end) => {
                     let template = bases[&version].clone();
@@ -731,7 +716,7 @@ proptest! {
                         for member in 0..2 {
                             let setter = &mut setters[place][member];
                             match wanted[member] {
-                                // An earlier version omitted the value, and a later version sets the value again.
+                                // An earlier version omitted the limit, and this version sets it again.
                                 Some(wanted) if before[place][member] == wanted => {
                                     prop_assert_eq!(values[member], wanted);
                                     *setter = Setter::Template;
@@ -741,7 +726,7 @@ proptest! {
                                     prop_assert_eq!(values[member], wanted, "{} {}", place, member);
                                     *setter = Setter::Template;
                                 }
-                                // If a version omits a limit, the limit belongs to the agent from then on.
+                                // A limit that a version no longer sets counts as set by a user.
                                 None if *setter == Setter::Template && end.is_none() => *setter = Setter::Person,
                                 Some(_) | None => prop_assert_eq!(values[member], before[place][member]),
                             }
