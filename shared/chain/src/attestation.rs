@@ -1,8 +1,7 @@
 //! Wallet attestations: a signature by a wallet's key over the agent's id and the wallet's address.
 //!
-//! The signed data is EIP-712 data with its own struct type, under a domain without a contract and without a chain id.
-//! A token's domain has both (EIP-712, "Definition of domainSeparator"), so no token accepts an attestation as a
-//! transfer.
+//! The EIP-712 domain has no contract and no chain id. A token's domain has both, so no token accepts an attestation as
+//! a transfer (EIP-712, "Definition of domainSeparator").
 
 use crate::{SignError, WalletSigner};
 use alloy::primitives::{Address, B256, FixedBytes, Signature};
@@ -10,14 +9,15 @@ use alloy::sol_types::{Eip712Domain, SolStruct as _, eip712_domain};
 use purser_domain::{AgentId, WalletAttestation};
 
 alloy::sol! {
-    /// The names of the struct and of its fields are part of the signed hash.
+    /// The names of the struct and the fields are part of the signed hash (EIP-712). Renaming them invalidates all
+    /// stored attestations.
     struct AgentWallet {
         bytes16 agent;
         address wallet;
     }
 }
 
-/// Returns whether the wallet's key has signed that the wallet belongs to this agent.
+/// Returns whether the wallet's key has signed an attestation for this agent and this wallet.
 pub fn is_attested(attestation: &WalletAttestation, agent: AgentId, wallet: Address) -> bool {
     let signature = Signature::from_raw_array(attestation.as_bytes()).ok();
     let signer = signature.and_then(|signature| {
@@ -35,7 +35,6 @@ impl WalletSigner {
     }
 }
 
-/// Computes the EIP-712 hash of the agent and the wallet.
 pub(crate) fn attestation_digest(agent: AgentId, wallet: Address) -> B256 {
     const DOMAIN: Eip712Domain = eip712_domain! {
         name: "Purser wallet attestation",

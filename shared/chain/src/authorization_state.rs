@@ -1,16 +1,10 @@
-//! Reads the state of EIP-3009 authorizations at the final block: unused, or used by a transaction.
-//!
-//! Many authorizations are read together, because a batch takes a few calls: one call reads the nonces, one or two
-//! calls find the transactions that used the nonces, and one or two more calls read the transfers of these
-//! transactions. If the node does not respond about some authorizations, their state is unknown, and the other states
-//! are not affected.
+//! Reads the state of EIP-3009 authorizations at the final block: unused, or used by a transaction. Many authorizations
+//! are read in one batch, because a batch takes only a few calls to the node.
 //!
 //! Invariants:
-//! - A transaction counts only if its block is the final block or an ancestor of the final block. One call at the final
-//!   block's hash checks this.
-//! - A transaction is found only through its logs.
-//! - If a block has too many transfers to read, the transfers are read from the transaction's receipt. An attacker
-//!   therefore can't hide a payment behind zero-value transfers.
+//!
+//! - A transaction counts only in the final block or in an ancestor of the final block.
+//! - Zero-value transfers can't hide a payment: if a block has too many transfers, the receipt is read instead.
 //!
 //! [`purser_domain::reconcile`] decides what happens for each state.
 
@@ -28,30 +22,30 @@ use purser_domain::{
 use std::collections::{HashMap, VecDeque};
 use tokio::time::Instant;
 
-/// The margin by which the search for the event `AuthorizationUsed` begins before the recorded authorization time. The
-/// clock that recorded the time may have been ahead of the chain's time.
+/// How far before `authorized_at` the search for `AuthorizationUsed` events begins. The clock that set `authorized_at`
+/// may have been ahead.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs_u32(3_600);
-/// The maximum number of `eth_getLogs` searches per batch. With 1,000 blocks per search, 400 searches cover nine days
-/// of Base. With ten blocks, the limit of some hosted nodes, they cover two hours.
+/// The maximum number of `eth_getLogs` searches per batch of authorizations. With 1,000 blocks per search, these
+/// searches cover nine days of the chain Base; with ten blocks, the limit of some hosted nodes, two hours.
 const MAX_SEARCHES: u32 = 400;
 
-/// The maximum number of rejected `eth_getLogs` calls for transfers. After that, the remaining transfers are read from
-/// receipts, one call per transaction. Nine halvings of a range with 500 payments lead to a single block.
+/// The number of rejected `eth_getLogs` calls after which transfers are read from receipts. Halving 500 payments nine
+/// times leaves one payment.
 const MAX_REFUSED: usize = 9;
 
 /// An authorization to look up on chain.
 #[derive(Clone, Copy, Debug)]
 pub struct Authorization {
-    /// The expected transfer, with its nonce.
+    /// The transfer that uses the authorization.
     pub expected: ExpectedTransfer,
-    /// The time at which the payment was authorized, by the clock of the function that authorized the payment.
+    /// The time at which the payment was authorized.
     pub authorized_at: Timestamp,
-    /// The chain accepts the authorization only in blocks before this time.
+    /// The EIP-3009 `validBefore`: the chain accepts the authorization only in earlier blocks.
     pub valid_before: Timestamp,
 }
 
 impl Authorization {
-    /// Creates the authorization of a settlement with its nonce.
+    /// Creates the authorization of a settlement's transfer with this nonce.
     pub const fn for_settlement(settlement: &Settlement, nonce: B256) -> Self {
         let terms = &settlement.terms;
         Self {
@@ -61,7 +55,6 @@ impl Authorization {
         }
     }
 
-    /// Returns the payer and the nonce, which identify an authorization in logs.
     fn map_key(&self) -> Name {
         (self.expected.from.into_word(), self.expected.nonce)
     }
@@ -70,9 +63,10 @@ impl Authorization {
 type Name = (B256, B256);
 
 impl Chain {
-    /// Reads the state of each authorization at `block`. A state is `None` if the node did not respond about the
-    /// authorization before `deadline`. `log_range` is the maximum number of blocks that the node searches in one call. If
-    /// time runs out, the states at the end of the list are `None`.
+    /// Reads the state of each authorization at `block`. `log_range` is the maximum number of blocks per `eth_getLogs`
+    /// call.
+    ///
+    /// A state is `None` if the node did not respond or if `deadline` passed.
     pub async fn read_authorization_states(
         &self,
         authorizations: &[Authorization],
@@ -91,8 +85,8 @@ impl Chain {
             .filter(|(_, (_, used))| **used == Some(true))
             .map(|(index, (authorization, _))| (index, *authorization))
             .collect();
-        // Authorizations of about the same time are searched together, so that an old authorization does not lengthen
-        // the search for the others.
+        // The authorizations are sorted by time, so that an old authorization does not lengthen the search for newer
+        // authorizations.
         traced.sort_by_key(|(_, authorization)| authorization.authorized_at);
         let are_near = |(_, item): &(usize, Authorization), (_, next): &(usize, Authorization)| {
             next.authorized_at.since(item.authorized_at) < MAX_CLOCK_SKEW
@@ -126,21 +120,20 @@ struct Trace<'a> {
     chain: &'a Chain,
     wanted: &'a [Authorization],
     block: &'a FinalBlock,
-    /// The number of blocks per search. The number is halved when the node rejects a search.
+    /// The number of blocks per search, halved when the node rejects a search.
     range: u64,
     searches_left: u32,
-    /// The time at which the search ends. The last quarter of the time is reserved for reading the transfers.
+    /// The end of the search. The last quarter of the time is reserved for reading the transfers.
     search_until: Instant,
     until: Instant,
-    /// The logs of used and canceled authorizations.
+    /// The logs of used and canceled authorizations, by payer and nonce.
     uses: HashMap<Name, FoundLog>,
-    /// The authorizations whose log was found in a block that a reorganization has replaced. Such a block is neither
-    /// the final block nor an ancestor of the final block.
+    /// The authorizations whose log was in a block that a reorganization has replaced. The state of these
+    /// authorizations stays unknown.
     replaced: Vec<Name>,
-    /// The authorizations that were unused in a final block at or after `validBefore`. If such an authorization's nonce
-    /// is used now, the authorization was canceled.
+    /// The authorizations that were unused when they expired. If the nonce of such an authorization is used now, the
+    /// authorization was canceled.
     unused_in_time: Vec<Name>,
-    /// The times of the blocks whose headers were read.
     times: HashMap<u64, Option<Timestamp>>,
 }
 
@@ -263,7 +256,8 @@ impl<'a> Trace<'a> {
             }
             Err(error) => return Err(error),
         };
-        // If a response contradicts itself, all of its logs are discarded.
+        // The uses are collected per response, because two uses of the same authorization invalidate the whole
+        // response.
         let mut uses: HashMap<Name, FoundLog> = HashMap::new();
         for found in logs.0 {
             let [_, payer, nonce] = found.log.topics.as_slice() else {
@@ -279,7 +273,6 @@ impl<'a> Trace<'a> {
         Ok(true)
     }
 
-    /// Fails if the time for searching is over.
     fn check_deadline(&self) -> Result<(), ChainError> {
         if Instant::now() > self.search_until {
             return Err(malformed_response_error("too late: the time of the run is over"));
@@ -287,8 +280,8 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// Finds the authorizations that were unused at block `number`, among the authorizations whose use was not found in
-    /// the logs. Few nodes keep old states. If the node does not respond, nothing is known about these authorizations.
+    /// Records the authorizations that were still unused at block `number`. Few nodes keep the state of old blocks, so
+    /// the call often fails.
     async fn record_unused_authorizations(&mut self, number: u64) -> Result<(), ChainError> {
         self.check_deadline()?;
         let Some(block) = self.chain.read_header(number).await? else {
@@ -319,7 +312,7 @@ impl<'a> Trace<'a> {
         let mut blocks: Vec<BlockId> = self.uses.values().map(|found| found.block).collect();
         blocks.sort_unstable();
         blocks.dedup();
-        // A block that can't be compared counts as replaced.
+        // If the node does not respond, every block counts as replaced.
         let strangers = self
             .chain
             .find_blocks_off_chain(&blocks, self.block)
@@ -348,7 +341,7 @@ impl<'a> Trace<'a> {
             }
         }
         used.sort_by_key(|(_, found)| found.block);
-        // Halves of a rejected range go to the end of the queue, so that ranges that need no splitting come first.
+        // Halves of a rejected range go to the end of the queue, so that other ranges are not delayed.
         let mut parts = VecDeque::from([used.as_slice()]);
         let (mut request, mut refused) = (false, 0_usize);
         let mut by_receipt = Vec::new();
@@ -360,8 +353,8 @@ impl<'a> Trace<'a> {
                 parts.extend([first, second]);
                 continue;
             }
-            // The event `AuthorizationUsed` alone does not prove a payment. The transfers in the same transaction must
-            // be read too. If the deadline passes before that, the state stays unknown.
+            // The event `AuthorizationUsed` alone does not prove a payment. If the transfers are not read, the state of
+            // the authorization stays unknown.
             if request && Instant::now() > self.until {
                 return;
             }
@@ -380,16 +373,15 @@ impl<'a> Trace<'a> {
                         let (first, second) = part.split_at(part.len() / 2);
                         parts.extend([first, second]);
                     }
-                    // After any other error, this range is not searched again, and the states of its authorizations
-                    // stay unknown.
+                    // After any other error, the states of the authorizations in `part` stay unknown.
                 }
             }
         }
         self.resolve_states_by_receipt(&by_receipt, states).await;
     }
 
-    /// Determines the states from the receipts of the transactions. Each round reads one receipt per payer, so that one
-    /// payer's unreadable receipts do not delay other payers.
+    /// Determines the states of used authorizations from the receipts of the transactions. Each round reads one receipt
+    /// per payer, so that no payer delays the other payers.
     async fn resolve_states_by_receipt(
         &self,
         used_authorizations: &[(&Authorization, &FoundLog)],
@@ -410,7 +402,7 @@ impl<'a> Trace<'a> {
         turns.sort_by_key(|(turn, _)| *turn);
         let (mut refused, mut any_read) = (0_usize, false);
         for some in turns.chunks(MAX_CONCURRENT_CALLS) {
-            // A node that rejects every call gets a limited number of calls.
+            // A node that rejects `MAX_CALLS` calls and accepts none probably rejects every call.
             if Instant::now() > self.until || (refused >= MAX_CALLS && !any_read) {
                 return;
             }
@@ -432,7 +424,6 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// Reads the transfers of a transaction from its receipt.
     async fn read_transfers_in_receipt(
         &self,
         used_authorizations: &[(&Authorization, &FoundLog)],
@@ -451,8 +442,7 @@ impl<'a> Trace<'a> {
         used_authorizations.len() > 1 && blocks.is_some_and(|blocks| blocks >= self.range)
     }
 
-    /// Reads the transfers between the payers and payees of the used authorizations, from the block of the first use to
-    /// the block of the last use. `used_authorizations` must be sorted by block.
+    /// Reads the transfers between the payers and payees of the used authorizations, which must be sorted by block.
     async fn read_transfers_in_block_range(
         &self,
         used_authorizations: &[(&Authorization, &FoundLog)],
@@ -468,15 +458,15 @@ impl<'a> Trace<'a> {
         self.chain.read_logs_between(&filter, first.number, last.number).await
     }
 
-    /// Finds a block before `time` and a block at or after `time`, at most `range` blocks apart. Returns the final
-    /// block twice if it is before `time`. If no block is before `time`, returns the first block as the block before.
+    /// Returns two blocks at most `range` apart: one before `time`, and one at or after `time`. Past either end of the
+    /// chain, returns the first or the final block.
     async fn find_blocks_around(&mut self, time: Timestamp) -> Result<(u64, u64), ChainError> {
         let mut past = self.block.number;
         if self.block.at < time {
             return Ok((past, past));
         }
-        // Steps back until a block is before `time`, which usually takes one step. Each step is twice as long as the
-        // previous step. Then a binary search narrows the range.
+        // Doubles the step until a block is before `time`, which usually takes one step. Then a binary search narrows
+        // the range.
         let near = self.range.saturating_sub(1).max(1);
         let mut step = near;
         let mut before = past.saturating_sub(step);
@@ -496,7 +486,7 @@ impl<'a> Trace<'a> {
         Ok((before, past))
     }
 
-    /// Returns whether a block is before `time`. A block that the node has deleted counts as before.
+    /// Returns whether a block is before `time`. A block that the node has pruned counts as before `time`.
     async fn is_block_before(&mut self, number: u64, time: Timestamp) -> Result<bool, ChainError> {
         let at = self.read_block_time(number).await?;
         Ok(at.is_none_or(|at| at < time))
@@ -526,7 +516,6 @@ fn store_states(
     }
 }
 
-/// Creates the filter for transfers between the payers and payees of the used authorizations.
 fn transfer_filter(first_authorization: &Authorization, used_authorizations: &[(&Authorization, &FoundLog)]) -> Filter {
     let expected = || {
         used_authorizations
@@ -541,7 +530,7 @@ fn transfer_filter(first_authorization: &Authorization, used_authorizations: &[(
     }
 }
 
-/// Returns whether all of these authorizations were used in the same block. The authorizations are sorted by block.
+/// Returns whether all uses are in the same block. The uses are sorted by block.
 fn are_in_one_block(used_authorizations: &[(&Authorization, &FoundLog)]) -> bool {
     let ends = used_authorizations.first().zip(used_authorizations.last());
     ends.is_some_and(|((_, first), (_, last))| first.block == last.block)
@@ -597,7 +586,7 @@ mod tests {
         states_by(node, wanted, RANGE).await
     }
 
-    /// Returns the state of the first payment.
+    /// Returns the state of payment 1 as text. `authorized` is the block in which the payment was authorized.
     async fn state(node: &ScriptedNode, authorized: u64) -> String {
         states(node, &[authorization(1, authorized)]).await.concat()
     }
@@ -623,13 +612,12 @@ mod tests {
         node.calls().iter().filter(is_search).count()
     }
 
-    /// Returns a chain with the first payment in this block.
     fn paid_in(block: u64) -> ScriptedChain {
         ScriptedChain::default().paid(&payment(1), block, 1)
     }
 
-    /// Returns a chain with `count` payments, and their authorizations. Authorizations are three blocks apart, and each
-    /// payment is in the block after its authorization.
+    /// Returns a chain with `count` payments, and their authorizations. Each payment is in the block after the
+    /// authorization.
     fn many(count: u64) -> (ScriptedChain, Vec<Authorization>) {
         let wanted: Vec<Authorization> = (0..count)
             .map(|number| authorization(number, FINAL - 500 + 3 * number))
@@ -654,18 +642,18 @@ mod tests {
         }
     }
 
-    /// Seconds-old and months-old uses need a limited number of searches and block headers.
+    /// The number of searches and header reads is limited, whether the use is seconds or months old.
     #[tokio::test]
     async fn a_used_authorization_is_found_at_any_age() {
         let rows = [
-            // Each row: the block of the authorization, the block of the use, and the expected numbers of calls. The
-            // use follows immediately, in the last valid block, or long ago.
+            // Each row: the block of the authorization, the block of the use, and the maximum numbers of searches and
+            // header reads.
             (FINAL - 20, FINAL - 19, 1, 1),
             (FINAL - 40, FINAL - 40 + 29, 1, 1),
             (FINAL - 5_000, FINAL - 4_999, 1, 6),
             (3_000, 3_029, 1, 20),
             (0, 0, 1, 20),
-            // The recording clock was up to an hour ahead.
+            // The clock was up to an hour ahead, so the use is in a block before the authorization time.
             (FINAL - 20, FINAL - 920, 1, 1),
             (FINAL - 20, FINAL - 1_700, 2, 1),
         ];
@@ -694,7 +682,6 @@ mod tests {
         }
     }
 
-    /// Each payment is in a different block.
     #[tokio::test]
     async fn one_hundred_payments_take_at_most_nine_node_calls() {
         let (chain, wanted) = many(100);
@@ -776,7 +763,7 @@ mod tests {
         assert_eq!(transaction.logs.len(), 1);
     }
 
-    /// The authorization was canceled after a day in which no reconciliation ran.
+    /// The authorization was canceled a day later, without a reconciliation in between.
     #[tokio::test]
     async fn late_authorization_cancellations_are_found_by_state_or_logs() {
         let (authorized, canceled) = (FINAL - 50_000, FINAL - 7_000);
@@ -784,7 +771,7 @@ mod tests {
         let node = chain().serve().await;
         assert_eq!(state(&node, authorized).await, "unused");
         assert!(searches(&node) <= 3, "{}", searches(&node));
-        // A node without old states rejects the call, so the logs are searched.
+        // This node rejects calls about old blocks, so the logs are searched instead.
         let pruned = |method: &str, params: &Value| {
             let is_old = method == "eth_call" && params[1]["blockHash"] != json!(hash_of(FINAL));
             is_old.then_some(Reply::Refused(-32_000))
@@ -794,7 +781,6 @@ mod tests {
         assert!(searches(&node) <= 48, "{}", searches(&node));
     }
 
-    /// The search stops after 400 calls.
     #[tokio::test]
     async fn a_used_authorization_without_logs_becomes_untraced() {
         for authorized in [FINAL - 20, FINAL - 900_000, 0] {
@@ -805,12 +791,12 @@ mod tests {
         }
     }
 
-    /// The node searches only ten blocks per call, so the search reaches its maximum number of calls too early.
+    /// The node searches only ten blocks per call, so the search ends before it reaches the use.
     #[tokio::test]
     async fn an_authorization_state_is_unknown_if_the_search_ends_too_early() {
         let wanted = [6_000, 4_500, 3_000, 1_500].map(|age| authorization(age, FINAL - age));
         let paid = |chain: ScriptedChain, one: &Authorization, block| chain.paid(&one.expected, block, block);
-        // The block of the first use is not searched.
+        // The first authorization was used in block 10, which is not searched.
         let chain = paid(ScriptedChain::default(), &wanted[0], 10);
         let chain = paid(chain, &wanted[1], FINAL - 4_499);
         let chain = paid(chain, &wanted[2], FINAL - 2_999);
@@ -821,7 +807,7 @@ mod tests {
         assert_eq!(searches(&node), 400);
     }
 
-    /// Returns a node that responds with these logs to the search for uses, or to the call for transfers.
+    /// Returns a node whose search for uses (`of_search`) or for transfers returns these logs.
     async fn with_logs(of_search: bool, logs: Value) -> ScriptedNode {
         let changed = move |method: &str, params: &Value| {
             (method == "eth_getLogs" && searches_uses(params) == of_search).then(|| Reply::Result(logs.clone()))
@@ -896,7 +882,7 @@ mod tests {
 
     #[tokio::test]
     async fn failing_nodes_are_not_asked_for_smaller_ranges() {
-        // A call without a response is repeated once.
+        // `HttpNode` repeats a call once if the connection closes without a response.
         for (answer, calls) in [(Reply::Status(429), 1), (Reply::Status(503), 1), (Reply::HangUp, 2)] {
             let shown = format!("{answer:?}");
             let gone = move |method: &str, _: &Value| (method == "eth_getLogs").then(|| answer.clone());
@@ -918,7 +904,6 @@ mod tests {
         assert!(searches(&node) <= 12, "{}", searches(&node));
     }
 
-    /// The receipts provide the states of all payments.
     #[tokio::test]
     async fn transfer_lookups_stop_after_too_many_rejections() {
         let refused = |with_receipts: bool| {
@@ -943,7 +928,6 @@ mod tests {
         let receipts = node.count("eth_getTransactionReceipt");
         assert!(receipts <= MAX_CALLS + MAX_CONCURRENT_CALLS, "{receipts}");
 
-        // The receipts provide all states.
         let node = chain.serve_except(refused(true)).await;
         assert!(
             states(&node, &wanted)
@@ -954,8 +938,7 @@ mod tests {
         assert_eq!(node.count("eth_getTransactionReceipt"), 500);
     }
 
-    /// Each block with a payment of one payer has more transfers than a node returns, and the receipts are also too
-    /// large.
+    /// All blocks and receipts of one payer are too large for the node's limits.
     #[tokio::test]
     async fn flooded_blocks_do_not_hide_other_payments() {
         let of_flooder = |number: u64| authorization(4 * number, FINAL - 200 + number);
@@ -988,7 +971,7 @@ mod tests {
         assert!(recorded_calls(&node).len() <= 130, "{}", recorded_calls(&node).len());
     }
 
-    /// A machine behind the endpoint returns a replaced block.
+    /// The endpoint returns a log from a block that was replaced.
     #[tokio::test]
     async fn authorization_states_from_a_replaced_block_are_unknown() {
         let beside = |method: &str, params: &Value| {
@@ -1015,8 +998,8 @@ mod tests {
         let (chain, wanted) = many(5);
         let node = chain.serve_except(one_block).await;
         assert_eq!(states(&node, &wanted).await, all_paid(5));
-        // One search finds the uses. Four calls for transfers follow: all five payments, the two halves, and the halves
-        // of three. Then five calls read one payment each.
+        // One search finds the uses. Calls for 5, 2, 3 and 2 payments are rejected, then five calls read one payment
+        // each.
         assert_eq!(node.count("eth_getLogs"), 1 + 4 + 5);
     }
 
@@ -1037,7 +1020,6 @@ mod tests {
         "unknown".clone_into(&mut known[2]);
         assert_eq!(states(&node, &wanted).await, known);
 
-        // The call for one of the nonces fails.
         let one_fails = |method: &str, params: &Value| {
             let calls = calls_of_multicall(params);
             let result = |number: usize| Result3 {
@@ -1052,7 +1034,6 @@ mod tests {
         assert_eq!(states(&node, &wanted).await, known);
     }
 
-    /// Each search takes a second.
     #[tokio::test(start_paused = true)]
     async fn authorization_states_found_before_the_deadline_are_kept() {
         let wanted = [
@@ -1080,7 +1061,7 @@ mod tests {
         assert_eq!(within(60).await, ["paid by 0, log 1", "paid by 1, log 1", "unused"]);
     }
 
-    /// Each of these calls takes a second, and the search needs dozens of calls.
+    /// Each call of the method `slow` takes a second.
     #[tokio::test(start_paused = true)]
     async fn no_node_calls_are_made_after_the_deadline() {
         for slow in ["eth_call", "eth_getBlockByNumber", "eth_getLogs"] {

@@ -15,8 +15,8 @@ alloy::sol! {
 }
 
 impl Chain {
-    /// Reads each wallet's balance of the network's token at `block`. A balance is `None` if the node did not respond,
-    /// or if `deadline` passed before the call was made.
+    /// Reads each wallet's balance of the network's token at `block`. A balance is `None` if the node did not respond
+    /// or if `deadline` passed.
     pub async fn read_balances(
         &self,
         wallets: &[Address],
@@ -30,8 +30,8 @@ impl Chain {
     }
 }
 
-/// Parses a balance, capped at [`Amount::MAX`]. Returns `None` for an empty result, because an address without code
-/// returns zero bytes, which does not mean a balance of zero.
+/// Parses a balance, capped at [`Amount::MAX`]. An empty result is `None` and not zero, because an address without code
+/// returns zero bytes.
 pub(crate) fn parse_balance_word(word: &[u8]) -> Option<Amount> {
     let word: [u8; 32] = word.try_into().ok()?;
     let units = u64::try_from(U256::from_be_bytes(word)).ok();
@@ -48,7 +48,7 @@ mod tests {
     use serde_json::json;
     use std::time::Duration;
 
-    /// The tests in `nonces.rs` cover parsing, splitting and rejected calls.
+    /// `nonces.rs` tests parsing, splitting and rejected calls.
     #[tokio::test]
     async fn balances_of_many_wallets_take_one_node_call() {
         let wallets: Vec<Address> = (0..3).map(|number| payment(number).from).collect();

@@ -11,7 +11,7 @@ use serde_json::json;
 
 const METHOD: &str = "eth_getBlockByNumber";
 
-/// The finality of a block.
+/// Whether a block is final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// The block is on the canonical chain, and final.
@@ -21,12 +21,12 @@ pub(crate) enum Standing {
         /// The number of confirmations that are missing.
         missing: u64,
     },
-    /// Another block with the same number is on the canonical chain.
+    /// The chain now has another block with the same number.
     Replaced,
 }
 
 impl Chain {
-    /// Reads the newest final block. Each call also verifies the node's chain id.
+    /// Reads the newest final block, and verifies the node's chain id.
     pub async fn read_final_block(&self) -> Result<FinalBlock, ChainError> {
         let (right, last) = tokio::join!(self.verify_chain_id(), self.read_final_number_and_hash());
         right?;
@@ -40,10 +40,9 @@ impl Chain {
         Ok(block)
     }
 
-    /// Reads the number of the newest final block. Also returns the block's hash if the block is 1 to [`ANCESTORS`]
-    /// blocks below the newest block, because the EVM can return only these hashes.
+    /// Reads the number of the newest final block, and the hash if the EVM can return that hash ([`ANCESTORS`]).
     async fn read_final_number_and_hash(&self) -> Result<(u64, Option<B256>), ChainError> {
-        // The newest block has depth 1.
+        // A block at depth `confirmations` is final. The newest block has depth 1.
         let below = self.finality.confirmations.saturating_sub(1);
         if !(1..=ANCESTORS).contains(&below) {
             return Ok((self.read_head_number().await?.saturating_sub(below), None));
@@ -51,15 +50,13 @@ impl Chain {
         let view = self
             .read_ancestor_hashes(&[Ancestor::Below(below)], json!("latest"))
             .await?;
-        // If the chain is shorter than the depth, the first block counts as final, because every fork contains the
-        // first block.
+        // On a chain with fewer blocks than the required depth, the first block is final, because every fork contains
+        // it.
         let hash = view.ancestors.first().copied().flatten();
         Ok((view.number.saturating_sub(below), hash))
     }
 
-    /// Determines whether `block` is final. One call reads the number of the newest block, and the hash of the node's
-    /// block with the same number as `block`. If the required depth is one, or if `block` is too deep for the EVM to
-    /// return the hash, a call for the block with this number reads the hash instead.
+    /// Determines whether `block` is final, usually in one call.
     pub(crate) async fn read_block_standing(&self, block: BlockId) -> Result<Standing, ChainError> {
         if self.finality.confirmations == 1 {
             return self.read_finality_at_number(block).await;
@@ -67,7 +64,7 @@ impl Chain {
         let view = self
             .read_ancestor_hashes(&[Ancestor::Number(block.number)], json!("latest"))
             .await?;
-        // The newest block has depth 1. The depth is 0 if this node is behind the node that first returned the block.
+        // `None` if this node is behind the node that returned the block.
         let above = view.number.checked_sub(block.number);
         let depth = above.and_then(|above| above.checked_add(1)).unwrap_or(0);
         let missing = self.finality.confirmations.saturating_sub(depth);
@@ -93,7 +90,7 @@ impl Chain {
         })
     }
 
-    /// Returns the blocks that are neither `last` nor an ancestor of `last`. Skips blocks that are more than
+    /// Returns the blocks that are neither `last` nor an ancestor of `last`. Omits blocks that are more than
     /// [`ANCESTORS`] below `last`.
     pub(crate) async fn find_blocks_off_chain(
         &self,
@@ -121,7 +118,7 @@ impl Chain {
         Ok(strangers)
     }
 
-    /// Reads the canonical block with this number; `None` if the node does not have the block.
+    /// Reads the block with this number on the node's chain; `None` if the node does not have the block.
     pub async fn read_block_id(&self, number: u64) -> Result<Option<BlockId>, ChainError> {
         let header = self.read_header(number).await?;
         Ok(header.map(|FinalBlock { number, hash, .. }| BlockId { number, hash }))
@@ -163,7 +160,7 @@ mod tests {
         chain.serve().await
     }
 
-    /// If the chain is shorter than the depth, the first block is final.
+    /// On a chain with fewer blocks than the required depth, the first block is final.
     #[tokio::test]
     async fn the_final_block_has_the_configured_depth() {
         let check = async |head, number| {
@@ -172,7 +169,6 @@ mod tests {
             found
         };
         assert_eq!(check(HEAD, FINAL).await, final_block());
-        // The chain is shorter than the depth, or exactly as long.
         check(CONFIRMATIONS, 1).await;
         check(CONFIRMATIONS - 1, 0).await;
         check(2, 0).await;
@@ -225,7 +221,7 @@ mod tests {
         }
     }
 
-    /// Blocks that are more than `ANCESTORS` below the final block are skipped.
+    /// Blocks that are more than `ANCESTORS` below the final block are omitted.
     #[tokio::test]
     async fn blocks_outside_the_final_chain_are_detected() {
         let node = with_head(HEAD).await;
@@ -251,7 +247,7 @@ mod tests {
         assert_eq!(*at, json!({"blockHash": hash_of(FINAL), "requireCanonical": true}));
     }
 
-    /// While a function runs, an endpoint may switch to a node of another chain.
+    /// An endpoint may switch to a node of another chain while a Lambda instance runs.
     #[tokio::test]
     async fn every_final_block_checks_the_chain_id() {
         let mut asked = 0;
@@ -270,7 +266,6 @@ mod tests {
         chain.read_final_block().await.unwrap();
     }
 
-    /// The result is `None` if the node does not have the block.
     #[tokio::test]
     async fn blocks_can_be_read_by_number() {
         let node = with_head(HEAD).await;

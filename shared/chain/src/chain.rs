@@ -1,17 +1,13 @@
 //! Reads balances, and verifies that a transaction in a final block is the authorized payment.
 //!
-//! A block is final at the configured depth below the node's newest block. The call that reads the newest block's
-//! number also proves that the transaction's block is an ancestor of the newest block (`view.rs`). A replaced block is
-//! therefore never final, even if the machines behind an endpoint disagree. Before a block is final, the evidence is
-//! [`Evidence::Pending`], because a reorganization may still undo a payment or a mismatch. No function in this file
-//! waits; the evidence contains the number of missing blocks.
+//! Before a block is final, the evidence is [`Evidence::Pending`], because a reorganization may undo a payment or a
+//! mismatch. The call that reads the newest block also proves that the transaction's block is an ancestor of the newest
+//! block (`view.rs`), so a replaced block never counts as final.
 //!
-//! The evidence consists of token logs: the logs in the transaction's block (selected by block hash) with the agent's
-//! wallet as payer and with the payment's nonce or payee. An attacker can add zero-value transfers between the same
-//! wallets. If the block therefore has too many logs, the logs are read from the transaction's receipt.
+//! An attacker can add zero-value transfers between the same wallets. If a block therefore has too many logs, the logs
+//! are read from the transaction's receipt.
 //!
-//! [`find_authorized_transfer`] defines which logs a payment must have. The callers decide what to do with the
-//! evidence.
+//! [`find_authorized_transfer`] defines which logs a payment must have.
 
 use crate::{
     ChainError,
@@ -31,16 +27,15 @@ use purser_domain::{
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
 
-/// The depth at which a block is final.
+/// The number of confirmations after which a block is final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finality {
     /// The number of blocks from the transaction's block to the newest block, including both. 0 is treated as 1.
     pub confirmations: u64,
 }
 
-/// The timeout of one call to an endpoint, from connecting to the last byte. With two endpoints, a call may take twice
-/// as long. A hosted node responds in 20 to 200 ms, so the timeout allows one slow response within the time that a
-/// caller waits.
+/// The timeout of one call to one endpoint. A hosted node responds in 20 to 200 ms. With two endpoints, a call may take
+/// twice as long.
 pub const NODE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The chain's evidence about one transaction and one authorized payment.
@@ -48,25 +43,25 @@ pub const NODE_TIMEOUT: Duration = Duration::from_secs(2);
 pub enum Evidence {
     /// The transaction is the authorized payment, in a final block.
     Final(Transfer),
-    /// The transaction is in a final block, but is not the authorized payment.
+    /// The transaction is in a final block, but does not contain the authorized payment.
     Mismatch {
-        /// The transaction's block.
+        /// The block that contains the transaction.
         block: BlockId,
-        /// Why the transaction is not the payment.
+        /// Why the transaction does not contain the payment.
         mismatch: Mismatch,
     },
-    /// The evidence is not final yet.
+    /// A reorganization may still change the evidence, or the transaction is not in a block.
     Pending(Pending),
 }
 
-/// Why the evidence is not final yet.
+/// Why the evidence is not final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pending {
-    /// The node has no block with the transaction: the transaction is not mined yet, or does not exist.
+    /// The node has no block with the transaction, which may not exist.
     NotMined,
-    /// The transaction's block is not deep enough.
+    /// The transaction's block does not have enough confirmations.
     NotFinal {
-        /// The number of blocks until the transaction's block is final.
+        /// The number of confirmations that are missing.
         missing: u64,
     },
 }
@@ -89,7 +84,7 @@ impl Pending {
     }
 }
 
-/// A blockchain, which is read through one or two endpoints. The second endpoint is called when the first fails.
+/// A blockchain behind one or two RPC endpoints. The second endpoint is called when the first fails.
 #[derive(Debug)]
 pub struct Chain {
     pub(crate) network: Network,
@@ -98,7 +93,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Creates a chain with the one or two endpoints in the RPC secret. Makes no call.
+    /// Creates a client for the one or two endpoints in the RPC secret, without a call to an endpoint.
     pub fn new(
         http: SharedHttpConnector,
         network: Network,
@@ -150,13 +145,10 @@ impl Chain {
         })
     }
 
-    /// Verifies a transaction that was reported as an authorized payment. Takes one call if the transaction is not
-    /// mined, and three calls in two rounds for a payment. A fourth call is needed in three cases: to find out why a
-    /// transaction without matching logs is not the payment, if the block is more than [`ANCESTORS`](crate::view) deep,
-    /// and if the block has too many logs.
+    /// Verifies that a transaction contains the authorized payment. Takes one call if the transaction is not mined, and
+    /// usually three for a payment.
     ///
-    /// One endpoint serves all calls of a verification. If a call fails, the whole verification is repeated with the
-    /// other endpoint.
+    /// If a call fails, the whole verification is repeated with the other endpoint.
     pub async fn verify_transfer(&self, expected: &ExpectedTransfer, tx_hash: TxHash) -> Result<Evidence, ChainError> {
         let proof = |rpc| {
             let chain = Self::with_rpc(self.network, rpc, self.finality);
@@ -179,8 +171,8 @@ impl Chain {
         match standing? {
             Standing::Final => {}
             Standing::NotFinal { missing } => return Ok(Evidence::Pending(Pending::NotFinal { missing })),
-            // A server that lags behind returned the transaction in a block that other servers have already replaced.
-            // The transaction therefore counts as not mined.
+            // A server whose chain is behind returned the transaction in a block that was replaced. The transaction
+            // therefore counts as not mined.
             Standing::Replaced => return Ok(Evidence::Pending(Pending::NotMined)),
         }
         let logs = match logs {
@@ -200,14 +192,13 @@ impl Chain {
         })
     }
 
-    /// Opens the connection and verifies the node's chain id before the first request. A failure or a wrong chain id is
-    /// logged, and the next call verifies the chain id again.
+    /// Opens the connection and verifies the node's chain id. After a failure, which is logged, the next call verifies
+    /// the chain id.
     pub async fn warm_up(&self) {
         self.rpc.warm_up().await;
     }
 
-    /// Reads the node's chain id and compares it with the configured chain id, even if the chain id was verified
-    /// before.
+    /// Verifies the node's chain id, even if it was verified before.
     pub(crate) async fn verify_chain_id(&self) -> Result<(), ChainError> {
         self.rpc.reverify_endpoint_chain_id().await
     }
@@ -219,8 +210,7 @@ impl Chain {
             .map(|Quantity(number)| number)
     }
 
-    /// Returns the block that contains the transaction, if any. Nodes find transactions by hash only on their canonical
-    /// chain.
+    /// Returns the block that contains the transaction; `None` if the transaction is not on the node's canonical chain.
     async fn find_transaction_block(&self, tx_hash: TxHash) -> Result<Option<BlockId>, ChainError> {
         const METHOD: &str = "eth_getTransactionByHash";
         let request = json!([tx_hash.to_b256()]);
@@ -232,7 +222,8 @@ impl Chain {
             .map_err(|what| ChainError::Malformed { method: METHOD, what })
     }
 
-    /// Returns whether a mined transaction failed, according to the receipt. Returns `false` without a receipt.
+    /// Returns whether a mined transaction failed, according to the transaction's receipt. Returns `false` if the node
+    /// has no receipt.
     async fn has_transaction_failed(&self, tx_hash: TxHash) -> Result<bool, ChainError> {
         const METHOD: &str = "eth_getTransactionReceipt";
         let receipt: Option<WireReceipt> = self.rpc.call(METHOD, json!([tx_hash.to_b256()])).await?;
@@ -258,14 +249,15 @@ mod tests {
     use tokio::sync::Barrier;
 
     const BLOCK: u64 = 100;
-    /// The lowest number of the newest block at which `BLOCK` is final.
+    /// The number of the newest block when `BLOCK` has just become final.
     const DEEP: u64 = BLOCK + CONFIRMATIONS - 1;
 
     fn expected() -> ExpectedTransfer {
         payment(1)
     }
 
-    /// Returns a chain on which the third transaction of a block is the payment, and the block has just become final.
+    /// Returns a chain on which the expected payment is the third transaction of `BLOCK`. The block has just become
+    /// final.
     fn paid() -> ScriptedChain {
         let others = ScriptedChain::default()
             .paid(&payment(13), BLOCK, 5)
@@ -275,7 +267,7 @@ mod tests {
         chain
     }
 
-    /// Replaces the node's response to one method.
+    /// Returns a script that replaces the response to one method.
     fn except(method: &'static str, answer: Reply) -> impl FnMut(&str, &Value) -> Option<Reply> + Clone + Send {
         move |called, _| (called == method).then(|| answer.clone())
     }
@@ -284,7 +276,7 @@ mod tests {
         paid().serve_except(except(method, answer)).await
     }
 
-    /// Returns the result of the view call: the newest block's number and an ancestor's hash, as words.
+    /// Returns an `eth_call` result with the newest block's number and an ancestor's hash, as words.
     fn viewed(head: u64, hash: u64) -> Value {
         json!(Bytes::from([word(head), word(hash)].concat()))
     }
@@ -305,7 +297,6 @@ mod tests {
         }
     }
 
-    /// Other logs and transactions in the block have no effect.
     #[tokio::test]
     async fn only_final_matching_logs_prove_a_payment() {
         let with_head = |mut chain: ScriptedChain, head| {
@@ -334,7 +325,7 @@ mod tests {
             (with_head(alone(), DEEP - 1), "transaction_not_final: 1"),
             (with_head(alone(), BLOCK), "transaction_not_final: 4"),
             (ScriptedChain::default().failed(BLOCK, 1), "transaction_reverted"),
-            // The same transaction in a block that is not final. A reorganization may still undo the failure.
+            // A failed transaction in a block that is not final. A reorganization may undo the failure.
             (
                 with_head(ScriptedChain::default().failed(BLOCK, 1), DEEP - 1),
                 "transaction_not_final: 1",
@@ -344,8 +335,7 @@ mod tests {
                 with_head(ScriptedChain::default().paid(&less, BLOCK, 1), DEEP - 2),
                 "transaction_not_final: 2",
             ),
-            // The transaction makes a different payment, and another transaction in the same block makes the expected
-            // payment.
+            // The transaction makes another payment. The expected payment is in another transaction of the block.
             (
                 ScriptedChain::default()
                     .paid(&payment(13), BLOCK, 1)
@@ -367,7 +357,7 @@ mod tests {
         }
     }
 
-    /// Without a receipt, nothing is proven about the transaction.
+    /// The node has the transaction in no block, or in a block above the node's newest block.
     #[tokio::test]
     async fn lagging_nodes_and_unmined_transactions_stay_pending() {
         let unmined = json!({"hash": tx_hash(1).to_b256(), "blockHash": null, "blockNumber": null});
@@ -380,7 +370,7 @@ mod tests {
             let node = paid_except(method, Reply::Result(answer)).await;
             assert_eq!(evidence(&node).await, outcome, "{method}");
         }
-        // Without a receipt, the transaction counts as successful.
+        // Without a receipt, a failed transaction looks like a transaction without the payment.
         let chain = ScriptedChain::default().failed(BLOCK, 1);
         let gone = except("eth_getTransactionReceipt", Reply::Result(Value::Null));
         assert_eq!(
@@ -389,7 +379,6 @@ mod tests {
         );
     }
 
-    /// An unknown hash takes one call, a payment takes three calls, and another transaction takes four.
     #[tokio::test]
     async fn payment_verification_takes_at_most_four_node_calls() {
         const BLOCKS_LOGS: &str = "eth_call eth_getLogs eth_getTransactionByHash";
@@ -413,7 +402,7 @@ mod tests {
         check(less, &stranger).await;
     }
 
-    /// The node responds to neither call of the second round before it has received both.
+    /// The scripted node responds only after it has received both calls, so the calls must be concurrent.
     #[tokio::test(start_paused = true)]
     async fn the_newest_block_and_the_logs_are_fetched_concurrently() {
         let both = Arc::new(Barrier::new(2));
@@ -432,7 +421,6 @@ mod tests {
         assert!(matches!(evidence.unwrap(), Ok(Evidence::Final(_))));
     }
 
-    /// The filter contains the block's hash, the payer, and the nonce or the payee.
     #[tokio::test]
     async fn transfer_logs_are_filtered_by_block_and_payment() {
         let node = paid().serve().await;
@@ -448,13 +436,14 @@ mod tests {
         assert_eq!(*params, json!([filter]));
     }
 
-    /// The newest block is deep enough, but its ancestor at that number is not the transaction's block.
+    /// The newest block's ancestor with the number of the transaction's block has another hash.
     #[tokio::test]
     async fn a_payment_in_a_replaced_block_is_unconfirmed() {
         let replaced = Reply::Result(viewed(DEEP, 0x5a));
         let node = paid_except("eth_call", replaced).await;
         assert_eq!(evidence(&node).await, "transaction_not_mined: 1");
-        // At one confirmation, or more than 256 blocks deep, the hash is compared with the node's block at that number.
+        // The block's hash is compared with the node's block of the same number, because `BLOCKHASH` can't return this
+        // block.
         let other = json!({"hash": word(0x5a), "number": quantity(BLOCK), "timestamp": "0x1"});
         let other = except("eth_getBlockByNumber", Reply::Result(other));
         let mut old = paid();
@@ -468,7 +457,6 @@ mod tests {
         assert_eq!(shown, Evidence::Pending(Pending::NotMined));
     }
 
-    /// The first endpoint returns a replaced block, and then fails to return the newest block.
     #[tokio::test]
     async fn payment_verification_restarts_after_an_endpoint_failover() {
         let behind = paid_except("eth_call", Reply::Status(503)).await;
@@ -487,7 +475,7 @@ mod tests {
         }
     }
 
-    /// An attacker can make the token log a zero-value transfer from any payer to any payee.
+    /// Zero-value transfers, which anybody can make, fill the block.
     #[tokio::test]
     async fn the_receipt_proves_payments_in_overfull_blocks() {
         for refusal in [too_large(), Reply::Refused(-32_005), Reply::Status(413)] {
@@ -495,7 +483,7 @@ mod tests {
             assert_eq!(evidence(&node).await, "paid by log 4");
             assert_eq!(node.count("eth_getTransactionReceipt"), 1);
         }
-        // The receipt belongs to another transaction or block, or contains other logs.
+        // A receipt that is missing, malformed, or of another transaction or block.
         let receipt = paid().answer("eth_getTransactionReceipt", &json!([tx_hash(1).to_b256()]));
         let other = json!(B256::repeat_byte(0x78));
         let wrong = [
@@ -626,7 +614,6 @@ mod tests {
             let shown = format!("{method} {answer:.200?}");
             assert_eq!(evidence(&paid_except(method, answer).await).await, outcome, "{shown}");
         }
-        // The logs of another transaction in the block do not prove the payment.
         let node = paid_except(LOGS, logs("/2/transactionHash", other.clone())).await;
         assert_eq!(evidence(&node).await, "authorization_not_used");
         let node = paid_except(LOGS, logs("/3/transactionHash", other.clone())).await;
@@ -724,7 +711,6 @@ mod tests {
         assert_eq!(wrong.count("eth_chainId"), 2);
     }
 
-    /// The first call repeats a failed verification of the chain id.
     #[tokio::test]
     async fn node_calls_await_the_warm_up_or_repeat_it() {
         let node = paid().serve().await;
@@ -793,7 +779,7 @@ mod tests {
         check(BLOCK, None).await;
     }
 
-    /// If one witness fails, the other node does not replace it.
+    /// The client of one endpoint does not call the other endpoint after a failure.
     #[tokio::test]
     async fn each_node_endpoint_is_a_separate_witness() {
         let one = paid().serve().await;
@@ -811,7 +797,6 @@ mod tests {
             }
             assert_eq!(heard, balances);
         }
-        // The other node does not replace the failed witness.
         let chain = Chain::new(
             http(),
             NETWORK,

@@ -1,7 +1,7 @@
-//! The custody of the wallets' keys: derived from the seed, or in KMS.
+//! Holds the wallets' keys, which are derived from the seed or stored in KMS.
 //!
-//! Invariant: other crates get a [`Signer`] only from [`Custody::signer`], and only for a wallet whose key matches the
-//! stored address and has attested the agent.
+//! Invariant: a [`Signer`] exists only for a wallet whose key matches the stored address and has signed an attestation
+//! for the agent.
 
 use crate::attestation::{attestation_digest, is_attested};
 use crate::kms::wallet_address;
@@ -12,53 +12,52 @@ use purser_domain::{AgentId, KmsKeyId, Network, TransferAuthorization, Wallet, W
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The keys of all wallets.
+/// The keys of all wallets: derived from one seed, or stored in KMS.
 #[derive(Debug)]
 pub struct Custody {
     keys: Keys,
-    /// A cache of verified attestations, because verifying an attestation costs as much as a signature.
+    /// The verified attestations. Verifying an attestation costs as much as a signature.
     verified: Mutex<HashSet<(AgentId, Address, WalletAttestation)>>,
 }
 
 #[derive(Debug)]
 enum Keys {
-    /// Every key is derived from one secret in this function's memory.
+    /// The keys are derived from one secret in this Lambda function's memory.
     Seed(WalletSeed),
-    /// Each wallet has a key in KMS, which no function can read.
+    /// The keys are in KMS. No Lambda function can read them.
     Kms(Box<KmsKeys>),
 }
 
-/// The maximum number of cached attestations (about 128 KiB). When the cache is full, all entries are dropped.
+/// The maximum number of cached attestations (about 128 KiB). A full cache is emptied.
 const MAX_VERIFIED: usize = 1024;
 
-/// The key for a new wallet.
+/// The key of a new wallet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewKey {
-    /// A key derived from the seed, with this last index of the derivation path.
+    /// A key that is derived from the seed with this last index of the derivation path.
     Seed(u32),
-    /// A key in KMS.
+    /// An existing key in KMS, with this id.
     Kms(KmsKeyId),
 }
 
 /// Why no signer or signature could be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CustodyError {
-    /// The wallet's key is in KMS but this process has only the seed, or the key is derived from the seed but this
-    /// process has only keys in KMS.
+    /// The wallet's key is in KMS but this process has only the seed, or the reverse.
     #[error("the wallet's key is in another custody")]
     OtherCustody,
-    /// The stored address is not the address of the key.
+    /// The wallet's stored address does not belong to the wallet's key.
     #[error("the key's wallet is {derived}, and the agent's is {stored}")]
     OtherWallet {
-        /// The address of the key.
+        /// The address that belongs to the key.
         derived: Address,
         /// The agent's stored wallet address.
         stored: Address,
     },
-    /// The wallet's key has not attested this agent.
+    /// The wallet's key has not signed an attestation for this agent.
     #[error("wallet {wallet} is not attested for agent {agent}")]
     NotAttested {
-        /// The paying agent.
+        /// The agent that should pay from the wallet.
         agent: AgentId,
         /// The agent's stored wallet address.
         wallet: Address,
@@ -84,7 +83,7 @@ impl CustodyError {
     }
 }
 
-/// The key of one wallet, which signs only for that wallet.
+/// The key of one wallet. The wallet's address and attestation are verified.
 #[derive(Debug)]
 pub struct Signer<'a>(Key<'a>);
 
@@ -98,7 +97,7 @@ enum Key<'a> {
     },
 }
 
-/// The wallet of a new key, before its attestation.
+/// The wallet of a new key, which has not signed an attestation yet.
 #[derive(Debug)]
 pub struct NewWallet<'a> {
     key: WalletKey,
@@ -129,8 +128,8 @@ impl Custody {
         }
     }
 
-    /// Returns the signer of an agent's wallet. Fails if the key does not match the stored address, or if the wallet's
-    /// key has not attested this agent. Makes no call.
+    /// Returns the signer of an agent's wallet, without a call. Fails if the key does not match the stored address, or
+    /// if the attestation is invalid.
     pub fn signer(&self, agent: AgentId, wallet: &Wallet) -> Result<Signer<'_>, CustodyError> {
         let signer = match (&self.keys, wallet.key) {
             (Keys::Seed(seed), WalletKey::Seed { index }) => Key::Seed(seed.derive_wallet(index)?),
@@ -155,7 +154,7 @@ impl Custody {
         }
     }
 
-    /// Returns whether the attestation is a valid signature by the wallet's key for this agent.
+    /// Returns whether the wallet's key has signed the stored attestation for this agent.
     fn has_attested(&self, agent: AgentId, wallet: &Wallet) -> bool {
         let claim = (agent, wallet.address, wallet.attestation);
         let verified = || self.verified.lock().unwrap_or_else(PoisonError::into_inner);
@@ -173,7 +172,7 @@ impl Custody {
         is_attested
     }
 
-    /// Returns a new key's wallet. Reads the public key from KMS if the key is in KMS.
+    /// Returns the wallet of a new key. A key in KMS takes a call that reads the public key.
     pub async fn wallet_for_new_key(&self, key: NewKey) -> Result<NewWallet<'_>, CustodyError> {
         let (key, signer) = match (&self.keys, key) {
             (Keys::Seed(seed), NewKey::Seed(index)) => {
@@ -195,7 +194,7 @@ impl Custody {
 }
 
 impl NewWallet<'_> {
-    /// Returns the address that the wallet's public key determines.
+    /// Returns the wallet's address.
     pub fn address(&self) -> Address {
         self.signer.address()
     }
@@ -217,7 +216,7 @@ impl NewWallet<'_> {
 }
 
 impl Signer<'_> {
-    /// Returns the address that the wallet's public key determines.
+    /// Returns the wallet's address.
     pub fn address(&self) -> Address {
         match &self.0 {
             Key::Seed(wallet) => wallet.address(),
@@ -225,9 +224,8 @@ impl Signer<'_> {
         }
     }
 
-    /// Signs a transfer of the network's token from this wallet. The signature consists of r, s, and v (27 or 28), as
-    /// the token requires. A key from the seed signs the same transfer with the same signature each time. A key in KMS
-    /// returns a different signature each time.
+    /// Signs a transfer of the network's token from this wallet. The signature is r, s, and v (27 or 28). Only
+    /// signatures with the seed are deterministic.
     pub async fn sign(
         &self,
         network: Network,
@@ -263,7 +261,7 @@ mod tests {
             wallet.attest(agent(number)).await.unwrap()
         };
         let (first, second) = (attested(1, 1).await, attested(2, 2).await);
-        // The second result comes from the cache.
+        // In the second round, the attestations come from the cache.
         for _ in 0..2 {
             assert_eq!(custody.signer(agent(1), &first).unwrap().address(), first.address);
             let wallet = first.address;

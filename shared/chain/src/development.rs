@@ -4,9 +4,8 @@ use crate::{Chain, ChainError};
 use serde_json::json;
 
 impl Chain {
-    /// Returns whether every endpoint is a local development chain: Anvil or Hardhat, according to the node's client
-    /// version (`web3_clientVersion`). The owner of such a chain can rewrite it. A hosted node of a real chain is never
-    /// a development node.
+    /// Returns whether every endpoint is Anvil or Hardhat, according to `web3_clientVersion`. The owner of such a chain
+    /// can rewrite the history.
     pub async fn is_development_node(&self) -> Result<bool, ChainError> {
         for endpoint in self.rpc.clients_per_endpoint() {
             let version: String = endpoint.call("web3_clientVersion", json!([])).await?;

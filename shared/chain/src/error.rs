@@ -1,18 +1,17 @@
-//! Errors of calls to the node. Error messages are only logged.
-//!
-//! No error contains the endpoint's URL, because the URLs of hosted nodes contain an API key.
+//! Errors of calls to the node. No error contains the endpoint's URL, because the URLs of hosted nodes contain an API
+//! key.
 
-/// A failed call, or an invalid response. The error proves nothing about any payment.
+/// A failed call, or an invalid response. It proves nothing about any payment.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChainError {
-    /// The configured URL is invalid. The error does not contain the URL.
+    /// The URL in the RPC secret is invalid.
     #[error(
         "the RPC secret must be one https address or two different ones; http is for Base Sepolia, on this machine or a \
          private network"
     )]
     Address,
-    /// No complete response arrived in time.
+    /// No complete response arrived before the timeout.
     #[error("`{method}` got no answer")]
     Unreachable {
         /// The JSON-RPC method of the call, for example `eth_call`.
@@ -21,15 +20,15 @@ pub enum ChainError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The HTTP status of the response is not a success.
+    /// The HTTP status is not a success.
     #[error("`{method}` was answered with HTTP status {status}")]
     Status {
         /// The JSON-RPC method of the call, for example `eth_call`.
         method: &'static str,
-        /// The HTTP status; 429 if the node throttles.
+        /// The HTTP status; 429 if the node throttles the client.
         status: u16,
     },
-    /// The node rejected the call. The node's message is omitted, because some nodes repeat the URL in it.
+    /// The node rejected the call. Omits the node's message, because some nodes repeat the URL in it.
     #[error("`{method}` was refused with JSON-RPC code {code}")]
     Refused {
         /// The JSON-RPC method of the call, for example `eth_call`.
@@ -37,12 +36,12 @@ pub enum ChainError {
         /// The JSON-RPC error code.
         code: i64,
     },
-    /// The response does not have the form that the method requires.
+    /// The response does not have the format that the method requires.
     #[error("`{method}` was answered with {what}")]
     Malformed {
         /// The JSON-RPC method of the call, for example `eth_call`.
         method: &'static str,
-        /// How the response differs from the required form.
+        /// How the response differs from the required format.
         what: &'static str,
     },
     /// The response exceeds the size limit.
@@ -51,7 +50,7 @@ pub enum ChainError {
         /// The JSON-RPC method of the call, for example `eth_call`.
         method: &'static str,
     },
-    /// The node serves another chain than the configured chain.
+    /// The node serves another chain than configured.
     #[error("the RPC serves chain {found} instead of {expected}")]
     WrongChain {
         /// The configured chain id.
@@ -69,7 +68,7 @@ impl ChainError {
         matches!(self, Self::Malformed { .. }) || self.is_size_limit()
     }
 
-    /// Returns whether the node may have rejected the request for its size, or the response was too large.
+    /// Returns whether the request or the response may have been too large.
     pub(crate) const fn is_size_limit(&self) -> bool {
         match self {
             Self::Refused { .. } | Self::TooLarge { .. } => true,

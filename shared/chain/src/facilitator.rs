@@ -1,8 +1,7 @@
 //! A client of the x402 facilitator, which submits withdrawals so that a wallet needs no gas.
 //!
-//! Invariants: the URL must be https, except on Base Sepolia for this machine or a private network. A public
-//! facilitator is called only at public addresses. Calls have a timeout, and responses a size limit. A facilitator can
-//! only submit the signed transfer, and its response proves nothing.
+//! A facilitator can only submit the signed transfer, and the response proves nothing. The URL must be https and
+//! public, except on Base Sepolia.
 
 use crate::{ChainError, http_node::is_local};
 use aws_smithy_runtime_api::client::{
@@ -17,10 +16,10 @@ use std::time::Duration;
 use tokio::time::timeout;
 use url::Url;
 
-/// The timeout of a call. The facilitator responds after the transaction is mined, which takes several two-second
-/// blocks. This function, and the function that invokes it, each have fifteen seconds.
+/// The timeout of a call. The facilitator responds after some two-second blocks. This Lambda function and the caller
+/// have a timeout of 15 seconds.
 const CALL_TIMEOUT: Duration = Duration::from_secs(8);
-/// The size limit of a response, in bytes. Typical responses have some hundred bytes.
+/// The size limit of a response, in bytes. Typical responses have a few hundred bytes.
 const MAX_RESPONSE_BYTES: usize = 16 * 1024;
 
 /// A client of one facilitator.
@@ -29,14 +28,15 @@ pub struct Facilitator {
     settle: String,
 }
 
-/// The URL is not allowed for a facilitator.
+/// The error for a URL that is not allowed for a facilitator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be an https address of the public internet, without user, password, query or fragment")]
 pub struct FacilitatorAddressError;
 
 impl Facilitator {
-    /// Creates a client for the facilitator at this URL. `local_connector` connects to this machine and to private networks;
-    /// `outward_connector` connects to public addresses. `is_public` checks a URL before the host name is resolved.
+    /// Creates a client for the facilitator at this URL. `is_public` checks a URL before the host name is resolved.
+    ///
+    /// `local_connector` connects to this machine and private networks, `outward_connector` to public addresses.
     pub fn new(
         network: Network,
         address: &str,
@@ -68,8 +68,7 @@ impl Facilitator {
         })
     }
 
-    /// Submits a transfer (x402 v2, `POST /settle`). Returns the submission, and the facilitator's reason if the
-    /// response contains one.
+    /// Submits a transfer (x402 v2, `POST /settle`). Returns the result, and the reason if the response contains one.
     pub async fn submit_transfer(&self, request: &Value) -> (Submission, Option<String>) {
         match timeout(CALL_TIMEOUT, self.post_settle_request(request)).await {
             Ok(Ok(body)) => Submission::parse_response(&body),
@@ -84,8 +83,7 @@ impl Facilitator {
         }
     }
 
-    /// Posts the request and returns the response's body. The body is returned for any status, because a rejection also
-    /// has a body.
+    /// Posts the request and returns the response's body, whatever the status, because a rejection also has a body.
     async fn post_settle_request(&self, request: &Value) -> Result<Vec<u8>, ChainError> {
         const METHOD: &str = "settle";
         let failed = |source| ChainError::Unreachable { method: METHOD, source };
@@ -94,8 +92,7 @@ impl Facilitator {
         post.set_uri(self.settle.clone()).map_err(|_| ChainError::Address)?;
         let headers = post.headers_mut();
         headers.insert("content-type", "application/json");
-        // A pooled connection may have been closed while the Lambda instance was frozen, and this call is never
-        // repeated.
+        // A new connection, because a pooled connection may be dead and this call must not be repeated.
         headers.insert("connection", "close");
         let response = self.http.call(post).await.map_err(|error| failed(error.into()))?;
         let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await;
@@ -115,7 +112,7 @@ mod tests {
     use super::*;
     use crate::rpc::tests::http;
 
-    /// On a test network, plain HTTP to a local address is allowed.
+    /// On Base Sepolia, plain HTTP to a local address is allowed.
     #[test]
     fn facilitators_require_public_https_addresses() {
         use Network::{Base, BaseSepolia};

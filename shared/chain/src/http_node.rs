@@ -1,8 +1,7 @@
 //! A blockchain node over HTTP, and the parser of the URLs in the RPC secret.
 //!
-//! Every call is read-only, so a call without a complete response is repeated once on a new connection, because a
-//! pooled connection may have been closed while the Lambda instance was frozen. A call with a complete response is
-//! never repeated in this file, not even after a rejection or a 429.
+//! A call without a complete response is repeated once on a new connection, because a pooled connection may be dead.
+//! This is safe because every call is read-only. A complete response is final, even a rejection.
 
 use crate::{
     ChainError,
@@ -25,8 +24,8 @@ use std::{error::Error as StdError, io::Read as _, pin::pin, time::Duration};
 use tokio::time::timeout;
 use url::{Host, Url};
 
-/// The size limit of a response, in bytes. The limit allows some 25,000 logs, more than the transfers from one payer to
-/// one payee that fit into a block.
+/// The size limit of a response, in bytes: some 25,000 logs, more than the transfers from one payer to one payee in a
+/// block.
 const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
 
 /// A node that is called over HTTP.
@@ -34,7 +33,7 @@ pub struct HttpNode {
     http: SharedHttpConnector,
     /// The URL without user and password.
     url: String,
-    /// The user and password from the URL, as the `Authorization` header (RFC 7617).
+    /// The user and password from the URL, as the value of the `Authorization` header (RFC 7617).
     authorization: Option<String>,
     timeout: Duration,
 }
@@ -42,16 +41,16 @@ pub struct HttpNode {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Connection {
     Pooled,
-    /// A new connection, for this request only.
+    /// A new connection for one request.
     Own,
 }
 
 impl HttpNode {
-    /// Creates a client. `timeout` limits a call including both attempts, from the first byte to the last.
+    /// Creates a client. `timeout` limits the whole call, including the second attempt.
     pub fn new(http: SharedHttpConnector, url: &str, timeout: Duration) -> Result<Self, ChainError> {
         let mut url = parse_node_url(url)?;
         let authorization = basic_auth_header(&url)?;
-        // Neither call fails if the URL has a host.
+        // Fails only for a URL without a host.
         let bare = url.set_username("").and_then(|()| url.set_password(None));
         bare.map_err(|()| ChainError::Address)?;
         url.set_fragment(None);
@@ -70,9 +69,8 @@ impl HttpNode {
         }
     }
 
-    /// Returns the first complete response of two attempts. The second attempt starts when the first attempt fails, or
-    /// when half of the timeout is over. An attempt that is still open at half of the timeout continues, and its
-    /// response still counts.
+    /// Returns the first complete response of two attempts. The second attempt starts when the first fails or is still
+    /// open at half of the timeout.
     async fn post_with_retry(&self, method: &'static str, request: &Value) -> Result<Vec<u8>, ChainError> {
         let (mut pooled, connection) = (
             self.build_request(request, Connection::Pooled)?,
@@ -85,8 +83,8 @@ impl HttpNode {
             Ok(response) => return response,
             Err(_late) => None,
         };
-        // Removes the connection from the pool. With HTTP/2, all calls share one connection, which the operating system
-        // closes only after a quarter of an hour.
+        // Removes the unresponsive connection from the pool. With HTTP/2, all calls would share it until the system
+        // closes it after 15 minutes.
         if let Some(connection) = connection.get() {
             connection.poison();
         }
@@ -126,11 +124,10 @@ impl HttpNode {
         post.set_uri(self.url.clone()).map_err(|_| ChainError::Address)?;
         let headers = post.headers_mut();
         headers.insert("content-type", "application/json");
-        // Responses with many transfers are large. Some nodes compress responses even if the client does not accept
-        // gzip.
+        // Responses with many transfers are large. Some nodes compress responses even without this header.
         headers.insert("accept-encoding", "gzip");
         if connection == Connection::Own {
-            // RFC 9110 §7.6.1. The client in `shared/api` uses no pooled connection for a request with this header.
+            // The client in `shared/api` opens a new connection for a request with this header (RFC 9110 §7.6.1).
             headers.insert("connection", "close");
         }
         if let Some(authorization) = &self.authorization {
@@ -148,8 +145,8 @@ impl Node for HttpNode {
 
 /// Parses the RPC secret: one URL, or two different URLs separated by white space.
 ///
-/// The URLs must be https, because without TLS anyone on the network path could respond instead of the node. Plain http
-/// is valid only for development on Base Sepolia: on this machine or, for containers, on a private network.
+/// The URLs must be https, because anyone on the network path could respond to plain http. On Base Sepolia, plain http
+/// to a local address is valid.
 pub(crate) fn parse_node_urls(network: Network, text: &str) -> Result<(&str, Option<&str>), ChainError> {
     let mut words = text.split_ascii_whitespace();
     let (Some(first), second, None) = (words.next(), words.next(), words.next()) else {
@@ -176,7 +173,7 @@ fn parse_node_url(address: &str) -> Result<Url, ChainError> {
         .ok_or(ChainError::Address)
 }
 
-/// Returns whether a URL's host is on this machine or on a private network.
+/// Returns whether a URL's host is this machine or on a private network.
 pub(crate) fn is_local(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
@@ -197,7 +194,7 @@ fn basic_auth_header(url: &Url) -> Result<Option<String>, ChainError> {
     Ok(Some(format!("Basic {pair}")))
 }
 
-/// Decompresses a gzip body. The size limit applies to the decompressed body.
+/// Decompresses a gzip body. The size limit of a response applies to the decompressed body.
 fn decompress(method: &'static str, packed: &[u8]) -> Result<Vec<u8>, ChainError> {
     let mut body = Vec::new();
     let max = u64::try_from(MAX_RESPONSE_BYTES).unwrap_or(u64::MAX);
@@ -253,13 +250,12 @@ mod tests {
         HttpNode::new(http(), &node.url, Duration::from_secs(1)).unwrap()
     }
 
-    /// Returns a node that sends this reply to its first call, and a normal reply to every later call.
+    /// Returns a node that sends this reply to the first call, and valid replies to later calls.
     async fn at_first(reply: Reply) -> ScriptedNode {
         let mut first = Some(reply);
         ScriptedNode::start(move |_, _| first.take().unwrap_or(Reply::Result(json!(7)))).await
     }
 
-    /// A complete response is never retried, regardless of its HTTP status.
     #[tokio::test]
     async fn node_calls_without_a_complete_response_are_retried_once() {
         const STATUS: &str = "`eth_blockNumber` was answered with HTTP status";
@@ -293,8 +289,7 @@ mod tests {
         assert_eq!((node.count("eth_blockNumber"), node.connections()), (2, 2));
     }
 
-    /// A client whose pooled connections never get a response. Records whether the connections were removed from the
-    /// pool.
+    /// A client whose pooled connections never respond. Records whether the connections were removed from the pool.
     #[derive(Debug)]
     struct DeadPool(Arc<AtomicBool>);
 
@@ -316,7 +311,6 @@ mod tests {
         }
     }
 
-    /// The second attempt uses its own connection.
     #[tokio::test(start_paused = true)]
     async fn unresponsive_connections_leave_the_connection_pool() {
         let poisoned = Arc::new(AtomicBool::new(false));
@@ -342,7 +336,7 @@ mod tests {
         assert_eq!(asked(&over(&node)).await, "7");
     }
 
-    /// On a test network, plain HTTP to a local address is also allowed.
+    /// On Base Sepolia, plain HTTP to a local address is valid too.
     #[test]
     fn one_or_two_https_node_addresses_are_accepted() {
         use Network::{Base, BaseSepolia};

@@ -1,7 +1,6 @@
-//! Wallets with keys in KMS: one secp256k1 key per agent, which signs digests and can't be exported.
+//! Wallets with keys in KMS: one secp256k1 key per agent, which can't be exported.
 //!
-//! KMS signs with a new random number each time (FIPS 186-5), so two signatures of the same digest differ, and half of
-//! all signatures have a high `s`, which tokens reject (EIP-2). A signature is parsed strictly, normalized, and
+//! Half of all KMS signatures have a high `s`, which tokens reject (EIP-2). Each signature is therefore normalized, and
 //! returned only if it recovers to the wallet's address.
 
 use alloy::primitives::{Address, B256, Signature};
@@ -23,10 +22,10 @@ use std::fmt;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// The reason why a call to KMS failed. Only [`KmsError::Unavailable`] is temporary.
+/// Why a call to KMS failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KmsError {
-    /// KMS throttles, can't be reached, or fails temporarily. A retry may succeed.
+    /// KMS throttles, can't be reached, or fails temporarily. The only error after which a retry may succeed.
     #[error("KMS can't be asked now: {0}")]
     Unavailable(String),
     /// The key is missing, disabled or not accessible, or the request is invalid.
@@ -37,17 +36,16 @@ pub enum KmsError {
     Answer(&'static str),
 }
 
-/// A client for keys in KMS. The first call opens the connection, because most instances of a function need no key.
+/// A client for keys in KMS. It connects on the first call, because most Lambda instances need no key.
 pub struct KmsKeys {
     aws: SdkConfig,
     client: OnceLock<Client>,
 }
 
-/// The tag on every wallet key that contains the stack's name. IAM policies permit the use of a key by this tag.
+/// The tag with the stack's name on every wallet key. IAM policies permit the use of a key by this tag.
 pub const STACK_TAG: &str = "purser-stack";
 
-/// The tag on every wallet key that contains the agent's id. With this tag, operators find keys that belong to no
-/// agent.
+/// The tag with the agent's id on every wallet key. Operators use it to find keys without an agent.
 pub const AGENT_TAG: &str = "purser-agent";
 
 impl KmsKeys {
@@ -63,11 +61,10 @@ impl KmsKeys {
 
     /// Creates an agent's key with this key policy. Without a policy, the account's IAM policies apply.
     ///
-    /// The caller can't change the key policy later. KMS treats this as a lockout and rejects the call unless the check
-    /// is bypassed (API reference, `CreateKey`, `BypassPolicyLockoutSafetyCheck`). Nobody is locked out, because the
-    /// key policy delegates changes to the account's IAM policies.
+    /// Bypasses the lockout check of `CreateKey`, because the key policy does not let the caller change it. Nobody is
+    /// locked out, because the key policy delegates changes to the account's IAM policies.
     ///
-    /// KMS is called once. If the response is lost, a key without an agent remains and can be found by its tags.
+    /// Never retried: after a lost response, a key without an agent remains. The tags identify such a key.
     pub async fn create_key(&self, agent: AgentId, stack: &str, policy: Option<&str>) -> Result<KmsKeyId, KmsError> {
         let tag = |key: &str, value: String| Tag::builder().tag_key(key).tag_value(value).build();
         let tags = [tag(STACK_TAG, stack.to_owned()), tag(AGENT_TAG, agent.to_string())];
@@ -93,7 +90,7 @@ impl KmsKeys {
         id.and_then(KmsKeyId::parse).ok_or(KmsError::Answer("no key's id"))
     }
 
-    /// Reads a new key's public key.
+    /// Reads the public key of a new key. Retries until KMS finds the key.
     pub async fn read_public_key(&self, key: KmsKeyId) -> Result<PublicKey, KmsError> {
         let ask = || self.kms_client().get_public_key().key_id(key.to_string()).send();
         let response = retry_for_new_key(ask).await?;
@@ -103,14 +100,14 @@ impl KmsKeys {
             .ok_or(KmsError::Answer("no key of secp256k1"))
     }
 
-    /// Signs a digest with this key. The signature consists of r, s, and v (27 or 28), and recovers to `address`.
+    /// Signs a digest. The signature is r, s, and v (27 or 28), and recovers to `address`.
     pub(crate) async fn sign(&self, key: KmsKeyId, address: Address, digest: B256) -> Result<[u8; 65], KmsError> {
         let response = self.sign_request(key, digest).send().await;
         let response = response.map_err(|error| kms_error(&error, KmsSignError::is_key_unavailable_exception))?;
         parse_signature(&response, address, digest)
     }
 
-    /// Signs like [`Self::sign`], but with a new key, which may not be usable yet.
+    /// Signs like [`Self::sign`], but retries until the new key is usable.
     pub(crate) async fn sign_with_new_key(
         &self,
         key: KmsKeyId,
@@ -143,18 +140,17 @@ impl fmt::Debug for KmsKeys {
     }
 }
 
-/// The timeout for creating a key, which takes longer than using a key.
+/// The timeout of `CreateKey`, which takes longer than other calls.
 const CREATING: Duration = Duration::from_secs(5);
 
-/// The delays before retries with a new key. New keys usually become usable within a second.
+/// The delays before retries with a new key, which usually becomes usable within a second.
 const NEW_KEY_RETRY_DELAYS: [Duration; 3] = [
     Duration::from_millis(100),
     Duration::from_millis(300),
     Duration::from_millis(900),
 ];
 
-/// Calls KMS for a new key. While the key is not usable yet, retries after each delay, and finally returns
-/// [`KmsError::Unavailable`].
+/// Calls KMS for a new key. Retries after each delay, and then returns [`KmsError::Unavailable`].
 async fn retry_for_new_key<T, E, F>(request: impl Fn() -> F) -> Result<T, KmsError>
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
@@ -173,8 +169,8 @@ where
 }
 
 /// Returns whether an error about a new key is temporary. KMS may not find a new key for a short time (KMS developer
-/// guide, "Eventual consistency"), and the tags that permit its use take up to five minutes to take effect ("ABAC for
-/// AWS KMS").
+/// guide, "Eventual consistency"), and the tags that permit the use of the key take up to five minutes to take effect
+/// ("ABAC for AWS KMS").
 fn is_temporary_key_error<E: ProvideErrorMetadata>(error: &E) -> bool {
     matches!(
         error.code(),
@@ -182,8 +178,9 @@ fn is_temporary_key_error<E: ProvideErrorMetadata>(error: &E) -> bool {
     )
 }
 
-/// Converts an SDK error. `passes` decides whether an error of the KMS operation is temporary. For any other error, the
-/// error code and the HTTP status decide. Throttled calls have status 400; the SDK has already retried them.
+/// Converts an SDK error. `passes` returns whether an error of the KMS operation is temporary.
+///
+/// Throttled calls have status 400 and were already retried by the SDK.
 fn kms_error<E>(error: &SdkError<E>, passes: fn(&E) -> bool) -> KmsError
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
@@ -214,8 +211,7 @@ where
     }
 }
 
-/// Parses the point in a `SubjectPublicKeyInfo` (RFC 5480 §2). For this curve, the only DER form is this prefix
-/// followed by the point.
+/// Parses a secp256k1 public key from a `SubjectPublicKeyInfo` (RFC 5480 §2): `DER_PREFIX` and the uncompressed point.
 fn parse_public_key(der: &[u8]) -> Option<PublicKey> {
     const DER_PREFIX: [u8; 23] = [
         0x30, 0x56, 0x30, 0x10, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x05, 0x2b, 0x81, 0x04,
@@ -235,8 +231,7 @@ pub fn wallet_address(key: &PublicKey) -> Option<Address> {
     Some(Address::from_public_key(&key))
 }
 
-/// Parses a signature in strict DER form. Returns the signature with low `s`, and with the parity that recovers to this
-/// address.
+/// Parses a signature in strict DER. Returns it with low `s`, and with the parity that recovers to this address.
 fn to_recoverable_signature(der: &[u8], address: Address, digest: B256) -> Option<[u8; 65]> {
     let signature = DerSignature::from_der(der).ok()?;
     let signature = signature.normalize_s().unwrap_or(signature);
@@ -254,7 +249,6 @@ mod tests {
     use alloy::primitives::U256;
     use aws_sdk_kms::config::{BehaviorVersion, Credentials, Region, SharedCredentialsProvider};
 
-    /// A signature by another wallet, over another digest, or in another encoding is rejected.
     #[test]
     fn signatures_use_low_s_and_recover_the_wallet() {
         let seed = WalletSeed::from_hex(TEST_SEED).unwrap();
@@ -287,7 +281,6 @@ mod tests {
         }
     }
 
-    /// Only one DER encoding is accepted.
     #[test]
     fn public_keys_must_be_valid_secp256k1_points() {
         let wallet = WalletSeed::from_hex(TEST_SEED).unwrap().derive_wallet(1).unwrap();
@@ -326,7 +319,7 @@ mod tests {
         let kms = purser_testkit::Kms::default();
         let keys = keys_at(&kms.serve().await);
         let agent = AgentId::from_uuid(uuid::Uuid::from_u128(1));
-        // KMS rejects the new key once for each delay.
+        // KMS rejects the new key once per delay.
         kms.refuse_new_keys(3);
         let key = keys.create_key(agent, "stack", Some("{}")).await.unwrap();
         let public_key = keys.read_public_key(key).await.unwrap();

@@ -7,10 +7,10 @@
 //! | `kms.rs` | keys in KMS: creation, public keys, signatures |
 //! | `signer.rs` | EIP-3009 transfers signed under the pinned token's EIP-712 domain |
 //! | `attestation.rs` | the proof that a wallet belongs to an agent |
-//! | `nonce.rs` | the nonce of a payment, derived from its settlement |
+//! | `nonce.rs` | the nonce of a payment, derived from the settlement id |
 //! | `chain.rs` | balances, and whether a transaction is the authorized payment, in a final block |
-//! | `blocks.rs` | the newest final block, and a block by its number |
-//! | `view.rs` | the newest block and hashes of its ancestors, in one call |
+//! | `blocks.rs` | the newest final block, and a block by number |
+//! | `view.rs` | the newest block and hashes of ancestors, in one call |
 //! | `multicall.rs` | many calls of contracts in one RPC call |
 //! | `balances.rs` | the balances of many wallets |
 //! | `nonces.rs` | whether nonces are used, for many nonces at once |
@@ -25,8 +25,8 @@
 //! | `scripted_chain.rs` | a chain in memory, for the tests |
 //!
 //! A signature depends only on the transfer's values, including the nonce, so the chain accepts at most one of two
-//! signatures for the same settlement. A third party operates the RPC node, so all responses are checked. An invalid
-//! response is an error, and never evidence.
+//! signatures for the same settlement. A third party operates the RPC node, so an invalid response is an error and never
+//! evidence.
 //!
 //! Not in this crate: the logs that a payment must have ([`purser_domain::find_authorized_transfer`]), the storage of settlements
 //! (`shared/store`), and HTTP responses (`shared/api`).

@@ -1,8 +1,6 @@
-//! Reads the token's logs: of one block, selected by hash; of a range of blocks; and of one transaction, from its
-//! receipt.
+//! Reads the token's logs of one block, of a range of blocks, or of one transaction.
 //!
-//! Invariant: every returned log matches the filter (token, event, payer, block, and nonce or payee if the filter has
-//! any) and was not removed. A response with any other log is an error.
+//! Invariant: every returned log matches the filter and was not removed. A response with any other log is an error.
 
 use crate::{
     Chain, ChainError,
@@ -14,20 +12,20 @@ use serde_json::{Value, json};
 
 const METHOD: &str = "eth_getLogs";
 
-/// A log filter: each topic must have one of the listed values. Nodes accept up to a thousand values per topic.
+/// A log filter: each topic must have one of the listed values, at most a thousand per topic.
 #[derive(Clone, Debug)]
 pub(crate) struct Filter {
-    /// The token's contract.
+    /// The contract of the token, which emits the logs.
     pub(crate) token: Address,
     /// The hashes of the event signatures.
     pub(crate) events: Vec<B256>,
-    /// The payers. All events that this crate reads have the payer as their first indexed argument.
+    /// The payers, which are the first indexed argument of all events that this crate reads.
     pub(crate) payers: Vec<B256>,
-    /// The second indexed argument: nonces or, for transfers, payees. If empty, any value matches.
+    /// The values of the second indexed argument: nonces, or payees of transfers. If empty, any value matches.
     pub(crate) nonces_or_payees: Vec<B256>,
 }
 
-/// A log, with its transaction and block.
+/// A log, with the transaction and block.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundLog {
     pub(crate) tx_hash: TxHash,
@@ -35,12 +33,10 @@ pub(crate) struct FoundLog {
     pub(crate) log: Log,
 }
 
-/// The logs that match a filter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FoundLogs(pub(crate) Vec<FoundLog>);
 
 impl FoundLogs {
-    /// Returns the logs of this transaction in this block.
     pub(crate) fn transaction_logs(&self, tx_hash: TxHash, block: BlockId) -> TransactionLogs {
         let of_it = |found: &&FoundLog| found.tx_hash == tx_hash && found.block == block;
         TransactionLogs {
@@ -78,7 +74,7 @@ impl Filter {
 }
 
 impl Chain {
-    /// Reads the logs of one block, selected by its hash.
+    /// Reads the logs of one block, selected by hash.
     pub(crate) async fn read_block_logs(&self, filter: &Filter, block: BlockId) -> Result<FoundLogs, ChainError> {
         self.read_logs(filter, json!({"blockHash": block.hash}), |found| found == block)
             .await
@@ -96,8 +92,7 @@ impl Chain {
             .await
     }
 
-    /// Reads the logs of a transaction in this block from its receipt. The receipt contains all logs of the
-    /// transaction; logs that do not match the filter are dropped.
+    /// Reads the logs of a transaction in this block from the receipt. Omits logs that do not match the filter.
     pub(crate) async fn read_receipt_logs(
         &self,
         filter: &Filter,

@@ -1,11 +1,8 @@
-//! Makes many contract calls in one RPC call.
+//! Makes many contract calls in one RPC call, through the contract `Multicall3`. On a chain without `Multicall3`, each
+//! contract call is a separate RPC call.
 //!
-//! The calls use `Multicall3`, a contract with the same address on nearly every chain. On a chain without `Multicall3`,
-//! for example a new local chain, each contract call is a separate RPC call. Invariant: all calls in a list are made at
-//! the hash of one block (EIP-1898). All responses are therefore about this block, and a node whose chain does not
-//! contain this block can't respond.
-//!
-//! `nonces.rs` and `balances.rs` build the calls and parse the results.
+//! Invariant: all calls in a list are made at the hash of one block (EIP-1898), so a node without this block can't
+//! respond.
 
 use crate::{Chain, ChainError};
 use alloy::primitives::{Address, Bytes, address};
@@ -27,26 +24,23 @@ alloy::sol! {
         bytes returnData;
     }
 
-    /// The function of `Multicall3` in which each call may fail separately.
+    /// The function of `Multicall3` in which a call may fail without failing the others.
     function aggregate3(Call3[] calls) returns (Result3[] returnData);
 }
 
 /// The address of `Multicall3` (mds1/multicall3, "Deployments").
 const MULTICALL: Address = address!("0xcA11bde05977b3631167028862bE2a173976CA11");
-/// The maximum number of contract calls per RPC call: a request of 256 kB and some 4 million gas. Nodes allow at least
-/// 30 million gas.
+/// The maximum number of contract calls per RPC call: 256 kB and some 4 million gas. Nodes allow at least 30 million
+/// gas.
 pub(crate) const MAX_CALLS_PER_BATCH: usize = 500;
-/// The maximum number of RPC calls for one list of contract calls, if the node rejects large RPC calls and the list is
-/// therefore split. The results of the remaining contract calls stay unknown until a later run.
+/// The maximum number of RPC calls for one list of contract calls. The results of further contract calls stay unknown.
 pub(crate) const MAX_CALLS: usize = 64;
 
-/// The maximum number of concurrent RPC calls if each contract call is a separate RPC call. Hosted nodes allow a client
-/// to make this many calls at a time.
+/// The maximum number of concurrent RPC calls, which hosted nodes allow.
 pub(crate) const MAX_CONCURRENT_CALLS: usize = 8;
 
 const METHOD: &str = "eth_call";
 
-/// Creates a contract call that may fail without failing the other calls of the batch.
 pub(crate) fn contract_call(target: Address, data: Vec<u8>) -> Call3 {
     Call3 {
         target,
@@ -56,8 +50,8 @@ pub(crate) fn contract_call(target: Address, data: Vec<u8>) -> Call3 {
 }
 
 impl Chain {
-    /// Makes each call at `block` and parses the result with `parse`. A result is `None` if the node did not respond, or
-    /// if `deadline` passed before the call was made.
+    /// Makes each call at `block` and parses the result with `parse`. A result is `None` if the node did not respond or
+    /// if `deadline` passed.
     pub(crate) async fn call_all<T: Send>(
         &self,
         calls: &[Call3],
@@ -68,7 +62,7 @@ impl Chain {
         let mut answers = Vec::with_capacity(calls.len());
         let mut made = 0_usize;
         for chunk in calls.chunks(MAX_CALLS_PER_BATCH) {
-            // A stack of parts of the list. When the node rejects a part, its halves are pushed, the first half last.
+            // A stack of the calls that are not made yet. The node rejects large calls, which are then split.
             let mut parts = vec![chunk];
             while let Some(part) = parts.pop() {
                 if Instant::now() > deadline {

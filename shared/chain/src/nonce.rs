@@ -1,9 +1,7 @@
-//! Derives the nonce of a payment from its settlement id.
+//! Derives the nonce of a payment from the settlement id.
 //!
-//! EIP-3009 lets the payer choose any 32 bytes. A derived nonce binds the on-chain transfer to the settlement that
-//! authorized it. If a settlement is signed twice, both signatures have the same nonce, so the chain accepts only one
-//! transfer. The derivation uses a secret key, so somebody who learns settlement ids can neither recognize the payments
-//! of this service nor use a nonce in advance.
+//! If a settlement is signed twice, both signatures have the same nonce, so the chain accepts only one transfer. The
+//! derivation uses a secret key, so that nobody who learns a settlement id can use the nonce first.
 
 use crate::KeyError;
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -11,20 +9,18 @@ use purser_domain::{B256, NoncePrefix, SettlementId};
 use sha2::Sha256;
 use std::fmt;
 
-/// The secret key from which nonces are derived. The key must not change while settlements are open, because a payment
-/// whose nonce was derived from another key is not recognized.
+/// The secret key from which nonces are derived. Changing it makes the payments of open settlements unrecognizable.
 #[derive(Clone)]
 pub struct NonceKey(Hmac<Sha256>);
 
-/// Domain separation: an HMAC for another purpose with the same key never equals a nonce.
+/// Separates nonces from any other HMAC with the same key.
 const DOMAIN: &[u8] = b"purser/nonce/v1\0";
 
 impl NonceKey {
-    /// The minimum length of the key, in characters. 32 random characters have at least 128 bits, even as hexadecimal
-    /// digits.
+    /// The minimum length of the key, in characters. 32 hexadecimal digits have 128 bits.
     pub const MIN_CHARS: usize = 32;
 
-    /// Creates the key from its text.
+    /// Creates the key from a text.
     pub fn from_text(text: &str) -> Result<Self, KeyError> {
         if text.chars().count() < Self::MIN_CHARS {
             return Err(KeyError::Nonce);
@@ -34,8 +30,9 @@ impl NonceKey {
             .map_err(|_| KeyError::Nonce)
     }
 
-    /// Derives the nonce of an existing settlement. Fails if the stored `prefix` belongs to another key. In that case
-    /// nothing may be signed for the settlement, and the chain's state proves nothing about the settlement.
+    /// Derives the nonce of an existing settlement. Fails if the stored `prefix` was derived from another key.
+    ///
+    /// After this error, nothing may be signed for the settlement, and the chain proves nothing about it.
     pub fn derive_existing_nonce(&self, settlement: SettlementId, prefix: NoncePrefix) -> Result<B256, KeyError> {
         let nonce = self.derive_nonce(settlement);
         if NoncePrefix::from_nonce(nonce) == prefix {
@@ -45,7 +42,7 @@ impl NonceKey {
         }
     }
 
-    /// Derives the nonce of a new settlement: HMAC-SHA-256 over the sixteen bytes of the settlement id.
+    /// Derives the nonce of a new settlement.
     pub fn derive_nonce(&self, settlement: SettlementId) -> B256 {
         let mut mac = self.0.clone();
         mac.update(DOMAIN);
@@ -66,7 +63,7 @@ mod tests {
     use super::*;
     use uuid::Uuid;
 
-    // `Debug` is implemented by hand above.
+    // `Debug` is not forbidden, because the implementation omits the key.
     static_assertions::assert_not_impl_any!(NonceKey: PartialEq, fmt::Display);
 
     const KEY: &str = "0123456789abcdef0123456789abcdef";
@@ -75,8 +72,8 @@ mod tests {
         SettlementId::from_uuid(Uuid::from_u128(number))
     }
 
-    /// The derivation must never change, because nonces identify the payments of open settlements. Python's `hmac`
-    /// computed the expected value.
+    /// Nonces identify the payments of open settlements, so the derivation must never change. Python's `hmac` computed
+    /// the value.
     #[test]
     fn the_nonce_derivation_matches_a_fixed_vector() {
         let nonce = NonceKey::from_text(KEY)

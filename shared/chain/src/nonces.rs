@@ -35,8 +35,8 @@ fn nonce_state_call(expected: &ExpectedTransfer) -> Call3 {
     contract_call(expected.token, call.abi_encode())
 }
 
-/// Parses a Solidity `bool`. Returns `None` for an empty result, because an address without code returns zero bytes,
-/// which does not mean "unused".
+/// Parses a Solidity `bool`. An empty result is `None` and not `false`, because an address without code returns zero
+/// bytes.
 fn parse_bool_word(word: &[u8]) -> Option<bool> {
     let (last, zeros) = word.split_last()?;
     let is_word = word.len() == 32 && zeros.iter().all(|byte| *byte == 0);
@@ -62,8 +62,8 @@ mod tests {
         (0..count).map(payment).collect()
     }
 
-    /// Returns a chain on which every third payment is used in a final block, and the payment after it in a block that
-    /// is not final.
+    /// Returns a chain on which every third payment is in a final block, and the next payment in a block that is not
+    /// final.
     fn every_third_used(payments: &[ExpectedTransfer]) -> ScriptedChain {
         let used = (0..).zip(payments).filter(|(number, _)| number % 3 < 2);
         used.fold(ScriptedChain::default(), |chain, (number, payment)| {
@@ -83,14 +83,13 @@ mod tests {
             .await
     }
 
-    /// Returns the call data: the selector of `authorizationState(address,bytes32)`, and both arguments as words.
+    /// Returns the call data of `authorizationState(address,bytes32)`: the selector and both arguments as words.
     fn data(payment: &ExpectedTransfer) -> String {
         let digits = |text: String| text.trim_start_matches("0x").to_owned();
         let (payer, nonce) = (payment.from.into_word().to_string(), payment.nonce.to_string());
         format!("0xe94a0102{}{}", digits(payer), digits(nonce))
     }
 
-    /// The call contains the block's hash.
     #[tokio::test]
     async fn hundreds_of_nonces_take_one_multicall() {
         let payments = payments(499);
@@ -107,7 +106,7 @@ mod tests {
             json!({"blockHash": hash_of(FINAL), "requireCanonical": true})
         );
         assert_eq!(params[0]["to"], "0xca11bde05977b3631167028862be2a173976ca11");
-        // The selector of `aggregate3((address,bool,bytes)[])`.
+        // The selector of `aggregate3`.
         assert!(params[0]["data"].as_str().unwrap().starts_with("0x82ad56cb"));
         let parts = calls_of_multicall(params);
         assert_eq!(parts.len(), 499);
@@ -162,7 +161,7 @@ mod tests {
         ] {
             assert_eq!(one(Reply::Result(json!(answer))).await, [None], "{answer}");
         }
-        // The node's chain does not contain the block.
+        // The node does not have the block.
         assert_eq!(one(Reply::Refused(-32_001)).await, [None]);
         assert_eq!(one(Reply::Status(503)).await, [None]);
     }
@@ -199,7 +198,7 @@ mod tests {
         }
     }
 
-    /// After a malformed response, each nonce is read separately, and this node does not respond to these calls.
+    /// Each nonce is then read by a separate call, and the node does not respond to these calls.
     #[tokio::test]
     async fn malformed_multicall_responses_are_ignored() {
         let unused = || result(true, word(0));
@@ -254,7 +253,7 @@ mod tests {
 
     #[tokio::test]
     async fn throttled_or_unresponsive_multicalls_are_not_split() {
-        // A call without a response is repeated once.
+        // `HttpNode` repeats a call once if the connection closes without a response.
         for (answer, calls) in [(Reply::Status(429), 1), (Reply::Status(503), 1), (Reply::HangUp, 2)] {
             let shown = format!("{answer:?}");
             let node = ScriptedChain::default()

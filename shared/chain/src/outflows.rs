@@ -1,12 +1,8 @@
-//! Finds the outflows of wallets in a range of blocks. One search covers many wallets, and finds their transfers and
-//! their used authorizations.
+//! Finds the outflows of many wallets in a range of blocks: their transfers and their used authorizations.
 //!
-//! Anybody can make the token contract emit `Transfer` events with amount zero from any wallet. One block can contain
-//! more of these events than a node returns. But only the wallet's key can use an authorization. If there are too many
-//! `Transfer` events, only used authorizations are searched, and the transfers are read from the receipts of their
-//! transactions. A flood of `Transfer` events therefore does not hide transfers that the wallet's key signed.
-//!
-//! `functions/reconcile` compares outflows with settlements.
+//! Anybody can flood the chain with zero-value `Transfer` events from any wallet, but only the wallet's key can use an
+//! authorization. For a flooded wallet, used authorizations are searched and their receipts are read, so a flood does
+//! not hide them.
 
 use crate::{
     Chain, ChainError,
@@ -19,21 +15,18 @@ use purser_domain::{AUTHORIZATION_USED, BlockId, Log, Outflow, TRANSFER, TxHash,
 use std::collections::BTreeSet;
 use tokio::time::Instant;
 
-/// The maximum number of wallets per call. Nodes accept up to a thousand values per topic, and a response may have 16
-/// MiB.
+/// The maximum number of wallets per call. Nodes accept up to a thousand values per topic.
 const MAX_WALLETS_PER_CALL: usize = 500;
-/// The maximum number of calls per search for a wallet with too many logs. The blocks after the last call are not
-/// searched for this wallet.
+/// The maximum number of calls per search for a wallet with too many logs.
 const MAX_PER_WALLET: usize = 16;
-/// The maximum number of receipts per search for a wallet with too many logs. With eight concurrent calls of 200 ms,
-/// 500 receipts take 13 seconds.
+/// The maximum number of receipts per search for a wallet with too many logs. Eight concurrent calls of 200 ms read
+/// them in 13 seconds.
 const MAX_RECEIPTS: usize = 500;
 
-/// A block range in which a wallet has more logs than the node returns. In this range, only the outflows of used
-/// authorizations were found.
+/// Blocks in which a wallet has too many logs. Only outflows of used authorizations were found in these blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnsearchedBlocks {
-    /// The wallet.
+    /// The address of the wallet that has too many logs.
     pub wallet: Address,
     /// The first block of the range, inclusive.
     pub first: u64,
@@ -44,15 +37,15 @@ pub struct UnsearchedBlocks {
 /// The outflows that a search found, and the blocks that the search covered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundOutflows {
-    /// The outflows in all searched blocks, up to `last`.
+    /// The outflows in all searched blocks, up to block `last`.
     pub outflows: Vec<Outflow>,
     /// The last block that was searched for all wallets.
     pub last: u64,
-    /// The blocks up to `last` that were not searched completely, per wallet.
+    /// The blocks of each wallet, up to block `last`, that were not searched completely.
     pub unsearched: Vec<UnsearchedBlocks>,
 }
 
-/// The wallets and blocks of one call.
+/// The wallets and blocks of one `eth_getLogs` call.
 #[derive(Clone, Copy)]
 struct Part<'a> {
     wallets: &'a [Address],
@@ -73,13 +66,11 @@ impl Part<'_> {
 }
 
 impl Chain {
-    /// Finds the outflows of these wallets from block `first` to `last`, or to an earlier block if the node accepts
-    /// fewer blocks per call than `log_range`. Returns `None` if not even the first block could be searched before
-    /// `deadline`.
+    /// Finds the outflows of these wallets from block `first` to `last`, or to an earlier block. Returns `None` if
+    /// `deadline` passed before block `first` was searched.
     ///
-    /// A wallet with more logs than the node returns is added to `noisy_addresses` and then searched separately, so that this
-    /// wallet does not shorten the search for other wallets. The result contains the blocks of this wallet that were
-    /// not searched completely.
+    /// Adds wallets with too many logs to `noisy_addresses` and searches them separately, so that they do not shorten
+    /// the search for other wallets.
     pub async fn find_outflows(
         &self,
         wallets: &[Address],
@@ -93,7 +84,7 @@ impl Chain {
             wallets.iter().partition(|wallet| noisy_addresses.contains(*wallet));
         let mut logs = FoundLogs::default();
         let mut unsearched = Vec::new();
-        // A stack of groups of wallets. When the node rejects a group, its halves are pushed.
+        // A stack of wallet groups. A rejected group is split into halves.
         let mut parts: Vec<&[Address]> = together.chunks(MAX_WALLETS_PER_CALL).collect();
         while let Some(wallets) = parts.pop() {
             if Instant::now() > deadline {
@@ -177,12 +168,11 @@ impl Chain {
         }))
     }
 
-    /// Searches some wallets and blocks again after the node rejected the first search. Returns the logs, and whether
-    /// the logs are complete; `None` if time ran out.
+    /// Searches again after the node rejected the search. Returns the logs and whether they are complete; `None` if
+    /// time ran out.
     ///
-    /// The second search reads only the logs of used authorizations. Only the wallet's own signature creates such a
-    /// log, so the node can return all of these logs even if strangers sent the wallet too many transfers. If the node
-    /// also rejects the second search, the node is faulty, and no block may be skipped.
+    /// If there are too many `Transfer` events, reads the receipts of used authorizations, which no stranger can
+    /// create. Fails if the node also rejects the search for used authorizations, because no block may be skipped.
     async fn retry_rejected_log_search(
         &self,
         part: Part<'_>,
@@ -203,9 +193,8 @@ impl Chain {
         Ok(found.map(|found| (found, false)))
     }
 
-    /// Reads the wallets' logs from the receipts of these transactions, in block order, for at most `remaining`
-    /// transactions; `None` if time ran out. A receipt above the size limit is skipped, because its block is reported
-    /// as not searched completely.
+    /// Reads the wallets' logs from at most `remaining` receipts; `None` if time ran out. Omits receipts above the size
+    /// limit.
     async fn find_logs_in_receipts(
         &self,
         part: Part<'_>,
@@ -274,7 +263,7 @@ mod tests {
             .transferred(&payment(1), 0, FINAL - 9, 4)
     }
 
-    /// Returns all outflows up to the final block, in one or several searches.
+    /// Returns all outflows up to the final block.
     async fn all(node: &ScriptedNode, wallets: &[Address], range: u64) -> Vec<(u64, String, bool)> {
         let chain = chain_at(&node.url);
         let until = Instant::now() + Duration::from_hours(1);
@@ -322,7 +311,7 @@ mod tests {
                 .count()
         };
         assert_eq!(searches(&node), 2);
-        // One wallet without outflows, and then no wallet at all.
+        // A search for a wallet without outflows, and a search without wallets.
         let node = moved().serve().await;
         assert_eq!(all(&node, &[Address::repeat_byte(1)], 1_000).await, []);
         assert_eq!(all(&node, &[], 1_000).await, []);
@@ -356,7 +345,6 @@ mod tests {
         );
     }
 
-    /// Searches one block for the outflows of four wallets.
     async fn two(node: &ScriptedNode) -> FoundOutflows {
         let until = Instant::now() + Duration::from_hours(1);
         let found = chain_at(&node.url)
@@ -371,7 +359,7 @@ mod tests {
         found.unwrap().unwrap()
     }
 
-    /// A node that rejects every search gets a limited number of calls, and the search returns an error.
+    /// A node that rejects every search gets a limited number of calls.
     #[tokio::test]
     async fn outflow_searches_after_the_deadline_make_no_node_call() {
         let node = moved().serve().await;
@@ -391,8 +379,8 @@ mod tests {
         assert!(recorded_calls(&node).len() <= 20, "{}", recorded_calls(&node).len());
     }
 
-    /// Returns a node's responses when every block has more zero-value transfers from this wallet than the node
-    /// returns.
+    /// Returns a script that rejects searches for this wallet's transfers, as for a wallet that is flooded with
+    /// zero-value transfers.
     fn flood(wallet: Address) -> impl Fn(&str, &Value) -> Option<Reply> + Send + Sync + 'static {
         move |method, params| {
             let topics = &params[0]["topics"];
@@ -428,7 +416,6 @@ mod tests {
         others.sort_unstable();
         assert_eq!(found, others);
         assert_eq!(noisy, BTreeSet::from([flooded]));
-        // Each block of the wallet is reported exactly once.
         unsearched.sort_by_key(|one| one.first);
         let mut next = FINAL - 1_000;
         for one in &unsearched {
@@ -439,7 +426,6 @@ mod tests {
         assert!(recorded_calls(&node).len() <= 80, "{}", recorded_calls(&node).len());
     }
 
-    /// Searches these blocks once for four wallets.
     async fn searched(node: &ScriptedNode, blocks: (u64, u64)) -> Result<Option<FoundOutflows>, ChainError> {
         let until = Instant::now() + Duration::from_hours(1);
         let (chain, mut noisy) = (chain_at(&node.url), BTreeSet::new());
@@ -457,7 +443,7 @@ mod tests {
             outflows
         };
         assert_eq!(sorted(found.outflows), sorted(calm.outflows));
-        // A transfer that the wallet's key made without an authorization may be missing.
+        // A transfer that used no authorization may be missing, so the wallet is reported as unsearched.
         let unsearched: Vec<Address> = found.unsearched.iter().map(|one| one.wallet).collect();
         assert_eq!(unsearched, [flooded]);
     }

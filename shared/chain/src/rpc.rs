@@ -1,9 +1,8 @@
 //! A JSON-RPC client: the endpoints, and the response fields that this crate reads.
 //!
-//! alloy's own client is not used, because it writes the URL with its API key into tracing spans, and reads responses
-//! of any size. alloy's receipt type supports only Ethereum's transaction types, but a deposit transaction of the OP
-//! Stack (type 0x7e) can also make a payment. This client limits the size of responses and parses only the fields that
-//! are needed.
+//! alloy's client is not used, because it writes the URL with the API key into tracing spans and reads responses of any
+//! size. alloy's receipt type supports only Ethereum's transaction types, but a deposit transaction of the OP Stack
+//! (type 0x7e) can also make a payment.
 //!
 //! Invariant: a response is used only after the endpoint's chain id was verified.
 
@@ -24,13 +23,11 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// The duration for which the second endpoint is called first after a failure of the first. A call to an unreachable
-/// endpoint takes the whole timeout, and a request makes several calls.
+/// How long the second endpoint is called first after the first endpoint failed.
 const REST: Duration = Duration::from_secs(30);
 
-/// A node that responds to requests: an HTTP node, or the simulation's chain (`tests/sim`).
-///
-/// Errors contain no URL.
+/// A node that responds to JSON-RPC requests: an HTTP node, or the simulation's chain (`tests/sim`). Errors contain no
+/// URL.
 pub trait Node: Send + Sync {
     /// Sends one request and returns the response's bytes, up to the size limit.
     fn send_rpc_request<'a>(&'a self, method: &'static str, request: &'a Value) -> Exchange<'a>;
@@ -43,8 +40,7 @@ pub type Exchange<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, ChainError>>
 pub(crate) struct Rpc {
     first: Arc<Endpoint>,
     second: Option<Arc<Endpoint>>,
-    /// The time until which requests go to the second endpoint before the first endpoint, because the first endpoint
-    /// failed.
+    /// The time until which the second endpoint is called first, because the first endpoint failed.
     rest: Mutex<Option<Instant>>,
 }
 
@@ -68,7 +64,7 @@ impl Rpc {
         }
     }
 
-    /// Returns clients that each call only one of the endpoints, without failover to the other endpoint.
+    /// Returns one client per endpoint, without failover to the other endpoint.
     pub(crate) fn clients_per_endpoint(&self) -> impl Iterator<Item = Self> {
         let endpoints = [Some(&self.first), self.second.as_ref()];
         endpoints
@@ -77,7 +73,7 @@ impl Rpc {
             .map(|endpoint| Self::from_endpoints(Arc::clone(endpoint), None))
     }
 
-    /// Calls a method and parses its result.
+    /// Calls a method and parses the result. After a failure, calls the other endpoint.
     pub(crate) async fn call<T: DeserializeOwned>(&self, method: &'static str, params: Value) -> Result<T, ChainError> {
         let request = &json!({"jsonrpc": "2.0", "id": ID, "method": method, "params": params});
         self.with_failover(|endpoint| async move { endpoint.call_checked(method, request).await })
@@ -89,7 +85,7 @@ impl Rpc {
             .await
     }
 
-    /// Runs `work` with a single endpoint. If `work` fails, runs all of `work` again with the other endpoint.
+    /// Runs `work` with one endpoint. If `work` fails, runs all of it again with the other endpoint.
     pub(crate) async fn with_one_endpoint<T, F>(&self, work: impl Fn(Self) -> F) -> Result<T, ChainError>
     where
         F: Future<Output = Result<T, ChainError>>,
@@ -109,14 +105,14 @@ impl Rpc {
         }
     }
 
-    /// Opens a connection to the first endpoint and verifies the chain id. A failure is logged, and the next call
-    /// verifies the chain id again.
+    /// Connects to the first endpoint and verifies the chain id. After a failure, which is logged, the next call
+    /// verifies the chain id.
     pub(crate) async fn warm_up(&self) {
         let _alone = self.first.checking.lock().await;
         let _logged = self.first.verify_chain_id().await;
     }
 
-    /// Returns the endpoint to call first, and the endpoint to call after a failure.
+    /// Returns the endpoint to call first, and the endpoint to call if the first fails.
     fn endpoint_order(&self) -> (&Arc<Endpoint>, Option<&Arc<Endpoint>>) {
         match &self.second {
             None => (&self.first, None),
@@ -127,7 +123,7 @@ impl Rpc {
         }
     }
 
-    /// Returns the response of the other endpoint. If both endpoints failed, chooses the error to report.
+    /// Returns the response of the other endpoint. If both failed, chooses the error to report.
     fn choose_failover_result<T>(
         &self,
         other: &Endpoint,
@@ -141,7 +137,7 @@ impl Rpc {
                 }
                 Ok(response)
             }
-            // The error code may tell the caller how to change the request.
+            // Prefers a rejection, because the error code may show the caller how to change the request.
             Err(rejection @ ChainError::Refused { .. }) => Err(rejection),
             Err(_) => Err(failure),
         }
@@ -157,9 +153,8 @@ impl Rpc {
     }
 }
 
-/// Decides whether to call the other endpoint. Returns the final result, or the failure and the other endpoint. After a
-/// wrong chain id, the other endpoint is not called, because it must not hide a configuration error. After any other
-/// failure it is called, because a rejection may be due to this node's limits or missing blocks.
+/// Returns the final result, or the failure and the endpoint to call next. A wrong chain id is final, because a
+/// failover must not hide a configuration error.
 fn decide_failover<T>(
     result: Result<T, ChainError>,
     other: Option<&Arc<Endpoint>>,
@@ -170,15 +165,14 @@ fn decide_failover<T>(
     }
 }
 
-/// One endpoint.
 struct Endpoint {
-    /// The endpoint's name in the log, which must not contain the URL.
+    /// The endpoint's name for logging, without the URL.
     name: &'static str,
     chain_id: u64,
     node: Arc<dyn Node>,
     /// Whether the endpoint's chain id was verified. Never reset.
     is_verified: AtomicBool,
-    /// Locked while the chain id is verified.
+    /// Held during the verification of the chain id.
     checking: tokio::sync::Mutex<()>,
     /// The number of failed verifications of the chain id.
     failures: AtomicU32,
@@ -196,8 +190,7 @@ impl Endpoint {
         })
     }
 
-    /// Verifies the chain id once, because a node of another chain would return the balances and transfers of that
-    /// chain. Concurrent calls share one verification and the error of a failed verification.
+    /// Verifies the chain id once. Concurrent calls share one verification and the error.
     async fn verify_chain_id_once(&self) -> Result<(), ChainError> {
         if self.is_verified.load(Relaxed) {
             return Ok(());
@@ -283,7 +276,6 @@ impl Endpoint {
         serde_json::from_value(result).map_err(|_| malformed("a result of another shape"))
     }
 
-    /// Logs one line about a failed call, without the URL.
     fn log_failure(&self, error: &ChainError) {
         let cause = StdError::source(error).map(|cause| tracing::field::display(Causes(cause)));
         tracing::warn!(endpoint = self.name, %error, cause, "rpc.failed");
@@ -321,16 +313,16 @@ impl<'de> Deserialize<'de> for Quantity {
     }
 }
 
-/// The fields of a block header that this crate reads.
+/// The used fields of a block header.
 #[derive(Debug, Deserialize)]
 pub(crate) struct WireHeader {
     pub(crate) hash: B256,
     pub(crate) number: Quantity,
-    /// The block's time, in seconds since the epoch.
+    /// The block's time, in seconds since the Unix epoch.
     pub(crate) timestamp: Quantity,
 }
 
-/// The fields of a log that this crate reads.
+/// The used fields of a log.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WireLog {
@@ -346,7 +338,7 @@ pub(crate) struct WireLog {
 }
 
 impl WireLog {
-    /// Converts the log, with its transaction and block, to domain values.
+    /// Converts the log, the transaction and the block to domain values.
     pub(crate) fn into_log(self) -> (TxHash, BlockId, Log) {
         let block = BlockId {
             number: self.block_number.0,
@@ -363,7 +355,7 @@ impl WireLog {
     }
 }
 
-/// The fields of a transaction that this crate reads. A pending transaction has no block.
+/// The used fields of a transaction. A pending transaction has no block.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WireTransaction {
@@ -373,7 +365,7 @@ pub(crate) struct WireTransaction {
 }
 
 impl WireTransaction {
-    /// Returns the block that contains the transaction, or an error if the transaction is not the requested one.
+    /// Returns the transaction's block. Fails if the transaction is not the requested one.
     pub(crate) fn into_block(self, tx_hash: TxHash) -> Result<Option<BlockId>, &'static str> {
         if self.hash != tx_hash.to_b256() {
             return Err("another transaction");
@@ -400,7 +392,7 @@ pub(crate) struct WireReceipt {
 }
 
 impl WireReceipt {
-    /// Returns whether the transaction failed. Returns an error if the receipt belongs to another transaction.
+    /// Returns whether the transaction failed. Fails if the receipt belongs to another transaction.
     pub(crate) fn has_failed(&self, tx_hash: TxHash) -> Result<bool, &'static str> {
         if self.transaction_hash != tx_hash.to_b256() {
             return Err("the receipt of another transaction");
@@ -429,8 +421,7 @@ pub(crate) mod tests {
 
     const CHAIN: u64 = 84_532;
 
-    /// Returns a node of the right chain that responds to every call with this reply, except to the call for the chain
-    /// id.
+    /// Returns a node of the right chain that sends this reply to all other calls.
     async fn node(reply: Reply) -> ScriptedNode {
         of_chain("0x14a34", reply).await
     }
@@ -443,7 +434,7 @@ pub(crate) mod tests {
         .await
     }
 
-    /// Returns a node that responds to every call with this reply, including the call for the chain id.
+    /// Returns a node that sends this reply to all calls, including the call for the chain id.
     async fn failing(reply: Reply) -> ScriptedNode {
         ScriptedNode::start(move |_, _| reply.clone()).await
     }
@@ -466,7 +457,7 @@ pub(crate) mod tests {
         [CHAIN_ID, "eth_blockNumber"].map(|method| node.count(method))
     }
 
-    /// The second endpoint's chain id is verified first.
+    /// The chain id of the second endpoint is verified too.
     #[tokio::test]
     async fn the_second_endpoint_takes_over_after_a_failure() {
         let item = Reply::Result(json!(1));
@@ -484,7 +475,7 @@ pub(crate) mod tests {
             assert_eq!(asked(&over(&first, &second)).await, response, "{reply:?}");
             assert_eq!(counts(&second), asked_second, "{reply:?}");
         }
-        // The first endpoint never responds, not even to the call for the chain id.
+        // The first endpoint does not even respond to the call for the chain id.
         for reply in [Reply::HangUp, Reply::Status(429)] {
             let (first, second) = (failing(reply).await, node(Reply::Result(json!(2))).await);
             assert_eq!(asked(&over(&first, &second)).await, "2");
@@ -503,7 +494,7 @@ pub(crate) mod tests {
         assert_eq!(asked(&over(&elsewhere, &node(right).await)).await, WRONG);
     }
 
-    /// A node without a network that the test can switch off.
+    /// A node in memory that the test can switch off.
     struct Switched {
         answer: u64,
         is_on: AtomicBool,
@@ -545,7 +536,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A failed endpoint is called earlier if the other endpoint also fails.
+    /// A failed endpoint is called before `REST` is over if the other endpoint also fails.
     #[tokio::test(start_paused = true)]
     async fn a_failed_endpoint_is_skipped_for_a_while() {
         let (first, second) = (Switched::new(1), Switched::new(2));
@@ -560,7 +551,7 @@ pub(crate) mod tests {
         assert_eq!(thrice("1").await, (3, 0));
         first.switch(false);
         assert_eq!(thrice("2").await, (1, 3));
-        // The first endpoint works again. It is called again after `REST`, or earlier if the second endpoint fails.
+        // The first endpoint works again, and is called after `REST` or when the second endpoint fails.
         first.switch(true);
         assert_eq!(thrice("2").await, (0, 3));
         tokio::time::advance(REST).await;
@@ -590,7 +581,6 @@ pub(crate) mod tests {
         }
     }
 
-    /// Each endpoint's chain id is verified once.
     #[tokio::test]
     async fn each_node_endpoint_can_be_called_separately() {
         let (first, second) = (node(Reply::Result(json!(1))).await, node(Reply::Result(json!(2))).await);

@@ -8,7 +8,7 @@ use purser_testkit::{Reply, ScriptedNode};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Returns the authorization of the payment with this number, made at the time of this block and valid for a minute.
+/// Returns the authorization of the payment with this number, made at the time of `block` and valid for a minute.
 pub(crate) fn authorization(number: u64, block: u64) -> Authorization {
     let authorized_at = time_of(block);
     Authorization {
@@ -18,7 +18,7 @@ pub(crate) fn authorization(number: u64, block: u64) -> Authorization {
     }
 }
 
-/// Returns the number of blocks that an `eth_getLogs` call searches: one if the call contains a block hash.
+/// Returns the number of blocks that an `eth_getLogs` call searches.
 pub(crate) fn blocks_searched(params: &Value) -> u64 {
     match &params[0]["blockHash"] {
         Value::Null => number(&params[0]["toBlock"]) - number(&params[0]["fromBlock"]) + 1,

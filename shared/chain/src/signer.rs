@@ -1,8 +1,7 @@
-//! Signs transfers: EIP-3009 `TransferWithAuthorization`, hashed by EIP-712 under the domain of the network's token.
+//! Signs EIP-3009 `TransferWithAuthorization` messages under the EIP-712 domain of the network's token.
 //!
-//! Only a [`TransferAuthorization`] for the network's own token is signed, and never data from a provider. Signatures
-//! with the seed are deterministic (RFC 6979), so signing twice returns the same bytes. Signatures with KMS are not
-//! deterministic (`kms.rs`). In both cases the nonce is the same, and the token accepts each nonce once.
+//! Only a [`TransferAuthorization`] for the network's own token is signed, never data from a provider. Signing a
+//! settlement twice is safe, because the nonce is the same and the token accepts each nonce once.
 
 use crate::WalletSigner;
 use alloy::primitives::{Address, B256, Signature, U256, keccak256};
@@ -11,8 +10,7 @@ use purser_domain::{Network, TransferAuthorization};
 use std::sync::LazyLock;
 
 alloy::sol! {
-    /// The struct that the token hashes. The names, order and types of its fields are part of the signed hash
-    /// (EIP-3009).
+    /// The names, order and types of the fields are part of the signed hash (EIP-3009).
     struct TransferWithAuthorization {
         address from;
         address to;
@@ -26,22 +24,21 @@ alloy::sol! {
 /// Why a transfer was not signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignError {
-    /// The payment's payer is another wallet: the seed or the stored address is wrong.
+    /// The payer is another wallet, because the seed or the stored address is wrong.
     #[error("the seed derives wallet {derived}, and the payment is from {from}")]
     OtherWallet {
         /// The wallet address that is derived from the seed.
         derived: Address,
-        /// The payer of the payment.
+        /// The payer's address in the transfer.
         from: Address,
     },
-    /// The curve arithmetic failed. No known input causes this error.
+    /// The elliptic curve computation failed. No known input causes this error.
     #[error("the signature could not be made")]
     Signature,
 }
 
 impl WalletSigner {
-    /// Signs a transfer of the network's token from this wallet. The signature consists of r, s, and v (27 or 28), as
-    /// the token requires.
+    /// Signs a transfer of the network's token from this wallet. The signature is r, s, and v (27 or 28).
     pub fn sign(&self, network: Network, authorization: &TransferAuthorization) -> Result<[u8; 65], SignError> {
         let (derived, from) = (self.address(), authorization.from);
         if derived != from {
@@ -50,7 +47,7 @@ impl WalletSigner {
         self.sign_digest(transfer_digest(network, authorization))
     }
 
-    /// Signs a digest that this crate computed. The signature consists of r, s, and v (27 or 28).
+    /// Signs a digest that this crate computed. The signature is r, s, and v (27 or 28).
     pub(crate) fn sign_digest(&self, digest: B256) -> Result<[u8; 65], SignError> {
         let signature = self
             .key
@@ -60,8 +57,7 @@ impl WalletSigner {
     }
 }
 
-/// Computes a transfer's hash, which is signed (EIP-712): `keccak256("\x19\x01" ‖ domainSeparator ‖
-/// hashStruct(message))`.
+/// Computes the EIP-712 hash of a transfer, which is signed.
 pub(crate) fn transfer_digest(network: Network, authorization: &TransferAuthorization) -> B256 {
     let transfer = TransferWithAuthorization {
         from: authorization.from,
@@ -75,11 +71,10 @@ pub(crate) fn transfer_digest(network: Network, authorization: &TransferAuthoriz
     keccak256([&[0x19, 0x01], domain_separator(network).as_slice(), message.as_slice()].concat())
 }
 
-/// The type hash of the struct. Cached, because alloy would compute the hash again for every transfer.
+/// The EIP-712 type hash of `TransferWithAuthorization`, cached because alloy would compute it for every transfer.
 static TYPE_HASH: LazyLock<B256> =
     LazyLock::new(|| keccak256(TransferWithAuthorization::eip712_encode_type().as_bytes()));
 
-/// Returns the constant domain separator of the network's token.
 fn domain_separator(network: Network) -> B256 {
     static BASE: LazyLock<B256> = LazyLock::new(|| token_domain(Network::Base).separator());
     static BASE_SEPOLIA: LazyLock<B256> = LazyLock::new(|| token_domain(Network::BaseSepolia).separator());
@@ -89,7 +84,6 @@ fn domain_separator(network: Network) -> B256 {
     }
 }
 
-/// Returns the EIP-712 domain of the network's token.
 fn token_domain(network: Network) -> Eip712Domain {
     let token = network.token();
     eip712_domain! {
@@ -129,7 +123,7 @@ mod tests {
         }
     }
 
-    /// Returns one of the accounts that Anvil and Hardhat print at startup.
+    /// Returns the wallet of one of the accounts that Anvil and Hardhat print at startup.
     fn wallet(number: usize) -> WalletSigner {
         let keys = [
             "ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80",

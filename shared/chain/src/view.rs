@@ -1,20 +1,16 @@
-//! Reads the newest block's number and the hashes of its ancestors in one call.
+//! Reads the newest block's number and ancestor hashes in one `eth_call`.
 //!
-//! The machines behind a hosted endpoint may disagree: each call may reach another machine, and a machine may still
-//! have a replaced block. If two separate calls read the newest block's number and an older block's hash, the results
-//! prove nothing together. Therefore one `eth_call` reads both. The call runs code without a contract: the EVM returns
-//! the number of the block in which the code runs (`NUMBER`) and the hashes of that block's ancestors (`BLOCKHASH`).
-//!
-//! `chain.rs` and `blocks.rs` use the result.
+//! The machines behind a hosted endpoint may disagree, so two separate calls prove nothing together. The call runs EVM
+//! code without a contract: `NUMBER` returns the number of the block, and `BLOCKHASH` the hashes of ancestors.
 
 use crate::{Chain, ChainError};
 use alloy::primitives::{B256, Bytes, U256};
 use serde_json::{Value, json};
 
 const METHOD: &str = "eth_call";
-/// The number of ancestors whose hashes the EVM can return.
+/// The number of ancestors whose hashes `BLOCKHASH` can return.
 pub(crate) const ANCESTORS: u64 = 256;
-/// The maximum number of blocks whose hashes one call requests.
+/// The maximum number of block hashes per call.
 pub(crate) const MAX: usize = 256;
 
 /// An ancestor whose hash is requested.
@@ -22,22 +18,21 @@ pub(crate) const MAX: usize = 256;
 pub(crate) enum Ancestor {
     /// The block with this number.
     Number(u64),
-    /// The ancestor at this distance from the block in which the call runs. The parent has distance 1.
+    /// The ancestor at this distance below the block in which the call runs. The parent has distance 1.
     Below(u64),
 }
 
-/// A block's number and the hashes of its ancestors, according to one node.
+/// A block's number and ancestor hashes, according to one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct View {
     /// The number of the block in which the call ran.
     pub(crate) number: u64,
-    /// The hash of each ancestor; `None` if the requested block is not below the block in which the call ran, or is
-    /// more than [`ANCESTORS`] below that block.
+    /// The hash of each ancestor; `None` if `BLOCKHASH` can't return the hash of the requested block.
     pub(crate) ancestors: Vec<Option<B256>>,
 }
 
 impl Chain {
-    /// Reads the hashes of these ancestors of the block `at`, at most [`MAX`]. `at` is a tag or an EIP-1898 object.
+    /// Reads the hashes of at most [`MAX`] ancestors of the block `at`, a block tag or an EIP-1898 block object.
     pub(crate) async fn read_ancestor_hashes(&self, ancestors: &[Ancestor], at: Value) -> Result<View, ChainError> {
         let malformed = |what| ChainError::Malformed { method: METHOD, what };
         let code = ancestor_hash_bytecode(ancestors).ok_or_else(|| malformed("too many blocks: none was asked for"))?;
@@ -61,7 +56,7 @@ fn parse_nonzero_hash(hash: &[u8; 32]) -> Option<B256> {
     (*hash != [0; 32]).then(|| B256::new(*hash))
 }
 
-/// Builds EVM code that returns the block's number and each ancestor's hash, one word each.
+/// Builds EVM code that returns the block's number and the ancestors' hashes, one word each.
 fn ancestor_hash_bytecode(ancestors: &[Ancestor]) -> Option<Bytes> {
     const NUMBER: u8 = 0x43;
     const SUB: u8 = 0x03;

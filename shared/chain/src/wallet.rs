@@ -1,13 +1,8 @@
-//! The wallet seed, and the wallets that are derived from it.
+//! The wallet seed, and the wallets that are derived from it (BIP-32). The stored wallet address is compared before
+//! each signature, so a replaced seed is detected.
 //!
-//! All wallets are derived from one seed (BIP-32), so there is only one secret to protect and to back up, and a wallet
-//! is stored as an index. The wallet's address is stored with the index and compared before each signature, so a
-//! replaced seed is detected before any transfer fails.
-//!
-//! Every step of the derivation path is hardened, so a leaked wallet key reveals no other key, even together with
-//! public keys (BIP-32, "Implications"). Therefore an address can't be checked against a public key, and attestations
-//! replace that check (`attestation.rs`). The derivation is implemented in this file because no library wipes its
-//! intermediate values.
+//! Every step of the derivation path is hardened, so a leaked wallet key reveals no other key. The derivation is
+//! implemented here because no library wipes the intermediate values.
 
 use alloy::primitives::{Address, hex};
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -24,7 +19,7 @@ pub enum KeyError {
     /// The seed is malformed.
     #[error("the wallet seed must be 64 to 128 hexadecimal digits, two for each byte")]
     Seed,
-    /// The index is 2^31 or more, or BIP-32 skips the index (about one index in 2^127).
+    /// The index is 2^31 or more, or BIP-32 skips it (about one index in 2^127).
     #[error("wallet {0} can't be derived")]
     Wallet(u32),
     /// The nonce key is too short.
@@ -35,27 +30,25 @@ pub enum KeyError {
     NonceChanged,
 }
 
-/// The secret from which all wallets are derived. Only the key of m/44'/60'/0'/0', one step above the wallets, is in
-/// memory, so that deriving a wallet takes one step and the memory contains no key that wallets do not need. Derived
-/// wallets are cached, because a derivation costs as much as a signature. All keys are overwritten when they are
-/// dropped.
+/// The secret from which all wallets are derived. Only the key of m/44'/60'/0'/0' and cached wallets are in memory. All
+/// keys are wiped on drop.
 pub struct WalletSeed {
     accounts: Node,
     derived: Mutex<HashMap<u32, Arc<WalletSigner>>>,
 }
 
-/// The maximum number of cached wallets. When the cache is full, all wallets are dropped. A wallet takes some 100
-/// bytes. An attacker who reads this memory also gets the seed's key, so a smaller cache would not protect wallets.
+/// The maximum number of cached wallets. A full cache is emptied. An attacker who reads this memory also gets the
+/// seed's key, so a smaller cache protects nothing.
 const MAX_CACHED_KEYS: usize = 1_000;
 
-/// m/44'/60'/0'/0': BIP-44's external accounts of Ethereum (SLIP-44 coin type 60), with all steps hardened.
+/// m/44'/60'/0'/0': the external Ethereum accounts of BIP-44, with all steps hardened.
 const ACCOUNTS: [u32; 4] = [44, 60, 0, 0];
 
-/// In BIP-32, the numbers of hardened steps start at 2^31.
+/// The offset of hardened child numbers in BIP-32.
 const HARDENED: u32 = 1 << 31;
 
 impl WalletSeed {
-    /// Parses the seed from hexadecimal digits, with or without `0x`: 32 to 64 bytes. A BIP-39 seed has 64 bytes.
+    /// Parses the seed: 32 to 64 bytes in hexadecimal, with or without `0x`. A BIP-39 seed has 64 bytes.
     pub fn from_hex(text: &str) -> Result<Self, KeyError> {
         let bytes = Zeroizing::new(hex::decode(text).map_err(|_| KeyError::Seed)?);
         if !(32..=64).contains(&bytes.len()) {
@@ -96,7 +89,7 @@ impl fmt::Debug for WalletSeed {
     }
 }
 
-/// A BIP-32 private key with its chain code. Both are overwritten when dropped.
+/// A BIP-32 private key with the chain code. Both are wiped on drop.
 struct Node {
     key: Zeroizing<[u8; 32]>,
     chain_code: Zeroizing<[u8; 32]>,
@@ -110,8 +103,8 @@ impl Node {
         Some(root)
     }
 
-    /// Derives the hardened child with this number; `None` if the child does not exist (BIP-32, "Private parent key →
-    /// private child key").
+    /// Derives the hardened child with this number; `None` if BIP-32 skips the number ("Private parent key → private
+    /// child key").
     fn derive_hardened(&self, step: u32) -> Option<Self> {
         let number = step.checked_add(HARDENED)?.to_be_bytes();
         let mut child = Self::from_hmac(self.chain_code.as_slice(), &[&[0], self.key.as_slice(), &number])?;
@@ -128,7 +121,7 @@ impl Node {
         (!is_zero).then_some(child)
     }
 
-    /// Computes an HMAC-SHA512 and splits the result into a key and a chain code.
+    /// Derives a key and the chain code from the halves of the HMAC-SHA512 of the parts (BIP-32).
     fn from_hmac(key: &[u8], parts: &[&[u8]]) -> Option<Self> {
         let mut mac = Hmac::<Sha512>::new_from_slice(key).ok()?;
         for part in parts {
@@ -146,7 +139,6 @@ impl Node {
         Some(node)
     }
 
-    /// Returns the signer of this key's wallet.
     fn wallet_signer(&self) -> Option<WalletSigner> {
         SigningKey::from_slice(self.key.as_slice())
             .ok()
@@ -160,7 +152,7 @@ fn parse_scalar(key: &[u8; 32]) -> Option<Scalar> {
     number.filter(|number| !bool::from(number.is_zero()))
 }
 
-/// The key of one wallet. The key signs only transfers of the networks' tokens, and the wallet's attestation.
+/// The key of one wallet. It signs only transfers of the networks' tokens, and the wallet's attestation.
 pub struct WalletSigner {
     pub(crate) key: SigningKey,
     address: Address,
@@ -173,7 +165,7 @@ impl WalletSigner {
         Self { key, address }
     }
 
-    /// Returns the address that the wallet's public key determines.
+    /// Returns the wallet's address.
     pub const fn address(&self) -> Address {
         self.address
     }
@@ -186,7 +178,7 @@ impl fmt::Debug for WalletSigner {
     }
 }
 
-/// The BIP-39 seed of the public test mnemonic (`test` eleven times, then `junk`), for the tests of this crate.
+/// The BIP-39 seed of the public test mnemonic (`test` eleven times, then `junk`).
 #[cfg(test)]
 pub(crate) const TEST_SEED: &str = "9dfc3c64c2f8bede1533b6a79f8570e5943e0b8fd1cf77107adf7b72cef42185\
                                     d564a3aee24cab43f80e3c4538087d70fc824eabbad596a23c97b6ee8322ccc0";
@@ -196,17 +188,17 @@ mod tests {
     use super::*;
     use coins_bip32::xkeys::{Parent as _, XPriv};
 
-    // `Debug` is implemented by hand above.
+    // `Debug` is not forbidden, because the implementation above omits the seed.
     static_assertions::assert_not_impl_any!(WalletSeed: PartialEq, fmt::Display);
     static_assertions::assert_not_impl_any!(WalletSigner: PartialEq, fmt::Display);
-    // The key is wiped when it is dropped, like a `Node`.
+    // `SigningKey` wipes the key when it is dropped, as `Node` does.
     static_assertions::assert_impl_all!(SigningKey: zeroize::ZeroizeOnDrop);
 
     fn told(node: &Node) -> (String, String) {
         (hex::encode(*node.key), hex::encode(*node.chain_code))
     }
 
-    /// BIP-32, "Test vectors" 1: m and m/0'.
+    /// The keys m and m/0' of BIP-32's test vector 1.
     #[test]
     fn key_derivation_matches_the_bip32_test_vectors() {
         let root = Node::master_node(&hex::decode("000102030405060708090a0b0c0d0e0f").unwrap()).unwrap();

@@ -108,7 +108,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let (batch, later) = rest.split_at(size);
         let appended = edge.append_entries(batch)?;
         objects.write(&appended)?;
-        // The edge is read from the stored objects, as the next run of a function does.
+        // As in a real deployment, the next append reads the edge from the stored objects.
         edge = Edge::read_right_edge(&objects, &appended.head).await?;
         if edge.size() == 200 {
             let note = Checkpoint::new(ORIGIN, appended.head)?.sign_as_note(&log)?;

@@ -1,13 +1,10 @@
 //! Appends to a log: computes the objects to write from the right edge of the tree and the new entries.
 //!
-//! This file writes no objects. The caller must write all objects of [`AppendResult`] before publishing the checkpoint
-//! of the new size, and may publish only if the newest checkpoint is still the one before the append. If the caller
-//! crashes in between, the written objects belong to no checkpoint, and the next attempt writes them again.
+//! The caller must write all objects of [`AppendResult`] before it publishes the checkpoint of the new size. It may
+//! publish only if the newest checkpoint is still the one before the append.
 //!
-//! The objects depend only on the entries. If each entry has its index before it is appended, for example from a
-//! counter in the database, two concurrent writers write the same objects to the same paths and can't harm each other.
-//! Otherwise a writer that did not publish could overwrite a partial tile of the published checkpoint, so the caller
-//! must allow only one writer at a time.
+//! Concurrent writers must append the same entries. Otherwise a writer that did not publish could overwrite a partial
+//! tile of the published checkpoint.
 
 use crate::reader::{ReadError, TileReader, join_subtrees, read_tile};
 use crate::tile::{
@@ -15,12 +12,12 @@ use crate::tile::{
 };
 use crate::tree::{Hash, MAX_TREE_SIZE, TreeHead};
 
-/// The right edge of a tree: the partial tile of each level and the partial bundle. An append needs no other part of
-/// the tree. The edge has at most 255 entries and 8 levels of 255 hashes, regardless of the log's size.
+/// The right edge of a tree: the partial tile of each level and the partial bundle. It has at most 255 entries and 8
+/// levels of 255 hashes, regardless of the log's size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
     size: u64,
-    /// The hashes of the partial tile of each level, starting with level 0. Empty if the last tile is full.
+    /// The hashes of each level's partial tile, starting with level 0. Empty for a level without a partial tile.
     levels: Vec<Vec<Hash>>,
     entries: Vec<Vec<u8>>,
 }
@@ -30,7 +27,7 @@ pub struct Edge {
 pub struct AppendResult {
     /// The size and root of the new tree, for the next checkpoint.
     pub head: TreeHead,
-    /// The new tiles, including the last, partial tile of each changed level. Intermediate partial tiles are omitted.
+    /// The new tiles, including the last, partial tile of each changed level.
     pub tiles: Vec<(TilePath, Vec<u8>)>,
     /// The new bundles, including the last, partial bundle.
     pub bundles: Vec<(TilePath, Vec<u8>)>,
@@ -62,7 +59,7 @@ impl From<TilePathError> for AppendError {
 }
 
 impl Edge {
-    /// Returns the edge of the empty log.
+    /// Returns the right edge of a tree without entries.
     pub const fn empty() -> Self {
         Self {
             size: 0,
@@ -85,8 +82,8 @@ impl Edge {
         levels.chain(bundle).collect()
     }
 
-    /// Reads the right edge of the tree with this head. Rejects objects that do not lead to the root, so that an append
-    /// never extends a changed tile.
+    /// Reads the right edge of the tree with this head. Rejects objects that do not lead to the root, so that a changed
+    /// tile is never extended.
     pub async fn read_right_edge<R: TileReader>(reader: &R, head: &TreeHead) -> Result<Self, ReadError<R::Error>> {
         if head.size > MAX_TREE_SIZE {
             return Err(ReadError::Range);
@@ -138,7 +135,8 @@ impl Edge {
         let mut subtrees = Vec::new();
         for hashes in self.levels.iter().rev() {
             let mut rest = hashes.as_slice();
-            // Each binary digit of the width is a complete subtree (RFC 6962 §2.1). The largest subtree is on the left.
+            // Each binary 1 in the width stands for a complete subtree (RFC 6962 §2.1). The largest subtree is on the
+            // left.
             for height in (0..8).rev() {
                 let width = 1_usize << height;
                 if hashes.len() & width == 0 {
@@ -154,7 +152,7 @@ impl Edge {
         join_subtrees(subtrees).unwrap_or_else(Hash::for_empty_tree)
     }
 
-    /// Appends entries, which are the exact bytes of statements. Without entries, there are no objects to write.
+    /// Appends entries of 1 to 65,535 bytes: the exact bytes of statements.
     pub fn append_entries<T: AsRef<[u8]>>(&self, entries: &[T]) -> Result<AppendResult, AppendError> {
         let added = u64::try_from(entries.len()).map_err(|_| AppendError::Full)?;
         let size = self.size.checked_add(added).filter(|size| *size <= MAX_TREE_SIZE);

@@ -1,6 +1,5 @@
 //! Checkpoints (c2sp.org/tlog-checkpoint): the origin, size and root of a log, as the text of a signed note.
-//!
-//! Checkpoints with extension lines are rejected, because this log writes none.
+//! Checkpoints with extension lines are rejected.
 
 use crate::decimal;
 use crate::note::{Note, NoteError, NoteSigner, SignerError, VerifierKey};
@@ -10,7 +9,7 @@ use std::fmt;
 /// Why a checkpoint is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckpointError {
-    /// The text is not an origin, a size and a root, each on its own line.
+    /// The text is not an origin, a size and a root, each on a separate line.
     #[error("the checkpoint is not an origin, a size and a root, each on its line, and nothing else")]
     Format,
     /// The checkpoint belongs to another log.
@@ -21,7 +20,7 @@ pub enum CheckpointError {
     Note(#[from] NoteError),
 }
 
-/// The name of a log, and the size and root of the log's tree. The log signs the text form.
+/// The name of a log, and the size and root of the log's tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     origin: String,
@@ -29,7 +28,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Creates the checkpoint of a tree. The origin must be one line that is not empty and has no control characters.
+    /// Creates the checkpoint of a tree. The origin must be one non-empty line without control characters.
     pub fn new(origin: &str, head: TreeHead) -> Result<Self, CheckpointError> {
         let is_line = !origin.is_empty() && !origin.contains(char::is_control);
         let is_head = head.size <= MAX_TREE_SIZE && (head.size > 0 || head == TreeHead::empty());
@@ -54,7 +53,7 @@ impl Checkpoint {
         Self::new(origin, TreeHead { size, root })
     }
 
-    /// Returns the checkpoint in a note, if `log` signed the note and the origin is `origin`.
+    /// Returns the checkpoint in a note. Fails unless `log` signed the note and the checkpoint's origin is `origin`.
     pub fn from_note(note: &Note, log: &VerifierKey, origin: &str) -> Result<Self, CheckpointError> {
         let checkpoint = Self::parse(note.verify(log)?)?;
         (checkpoint.origin == origin)
@@ -63,7 +62,7 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// Returns the checkpoint as a signed note, which is published as `checkpoint`.
+    /// Returns the checkpoint as a signed note, the content of the log's `checkpoint` object.
     pub fn sign_as_note(&self, signer: &NoteSigner) -> Result<String, SignerError> {
         signer.sign_text(&self.to_string())
     }

@@ -1,5 +1,4 @@
-//! Rejects JSON with repeated keys. Parsers differ in which of two equal keys they use, so another program could read a
-//! different value than the verified value.
+//! Rejects JSON with repeated keys, because parsers differ in which of two equal keys they use.
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Error, Value};
@@ -12,7 +11,7 @@ pub fn parse_json(json: &[u8]) -> Result<Value, Error> {
     serde_json::from_slice(json)
 }
 
-/// Any JSON value without repeated keys.
+/// A JSON value in which no object has a repeated key.
 struct Unique;
 
 impl<'de> Deserialize<'de> for Unique {

@@ -17,10 +17,10 @@ pub enum JwkError {
     /// The text is not a JSON Web Key Set.
     #[error("the key set is unreadable: {0}")]
     Unreadable(String),
-    /// The bytes are not a public key of the curve.
+    /// The bytes are not a valid public key: neither a point on P-256 nor an Ed25519 key.
     #[error("the key is no point of its curve")]
     Point,
-    /// The key's `kid` is not its thumbprint.
+    /// The `kid` is not the key's thumbprint.
     #[error("`kid` is not the key's thumbprint (RFC 7638)")]
     Kid,
     /// Two keys have the same `kid`.
@@ -106,8 +106,7 @@ impl Jwk {
         })
     }
 
-    /// Parses one key of a set. Returns `None` for a key of an unsupported kind, because readers ignore such keys (RFC
-    /// 7517 §5).
+    /// Parses one key of a set. Returns `None` for an unsupported kind of key, which readers ignore (RFC 7517 §5).
     fn from_json(value: &Value) -> Result<Option<Self>, JwkError> {
         let known = |key_type: &str, curve: &str, algorithm: &str| {
             let is = |name: &str, wanted: &str| value.get(name).and_then(Value::as_str) == Some(wanted);
@@ -151,15 +150,14 @@ impl Jwk {
     }
 }
 
-/// The public keys that verify statements: the current signing key and older keys. The serialized form is a JSON Web
-/// Key Set (RFC 7517 §5).
+/// The public keys that verify statements. The serialized form is a JSON Web Key Set (RFC 7517 §5).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct JwkSet {
     keys: Vec<Jwk>,
 }
 
 impl JwkSet {
-    /// Creates a set from the current signing key and the older keys. A repeated key is stored once.
+    /// Creates a set from the current signing key and the older keys. Repeated keys are dropped.
     pub fn new(current: Jwk, older_keys: impl IntoIterator<Item = Jwk>) -> Self {
         let mut keys = vec![current];
         for key in older_keys {
@@ -170,8 +168,8 @@ impl JwkSet {
         Self { keys }
     }
 
-    /// Parses a JSON Web Key Set. Ignores keys that are neither P-256 nor Ed25519. Rejects the whole set if a key is
-    /// invalid or has a `kid` that is not the thumbprint.
+    /// Parses a JSON Web Key Set. Ignores keys that are neither P-256 nor Ed25519. Fails if a supported key is invalid
+    /// or has a `kid` other than the key's thumbprint.
     pub fn parse(json: &str) -> Result<Self, JwkError> {
         let value = parse_json(json.as_bytes()).map_err(|error| JwkError::Unreadable(error.to_string()))?;
         Self::from_value(&value)
@@ -196,7 +194,7 @@ impl JwkSet {
         self.keys.iter().find(|key| key.thumbprint() == kid)
     }
 
-    /// Returns the keys. The current signing key is first if the set was created by [`Self::new`].
+    /// Returns the keys. In a set from [`Self::new`], the current signing key is first.
     pub fn keys(&self) -> &[Jwk] {
         &self.keys
     }

@@ -17,16 +17,14 @@
 //! | `json.rs` | JSON without repeated keys |
 //! | `decimal.rs` | decimal numbers |
 //!
-//! All formats follow public specifications: JWS (RFC 7515), key sets (RFC 7517), and the C2SP specifications
-//! (c2sp.org) `signed-note`, `tlog-checkpoint`, `tlog-tiles`, `tlog-cosignature`, `tlog-witness` and `tlog-proof`. The
-//! tests contain vectors that other implementations accept. All parsers accept a single text form of each value.
+//! All formats follow public specifications: JWS (RFC 7515), key sets (RFC 7517) and the C2SP specifications
+//! (c2sp.org). All parsers accept a single text form of each value.
 //!
-//! A leaf of the log is the exact bytes of the statement: SHA-256(0x00, statement). The bytes are never decoded and
-//! encoded again, because each ES256 signature has a second valid form.
+//! A leaf of the log is the exact bytes of the statement. The bytes are never decoded and encoded again, because each
+//! ES256 signature has a second valid form.
 //!
-//! Not in this crate: the content of statements (this crate handles payloads as bytes), the storage of objects (the
-//! storage implements [`TileReader`]), the lock that prevents two writers from forking a log, and calls to a chain
-//! node.
+//! Not in this crate: the content of statements, the storage of objects ([`TileReader`]), and the lock that prevents
+//! two writers from forking a log.
 
 mod append;
 mod checkpoint;

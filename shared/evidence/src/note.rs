@@ -1,5 +1,5 @@
-//! Signed notes (c2sp.org/signed-note): a text, a blank line, and signature lines. Also the cosignatures of witnesses
-//! on notes (c2sp.org/tlog-cosignature, version 1).
+//! Signed notes (c2sp.org/signed-note) and the cosignatures of witnesses on notes (c2sp.org/tlog-cosignature, version
+//! 1).
 
 use crate::seed::{Seed, SeedError};
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
@@ -61,8 +61,7 @@ impl KeyType {
     }
 }
 
-/// A verifier key ("vkey"): a name, a key id and a public key. The text form is `name+id+key`, with the id in
-/// hexadecimal and the type byte and key in base64.
+/// A verifier key ("vkey"): a name, a key id and a public key (c2sp.org/signed-note). The text form is `name+id+key`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifierKey {
     name: String,
@@ -91,12 +90,12 @@ impl VerifierKey {
         self.kind
     }
 
-    /// Returns the public key without the name. Two verifier keys with the same public key are the same signer.
+    /// Returns the public key. Verifier keys with the same public key are the same signer, whatever their names.
     pub const fn public_key(&self) -> &[u8; 32] {
         &self.key
     }
 
-    /// Returns the first four bytes of SHA-256(name, line break, type, key).
+    /// Returns the first four bytes of the SHA-256 hash of the name, a line break, the type and the key.
     fn key_id(&self) -> [u8; 4] {
         let hasher = Sha256::new().chain_update(&self.name).chain_update(b"\n");
         let [a, b, c, d, ..]: [u8; 32] = hasher
@@ -114,8 +113,7 @@ impl VerifierKey {
     }
 }
 
-/// Returns whether a text is a valid key name: not empty, and without Unicode spaces, plus signs and control
-/// characters.
+/// Returns whether a key name is not empty and has no Unicode spaces, plus signs or control characters.
 fn is_valid_note_key_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c == '+' || c.is_control())
 }
@@ -133,7 +131,7 @@ impl FromStr for VerifierKey {
     type Err = NoteError;
 
     fn from_str(text: &str) -> Result<Self, NoteError> {
-        // Plus signs separate the three parts, and the key's base64 may contain more plus signs.
+        // The key's base64 may contain plus signs too, so the text is split into at most three parts.
         let mut parts = text.splitn(3, '+');
         let (Some(name), Some(_), Some(key)) = (parts.next(), parts.next(), parts.next()) else {
             return Err(NoteError::VerifierKey);
@@ -143,7 +141,7 @@ impl FromStr for VerifierKey {
         let kind = KeyType::from_byte(*kind).ok_or(NoteError::VerifierKey)?;
         let key = key.try_into().map_err(|_| NoteError::VerifierKey)?;
         let read = Self::new(name, kind, key)?;
-        // This comparison also checks the id, and that the text has the canonical form.
+        // Also checks the id, and that the text is in canonical form.
         (read.to_string() == text).then_some(read).ok_or(NoteError::VerifierKey)
     }
 }
@@ -187,8 +185,7 @@ impl NoteSigner {
         Ok(note)
     }
 
-    /// Returns this witness's cosignature line for a checkpoint text. The line is appended to the note. `time` is in
-    /// seconds since the Unix epoch.
+    /// Returns this witness's cosignature line for a checkpoint text. `time` is in seconds since the Unix epoch.
     pub fn cosign_checkpoint(&self, text: &str, time: u64) -> Result<String, SeedError> {
         let signed = self
             .key
@@ -206,7 +203,7 @@ impl NoteSigner {
     }
 }
 
-/// Omits the secret.
+/// Omits the secret, because debug output may be logged.
 impl fmt::Debug for NoteSigner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "NoteSigner({})", self.verifier)
@@ -225,7 +222,7 @@ struct Signature {
     bytes: Vec<u8>,
 }
 
-/// A parsed note. The text is not authentic until a signature was verified.
+/// A parsed note. The text is not authentic until a signature is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     text: String,

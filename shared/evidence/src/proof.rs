@@ -24,8 +24,7 @@ pub enum ProofTextError {
     Note(#[from] NoteError),
 }
 
-/// A parsed proof. It is not evidence until the reader verifies the checkpoint and [`TlogProof::verify_inclusion`]
-/// succeeds.
+/// A parsed proof. It proves nothing until the checkpoint is verified and [`TlogProof::verify_inclusion`] succeeds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlogProof {
     extra: Option<Vec<u8>>,
@@ -37,8 +36,8 @@ pub struct TlogProof {
 }
 
 impl TlogProof {
-    /// Creates the proof of the entry at this index. `checkpoint` is the note of a checkpoint. `extra` is the exact
-    /// statement, or `None` if the reader already has the statement.
+    /// Creates the proof of the entry at this index. `checkpoint` is a signed note. `extra` is the exact statement, or
+    /// `None` to omit the statement.
     pub fn new(extra: Option<&[u8]>, index: u64, hashes: Vec<Hash>, checkpoint: &str) -> Result<Self, ProofTextError> {
         if extra.is_some_and(<[u8]>::is_empty) {
             return Err(ProofTextError::Format("`extra` is empty"));
@@ -66,7 +65,7 @@ impl TlogProof {
         self.index
     }
 
-    /// Returns the note of the checkpoint.
+    /// Returns the signed note that contains the checkpoint of the proof.
     pub const fn checkpoint_note(&self) -> &Note {
         &self.note
     }
@@ -96,7 +95,7 @@ impl FromStr for TlogProof {
 
     fn from_str(text: &str) -> Result<Self, ProofTextError> {
         let malformed = ProofTextError::Format;
-        // The first blank line ends the proof. The note contains another blank line.
+        // The first blank line ends the lines before the checkpoint. The checkpoint's note contains another blank line.
         let (head, checkpoint) = text.split_once("\n\n").ok_or(malformed("there is no checkpoint"))?;
         let mut lines = head.split('\n').peekable();
         if lines.next() != Some(PROOF_HEADER) {

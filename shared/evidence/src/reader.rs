@@ -12,7 +12,7 @@ pub trait TileReader {
     /// Why an object can't be read.
     type Error;
 
-    /// Returns the bytes of the object at this path, relative to the log's prefix; `None` if the object does not exist.
+    /// Returns the bytes of the object at this path, relative to the log's prefix; `None` if there is no such object.
     fn get(&self, path: &TilePath) -> impl Future<Output = Result<Option<Vec<u8>>, Self::Error>> + Send;
 }
 
@@ -22,13 +22,13 @@ pub enum ReadError<E> {
     /// The index is not in the tree, or the tree is too large.
     #[error("the log has no such entry or size")]
     Range,
-    /// An object is missing.
+    /// The object at this path does not exist.
     #[error("`{0}` is missing")]
     Missing(TilePath),
-    /// An object's bytes are malformed.
+    /// The object at this path has malformed bytes.
     #[error("`{0}` is malformed")]
     Malformed(TilePath),
-    /// The tiles, or the proof from the tiles, do not lead to the root of the tree, so an object was changed.
+    /// The tiles do not lead to the root of the tree, so a tile was changed or belongs to another tree.
     #[error("the tiles do not lead to the root of the tree")]
     OtherTree,
     /// The storage failed.
@@ -51,8 +51,7 @@ impl<E> From<ProofError> for ReadError<E> {
     }
 }
 
-/// Reads the hashes or entries of one tile. If the partial object is missing, reads the full object, because the log
-/// may have grown and deleted the partial object.
+/// Reads a tile or a bundle. Falls back to the full object, because a grown log may have deleted the partial object.
 pub(crate) async fn read_tile<R: TileReader, T>(
     reader: &R,
     path: TilePath,
@@ -84,8 +83,8 @@ struct Tiles<'a, R> {
 }
 
 impl<R: TileReader> Tiles<'_, R> {
-    /// Returns the root of a complete subtree with 2^`height` leaves. `subtree_index` is the number of the subtree among all
-    /// subtrees of this height, from left to right.
+    /// Returns the root of a complete subtree with 2^`height` leaves. `subtree_index` counts the subtrees of this
+    /// height from the left.
     async fn complete_subtree_root(&mut self, height: u32, subtree_index: u64) -> Result<Hash, ReadError<R::Error>> {
         // A tile spans eight levels of the tree.
         let (level, within) = (height / 8, height % 8);
@@ -109,9 +108,8 @@ impl<R: TileReader> Tiles<'_, R> {
         hashes.map(Hash::for_leaf_hashes).ok_or(ReadError::Malformed(path))
     }
 
-    /// Returns the hash of a node. `number` is the node's number in an array-based tree (RFC 9420 appendix C), which
-    /// `ct-merkle` uses. A node's height is the number of trailing ones. At the right edge, a node's subtree may be
-    /// incomplete.
+    /// Returns the hash of the node with this number in an array-based tree (RFC 9420 appendix C), as `ct-merkle`
+    /// numbers nodes.
     async fn node_hash(&mut self, number: u64) -> Result<Hash, ReadError<R::Error>> {
         let height = number.trailing_ones();
         let place = number.checked_shr(height.saturating_add(1)).unwrap_or(0);
@@ -151,8 +149,8 @@ pub(crate) fn join_subtrees(subtrees: Vec<Hash>) -> Option<Hash> {
     Some(smallest_first.fold(last, |right, left| Hash::for_node(&left, &right)))
 }
 
-/// Returns the hashes that prove that the tree contains `entry` at `index` (RFC 6962 §2.1.1). `entry` is the exact
-/// statement. The proof is verified before it is returned, so changed tiles yield an error.
+/// Returns the hashes that prove that the tree contains `entry` at `index` (RFC 6962 §2.1.1). The proof is verified
+/// first, so changed tiles yield an error.
 pub async fn build_inclusion_proof<R: TileReader>(
     reader: &R,
     tree: &TreeHead,
@@ -172,8 +170,8 @@ pub async fn build_inclusion_proof<R: TileReader>(
     Ok(hashes)
 }
 
-/// Returns the entries in a range. Each entry is proven against the tree, so this function also detects changes in the
-/// bundles and in the tiles up to the root.
+/// Returns the entries in a range, each proven against the tree. Fails if a bundle or a tile up to the root was
+/// changed.
 pub async fn read_proven_entries<R: TileReader>(
     reader: &R,
     tree: &TreeHead,
@@ -195,9 +193,9 @@ pub async fn read_proven_entries<R: TileReader>(
     Ok(entries)
 }
 
-/// Returns the hashes that prove that the tree begins with all entries of an older tree (RFC 6962 §2.1.2). The proof is
-/// verified before it is returned. For a log that was forked, truncated or rewritten, returns [`ReadError::OtherTree`]
-/// or [`ReadError::Range`].
+/// Returns the hashes that prove that the tree extends an older tree (RFC 6962 §2.1.2).
+///
+/// Returns [`ReadError::OtherTree`] or [`ReadError::Range`] for a log that was forked, truncated or rewritten.
 pub async fn build_consistency_proof<R: TileReader>(
     reader: &R,
     older: &TreeHead,
@@ -220,8 +218,7 @@ pub async fn build_consistency_proof<R: TileReader>(
     Ok(hashes)
 }
 
-/// Returns the root over a tree's first `size` entries. The root is not verified; [`build_consistency_proof`] verifies
-/// it.
+/// Returns the root over a tree's first `size` entries, unverified. [`build_consistency_proof`] verifies the root.
 pub async fn read_unverified_root<R: TileReader>(
     reader: &R,
     size: u64,
@@ -241,7 +238,7 @@ pub async fn read_unverified_root<R: TileReader>(
     tiles.root_of_leaves(0, size).await
 }
 
-/// Returns the entry at `index` from its bundle. The entry is not verified; [`build_inclusion_proof`] verifies it.
+/// Returns the entry at `index`, unverified. [`build_inclusion_proof`] verifies the entry.
 pub async fn read_unverified_entry<R: TileReader>(
     reader: &R,
     size: u64,
@@ -251,8 +248,7 @@ pub async fn read_unverified_entry<R: TileReader>(
     entries.into_iter().next().ok_or(ReadError::Range)
 }
 
-/// Returns the entries in a range of a tree with this size. Each bundle is read once. The entries are not verified;
-/// [`build_inclusion_proof`] verifies an entry.
+/// Returns the entries in a range of a tree with this size, unverified. [`build_inclusion_proof`] verifies an entry.
 pub async fn read_unverified_entries<R: TileReader>(
     reader: &R,
     size: u64,

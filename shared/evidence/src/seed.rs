@@ -4,8 +4,7 @@ use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed2551
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// 32 secret bytes: the seed of an Ed25519 key (RFC 8032 §5.1.5), or the private number of a P-256 key. The bytes are
-/// wiped when the value is dropped.
+/// The 32 secret bytes of an Ed25519 key (RFC 8032 §5.1.5) or a P-256 key. The bytes are wiped on drop.
 #[derive(Clone)]
 pub struct Seed(Zeroizing<[u8; 32]>);
 
@@ -20,8 +19,7 @@ impl Seed {
         Ed25519KeyPair::from_seed_unchecked(&self.0[..]).map_err(|_| SeedError)
     }
 
-    /// Derives the P-256 key pair from this private number. About one seed in 2^32 is invalid, because its number is
-    /// not below the group order.
+    /// Derives the P-256 key pair. About one seed in 2^32 is not below the group order and therefore invalid.
     pub(crate) fn derive_p256(&self) -> Result<EcdsaKeyPair, SeedError> {
         // An ECPrivateKey (RFC 5915 §3) without the public key, which the library computes.
         const DER_PREFIX: [u8; 7] = [0x30, 0x31, 0x02, 0x01, 0x01, 0x04, 0x20];
@@ -31,7 +29,7 @@ impl Seed {
     }
 }
 
-/// Omits the secret.
+/// Omits the secret, because debug output may be logged.
 impl fmt::Debug for Seed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Seed(..)")

@@ -1,9 +1,7 @@
-//! Statements: JWS compact serializations (RFC 7515 §7.1). The caller provides the payload as bytes.
+//! Statements: JWS compact serializations (RFC 7515 §7.1) with any payload.
 //!
-//! A statement is signed with ES256, by a key from a [`Seed`] or by an implementation of [`DigestSigner`], such as KMS.
-//! Verification also accepts `EdDSA` for older statements, although RFC 9864 deprecates `EdDSA`. Verification accepts
-//! only one text form of each statement: RFC 7515 §2 requires base64url without padding, line breaks or other
-//! characters, and RFC 4648 §3.5 allows a decoder to reject non-zero spare bits.
+//! Statements are signed with ES256. Verification also accepts `EdDSA` for older statements, and only one text form of
+//! each statement.
 //!
 //! ES256 signatures are malleable: (r, n − s) is also valid, and anybody can compute it. Therefore the log contains the
 //! exact bytes, and a statement's hash does not identify the statement.
@@ -22,7 +20,7 @@ use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::future::Future;
 
-/// The maximum length of a statement, in bytes, because the length of a log entry has 16 bits (c2sp.org/tlog-tiles).
+/// The maximum length of a statement, in bytes. The length of a log entry has 16 bits (c2sp.org/tlog-tiles).
 pub const MAX_STATEMENT_BYTES: usize = 65_535;
 
 /// The kind of a statement: the header's `typ` (RFC 7515 §4.1.9).
@@ -32,8 +30,7 @@ pub enum StatementKind {
     Decision,
     /// A receipt for a payment.
     Receipt,
-    /// A withdrawal, or a later change of a payment, withdrawal or approval request. The payload's `change` names the
-    /// change.
+    /// A withdrawal, or a later change of a payment, withdrawal or approval request.
     Change,
 }
 
@@ -64,7 +61,7 @@ pub enum SignError<E> {
     /// The signer failed.
     #[error("the statement can't be signed")]
     Signer(#[source] E),
-    /// The signature is by another key than the key in the statement's header.
+    /// The signature is by another key than the statement's header names.
     #[error("the signature is not of the key that the statement names")]
     OtherKey,
 }
@@ -80,7 +77,7 @@ impl<E> SignError<E> {
     }
 }
 
-/// The protected header. Any other field is rejected, including `crit`, because this service supports no other fields.
+/// The protected header. Any other field is rejected, including `crit`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Header<'a> {
@@ -113,10 +110,10 @@ fn signing_input<E>(key: &Jwk, typ: &str, payload: &[u8]) -> Result<String, Sign
         kid: key.thumbprint().into(),
         typ: typ.into(),
     };
-    // The fields are an enum and texts, so serialization can't fail.
+    // The fields are an enum and strings, so serialization can't fail.
     let header = serde_json::to_vec(&header).map_err(|_| SignError::TooLong)?;
     let text = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(payload));
-    // The signature adds a dot and 86 characters, which encode 64 bytes.
+    // A dot and the 64 bytes of the signature, which are 86 characters in base64.
     if text.len() > MAX_STATEMENT_BYTES.saturating_sub(87) {
         return Err(SignError::TooLong);
     }
@@ -131,7 +128,7 @@ fn assemble_statement<E>(key: &Jwk, signing_input: &str, signature: &[u8; 64]) -
     Ok(format!("{signing_input}.{signature}"))
 }
 
-/// A key that signs statements with ES256. Signing the same payload twice yields two different statements.
+/// A key that signs statements with ES256. Signing the same payload again yields a different statement.
 pub struct StatementKey {
     key: EcdsaKeyPair,
     jwk: Jwk,
@@ -164,7 +161,7 @@ impl StatementKey {
     }
 }
 
-/// Omits the secret.
+/// Omits the secret, because debug output may be logged.
 impl fmt::Debug for StatementKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "StatementKey({})", self.jwk.thumbprint())
@@ -181,8 +178,8 @@ impl EcdsaSignature {
         Self(bytes)
     }
 
-    /// Parses the DER form of KMS signatures (RFC 3279 §2.2.3). Returns `None` unless the bytes are the canonical DER
-    /// form of two positive integers of at most 32 bytes. A high s is valid, because JWS has no rule against it.
+    /// Parses the DER form of KMS signatures (RFC 3279 §2.2.3). Returns `None` unless the DER is canonical. A high s is
+    /// valid, because JWS has no rule against it.
     pub fn from_der(der: &[u8]) -> Option<Self> {
         let mut reader = SliceReader::new(der).ok()?;
         let (r, s) = reader
@@ -209,9 +206,8 @@ pub trait DigestSigner {
     fn sign(&self, digest: [u8; 32]) -> impl Future<Output = Result<EcdsaSignature, Self::Error>> + Send;
 }
 
-/// Signs a payload, which should be a JSON document, with ES256. The signature is verified before the statement is
-/// returned, so that a signature by a wrong key is detected. Signing again yields a different statement, unless the
-/// signer is deterministic (RFC 6979).
+/// Signs a payload, which should be a JSON document, with ES256. The signature is verified, so that a signature by a
+/// wrong key is detected.
 pub async fn sign_es256<S: DigestSigner>(
     signer: &S,
     key: &Jwk,
@@ -286,7 +282,7 @@ impl JwkSet {
         }
         let header: Header<'_> = serde_json::from_slice(&header).map_err(|_| StatementError::Header)?;
         let key = self.find_by_thumbprint(&header.kid).ok_or(StatementError::UnknownKey)?;
-        // The key determines the algorithm. The statement's own `alg` must match.
+        // The key determines the algorithm, so a statement can't choose a weaker one.
         if AllowedAlgorithms::for_key(key) != header.alg {
             return Err(StatementError::Header);
         }

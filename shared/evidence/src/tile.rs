@@ -15,8 +15,7 @@ enum Content {
     Entries,
 }
 
-/// The path of a tile or an entry bundle, relative to the log's prefix, for example `tile/0/x001/234.p/11` or
-/// `tile/entries/000`.
+/// The path of a tile or an entry bundle in the log, for example `tile/0/x001/234.p/11` or `tile/entries/000`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TilePath {
     content: Content,
@@ -50,8 +49,7 @@ impl TilePath {
             .ok_or(TilePathError)
     }
 
-    /// Returns whether the tile is full. A full tile never changes. A partial tile may be deleted once the full tile
-    /// exists.
+    /// Returns whether the tile is full. A full tile never changes and replaces the partial tiles.
     pub fn is_full(&self) -> bool {
         u64::from(self.width) == TILE_WIDTH
     }
@@ -61,7 +59,7 @@ impl TilePath {
         self.content == Content::Entries
     }
 
-    /// Returns the number of hashes or entries.
+    /// Returns the number of hashes in the tile, or of entries in the bundle: 1 to 256.
     pub const fn width(&self) -> u16 {
         self.width
     }
@@ -79,7 +77,7 @@ impl fmt::Display for TilePath {
             Content::Hashes { level } => write!(f, "tile/{level}/")?,
             Content::Entries => f.write_str("tile/entries/")?,
         }
-        // The index is written in groups of three digits. All groups except the last have the prefix `x`.
+        // The index is in groups of three digits. All groups except the last have the prefix `x`.
         let digits = self.index.to_string();
         let padded = digits.len().next_multiple_of(3);
         let digits = format!("{digits:0>padded$}");
@@ -113,7 +111,7 @@ impl FromStr for TilePath {
             "entries" => Self::for_entries(index, width)?,
             level => Self::for_hashes(level.parse().map_err(|_| TilePathError)?, index, width)?,
         };
-        // Only the canonical form of a path is valid.
+        // Rejects any text that is not the canonical form of the path.
         (path.to_string() == text).then_some(path).ok_or(TilePathError)
     }
 }

@@ -6,8 +6,7 @@ use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::str::FromStr;
 
-/// The maximum number of leaves. `ct-merkle` numbers the nodes of a tree with 64 bits and panics if a tree has more
-/// than 2^63 leaves.
+/// The maximum number of leaves. `ct-merkle` panics if a tree has more than 2^63 leaves.
 pub const MAX_TREE_SIZE: u64 = 1 << 62;
 
 /// A SHA-256 hash in the tree. The text form is standard base64 with padding.
@@ -15,7 +14,7 @@ pub const MAX_TREE_SIZE: u64 = 1 << 62;
 pub struct Hash([u8; 32]);
 
 impl Hash {
-    /// Creates a hash from bytes.
+    /// Creates a hash from the 32 bytes of a SHA-256 digest.
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
@@ -41,7 +40,7 @@ impl Hash {
         Self(hasher.chain_update(left.0).chain_update(right.0).finalize().into())
     }
 
-    /// Returns the root of a tree over these leaf hashes (MTH over hashes instead of leaves).
+    /// Returns the root of a tree over these leaf hashes: `MTH` of RFC 6962 §2.1.
     pub(crate) fn for_leaf_hashes(hashes: &[Self]) -> Self {
         match hashes {
             [] => Self::for_empty_tree(),
@@ -87,14 +86,14 @@ impl FromStr for Hash {
 pub struct TreeHead {
     /// The number of leaves, at most [`MAX_TREE_SIZE`].
     pub size: u64,
-    /// The root hash.
+    /// The root hash of the Merkle tree (RFC 6962 §2.1).
     pub root: Hash,
 }
 
 /// Why a proof is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
-    /// The index is not below the size of the tree, a tree is too large, or the new tree is smaller than the old tree.
+    /// The index is not in the tree, a tree is too large, or the new tree is smaller than the old tree.
     #[error("the proof is about an impossible tree")]
     Range,
     /// There are too many or too few hashes, or they do not lead to the root.
@@ -130,7 +129,7 @@ impl TreeHead {
             .map_err(|_| ProofError::Hashes)
     }
 
-    /// Verifies that this tree begins with all leaves of an older tree. If the older tree is empty, the proof has no
+    /// Verifies that this tree begins with all leaves of an older tree. The proof for an empty older tree has no
     /// hashes.
     pub fn verify_consistency(&self, older: &Self, hashes: &[Hash]) -> Result<(), ProofError> {
         if self.size > MAX_TREE_SIZE || older.size > self.size {

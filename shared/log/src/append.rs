@@ -1,17 +1,12 @@
 //! Signs statements about the pending changes, appends the statements to the log, and publishes the log.
 //!
-//! 1. A new object is written with the entries.
-//! 2. The state is replaced, on the condition that it has not changed since it was read. This commits the entries.
-//! 3. Tiles, bundles, the index and the checkpoint are written from the committed entries.
-//! 4. The state is replaced again. This publishes the entries.
+//! 1. The new entries are written to one object.
+//! 2. The log's state object is replaced if it is unchanged since it was read. This commits the entries.
+//! 3. The tiles, the index and the checkpoint are written from the committed entries.
+//! 4. The log's state object is replaced again. This publishes the entries.
 //!
-//! If a run stops after step 2, the next run completes the work and writes the same objects. A run that stops before
+//! A run that stops after step 2 is completed by the next run, which writes the same objects. A run that stops before
 //! step 2 leaves only unused objects.
-//!
-//! No change blocks another change. A change for which no statement can be signed is set aside: it is written to an
-//! object with the reason. A change that can't be read now stays in the state, and the next runs try again. A run reads
-//! an equal share of the changes from each shard and signs an equal share for each agent, so a flood of one agent's
-//! changes does not delay the changes of other agents.
 
 use crate::{
     aside::QUARANTINE_PREFIX,
@@ -40,8 +35,8 @@ use std::{
 };
 use uuid::Uuid;
 
-/// A run that has read this number of changes reads no further batch. At the gateway's default rate, this is more than
-/// a minute of changes.
+/// The number of read changes after which a run reads no further batch. With the default `GatewayRateLimit`, a minute
+/// of requests causes fewer changes.
 const MAX_READ_CHANGES: usize = 40_000;
 /// The maximum number of statements that a run signs.
 const MAX_CHANGES: usize = 5_000;
@@ -49,38 +44,39 @@ const MAX_CHANGES: usize = 5_000;
 const MAX_BYTES: usize = 8 << 20;
 /// The maximum number of batches that a run lists.
 const MAX_BATCHES: u16 = 500;
-/// The maximum number of unreadable changes that the log's state keeps for a retry by later runs. Further unreadable
-/// changes are set aside.
+/// The maximum number of unreadable changes that later runs retry. Further unreadable changes are set aside for an
+/// operator.
 const MAX_DEFERRED: usize = 1_000;
 /// The maximum number of changes that a run retries.
 const MAX_RETRIED: usize = 100;
-/// The time for which a change is retried before it is set aside.
+/// How long an unreadable change is retried before it is set aside for an operator.
 pub(crate) const MAX_RETRY_DURATION: Duration = Duration::DAY;
 /// The number of statements that are signed concurrently. By default, KMS signs up to 1,000 digests a second.
 const MAX_CONCURRENT_SIGNATURES: usize = 32;
-/// A run ends if this number of changes is unreadable and none is readable, because the tables are then unavailable.
+/// The number of unreadable changes at which a run without any readable change ends. The database tables are then
+/// probably unavailable.
 const OUTAGE: usize = 100;
 /// The checkpoint's key (c2sp.org/tlog-tiles).
 pub(crate) const CHECKPOINT: &str = "checkpoint";
-/// The key prefix of anchored checkpoints.
+/// The key prefix of the checkpoints in the archive bucket.
 const ANCHORS: &str = "checkpoints/";
 
 const PUBLISHING: &str = "publishing the log";
 
-/// A deployment's log of statements.
+/// A deployment's log of signed statements about decisions, receipts and later changes.
 #[derive(Debug)]
 pub struct Log {
     pub(crate) objects: ObjectStore,
-    /// The archive's objects; `None` without an archive. Checkpoints are also written to the archive, because nobody
-    /// can replace objects in the archive.
+    /// The archive bucket, which also stores checkpoints because nobody can replace archived objects; `None` without an
+    /// archive.
     anchor: Option<ObjectStore>,
     origin: String,
     signer: NoteSigner,
-    /// The witnesses that cosign checkpoints; `None` if the deployment has no witnesses.
+    /// `None` if the deployment has no witnesses.
     witnesses: Option<Arc<Witnesses>>,
 }
 
-/// The result of [`Log::append_pending`].
+/// The result of [`Log::append_pending_statements`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// The number of appended statements.
@@ -92,7 +88,7 @@ pub struct Written {
 /// A signed statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignedStatement {
-    /// Whether the statement is about a decision, a receipt or a later change.
+    /// The kind of the statement's subject: a decision, a receipt or a later change.
     pub kind: StatementKind,
     /// The id of the statement's subject: the transaction of a decision, or the settlement of a receipt.
     pub id: Uuid,
@@ -103,13 +99,13 @@ pub struct SignedStatement {
 /// The result of signing a statement about a change.
 #[derive(Debug)]
 pub enum Outcome {
-    /// The statement is signed.
+    /// The signed statement about the change.
     Stated(SignedStatement),
-    /// The change no longer needs a statement.
+    /// The log needs no statement about this change.
     Nothing,
-    /// No statement can be signed, for this reason.
+    /// No statement about the change can be signed, for this reason. The run sets the change aside for an operator.
     SetAside(String),
-    /// The change can't be read now. A later run retries.
+    /// The change can't be read now. A later run reads the change again.
     Later(Error),
 }
 
@@ -118,19 +114,19 @@ pub trait Stating: Sync {
     /// Signs a statement about a change. An `Err` ends the run, because a failure of the signer affects all changes.
     fn sign_change(&self, change: &PendingChange) -> impl Future<Output = Result<Outcome>> + Send;
 
-    /// Returns a statement that was signed early, if this signer signed the statement and the statement still matches
-    /// the change. Otherwise returns `None`.
+    /// Verifies a statement that was signed before this run. Returns `None` if the signer's key or the change differs.
     fn verify_stored_statement(
         &self,
         change: &PendingChange,
         statement: String,
     ) -> impl Future<Output = Option<SignedStatement>> + Send;
 
-    /// Reports an object with a change that was set aside. A repeated run reports the object again.
+    /// Reports that a change without a statement was written to the object `key`. A repeated run reports the object
+    /// again.
     fn report_quarantined(&self, key: &str, reason: &str);
 }
 
-/// A committed entry: the subject, and the exact statement.
+/// An entry that is committed to the log.
 #[derive(Serialize, Deserialize)]
 struct StoredEntry {
     kind: String,
@@ -152,7 +148,7 @@ struct GatheredChanges {
     /// Values that can't be parsed as changes.
     unreadable: Vec<Value>,
     places: Vec<PendingPosition>,
-    /// The last sequence number per shard.
+    /// The sequence number of the last gathered change in each DynamoDB stream shard.
     shards: BTreeMap<String, String>,
     has_more: bool,
 }
@@ -195,8 +191,7 @@ impl GatheredChanges {
         self.facts = changes.into_iter().map(|(_, gathered)| gathered).collect();
     }
 
-    /// Records in the state that statements about the first `count` changes are signed. The other changes and their
-    /// batches stay for the next run.
+    /// Marks the first `count` gathered changes as processed. The next run processes the remaining changes.
     fn record_processed_changes(&mut self, state: &mut State, count: usize, now: Timestamp) {
         self.has_more |= count < self.facts.len();
         let mut changes: Vec<_> = self.facts.iter().enumerate().collect();
@@ -234,7 +229,8 @@ impl TileReader for ObjectStore {
 }
 
 impl Log {
-    /// Opens the log in these objects. `origin` is the log's name in checkpoints. `signer` signs the checkpoints.
+    /// Opens the log that `objects` contains. `origin` is the log's name in checkpoints. `signer` signs the
+    /// checkpoints.
     pub fn new(objects: ObjectStore, origin: impl Into<String>, signer: NoteSigner) -> Self {
         Self {
             objects,
@@ -245,8 +241,7 @@ impl Log {
         }
     }
 
-    /// Also writes checkpoints to these objects, and checks that the log extends the anchored checkpoints before the
-    /// log grows.
+    /// Also writes checkpoints to the archive bucket `anchor`. The log must extend the checkpoints in the bucket.
     #[must_use]
     pub fn with_anchor(self, anchor: Option<ObjectStore>) -> Self {
         Self { anchor, ..self }
@@ -328,8 +323,7 @@ impl Log {
                 serde_json::to_value(change.to_stored()).map_err(|error| Error::internal(PUBLISHING, error))?;
             self.quarantine(&key, &stored, &reason, now, stating).await?;
         }
-        // The first `count` changes were processed. `changes` begins with the changes in `again`, so the changes in
-        // `again` after the first `count` were not processed and must be retried later.
+        // Changes from `again` that this run did not process are retried by later runs.
         later.extend(again.iter().skip(count).cloned());
         let is_changed = count > 0;
         state.set_changes_to_retry(&later);
@@ -365,9 +359,8 @@ impl Log {
         })
     }
 
-    /// Signs statements about the changes, in order, until the statements have [`MAX_BYTES`]. Returns the outcome of
-    /// each change. A change can be pending twice, if a scheduled run or an operator's request was interrupted and
-    /// repeated. Such a change gets one statement.
+    /// Signs statements about the changes, in order, up to a total of [`MAX_BYTES`] bytes. A repeated change gets only
+    /// one statement.
     async fn sign_changes(
         &self,
         changes: &[&PendingChange],
@@ -419,7 +412,7 @@ impl Log {
             .try_collect()
             .await?;
         gathered.has_more = listed.iter().any(|cursors| cursors.len() >= usize::from(share));
-        // The batches of different shards are interleaved, so that each shard gets the same share of the run.
+        // Batches of all shards alternate, because the run stops after `MAX_READ_CHANGES` changes.
         let mut cursors: Vec<(usize, PendingPosition)> = listed
             .into_iter()
             .flat_map(|cursors| cursors.into_iter().enumerate())
@@ -492,9 +485,8 @@ impl Log {
         Ok(())
     }
 
-    /// Deletes the partial tiles and bundles of the tree with `before` entries that are full now, because readers use
-    /// the full tiles and bundles (c2sp.org/tlog-tiles). If a run stops before this step, the partial objects remain
-    /// and do no harm.
+    /// Deletes the partial tiles and bundles that became full in this append (c2sp.org/tlog-tiles). `before` is the
+    /// number of entries before the append. If a run stops before this step, the partial objects remain and do no harm.
     async fn delete_partial_tiles(&self, before: u64, result: &AppendResult) -> Result<()> {
         let written = |path: &TilePath| result.tiles.iter().chain(&result.bundles).any(|(item, _)| item == path);
         let full = Edge::object_paths(before)
@@ -512,15 +504,14 @@ impl Log {
         Ok(())
     }
 
-    /// Fails if the log was rolled back. This is the case if the checkpoint's tree differs from the tree in the state,
-    /// or does not extend the last anchored tree. The check prevents the signing of a checkpoint that contradicts an
-    /// earlier checkpoint.
+    /// Fails if the log was rolled back, because the log must not sign a checkpoint that contradicts an earlier
+    /// checkpoint.
     async fn reject_rolled_back_log(&self, published_head: &TreeHead) -> Result<()> {
         let checkpoint = self.objects.get(CHECKPOINT).await?;
         let is_of_state =
             checkpoint.is_some_and(|object| parse_tree_head(&object.bytes).is_ok_and(|head| head == *published_head));
         if !is_of_state {
-            // A concurrent run may have published meanwhile.
+            // A concurrent run may have published a newer checkpoint after this run read the state.
             let (state, _) = State::read_state(&self.objects).await?;
             if state.published_tree()? == *published_head && state.batch().is_none() {
                 return Err(Error::internal(
@@ -558,19 +549,20 @@ impl Log {
         object.map(|object| parse_tree_head(&object.bytes)).transpose()
     }
 
-    /// Writes the checkpoint to the archive. The key begins with the maximum size minus the tree's size, so the newest
+    /// Writes the checkpoint to the archive. The key starts with the maximum size minus `size`, so the newest
     /// checkpoint sorts first.
     async fn anchor_checkpoint(&self, size: u64, note: &str) -> Result<()> {
         if let Some(anchor) = &self.anchor {
             let key = format!("{ANCHORS}{:020}", u64::MAX.saturating_sub(size));
-            // An existing object for this size is kept. `reject_rolled_back_log` compares it with this tree.
+            // Keeps an existing checkpoint of the same size. `reject_rolled_back_log` compares that checkpoint with the
+            // log.
             anchor.put_if_version(&key, note.as_bytes(), None).await?;
         }
         Ok(())
     }
 
-    /// Writes the checkpoint with its cosignatures. Writes nothing if a larger checkpoint exists, or a checkpoint for a
-    /// different tree of the same size.
+    /// Writes the checkpoint with the cosignatures. Never replaces a larger checkpoint, or a checkpoint of another tree
+    /// of the same size.
     async fn put_checkpoint(&self, head: TreeHead) -> Result<()> {
         let checkpoint = Checkpoint::new(&self.origin, head).map_err(|error| Error::internal(PUBLISHING, error))?;
         let signed = checkpoint
@@ -618,8 +610,7 @@ fn fits_in_entry(statement: &str) -> bool {
     (1..=MAX_STATEMENT_BYTES).contains(&statement.len())
 }
 
-/// Splits the changes into those that this run retries and those that it skips. Each minute starts with a different
-/// change.
+/// Chooses the unreadable changes that this run retries. The choice rotates every minute, so every change is retried.
 fn split_into_retried_and_skipped(
     mut later_changes: Vec<PendingChange>,
     now: Timestamp,
@@ -640,7 +631,6 @@ fn append_entries(edge: &Edge, entries: &[StoredEntry]) -> Result<AppendResult> 
     appended.map_err(|error| Error::internal(PUBLISHING, error))
 }
 
-/// Parses the tree head from one of this log's checkpoints.
 pub(crate) fn parse_tree_head(checkpoint: &[u8]) -> Result<TreeHead> {
     const READING: &str = "reading the checkpoint";
     let text = std::str::from_utf8(checkpoint).map_err(|error| Error::internal(READING, error))?;

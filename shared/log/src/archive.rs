@@ -1,9 +1,8 @@
 //! The archive: the log's entries by day, as compressed JSON lines for queries.
 //!
-//! Each published batch of the log becomes one object. The object's name contains the day of the commit and the batch's
-//! indices in the log. The content depends only on the log, so a repeated run writes the same lines, and an existing
-//! object is never replaced. An object in the log's bucket stores the number of archived entries. After a failure, or
-//! when an archive is added later, the next runs archive the missing batches. The log does not wait for the archive.
+//! Each published batch becomes one object that is never replaced. The lines depend only on the log, so a repeated run
+//! writes the same lines. An object in the log's bucket stores the number of archived entries, so the next run archives
+//! what a failed run left.
 
 use crate::{
     append::{CHECKPOINT, parse_tree_head},
@@ -18,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::io::{Read as _, Write as _};
 
-/// The key of the object, in the log's bucket, that stores the number of archived entries.
+/// The key of the object in the log's bucket that stores the number of archived entries.
 const ARCHIVED: &str = "archived";
 const ARCHIVING: &str = "archiving the log";
 /// The number of batches that are read at a time.
@@ -94,13 +93,13 @@ pub struct Archive {
 /// The result of a run that archives entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArchiveResult {
-    /// The number of archived entries.
+    /// The number of entries that the run archived.
     pub entries: u64,
-    /// The keys of existing objects whose content differs from the log. The archive does not replace these objects.
+    /// The keys of existing archive objects that differ from the log. These objects stay unchanged.
     pub differing: Vec<String>,
 }
 
-/// The end of the archived part of the log.
+/// The stored progress of the archive.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Position {
     /// The number of archived entries.
@@ -120,9 +119,7 @@ impl Archive {
         &self.objects
     }
 
-    /// Archives published batches until no batch is left or `is_past_deadline` returns `true`.
-    ///
-    /// A concurrent run may write the same objects.
+    /// Archives published batches until none is left or `is_past_deadline` returns `true`. Concurrent runs are safe.
     pub async fn archive_batches(&self, is_past_deadline: impl Fn() -> bool + Send) -> Result<ArchiveResult> {
         let mut differing = Vec::new();
         let mut archived = self.read_position().await?;
@@ -165,7 +162,7 @@ impl Archive {
         if self.objects.put_if_version(&key, &bytes, None).await? {
             return Ok(None);
         }
-        // The object exists already, because of another run, or because the write failed after it took effect.
+        // The object exists. An earlier run or an earlier attempt of this call wrote it.
         match self.has_same_object_text(&key, &text).await? {
             Some(true) => Ok(None),
             Some(false) => Ok(Some(key)),
@@ -173,14 +170,13 @@ impl Archive {
         }
     }
 
-    /// Returns whether an object has this text; `None` if the object does not exist.
+    /// Returns whether the archive object contains this text; `None` if the object does not exist.
     async fn has_same_object_text(&self, key: &str, text: &[u8]) -> Result<Option<bool>> {
         let present = self.objects.get(key).await?;
         Ok(present.map(|object| decompress(&object.bytes).is_ok_and(|present| present == text)))
     }
 
-    /// Checks a batch that is already archived. Returns the key of the batch's object if the object is missing or
-    /// differs from these entries.
+    /// Returns the key of the batch's archive object if the object is missing or differs from these entries.
     pub(crate) async fn find_difference(&self, batch: &IndexedBatch, entries: &[Vec<u8>]) -> Result<Option<String>> {
         let position = self.read_position().await?;
         if batch.first >= position.size {
@@ -199,7 +195,7 @@ impl Archive {
     }
 }
 
-/// Returns the key and the lines of a batch's object.
+/// Returns the key and the JSON lines of a batch's archive object.
 fn archive_key_and_lines(batch: &IndexedBatch, entries: &[Vec<u8>]) -> Result<(String, Vec<u8>)> {
     let (mut text, mut last) = (Vec::new(), batch.first);
     for (log_index, entry) in (batch.first..).zip(entries) {
@@ -216,7 +212,6 @@ fn archive_key_and_lines(batch: &IndexedBatch, entries: &[Vec<u8>]) -> Result<(S
     ))
 }
 
-/// Returns the archive line of an entry. `committed_at` is the time of the entry's commit.
 fn archive_line(log_index: u64, committed_at: Timestamp, entry: &str) -> Value {
     let decoded = |part: Option<&str>| {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(part?).ok()?;
@@ -256,7 +251,7 @@ fn archive_line(log_index: u64, committed_at: Timestamp, entry: &str) -> Value {
     Value::Object(line)
 }
 
-/// Compresses with gzip, without a time and a file name, so that equal texts give equal bytes.
+/// Compresses with gzip. Omits the time and the file name, so that equal texts give equal bytes.
 fn compress(text: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut encoder = GzBuilder::new().write(Vec::new(), Compression::default());
     encoder.write_all(text)?;

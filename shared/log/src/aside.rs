@@ -1,5 +1,4 @@
-//! Changes that have no statement in the log. Finds the time of the oldest pending change, and moves changes that were
-//! set aside back to the pending changes.
+//! Changes without a statement: finds the oldest pending change, and makes quarantined changes pending again.
 
 use crate::{
     objects::ObjectStore,
@@ -9,9 +8,9 @@ use crate::{
 use purser_domain::{Error, Result, Timestamp};
 use serde::Deserialize;
 
-/// The key prefix of changes that were set aside.
+/// The key prefix of quarantined changes: changes for which no statement could be signed.
 pub(crate) const QUARANTINE_PREFIX: &str = "aside/";
-/// A change that was set aside, with the reason.
+/// A quarantined change, with the reason why no statement about the change could be signed.
 #[derive(Deserialize)]
 pub(crate) struct Aside {
     pub(crate) fact: StoredPendingChange,
@@ -39,8 +38,8 @@ pub async fn read_oldest_pending_time(objects: &ObjectStore) -> Result<Option<Ti
     Ok(times.into_iter().min())
 }
 
-/// Makes quarantined changes pending again, up to a thousand per call. An operator calls this function after the cause
-/// of the quarantine is fixed. Returns the number of changes that are pending again.
+/// Makes up to 1,000 quarantined changes pending again. Returns their number. An operator calls this after the cause is
+/// fixed.
 pub async fn make_quarantined_changes_pending(objects: &ObjectStore, now: Timestamp) -> Result<usize> {
     const READING: &str = "reading what was set aside";
     let (mut changes, mut keys) = (Vec::new(), Vec::new());

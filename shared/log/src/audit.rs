@@ -1,5 +1,4 @@
-//! The weekly audit: proves each entry against the newest checkpoint, and compares the entries with the archive. The
-//! proofs read every bundle and tile of the log.
+//! The weekly audit: proves each log entry against the newest checkpoint, and compares the entries with the archive.
 
 use crate::{
     append::{CHECKPOINT, parse_tree_head},
@@ -17,10 +16,8 @@ const AUDITED: &str = "audited";
 const AUDITING: &str = "auditing the log";
 /// The time from the start of an audit to the start of the next audit.
 const PERIOD: Duration = Duration::from_secs_u32(7 * 86_400);
-/// The number of runs per audit. A run starts each minute, and a week has 10,080 minutes, so an audit ends within a
-/// week.
+/// The number of runs per audit. With one run a minute, an audit takes half a week.
 const RUNS: u64 = 5_000;
-/// The maximum number of batches per read of the index. In a small log, a run makes only one read.
 const MAX_BATCHES: usize = 20;
 
 /// The progress of an audit.
@@ -85,8 +82,6 @@ pub async fn continue_audit(
     log.put(AUDITED, &bytes).await
 }
 
-/// Reports each difference between a batch's entries and the checkpoint `head`, the batch's index object, or the
-/// archive.
 async fn audit_batch(
     log: &ObjectStore,
     archive: Option<&Archive>,
@@ -114,8 +109,7 @@ async fn audit_batch(
     if !is_indexed {
         report(&subject, "their object of the index differs, or is missing");
     }
-    // An archived object contains the commit time of its batch. The audit reads the commit time from the index object.
-    // Without an index object, the archived object therefore can't be compared.
+    // Without the index object, the commit time in the archive object can't be compared.
     if let Some(archive) = archive
         && batch.has_object()
         && let Some(key) = archive.find_difference(batch, &entries).await?

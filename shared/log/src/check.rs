@@ -1,6 +1,5 @@
-//! Divides the daily check among concurrent runs. Each run claims a range of entries, compares the entries, and records
-//! its progress. A claim ends after two minutes, so another run takes over the range of a run that failed or stopped.
-//! Comparing an entry twice does no harm.
+//! Divides the daily check of the log entries among concurrent runs. Each run claims a range of entries. A claim
+//! expires after two minutes, so another run takes over the range of a run that failed.
 
 use crate::{
     find::{FINDING, LogReader, statement_subject},
@@ -14,80 +13,77 @@ use std::ops::Range;
 
 /// The key of the object that stores the progress of the daily check.
 const CHECKED: &str = "checked";
-/// The duration of a claim, which is longer than a run.
+/// The time after which another run may take over a claimed range. It exceeds the timeout of the claiming Lambda
+/// function.
 const CLAIM_DURATION: Duration = Duration::from_secs_u32(120);
-/// A range with this number of entries takes no further batch.
+/// The number of entries at which a claimed range gets no further batch.
 const MIN_ENTRIES: u64 = 1_024;
-/// The maximum number of batches in a range. In a quiet log, a batch has only a few entries.
 const MAX_BATCHES: usize = 20;
-/// The time for which several runs share the daily check. The time starts when a run finds more entries to check than
-/// fit into one range.
+/// How long several runs share the daily check after a run found more entries than fit into one range.
 const BUSY_DURATION: Duration = Duration::from_secs_u32(600);
-/// The maximum number of ranges that are claimed or failed, which keeps the object small.
+/// The maximum number of unfinished claims, which keeps the stored object small.
 const MAX_CLAIMS: usize = 100;
 
-/// The progress of the daily check, which compares the log's entries with the stored rows.
+/// The stored progress of the daily check.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Progress {
-    /// The number of entries that runs have claimed so far, from the start of the log. Entries of finished claims count
-    /// too.
+    /// The number of log entries before the first entry that no run has claimed yet.
     size: u64,
-    /// The commit time of the last entry that a run has claimed, in microseconds.
+    /// The commit time of the last claimed entry, in microseconds.
     at: i64,
-    /// The time until which several runs share the work of the daily check, in microseconds.
+    /// The time until which several runs share the daily check, in microseconds.
     #[serde(default)]
     busy_until: i64,
-    /// The ranges of log entries that a run has claimed but not finished comparing.
+    /// The claims that are not finished.
     #[serde(default)]
     claims: Vec<ClaimedEntries>,
 }
 
-/// A range of entries that a run compares.
+/// A range of log entries that a run has claimed for the daily check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimedEntries {
     first: u64,
     end: u64,
-    /// The first entry of the range that is not compared yet.
+    /// The log index of the first entry that is not compared yet.
     next: u64,
     /// The commit time of the entry before `first`, in microseconds.
     after: i64,
     /// The commit time of the last entry in the range, in microseconds.
     at: i64,
-    /// The end of the claim, in microseconds.
+    /// The expiry time of the claim, in microseconds.
     claimed_until: i64,
 }
 
-/// The log entries that a run has claimed and must compare with the stored rows.
+/// Log entries that must be compared with the rows of the database tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntriesToCheck {
-    /// The indices and exact statements of the entries that no run has compared with the rows of the tables yet.
+    /// The log index and the exact statement of each entry.
     pub statements: Vec<(u64, String)>,
-    /// The entry ranges whose index object is missing or differs from the entries.
+    /// The ranges of log entries whose index object is missing or differs from the entries.
     pub misindexed: Vec<Range<u64>>,
 }
 
 impl ClaimedEntries {
-    /// Returns the commit time of the last entry.
+    /// Returns the commit time of the last entry in the range.
     pub fn committed_at(&self) -> Timestamp {
         Timestamp::from_micros(self.at).unwrap_or(Timestamp::EPOCH)
     }
 
-    /// Returns the index after the last entry.
+    /// Returns the log index after the last entry in the range.
     pub const fn end(&self) -> u64 {
         self.end
     }
 }
 
 impl LogReader {
-    /// Returns whether a run found more entries to check than one range has, within the last ten minutes. Several runs
-    /// then share the check.
+    /// Returns whether several runs should share the daily check, because the check has a backlog.
     pub async fn is_check_busy(&self, now: Timestamp) -> Result<bool> {
         let (progress, _) = self.progress().await?;
         Ok(progress.busy_until > now.micros())
     }
 
-    /// Claims entries that were committed at least a day ago. Returns `None` if no such entries are left, or if the
-    /// maximum number of ranges is claimed.
+    /// Claims entries that are at least a day old. Returns `None` if there are none, or if too many claims are
+    /// unfinished.
     pub async fn claim_entries(&self, now: Timestamp) -> Result<Option<ClaimedEntries>> {
         loop {
             let (mut progress, version) = self.progress().await?;
@@ -188,7 +184,7 @@ impl LogReader {
         Ok((progress, Some(object.version)))
     }
 
-    /// Replaces the stored progress if it has the version that was read. Otherwise returns `false`.
+    /// Replaces the stored progress. Returns `false` if another run has replaced it.
     async fn try_replace_progress(&self, progress: &Progress, version: Option<&ObjectVersion>) -> Result<bool> {
         let bytes = serde_json::to_vec(progress).map_err(|error| Error::internal(FINDING, error))?;
         self.0.put_if_version(CHECKED, &bytes, version).await

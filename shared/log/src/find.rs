@@ -1,4 +1,4 @@
-//! Finds a statement with its proof, the newest checkpoint, and the keys that verify the statement and the checkpoint.
+//! Finds a statement with the proof, the newest checkpoint, and the keys that verify both.
 
 use crate::{
     append::{CHECKPOINT, MAX_RETRY_DURATION, parse_tree_head},
@@ -34,10 +34,10 @@ pub struct FoundStatement {
     pub index: u64,
 }
 
-/// The statements about a payment after its decision.
+/// The statements about a payment that follow the decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PaymentStatements {
-    /// The newest receipt.
+    /// The newest receipt of the payment; `None` while the log contains no receipt.
     pub receipt: Option<FoundStatement>,
     /// The statements about the payment's later changes, in log order.
     pub changes: Vec<FoundStatement>,
@@ -52,7 +52,7 @@ impl PaymentStatements {
         })
     }
 
-    /// Returns the names of the statements (`decision`, `receipt`) that describe another payment than the record.
+    /// Returns the names of the statements, such as `receipt`, whose payment differs from `settlement`.
     pub fn differing_statements(
         &self,
         decision: Option<&FoundStatement>,
@@ -83,9 +83,9 @@ pub enum MissingReason {
 /// The agent, the service and the settlement in a decision's statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecisionSubject {
-    /// The agent.
+    /// The agent that requested the payment.
     pub agent: AgentId,
-    /// The service.
+    /// The service that the agent wanted to pay.
     pub service: ServiceId,
     /// The settlement, if the decision allowed the payment.
     pub settlement: Option<SettlementId>,
@@ -133,7 +133,7 @@ pub(crate) fn statement_subject(statement: &str) -> Option<About> {
 /// A tile of the log's Merkle tree: up to 256 hashes of one level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HashTile {
-    /// The concatenated hashes.
+    /// The concatenated SHA-256 hashes, 32 bytes each.
     pub bytes: Vec<u8>,
     /// Whether the tile is full. A full tile never changes.
     pub is_full: bool,
@@ -147,22 +147,20 @@ impl LogReader {
         Self(objects)
     }
 
-    /// Finds the statement of a decision that was made at this time. Returns `None` until the log contains the
-    /// statement.
+    /// Finds the statement of a decision that was made at `at`. Returns `None` until the log contains the statement.
     pub async fn find_decision(&self, id: TransactionId, at: Timestamp) -> Result<Option<FoundStatement>> {
         let kind = StatementKind::Decision;
         self.find_statement(About { kind, id: id.uuid() }, at).await
     }
 
-    /// Finds the newest receipt of a payment that was settled at this time. Returns `None` until the log contains the
+    /// Finds the newest receipt of a payment that was settled at `settled_at`. Returns `None` until the log contains a
     /// receipt.
     pub async fn find_receipt(&self, id: SettlementId, settled_at: Timestamp) -> Result<Option<FoundStatement>> {
         let kind = StatementKind::Receipt;
         self.find_statement(About { kind, id: id.uuid() }, settled_at).await
     }
 
-    /// Finds the statements about a payment after its decision. If a payment's confirmation was reverted, the earlier
-    /// receipt is included.
+    /// Finds the statements about a payment after the decision, including receipts of reverted confirmations.
     pub async fn find_payment_statements(&self, settlement: &Settlement) -> Result<PaymentStatements> {
         let (id, since) = (settlement.id(), settlement.terms.authorized_at);
         let changes = self.find_changes(id.uuid(), since).await?;
@@ -174,8 +172,8 @@ impl LogReader {
         Ok(PaymentStatements { receipt, changes })
     }
 
-    /// Finds statements about changes, in log order. With a settlement id, finds the changes of the payment. With the
-    /// transaction id of a decision that required an approval, finds the changes of the approval.
+    /// Finds the statements about changes of a payment or an approval, in log order. `id` is the settlement id, or the
+    /// transaction id of the decision that required the approval.
     pub async fn find_changes(&self, id: Uuid, since: Timestamp) -> Result<Vec<FoundStatement>> {
         let kind = StatementKind::Change;
         let mut changes = Vec::new();
@@ -185,7 +183,7 @@ impl LogReader {
         Ok(changes)
     }
 
-    /// Returns the indices and entries of the receipts of a payment that was settled at or after `since`.
+    /// Returns the log index and the entry of each receipt of a payment that was settled at or after `since`.
     pub async fn read_indexed_receipts(&self, id: SettlementId, since: Timestamp) -> Result<Vec<(u64, Vec<u8>)>> {
         let kind = StatementKind::Receipt;
         let mut receipts = Vec::new();
@@ -244,9 +242,8 @@ impl LogReader {
         }))
     }
 
-    /// Returns the hash tile at this path (c2sp.org/tlog-tiles), relative to the log's prefix; `None` for any other
-    /// path. A hash reveals nothing about its entry, because each entry ends in a signature. The entries themselves are
-    /// private.
+    /// Returns the hash tile at this path (c2sp.org/tlog-tiles); `None` for any other path. Entries are private. A hash
+    /// reveals nothing, because each entry ends in a signature.
     pub async fn read_hash_tile(&self, path: &str) -> Result<Option<HashTile>> {
         let Ok(path) = path.parse::<TilePath>() else {
             return Ok(None);

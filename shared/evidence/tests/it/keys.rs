@@ -1,4 +1,4 @@
-//! Key sets.
+//! Tests the key sets that verify statements.
 
 use crate::sample::{seed, statement_key, text, vectors};
 use purser_evidence::{Jwk, JwkError, JwkSet, StatementKey, StatementKind};

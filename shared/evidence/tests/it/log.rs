@@ -119,7 +119,7 @@ fn malformed_tiles_and_bundles_are_rejected() {
     );
 }
 
-/// Handlers that await these futures run on any thread.
+/// A runtime may move a handler between threads, so the futures must be `Send`.
 #[test]
 fn tile_reads_can_be_awaited_on_any_thread() {
     fn is_send(_: &impl Send) {}
@@ -174,7 +174,7 @@ fn a_log_has_the_tiles_that_the_specification_defines() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 5, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Batches of any sizes result in the same objects as one append, plus intermediate partial objects.
+    /// Batches leave additional partial objects. All other objects are the same as after one append.
     #[test]
     fn appending_in_batches_gives_the_same_log(
         sizes in prop::collection::vec(prop_oneof![0..4_usize, 0..700_usize, Just(256)], 1..12),
@@ -218,7 +218,7 @@ proptest! {
         }
     }
 
-    /// A change of any bit in an object that a proof needs is detected.
+    /// A changed bit in an object that the proof needs is detected.
     #[test]
     fn a_changed_log_object_gives_no_proof(count in 1..2_000_usize, index in any::<prop::sample::Index>(), bit in any::<prop::sample::Index>()) {
         let all = entries(count);
@@ -230,12 +230,12 @@ proptest! {
             let mut changed = objects.clone();
             let bit = bit.index(bytes.len() * 8);
             changed.0.get_mut(path).unwrap()[bit / 8] ^= 1 << (bit % 8);
-            // If the proof does not need the object, the proof is unchanged.
+            // A proof that does not need the changed object stays the same.
             match run(build_inclusion_proof(&changed, &head, at, all[index].as_bytes())) {
                 Ok(hashes) => prop_assert_eq!(&hashes, &good),
                 Err(error) => prop_assert!(matches!(error, ReadError::OtherTree)),
             }
-            // The right edge is read completely, so no append builds on a changed edge.
+            // An append reads all partial tiles at the right edge of the tree, so it detects each change.
             if !path.is_full() {
                 prop_assert!(run(Edge::read_right_edge(&changed, &head)).is_err());
             }
@@ -277,7 +277,7 @@ fn partial_tiles_can_be_deleted_after_full_tiles_exist() {
     ));
 }
 
-/// A reader who stored a checkpoint detects the change, whatever the log serves later.
+/// The reader has stored a checkpoint.
 #[test]
 fn log_forks_truncations_and_rewrites_are_detected() {
     let all = entries(700);
@@ -290,7 +290,7 @@ fn log_forks_truncations_and_rewrites_are_detected() {
     grown.write(&honest);
     assert!(run(build_consistency_proof(&grown, &kept, &honest.head)).is_ok());
 
-    // One past entry differs, and all hashes above the entry are recomputed.
+    // One earlier entry differs, and all hashes above it are recomputed.
     for changed in [0, 255, 256, 499] {
         let mut other = all.clone();
         other[changed] = "rewritten".to_owned();
@@ -329,7 +329,7 @@ fn log_forks_truncations_and_rewrites_are_detected() {
         run(build_consistency_proof(&objects, &kept, &forked.head)),
         Err(ReadError::OtherTree)
     ));
-    // Two heads of the same size.
+    // Two tree heads have the same size and different roots.
     let fork = TreeHead {
         root: Hash::for_leaf(b"fork"),
         ..kept
@@ -338,14 +338,14 @@ fn log_forks_truncations_and_rewrites_are_detected() {
         run(build_consistency_proof(&grown, &kept, &fork)),
         Err(ReadError::OtherTree)
     ));
-    // An append does not continue from a tree that differs from the checkpoint's tree.
+    // An append rejects objects of a tree that differs from the checkpoint's tree.
     assert!(matches!(
         run(Edge::read_right_edge(&objects, &kept)),
         Err(ReadError::OtherTree | ReadError::Missing(_))
     ));
 }
 
-/// If a writer stops before it writes the checkpoint, the next writer writes the remaining objects again.
+/// The next writer writes the objects again that the interrupted writer did not write.
 #[test]
 fn an_interrupted_append_loses_and_duplicates_no_entry() {
     let all = entries(900);

@@ -14,7 +14,7 @@ fn log_key() -> VerifierKey {
 fn each_verifier_key_has_exactly_one_text_form() {
     let vectors = vectors();
     let vkey = text(&vectors["keys"]["log"]["vkey"]);
-    // The base64 of the key above contains no plus sign. The base64 of this key does.
+    // A plus sign separates the parts of a verifier key, and can also occur in the key's base64.
     let plus = (0..=255)
         .map(|byte| {
             NoteSigner::new("a", KeyType::Cosignature, &seed(byte))
@@ -62,7 +62,7 @@ fn checkpoints_match_the_test_vectors() {
     }
 }
 
-/// Includes the cases in the README of the vectors in which other implementations differ.
+/// Includes the cases in which other implementations differ (README of the vectors).
 #[test]
 fn malformed_signed_notes_are_rejected() {
     let vectors = vectors();

@@ -1,4 +1,4 @@
-//! Tests proofs as text.
+//! Tests the text format of proofs (c2sp.org/tlog-proof).
 
 use crate::sample::{text, vectors};
 use base64::{Engine as _, engine::general_purpose::STANDARD};

@@ -11,8 +11,7 @@ use zeroize::Zeroizing;
 
 pub(crate) const ORIGIN: &str = "log.example/decisions";
 
-/// Returns the vectors in `vectors.json`. The keys are hashes of labels. Independent implementations in Go, Python,
-/// Rust and JavaScript accept the vectors.
+/// Returns the vectors in `vectors.json`, which implementations in Go, Python, Rust and JavaScript accept.
 pub(crate) fn vectors() -> Value {
     serde_json::from_str(include_str!("../vectors.json")).unwrap()
 }

@@ -42,7 +42,7 @@ fn a_statement_has_one_encoding_and_two_allowed_algorithms() {
     for good in [&es256, &eddsa] {
         let (signed, signature) = good.rsplit_once('.').unwrap();
         let (header, payload) = signed.split_once('.').unwrap();
-        // 64 bytes leave four spare bits in the last character.
+        // The last base64 character of a signature has four unused bits, which must be zero.
         let mut last = signature.to_owned();
         let letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
         let at = letters.find(last.pop().unwrap()).unwrap();
@@ -104,7 +104,7 @@ fn a_statement_has_one_encoding_and_two_allowed_algorithms() {
     assert_eq!(set.verify(&with_header(&twice, &eddsa)), Err(StatementError::Header));
 }
 
-/// Anybody can compute the second signature from a valid statement. Therefore the log contains exact bytes.
+/// Anybody can compute the second form, so the log contains exact bytes.
 #[test]
 fn both_es256_forms_of_a_signature_verify() {
     let statement = text(&vectors()["statements"][0]["jws"]).to_owned();
@@ -149,7 +149,7 @@ fn each_flipped_bit_of_a_statement_is_rejected() {
 fn statements_are_at_most_as_long_as_a_log_entry() {
     let key = statement_key();
     let signed = |length: usize| key.sign(StatementKind::Decision, &vec![b'x'; length]);
-    // Three bytes of the payload take four characters.
+    // Three bytes of the payload take four base64 characters.
     let rest = MAX_STATEMENT_BYTES - signed(0).unwrap().len();
     let longest = rest / 4 * 3 + [0, 0, 1, 2][rest % 4];
     let statement = signed(longest).unwrap();
