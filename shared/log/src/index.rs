@@ -1,6 +1,5 @@
-//! The index from decisions and payments to the log's entries. Each committed batch has an index object. The object's
-//! key contains the time range of the decisions and payments in the batch, so a search reads only the objects that may
-//! contain an entry.
+//! The index from decisions and payments to log entries. Each committed batch has an index object whose key contains a
+//! time range, so a search reads only few objects.
 
 use crate::objects::ObjectStore;
 use purser_domain::{Duration, Error, Result, Timestamp};
@@ -12,18 +11,17 @@ use uuid::Uuid;
 const PREFIX: &str = "index/";
 const READING: &str = "reading the log's index";
 
-/// The maximum difference between the clock of the run that commits an entry and the clock that sets the time of the
-/// change.
+/// The maximum clock difference between the run that commits an entry and the function that made the change.
 const SKEW: Duration = Duration::from_secs_u32(120);
 /// The maximum number of keys per list call.
 const MAX_LISTED_KEYS: u16 = 1_000;
-/// The maximum number of list calls per search. At four commits a minute, these calls cover three days. A change is
-/// retried for one day.
+/// The maximum number of list calls per search: enough for three days at four commits a minute. Changes are retried for
+/// one day.
 const MAX_PAGES: u8 = 18;
 
-/// The subject of an entry. A decision is identified by its transaction; a receipt and a payment's change by the
-/// settlement; an approval's change by the transaction of the decision that required the approval. All ids are
-/// `UUIDv7`s with the time of the decision.
+/// The subject of a log entry: the kind of statement and an id. The id of a decision is the transaction id. The id of a
+/// receipt or a payment's change is the settlement id. The id of an approval's change is the transaction id of the
+/// decision that required the approval. Each id is a `UUIDv7` that contains the time of the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct About {
     pub(crate) kind: StatementKind,
@@ -52,7 +50,7 @@ impl StoredIndex {
     }
 }
 
-/// Returns the microseconds in a `UUIDv7` that has the layout of [`purser_domain::SettlementId`].
+/// Returns the time in a `UUIDv7` with the layout of [`purser_domain::SettlementId`], in microseconds.
 fn uuid_micros(id: Uuid) -> i64 {
     purser_domain::SettlementId::from_uuid(id).authorized_at().micros()
 }
@@ -69,24 +67,26 @@ pub(crate) async fn write_index(objects: &ObjectStore, at: Timestamp, first: u64
     objects.put(&key, &bytes).await
 }
 
-/// The cause of an error about a malformed index object, which the log can't have written.
+/// The cause of an error about a malformed index object. This crate writes only valid index objects, so another program
+/// changed the object.
 #[derive(Debug, thiserror::Error)]
 #[error("the object `{0}` can't be read")]
 pub struct UnreadableObject(String);
 
 impl UnreadableObject {
-    /// Returns whether an unreadable index object caused an error. If so, a retry fails too.
+    /// Returns whether a malformed index object caused this error. A retry then fails too.
     pub fn is_cause_of(error: &Error) -> bool {
         error.cause().is_some_and(|cause| cause.source().is::<Self>())
     }
 }
 
-/// A batch of the log. The batch's boundaries and commit time come from the keys of the log's index objects.
+/// A batch of log entries, from the keys of the index objects.
 pub(crate) struct IndexedBatch {
-    /// The commit time of the batch. A batch without an index object gets the time of the next batch.
+    /// The commit time of the batch. If the batch has no index object, this is the commit time of
+    /// the next batch.
     pub(crate) at: Timestamp,
     pub(crate) first: u64,
-    /// The index after the batch's last entry.
+    /// The log index after the batch's last entry.
     pub(crate) end: u64,
     /// The key of the index object; `None` if the object is missing.
     key: Option<String>,
@@ -109,10 +109,11 @@ impl IndexedBatch {
     }
 }
 
-/// Returns up to `max` consecutive batches, in order. The first batch begins with the entry `first`, and the log has
-/// `size` entries. The batch before `first` was committed at `at`. Reads only keys, so an unreadable object does not
-/// stop the caller. Omits the last batch if its index object is missing. The caller must read `size` first, because a
-/// batch is indexed before it is published.
+/// Returns up to `max` consecutive batches of the log, starting with the entry `first`.
+///
+/// `at` is the commit time of the batch before `first`. The caller must read `size`, the number of entries, before this
+/// call, because a batch is indexed before it is published. Only keys are read, so a malformed index object does not
+/// stop the caller.
 pub(crate) async fn read_batches_from(
     objects: &ObjectStore,
     first: u64,
@@ -125,15 +126,14 @@ pub(crate) async fn read_batches_from(
     let is_cut = listed.len() >= usize::from(MAX_LISTED_KEYS);
     let mut keys = BTreeMap::new();
     for key in listed {
-        // A key with a different format does not belong to an index object of this log.
         let Some((at, [begins, ..])) = parse_key(&key) else {
             continue;
         };
         if let (Some(at), Ok(begins)) = (Timestamp::from_micros(at), u64::try_from(begins))
             && (first..size).contains(&begins)
         {
-            // If a batch has two objects, the earlier object counts. If the earlier object is not from the log, the
-            // check reports it.
+            // The index object with the earlier commit time wins. The daily check reports an index object that the log
+            // did not write.
             keys.entry(begins).or_insert((at, key));
         }
     }
@@ -169,8 +169,7 @@ pub(crate) async fn first_decision_time(objects: &ObjectStore) -> Result<Option<
     Ok(key.and_then(|(_, [_, least, _])| Timestamp::from_micros(least)))
 }
 
-/// Parses the commit time, the index of the first entry and the time range from a key; `None` if the key does not
-/// belong to a batch.
+/// Parses the commit time, the first log index and the time range from the key of an index object.
 fn parse_key(key: &str) -> Option<(i64, [i64; 3])> {
     let mut parts = key.strip_prefix(PREFIX)?.split('-');
     let mut number = || parts.next()?.parse::<i64>().ok();
@@ -187,20 +186,17 @@ async fn read_index_object(objects: &ObjectStore, key: &str) -> Result<Option<St
         .map_err(|_| Error::internal(READING, UnreadableObject(key.to_owned())))
 }
 
-/// Returns the log indices of the entries with this subject whose statements were made at or after `since`, in
-/// ascending order.
+/// Returns the log indices of the statements about this subject at or after `since`, in ascending order.
 ///
-/// If an index object that may contain the subject is unreadable, the result depends on the kind of statement. A
-/// decision has only one entry, so the error is returned only if no other object contains the decision. A receipt or a
-/// change may have a later entry in the unreadable object, so the error is always returned.
+/// Fails if an unreadable index object may contain an entry about the subject. A decision has only one entry, so a
+/// found decision is returned nevertheless.
 pub(crate) async fn find_entries(objects: &ObjectStore, subject: About, since: Timestamp) -> Result<Vec<u64>> {
     let mut after = format!("{PREFIX}{:016}", since.before(SKEW).micros());
     let (mut found, mut unreadable) = (Vec::new(), None);
     for _ in 0..MAX_PAGES {
         let keys = objects.list(PREFIX, Some(&after), MAX_LISTED_KEYS).await?;
         for key in &keys {
-            // A decision has only one statement. A payment may have several receipts, because it may be confirmed again
-            // after a reorganization.
+            // A decision has only one log entry. A payment can have several receipts after a reorganization.
             if subject.kind == StatementKind::Decision && !found.is_empty() {
                 return Ok(found);
             }

@@ -1,4 +1,4 @@
-//! The deployment's log of signed statements: stores the log's objects, appends statements, and finds statements.
+//! The deployment's log of signed statements.
 //!
 //! | file | content |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | `missing.rs` | finds changes that have no statement in the log, and makes the changes pending |
 //! | `append.rs` | appends statements and publishes the tiles, the index and the checkpoint |
 //! | `index.rs` | the index from decisions and payments to entries |
-//! | `find.rs` | finds a statement with its proof |
+//! | `find.rs` | finds a statement with the proof |
 //! | `trust.rs` | the keys that verify statements and checkpoints |
 //! | `witnesses.rs` | the witnesses that cosign checkpoints |
 //! | `check.rs` | divides the daily check among concurrent runs |
@@ -25,9 +25,8 @@
 //! ```
 //!
 //! Invariants: a writer can replace only the state that it has read (`If-Match`), so two writers can't fork the log.
-//! Entries are committed before they are published, and they are published from the committed object, so a repeated run
-//! writes the same objects. A change gets one statement, because the state contains the last sequence number of each
-//! shard. A change for which no statement can be signed is set aside and does not block other changes.
+//! Entries are committed before they are published, so a repeated run publishes the same objects. A change gets one
+//! statement, because the state contains the last sequence number of each shard.
 //!
 //! `shared/evidence` implements signatures, tiles and proofs. `shared/domain` defines the content of statements.
 

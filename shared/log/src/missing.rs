@@ -1,9 +1,5 @@
-//! Finds decisions and payments without a statement in the log, and makes their changes pending. A statement is missing
-//! if the stream record of a change was lost, or if a change is older than the deployment's log.
-//!
-//! Changes of the last day are skipped, because a stream may still deliver their records. After this module has made a
-//! change pending, no stream record of the same change can arrive. Changes that are already pending or were set aside
-//! stay unchanged.
+//! Finds decisions and payments without a statement in the log, and makes their changes pending. Changes of the last
+//! day are skipped, because a DynamoDB stream may still deliver their records.
 
 use crate::{
     aside::{Aside, QUARANTINE_PREFIX},
@@ -19,18 +15,17 @@ use serde::Deserialize as _;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The age after which no stream has the record of a change: a day, plus an hour.
+/// The age after which no stream record of a change can arrive: the retention of DynamoDB streams, plus an hour.
 const STREAM_RETENTION: Duration = Duration::from_secs_u32(25 * 3_600);
-/// The shard name for changes that a search for missing statements made pending.
+/// The shard name of the changes that this module makes pending.
 const SHARD: &str = "missing";
 
 /// The result of a search for missing statements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissingStatements {
-    /// The number of missing statements that the search queued for signing.
+    /// The number of missing statements that will be signed.
     pub pending: u64,
-    /// The number of missing statements that the search could not queue for signing, by reason. A reason is a text such
-    /// as `it changed within the last 25 hours`.
+    /// The number of missing statements that can't be signed, by reason, such as `it changed within the last 25 hours`.
     pub reasons: BTreeMap<String, u64>,
 }
 
@@ -85,7 +80,7 @@ impl MissingStatements {
     }
 }
 
-/// Returns the changes of a decision that need a statement, each with the time of the change.
+/// Returns the changes of a decision that need a statement, with the time of each change.
 fn changes_requiring_statements(decision: &LoggedDecision) -> Vec<(StatedChange, Timestamp)> {
     let at = decision.decided_at();
     let payment = |settlement: &Settlement| match settlement.state {
@@ -152,7 +147,7 @@ async fn is_in_log(objects: &ObjectStore, decision: &LoggedDecision, change: &St
     Ok(false)
 }
 
-/// Returns the pending changes, and the changes that were set aside with their reasons.
+/// Returns the pending changes without a reason, and the quarantined changes with their reason.
 async fn find_pending_changes(objects: &ObjectStore) -> Result<Vec<(StatedChange, Option<String>)>> {
     let (state, _) = State::read_state(objects).await?;
     let mut changes: Vec<_> = state

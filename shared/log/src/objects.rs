@@ -20,8 +20,7 @@ use std::{
 };
 use tokio::{sync::Mutex, time::sleep};
 
-/// The maximum number of concurrent calls. At 30 ms each, 96 concurrent calls are about 3,200 calls a second, which is
-/// below S3's limit per prefix.
+/// The maximum number of concurrent calls. At 30 ms a call, this is below S3's limit per prefix.
 pub(crate) const MAX_CONCURRENT_REQUESTS: usize = 96;
 
 /// The log's object store. Clones share all state.
@@ -37,11 +36,11 @@ enum Place {
 #[derive(Debug)]
 struct Folder {
     path: PathBuf,
-    /// The number of writes that still succeed; `None` for no limit.
+    /// The number of writes until writes fail; `None` for no limit.
     writes: Option<AtomicU32>,
-    /// The delay that is added to each call. Only tests use a delay above zero.
+    /// The delay of each call, for tests.
     latency: Duration,
-    /// Held during a conditional write. All functions of a local stack run in one process, so a lock is sufficient.
+    /// Held during a conditional write. The local stack is a single process, so a lock is sufficient.
     lock: Mutex<()>,
 }
 
@@ -49,12 +48,12 @@ struct Folder {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectVersion(String);
 
-/// An object with its content and version.
+/// An object with content and version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredObject {
-    /// The content.
+    /// The bytes that the object contains.
     pub bytes: Vec<u8>,
-    /// The version.
+    /// The version for [`ObjectStore::put_if_version`].
     pub version: ObjectVersion,
 }
 
@@ -80,14 +79,12 @@ impl ObjectStore {
         Self::with_folder(path.into(), None, Duration::ZERO)
     }
 
-    /// Opens a folder as an object store in which only the first `writes` writes and deletions succeed. Tests of
-    /// interrupted runs use this store.
+    /// Opens a folder in which only the first `writes` writes and deletions succeed, for tests of interrupted runs.
     pub fn open_folder_with_write_limit(path: impl Into<PathBuf>, writes: u32) -> Self {
         Self::with_folder(path.into(), Some(AtomicU32::new(writes)), Duration::ZERO)
     }
 
-    /// Opens a folder as an object store that delays each call by `latency`. Tests that count consecutive calls use
-    /// this store.
+    /// Opens a folder that delays each call by `latency`, for tests that count consecutive calls.
     pub fn with_latency(path: impl Into<PathBuf>, latency: Duration) -> Self {
         Self::with_folder(path.into(), None, latency)
     }
@@ -145,9 +142,10 @@ impl ObjectStore {
         }
     }
 
-    /// Writes an object on a condition (user guide, "Conditional writes"): the existing object has this version or, for
-    /// `None`, no object exists. Returns `false` if the condition failed, which includes the case that an earlier
-    /// attempt of this call has written the object.
+    /// Writes an object if the existing object has this version or, for `None`, if no object exists (S3 user guide,
+    /// "Conditional writes").
+    ///
+    /// Returns `false` if the condition failed. An earlier attempt of the same call may have written the object.
     pub async fn put_if_version(&self, key: &str, bytes: &[u8], version: Option<&ObjectVersion>) -> Result<bool> {
         const WRITING: &str = "writing an object under a condition";
         match &self.0 {
@@ -162,8 +160,8 @@ impl ObjectStore {
                 match put.body(ByteStream::from(bytes.to_vec())).send().await {
                     Ok(_) => Ok(true),
                     Err(error) => match error.code() {
-                        // `ConditionalRequestConflict` means that another write was in progress, and `NoSuchKey` that
-                        // the object was deleted.
+                        // `ConditionalRequestConflict` means a concurrent write. `NoSuchKey` means that the object was
+                        // deleted.
                         Some("PreconditionFailed" | "ConditionalRequestConflict" | "NoSuchKey") => Ok(false),
                         _ => Err(unavailable_error(WRITING, &error)),
                     },
@@ -184,7 +182,7 @@ impl ObjectStore {
         }
     }
 
-    /// Lists up to `max_keys` keys (at most 1,000) with this prefix after `after`, in order.
+    /// Lists up to `max_keys` keys (at most 1,000) that have this prefix and sort after `after`, in order.
     pub async fn list(&self, prefix: &str, after: Option<&str>, max_keys: u16) -> Result<Vec<String>> {
         const LISTING: &str = "listing objects";
         match &self.0 {

@@ -1,5 +1,6 @@
-//! The pending changes: changes that need a statement. `history` writes an object per batch of a shard. A change in the
-//! object has the sequence number of its stream record, so a repeated batch writes the same changes again.
+//! The pending changes: changes that need a statement. The Lambda function `history` writes one object per batch of a
+//! stream shard. A change contains the sequence number of the stream record, so a repeated batch writes the same
+//! changes again.
 
 use crate::objects::ObjectStore;
 use purser_domain::{
@@ -9,23 +10,22 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 
-/// The key prefix of pending batches.
 pub(crate) const PREFIX: &str = "pending/";
 
 /// A change of a payment or an approval. The log gets a signed statement about each such change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StatedChange {
-    /// A payment was authorized.
+    /// The payment with this settlement id was authorized.
     Allowed(SettlementId),
-    /// A payment was blocked or escalated.
+    /// The decision with this id blocked a payment or required an approval.
     Refused(TransactionId),
     /// A payment or a withdrawal was confirmed.
     Confirmed(SettlementId, Confirmation),
-    /// The confirmation of a payment or a withdrawal was reverted by this decision.
+    /// A confirmation was reverted. Contains the id of the reversal in the decision log.
     Reverted(TransactionId),
-    /// A payment or a withdrawal expired, and its amount was released at this time (in whole seconds).
+    /// A payment or a withdrawal expired. The amount was released at this time, in whole seconds.
     Released(SettlementId, Timestamp),
-    /// A withdrawal was authorized.
+    /// The withdrawal with this settlement id was authorized.
     Withdrawn(SettlementId),
     /// An approval was decided, withdrawn or expired at this time.
     ApprovalChanged(ApprovalId, ApprovalChange, Timestamp),
@@ -34,9 +34,9 @@ pub enum StatedChange {
 /// The on-chain transaction that confirmed a payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Confirmation {
-    /// The hash of the on-chain transaction that contains the payment's transfer.
+    /// The hash of the on-chain transaction.
     pub tx_hash: TxHash,
-    /// The block number of the transaction.
+    /// The number of the block that contains the on-chain transaction.
     pub block_number: u64,
     /// The time at which the payment was confirmed.
     pub settled_at: Timestamp,
@@ -49,21 +49,21 @@ pub struct PendingChange {
     pub sequence: String,
     /// The time of the stream record, in whole seconds.
     pub changed_at: Timestamp,
-    /// The agent.
+    /// The agent whose payment or approval changed.
     pub agent: AgentId,
-    /// The change.
+    /// What happened to the payment or the approval.
     pub fact: StatedChange,
-    /// The hash of the row in the stream record, in hexadecimal. If the row in the table has a different hash, no
-    /// statement is signed.
+    /// The hash of the row in the stream record, in hexadecimal. No statement is signed if the table's row has another
+    /// hash.
     pub row: String,
 }
 
 /// The changes of one batch of a shard, in record order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingBatch {
-    /// The shard id.
+    /// The id of the DynamoDB stream shard.
     pub shard: String,
-    /// The changes.
+    /// The changes of the batch, in record order.
     pub facts: Vec<PendingChange>,
 }
 
@@ -71,11 +71,10 @@ pub struct PendingBatch {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PendingPosition(String);
 
-/// The parsed content of a pending batch's object.
 pub(crate) struct ReadBatch {
     pub(crate) shard: String,
     pub(crate) facts: Vec<PendingChange>,
-    /// Values that can't be parsed as changes.
+    /// JSON values that are not valid changes.
     pub(crate) unreadable: Vec<Value>,
 }
 
@@ -231,19 +230,18 @@ impl PendingBatch {
             let keys = objects.list(PREFIX, after.as_deref(), 1).await?;
             let Some(key) = keys.first() else { return Ok(shards) };
             let shard = shard_of_key(key).unwrap_or_default().to_owned();
-            // `~` sorts after every character of a key.
+            // `~` sorts after every character of a key, so the next list call starts at the next shard.
             after = Some(format!("{PREFIX}{shard}/~"));
             shards.push(shard);
         }
     }
 
-    /// Lists a shard's first objects, in record order.
     pub(crate) async fn list_batches(objects: &ObjectStore, shard: &str, max: u16) -> Result<Vec<PendingPosition>> {
         let keys = objects.list(&format!("{PREFIX}{shard}/"), None, max).await?;
         Ok(keys.into_iter().map(PendingPosition).collect())
     }
 
-    /// Reads the batch in an object; `None` if the object was deleted meanwhile.
+    /// Reads the batch in an object; `None` if the object no longer exists.
     pub(crate) async fn read_batch(objects: &ObjectStore, position: &PendingPosition) -> Result<Option<ReadBatch>> {
         let Some(object) = objects.get(&position.0).await? else {
             return Ok(None);

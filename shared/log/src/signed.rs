@@ -1,6 +1,5 @@
-//! Statements that were signed before the run that appends them to the log. The function `events` signs the statements
-//! of each busy stream batch in parallel, and writes them as one object. The run that commits the changes uses these
-//! statements. That run therefore reads few tables and signs few statements.
+//! Statements that the Lambda function `events` signs before the run that appends them to the log. That run therefore
+//! signs fewer statements.
 
 use crate::{
     objects::{MAX_CONCURRENT_REQUESTS, ObjectStore},
@@ -12,13 +11,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 const PREFIX: &str = "signed/";
-/// The maximum number of objects that a run reads. The oldest objects are read first, because a run also processes the
-/// oldest changes of each shard first.
+/// The maximum number of objects that a run reads, oldest first.
 const MAX_OBJECTS: u16 = 256;
-/// The maximum total size of an object's statements, in bytes. The run that commits the changes signs the rest.
+/// The maximum total size of an object's statements, in bytes. The run that commits the changes signs the remaining
+/// statements.
 const MAX_BYTES: usize = 256 << 10;
-/// The age at which an object with signed statements is deleted, even if some of its statements are unused. At this
-/// age, each change in the object has a statement in the log, was set aside, or will be retried.
+/// The age at which an object is deleted, even with unused statements. By then, the object's changes have a statement,
+/// are quarantined, or will be retried.
 const RETENTION: Duration = Duration::from_secs_u32(600);
 
 #[derive(Serialize, Deserialize)]
@@ -52,17 +51,18 @@ pub async fn write_signed_statements(objects: &ObjectStore, signed: &[(PendingCh
     objects.put(&key, &bytes).await
 }
 
-/// The statements that were signed before the run started and that the run has not used yet.
+/// The statements that were signed before the run and that the run has not used yet.
 #[derive(Default)]
 pub(crate) struct SignedBatch {
-    /// Each statement with its change and the index of its object, by the change's agent and sequence number.
+    /// The statements by agent and sequence number. The number is the position in `objects` of the object with the
+    /// statement.
     statements: BTreeMap<(AgentId, String), (PendingChange, String, usize)>,
-    /// The objects' keys, each with the number of unused statements and the time of the newest change.
+    /// The key of each object, the number of unused statements, and the time of the newest change.
     objects: Vec<(String, usize, Timestamp)>,
 }
 
 impl SignedBatch {
-    /// Reads the oldest objects with signed statements. An unreadable object adds no statements.
+    /// Reads the oldest objects with signed statements. Ignores unreadable objects.
     pub(crate) async fn read_all(objects: &ObjectStore) -> Result<Self> {
         let keys = objects.list(PREFIX, None, MAX_OBJECTS).await?;
         let read = keys.into_iter().map(|key| async move {
@@ -104,8 +104,8 @@ impl SignedBatch {
         (signed == *change).then_some(statement)
     }
 
-    /// Returns the keys of the objects to delete: objects whose statements are all used, and objects whose newest
-    /// change is at least [`RETENTION`] old.
+    /// Returns the keys of the objects whose statements are all used, or whose newest change is older than
+    /// [`RETENTION`].
     pub(crate) fn deletable_object_keys(self, now: Timestamp) -> Vec<String> {
         let objects = self.objects.into_iter();
         let spent = objects.filter(|(_, left, newest)| *left == 0 || now.since(*newest) >= RETENTION);

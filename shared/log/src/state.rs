@@ -1,4 +1,4 @@
-//! The state of the log: the size, the root, the published part, and the progress per shard.
+//! The object with the log's state: the committed tree, the published tree, and the progress per stream shard.
 
 use crate::{
     objects::{ObjectStore, ObjectVersion},
@@ -11,20 +11,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const KEY: &str = "state.json";
 
-/// The time for which a shard's last sequence number is kept. A stream keeps its records for a day.
+/// How long a shard's last sequence number is kept. DynamoDB streams keep their records for a day.
 const SHARD_RETENTION: Duration = Duration::from_secs_u32(3 * 86_400);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct State {
-    /// The tree with all committed entries.
+    /// The tree with all committed entries. It can be ahead of `published`.
     committed: Option<Head>,
-    /// The tree of the published tiles.
+    /// The tree of the published tiles; `None` before the first publication.
     published: Option<Head>,
-    /// The object with the entries that are committed and not yet published.
+    /// The object with the entries that are committed but not yet published; `None` if all are published.
     batch: Option<Batch>,
-    /// The changes that are already processed, by the name of the shard.
+    /// The progress of each stream shard, by the shard's name.
     shards: BTreeMap<String, Shard>,
-    /// The changes that could not be read. Later runs retry these changes.
+    /// The unreadable changes that later runs retry.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     later: Vec<StoredPendingChange>,
 }
@@ -35,10 +35,9 @@ struct Head {
     root: String,
 }
 
-/// A stored object with log entries that are committed but not yet published.
+/// A stored object with committed entries that are not yet published.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Batch {
-    /// The object's key.
     pub(crate) key: String,
     /// The time at which the entries were committed, in microseconds.
     pub(crate) at: i64,
@@ -49,8 +48,7 @@ struct Shard {
     /// All changes up to this sequence number are processed.
     sequence: String,
     at: i64,
-    /// The sequence numbers of processed changes after `sequence`. The changes of different agents are interleaved, so
-    /// a later change can be processed before an earlier change.
+    /// The sequence numbers of processed changes after `sequence`. Changes of different agents are interleaved.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     ahead: BTreeSet<String>,
 }
@@ -72,7 +70,7 @@ fn from_tree_head(head: &TreeHead) -> Head {
 }
 
 impl State {
-    /// Reads the state and its version. Returns an empty state before the first statement.
+    /// Reads the log's state, with the version of the object. Returns an empty state before the first statement.
     pub(crate) async fn read_state(objects: &ObjectStore) -> Result<(Self, Option<ObjectVersion>)> {
         let Some(object) = objects.get(KEY).await? else {
             return Ok((Self::default(), None));
@@ -82,7 +80,7 @@ impl State {
         Ok((state, Some(object.version)))
     }
 
-    /// Replaces the stored state if it has the version that was read. Otherwise returns `false`.
+    /// Replaces the log's state object. Returns `false` if another run has replaced it.
     pub(crate) async fn try_replace_state(
         &self,
         objects: &ObjectStore,
@@ -104,15 +102,14 @@ impl State {
         self.batch.as_ref()
     }
 
-    /// Returns whether the change with this sequence number in this shard is already processed.
     pub(crate) fn is_stated(&self, shard: &str, sequence: &str) -> bool {
         self.shards
             .get(shard)
             .is_some_and(|known| known.sequence.as_str() >= sequence || known.ahead.contains(sequence))
     }
 
-    /// Records that the change with this sequence number in this shard is processed. If `is_ahead` is `false`, all
-    /// earlier changes of the shard are processed too.
+    /// Records that the change with this sequence number is processed. If `is_ahead` is `false`, all earlier changes of
+    /// the shard count as processed.
     pub(crate) fn record_processed_changes(&mut self, shard: &str, sequence: &str, is_ahead: bool, now: Timestamp) {
         let known = self.shards.entry(shard.to_owned()).or_default();
         known.at = now.micros();

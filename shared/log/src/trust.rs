@@ -1,8 +1,6 @@
-//! The trust document: the keys that verify a deployment's statements and checkpoints. `purser verify --trust` reads
-//! this document.
+//! The trust document: the keys that verify a deployment's statements and checkpoints.
 //!
-//! A verifier should download the document once and keep it, because somebody who can replace the log could also
-//! replace this document.
+//! A verifier should keep a copy, because somebody who can replace the log could also replace this document.
 
 use crate::witnesses::Witnesses;
 use purser_domain::{Error, Result};
@@ -12,14 +10,14 @@ use serde::{Deserialize, Serialize};
 /// The key of the object that contains the trust document.
 pub const TRUST: &str = "trust.json";
 
-/// The keys of a deployment. Earlier keys stay in the document, so that earlier statements and proofs can be verified.
+/// The keys of a deployment. Earlier keys stay, so that earlier statements and proofs can be verified.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrustDocument {
     /// The statement keys, the current key first.
     pub jwks: JwkSet,
     /// The log keys, the current key first.
     pub logs: Vec<LogKey>,
-    /// The vkeys of the current witnesses. The verifier chooses the required number of cosignatures as `quorum`.
+    /// The vkeys of the current witnesses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub witnesses: Vec<String>,
 }
@@ -39,7 +37,7 @@ impl TrustDocument {
         serde_json::from_slice(bytes).map_err(|error| Error::internal("reading the log's keys", error))
     }
 
-    /// Returns the document for a deployment with these current keys. `previous` is the previous document.
+    /// Creates the document for these current keys. The keys of `previous` are kept.
     pub fn new(
         key: &Jwk,
         log: &VerifierKey,
@@ -65,7 +63,7 @@ impl TrustDocument {
         }
     }
 
-    /// Returns the log's name in its checkpoints.
+    /// Returns the log's name in checkpoints.
     pub fn origin(&self) -> Option<&str> {
         self.logs.first().map(|log| log.origin.as_str())
     }

@@ -1,8 +1,7 @@
 //! The witnesses that cosign the log's checkpoints (c2sp.org/tlog-witness).
 //!
-//! A witness cosigns a checkpoint only if the tree extends the tree that the witness cosigned last. A verifier who
-//! requires cosignatures therefore accepts no forked and no truncated log. If a witness fails, the log continues
-//! without this cosignature, and a later run requests the cosignature again.
+//! A witness cosigns only trees that extend the tree that it cosigned last, so cosigned logs are neither forked nor
+//! truncated. The log does not wait for a failing witness.
 
 use crate::objects::ObjectStore;
 use futures_util::future::join_all;
@@ -17,8 +16,7 @@ use std::time::{Duration, Instant};
 
 /// The timeout of a request for a cosignature.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// The pause after a witness failed. During the pause, the witness gets no request, so a failing witness delays the log
-/// by at most [`TIMEOUT`] per pause.
+/// How long a failed witness gets no requests, so that a failing witness delays the log at most once per pause.
 const PAUSE: Duration = Duration::from_mins(5);
 /// The maximum size of a response, in bytes.
 const MAX_RESPONSE: usize = 16 * 1024;
@@ -38,7 +36,7 @@ struct Witness {
     paused_until: Mutex<Option<Instant>>,
 }
 
-/// Why a witness did not cosign.
+/// Why a witness did not cosign a checkpoint.
 enum NotCosigned {
     /// The witness did not respond, or the response is invalid.
     Failed(String),
@@ -50,9 +48,8 @@ impl Witnesses {
     /// The maximum number of witnesses.
     pub const MAX: usize = 8;
 
-    /// Parses a list of `<vkey> <URL>`, separated by spaces. The URL is the prefix of `add-checkpoint`. Returns `None`
-    /// if a witness is malformed or repeated, if a URL is neither `https` nor on this machine, or if there are more
-    /// than [`Self::MAX`] witnesses.
+    /// Parses a list of `<vkey> <URL>`, separated by spaces. Returns `None` for a malformed or repeated witness, a URL
+    /// that is neither `https` nor local, or more than [`Self::MAX`] witnesses.
     pub fn parse(list: &str, http: Client) -> Option<Self> {
         let message: Vec<&str> = list.split_whitespace().collect();
         let (pairs, rest) = message.as_chunks::<2>();
@@ -63,13 +60,13 @@ impl Witnesses {
         (rest.is_empty() && keys.len() == all.len() && all.len() <= Self::MAX).then_some(Self { http, all })
     }
 
-    /// Returns the witnesses' keys.
+    /// Returns the keys that verify the cosignatures of the witnesses.
     pub fn keys(&self) -> impl Iterator<Item = &VerifierKey> {
         self.all.iter().map(|witness| &witness.key)
     }
 
-    /// Returns the signed checkpoint of this tree with the existing cosignatures in `current` and with new cosignatures
-    /// of the witnesses. `older_size` is the size of the previous tree.
+    /// Returns the signed checkpoint of this tree with the cosignatures in `current` and new ones. `older_size` is the
+    /// size of the previous tree.
     pub(crate) async fn add_cosignatures(
         &self,
         objects: &ObjectStore,
@@ -108,7 +105,7 @@ impl Witness {
         })
     }
 
-    /// Requests a cosignature and returns its line. Returns `None` if the witness fails now or failed recently.
+    /// Requests a cosignature line. Returns `None` if the witness fails now or failed recently.
     async fn request_cosignature(
         &self,
         http: &Client,
@@ -143,7 +140,7 @@ impl Witness {
     ) -> Result<String, NotCosigned> {
         let (status, body) = self.post_checkpoint(http, objects, signed, tree, older_size).await?;
         let (status, body) = match (status, parse_cosigned_size(&body)) {
-            // The witness last cosigned a tree of another size, which is in the response.
+            // The witness last cosigned a tree of another size, which the response contains.
             (StatusCode::CONFLICT, Some(size)) if size <= tree.size && size != older_size => {
                 self.post_checkpoint(http, objects, signed, tree, size).await?
             }
@@ -161,7 +158,7 @@ impl Witness {
         }
     }
 
-    /// Posts the checkpoint, with the proof that its tree extends the tree with `older_size` entries.
+    /// Posts the checkpoint, with the proof that the checkpoint's tree extends the tree with `older_size` entries.
     async fn post_checkpoint(
         &self,
         http: &Client,
@@ -188,8 +185,8 @@ impl Witness {
     }
 }
 
-/// Returns the proof that the tree extends its own first `older_size` entries. The proof is empty if `older_size` is 0 or is the
-/// size of the tree.
+/// Returns the proof that the tree extends its first `older_size` entries. The proof is empty if `older_size` is 0 or
+/// the tree's size.
 async fn prove_consistency(objects: &ObjectStore, tree: &TreeHead, older_size: u64) -> Result<Vec<Hash>, NotCosigned> {
     if older_size == 0 || older_size == tree.size {
         return Ok(Vec::new());

@@ -1,5 +1,4 @@
-//! Tests the log with interrupted and concurrent runs: each change gets one statement, every statement can be proven,
-//! and no checkpoint is rolled back.
+//! Tests the log with interrupted and concurrent runs: no change gets two statements, and no checkpoint is rolled back.
 #![expect(
     clippy::indexing_slicing,
     clippy::unwrap_used,
@@ -112,12 +111,11 @@ fn batches() -> Vec<PendingBatch> {
 /// The number of changes in [`batches`]: 1 to 19 and 50 to 52.
 const FACTS: u64 = 22;
 
-/// Signs like ES256: the statements of different runs differ, even about the same change.
+/// Signs like ES256: each run gives a different signature, even for the same change.
 struct Signer(Uuid);
 
 impl Stating for Signer {
     async fn sign_change(&self, fact: &PendingChange) -> Result<Outcome> {
-        // A concurrent run may continue here.
         tokio::task::yield_now().await;
         Ok(Outcome::Stated(stated(self.0, fact)))
     }
@@ -137,10 +135,10 @@ impl Stating for Signer {
 }
 
 fn stated(run: Uuid, fact: &PendingChange) -> SignedStatement {
-    // Signing again would give a different signature, so the signed statement is stored.
+    // Stored, because signing again would give a different signature.
     static SIGNED: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
     let (kind, id) = match fact.fact {
-        // A payment's decision has the id of its transaction.
+        // A payment's decision has the transaction's id.
         StatedChange::Allowed(id) => (StatementKind::Decision, TransactionId::from_uuid(id.uuid()).uuid()),
         StatedChange::Refused(id) => (StatementKind::Decision, id.uuid()),
         StatedChange::Reverted(id) => (StatementKind::Change, id.uuid()),
@@ -176,7 +174,7 @@ async fn head(objects: &ObjectStore) -> TreeHead {
         .tree_head()
 }
 
-/// Asserts that every change has one statement, and that each statement is found and verifies offline.
+/// Asserts that every change has one statement that is found and verifies offline.
 async fn check(objects: &ObjectStore, older: &TreeHead) {
     let head = head(objects).await;
     assert_eq!(head.size, FACTS);
@@ -225,12 +223,11 @@ async fn pending(path: &Path) -> ObjectStore {
     for batch in batches() {
         batch.write_batch(&objects).await.unwrap();
     }
-    // The statements about the changes of one batch are signed early.
     sign_ahead(&objects, &batches()[0].facts).await;
     objects
 }
 
-/// The id of the run that signs early.
+/// The id of the run that signs statements before another run appends them.
 const AHEAD: Uuid = Uuid::from_u128(7);
 
 async fn sign_ahead(objects: &ObjectStore, facts: &[PendingChange]) {
@@ -262,7 +259,7 @@ async fn an_early_signed_statement_is_committed_unchanged() {
         facts: facts.clone(),
     };
     batch.write_batch(&objects).await.unwrap();
-    // A different key signed the second statement, and the third statement's row differs from the row in the stream.
+    // Another key signed the second statement. The third statement's row differs from the stream's row.
     let other = StatementKey::new(&seed(9))
         .unwrap()
         .sign(StatementKind::Decision, b"{}")
@@ -292,8 +289,7 @@ async fn an_early_signed_statement_is_committed_unchanged() {
     assert_eq!(objects.list("signed/", None, 10).await.unwrap(), [""; 0]);
 }
 
-/// If a run commits only some of an object's statements, the next run uses the rest. The object is deleted when it is
-/// old.
+/// A later run uses the statements that an earlier run did not commit. The object is deleted when it is old.
 #[tokio::test]
 async fn early_signed_statements_are_kept_until_committed_or_old() {
     let folder = Folder::new();
@@ -321,7 +317,7 @@ async fn early_signed_statements_are_kept_until_committed_or_old() {
     assert_eq!(entries(&objects).await, expected);
 }
 
-/// A run commits only as much as fits into memory. The next runs commit the rest, once and in order.
+/// A run commits only as much as fits into memory. The next runs commit the rest in order.
 #[tokio::test]
 async fn a_log_run_leaves_excess_changes_to_the_next_run() {
     let folder = Folder::new();
@@ -367,7 +363,7 @@ async fn interrupted_log_runs_lose_and_duplicate_no_entry() {
         let stopped = log(ObjectStore::open_folder_with_write_limit(&folder.0, writes));
         let result = stopped.append_pending(at(100), &Signer(Uuid::new_v4())).await;
         let older = head(&objects).await;
-        // The stream repeats its last batch.
+        // The stream delivers the last batch again.
         batches()[2].write_batch(&objects).await.unwrap();
         for _ in 0..2 {
             log(objects.clone())
@@ -383,7 +379,6 @@ async fn interrupted_log_runs_lose_and_duplicate_no_entry() {
     }
 }
 
-/// Two concurrent runs, which are also interrupted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_log_runs_do_not_fork_the_log() {
     for writes in 0..60 {
@@ -424,7 +419,7 @@ async fn partial_tiles(objects: &ObjectStore) -> Vec<String> {
     keys
 }
 
-/// Asserts that the current log proves each entry of these trees, and that each tree is a prefix of the next tree.
+/// Asserts that the current log proves each entry of these trees, and extends each tree.
 async fn prove_all(objects: &ObjectStore, heads: &[TreeHead]) {
     for (older, newer) in heads.iter().zip(&heads[1..]) {
         build_consistency_proof(objects, older, newer).await.unwrap();
@@ -437,8 +432,7 @@ async fn prove_all(objects: &ObjectStore, heads: &[TreeHead]) {
     }
 }
 
-/// A partial tile or bundle is deleted once the full one exists, because the full one proves the same entries for
-/// readers with an older checkpoint.
+/// Readers with an older checkpoint prove the same entries with the full tile.
 #[tokio::test]
 async fn partial_tiles_are_deleted_after_full_tiles_exist() {
     let folder = Folder::new();
@@ -460,7 +454,6 @@ async fn partial_tiles_are_deleted_after_full_tiles_exist() {
     prove_all(&objects, &heads).await;
 }
 
-/// If a run stops at any step while tiles become full, the next run continues, and each entry is proven.
 #[tokio::test]
 async fn interrupted_deletion_of_partial_tiles_loses_nothing() {
     let mut left = BTreeSet::new();
@@ -511,7 +504,7 @@ async fn the_audit_proves_every_entry_and_compares_the_archive() {
     for (store, prefix) in [(&objects, "tile/"), (&objects, "index/"), (&archive, "statements/")] {
         for key in store.list(prefix, None, 1_000).await.unwrap() {
             let bytes = store.get(&key).await.unwrap().unwrap().bytes;
-            // A wider tile or bundle replaces a partial one.
+            // The audit reads only the widest partial tile or bundle at each position.
             let is_of_head = !key.contains(".p/") || key.ends_with(".p/88") || key.ends_with(".p/2");
             let mut flipped = bytes.clone();
             let last = flipped.len() - 1;
@@ -522,7 +515,7 @@ async fn the_audit_proves_every_entry_and_compares_the_archive() {
                     None => store.delete(&key).await.unwrap(),
                 }
                 number += 1;
-                // These entries are not statements, so the content of the index is not compared.
+                // The entries of this test are not statements, so the audit does not compare index objects.
                 if prefix != "index/" || change.is_none() {
                     assert_eq!(
                         !audit_all(weeks(number)).await.is_empty(),
@@ -536,7 +529,7 @@ async fn the_audit_proves_every_entry_and_compares_the_archive() {
         }
     }
     assert_eq!(audit_all(weeks(number + 1)).await, [""; 0]);
-    // Within a week nothing is audited again.
+    // The next audit starts a week later, so the change is not found earlier.
     archive
         .delete(&archive.list("statements/", None, 1).await.unwrap()[0])
         .await
@@ -544,7 +537,7 @@ async fn the_audit_proves_every_entry_and_compares_the_archive() {
     assert_eq!(audit_all(weeks(number + 1) + 86_400).await, [""; 0]);
 }
 
-/// Returns the lines of an archive, in the order of its objects.
+/// Returns the lines of an archive in the order of the objects.
 async fn lines(archive: &ObjectStore) -> Vec<Value> {
     let mut lines = Vec::new();
     for key in archive.list("statements/", None, 1_000).await.unwrap() {
@@ -561,7 +554,7 @@ async fn lines(archive: &ObjectStore) -> Vec<Value> {
     lines
 }
 
-/// Every step of archiving is interrupted, while a second run is not interrupted. Then more entries follow.
+/// Interrupts one run at every write while another run archives.
 #[tokio::test]
 async fn the_archive_contains_each_log_entry_once() {
     for writes in 0.. {
@@ -579,7 +572,7 @@ async fn the_archive_contains_each_log_entry_once() {
             facts: batches()[1].facts.clone(),
         };
         late.write_batch(&objects).await.unwrap();
-        // The clock of the next run is behind.
+        // The clock of the next run is behind the clock of the previous run.
         write(40).await;
         let archive = ObjectStore::open_folder(&place.0);
         let stopped = Archive::new(
@@ -614,8 +607,7 @@ async fn the_archive_contains_each_log_entry_once() {
     }
 }
 
-/// An unreadable or missing index object stops neither the archive nor the daily check, nor the search for a subject
-/// that another object contains.
+/// Neither the archive, nor the daily check, nor a search in other index objects fails.
 #[tokio::test]
 async fn an_unreadable_or_missing_index_object_blocks_nothing() {
     for is_missing in [false, true] {
@@ -652,7 +644,7 @@ async fn an_unreadable_or_missing_index_object_blocks_nothing() {
         assert_eq!(reader.claim_entries(at(90_000)).await.unwrap(), None);
         let decision = |n: u8| reader.find_decision(TransactionId::from_uuid(settlement(n).uuid()), at(u64::from(n)));
         assert!(decision(61).await.unwrap().is_some());
-        // The unreadable object may contain the decision, so the search fails.
+        // The unreadable index object may contain the decision.
         assert_eq!(decision(1).await.is_err(), !is_missing);
     }
 }
@@ -688,7 +680,7 @@ async fn a_changed_archive_is_detected_when_it_is_written_again() {
     assert_eq!((archived.entries, archived.differing), (FACTS + 3, vec![key]));
 }
 
-/// Archive lines have the columns in the archive's schema. The payloads have the fields in the statements' schema.
+/// The payloads have the fields in the statements' schema.
 #[tokio::test]
 async fn archive_lines_have_the_columns_of_their_schema() {
     /// Signs payloads that have a value for every column.
@@ -816,7 +808,7 @@ async fn a_missing_statement_is_reported_with_a_reason() {
         .append_pending(at(100), &Signer(Uuid::new_v4()))
         .await
         .unwrap();
-    // The first decision in the log was made in the first second.
+    // The first decision in the log was made in the first second of the test.
     assert_eq!(reason(at(0), later).await, MissingReason::BeforeLog);
     assert_eq!(reason(at(1), later).await, MissingReason::NotStated);
     assert_eq!(reason(at(86_500), later).await, MissingReason::Pending);
@@ -839,7 +831,7 @@ async fn conditional_writes_never_replace_a_newer_object() {
     assert_eq!(objects.get("a/b").await.unwrap(), None);
 }
 
-/// Returns an outcome for each change by its number, and records which changes are set aside.
+/// Returns a configured outcome for each change, and records which changes are set aside.
 struct Picky {
     outcome: fn(u8) -> Option<Outcome>,
     aside: Mutex<Vec<String>>,
@@ -872,7 +864,7 @@ impl Stating for Picky {
     }
 }
 
-/// Returns the outcome for the change with this number; `None` for its statement.
+/// The outcome for the change with this number; `None` to sign the statement.
 type OutcomeOf = fn(u8) -> Option<Outcome>;
 
 fn too_long(fact: u8) -> Option<Outcome> {
@@ -881,7 +873,7 @@ fn too_long(fact: u8) -> Option<Outcome> {
     (fact == 4).then_some(Outcome::Stated(SignedStatement { kind, id, statement }))
 }
 
-/// For each possible reason, one change can't get a statement. The same run signs statements about the other changes.
+/// The same run signs statements about the other changes.
 #[tokio::test]
 async fn an_unsignable_change_is_quarantined_and_blocks_no_other() {
     let unreadable = |n: u8| (n == 4).then(|| Outcome::SetAside("`checks` can't be read".to_owned()));
@@ -915,7 +907,6 @@ async fn an_unsignable_change_is_quarantined_and_blocks_no_other() {
     }
 }
 
-/// Pending objects that `history` would not have written.
 #[tokio::test]
 async fn an_unreadable_object_of_pending_changes_is_quarantined() {
     let folder = Folder::new();
@@ -932,7 +923,7 @@ async fn an_unreadable_object_of_pending_changes_is_quarantined() {
     );
 }
 
-/// If a change's row can't be read now, a later run signs the statement once, or sets the change aside after a day.
+/// A later run signs the statement once, or quarantines the change after a day.
 #[tokio::test]
 async fn a_temporarily_unreadable_change_is_retried() {
     let fails = |n: u8| {
@@ -948,7 +939,7 @@ async fn a_temporarily_unreadable_change_is_retried() {
         assert_eq!(read_oldest_pending_time(&objects).await.unwrap(), Some(at(4)));
     }
     assert_eq!(failing.aside(), [""; 0]);
-    // The run that signs the statements may stop after each step.
+    // The signing run stops after each number of writes.
     for writes in 0..8 {
         let stopped = log(ObjectStore::open_folder_with_write_limit(&folder.0, writes));
         let _interrupted = stopped.append_pending(at(220), &Picky::new(|_| None)).await;
@@ -967,7 +958,7 @@ async fn a_temporarily_unreadable_change_is_retried() {
     assert_eq!(read_oldest_pending_time(&objects).await.unwrap(), None);
 }
 
-/// If a shard has more changes than a run can process, each of the other shards still gets its share of the run.
+/// A shard with many changes does not delay the changes of other shards.
 #[tokio::test]
 async fn each_shard_gets_a_share_of_a_log_run() {
     let folder = Folder::new();
@@ -998,9 +989,7 @@ async fn each_shard_gets_a_share_of_a_log_run() {
     assert!(found.is_some());
 }
 
-/// A flood of one agent's changes, with statements of maximum length, does not delay a later change of another agent.
-/// All changes get one statement, and an agent's changes are processed in order, although runs skip some changes of a
-/// shard.
+/// An agent's changes are processed in order, although runs skip some changes of a shard.
 #[tokio::test]
 async fn a_flood_of_one_agent_does_not_delay_other_agents() {
     let folder = Folder::new();
@@ -1052,8 +1041,7 @@ async fn a_flood_of_one_agent_does_not_delay_other_agents() {
     assert_eq!(read_oldest_pending_time(&objects).await.unwrap(), None);
 }
 
-/// Concurrent runs of the daily check divide the entries. A run that failed or stopped neither loses its entries nor
-/// holds up others.
+/// Entries of a run that failed or stopped are compared by another run.
 #[tokio::test]
 async fn concurrent_checks_compare_every_entry_whichever_of_them_stops() {
     let folder = Folder::new();
@@ -1109,21 +1097,21 @@ async fn concurrent_checks_compare_every_entry_whichever_of_them_stops() {
     let later = at(100_121);
     let third = reader.claim_entries(later).await.unwrap().unwrap();
     assert_eq!(compared(third.clone()).await, (40..45).collect::<Vec<u64>>());
-    // A run that took longer than its claim records the same entries again.
+    // A run whose claim has expired records the same entries again.
     for claim in [&again, &third, &again, &first] {
         reader.record_checked(claim, claim.end()).await.unwrap();
     }
     assert_eq!(reader.claim_entries(later).await.unwrap(), None);
 }
 
-/// The maximum number of changes per run, and the consecutive S3 requests of such a run in a busy minute: changes of 8
-/// shards, with early statements in objects of 25. `infra/sam/costs.py` reads these counts.
+/// The maximum number of changes per run, and the consecutive S3 requests of such a run. `infra/sam/costs.py` reads
+/// these counts.
 const FACTS_OF_A_RUN: usize = 5_000;
 const REQUESTS_OF_A_RUN: u32 = 41;
-/// The consecutive S3 requests of the daily check to claim and read these entries and to record the result.
+/// The consecutive S3 requests of the daily check, from the claim to the record.
 const REQUESTS_OF_A_CHECK: u32 = 31;
 
-/// Accepts every early statement.
+/// A signer that accepts every statement that was signed early.
 struct Accepting;
 
 impl Stating for Accepting {
@@ -1178,8 +1166,7 @@ async fn busy_minute(objects: &ObjectStore, minute: u64, size: u64) {
     }
 }
 
-/// S3's latency limits the log, because only one run at a time appends. The clock advances only during requests, so the
-/// time counts the consecutive requests.
+/// S3's latency limits the log, because only one run appends at a time. The clock advances only during requests.
 #[tokio::test(start_paused = true)]
 async fn a_run_of_the_log_waits_for_few_consecutive_requests() {
     const LATENCY: Duration = Duration::from_millis(30);
@@ -1200,7 +1187,7 @@ async fn a_run_of_the_log_waits_for_few_consecutive_requests() {
 
     log.append_pending(at(180), &Accepting).await.unwrap();
 
-    // The first range leaves a batch for another run, so other runs help for ten minutes.
+    // A batch remains after the first range, so other runs help for ten minutes.
     let reader = LogReader::new(delayed);
     assert!(!reader.is_check_busy(at(90_000)).await.unwrap());
     let began = Instant::now();

@@ -1,9 +1,7 @@
-//! A cache for a single value, for example the catalog, the issuer's keys or the operators' tokens. A stale value is
-//! fetched again.
+//! A cache for a single value, such as the catalog, that fetches a stale value again.
 //!
-//! Only one request at a time fetches, and requests that wait for the fetch use its result. After a fetch, even a
-//! failed fetch, no other fetch starts before [`RefreshPolicy::every`] has passed. While fetches fail, the last value
-//! is returned, up to the age [`RefreshPolicy::longest`].
+//! Only one request at a time fetches. While fetches fail, the last value is returned, up to the age
+//! [`RefreshPolicy::longest`].
 
 #![cfg_attr(
     test,
@@ -17,7 +15,7 @@ use std::{
 };
 use tokio::sync::Mutex;
 
-/// The maximum ages of a value and the minimum intervals between fetches.
+/// How long a value is fresh, how long it may be returned, and how often it may be fetched.
 #[derive(Clone, Copy, Debug)]
 pub struct RefreshPolicy {
     /// The age below which a value is returned without a fetch.
@@ -26,35 +24,33 @@ pub struct RefreshPolicy {
     pub longest: Option<Duration>,
     /// The minimum time between two fetches.
     pub every: Duration,
-    /// The minimum time between two fetches while the cache has no value, or only a value that is older than `longest`.
+    /// The minimum time between two fetches while the cache has no value that may be returned.
     pub every_at_first: Duration,
 }
 
 /// A cached value that is fetched again when it is stale.
 #[derive(Debug)]
 pub struct RefreshingCache<T> {
-    /// What a fetch does, for error messages: for example `reading the key of asserted addresses`.
+    /// What a fetch does, for error messages, such as `reading the key of asserted addresses`.
     fetching: &'static str,
     ages: RefreshPolicy,
-    /// Reports the error of a failed fetch, for example to the log. The function is called if the caller gets the last
-    /// fetched value instead of the error.
+    /// Reports a failed fetch whose caller gets the last value instead of the error.
     tell: fn(&Error),
     held: RwLock<CachedValue<T>>,
-    /// A lock that a request holds while the request fetches the value.
+    /// Held during a fetch, so that only one request at a time fetches.
     asking: Mutex<()>,
 }
 
 #[derive(Clone, Debug)]
 struct CachedValue<T> {
-    /// The value, and the time of its fetch.
+    /// The cached value, and the time of the fetch.
     value: Option<(T, Timestamp)>,
     /// The time of the last fetch, even if the fetch failed.
     requested_at: Option<Timestamp>,
 }
 
 impl<T: Clone> RefreshingCache<T> {
-    /// Creates a cache without a value. The first request fetches a value, unless [`RefreshingCache::store`] sets a
-    /// value before.
+    /// Creates an empty cache. `operation` names the fetch in error messages.
     pub const fn new(operation: &'static str, ages: RefreshPolicy, report_error: fn(&Error)) -> Self {
         let held = CachedValue {
             value: None,
@@ -69,7 +65,7 @@ impl<T: Clone> RefreshingCache<T> {
         }
     }
 
-    /// Sets the value. `now` counts as the time of the fetch.
+    /// Sets the value, as if it had been fetched at `now`.
     pub fn store(&self, value: T, now: Timestamp) {
         self.replace_cached(CachedValue {
             value: Some((value, now)),
@@ -77,7 +73,7 @@ impl<T: Clone> RefreshingCache<T> {
         });
     }
 
-    /// Returns the value, regardless of its age.
+    /// Returns the value, regardless of age.
     pub fn latest_value(&self) -> Option<T> {
         self.lock().value.map(|(value, _)| value)
     }
@@ -88,7 +84,7 @@ impl<T: Clone> RefreshingCache<T> {
         fresh.map(|(value, _)| value)
     }
 
-    /// Returns the fresh value. If the value is not fresh, fetches a value. If that fails, returns the last value.
+    /// Returns the value if it is fresh. Otherwise fetches the value, and returns the last value if the fetch fails.
     pub async fn get_or_fetch<F: Future<Output = Result<T>>>(
         &self,
         now: Timestamp,
@@ -104,8 +100,8 @@ impl<T: Clone> RefreshingCache<T> {
         }
     }
 
-    /// Fetches the value even if the last value is fresh. Returns the last value if the last fetch was too recent or if
-    /// this fetch fails.
+    /// Fetches the value even if the last value is fresh. Returns the last value after a failed fetch, or if the last
+    /// fetch was too recent.
     pub async fn fetch_newest<F: Future<Output = Result<T>>>(
         &self,
         now: Timestamp,
@@ -118,7 +114,7 @@ impl<T: Clone> RefreshingCache<T> {
         if self.was_fetched_recently(&held, now) {
             return usable.ok_or_else(|| Error::internal(self.fetching, "there was no answer a moment ago"));
         }
-        // Boxed, because the future is large and nested too deeply for the compiler's limit. Most calls don't fetch.
+        // Boxed, because the future is large and the future's type is nested too deeply for the compiler.
         match Box::pin(fetch()).await {
             Ok(value) => {
                 self.store(value.clone(), now);
@@ -142,7 +138,7 @@ impl<T: Clone> RefreshingCache<T> {
         is_usable(*at).then(|| value.clone())
     }
 
-    /// Returns whether the last fetch was too recent for another fetch.
+    /// Returns whether the last fetch was too recent for another fetch to start.
     fn was_fetched_recently(&self, cached: &CachedValue<T>, now: Timestamp) -> bool {
         let every = match self.usable_value(cached, now) {
             Some(_) => self.ages.every,
@@ -178,7 +174,6 @@ mod tests {
         Timestamp::from_secs(1_000_000 + secs).unwrap()
     }
 
-    /// After a failed fetch, the old value is returned until the value is too old.
     #[tokio::test]
     async fn stale_cached_values_are_refreshed_or_briefly_served() {
         let kept = RefreshingCache::new("fetching", AGES, |_| {
@@ -213,7 +208,7 @@ mod tests {
             2,
             "of those that were served all the same"
         );
-        // `fetch_newest` fetches even if the last value is fresh, but at most once per `every`.
+        // `fetch_newest` ignores that the value is fresh, but fetches at most once per `every`.
         assert_eq!(kept.fetch_newest(at(374), || async { Ok(4) }).await.unwrap(), 3);
         assert_eq!(kept.fetch_newest(at(375), || async { Ok(4) }).await.unwrap(), 4);
         assert_eq!(
