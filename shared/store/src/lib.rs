@@ -4,10 +4,11 @@
 //! - A write that follows a decision is conditional on the state and version on which the decision was based.
 //! - A payment is one transaction: the window, its counted payment, the settlement, the idempotency key and the
 //!   approval change together or not at all.
-//! - The `total` of a window (`W`) is the sum of its existing counted payments, and a counted payment exists exactly
-//!   while it counts.
+//! - The `total` of a window is the sum of the existing counted payments, and a counted payment exists exactly while it
+//!   counts.
 //! - The reads of a decision are strongly consistent and never cached, and a condition detects any inconsistent read.
 //! - No item that affects spending expires by TTL, and no decision reads an index.
+//! - A change by a user or an operator writes an audit row in the same transaction.
 //!
 //! ```text
 //! decision_inputs ─(evaluate)─▶ reserve ─▶ confirm ─▶ revert_confirmation   key.rs      the format of every key
@@ -15,13 +16,6 @@
 //!             ├────────▶ escalate ─▶ resolve               transact.rs transactions and cancellation reasons
 //!             └────────▶ record
 //! ```
-//!
-//! Tables: the ledger (`pk`, `sk`, indexes `hold` and `owner`), the decisions and the audit log (`pk`, `sk`), the
-//! catalog (`pk`) and the throttle (`pk`), the webhooks and notifications (`pk`, `sk`).
-//!
-//! Every change by a user or an operator writes its audit row in the same transaction (`audit/entry.rs`).
-//!
-//! Not in this crate: the policy (`shared/domain`), HTTP and clocks (`shared/api`), the chain (`shared/chain`).
 
 mod audit;
 mod catalog;

@@ -1,8 +1,5 @@
-//! Pagination of lists, newest first.
-//!
-//! A row's position in its list never changes. The cursor of the next page is the position of the last row that was
-//! read. A page of a filtered list reads up to [`READS`] times [`MAX_ROWS_PER_READ`] rows, so it can have fewer rows than
-//! requested even if more pages follow.
+//! Pagination of lists, newest first. A page of a filtered list may be short even if more pages follow, because the
+//! number of reads per page is limited.
 
 use purser_domain::Result;
 
@@ -11,19 +8,18 @@ use purser_domain::Result;
 pub struct Page<T, P> {
     /// The rows of the page, newest first.
     pub items: Vec<T>,
-    /// The position at which the next page begins; `None` at the end of the list.
+    /// The cursor of the next page; `None` at the end of the list.
     pub next: Option<P>,
 }
 
 impl<T, P> Default for Page<T, P> {
-    /// Returns the page of an empty list.
     fn default() -> Self {
         let (items, next) = (Vec::new(), None);
         Self { items, next }
     }
 }
 
-/// A request for one page of a list.
+/// The position at which a page of a list begins, and the maximum number of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRequest<P> {
     /// The page contains only rows before this position; `None` starts with the newest row.
@@ -55,8 +51,8 @@ pub const MAX_ROWS_PER_READ: u32 = 100;
 /// The maximum number of read calls for one page.
 pub const READS: u32 = 10;
 
-/// Reads the page `page_request`, in at most `reads` calls. The page contains the rows that `filter` keeps; `None` keeps all
-/// rows. `read` gets a position and a limit, and returns the newest rows before the position, up to the limit.
+/// Reads a page in at most `reads` calls of `read`. `read` returns the newest rows before a position, up to a limit.
+/// `filter` selects rows; `None` selects all.
 pub async fn read_page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     page_request: PageRequest<P>,
     reads: u32,
@@ -67,7 +63,7 @@ pub async fn read_page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     read_page_with_row_count(page_request, (reads, MAX_ROWS_PER_READ), filter, cursor, read).await
 }
 
-/// Reads a page like [`read_page`], but reads `rows` rows per call if the list is filtered.
+/// Reads a page like [`read_page`], but `rows` rows per call if the list is filtered.
 pub async fn read_page_with_row_count<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     page_request: PageRequest<P>,
     (reads, rows): (u32, u32),
@@ -113,7 +109,6 @@ pub async fn read_page_with_row_count<T, P: Copy, R: Future<Output = Result<Vec<
 mod tests {
     use super::*;
 
-    /// Reads all pages of the multiples of `step` from `last` to below `count`, highest first.
     async fn all(count: u32, step: u32, last: u32, limit: u32) -> (Vec<u32>, usize) {
         let read = |before: Option<u32>, most: u32| async move {
             let before = before.unwrap_or(count);
@@ -154,7 +149,6 @@ mod tests {
         }
     }
 
-    /// A list that exactly fills a page takes one read, and a page of rare rows takes several reads.
     #[tokio::test]
     async fn list_pages_are_read_until_full_or_exhausted() {
         assert_eq!(all(25, 1, 0, 25).await.1, 1);

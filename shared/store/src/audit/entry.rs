@@ -1,12 +1,6 @@
-//! Rows of the audit log. Each row is written in the same transaction as the change that the row records.
-//!
-//! Every function that stores a change by a user or an operator has an [`AuditEntry`] as a parameter and writes it in
-//! the same transaction. Every change therefore has a row, and every row records a change that was made. After the
-//! commit, the row is also logged with its SHA-256. IAM can't prevent a role that may put rows from overwriting rows,
-//! but no function can change the log.
-//!
-//! If an action of an operator or of reconcile affects a user, the transaction also writes a copy of the row for that
-//! user.
+//! Rows of the audit log. The transaction that stores a change by a user or an operator also writes the audit row.
+//! After the commit, the row is also logged with the row's SHA-256, because a role that may put audit rows can
+//! overwrite them.
 
 use crate::{
     codec::attribute::{Attribute, encode_text},
@@ -23,28 +17,28 @@ use purser_domain::{
 use std::sync::Arc;
 use tracing::info;
 
-/// An audit row to write, with a copy for the affected user.
+/// An audit row to write, with an optional copy for the affected user.
 #[derive(Clone, Debug)]
 pub struct AuditEntry {
     table: Arc<str>,
     item: Item,
     line: Line,
-    /// The affected user, and the copy of the row for that user.
+    /// The affected user, and the copy of the audit row for that user.
     told: Option<(UserId, Item)>,
     mark: UpdateMark,
 }
 
-/// The attribute that marks an action of a rule. Such a row is in the partition of the rule's owner.
+/// Marks the audit row of a policy rule's action. The row is in the partition of the rule's owner.
 pub(crate) const BY_RULE: &str = "rule";
 
-/// The user and the reason of a record's last change. The mark is stored in the changed record.
+/// The user, reason and audit id of a record's last change, stored in the record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpdateMark {
-    /// The user who made the change; `None` if no user made the change, or if the record is older than this attribute.
+    /// The user who made the change; `None` if no user made the change.
     pub by: Option<UserId>,
-    /// The id of the audit row; `None` if the record is older than this attribute.
+    /// The id of the audit row; `None` for a stored default policy, which no user changed.
     pub audit_id: Option<AuditId>,
-    /// The user's reason, if the user gave one.
+    /// The reason that the user gave.
     pub reason: Option<EditReason>,
 }
 
@@ -53,13 +47,11 @@ impl UpdateMark {
     pub(crate) const AUDIT_ID: &'static str = "aid";
     pub(crate) const REASON: &'static str = "why";
 
-    /// Returns whether a rule made the change. If the record is so old that the audit row's id is missing, the result
-    /// is `false`.
+    /// Returns whether a rule made the change.
     pub fn was_made_by_rule(&self) -> bool {
         self.by.is_none() && self.audit_id.is_some()
     }
 
-    /// Reads the user, the audit row's id and the reason of the last change from the changed record.
     pub(crate) fn read_mark(row: Row<'_>) -> Result<Self> {
         Ok(Self {
             by: row.get_optional(Self::BY)?,
@@ -68,7 +60,6 @@ impl UpdateMark {
         })
     }
 
-    /// Adds the user, the audit row's id and the reason of this change to the changed record's item.
     pub(crate) fn write_mark(&self, mut item: Item) -> Item {
         let mut set = |name: &str, value: Option<AttributeValue>| {
             if let Some(value) = value {
@@ -82,7 +73,7 @@ impl UpdateMark {
     }
 }
 
-/// The fields of the log line about a row, without the digest.
+/// The log line about an audit row, without the digest.
 #[derive(Clone, Debug)]
 struct Line {
     id: String,
@@ -94,7 +85,7 @@ struct Line {
 }
 
 impl AuditEntry {
-    /// Creates a row for the audit table `table`.
+    /// Creates the audit row of an audit record. `table` is the name of the audit table.
     pub fn new(table: impl Into<Arc<str>>, record: &AuditRecord) -> Self {
         let action = &record.act;
         let line = Line {
@@ -124,13 +115,11 @@ impl AuditEntry {
         }
     }
 
-    /// Adds the user and the reason of the change to the changed record's item.
     pub(crate) fn add_update_mark_to_item(&self, item: Item) -> Item {
         self.mark.write_mark(item)
     }
 
-    /// Adds a copy of the row for the affected user, without the actor's address and user agent. A user's own action
-    /// gets no copy.
+    /// Adds a copy of the audit row for the affected user. A user's own action gets no copy.
     #[must_use]
     pub fn with_copy_for_user(self, user: Option<&UserId>) -> Self {
         let partition =
@@ -148,7 +137,7 @@ impl AuditEntry {
         &self.table
     }
 
-    /// Returns the row as an item. The id is random, so an existing row with this id is this row.
+    /// Only an earlier attempt of this call can have written a row with this id, because the id is random.
     pub(crate) fn to_item(&self) -> Item {
         self.item.clone()
     }
@@ -156,7 +145,6 @@ impl AuditEntry {
     /// The condition of the puts from [`AuditEntry::to_puts`].
     pub(crate) const IS_NEW: &str = "attribute_not_exists(pk)";
 
-    /// Returns the puts of the row and of its copy, for a transaction.
     pub(crate) fn to_puts(&self) -> impl Iterator<Item = PutBuilder> {
         let items = std::iter::once(&self.item).chain(self.told.iter().map(|(_, item)| item));
         items.map(|item| {
@@ -167,7 +155,7 @@ impl AuditEntry {
         })
     }
 
-    /// Logs the audit row, and the copy for the affected user if there is a copy. Must be called after the commit.
+    /// Logs the audit row and the copy. Must be called after the commit.
     pub(crate) fn log_audit_rows(&self) {
         self.line.log_row_digest(None, &row_digest(&self.item));
         if let Some((user, item)) = &self.told {
@@ -206,9 +194,9 @@ impl Line {
     }
 }
 
-/// Computes the SHA-256 of a row, over its JSON with sorted fields.
+/// Computes the SHA-256 of a row's JSON with sorted fields.
 pub(crate) fn row_digest(item: &Item) -> Fingerprint {
-    // A row contains only strings and integers, which always have a JSON form.
+    // A row contains only strings and integers, so the conversion to JSON can't fail.
     let text = json::write_item(item).unwrap_or_default().to_string();
     Fingerprint::for_audit_row(text.as_bytes())
 }

@@ -1,4 +1,4 @@
-//! The audit table: adds rows without a transaction, and reads rows.
+//! The audit table: reads rows, and adds rows without a transaction.
 
 use crate::{
     audit::entry::{AuditEntry, BY_RULE, row_digest},
@@ -22,17 +22,17 @@ pub struct AuditLog {
     table: Arc<str>,
 }
 
-/// A stored audit row.
+/// A stored row of the audit table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRow {
     /// The recorded action.
     pub record: AuditRecord,
-    /// The row's SHA-256. The log line about the row contains the same hash.
+    /// The row's SHA-256, which the log line about the row also contains.
     pub sha256: Fingerprint,
 }
 
 impl AuditLog {
-    /// Creates a client for this table.
+    /// Creates a client of the audit table with the name `table`.
     pub fn new(db: Client, table: impl Into<Arc<str>>) -> Self {
         Self {
             db,
@@ -40,12 +40,12 @@ impl AuditLog {
         }
     }
 
-    /// Creates the row of this record. The caller writes the row in the transaction of the recorded change.
+    /// Creates the audit row of an audit record. The caller writes the row in the transaction of the recorded change.
     pub fn new_entry(&self, record: &AuditRecord) -> AuditEntry {
         AuditEntry::new(Arc::clone(&self.table), record)
     }
 
-    /// Adds the row of an action without a change.
+    /// Adds the audit row of an action that changes nothing, for example a rejected action.
     pub async fn add_row(&self, record: &AuditRecord) -> Result<()> {
         let entry = self.new_entry(record);
         let put = self
@@ -54,15 +54,14 @@ impl AuditLog {
             .table_name(entry.table_name())
             .set_item(Some(entry.to_item()))
             .condition_expression(AuditEntry::IS_NEW);
-        // The id is random, so only an earlier attempt whose response was lost can have written the row.
+        // The audit row's id is random. If the row exists already, an earlier attempt has written the row, and the
+        // response to that attempt was lost.
         was_applied(put.send().await, "adding to the audit log")?;
         entry.log_audit_rows();
         Ok(())
     }
 
-    /// Runs `work` and returns its result. If `work` fails and `audit_record` returns a record for the error, adds the
-    /// record to the audit log before the error is returned. If the record can't be added, returns the error of adding
-    /// the record instead. The caller therefore sees a recorded rejection only after its row is stored.
+    /// Runs `work`. If `audit_record` returns a record for the error of `work`, stores the record first.
     pub async fn audit_rejection<T>(
         &self,
         work: impl Future<Output = Result<T>>,
@@ -77,8 +76,7 @@ impl AuditLog {
         result
     }
 
-    /// Adds the audit rows of a finding, unless the rows exist. A finding, for example an unexplained transfer, is an
-    /// observation that changes no other row.
+    /// Adds the audit rows of an observation that changes no other row, unless the rows exist.
     pub async fn add_audit_finding(&self, entry: &AuditEntry) -> Result<()> {
         let mut transaction = Transaction::new();
         transaction.add_audit_rows((), entry)?;
@@ -87,13 +85,13 @@ impl AuditLog {
         Ok(())
     }
 
-    /// Returns whether a row of this actor with this id exists. The read is strongly consistent.
+    /// Returns whether the actor has an audit row with this id. The read is strongly consistent.
     pub async fn has_row(&self, actor: &Actor, id: AuditId) -> Result<bool> {
         let item = get_item(&self.db, &self.table, &Key::audit(actor, id), "reading the audit log").await?;
         Ok(item.is_some())
     }
 
-    /// Reads a page of the rows in a scope that match the filter, newest first.
+    /// Reads a page of the audit rows that `scope` covers and that match the filter, newest first.
     pub async fn read_page(
         &self,
         scope: &AuditScope,
@@ -108,7 +106,7 @@ impl AuditLog {
                 Filter::keep_if(filter.matches(&row.record))
             }
         };
-        // The newest row of the page is before `to`.
+        // Audit ids are `UUIDv7`s, so the first id at the time `to` follows all ids before `to`.
         let end = filter.to.map(|to| AuditId::first_at(to).uuid());
         let request = PageRequest {
             before: page_request.before.into_iter().chain(end).min(),
@@ -120,8 +118,7 @@ impl AuditLog {
         read_page(request, READS, is_filtered.then_some(keep), place, read).await
     }
 
-    /// Reads up to `limit` rows of a scope, newest first. The rows have an id before `before`, or are the newest rows
-    /// if `before` is `None`.
+    /// Reads up to `limit` audit rows of `scope`, newest first. `before` excludes the rows at or after this id.
     async fn read_rows(&self, scope: &AuditScope, before: Option<Uuid>, limit: u32) -> Result<Vec<AuditRow>> {
         let mut reads = JoinSet::new();
         for partition in key::audit_partitions(scope) {

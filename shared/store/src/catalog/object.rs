@@ -1,13 +1,11 @@
-//! The catalog as one compressed object, so that a function need not scan the table. An item can have at most 400 KB,
-//! so the object consists of a head and as many chunks as needed.
+//! The catalog as one compressed object, so that a function need not scan the catalog table. The object consists of a
+//! head item, and of chunk items because an item can have at most 400 KB.
 //!
 //! Invariants:
-//! - The object contains exactly the services of the version in its head. The table had this version before and after
-//!   the services were read, and every change of a service increments the version in the same transaction.
-//! - A head is written after its chunks, and only replaces a head of a lower version. A chunk's key contains the
+//! - The object contains exactly the services of the catalog version in the head.
+//! - A head is written after the chunks, and only replaces a head of a lower version. A chunk's key contains the
 //!   object's version and hash, so a reader gets a whole object or no object.
-//! - The object is a copy of the table. Every function that changes the catalog then rebuilds the object. If the object
-//!   is missing, outdated, damaged or unreadable, the table is scanned.
+//! - The object is only a copy: if it is missing, outdated or damaged, the catalog table is scanned.
 
 use crate::{
     catalog::{
@@ -34,38 +32,37 @@ use serde_json::Value;
 use std::{collections::HashMap, time::Duration};
 use tokio::time::timeout;
 
-/// The maximum size of a chunk, in bytes: an item's 409,600 bytes, minus the key and some headroom.
+/// The maximum size of a chunk, in bytes: below DynamoDB's limit of 409,600 bytes for an item including the key.
 const CHUNK_BYTES: usize = 400_000;
-/// The maximum number of chunks. One response of `BatchGetItem` can contain this number of chunks (16 MB).
+/// The maximum number of chunks. At most 40 chunks of 400 KB fit into the 16 MB of one `BatchGetItem` response.
 const MAX_CHUNKS: u32 = 40;
-/// The maximum uncompressed size of all services, in bytes: three times the size of 10,000 services.
+/// The maximum uncompressed size of all services, in bytes. Ten thousand services take about a third of it.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
-/// The zlib level. Higher levels take twice the time and reduce the size by only a tenth.
+/// The zlib compression level. Higher levels take twice the time and save only a tenth of the size.
 const LEVEL: u8 = 6;
-/// The timeout for reading the object. After a timeout, there is enough time to scan the table and respond.
+/// The timeout for reading the object. It leaves enough time to scan the catalog table and respond.
 const READ_TIMEOUT: Duration = Duration::from_secs(3);
 /// The maximum number of attempts to read an object that is replaced while it is read.
 const ATTEMPTS: u32 = 3;
 
 const STORING: &str = "storing the catalog's object";
 
-/// Whether a call stored the catalog's compressed object.
+/// The result of storing the catalog's compressed object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectStored {
-    /// The object is stored.
+    /// This call has stored the object, with all chunks.
     Stored,
-    /// The stored object already has the table's version.
+    /// The stored object already has the current catalog version.
     Present,
-    /// The catalog changed meanwhile, or a newer object was stored. All chunks of this object are removed. The function
-    /// that changed the catalog stores the newer object.
+    /// The catalog changed meanwhile, or a newer object was stored. This call's chunks were removed.
     Overtaken,
 }
 
-/// The first item of the catalog's compressed object. The other items are chunks with the compressed bytes.
+/// The first DynamoDB item of the catalog's compressed object. Further items contain the compressed bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     version: u64,
-    /// The hash of the catalog's compressed bytes, which the chunks contain.
+    /// The hash of the object's compressed bytes.
     digest: Fingerprint,
     chunks: u32,
 }
@@ -85,7 +82,6 @@ impl Head {
         key::chunk_prefix(self.version, &self.digest)
     }
 
-    /// Returns the keys of the object's chunks, in order.
     fn chunk_keys(&self) -> Vec<String> {
         let prefix = self.chunk_prefix();
         (0..self.chunks).map(|index| format!("{prefix}{index}")).collect()
@@ -128,7 +124,7 @@ impl CatalogTable {
             let Some(head) = head.filter(|head| head.version >= min_version) else {
                 return Ok(None);
             };
-            // Chunks are removed only after a newer head was written. If the head has not changed, the chunks are lost.
+            // Chunks are removed only after a newer head was written, so this chunk is lost.
             if lost.as_ref() == Some(&head) {
                 return Err(damaged_error("a chunk is missing"));
             }
@@ -142,7 +138,7 @@ impl CatalogTable {
         Err(damaged_error("it was replaced during each read"))
     }
 
-    /// Reads the object's bytes; `None` if a chunk is missing.
+    /// Reads the compressed bytes; `None` if a chunk is missing.
     async fn read_chunks(&self, head: &Head) -> Result<Option<Vec<u8>>> {
         let keys = head.chunk_keys();
         let item_keys = keys
@@ -170,7 +166,7 @@ impl CatalogTable {
     pub async fn store_object(&self) -> Result<ObjectStored> {
         let version = self.read_version().await?;
         let stored = self.get_item(key::OBJECT.to_owned()).await?;
-        // A head that can't be read is replaced.
+        // A head that can't be read counts as missing, so this call replaces it.
         let stored = stored.and_then(|item| self.read_head(&item).ok());
         if stored.is_some_and(|head| head.version >= version) {
             return Ok(ObjectStored::Present);
@@ -218,7 +214,8 @@ impl CatalogTable {
         if was_applied(put.send().await, STORING)? {
             return Ok(head.clone());
         }
-        // The stored head was written by another writer, or by an attempt of this call whose response was lost.
+        // Another call has written the stored head, or an earlier attempt of this call has, and the response to that
+        // attempt was lost.
         let item = self.get_item(key::OBJECT.to_owned()).await?;
         let item = item.ok_or_else(|| Error::internal(STORING, Fault::new("the head is gone")))?;
         self.read_head(&item)
@@ -254,8 +251,8 @@ impl CatalogTable {
 
 const BYTES: &str = "bytes";
 
-/// Compresses the services' items in the order of their keys, so that the same catalog always gives the same bytes. The
-/// items are not decoded, so attributes that later versions of this code add are preserved.
+/// Compresses the items without decoding, so that attributes that later versions of this code add are preserved. Items
+/// are sorted, so the same catalog always gives the same bytes.
 fn compress_services(mut services: Vec<Item>) -> Result<Vec<u8>> {
     services.sort_by(|a, b| partition_key(a).cmp(partition_key(b)));
     let services: Option<Vec<Value>> = services.iter().map(write_item).collect();
@@ -267,7 +264,6 @@ fn compress_services(mut services: Vec<Item>) -> Result<Vec<u8>> {
     Ok(compress_to_vec_zlib(text.as_bytes(), LEVEL))
 }
 
-/// Decompresses the items that [`compress_services`] compressed.
 fn decompress_services(packed: &[u8]) -> Result<Vec<Item>> {
     let text = decompress_to_vec_zlib_with_limit(packed, MAX_BYTES);
     let text = text.map_err(|error| Error::internal(READING, Fault::new(error.to_string())))?;

@@ -1,9 +1,5 @@
-//! A summary of all probe results, in one item. The catalog's readers show these results with the services. Only the
-//! probe writes this item, and the probe writes no service.
-//!
-//! The summary contains only the labels of [`ProbeRecord::with_probe_labels`], which do not affect payments. The
-//! summary is a copy of the probe records. Each run of the probe updates the summary. While the summary can't be read,
-//! readers keep the previous summary.
+//! A summary of all probe results in one DynamoDB item. It contains only labels that don't affect payments
+//! ([`ProbeRecord::with_probe_labels`]). Only the probe writes this item.
 
 use crate::{
     catalog::table::{CatalogTable, READING},
@@ -16,28 +12,23 @@ use crate::{
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{Availability, Fingerprint, ProbeRecord, Result, Service};
 
-/// The first bytes of a hash over a service, or over an operation and its URL. Among ten thousand tokens, the
-/// probability of a collision is below one in 10^11. After a collision, one service or operation would be displayed
-/// with the probe result of another.
+/// The first bytes of a hash that identifies a service or an operation. A collision only displays a wrong probe result.
+/// The probability of a collision is below one in 10^11 among ten thousand tokens.
 type Token = [u8; TOKEN];
 const TOKEN: usize = 8;
-/// The maximum number of tokens in a summary, because an item can have at most 400 KB. Each token stands for an
-/// operation or a service. An operation or service without room for its token appears as never probed.
+/// The maximum number of tokens in a summary (400 KB). Services without a token are displayed as never probed.
 const MAX: usize = 48_000;
 
 /// The results of all probes, for display.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProbeSummary {
-    /// Operations whose provider requires a payment, sorted.
     paid: Vec<Token>,
-    /// Operations whose provider responds without a payment, sorted.
     free: Vec<Token>,
-    /// Services that passed their probes, sorted.
     passed: Vec<Token>,
 }
 
 impl ProbeSummary {
-    /// Creates the summary of these services' probe records.
+    /// Creates the summary of the probe records of these services.
     pub fn summarize<'a>(probed_services: impl IntoIterator<Item = (&'a Service, &'a ProbeRecord)>) -> Self {
         let mut seen = Self::default();
         for (service, record) in probed_services {
@@ -66,8 +57,7 @@ impl ProbeSummary {
         seen
     }
 
-    /// Adds the results of the probes to a service, for display: the trust status of the service, and the availability
-    /// of each operation.
+    /// Adds the probe results to a service, for display: the trust status, and the availability of the operations.
     pub(crate) fn with_probe_labels(&self, mut service: Service) -> Service {
         if *self == Self::default() {
             return service;
@@ -107,7 +97,7 @@ impl CatalogTable {
     /// Reads the stored summary; empty if the probe has never run.
     pub async fn read_probe_summary(&self) -> Result<ProbeSummary> {
         let get = self.db.get_item().table_name(&*self.table);
-        // Eventually consistent reads cost half, and a slightly old summary is good enough.
+        // Eventually consistent reads cost half, and a slightly old summary is good enough for display.
         let get = get.set_key(Some(Draft::with_partition_key(key::SIGHTINGS.to_owned()).into_item()));
         let Some(item) = get.send().await.map_err(store_error(READING))?.item else {
             return Ok(ProbeSummary::default());

@@ -1,10 +1,10 @@
-//! The catalog table: one item per service, per claimed slug and per probe record, the version counter, a copy of all
-//! services in one object (`object.rs`), and the summary of probe results (`sightings.rs`).
+//! The catalog table: services, claimed slugs, probe records, the catalog version, and copies of the services
+//! (`object.rs`) and probe results (`sightings.rs`).
 //!
-//! Invariants: a slug belongs to one service. Every change of a service is conditional on the version on which the
-//! change was based, and increments the catalog's version in the same transaction. Services that are read after a
-//! version are therefore at least as new as that version. The probe record is not part of the service, and recording a
-//! probe writes only the probe record.
+//! Invariants:
+//! - A slug belongs to one service.
+//! - A change of a service is conditional on the service's version, and increments the catalog version in the same
+//!   transaction. Services that are read after a catalog version are therefore at least as new as that version.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -40,16 +40,16 @@ pub struct CatalogTable {
 /// The result of a conditional write of a service to the catalog table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreServiceResult {
-    /// The service is stored.
+    /// The service was written, and now has the written version.
     Stored,
     /// Another service has the slug. Nothing was written.
     SlugTaken {
         /// The service that has the slug.
         by: ServiceId,
     },
-    /// The change was based on another version than the stored version. Nothing was written.
+    /// The service was changed meanwhile. Nothing was written.
     Changed {
-        /// The stored version; zero if the service is not stored.
+        /// The stored version of the service; zero if the service is not stored.
         version: u64,
     },
 }
@@ -67,7 +67,7 @@ enum Role {
 pub(crate) const READING: &str = "reading the catalog";
 
 impl CatalogTable {
-    /// Creates a client for this table.
+    /// Creates a client of the catalog table with the name `table`.
     pub fn new(db: Client, table: impl Into<Arc<str>>) -> Self {
         Self {
             db,
@@ -75,7 +75,7 @@ impl CatalogTable {
         }
     }
 
-    /// Reads the catalog's version, which each change increments. Equal versions mean equal catalogs.
+    /// Reads the catalog version, which every change of a service increments.
     pub async fn read_version(&self) -> Result<u64> {
         match self.get_item(key::VERSION.to_owned()).await? {
             None => Ok(0),
@@ -128,15 +128,14 @@ impl CatalogTable {
         Ok(record.unwrap_or_default())
     }
 
-    /// Stores a service and claims its slug. The service's version must be the stored version plus one, or 1 for a new
-    /// service.
+    /// Stores a service and claims the slug. The service's version must be the stored version plus one.
     pub async fn put_service(&self, service: &Service, audit: &AuditEntry) -> Result<StoreServiceResult> {
         let mut backoff = Backoff::new();
         loop {
             let stored = self.read_service_by_id(service.id).await?;
             let present = stored.as_ref().map_or(0, |stored| stored.version);
             if present.saturating_add(1) != service.version {
-                // An earlier attempt whose response was lost may have stored the service.
+                // An earlier attempt may have stored the service, if the response to that attempt was lost.
                 return Ok(if stored.as_ref() == Some(service) {
                     StoreServiceResult::Stored
                 } else {
@@ -159,13 +158,11 @@ impl CatalogTable {
             if !rejection.has_failed(Role::Service) && !rejection.has_failed(Role::OldSlug) {
                 return Err(unknown_condition_error());
             }
-            // A concurrent call wrote the service.
             backoff.wait_for_retry().await?;
         }
     }
 
-    /// Stores the results of a probe run if the record has not changed since the run began. Otherwise returns `false`
-    /// and writes nothing, because another run has stored its results.
+    /// Stores the results of a probe run. Returns `false` if another run has changed the probe record meanwhile.
     pub async fn put_probe_record_if_unchanged(&self, id: ServiceId, record: &ProbeRecord) -> Result<bool> {
         let probes = record.operations.iter();
         let probes = probes
@@ -186,13 +183,12 @@ impl CatalogTable {
         if update_with_conflict_retry(&update, "recording probes").await? {
             return Ok(true);
         }
-        // An earlier attempt whose response was lost may have stored the record. Each version of the record is written
-        // by a single run.
+        // An earlier attempt may have stored the probe record, if the response to that attempt was lost.
         let existing = self.read_probe_record(id).await?;
         Ok((existing.version, &existing.operations) == (record.version, &record.operations))
     }
 
-    /// Requests a probe of a service.
+    /// Requests a probe of a service, and writes the audit row.
     pub async fn request_probe(&self, id: ServiceId, at: Timestamp, audit: &AuditEntry) -> Result<()> {
         let update = UpdateBuilder::default()
             .table_name(&*self.table)
@@ -202,8 +198,7 @@ impl CatalogTable {
         let mut transaction = Transaction::new();
         transaction.add_update(Role::Probes, update)?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        // The only condition requires that the audit row is new. If the condition fails, an earlier attempt whose
-        // response was lost has written the row.
+        // If the audit row exists already, an earlier attempt has committed, and the response to that attempt was lost.
         transaction
             .send_until_known(&self.db, &mut Backoff::new())
             .await
@@ -234,7 +229,7 @@ impl CatalogTable {
         Ok(transaction)
     }
 
-    /// Creates a `Put` that stores a service. The condition requires the previous version.
+    /// Creates a put of a service, on the condition that the previous version is stored.
     fn put_next_version(&self, service: &Service) -> PutBuilder {
         let put = PutBuilder::default()
             .table_name(&*self.table)
@@ -255,7 +250,6 @@ impl CatalogTable {
             .expression_attribute_values(":one", 1_u32.write())
     }
 
-    /// Reads all items whose key starts with one of `prefixes`.
     pub(crate) async fn scan_prefixes(&self, prefixes: &[&str]) -> Result<Vec<Item>> {
         let scan = self.db.scan().table_name(&*self.table).consistent_read(true);
         // The SDK's paginator over items would pass each item through the async runtime, so this loop reads pages.
@@ -286,7 +280,7 @@ impl CatalogTable {
     pub(crate) fn read_probes(&self, item: &Item) -> Result<ProbeRecord> {
         let row = Row::new(&self.table, item);
         let operations = match item.get("probes") {
-            // A probe was requested, but the first run is still to come.
+            // A probe was requested, but the service was never probed.
             None => Some(BTreeMap::default()),
             Some(AttributeValue::L(probes)) => probes.iter().map(read_probe).collect(),
             Some(_) => None,

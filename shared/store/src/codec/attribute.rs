@@ -1,8 +1,5 @@
-//! Encodes each domain type as an attribute.
-//!
-//! Invariants: a written value reads back equal, and any other attribute reads as `None`. Numbers are integers, times
-//! are microseconds, and hashes are bytes. Names and ids are text, so that operators can search for them in the
-//! console.
+//! Encodes each domain type as a DynamoDB attribute. A written value reads back equal, and any other attribute reads as
+//! `None`.
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{
@@ -21,9 +18,8 @@ use uuid::Uuid;
 /// A DynamoDB item, or a map inside one.
 pub(crate) type Item = HashMap<String, AttributeValue>;
 
-/// A value that is stored as one attribute.
+/// A value that is stored as one DynamoDB attribute.
 pub(crate) trait Attribute: Sized {
-    /// Encodes the value.
     fn write(&self) -> AttributeValue;
     /// Decodes the value. Returns `None` if the attribute is not a valid encoding of this type.
     fn read(value: &AttributeValue) -> Option<Self>;
@@ -69,7 +65,7 @@ macro_rules! written_as_number {
 written_as_number! {
     Amount, u64, |amount| amount.units(), Self::from_units;
     Timestamp, i64, |at| at.micros(), Self::from_micros;
-    // Window durations are whole seconds.
+    // Window durations are stored in whole seconds.
     Duration, u64, |length| length.secs(), |secs| u32::try_from(secs).ok().map(Self::from_secs_u32);
     X402Version, u64, |version| version.number().into(), Self::from_number;
 }
@@ -142,8 +138,7 @@ written_as_text! {
     UserId, ToString::to_string, Self::parse;
     TemplateName, ToString::to_string, Self::parse;
     TemplateKey, ToString::to_string, Self::parse;
-    // JSON from providers is stored as a string attribute, because the JSON may contain numbers and nesting depths that
-    // a DynamoDB map does not support.
+    // A DynamoDB map does not support every number and nesting depth of JSON from providers.
     Value, ToString::to_string, |text| serde_json::from_str(text).ok();
     Map<String, Value>, |members| Value::Object(members.clone()).to_string(), |text| serde_json::from_str(text).ok();
 }
@@ -166,7 +161,7 @@ impl Attribute for BTreeSet<UserId> {
     }
 }
 
-/// Encoded as bytes, because every decision reads the set and bytes keep it small.
+/// Encoded as bytes to keep the set small, because every decision reads it.
 impl Attribute for BTreeSet<AgentId> {
     fn write(&self) -> AttributeValue {
         let bytes = self.iter().map(|id| Blob::new(id.uuid().into_bytes()));
@@ -179,7 +174,7 @@ impl Attribute for BTreeSet<AgentId> {
     }
 }
 
-/// Implements [`Attribute`] for types that are stored as bytes of a fixed length.
+/// Implements [`Attribute`] for types that are stored as a fixed number of bytes.
 macro_rules! written_as_bytes {
     ($($name:ty, $write:expr, $read:expr;)*) => {$(
         impl Attribute for $name {
@@ -201,8 +196,7 @@ written_as_bytes! {
     B256, |hash| hash.to_vec(), Self::new;
     PublicKey, |key| key.as_bytes().to_vec(), Self::from_bytes;
     WalletAttestation, |attestation| attestation.as_bytes().to_vec(), Self::from_bytes;
-    // Bytes instead of text (16 bytes instead of 36), because a settlement contains up to twenty rule ids and must stay
-    // below 1 KB.
+    // Bytes take 16 instead of 36 bytes. A settlement contains up to twenty rule ids and must stay below 1 KB.
     RuleId, |id| id.uuid().as_bytes().to_vec(), |bytes| Self::from_uuid(Uuid::from_bytes(bytes));
 }
 

@@ -1,40 +1,31 @@
-//! Backoff after conflicts and throttling.
-//!
-//! DynamoDB cancels a transaction that conflicts with another transaction on an item, and the SDK does not retry a
-//! cancelled transaction (developer guide, "Transaction conflict handling"). This file therefore implements the backoff
-//! and limits the number of attempts.
-//!
-//! A conflict ends within milliseconds, and a retry costs little. Throttling ends only when the next second begins, and
-//! each retry adds to the load. After throttling there are therefore few retries with long pauses, and then the caller
-//! gets a retryable error.
+//! Backoff after conflicts and throttling. The SDK does not retry a transaction that DynamoDB cancelled because of a
+//! conflict (developer guide, "Transaction conflict handling").
 
 use crate::codec::fault::Fault;
 use purser_domain::{Error, Result};
 use std::time::Duration;
 
-/// The retries of one operation. Each request creates one value and passes it to all of its writes.
+/// Counts and delays the retries of a request, so that the number of attempts per request is limited.
 #[derive(Debug, Default)]
 pub struct Backoff {
     attempts: u32,
 }
 
 impl Backoff {
-    /// The upper bound of the first pause, in microseconds. 4 to 8 ms are a compromise. Under DynamoDB's conflict rule,
-    /// measurements with a bound of 1 to 2 ms needed 1.3 to 1.6 times as many transactions. With a bound of 16 to 32
-    /// ms, the 99th percentile of the latency was 1.5 to 2 times as long.
+    /// The upper bound of the first pause, in microseconds. In measurements, 1 to 2 ms caused 1.3 to 1.6 times as many
+    /// transactions, and 16 to 32 ms made the 99th percentile of the latency 1.5 to 2 times as long.
     const BASE_MICROS: u64 = 6_000;
-    /// The number of times that the maximum pause doubles: up to 2^5 times the base, 192 ms.
+    /// How often the maximum pause doubles: 2^5 times the base is 192 ms.
     const DOUBLINGS: u32 = 5;
-    /// The maximum number of pauses. Eighty pauses take 7.3 s on average, half of a function's timeout: (6 + 12 + 24 +
-    /// 48 + 96)/2 + 75 × 192/2 ms.
+    /// The maximum number of pauses. Eighty pauses take 7.3 s on average, half of a function's timeout.
     const ATTEMPTS: u32 = 80;
 
-    /// Creates a backoff that has counted no attempts yet.
+    /// Creates a backoff without any retries yet.
     pub const fn new() -> Self {
         Self { attempts: 0 }
     }
 
-    /// Waits for a random time, on average longer with each attempt (full jitter). Fails after the last attempt.
+    /// Waits for a random time that grows on average with each attempt (full jitter). Fails after the last attempt.
     pub async fn wait_for_retry(&mut self) -> Result<()> {
         if self.attempts >= Self::ATTEMPTS {
             return Err(Error::temporarily_unavailable(
@@ -53,8 +44,7 @@ impl Backoff {
         Ok(())
     }
 
-    /// Returns whether to read the items again and build a new transaction, after conflicts with other transactions
-    /// cancelled the previous attempts. True on every fourth attempt.
+    /// Returns whether the next attempt should read the items again. True on every fourth attempt.
     pub(crate) const fn needs_fresh_read(&self) -> bool {
         self.attempts > 0 && self.attempts.is_multiple_of(4)
     }
@@ -69,19 +59,18 @@ impl Drop for Backoff {
     }
 }
 
-/// The maximum number of retries of a throttled call. The pauses ([`throttling_pause`]) take at most a second in total.
+/// The maximum number of retries of a throttled call. Their pauses take at most a second in total.
 pub(crate) const THROTTLING_PAUSES: u32 = 2;
 
-/// Returns a random pause of 100 to 500 ms before a throttled call is retried. DynamoDB counts throughput by the second
-/// (developer guide, "Burst and adaptive capacity"), so a shorter pause would often end within the same second.
+/// Returns a random pause of 100 to 500 ms. DynamoDB counts throughput by the second (developer guide, "Burst and
+/// adaptive capacity"), so a shorter pause would often end within the same second.
 pub(crate) fn throttling_pause() -> Duration {
     const MIN_MILLIS: u64 = 100;
     const SPREAD_MILLIS: u64 = 400;
     Duration::from_millis(MIN_MILLIS.saturating_add(random_up_to(SPREAD_MILLIS)))
 }
 
-/// Returns a random number from zero to `max`, not for security purposes. The SDK's own backoff uses the same
-/// thread-local generator, so a simulation that seeds the generator reproduces all pauses.
+/// Not for security purposes. A simulation seeds this generator, which the SDK's backoff uses too.
 fn random_up_to(max: u64) -> u64 {
     fastrand::u64(..=max)
 }

@@ -1,7 +1,5 @@
-//! Encodes a decision's checks as one short binary attribute, so that a settlement with all checks stays below 1 KB.
-//!
-//! Each check consists of a code, a byte with the outcome and with flags for the following numbers, and these numbers
-//! as LEB128. Codes must never change, because stored rows contain codes.
+//! Encodes a decision's checks as one short binary attribute, so that a settlement stays below 1 KB. Codes must never
+//! change, because stored rows contain them.
 
 use crate::codec::attribute::Attribute;
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
@@ -10,10 +8,9 @@ use purser_domain::{Amount, Check, CheckName, CheckOutcome};
 const LIMIT: u8 = 0b0001;
 const USED: u8 = 0b0010;
 const REMAINING: u8 = 0b0100;
-/// The factor that moves the outcome above the flags in the second byte.
+/// The lowest bit of the outcome in a check's second byte. The three lower bits are flags.
 const OUTCOME: u8 = 0b1000;
 
-/// The checks of a decision, in order.
 impl Attribute for Vec<Check> {
     fn write(&self) -> AttributeValue {
         let mut bytes = Vec::new();
@@ -96,7 +93,7 @@ const fn outcome_code(outcome: CheckOutcome) -> u8 {
     }
 }
 
-/// Writes seven bits per byte, lowest first. The high bit is set if more bytes follow.
+/// Writes a number as LEB128: seven bits per byte, lowest first, with the high bit set if more bytes follow.
 pub(crate) fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
     loop {
         let [low, ..] = number.to_le_bytes();

@@ -1,8 +1,5 @@
-//! The DynamoDB client with its timeouts and retries.
-//!
-//! Throttled calls (reads, writes and cancelled transactions) are retried only in this file. A call that is still
-//! throttled after its retries fails with `temporarily_unavailable` (`fault.rs`). Conflicts are retried by the
-//! operation that writes (`backoff.rs`).
+//! The DynamoDB client. Throttled calls are retried only here, and conflicts by the operation that writes
+//! (`backoff.rs`).
 
 use crate::codec::{
     backoff::{THROTTLING_PAUSES, throttling_pause},
@@ -27,11 +24,7 @@ use aws_types::{
 };
 use std::time::Duration;
 
-/// Creates a client with timeouts that leave the calling function enough time to respond.
-///
-/// An attempt may take 2 s; a transaction usually takes some hundredths of a second. Three attempts fit into 6 s, and
-/// two such operations in a row fit into a function's 15 s. The SDK's default pause before a second attempt is up to a
-/// second, which suits slower services than DynamoDB.
+/// Creates a DynamoDB client. Two operations with three attempts of 2 s fit into a function's timeout of 15 s.
 pub fn dynamodb_client(config: &SdkConfig) -> Client {
     let timeouts = TimeoutConfig::builder()
         .operation_attempt_timeout(Duration::from_secs(2))
@@ -40,8 +33,7 @@ pub fn dynamodb_client(config: &SdkConfig) -> Client {
     let retries = RetryConfig::standard()
         .with_max_attempts(THROTTLING_PAUSES.saturating_add(1))
         .with_initial_backoff(Duration::from_millis(50));
-    // All calls share the SDK's retry quota. Retries after throttling cost no quota, because their pauses already limit
-    // them, and because one agent's hot partition must not use up the retries of all other calls.
+    // Retries after throttling cost no quota, so that one hot partition can't use up the retries of other calls.
     let quota = TokenBucket::builder().throttling_retry_cost(0).build();
     Client::from_conf(
         Builder::from(config)
@@ -59,13 +51,10 @@ pub(crate) fn without_throttling_pauses(db: &Client) -> Client {
     Client::from_conf(config.retry_classifier(Throttling::GivenUp).build())
 }
 
-/// The handling of throttled calls. The SDK recognizes throttling exceptions, but not a transaction that was cancelled
-/// because of throttling. If any classifier forbids a retry, the SDK does not retry the call.
+/// Whether throttled calls and throttled transactions are retried.
 #[derive(Clone, Copy, Debug)]
 enum Throttling {
-    /// Throttled calls are retried after a pause.
     Paused,
-    /// Throttled calls fail at once.
     GivenUp,
 }
 

@@ -1,6 +1,4 @@
-//! Converts errors of DynamoDB calls into text that is safe to log.
-//!
-//! The debug form of an SDK error contains the raw response with its items, which must not be logged.
+//! Converts errors of DynamoDB calls into text that is safe to log. The debug form of an SDK error contains items.
 
 use aws_sdk_dynamodb::{
     error::{ProvideErrorMetadata, SdkError},
@@ -20,7 +18,6 @@ impl Fault {
         Self(message.into())
     }
 
-    /// Converts an SDK error, without the request and the response.
     pub(crate) fn from_sdk_error<E>(error: &SdkError<E>) -> Self
     where
         E: ProvideErrorMetadata + StdError + 'static,
@@ -37,8 +34,7 @@ impl Fault {
     }
 }
 
-/// Converts an SDK error into an internal error, for `map_err`. The error is `temporarily_unavailable` if the call was
-/// still throttled after the client's retries (`client.rs`).
+/// Converts an SDK error, for `map_err`. The error is `temporarily_unavailable` after throttling.
 pub(crate) fn store_error<E>(operation: &'static str) -> impl FnOnce(SdkError<E>) -> Error
 where
     E: ProvideErrorMetadata + StdError + 'static,
@@ -53,8 +49,7 @@ where
     }
 }
 
-/// Returns whether an exception means that the throughput of the table, the index or the account is exceeded (developer
-/// guide, "Error handling with DynamoDB").
+/// Returns whether this exception means throttling (developer guide, "Error handling with DynamoDB").
 fn is_throttling(code: &str) -> bool {
     matches!(
         code,
@@ -68,9 +63,8 @@ pub(crate) const CONFLICT: &str = "TransactionConflict";
 pub(crate) const THROTTLED: &str = "ThrottlingError";
 pub(crate) const THROUGHPUT_EXCEEDED: &str = "ProvisionedThroughputExceeded";
 
-/// Returns whether DynamoDB cancelled a transaction because of throttling, so that a later retry can succeed. Some of
-/// the reasons may also be conflicts with other transactions, because such conflicts are short. If a reason is neither
-/// throttling nor a conflict, returns `false`.
+/// Returns whether DynamoDB cancelled a transaction because of throttling, so that a later retry can succeed. The other
+/// reasons may be conflicts. If all reasons are conflicts, returns `false`.
 pub(crate) fn is_throttled(reasons: &[CancellationReason]) -> bool {
     let mut codes = reasons.iter().filter_map(CancellationReason::code);
     let lasts = |code| !matches!(code, "None" | CONFLICT | THROTTLED | THROUGHPUT_EXCEEDED);

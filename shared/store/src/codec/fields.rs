@@ -1,6 +1,3 @@
-//! Declares each row and each nested map once, as a table of fields and attributes. The table is used to write and to
-//! read.
-
 /// Implements [`Fields`](crate::codec::item::Fields) for structs, and for enums whose variant is in an attribute.
 ///
 /// ```ignore
@@ -10,20 +7,20 @@
 ///         owner: "owner",               // always present
 ///         note: "note" optional,        // an `Option`: absent if it is `None`
 ///         labels: "labels" or_default,  // absent if it is the default value
-///         kind: "kind" or(Kind::Call),  // always written; absent in rows of earlier versions, which have this value
+///         action: "action" unless(Action::Block), // absent if it is this value
 ///         resolution: part,             // a struct or enum whose attributes are in the same item
 ///         raise: part_if("until"),      // an `Option` of such a part, present if this attribute is present
-///         is_new: unstored(false),      // not stored, with its value after reading
+///         is_new: unstored(false),      // not stored, with this value after reading
 ///     }
 ///     enum Resolution by "st" {
 ///         "pending" => Pending {},
 ///         "approved" => Approved { at: "resolved", by: "by" },
+///         "expired" => Expired(at: "resolved"),
 ///     }
 /// }
 /// ```
 ///
-/// A row is written as `Draft::new(&key).with_fields(&approval)` and read as `Row::new(table, item).read()`. A field
-/// that is one attribute has a type that implements [`Attribute`](crate::codec::attribute::Attribute).
+/// A row is written as `Draft::new(&key).with_fields(&approval)` and read as `Row::new(table, item).read()`.
 macro_rules! fields {
     () => {};
     ($name:ident {
@@ -102,8 +99,8 @@ macro_rules! fields {
 }
 pub(crate) use fields;
 
-/// Implements [`Attribute`](crate::codec::attribute::Attribute) for types with [`Fields`](crate::codec::item::Fields).
-/// The value is stored as a map.
+/// Implements [`Attribute`](crate::codec::attribute::Attribute), as a map, for types with
+/// [`Fields`](crate::codec::item::Fields).
 macro_rules! stored_as_map {
     ($($name:ty),* $(,)?) => {$(
         impl $crate::codec::attribute::Attribute for $name {

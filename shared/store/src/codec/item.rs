@@ -6,11 +6,11 @@ use crate::{codec::attribute::Attribute, codec::key::Key};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{Error, Result};
 
-/// A stored item that this crate can't have written.
+/// A stored item that can't be parsed, because another program wrote or changed it.
 #[derive(Debug, thiserror::Error)]
 #[error("`{attribute}` of item `{key}` in table `{table}` can't be read")]
 pub struct Corrupt {
-    /// The table's name.
+    /// The DynamoDB table that contains the item.
     pub table: String,
     /// The item's key. Keys contain only ids and hashes, and no secrets.
     pub key: String,
@@ -19,13 +19,13 @@ pub struct Corrupt {
 }
 
 impl Corrupt {
-    /// Returns whether a corrupt item caused an error. If so, a retry fails too.
+    /// Returns whether a corrupt item caused this error. If so, a retry fails too.
     pub fn is_cause_of(error: &Error) -> bool {
         error.cause().is_some_and(|cause| cause.source().is::<Self>())
     }
 }
 
-/// Reads the attributes of an item.
+/// A stored item whose attributes can be read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row<'a> {
     table: &'a str,
@@ -37,22 +37,21 @@ impl<'a> Row<'a> {
         Self { table, item }
     }
 
-    /// Reads a value from the attributes.
+    /// Reads a value of type `T` from the item. The error names the table, the item's key and the attribute.
     pub(crate) fn read<T: Fields>(self) -> Result<T> {
         T::read_from(self.item).map_err(|Unreadable(name)| self.corrupt_error(name))
     }
 
-    /// Returns a required attribute.
+    /// Reads a required attribute. Fails if the attribute is missing or invalid.
     pub(crate) fn get<T: Attribute>(self, name: &'static str) -> Result<T> {
         read_field(self.item, name).ok_or_else(|| self.corrupt_error(name))
     }
 
-    /// Returns an optional attribute.
+    /// Reads an attribute that may be absent. Fails if the attribute is invalid.
     pub(crate) fn get_optional<T: Attribute>(self, name: &'static str) -> Result<Option<T>> {
         read_optional_field(self.item, name).ok_or_else(|| self.corrupt_error(name))
     }
 
-    /// Returns the error for an attribute that can't be decoded.
     pub(crate) fn corrupt_error(self, attribute: &'static str) -> Error {
         let part = |name| {
             self.item
@@ -73,28 +72,24 @@ impl<'a> Row<'a> {
     }
 }
 
-/// A value that is stored in several attributes of an item, or of a map inside an item. The macro [`fields!`]
-/// implements this trait.
+/// A value that is stored in several attributes of an item or map. The macro [`fields!`] implements this trait.
 ///
 /// [`fields!`]: crate::codec::fields::fields
 pub(crate) trait Fields: Sized {
-    /// Adds the value's attributes to an item or map.
     fn write_to(&self, draft: Draft) -> Draft;
-    /// Reads the value from its attributes.
+    /// Reads the value. Fails with the name of an attribute that is missing or invalid.
     fn read_from(item: &Item) -> Result<Self, Unreadable>;
 }
 
-/// The name of an attribute that is missing or has an invalid value. A value is invalid if [`Fields::write_to`] never
-/// writes the value.
+/// The name of an attribute that is missing or has a value that [`Fields::write_to`] never writes.
 #[derive(Debug)]
 pub(crate) struct Unreadable(pub(crate) &'static str);
 
-/// Reads a required attribute.
 pub(crate) fn field<T: Attribute>(item: &Item, name: &'static str) -> Result<T, Unreadable> {
     read_field(item, name).ok_or(Unreadable(name))
 }
 
-/// Reads an attribute that may be absent.
+/// Reads an attribute that may be absent. Fails if the attribute is invalid.
 pub(crate) fn optional_field<T: Attribute>(item: &Item, name: &'static str) -> Result<Option<T>, Unreadable> {
     read_optional_field(item, name).ok_or(Unreadable(name))
 }
@@ -114,7 +109,7 @@ pub(crate) fn read_field<T: Attribute>(map: &Item, name: &str) -> Option<T> {
     map.get(name).and_then(T::read)
 }
 
-/// Returns an optional attribute's value: `Some(None)` if the attribute is missing, and `None` if it can't be decoded.
+/// Returns `Some(None)` if the attribute is missing, and `None` if it can't be decoded.
 #[expect(clippy::option_option, reason = "absent and wrong are two things")]
 pub(crate) fn read_optional_field<T: Attribute>(map: &Item, name: &str) -> Option<Option<T>> {
     match map.get(name) {
@@ -127,17 +122,14 @@ pub(crate) fn read_optional_field<T: Attribute>(map: &Item, name: &str) -> Optio
 pub(crate) struct Draft(Item);
 
 impl Draft {
-    /// Creates an item with this key.
     pub(crate) fn new(key: &Key) -> Self {
         Self(key.attributes())
     }
 
-    /// Creates an item with this key, for a table without a sort key.
     pub(crate) fn with_partition_key(pk: String) -> Self {
         Self(Item::from([("pk".to_owned(), AttributeValue::S(pk))]))
     }
 
-    /// Creates a map inside an item.
     pub(crate) fn new_map() -> Self {
         Self(Item::new())
     }
@@ -157,12 +149,10 @@ impl Draft {
         self.with_optional(name, Some(value).filter(|value| **value != T::default()))
     }
 
-    /// Adds a value's attributes.
     pub(crate) fn with_fields(self, value: &impl Fields) -> Self {
         value.write_to(self)
     }
 
-    /// Adds an encoded attribute.
     pub(crate) fn with_value(mut self, name: &'static str, value: AttributeValue) -> Self {
         self.0.insert(name.to_owned(), value);
         self

@@ -1,15 +1,11 @@
-//! Converts items to plain JSON, for the catalog's object. Strings, integers, booleans, lists and maps become the same
-//! JSON types.
-//!
-//! Invariant: a written item reads back equal. An item with an attribute of any other type is not written.
+//! Converts items to plain JSON, for the catalog's compressed object. A written item reads back equal.
 
 use crate::codec::attribute::Item;
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Map, Number, Value};
 use std::collections::BTreeMap;
 
-/// Converts an item to JSON. Returns `None` if an attribute has no JSON form. Fields are sorted, so that equal items
-/// give equal texts.
+/// Converts an item to JSON with sorted fields. Returns `None` if an attribute has no JSON form.
 pub(crate) fn write_item(item: &Item) -> Option<Value> {
     let fields: BTreeMap<_, _> = item.iter().collect();
     let fields = fields
@@ -18,7 +14,6 @@ pub(crate) fn write_item(item: &Item) -> Option<Value> {
     fields.collect::<Option<Map<_, _>>>().map(Value::Object)
 }
 
-/// Converts JSON that [`write_item`] created to an item.
 pub(crate) fn read_item(value: Value) -> Option<Item> {
     match from_json(value)? {
         AttributeValue::M(item) => Some(item),

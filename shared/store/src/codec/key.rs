@@ -1,12 +1,10 @@
 //! Defines the format of every key.
 //!
-//! IAM restricts a function to items by the prefix of their partition key (`dynamodb:LeadingKeys`), so items that
+//! IAM restricts a function to items by the prefix of the partition key (`dynamodb:LeadingKeys`), so items that
 //! different functions write have different prefixes. If several functions write the same item, for example a window's
-//! totals, IAM restricts each function to its attributes (`dynamodb:Attributes`).
+//! totals, IAM restricts each function to the function's attributes (`dynamodb:Attributes`).
 //!
-//! DynamoDB sorts sort keys as texts. In a window's partition, `#W` sorts before the counted payments. Counted
-//! payments, settlements and decisions sort by time. Times are therefore padded with zeros: to 16 digits for
-//! microseconds, which is enough until the year 2286, and to 12 digits for seconds.
+//! DynamoDB sorts sort keys as texts, so times are padded with zeros.
 
 use crate::codec::attribute::Item;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -106,8 +104,7 @@ impl Key {
         Self::new(approval_partition(id), format!("{:010}", id.sequence()))
     }
 
-    /// The key of a settlement's claim on the transaction in this block that confirmed the settlement. With a log
-    /// index, the claim covers only one transfer, because the transaction has already confirmed another settlement.
+    /// A settlement's claim on the transaction that confirmed it. With a log index, it covers only one transfer.
     pub(crate) fn claim(network: Network, block: u64, hash: TxHash, log_index: Option<u64>) -> Self {
         let shard = hash.to_b256().first().copied().unwrap_or_default() % CLAIM_SHARDS;
         let sk = match log_index {
@@ -314,7 +311,6 @@ impl Key {
         ])
     }
 
-    /// Returns whether the item has this key.
     pub(crate) fn is_key_of(&self, item: &Item) -> bool {
         find_text(item, "pk") == Some(&self.pk) && find_text(item, "sk") == Some(&self.sk)
     }
@@ -342,8 +338,8 @@ const BY_PERSON: &str = "P#";
 const BY_OPERATORS: &str = "OPERATORS";
 const OUTFLOWS: &str = "OUTFLOWS";
 
-/// The partition of an actor's actions in the audit table. Each user has a partition, which also contains the actions
-/// of rules on the user's agents. All operators share a partition. Reconcile's findings are in another partition.
+/// The partition of an actor's audit rows. All operators share a partition, and a user's partition contains the actions
+/// of the user's rules.
 pub(crate) fn audit_partition(actor: &Actor) -> String {
     match actor {
         Actor::Person { id: user, .. } | Actor::Rule { owner: user } => format!("{BY_PERSON}{user}"),
@@ -352,9 +348,7 @@ pub(crate) fn audit_partition(actor: &Actor) -> String {
     }
 }
 
-/// The partition with a user's copies of audit rows. A copy informs the user of an operator's action, or of an outflow
-/// that reconcile found. Each function that writes copies has its own partition. `None` for actions of users and rules,
-/// because these actions are not copied.
+/// The partition of the audit rows that are copied to a user; `None` for actions of users and rules.
 pub(crate) fn notification_partition(actor: &Actor, user: &UserId) -> Option<String> {
     match actor {
         Actor::Person { .. } | Actor::Rule { .. } => None,
@@ -363,7 +357,6 @@ pub(crate) fn notification_partition(actor: &Actor, user: &UserId) -> Option<Str
     }
 }
 
-/// Returns the audit table's partitions that a scope covers.
 pub(crate) fn audit_partitions(scope: &AuditScope) -> Vec<String> {
     match scope {
         AuditScope::Person(user) => ["P", "O", "W"].map(|kind| format!("{kind}#{user}")).into(),
@@ -372,12 +365,10 @@ pub(crate) fn audit_partitions(scope: &AuditScope) -> Vec<String> {
     }
 }
 
-/// Returns the user who acted, from the key of an audit row.
 pub(crate) fn actor_in_key(item: &Item) -> Option<UserId> {
     UserId::parse(find_text(item, "pk")?.strip_prefix(BY_PERSON)?)
 }
 
-/// Parses the agent from the key of an agent's record, a settlement, or the set of pending approvals.
 pub(crate) fn agent_in_key(item: &Item) -> Option<AgentId> {
     parse_agent(find_text(item, "pk")?)
 }
@@ -394,7 +385,6 @@ pub(crate) fn parse_person(pk: &str) -> Option<UserId> {
 
 pub(crate) const SESSIONS: &str = "SESSION#";
 
-/// Parses the session from its sort key.
 pub(crate) fn parse_session(sk: &str) -> Option<SessionId> {
     SessionId::parse(sk.strip_prefix(SESSIONS)?)
 }
@@ -403,7 +393,7 @@ pub(crate) fn user_partition(user: &UserId) -> String {
     format!("PERSON#{user}")
 }
 
-/// The partition of a window. Each window has its own partition, so that a busy window does not slow down others.
+/// Each window has a separate partition, so that a busy window does not slow down other windows.
 pub(crate) fn window_partition(scope: WindowScope) -> String {
     match scope {
         WindowScope::Day { agent, service } => format!("L#{agent}#{service}"),
@@ -411,9 +401,8 @@ pub(crate) fn window_partition(scope: WindowScope) -> String {
     }
 }
 
-/// The partition of reconcile's checkpoints.
+/// The partition with the checkpoints of the function `reconcile`.
 pub(crate) const CHECKPOINTS: &str = "RECONCILE";
-/// The prefix of the sort keys of outflow checkpoints.
 pub(crate) const OUTFLOW_CHECKPOINTS: &str = "OUTFLOWS#";
 
 /// Parses the group of wallets and the number of groups from an outflow checkpoint's sort key.
@@ -422,7 +411,7 @@ pub(crate) fn parse_outflow_checkpoint(sk: &str) -> Option<(u8, u8)> {
     index.parse().ok().zip(of.parse().ok())
 }
 
-/// The number of partitions with wallets. Reconcile has four concurrent runs, and each run reads one partition.
+/// The number of partitions with wallets: one for each concurrent run of the function `reconcile`.
 pub(crate) const WALLET_SHARDS: u8 = 4;
 
 pub(crate) fn wallet_partition(shard: u8) -> String {
@@ -441,10 +430,9 @@ pub(crate) fn wallet_shard_digit(agent: AgentId) -> u8 {
     last & 0xf
 }
 
-/// The partition of all requests for evictions.
+/// The partition of the requests to evict a window's expired payments ([`crate::EvictionRequest`]).
 pub(crate) const EVICT: &str = "EVICT";
 
-/// Parses a window from its partition key.
 pub(crate) fn parse_window(partition: &str) -> Option<WindowScope> {
     let (kind, ids) = partition.split_once('#')?;
     let (agent, other) = ids.split_once('#')?;
@@ -463,17 +451,14 @@ pub(crate) fn approval_partition(id: ApprovalId) -> String {
     format!("{APPROVAL_LINEAGES}{}", id.lineage())
 }
 
-/// Parses the approval's id from an item's key.
 pub(crate) fn approval_in_key(item: &Item) -> Option<ApprovalId> {
     let lineage = find_text(item, "pk")?.strip_prefix(APPROVAL_LINEAGES)?;
     ApprovalId::from_lineage(lineage, sort_key_text(item).parse().ok()?)
 }
 
-/// The number of partitions per block for claims. At a thousand payments a second, two thousand claims may be made at
-/// the same time, and a partition accepts a thousand writes a second.
+/// The number of partitions per block for claims, because a partition accepts a thousand writes a second.
 pub(crate) const CLAIM_SHARDS: u8 = 4;
 
-/// A partition with the claims on a block's transactions.
 pub(crate) fn claim_partition(network: Network, block: u64, shard: u8) -> String {
     format!("X#{}#{block:012}#{shard}", network.name())
 }
@@ -483,17 +468,14 @@ pub(crate) fn parse_claim(sk: &str) -> Option<TxHash> {
     TxHash::parse(sk.split('#').next()?)
 }
 
-/// The partition of all requests to reconcile.
 pub(crate) const MARKED: &str = "MARKS";
 
-/// Parses the agent and the settlement from a reconcile request's sort key.
 pub(crate) fn parse_reconcile_request(sk: &str) -> Option<(AgentId, SettlementId)> {
     let (agent, settlement) = sk.split_once('#')?;
     Some((AgentId::parse(agent)?, SettlementId::parse(settlement)?))
 }
 
-/// The number of copies of the operators' freezes. Each decision reads one copy. A partition serves 3,000 read units a
-/// second, so a thousand decisions a second should not all read the same copy.
+/// The number of copies of the operators' freezes, because a partition serves 3,000 read units a second.
 pub(crate) const FREEZE_SHARDS: u8 = 4;
 
 /// Returns which copy of the operators' freezes the agent's decisions read: an index from 0, below [`FREEZE_SHARDS`].
@@ -503,13 +485,12 @@ pub(crate) fn freezes_copy_number(agent: AgentId) -> u8 {
     last % FREEZE_SHARDS
 }
 
-/// The partition of the records about freezes: the operator, the time and the reason.
+/// The partition of the rows that record which operator set each freeze, when, and why.
 pub(crate) const FREEZE_REASONS: &str = "FREEZES#WHY";
 const FROZEN_AGENT: &str = "agent#";
 const FROZEN_OWNER: &str = "owner#";
 const FROZEN_DEPLOYMENT: &str = "deployment";
 
-/// Parses the frozen target from the sort key of a freeze's record.
 pub(crate) fn parse_freeze(sk: &str) -> Option<FreezeTarget> {
     if sk == FROZEN_DEPLOYMENT {
         Some(FreezeTarget::Deployment)
@@ -520,12 +501,12 @@ pub(crate) fn parse_freeze(sk: &str) -> Option<FreezeTarget> {
     }
 }
 
-/// The index of holds.
+/// Keys of the index `hold`, which lists the held settlements by the time at which they are due.
 pub(crate) mod hold {
     use super::{SettlementId, Timestamp};
 
     pub(crate) const INDEX: &str = "hold";
-    /// The number of partitions of the index.
+    /// The number of partitions in the index `hold`.
     pub const PARTITIONS: u8 = 16;
 
     /// The index partition of a settlement: the last hexadecimal digit of the settlement's random id, so that the
@@ -547,27 +528,26 @@ pub(crate) mod hold {
     }
 }
 
-/// The index of an owner's agents and approvals, each in order of creation.
+/// Sort keys of the index `owner`: an owner's agents, approvals and transfer offers in order of creation.
 pub(crate) mod owned {
     use purser_domain::{AgentId, ApprovalId, Timestamp};
     use uuid::Uuid;
 
     pub(crate) const INDEX: &str = "owner";
-    /// The prefix of the index sort keys of agents.
     pub(crate) const AGENTS: &str = "A#";
-    /// The prefix of the index sort keys of decided approvals.
+    /// The prefix of a decided approval's sort key in the index `owner`.
     const DECIDED: &str = "AP#";
-    /// The prefix of the index sort keys of undecided approvals: pending or expired.
+    /// The prefix of the sort key of a pending or expired approval in the index `owner`.
     const UNDECIDED: &str = "AW#";
 
     pub(crate) fn agent_key(id: AgentId, created_at: Timestamp) -> String {
         format!("{AGENTS}{:016}#{id}", created_at.micros())
     }
 
-    /// An index sort key after all agents and before all approvals.
+    /// A sort key after all agents and before all approvals in the index `owner`.
     pub(crate) const AFTER_AGENTS: &str = "A#~";
 
-    /// Parses the agent and its creation time from an index sort key. Returns `None` for any other key.
+    /// Parses the agent and the creation time from a sort key of the index `owner`.
     pub(crate) fn parse_agent_and_creation_time(sort_key: &str) -> Option<(AgentId, Timestamp)> {
         let (at, id) = sort_key.strip_prefix(AGENTS)?.split_once('#')?;
         Some((AgentId::parse(id)?, Timestamp::from_micros(at.parse().ok()?)?))
@@ -585,13 +565,13 @@ pub(crate) mod owned {
         format!("{prefix}{:016}#{id}", created_at.micros())
     }
 
-    /// Returns the end of an approval's index sort key, which contains the time and the id. These ends sort by time.
+    /// Returns an approval's index sort key without the prefix: the creation time and the id.
     pub(crate) fn approval_index_key_suffix(key: &str) -> Option<&str> {
         key.strip_prefix(UNDECIDED).or_else(|| key.strip_prefix(DECIDED))
     }
 
-    /// Returns the inclusive bounds of the index sort keys of undecided approvals that were created at or after `since`
-    /// and before `before`. If no such key exists, the first bound is greater than the second.
+    /// Returns the inclusive bounds of undecided approvals that were created at or after `since` and before `before`.
+    /// If no key can satisfy both conditions, the first bound is greater than the second bound.
     pub(crate) fn undecided_approval_key_bounds(
         since: Timestamp,
         before: Option<(Timestamp, ApprovalId)>,
@@ -611,13 +591,12 @@ pub(crate) mod owned {
     ) -> (String, String) {
         let first = approval_key(prefix, ApprovalId::from_uuid(Uuid::nil()), since);
         let (at, id) = before.unwrap_or((Timestamp::MAX, ApprovalId::from_uuid(Uuid::max())));
-        // The greatest id below `id`.
+        // The greatest id below `id`, because the bounds are inclusive.
         let previous = Uuid::from_u128(id.uuid().as_u128().saturating_sub(1));
         (first, approval_key(prefix, ApprovalId::from_uuid(previous), at))
     }
 
-    /// The prefix of the index sort keys of transfer offers. The `owner` of an offer is the user who may accept the
-    /// agent.
+    /// The prefix of a transfer offer's sort key. The `owner` of an offer is the user who may accept the agent.
     pub(crate) const HANDOVERS: &str = "HO#";
 
     pub(crate) fn ownership_offer_key(agent: AgentId, offered_at: Timestamp) -> String {
@@ -650,7 +629,6 @@ pub(crate) fn counted_payment_key(scope: WindowScope, entry: &Entry) -> Key {
     Key::counted_payment(scope, entry.at, entry.settlement)
 }
 
-/// Keys in the catalog table.
 pub(crate) mod catalog {
     use purser_domain::{Fingerprint, ServiceId, ServiceSlug};
 
@@ -658,11 +636,10 @@ pub(crate) mod catalog {
     pub(crate) const VERSION: &str = "VERSION";
     pub(crate) const SERVICES: &str = "SVC#";
     pub(crate) const PROBES: &str = "PROBE#";
-    /// The key of the summary of all probe results.
+    /// The key of the item that summarizes all probe results.
     pub(crate) const SIGHTINGS: &str = "SIGHTINGS";
-    /// The key of the catalog object's head.
+    /// The key of the first item of the catalog's compressed object.
     pub(crate) const OBJECT: &str = "OBJECT";
-    /// The prefix of the keys of the catalog object's chunks.
     pub(crate) const CHUNKS: &str = "CHUNK#";
 
     pub(crate) fn service_key(id: ServiceId) -> String {
@@ -682,7 +659,6 @@ pub(crate) mod catalog {
         format!("{CHUNKS}{version}#{digest}#")
     }
 
-    /// Parses the version from a chunk's key.
     pub(crate) fn parse_chunk_version(key: &str) -> Option<u64> {
         key.strip_prefix(CHUNKS)?.split('#').next()?.parse().ok()
     }
@@ -696,22 +672,19 @@ pub(crate) mod catalog {
 pub(crate) mod attested {
     use super::ServiceId;
 
-    /// The number of partitions. A partition serves 3,000 read units a second, and each instance of `payments` reads a
-    /// service's row once per catalog version.
+    /// The number of partitions with verified payees, because a partition serves 3,000 read units a second.
     pub(crate) const SHARDS: u8 = 4;
 
     pub(crate) fn verified_services_partition(shard: u8) -> String {
         format!("PAYEES#{shard}")
     }
 
-    /// Returns a service's shard, from the last bits of the service's random id.
     pub(crate) fn verified_service_shard(service: ServiceId) -> u8 {
         let [.., last] = service.uuid().into_bytes();
         last % SHARDS
     }
 }
 
-/// Partitions of the webhooks table.
 pub(crate) mod webhooks {
     use super::{UserId, WebhookId};
     use purser_domain::Webhook;
@@ -725,7 +698,6 @@ pub(crate) mod webhooks {
         sk.parse().ok().filter(|slot| *slot < Webhook::MAX)
     }
 
-    /// Parses the webhook from the partition key of its deliveries.
     pub(crate) fn parse_webhook(pk: &str) -> Option<WebhookId> {
         WebhookId::parse(pk.strip_prefix("D#")?)
     }
@@ -745,12 +717,10 @@ pub(crate) mod webhooks {
     }
 }
 
-/// Partitions of notifications, in the webhooks table.
 pub(crate) mod notices {
     use super::{NoticeChannel, UserId};
 
-    /// The partition of a shard of notification settings. There are sixteen shards, by the first digit of the user's
-    /// id, so that all recipients can be listed.
+    /// The partition with the notification settings of the users whose id starts with `shard`.
     pub(crate) fn recipients_partition(shard: char) -> String {
         format!("R#{shard}")
     }
@@ -790,12 +760,12 @@ pub(crate) fn stored_response_chunk_key(scope: &str, slot: u8, chunk: usize) -> 
     format!("{}#{slot}#{chunk}", stored_responses_counter_key(scope))
 }
 
-/// A kind of throttle counter. A function's IAM role can access only one kind.
+/// A kind of request counter in the throttle table. A function's IAM role can access only one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThrottleKind {
     /// Counters of requests to the API.
     Api,
-    /// Counters of requests to `mcp` from callers without an agent key.
+    /// Counters of requests to the function `mcp` from callers without an agent key.
     Mcp,
 }
 
@@ -808,7 +778,7 @@ impl ThrottleKind {
     }
 }
 
-/// The key of a scope's counter for one minute, in the throttle table.
+/// Counts the requests of a scope, for example of an agent key, in one minute.
 pub(crate) fn throttle_key(kind: ThrottleKind, scope: &str, minute: u64) -> String {
     format!("{}#{scope}#{minute}", kind.prefix())
 }

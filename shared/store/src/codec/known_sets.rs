@@ -1,16 +1,12 @@
-//! The cache of sets of default services (`people/starting_set.rs`).
-
 use purser_domain::{DefaultServices, Fingerprint};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// The maximum number of sets of default services that an instance caches. When the cache is full, all sets are
-/// dropped. A set takes 16 bytes per service.
+/// The maximum number of cached sets of default services, at 16 bytes per service. A full cache drops all sets.
 const MAX_SETS: usize = 32;
 
-/// The sets of default services that this instance has read or written.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KnownDefaultServices(Arc<Mutex<HashMap<Fingerprint, Arc<DefaultServices>>>>);
 

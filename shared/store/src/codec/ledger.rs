@@ -1,7 +1,4 @@
-//! The client of the ledger table (agents, policies, windows, settlements, idempotency keys and approvals) and of the
-//! decisions table.
-//!
-//! This file contains the shared code. Each operation has its own file.
+//! The client of the ledger table and of the decisions table. Each operation has a separate file.
 
 use crate::{
     codec::backoff::{THROTTLING_PAUSES, throttling_pause},
@@ -26,12 +23,12 @@ use std::{collections::HashMap, sync::Arc};
 pub struct Ledger {
     pub(crate) db: Client,
     pub(crate) table: Arc<str>,
-    /// The decisions table; `None` for a function that neither adds nor reads decisions.
+    /// The name of the decisions table; `None` for a function that does not use decisions.
     decisions: Option<Arc<str>>,
     pub(crate) sets: KnownDefaultServices,
 }
 
-/// The result of a change that was based on a version.
+/// The result of an update that requires a certain version of the stored item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpdateResult {
     /// The change is stored, by this attempt or an earlier attempt.
@@ -42,8 +39,7 @@ pub enum UpdateResult {
 
 const READING: &str = "reading the ledger";
 
-/// Reads items of a table by their keys, which must be distinct. Returns the items in any order. The read is strongly
-/// consistent if `consistent`.
+/// Reads items of a table by their distinct keys. Returns the items in any order.
 pub(crate) async fn get_all_items(
     db: &Client,
     table: &str,
@@ -66,7 +62,7 @@ pub(crate) async fn get_all_items(
         let response = db.batch_get_item().set_request_items(Some(request)).send().await;
         let response = response.map_err(store_error(operation))?;
         found.extend(response.responses.into_iter().flat_map(HashMap::into_values).flatten());
-        // DynamoDB returns keys as unprocessed, instead of a throttling error, if they exceed the table's throughput.
+        // If keys exceed the table's throughput, DynamoDB returns them as unprocessed instead of throttling the call.
         let left = response.unprocessed_keys.into_iter().flat_map(HashMap::into_values);
         keys = left.flat_map(|left| left.keys).collect();
         // Only consecutive rounds without progress count towards `THROTTLING_PAUSES`.
@@ -89,7 +85,7 @@ pub(crate) async fn get_all_items(
 }
 
 impl Ledger {
-    /// Creates a client for these tables.
+    /// Creates a client of the ledger table `ledger` and the decisions table `decisions`.
     pub fn new(db: Client, ledger: impl Into<Arc<str>>, decisions: impl Into<Arc<str>>) -> Self {
         Self {
             db,
@@ -131,12 +127,10 @@ impl Ledger {
         get_all_items(&self.db, &self.table, keys, true, READING).await
     }
 
-    /// Creates a put of a ledger item, which replaces the whole item.
     pub(crate) fn put_item(&self, item: Item) -> PutBuilder {
         PutBuilder::default().table_name(&*self.table).set_item(Some(item))
     }
 
-    /// Creates a put of an item that must not exist yet.
     pub(crate) fn put_new_item(&self, item: Item) -> PutBuilder {
         self.put_item(item).condition_expression("attribute_not_exists(pk)")
     }

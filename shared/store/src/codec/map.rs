@@ -54,8 +54,7 @@ stored_as_map! {
 fields! {
     AgentKey { id: "id", digest: "digest", created_at: "created", ends_at: "ends" optional, scope: part }
 
-    // An absent attribute means that the key's scope does not limit the permissions, the services, the networks or the
-    // time.
+    // An absent attribute means that the key's scope does not limit the permissions, services, networks or time.
     KeyScope {
         permissions: "may" optional,
         services: "svcs" optional,
@@ -67,7 +66,7 @@ fields! {
 
     VerifiedPayee { network: "network", pay_to: "pay_to", most: "most", is_next: "next", from: "from" optional }
 
-    // Short attribute names, because rows with this map must stay below 1 KB.
+    // The attribute names are short, because rows with this map must stay below 1 KB.
     CallDescription {
         request: part,
         target_url: "target" optional,
@@ -131,8 +130,7 @@ fields! {
     }
 }
 
-/// Encodes an operation of a probe record. A probe result without payment requirements means that the operation is
-/// free.
+/// Encodes the probe result of an operation. Without payment requirements, the operation is free.
 pub(crate) fn write_probe(operation: OperationUuid, probe: &Probe) -> AttributeValue {
     let draft = Draft::new_map()
         .with("id", &operation)
@@ -152,14 +150,13 @@ pub(crate) fn write_probe(operation: OperationUuid, probe: &Probe) -> AttributeV
     AttributeValue::M(draft.into_item())
 }
 
-/// Decodes an operation that [`write_probe`] wrote.
 pub(crate) fn read_probe(value: &AttributeValue) -> Option<(OperationUuid, Probe)> {
     let map = value.as_m().ok()?;
     let quote = read_optional_field(map, "payment")?.map_or(Quote::Free, Quote::Paid);
     let response = read_optional_field(map, "since")?.map(|since| Answer { quote, since });
     let seen = match read_optional_field(map, "obstacle")? {
         Some(obstacle) => Err(obstacle),
-        // If no obstacle stopped the probe, the probe read the price that is stored as the provider's last response.
+        // A probe without an obstacle has read the price, which the stored response contains.
         None => Ok(response.as_ref()?.quote.clone()),
     };
     let probe = Probe {
@@ -219,8 +216,7 @@ impl Fields for Option<OperationScope> {
     }
 }
 
-/// Implements [`Attribute`] for maps. A map is stored as a list of its values. Each stored value also contains its map
-/// key, in the attribute with the given name.
+/// Implements [`Attribute`] for maps, stored as a list of values with the map key in the given attribute.
 macro_rules! listed_with_key {
     ($($key:ty: $name:literal,)*) => {$(
         impl<T: Fields> Attribute for BTreeMap<$key, T> {

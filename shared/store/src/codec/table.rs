@@ -1,5 +1,3 @@
-//! Reads and writes single items, and queries partitions of a table.
-
 use crate::codec::{
     attribute::{Attribute as _, Item, encode_text},
     fault::store_error,
@@ -16,26 +14,23 @@ use aws_sdk_dynamodb::{
 use purser_domain::Result;
 use uuid::Uuid;
 
-/// Reads an item, strongly consistent.
 pub(crate) async fn get_item(db: &Client, table: &str, key: &Key, operation: &'static str) -> Result<Option<Item>> {
     let get = db.get_item().table_name(table).set_key(Some(key.attributes()));
     let output = get.consistent_read(true).send().await;
     Ok(output.map_err(store_error(operation))?.item)
 }
 
-/// Creates a `PutItem` request for an item.
 pub(crate) fn put_request(db: &Client, table: &str, item: Item) -> PutItemFluentBuilder {
     db.put_item().table_name(table).set_item(Some(item))
 }
 
-/// Stores an item, whatever item was stored before.
+/// Stores an item, and replaces an existing item with the same key.
 pub(crate) async fn put_item(db: &Client, table: &str, item: Item, operation: &'static str) -> Result<()> {
     let output = put_request(db, table, item).send().await;
     output.map(|_| ()).map_err(store_error(operation))
 }
 
-/// Creates a `PutItem` request for a new version of an item. The condition requires that the stored version (attribute
-/// `ver`) is `previous`. If `previous` is 0, the condition requires that no item is stored.
+/// Requires the stored version `previous` of the item, or no stored item if `previous` is 0.
 pub(crate) fn put_version_request(db: &Client, table: &str, item: Item, previous: u64) -> PutItemFluentBuilder {
     let put = put_request(db, table, item);
     match previous {
@@ -46,7 +41,7 @@ pub(crate) fn put_version_request(db: &Client, table: &str, item: Item, previous
     }
 }
 
-/// Creates an `UpdateItem` request for the item with this key. The caller must add the update expression.
+/// Creates an `UpdateItem` request without an update expression.
 pub(crate) fn update_request(db: &Client, table: &str, key: &Key) -> UpdateItemFluentBuilder {
     db.update_item().table_name(table).set_key(Some(key.attributes()))
 }
@@ -57,7 +52,7 @@ pub(crate) async fn delete_item(db: &Client, table: &str, key: &Key, operation: 
     delete.send().await.map(|_| ()).map_err(store_error(operation))
 }
 
-/// A query of a partition, eventually consistent and in the order of the sort keys, if nothing else is set.
+/// A query of a partition: by default eventually consistent, in the order of the sort keys.
 pub(crate) struct Query(QueryFluentBuilder);
 
 impl Query {
@@ -67,7 +62,7 @@ impl Query {
         Self(query.expression_attribute_values(":pk", encode_text(partition.as_ref())))
     }
 
-    /// Limits the query to sort keys between these two, which are included. DynamoDB rejects a `last` before `first`.
+    /// Limits the query to an inclusive range of sort keys. DynamoDB rejects the query if `last` is before `first`.
     pub(crate) fn range(self, first: impl AsRef<str>, last: impl AsRef<str>) -> Self {
         let query = self
             .0
@@ -79,22 +74,20 @@ impl Query {
         )
     }
 
-    /// Limits the query to sort keys that begin with a text.
     pub(crate) fn prefix(self, prefix: impl AsRef<str>) -> Self {
         self.condition("begins_with(sk, :sk)", prefix)
     }
 
-    /// Limits the query to sort keys before this one.
     pub(crate) fn before(self, key: impl AsRef<str>) -> Self {
         self.condition("sk < :sk", key)
     }
 
-    /// Limits the query to sort keys up to this one, which is included.
+    /// Limits the query to sort keys up to and including `key`.
     pub(crate) fn until(self, key: impl AsRef<str>) -> Self {
         self.condition("sk <= :sk", key)
     }
 
-    /// Limits the query to sort keys after this one.
+    /// Limits the query to sort keys after `key`.
     pub(crate) fn after(self, key: impl AsRef<str>) -> Self {
         self.condition("sk > :sk", key)
     }
@@ -104,7 +97,7 @@ impl Query {
         Self(query.expression_attribute_values(":sk", encode_text(sort_key.as_ref())))
     }
 
-    /// Reads the newest items of a partition whose sort keys are `UUIDv7`s, before `before` if given.
+    /// Limits the query to the newest items before `before`. The sort keys must be `UUIDv7`s.
     pub(crate) fn newest_page(self, before: Option<Uuid>, limit: u32) -> Self {
         let query = match before {
             None => self,
@@ -113,32 +106,27 @@ impl Query {
         query.descending().limit(limit)
     }
 
-    /// Reads in the reverse order of the sort keys.
     pub(crate) fn descending(self) -> Self {
         Self(self.0.scan_index_forward(false))
     }
 
-    /// Reads strongly consistent.
     pub(crate) fn consistent(self) -> Self {
         self.consistent_if(true)
     }
 
-    /// Reads strongly consistent if this is set.
     pub(crate) fn consistent_if(self, is_consistent: bool) -> Self {
         Self(self.0.consistent_read(is_consistent))
     }
 
-    /// Reads up to this number of items.
     pub(crate) fn limit(self, limit: u32) -> Self {
         Self(self.0.limit(i32::try_from(limit).unwrap_or(i32::MAX)))
     }
 
-    /// Starts after the item with this key.
     pub(crate) fn start_after(self, key: Option<Item>) -> Self {
         Self(self.0.set_exclusive_start_key(key))
     }
 
-    /// Returns the SDK's request, so that the caller can add a setting without a method here, such as a filter.
+    /// Returns the SDK's request, for settings without a method here, such as a filter.
     pub(crate) fn into_request(self) -> QueryFluentBuilder {
         self.0
     }
@@ -148,7 +136,6 @@ impl Query {
         self.0.send().await.map_err(store_error(operation))
     }
 
-    /// Reads the items of all pages.
     pub(crate) async fn collect(self, operation: &'static str) -> Result<Vec<Item>> {
         let items: Result<Vec<Item>, _> = self.0.into_paginator().items().send().collect().await;
         items.map_err(store_error(operation))

@@ -1,5 +1,4 @@
-//! The send slots of a channel: the time from which the channel's next message may be sent. The record has a version,
-//! so that only one of two concurrent runs sends a message.
+//! The rate limit of a user's notification channel: the time from which the next message may be sent.
 
 use crate::{
     codec::attribute::Item, codec::fields::fields, codec::item::Draft, codec::key::Key,
@@ -7,11 +6,11 @@ use crate::{
 };
 use purser_domain::{NoticeChannel, NotificationPace, Result, Timestamp, UserId};
 
-/// The lifetime of an unused record, in seconds. The lifetime is longer than that of a waiting event.
+/// The lifetime of an unchanged rate limit, in seconds: longer than the lifetime of a waiting event.
 const RETENTION_SECS: u64 = 7 * 86_400;
 
 impl WebhooksTable {
-    /// Reads the record of a channel, strongly consistent.
+    /// Reads the rate limit of a user's notification channel, strongly consistent.
     pub async fn read_notification_pace(&self, user: &UserId, channel: NoticeChannel) -> Result<NotificationPace> {
         let item = self
             .get_item(&Key::notification_pace(user, channel), "reading the pace of notices")
@@ -22,8 +21,7 @@ impl WebhooksTable {
         self.item_row(&item).read()
     }
 
-    /// Stores the next version of the record, if the previous version is stored or, for the first version, if nothing
-    /// is stored. Returns whether the version was stored.
+    /// Stores the next version of a channel's rate limit. Returns `false` if another run has stored it first.
     pub async fn put_pace_if_unchanged(
         &self,
         user: &UserId,

@@ -1,6 +1,6 @@
-//! Events that wait to be sent on a channel, and markers of events that were sent or need not be sent. Because of the
-//! marker, a repeated event is neither queued twice nor sent again. When an approval is decided, the approval request
-//! need not be sent any more; the marker is written even if the decision arrives first.
+//! Events that wait to be sent on a notification channel. A marker for each event that was sent or need not be sent
+//! prevents that the event is queued again. The marker of an approval request is written even if the decision of the
+//! approval arrives first.
 
 use crate::{
     codec::backoff::Backoff,
@@ -13,13 +13,12 @@ use crate::{
 use aws_sdk_dynamodb::types::builders::{ConditionCheckBuilder, PutBuilder};
 use purser_domain::{Event, NoticeChannel, Result, Timestamp, UserId};
 
-/// The lifetime of a row, in seconds. An event that is older than a day is never sent, even if it arrives again.
+/// The lifetime of a row, in seconds. Events that are older than a day are never sent.
 const RETENTION_SECS: u64 = 2 * 86_400;
-/// The maximum number of events per transaction. Each event takes two of the transaction's hundred writes (API
-/// reference).
+/// The maximum number of events per transaction. Each event takes two of the hundred writes (API reference).
 const MAX_PER_TRANSACTION: usize = 50;
 
-/// An event that waits to be sent.
+/// An event that waits to be sent on a notification channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
     /// The key that identifies the event on the channel.
@@ -35,8 +34,7 @@ enum Role {
 }
 
 impl WebhooksTable {
-    /// Queues an event, unless the event is already queued, was sent, or need not be sent. Returns whether the event is
-    /// in the queue now.
+    /// Queues an event, unless it was sent or need not be sent. Returns whether the event is in the queue now.
     pub async fn try_enqueue_notification(
         &self,
         user: &UserId,
@@ -65,8 +63,8 @@ impl WebhooksTable {
         }
     }
 
-    /// Reads up to `limit` waiting events of a channel with their keys, first by importance and then by age, strongly
-    /// consistent. An unreadable event is returned as an error and does not affect the others.
+    /// Reads up to `limit` waiting events of a channel, by importance and then by age, strongly consistent. An
+    /// unreadable event is returned as an error.
     pub async fn read_waiting_notifications(
         &self,
         user: &UserId,
@@ -82,8 +80,7 @@ impl WebhooksTable {
         Ok(response.items().iter().map(read).collect())
     }
 
-    /// Removes events that were sent or need not be sent from the queue, and marks them so that they are not queued
-    /// again.
+    /// Removes events from the queue, and marks the events so that they are not queued again.
     pub async fn remove_waiting_notifications(
         &self,
         user: &UserId,

@@ -1,8 +1,4 @@
-//! Users' notification settings: one row per user, in one of sixteen shards, so that all users can be listed in pages.
-//!
-//! Only `people` writes the settings. The mail address comes from the issuer, so a new address does not change the
-//! version. The function `notices` records channels that can no longer deliver messages in separate rows. The URL of an
-//! incoming webhook is stored once, encrypted. `people` stores the URL but can't decrypt it.
+//! Users' notification settings: one row per user, in one of sixteen shards, so that all users can be listed.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -30,7 +26,7 @@ pub const USER_SHARDS: [char; 16] = [
 
 /// The URL of an incoming webhook, to be stored.
 pub struct NewNotificationUrl {
-    /// The id of the URL.
+    /// The id of the URL in the notification settings.
     pub id: NoticeUrlId,
     /// The encrypted URL. Anyone who has the URL can post messages to it.
     pub url: Ciphertext,
@@ -55,16 +51,15 @@ impl WebhooksTable {
         }
     }
 
-    /// Reads up to `limit` users of a shard after `after`, in order, with their settings. A row with unreadable
-    /// settings is returned as an error and does not affect the others.
+    /// Reads up to `limit` users of a shard after `after` with their settings. An unreadable row is returned as an
+    /// error.
     pub async fn read_recipients(
         &self,
         shard: char,
         after: Option<&UserId>,
         limit: u32,
     ) -> Result<Vec<(UserId, Result<NotificationSettings>)>> {
-        // The first page starts after the key `#`, because `#` sorts before every user id and DynamoDB does not allow
-        // an empty key.
+        // DynamoDB does not allow an empty key, so the first page starts after `#`, which sorts before every user id.
         let response = Query::new(&self.db, &self.table, notices::recipients_partition(shard))
             .after(after.map_or("#", UserId::as_str))
             .limit(limit)
@@ -79,8 +74,8 @@ impl WebhooksTable {
         read.collect()
     }
 
-    /// Stores the address that the issuer reported as verified at `signed_in_at`, or removes the stored address if the
-    /// issuer reported none. Ignores the report if the stored report is newer. Returns whether the report was stored.
+    /// Stores the mail address that the issuer reported at `signed_in_at`. Returns `false` if the stored report is
+    /// newer.
     pub async fn try_store_mail_address(
         &self,
         user: &UserId,
@@ -95,7 +90,7 @@ impl WebhooksTable {
                 .update_expression("SET mail = :mail, said = :at")
                 .condition_expression(LATER)
                 .expression_attribute_values(":mail", address.write()),
-            // No row is created for a user without an address.
+            // No row is created for a user without a mail address.
             None => update
                 .update_expression("SET said = :at REMOVE mail")
                 .condition_expression(format!("attribute_exists(mail) AND {LATER}")),
@@ -103,8 +98,7 @@ impl WebhooksTable {
         was_applied(update.send().await, "keeping a mail address")
     }
 
-    /// Stores the next version if the previous version is stored. Also stores a new URL, and removes the URL that the
-    /// new URL replaces.
+    /// Stores the next version of a user's notification settings, with a new webhook URL. Removes the replaced URL.
     pub async fn update_notification_settings(
         &self,
         next: &NotificationSettings,
@@ -137,13 +131,14 @@ impl WebhooksTable {
         transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(UpdateResult::Stored),
-            // If the audit row exists, an earlier attempt whose response was lost has stored the change.
+            // If the audit row exists already, an earlier attempt has stored the change, and the response to that
+            // attempt was lost.
             TransactionOutcome::Refused(rejection) if rejection.has_failed(Role::Audit) => Ok(UpdateResult::Stored),
             TransactionOutcome::Refused(_) => Ok(UpdateResult::Conflict),
         }
     }
 
-    /// Reads a user's encrypted URL, strongly consistent. Returns `None` if the URL was replaced or removed.
+    /// Reads the encrypted URL of a user's incoming webhook; `None` if it was replaced or removed.
     pub async fn read_notification_url(&self, user: &UserId, id: NoticeUrlId) -> Result<Option<Ciphertext>> {
         let item = self
             .get_item(&Key::notification_url(user, id), "reading the address of a channel")
@@ -151,7 +146,7 @@ impl WebhooksTable {
         item.map(|item| self.item_row(&item).get("c")).transpose()
     }
 
-    /// Records that a channel can no longer deliver messages.
+    /// Records that a notification channel can no longer deliver messages.
     pub async fn record_ended_channel(
         &self,
         user: &UserId,
@@ -167,8 +162,7 @@ impl WebhooksTable {
         .await
     }
 
-    /// Reads the user's channels that can no longer deliver messages to the current address or URL, strongly
-    /// consistent.
+    /// Reads the user's channels that can no longer deliver messages to the current address or URL.
     pub async fn list_ended_channels(
         &self,
         settings: &NotificationSettings,
@@ -193,8 +187,7 @@ impl WebhooksTable {
         Ok(ended)
     }
 
-    /// Removes the record that a notification channel was disabled because its destination failed. The channel has
-    /// delivered a message again.
+    /// Removes the record that a channel can no longer deliver messages, after it has delivered a message again.
     pub async fn remove_ended_channel(&self, user: &UserId, channel: NoticeChannel) -> Result<()> {
         delete_item(
             &self.db,

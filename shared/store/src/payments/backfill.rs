@@ -1,26 +1,21 @@
-//! Backfills what a rule needs: counts payments that were authorized before the rule existed or before its duration or
-//! services changed, and adds the recent payments that a rule compares with.
+//! Counts payments that were authorized before a rule was created or the rule's period or services changed. Until the
+//! backfill is complete, every payment that the rule counts is denied.
 //!
-//! A backfill is needed after a rule is created, and after an update changes the rule's period or services. The
-//! function `people` then writes only the rule's version to the window. The first decision after the update backfills
-//! the window. Before the backfill is complete, every payment that the rule counts is denied, because the rule's window
-//! is not available to the evaluation. Three steps make the window complete, in this order:
+//! The order of the steps makes the window complete:
 //!
-//! 1. The windows of all services are fenced: they reject decisions that were based on earlier versions of the agent's
-//!    record, which may not contain the rule. The rule's window therefore counts every payment that commits afterwards.
+//! 1. All windows of the agent's services reject decisions that were based on earlier versions of the agent's record.
+//!    The rule's window therefore counts every later payment.
 //! 2. The agent's settlements are read, strongly consistent, newest first, so every earlier payment is found.
-//! 3. Each page of settlements is counted in one transaction, together with the position in the list (`bfc`). An
-//!    interrupted backfill continues at this position.
+//! 3. Each page of settlements is counted in one transaction with the position in the list (`bfc`). An interrupted
+//!    backfill continues at this position.
 //!
 //! The period and the services are stored as `bf` ([`CountingRule::coverage`]), so an update of the limit needs no
-//! backfill. After an update of the services, the pages also remove the payments that the rule no longer counts. A
-//! payment that is confirmed after its release removes `bf`, if only the catalog shows whether the rule counts the
-//! payment.
+//! backfill. The lists of recent payments are completed afterwards, and marked with `rbf`
+//! ([`Agent::recent_payment_rules_fingerprint`]).
 //!
-//! After the fence, the same call also adds earlier payments to the lists of recent payments to all services
-//! ([`RememberedPayments`]), and marks the lists with `rbf` ([`Agent::memory_coverage`]). At most [`MAX_REMEMBERED`]
-//! payments are read, because each list is short. A payment that is confirmed only after the backfill of a rule adds no
-//! payee and no price.
+//! A rule that counts each payee alone has a window for each payee. The first payment to a payee starts the window, and
+//! the backfill counts the earlier payments to the payee. After a change of the rule, the fence rejects decisions under
+//! the earlier version.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -45,14 +40,13 @@ use purser_domain::{
 const PAGE: u32 = 90;
 /// The maximum number of pages per call: 9,000 payments, which take about four of the call's 15 seconds.
 const MAX_PAGES: u32 = 100;
-/// The maximum number of payments that a backfill reads to complete the lists of recent payments.
+/// The maximum number of payments that a backfill reads for the lists of recent payments.
 const MAX_REMEMBERED: usize = 9_000;
 const BACKFILLING: &str = "counting the payments before a rule";
 
 /// The progress of a window's backfill.
 struct Progress {
-    /// The rule's version that the window's totals contain (attribute `pver`). If the rule itself has another version,
-    /// the rule was changed meanwhile.
+    /// The rule's version in the window (attribute `pver`), which differs if the rule was changed meanwhile.
     stamp: u64,
     /// The version of the window's content; `None` if nothing was ever written to the window.
     version: Option<u64>,
@@ -62,7 +56,7 @@ struct Progress {
     position: Option<SettlementId>,
     /// Payments at or before this time do not count.
     cut: Timestamp,
-    /// The eviction watermarks of other periods, which the rule had before.
+    /// The attributes with the eviction watermarks of the rule's earlier periods.
     other_horizons: Vec<String>,
 }
 
@@ -70,7 +64,7 @@ struct Progress {
 struct Page {
     /// The payments that the rule counts.
     entries: Vec<Entry>,
-    /// The other payments, which the rule may have counted with other services or categories.
+    /// The payments that the rule no longer counts. The rule's window may still contain them.
     others: Vec<Entry>,
     /// The position from which the next page continues; `None` if the rule counts no older payments.
     next: Option<SettlementId>,
@@ -234,8 +228,7 @@ impl Ledger {
         Ok(windows)
     }
 
-    /// Returns whether the window already counts all payments that were authorized before the rule existed, or before
-    /// the rule's period or services changed.
+    /// Returns whether the window counts all payments from before the rule's last change of period or services.
     pub(crate) fn is_backfilled(&self, totals: &Item, period: WindowPeriod, coverage: &Fingerprint) -> Result<bool> {
         let progress = self.read_backfill_progress(totals, period, coverage, Timestamp::EPOCH)?;
         Ok(progress.is_complete)
@@ -252,8 +245,7 @@ impl Ledger {
         let own = eviction_watermark_name(period);
         let names = totals.keys().filter(|name| name.starts_with("hz") && **name != own);
         let other_watermarks: Vec<String> = names.cloned().collect();
-        // If the window had another period before, payments that were evicted for that period may count in the current
-        // period. The window then needs a backfill.
+        // A payment that was evicted for an earlier period may count in the current period.
         let is_same = row.get_optional("bf")?.as_ref() == Some(coverage) && other_watermarks.is_empty();
         let position = row.get_optional("bfc")?.filter(|_| is_same);
         let watermark = self.read_eviction_watermark(totals, period)?;
@@ -261,8 +253,7 @@ impl Ledger {
             stamp: row.get("pver")?,
             version: row.get_optional("ver")?,
             is_complete: is_same && position.is_none(),
-            // The first page of a backfill stores `cut` as the window's eviction watermark. Later pages use the stored
-            // time, because another instance's clock may be slower.
+            // Later pages use the watermark of the first page, because another instance's clock may be behind.
             cut: match position {
                 Some(_) => watermark,
                 None => watermark.max(period.cut(now)),
@@ -327,8 +318,7 @@ impl Ledger {
             .expression_attribute_values(":coverage", rule.coverage().write())
             .expression_attribute_values(":cut", progress.cut.write())
             .expression_attribute_values(":one", 1_u32.write());
-        // Every write of counted payments changes `ver`. This condition therefore ensures that the page matches the
-        // window that was read.
+        // Every write of counted payments changes `ver`, so the page matches the window that was read.
         let unchanged = match progress.version {
             Some(version) => {
                 update = update.expression_attribute_values(":ver", version.write());

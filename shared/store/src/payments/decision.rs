@@ -1,8 +1,5 @@
-//! Decisions for the agent's owner: blocked and escalated requests with their reasons, and reverted confirmations.
-//!
-//! A row is added once and never changed. The row of a blocked or escalated request contains the reason and the numbers
-//! of every check. An allowed payment has no row, because its settlement contains the numbers.
-//! [`Ledger::read_decisions`] lists decisions with and without a row.
+//! Decisions for the agent's owner: blocked and escalated requests, and reverted confirmations. A row is never changed.
+//! An allowed payment has no row, because the settlement contains the decision.
 
 use crate::{
     codec::attribute::encode_text,
@@ -21,12 +18,12 @@ use purser_domain::{
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// A range of positions in an agent's log. The range includes both ends.
+/// A range of an agent's decisions, inclusive at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRange {
-    /// The start of the range, inclusive, as a `UUIDv7`. The first bits of a `UUIDv7` are a time.
+    /// The first position of the range, as a `UUIDv7`.
     pub first: Uuid,
-    /// The end of the range, inclusive, as a `UUIDv7`. The first bits of a `UUIDv7` are a time.
+    /// The last position of the range, as a `UUIDv7`.
     pub last: Uuid,
     /// Whether the newest decisions are read first.
     pub newest_first: bool,
@@ -43,7 +40,7 @@ impl LogRange {
     }
 }
 
-/// A page of an agent's log.
+/// A page of an agent's decisions.
 #[derive(Clone, Debug)]
 pub struct LogPage {
     /// The decisions, in the order of the range.
@@ -52,12 +49,12 @@ pub struct LogPage {
     pub rest: Option<LogRange>,
 }
 
-/// An agent's payments in a range of the agent's log.
+/// An agent's payments in a range of positions.
 #[derive(Clone, Debug)]
 pub struct PastPayments {
     /// The payments, newest first.
     pub payments: Vec<PastPayment>,
-    /// Whether there are earlier payments that were not read.
+    /// Whether earlier payments of the range were not read.
     pub is_partial: bool,
 }
 
@@ -84,12 +81,12 @@ impl Ledger {
             .table_name(self.decisions_table()?)
             .set_item(Some(write_decision(decision)))
             .condition_expression("attribute_not_exists(pk)");
-        // The id is random, so only an earlier attempt whose response was lost can have written the row.
+        // The decision's id is random. If the row exists already, an earlier attempt has written the row, and the
+        // response to that attempt was lost.
         was_applied(put.send().await, "recording a decision").map(|_| ())
     }
 
-    /// Reads up to `limit` of the agent's decisions, newest first. The decisions are before the position `before`, or
-    /// are the newest decisions if `before` is `None`. The read is eventually consistent.
+    /// Reads up to `limit` of the agent's decisions before `before`, newest first, eventually consistent.
     pub async fn read_decisions(
         &self,
         agent: AgentId,
@@ -107,8 +104,8 @@ impl Ledger {
         Ok(log)
     }
 
-    /// Reads a page of the agent's decisions in this range: up to `limit` payments and up to `limit` other decisions. A
-    /// page may be short even if more pages follow. The read is eventually consistent.
+    /// Reads up to `limit` payments and up to `limit` other decisions of the agent in this range, eventually
+    /// consistent. A page may be short even if more pages follow.
     pub async fn read_decisions_between(&self, agent: AgentId, range: LogRange, limit: u32) -> Result<LogPage> {
         let (allowed, recorded) = tokio::try_join!(
             self.read_rows_between(&self.table, key::settlement_partition(agent), range, limit, false),
@@ -151,8 +148,7 @@ impl Ledger {
         })
     }
 
-    /// Reads the agent's newest payments in this range, newest first. May return a few more than `max_rows`. The newest
-    /// `calls` payments include their provider calls.
+    /// Reads the agent's newest payments in this range, newest first. May return a few more than `max_rows`.
     pub async fn read_payments_between(
         &self,
         agent: AgentId,
@@ -211,7 +207,7 @@ impl Ledger {
         limit: u32,
         is_consistent: bool,
     ) -> Result<Rows> {
-        // DynamoDB rejects a range whose end is before its start.
+        // DynamoDB rejects a range that ends before it starts, so no query is sent.
         if range.first > range.last {
             let (items, end) = (Vec::new(), None);
             return Ok(Rows { items, end });
@@ -234,7 +230,7 @@ impl Ledger {
         })
     }
 
-    /// Reads the provider calls of these settlements, as the agents described them, by settlement id.
+    /// Reads the agents' descriptions of the provider calls that these settlements pay for.
     pub async fn read_calls(&self, settlements: &[Settlement]) -> Result<HashMap<SettlementId, CallDescription>> {
         let terms = settlements.iter().map(|settlement| &settlement.terms);
         let keys: Vec<Key> = terms
@@ -246,14 +242,13 @@ impl Ledger {
         rows.map(|row| Ok((row.get("sid")?, row.get("call")?))).collect()
     }
 
-    /// Reads one of the agent's decisions from the decisions table. Allowed payments and withdrawals have no row in
-    /// this table.
+    /// Reads a decision from the decisions table, which contains no allowed payments and no withdrawals.
     pub async fn find_recorded_decision(&self, agent: AgentId, id: TransactionId) -> Result<Option<LoggedDecision>> {
         let decision = self.read_decision_with_hash(agent, id).await?;
         Ok(decision.map(|(decision, _)| decision))
     }
 
-    /// Reads a decision like [`Self::find_recorded_decision`], and also returns the hash of its row.
+    /// Reads a decision like [`Self::find_recorded_decision`], and also returns the row hash.
     pub async fn read_decision_with_hash(
         &self,
         agent: AgentId,
@@ -268,9 +263,7 @@ impl Ledger {
         item.map(read).transpose()
     }
 
-    /// Reads up to `limit` of the agent's decisions from the decisions table, newest first. The table contains all
-    /// decisions except allowed payments and withdrawals. The decisions are before `before`, or are the newest
-    /// decisions if `before` is `None`.
+    /// Reads up to `limit` decisions before `before`, newest first, without allowed payments and withdrawals.
     pub async fn list_recorded_decisions(
         &self,
         agent: AgentId,
@@ -290,7 +283,7 @@ impl Ledger {
 pub(crate) fn read_decision(row: Row<'_>) -> Result<LoggedDecision> {
     match row.get("result")? {
         DecisionResult::RevertConfirmation => row.read().map(LoggedDecision::ConfirmationReverted),
-        // Allowed payments and withdrawals have no row.
+        // Allowed payments and withdrawals have no row in the decisions table, so such a row is corrupt.
         DecisionResult::Allow | DecisionResult::Payout => Err(row.corrupt_error("result")),
         DecisionResult::Block | DecisionResult::Escalate => row.read().map(LoggedDecision::Refused),
     }
@@ -336,7 +329,6 @@ fields! {
     }
 }
 
-/// Encodes the row of a reverted confirmation.
 pub(crate) fn write_reverted_confirmation(reversion: &ConfirmationReverted) -> Item {
     Draft::new(&Key::decision(reversion.agent, reversion.transaction))
         .with("result", &DecisionResult::RevertConfirmation)

@@ -1,9 +1,5 @@
-//! Reads all inputs of a decision in one round trip: a `BatchGetItem` of single rows, including the policy, and a
-//! concurrent query of the window.
-//!
-//! Reads of several items are not a snapshot, so the items may be inconsistent. This is safe, because the conditions of
-//! the resulting write check every input again. Only the policy's version and the policy version in the window's totals
-//! must be equal before the decision. If they differ, both are read again.
+//! Reads all inputs of a decision in one round trip, or two if rules count payments. The items are not a snapshot, but
+//! the conditions of the resulting write check every input again.
 
 use crate::{
     codec::backoff::Backoff,
@@ -28,16 +24,16 @@ pub struct DecisionKeys {
     pub key: Option<Fingerprint>,
     /// The approval in the request.
     pub approval: Option<ApprovalId>,
-    /// Whether to read the operators' freezes. Every decision needs the freezes.
+    /// Whether to read the operators' freezes, which every decision about a payment needs.
     pub freezes: bool,
 }
 
-/// The inputs of a decision, read after the call began.
+/// The inputs of a decision, read from the tables and never from a cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecisionInputs {
     /// The record of the idempotency key, if the key was already used.
     pub record: Option<IdempotencyRecord>,
-    /// The approval, which may belong to another agent.
+    /// The approval in the request. It may belong to another agent.
     pub approval: Option<Approval>,
     /// The policy and windows; `None` if no service was requested.
     pub service_state: Option<ServiceState>,
@@ -48,24 +44,21 @@ pub struct DecisionInputs {
 /// The policy and windows of an agent and a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceState {
-    /// The agent's policy for the service, stored or by default; `None` if the service was never enabled for the agent.
+    /// The agent's policy for the service; `None` if the service was never enabled for the agent.
     pub enabled: Option<EnabledService>,
-    /// Whether the field `enabled` contains a default policy that is not stored yet. Before a payment is reserved,
-    /// [`Ledger::try_write_default_policy`] must store the policy.
+    /// Whether `enabled` is a default policy that [`Ledger::try_write_default_policy`] must store before a payment.
     pub is_unwritten: bool,
-    /// The day window; empty if nothing was ever authorized.
+    /// The day window; empty before the first payment to the service.
     pub day: Window,
     /// The windows of the agent's counting rules, except windows that are not backfilled yet.
     pub budgets: Vec<(RuleId, Window)>,
-    /// Whether `budgets` contains the windows of all counting rules, and `recent` is complete. If not, the caller must call
-    /// [`Ledger::backfill`] and read the inputs again.
+    /// Whether `budgets` and `recent` are complete. Otherwise, call [`Ledger::backfill_payments`] and read again.
     pub is_backfilled: bool,
     /// The agent's recent payments to the service that the agent's rules need.
     pub recent: RecentPayments,
 }
 
-/// The caller for whom a decision's inputs are read: an agent with a verified key, or a caller whose key the read must
-/// verify.
+/// The caller for whom a decision's inputs are read.
 #[derive(Clone, Copy)]
 pub enum Reader<'a> {
     /// An agent whose key was verified.
@@ -81,14 +74,13 @@ impl From<AgentId> for Reader<'_> {
 }
 
 impl DecisionInputs {
-    /// Returns the service state, or an error if no service was requested.
+    /// Returns the policy and windows, or an error if no service was requested.
     pub fn service_state_mut(&mut self) -> Result<&mut ServiceState> {
         let missing = || Error::internal("reading the service state", Fault::new("no service was asked for"));
         self.service_state.as_mut().ok_or_else(missing)
     }
 
-    /// Returns the operators' freeze that applies to the agent, if any. Returns an error if the freezes were not
-    /// requested.
+    /// Returns the operators' freeze that applies to the agent, or an error if the freezes were not requested.
     pub fn frozen_by_operators(&self, agent: &Agent) -> Result<Option<Freeze>> {
         let missing = || Error::internal("reading the freezes", Fault::new("they were not asked for"));
         Ok(self.freezes.as_ref().ok_or_else(missing)?.widest_for_agent(agent))
@@ -101,17 +93,16 @@ impl ServiceState {
         std::iter::once(&self.day).chain(self.budgets.iter().map(|(_, window)| window))
     }
 
-    /// Returns a window that has more expired payments at `at` than [`Ledger::load_expired_payments`] reads. The spend of
-    /// such a window is unknown.
+    /// Returns a window whose spend at `at` is unknown, because it has more expired payments than one call reads.
     pub fn find_window_with_unknown_spend(&self, at: Timestamp) -> Option<&Window> {
         self.all_windows().find(|window| window.may_overstate_spend(at))
     }
 }
 
 impl Ledger {
-    /// Reads the inputs and the agent, if the agent exists. Takes 5 read units, or 6 with an approval, and one more per
-    /// counting rule, in a second round trip. If an unverified caller's key is not a valid key of the agent, budgets
-    /// are not read, so that a wrong secret takes as long as an unknown agent.
+    /// Reads the inputs and the agent. Takes 5 read units, or 6 with an approval, and one more per counting rule, in a
+    /// second round trip. Without a valid key, budgets are not read, so that a wrong secret takes as long as an unknown
+    /// agent.
     pub async fn read_decision_inputs(
         &self,
         caller: impl Into<Reader<'_>>,
@@ -163,8 +154,7 @@ impl Ledger {
         }
     }
 
-    /// Reads the remaining expired payments of each window, so that the window's spend at `at` is exact. If more
-    /// payments have expired than one call reads, the spend stays unknown ([`ServiceState::find_window_with_unknown_spend`]).
+    /// Reads the remaining expired payments of each window, up to a maximum, so that the spend at `at` is exact.
     pub async fn load_expired_payments(&self, service_state: &mut ServiceState, at: Timestamp) -> Result<()> {
         let left = PagesLeft::for_one_call();
         let budgets = service_state.budgets.iter_mut().map(|(_, window)| window);
@@ -174,16 +164,14 @@ impl Ledger {
         Ok(())
     }
 
-    /// Combines the policy, the day window and the agent's budgets. Returns `None` if the policy, or a budget, was read
-    /// at another version than its window.
+    /// Returns `None` if the version of the policy or of a budget differs from the version in the window.
     async fn read_service_state(
         &self,
         policy: Option<EnabledService>,
         (mut day, recent): (Window, RecentPayments),
         agent: Option<&Agent>,
     ) -> Result<Option<ServiceState>> {
-        // A policy and its window are stored together. If neither is stored, a default policy may apply. The window
-        // then gets the default policy's version.
+        // A policy and the day window are stored together. Without both, a default policy may apply.
         let is_stored = day.stamp != 0;
         if policy.is_some() != is_stored || policy.as_ref().is_some_and(|enabled| enabled.version != day.stamp) {
             return Ok(None);

@@ -1,10 +1,8 @@
-//! Escalates a decision: writes the approval, its idempotency record and the decision in one transaction.
+//! Escalates a decision: writes the approval, the idempotency record and the decision in one transaction. An escalation
+//! reserves nothing.
 //!
 //! Invariant: each request has at most one open approval. The approvals of identical requests share a partition and are
-//! numbered from 0. Each number can be used once. If an open approval already has the number that an escalation tries,
-//! the escalation uses that approval. If the open approval waives too few limits, the escalation ends that approval and
-//! creates the next. The number of an agent's pending approvals is limited (`waiting.rs`). An escalation reserves
-//! nothing.
+//! numbered from 0, and each number can be used once.
 
 use crate::{
     codec::attribute::{Attribute as _, encode_text},
@@ -30,12 +28,11 @@ use purser_domain::{
 pub enum EscalateResult {
     /// A new approval is pending.
     Staged(Approval),
-    /// An identical request with another idempotency key has a pending approval. This request uses the same approval.
+    /// An identical request with another idempotency key already has a pending approval, which this request uses too.
     Joined(Approval),
     /// The idempotency key was already used. The caller compares the fingerprint.
     IdempotencyRecord(IdempotencyRecord),
-    /// The agent has the maximum number of pending approvals, and this request has no open approval. Nothing was
-    /// written, so the caller records the rejection under the same id.
+    /// The agent has the maximum number of pending approvals. The caller records the rejection under the same id.
     TooMany,
 }
 
@@ -52,10 +49,9 @@ enum Role {
 
 /// The approval to which the idempotency key is bound.
 enum ApprovalSlot {
-    /// A new approval. The second field contains the request's open approval if that approval waives too few limits.
-    /// The transaction that stores the new approval ends the open approval.
+    /// A new approval, and the request's open approval that it replaces because that approval waives too few limits.
     New(Approval, Option<Box<Approval>>),
-    /// An open approval that already exists.
+    /// The request's existing open approval.
     Taken(Approval),
 }
 
@@ -75,16 +71,14 @@ impl ApprovalSlot {
 }
 
 impl Ledger {
-    /// Creates the approval that a decision requires, or uses the open approval, and binds the idempotency key to the
-    /// approval. The same transaction records the decision with the approval's id. A new approval expires at
-    /// `expires_at`, and is created only if fewer than `max_waiting` of the agent's approvals are pending.
+    /// Records a decision that requires an approval, with a new approval or the request's open approval. At most
+    /// `max_waiting` of the agent's approvals are pending.
     ///
-    /// `previous_approval` is the granted approval whose id the request contains, if that approval waives too few
-    /// limits. With `previous_approval`, the key may already be bound to an earlier approval of the request.
+    /// `previous_approval` is the granted approval in the request, if it waives too few limits.
     ///
-    /// If several conditions fail, the first failed condition in this order determines the result: the idempotency key
-    /// was used before; an approval with the same number exists; too many approvals are pending. The limit therefore
-    /// never rejects a repeated request, or a request that uses an open approval.
+    /// If several conditions fail, a used idempotency key takes precedence over an existing approval, and both over the
+    /// limit of pending approvals. The limit therefore never rejects a repeated request, or a request that uses an open
+    /// approval.
     pub async fn store_escalation(
         &self,
         key: &Fingerprint,
@@ -95,8 +89,7 @@ impl Ledger {
     ) -> Result<EscalateResult> {
         let mut backoff = Backoff::new();
         let mut place = match previous_approval {
-            // The approvals of identical requests are numbered from 0. Most escalated requests are new, so number 0 is
-            // tried without a read.
+            // Most escalated requests are new, so the number 0 is tried without a read.
             None => ApprovalSlot::New(required_approval(decision, expires_at, 0)?, None),
             Some(_) => self.read_approval_slot(decision, expires_at).await?,
         };
@@ -188,8 +181,7 @@ impl Ledger {
         Ok(transaction)
     }
 
-    /// Reads the newest approval of this request. Returns the approval if it is open and waives all limits; otherwise
-    /// returns a new approval with the next number.
+    /// Returns the request's newest approval if it is open and waives all limits, and otherwise a new approval.
     async fn read_approval_slot(&self, decision: &DecisionRecord, expires_at: Timestamp) -> Result<ApprovalSlot> {
         let Some(newest) = self.read_newest_approval(decision.agent, &decision.fingerprint).await? else {
             return Ok(ApprovalSlot::New(required_approval(decision, expires_at, 0)?, None));
@@ -202,7 +194,6 @@ impl Ledger {
         Ok(ApprovalSlot::New(next, is_open.then(|| Box::new(newest))))
     }
 
-    /// Reads the newest approval of a request.
     pub(crate) async fn read_newest_approval(
         &self,
         agent: AgentId,
@@ -243,7 +234,7 @@ fn approval_limits(decision: &DecisionRecord) -> &[AskingLimit] {
     }
 }
 
-/// Returns whether an earlier attempt of this call, whose response was lost, bound the key.
+/// A retry after a lost response finds the record of the first attempt.
 fn was_written_by_this_call(record: &IdempotencyRecord, decision: &DecisionRecord, slot: &ApprovalSlot) -> bool {
     matches!(record, IdempotencyRecord::Escalated { transaction, approval, .. }
         if *transaction == decision.transaction && *approval == slot.approval().id)

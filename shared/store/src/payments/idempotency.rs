@@ -3,14 +3,14 @@
 use crate::codec::item::Row;
 use purser_domain::{ApprovalId, BoundPayment, Fingerprint, Result, TransactionId};
 
-/// The stored result of the request that used an idempotency key. A record of an authorized payment is never replaced.
+/// The stored result of the request that used an idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdempotencyRecord {
     /// The key authorized a payment.
     Allowed {
         /// The fingerprint of the request that used the key.
         fingerprint: Fingerprint,
-        /// The authorized payment.
+        /// The payment that the first request with the key authorized.
         payment: BoundPayment,
     },
     /// The key was used for an escalated request. A retry after the approval replaces this record.
@@ -56,7 +56,5 @@ impl IdempotencyRecord {
     }
 }
 
-/// The value of `kind` for an authorization.
 pub(crate) const ALLOW: &str = "allow";
-/// The value of `kind` for an escalation.
 pub(crate) const ESCALATE: &str = "esc";

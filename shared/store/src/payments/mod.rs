@@ -1,5 +1,4 @@
-//! Payments (decision inputs, reservations, settlements, decision records), withdrawals, and the claims that assign
-//! wallets to agents.
+//! Payments, withdrawals, and the claims that assign wallets to agents.
 
 pub(crate) mod backfill;
 pub(crate) mod decision;

@@ -1,14 +1,11 @@
 //! An agent's withdrawal address, and the reservation of a withdrawal to this address.
 //!
-//! Invariants: only `payments` writes the address and its delay, by its own clock. A withdrawal is reserved in one
-//! transaction that checks the record on which the decision was based. A withdrawal therefore goes to the stored
-//! address after the delay, and only one of two concurrent withdrawals is reserved. The transaction is conditional on
-//! the agent's owner, so nothing is reserved for an earlier owner after an ownership transfer. A withdrawal's
-//! idempotency key is bound permanently. No withdrawal is reserved while the latest withdrawal is open; a revert can
-//! reopen an earlier withdrawal (`revert_confirmation.rs`).
-//!
-//! The record contains the id of the latest withdrawal. A withdrawal is open while its settlement is authorized, so the
-//! record need not change when the withdrawal ends on chain.
+//! Invariants:
+//! - Only the function `payments` writes the address and the delay, by the function's own clock.
+//! - A withdrawal is reserved on the condition that the record and the agent's owner are unchanged since the decision.
+//! - A withdrawal's idempotency key is bound permanently.
+//! - No withdrawal is reserved while the latest withdrawal is open. A revert can reopen an earlier withdrawal
+//!   (`revert_confirmation.rs`).
 
 use crate::{
     audit::entry::AuditEntry,
@@ -30,8 +27,7 @@ use purser_domain::{
 /// The record of a withdrawal's idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WithdrawalKey {
-    /// The fingerprint of the request that first used the key. Another fingerprint means that the key is used for
-    /// another request.
+    /// The fingerprint of the request that first used the key.
     pub fingerprint: Fingerprint,
     /// The reserved settlement.
     pub settlement: SettlementId,
@@ -50,12 +46,12 @@ pub struct StoredWithdrawalInputs {
     pub key: Option<WithdrawalKey>,
 }
 
-/// Whether a withdrawal was reserved, or the caller must decide again.
+/// The result of reserving a withdrawal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReserveWithdrawalResult {
     /// The withdrawal is reserved.
     Done,
-    /// An input of the decision has changed, or may have changed. The caller must read and decide again.
+    /// An input of the decision may have changed. The caller must read the inputs and decide again.
     Raced,
 }
 
@@ -81,8 +77,7 @@ impl Ledger {
         )
     }
 
-    /// Reads the agent, its withdrawal address, the operators' freezes and the record of this idempotency key. Takes
-    /// four read units in one round trip.
+    /// Reads the inputs of a decision on a withdrawal. Takes four read units in one round trip.
     pub async fn read_withdrawal_inputs(
         &self,
         agent: AgentId,
@@ -107,7 +102,7 @@ impl Ledger {
         })
     }
 
-    /// Stores the next version of the record. Takes 4 write units.
+    /// Stores the next version of the agent's withdrawal record. Takes 4 write units.
     pub async fn put_withdrawal_record(
         &self,
         agent: AgentId,
@@ -137,8 +132,7 @@ impl Ledger {
         }
     }
 
-    /// Reserves a withdrawal. Takes 11 write units, and 2 more if the agent had a withdrawal before. A transaction that
-    /// only conflicted with others is sent again after a pause; after four pauses the caller must read again.
+    /// Reserves a withdrawal. Takes 11 write units, and 2 more if the agent had a withdrawal before.
     pub async fn reserve_withdrawal(
         &self,
         grant: &WithdrawalGrant,
@@ -188,7 +182,8 @@ impl Ledger {
                 let used = rejection
                     .existing_item(Role::Key)
                     .map(|item| self.item_row(item).read());
-                // An earlier attempt whose response was lost wrote the record.
+                // If the stored record names this settlement, an earlier attempt has written the record, and the
+                // response to that attempt was lost.
                 if used
                     .transpose()?
                     .is_some_and(|used: WithdrawalKey| used.settlement == terms.id)

@@ -1,5 +1,4 @@
-//! Replay keys of preflights: one row per key, with the fingerprint of the request. Authorize never reads replay keys,
-//! so they do not affect spending. DynamoDB deletes the rows by TTL.
+//! Replay keys of preflights. They do not affect spending, because the authorization of a payment never reads them.
 
 use crate::{
     codec::attribute::Attribute as _, codec::fault::store_error, codec::item::Draft, codec::key::Key,
@@ -8,12 +7,12 @@ use crate::{
 use aws_sdk_dynamodb::{operation::put_item::PutItemError, types::ReturnValuesOnConditionCheckFailure};
 use purser_domain::{AgentId, Duration, Fingerprint, Result, Timestamp};
 
-/// Whether a preflight's replay key was stored for the request, or belongs to another request.
+/// The result of storing a preflight's replay key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayKey {
-    /// The replay key is stored for this request, and stays stored for a day from now.
+    /// The replay key is stored for this request, for a day from now.
     Held,
-    /// Another request used the same replay key less than a day ago. Contains the fingerprint of that request.
+    /// Another request used the replay key less than a day ago. Contains the fingerprint of that request.
     Taken(Fingerprint),
 }
 

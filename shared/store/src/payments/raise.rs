@@ -1,8 +1,4 @@
-//! An agent's requests for temporary limit increases. An agent's requests for one service share a partition, like the
-//! approvals of identical payments, and at most one of them is pending.
-//!
-//! The number of an agent's pending requests is limited (`waiting.rs`), independently of the pending approvals of
-//! payments.
+//! An agent's requests for temporary limit increases. At most one request per service is pending.
 
 use crate::{
     codec::backoff::Backoff,
@@ -13,12 +9,12 @@ use crate::{
 };
 use purser_domain::{Approval, ApprovalId, LimitIncreaseRequest, Result};
 
-/// The result of an agent's request for a temporary limit increase. A request is stored only with `New`.
+/// The result of an agent's request for a temporary limit increase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitIncreaseRequestResult {
-    /// The request is pending.
+    /// The request is stored and pending.
     New(Approval),
-    /// An earlier request for the service is pending, or was rejected recently.
+    /// An earlier request for the service is pending or was rejected recently. Nothing was written.
     Already(Approval),
     /// The agent has the maximum number of pending requests. Nothing was written.
     TooMany,
@@ -31,9 +27,7 @@ enum Role {
 }
 
 impl Ledger {
-    /// Stores a request for a temporary limit increase. The request's id contains the next sequence number. Returns
-    /// `Already` if an earlier request for the service is pending or was rejected recently. Returns `TooMany` if
-    /// `max_waiting` or more of the agent's requests are pending.
+    /// Stores a request for a temporary limit increase. At most `max_waiting` of the agent's requests are pending.
     pub async fn store_limit_increase_request(
         &self,
         approval: &Approval,

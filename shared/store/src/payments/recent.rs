@@ -1,10 +1,7 @@
-//! The recent payments of an agent to a service ([`RecentPayments`]), as a map in the totals of the day window.
-//!
-//! Each call, payee and operation is a separate attribute of the map, so that concurrent payments don't overwrite each
-//! other's values. If two payments of the same call are concurrent, the condition on the call's attribute rejects the
-//! second payment. The map is never removed, and is only written for an agent whose rules need it. A reservation stores
-//! its call, and a release removes the call. Payees and prices are stored only when a payment is confirmed, because an
-//! authorization costs the agent nothing.
+//! The recent payments of an agent to a service ([`RecentPayments`]), as a map in the totals of the day window. Each
+//! call, payee and operation is a separate attribute, so that concurrent payments don't overwrite each other's values.
+//! Of two concurrent payments of the same call, the condition on the call's attribute rejects the second. Payees and
+//! prices are stored only when a payment is confirmed, because an authorization costs the agent nothing.
 
 use crate::{
     codec::attribute::{Attribute, Item},
@@ -25,7 +22,7 @@ use purser_domain::{
     RecentUpdate, Result, SettlementTerms, Timestamp, WindowScope,
 };
 
-/// The attribute of the day window's totals that contains the map of recent payments.
+/// The attribute with the map of recent payments, in the totals of a day window.
 const RECENT: &str = "recent";
 
 /// Returns the name of an attribute in the map [`RECENT`]: a letter for the kind, then the digest in Base64.
@@ -49,8 +46,7 @@ fn parse_recent_field_name(name: &str) -> Option<RecentKey> {
     }
 }
 
-/// Encoded as the time of the last payment, which fits until the year 4253, followed by the prices, oldest first. Each
-/// price is encoded as LEB128.
+/// The time of the last payment in microseconds, then the prices, oldest first, as LEB128 numbers.
 impl Attribute for PaidPrices {
     fn write(&self) -> AttributeValue {
         let mut bytes = Vec::new();
@@ -73,7 +69,6 @@ impl Attribute for PaidPrices {
     }
 }
 
-/// Encodes the map of recent payments.
 pub(crate) fn write_recent_payments(recent: &RecentPayments) -> AttributeValue {
     let times = |key, at: &Timestamp| (recent_field_name(key), at.write());
     let calls = recent.calls.iter().map(|(call, at)| times(RecentKey::Call(*call), at));
@@ -86,7 +81,6 @@ pub(crate) fn write_recent_payments(recent: &RecentPayments) -> AttributeValue {
     AttributeValue::M(calls.chain(payees).chain(prices).collect())
 }
 
-/// Decodes the recent payments in a window's totals.
 pub(crate) fn read_recent_payments(row: Row<'_>, totals: &Item) -> Result<RecentPayments> {
     let coverage = row.get_optional("rbf")?;
     let Some(map) = totals.get(RECENT) else {
@@ -114,9 +108,8 @@ pub(crate) fn read_recent_payments(row: Row<'_>, totals: &Item) -> Result<Recent
 }
 
 impl Ledger {
-    /// Adds the payee and the price of a confirmed payment to the agent's recent payments. The payee is added only if
-    /// the decision checked the payee, and the price only if the decision checked the price. Takes 2 write units, or 4
-    /// if the item with the day window's totals exceeds 1 KB.
+    /// Stores the payee of a confirmed payment if the decision checked the payee, and the price if the decision checked
+    /// the price. Takes 2 or 4 write units.
     pub(crate) async fn store_payee_and_price(&self, terms: &SettlementTerms) -> Result<()> {
         let Some(purchase) = terms.purchase() else {
             return Ok(());
@@ -140,13 +133,13 @@ impl Ledger {
                 .expression_attribute_names("#total", "total")
                 .expression_attribute_values(":delta", 0_u32.write())
                 .expression_attribute_values(":one", 1_u32.write());
-            // The condition requires that the stored prices of the operation have not changed since the read, so two
-            // concurrent confirmations do not overwrite each other's price.
+            // The condition on the update prevents that two concurrent confirmations overwrite each other's price.
             let known = recent.prices.iter().find(|(known, _)| *known == operation);
             let is_last =
                 |known: &PaidPrices| known.at == terms.authorized_at && known.prices.last() == Some(&terms.amount);
             if known.is_some_and(|(_, known)| price.is_some() && is_last(known)) {
-                // An earlier attempt whose response was lost stored the price.
+                // The price is stored already. An earlier attempt wrote the price, but the response to that attempt was
+                // lost.
                 return Ok(());
             }
             let (update, condition) = match known.filter(|_| price.is_some()) {
@@ -200,8 +193,8 @@ pub(crate) fn remove_call(
         .expression_attribute_values(":call", at.write())
 }
 
-/// Extends an update of a day window's totals. The extended update also stores a recent payment. `sets` are the
-/// update's other assignments, and `condition` its other condition.
+/// Adds a recent payment to an update of a day window's totals. `sets` contains the other assignments of the update,
+/// and `condition` the update's condition.
 pub(crate) fn add_recent_payment_to_update(
     update: UpdateBuilder,
     recent_update: &RecentUpdate,
@@ -301,7 +294,6 @@ mod tests {
         }
     }
 
-    /// The totals with a full map take at most two write units.
     #[test]
     fn the_largest_recent_payments_map_takes_less_than_two_kilobytes() {
         let at = Timestamp::parse("2026-11-21T01:09:00.000001Z").unwrap();

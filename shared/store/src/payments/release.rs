@@ -1,19 +1,13 @@
 //! Releases the amount of a payment that can never be made.
 //!
-//! Invariant: one transaction expires the settlement, deletes its counted payments and subtracts their amounts from the
-//! totals. An amount is therefore released once, even by concurrent releases. The condition includes the time at which
-//! the payment is counted, because this time changes if the payment is released, confirmed late and reverted after it
-//! was read. If a counted payment was already evicted, the total no longer contains its amount, and that total is not
-//! changed. The call that duplicate guards compare is removed together with the payment in the day window, unless the
-//! call was authorized again meanwhile.
+//! Invariant: one transaction expires the settlement, deletes the counted payments and subtracts their amounts from the
+//! totals, so an amount is released once. If a counted payment was already evicted, the total no longer contains the
+//! amount and is not changed. The condition includes the time from which the payment counts, because this time changes
+//! if the payment is released, confirmed late and reverted after it was read.
 //!
-//! A rule that is newer than the payment may have counted the payment by its backfill, or may count the payment now. So
-//! the transaction also changes the windows of the agent's present rules: the condition of a backfill fails if it read
-//! the settlement before the release. The version of the agent's record in the day window excludes rules that are added
-//! after the agent was read.
-//!
-//! Not in this file: the proof that the payment can never be made (only the domain creates an
-//! [`UnusableAuthorization`]).
+//! A rule that is newer than the payment may have counted the payment in the backfill. The transaction therefore also
+//! changes the windows of the agent's present rules, so that the write of a concurrent backfill fails. The version of
+//! the agent's record in the day window excludes rules that are added after the agent was read.
 
 use crate::{
     codec::attribute::{Attribute as _, encode_text},
@@ -36,11 +30,11 @@ use purser_domain::{
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
     Settlement,
-    /// The payment in this window.
+    /// The deletion of the counted payment from this window.
     Entry(WindowScope),
-    /// The totals of this window.
+    /// The update of this window's totals.
     Totals(WindowScope),
-    /// The window of a rule that did not count the payment when the payment was authorized.
+    /// A write to the window of a rule that did not count the payment when it was authorized.
     LaterRule,
 }
 
@@ -50,9 +44,7 @@ const TOTAL_CHECK: &str = "#total >= :amount";
 
 impl Ledger {
     /// Releases the amount of a held settlement. Takes 7 write units for a purchase, plus 4 per budget that counted the
-    /// payment. Takes 3 write units for a withdrawal, because no window counts withdrawals. Also reads the agent, and two
-    /// items per rule that did not count the payment at its authorization. If a duplicate guard checked the payment, the
-    /// totals of the day window are also read.
+    /// payment. Takes 3 for a withdrawal.
     pub async fn release_hold(
         &self,
         settlement: &Settlement,
@@ -111,7 +103,7 @@ impl Ledger {
         counted_in: &[(WindowScope, Amount)],
     ) -> Result<Transaction<Role>> {
         let terms = &settlement.terms;
-        // `ct` is absent in some rows if it equals the time of the authorization.
+        // The attribute `ct` is absent in some rows whose payment counts from the authorization.
         let same_entries = if settlement.counted_at == terms.authorized_at {
             "attribute_not_exists(ct) OR ct = :counted"
         } else {
@@ -126,7 +118,7 @@ impl Ledger {
             .expression_attribute_values(":counted", settlement.counted_at.write());
         let mut transaction = Transaction::new();
         transaction.add_update(Role::Settlement, update)?;
-        // No window counts withdrawals.
+        // No window counts withdrawals, so the agent's rules are not needed.
         let agent = match terms.purchase() {
             Some(_) => self.read_agent_by_id(terms.agent).await?,
             None => None,
@@ -201,7 +193,8 @@ impl Ledger {
             } else if self.is_backfilled(&totals, rule.period, &rule.coverage())? {
                 continue;
             } else {
-                // A backfill page that commits after this read may count the payment.
+                // A backfill page that commits after this read may count the payment, so the window's version is
+                // compared.
                 let update = self.update_item(&Key::window(scope)).update_expression("ADD ver :one");
                 let (update, condition) = if_version_as_read(
                     update,
@@ -216,7 +209,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Creates the update with the values of [`SUBTRACT`] and [`TOTAL_CHECK`], except `:one`.
+    /// Defines the names and values in [`SUBTRACT`] and [`TOTAL_CHECK`], except `:one`.
     fn subtract(&self, scope: WindowScope, amount: Amount) -> UpdateBuilder {
         self.update_item(&Key::window(scope))
             .expression_attribute_names("#total", "total")

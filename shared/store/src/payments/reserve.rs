@@ -1,10 +1,12 @@
 //! Reserves a payment in one transaction.
 //!
-//! The transaction's conditions check every input of the decision: the agent's record, the versions of the policy and
-//! the rules in the windows, the available amount (`total`), the evictions (`hz`), the absence of the idempotency key,
-//! and the state of the approval. The failed condition determines the result, in the order that
-//! [`Ledger::reserve_payment`] documents. Afterwards the settlement, its idempotency record and its counted payments
-//! all exist, or none of them exists.
+//! The conditions of the transaction check every input of the decision:
+//! - Each window has the evaluated version of the policy or rule (`pver`), and accepts the evaluated version of the
+//!   agent's record (`aver`).
+//! - The amount still fits into each window (`total`).
+//! - No payment that still counts was evicted from a window (`hz`).
+//! - The idempotency key was not used.
+//! - The approval can still be used, if the payment needs an approval.
 
 use crate::{
     codec::attribute::{Attribute as _, encode_text},
@@ -19,20 +21,19 @@ use crate::{
 use aws_sdk_dynamodb::types::builders::{PutBuilder, UpdateBuilder};
 use purser_domain::{ApprovalId, Fingerprint, Grant, RecentUpdate, Resolution, Result, SettlementId, SettlementTerms};
 
-/// The result of reserving a payment in one transaction. Only `Done` means that the transaction was committed.
+/// The result of reserving a payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReserveResult {
     /// The payment is reserved.
     Done,
-    /// The idempotency key was already used. The caller compares the fingerprint.
+    /// The idempotency key was already used. Nothing was reserved, and the caller compares the fingerprint.
     IdempotencyRecord(IdempotencyRecord),
-    /// The approval was already used.
+    /// The approval was already used. Nothing was reserved.
     ApprovalUsed {
         /// The settlement that used the approval.
         settlement: SettlementId,
     },
-    /// An input of the decision has changed, or may have changed. The caller must read the inputs and decide again,
-    /// with [`purser_domain::Eviction::Needed`].
+    /// An input may have changed. The caller must decide again, with [`purser_domain::Eviction::Needed`].
     Raced,
 }
 
@@ -42,19 +43,17 @@ enum Role {
     Approval,
     /// The record of the idempotency key.
     Key,
-    /// An input of the decision other than the approval and the idempotency key. If the condition on the input failed,
-    /// the decision is outdated.
+    /// An input of the decision other than the approval and the idempotency key.
     Basis,
 }
 
 impl Ledger {
-    /// Reserves a granted payment. Takes 9 write units, plus 2 per evicted payment, 2 for an approval, and 4 per rule
-    /// that counts the payment; and up to 2 if rules need recent payments, because the totals may exceed 1 KB.
+    /// Reserves a granted payment. Takes 9 write units, 2 more per evicted payment, 2 more with an approval, and 4 more
+    /// per counting rule. Recent payments may add 2 write units.
     ///
-    /// If several conditions fail, the first of the following determines the result: the approval was used, the
-    /// idempotency key was used, any other condition. A transaction that only conflicted with others is sent again
-    /// after a pause; after four pauses the caller must read again. `backoff` limits the total number of attempts.
-    /// After the last attempt, an error is returned and nothing is reserved.
+    /// A used approval takes precedence over a used idempotency key, and both over other failed conditions. If
+    /// conflicts use up the attempts of `backoff`, an error is returned and nothing is reserved. After a lost response,
+    /// an error leaves open whether the payment is reserved.
     pub async fn reserve_payment(
         &self,
         grant: &Grant<'_>,
@@ -64,10 +63,9 @@ impl Ledger {
     ) -> Result<ReserveResult> {
         let transaction = self.reservation_transaction(grant, terms, fingerprint)?;
         if transaction.len() > MAX_ACTIONS {
-            // With many budgets and many expired payments in each, one transaction can't evict everything. They are
-            // evicted first, so that the next attempt is small.
+            // One transaction can't evict the expired payments of many budgets.
             for charge in grant.charges() {
-                // The next read shows whether the eviction succeeded, so this result is ignored.
+                // The next read shows whether the eviction succeeded.
                 let _evicted = self
                     .try_evict_entries(charge.scope, charge.period, charge.stamp, charge.evict, charge.cleared)
                     .await?;
@@ -97,7 +95,7 @@ impl Ledger {
         let mut transaction = Transaction::new();
         let remembered = grant.recent_update().and_then(RecentUpdate::call_only);
         for charge in grant.charges() {
-            // Only the totals of the day window contain recent calls. The totals of a budget do not.
+            // Only the totals of the day window contain recent calls.
             let remembered = remembered.as_ref().filter(|_| charge.scope.rule_id().is_none());
             let version = grant.agent_version();
             self.add_charge(&mut transaction, Role::Basis, &charge, version, terms, remembered)?;
@@ -110,9 +108,7 @@ impl Ledger {
         Ok(transaction)
     }
 
-    /// Binds the idempotency key to the settlement. After an approval, the retry replaces the record of the escalation.
-    ///
-    /// The record also contains the call's description. The settlement has no space for the description, because later
+    /// Binds the idempotency key to the settlement. The record also contains the call's description, because later
     /// updates rewrite the settlement.
     fn idempotency_record_put(
         &self,

@@ -1,11 +1,6 @@
-//! Reverts the confirmation of a payment whose transfer is no longer on the chain. One database transaction makes the
-//! settlement held again and stores a decision that records the revert.
-//!
-//! The payment's spend windows do not change, because the payment counted the whole time. The settlement's claim on the
-//! on-chain transaction belongs to a block that is no longer on the chain. The claim stays until that block is checked.
-//!
-//! Other files contain the proof that the transfer vanished (only the domain creates a [`VanishedTransfer`]) and the
-//! resolution of the hold.
+//! Reverts the confirmation of a payment whose transfer is no longer on the chain. The settlement is held again. The
+//! windows do not change, because the payment counted the whole time. The settlement's claim on the vanished
+//! transaction stays until the claim's block is checked.
 
 use crate::{
     codec::attribute::{Attribute as _, encode_text},
@@ -72,7 +67,8 @@ impl Ledger {
                 settlement.clone().revert_confirmation(vanished_transfer),
             ));
         };
-        // The id is random, so only an earlier attempt whose response was lost can have written the row.
+        // The decision's id is random. If the row exists already, an earlier attempt has written the row, and the
+        // response to that attempt was lost.
         if rejection.has_failed(Role::Decision) {
             return Ok(TransitionResult::Done(
                 settlement.clone().revert_confirmation(vanished_transfer),

@@ -1,19 +1,19 @@
 //! Confirms settlements: stores the transfer that was found on chain, and the settlement's claim on the transfer.
 //!
 //! Invariants:
-//! - A confirmed settlement has a claim in its block's partition, with the block's hash. The claim is written before
-//!   the settlement or together with it.
+//! - The claim of a confirmed settlement is written before the settlement or together with it. The claim is in the
+//!   partition of the transfer's block, and contains the block's hash.
 //! - A claim is removed only while no confirmation depends on it. The removal marks the settlement, and a marked
-//!   settlement is confirmed only together with a new claim. Otherwise a confirmation could follow the removal of its
+//!   settlement is confirmed only together with a new claim. Otherwise a confirmation could follow the removal of the
 //!   claim.
-//! - If a settlement has a claim and is not confirmed, the payment is on chain and reconcile confirms the settlement.
-//! - An agent's proof confirms a settlement only if no other settlement claims the transaction (otherwise the response
-//!   is 409). Reconcile confirms each settlement by the settlement's own transfer, because two transfers are two
-//!   payments.
+//! - If a settlement has a claim and is not confirmed, the function `reconcile` confirms it, because the payment is on
+//!   chain.
+//! - An agent's proof confirms a settlement only if no other settlement claims the transaction. The function
+//!   `reconcile` confirms each settlement by a separate transfer, because two transfers are two payments.
 //! - No transfer confirms two settlements, because a transfer must have the settlement's nonce.
 //!
-//! Confirming a held settlement does not change its window, because the payment counts until it expires. If the amount
-//! was released, the amount is counted again from now on, even above the caps, because the money is spent.
+//! If the amount of a settlement was released, its confirmation counts the amount again, even above the caps, because
+//! the money is spent.
 
 use crate::{
     codec::attribute::{Attribute as _, Item, encode_text},
@@ -39,38 +39,35 @@ use purser_domain::{
     Timestamp, Transfer, TxHash, WindowPeriod, WindowScope,
 };
 
-/// The part of a blockchain transaction that a settlement claims. No other settlement can then claim the same part.
+/// The part of a blockchain transaction that a settlement claims exclusively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// The settlement claims the whole transaction. The confirmation fails if the transaction has already confirmed
-    /// another settlement.
+    /// The whole transaction. The confirmation fails if the transaction has already confirmed another settlement.
     Transaction,
-    /// The settlement claims only its own transfer. The confirmation succeeds even if another transfer of the
-    /// transaction has confirmed another settlement.
+    /// Only the settlement's own transfer, so the transaction may also confirm other settlements.
     Transfer,
 }
 
 /// The result of confirming a settlement with a transfer on the chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfirmResult {
-    /// The settlement is confirmed with this transfer.
+    /// The settlement is now confirmed. Contains the stored settlement.
     Done(Settlement),
     /// The settlement was already confirmed. Contains the stored settlement.
     Already(Settlement),
-    /// The transaction confirmed another settlement. Nothing was written.
+    /// The transaction has already confirmed another settlement. Nothing was written.
     TransactionUsed {
         /// The settlement that the transaction confirmed.
         by: SettlementId,
     },
 }
 
-/// The result of a state transition of a settlement other than a confirmation, for example a reverted confirmation.
+/// The result of a settlement's state transition other than a confirmation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransitionResult {
     /// The transition was made. Contains the stored settlement.
     Done(Settlement),
-    /// The settlement already had another state, possibly because of an earlier attempt. Nothing was written. Contains
-    /// the stored settlement.
+    /// The settlement already had another state. Nothing was written. Contains the stored settlement.
     Superseded(Settlement),
 }
 
@@ -78,14 +75,13 @@ pub enum TransitionResult {
 enum HeldSpendResult {
     /// The settlement is confirmed.
     Done(Settlement),
-    /// The settlement already had another state. Nothing was written. Contains the stored settlement.
+    /// The settlement already had another state. Nothing was written.
     Superseded(Settlement),
-    /// The settlement's claim was removed, so the settlement can only be confirmed together with a new claim. Nothing
-    /// was written.
+    /// The settlement's claim was removed, so the confirmation must write a new claim. Nothing was written.
     ClaimRemoved,
 }
 
-/// A settlement's stored claim on a transaction.
+/// A settlement's stored claim on a blockchain transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredClaim {
     /// The agent that pays.
@@ -96,7 +92,7 @@ pub struct StoredClaim {
     pub tx_hash: TxHash,
     /// The number of the transaction's block.
     pub block: u64,
-    /// The hash of the block when the settlement was confirmed.
+    /// The hash of the transaction's block when the settlement was confirmed.
     pub block_hash: B256,
     key: Key,
 }
@@ -104,17 +100,17 @@ pub struct StoredClaim {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
     Settlement,
-    /// The settlement's claim, either on a whole blockchain transaction or on one transfer.
+    /// The settlement's claim on a blockchain transaction or on one transfer.
     Claim,
-    /// A window that counts a payment again, because the payment was confirmed after its amount was released.
+    /// A window that counts a late payment again, or the row about the agent's late payments.
     Window,
 }
 
-/// The result of confirming a settlement together with its claim.
+/// The result of confirming a settlement together with the claim.
 enum ConfirmWithClaimResult {
     /// The settlement is confirmed.
     Done(Settlement),
-    /// The settlement already had another state. Nothing was written. Contains the stored settlement.
+    /// The settlement already had another state. Nothing was written.
     Superseded(Settlement),
     /// Another settlement has the claim. Nothing was written.
     Claimed {
@@ -130,8 +126,7 @@ const UNCLAIMED_OR_OWN: &str = "attribute_not_exists(pk) OR sid = :settlement";
 const CONFIRM_HELD: &str = "SET rs = :confirmed, txh = :hash, blk = :block, settled = :now REMOVE hp, hs";
 
 impl Ledger {
-    /// Reads an agent and one of the agent's settlements, if they exist, strongly consistent. Takes one round trip and
-    /// one read unit each.
+    /// Reads an agent and one of the agent's settlements, strongly consistent. Takes one read unit each.
     pub async fn read_agent_and_settlement(
         &self,
         agent: AgentId,
@@ -161,8 +156,7 @@ impl Ledger {
         item.map(|item| self.item_row(&item).get("sid")).transpose()
     }
 
-    /// Reads all claims on transactions in this block, strongly consistent. Takes at least one read unit per partition
-    /// (there are four), and one per 4 KB.
+    /// Reads all claims on transactions in this block, strongly consistent. Takes at least four read units.
     pub async fn read_claims_in_block(&self, network: Network, block: u64) -> Result<Vec<StoredClaim>> {
         let mut reads = tokio::task::JoinSet::new();
         for shard in 0..CLAIM_SHARDS {
@@ -207,8 +201,8 @@ impl Ledger {
         })
     }
 
-    /// Removes a claim on a transaction in a block that is no longer on the chain, unless the claim was renewed
-    /// meanwhile. Takes 4 write units. Returns `false` and removes nothing if the claim confirms its settlement.
+    /// Removes a claim on a transaction in a block that is no longer on the chain, unless the claim was renewed with
+    /// another block hash meanwhile. Returns `false` if the claim confirms the settlement. Takes 4 write units.
     pub async fn try_remove_claim(&self, claim: &StoredClaim) -> Result<bool> {
         let StoredClaim { agent, settlement, .. } = *claim;
         let delete = DeleteBuilder::default()
@@ -236,9 +230,8 @@ impl Ledger {
         )
     }
 
-    /// Confirms a settlement with the transfer that was found on chain. Takes 3 write units, for the claim, the
-    /// settlement and the index. Takes 4 write units instead, plus 4 per window, if the amount was released before.
-    /// Takes 2 more in both cases if the decision compared the payee or price with earlier payments.
+    /// Confirms a settlement with the transfer that was found on chain. Takes 3 write units, or 4 plus 4 per window
+    /// after a release. A compared payee or price adds 2.
     pub async fn confirm_settlement(
         &self,
         settlement: &Settlement,
@@ -248,8 +241,7 @@ impl Ledger {
     ) -> Result<ConfirmResult> {
         let confirmed = self.try_confirm(settlement, transfer, claim, now).await?;
         if let ConfirmResult::Done(settlement) = &confirmed {
-            // Adds the payee and the price to the recent payments. If this write fails, the payment is still confirmed.
-            // A rule then requires one more approval for the payee, or compares later prices with one price less.
+            // If this write fails, the payment is still confirmed, and a rule requires one more approval for the payee.
             drop(self.store_payee_and_price(&settlement.terms).await);
         }
         Ok(confirmed)
@@ -306,8 +298,8 @@ impl Ledger {
         }
     }
 
-    /// Records that a settlement's transaction is now in another block. Takes 4 write units. Changes nothing if another
-    /// transaction confirms the settlement now.
+    /// Records that a settlement's transaction is now in another block. Changes nothing if another transaction confirms
+    /// the settlement now. Takes 4 write units.
     pub async fn move_confirmation(&self, settlement: &Settlement, transfer: &Transfer) -> Result<()> {
         let terms = &settlement.terms;
         let mut log_index = None;
@@ -331,7 +323,7 @@ impl Ledger {
         }
     }
 
-    /// Writes only a claim. If another settlement has the claim, returns that settlement.
+    /// Writes a claim without changing the settlement. Returns the other settlement that has the claim, if any.
     async fn put_claim(
         &self,
         terms: &SettlementTerms,
@@ -361,8 +353,7 @@ impl Ledger {
         }
     }
 
-    /// Confirms a held settlement whose claim is already written. Returns `ClaimRemoved` if any claim of the settlement
-    /// was ever removed.
+    /// Confirms a held settlement whose claim is already written. Returns `ClaimRemoved` if a claim was removed.
     async fn confirm_held_spend(
         &self,
         settlement: &Settlement,
@@ -401,9 +392,7 @@ impl Ledger {
         }
     }
 
-    /// Confirms a settlement and writes its claim in the same transaction. If the amount was released before, the
-    /// transaction also counts the payment in its windows again. The payment then counts from a time after the eviction
-    /// watermarks of all these windows.
+    /// Confirms a settlement and writes the claim. After a release, the payment counts again.
     async fn confirm_with_claim(
         &self,
         settlement: &Settlement,
@@ -437,8 +426,7 @@ impl Ledger {
             if rejection.has_failed(Role::Settlement) || !rejection.has_failed(Role::Window) {
                 return Err(unknown_settlement_error());
             }
-            // Another request has moved a window's eviction watermark past the time at which this payment would count, or
-            // the agent's rules changed. The next attempt reads both again.
+            // A window's eviction watermark passed the time from which this payment would count, or the rules changed.
             backoff.wait_for_retry().await?;
         }
     }

@@ -1,7 +1,5 @@
-//! Settlements: one row each in the agent's partition, with an id that sorts by time.
-//!
-//! A row stays below 1 KB, so that each write takes one unit. The payment header and the nonce are not stored, because
-//! both can be derived from the row. The index `hold` contains a row exactly while its amount is held.
+//! Settlements: one row each in the agent's partition. A row stays below 1 KB, so that each write takes one unit. The
+//! index `hold` contains a row exactly while the amount is held.
 
 use crate::{
     codec::attribute::{Attribute as _, encode_text},
@@ -34,8 +32,7 @@ impl Ledger {
         item.map(|item| self.read_settlement_item(&item)).transpose()
     }
 
-    /// Reads up to `limit` of the agent's settlements, newest first, strongly consistent. The settlements have an id
-    /// below `before`, or are the newest settlements if `before` is `None`.
+    /// Reads up to `limit` of the agent's settlements with ids below `before`, newest first, strongly consistent.
     pub async fn read_settlements(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<Settlement>> {
         self.list_settlements(agent, before, limit, true).await
     }
@@ -57,7 +54,7 @@ impl Ledger {
         limit: u32,
         is_consistent: bool,
     ) -> Result<Vec<Settlement>> {
-        // A page of a DynamoDB query has 1 MB, which is about a thousand of these rows. `limit` is at most a hundred.
+        // `limit` is at most a hundred, and a page of a DynamoDB query has about a thousand of these rows.
         let response = Query::new(&self.db, &self.table, key::settlement_partition(agent))
             .newest_page(before, limit)
             .consistent_if(is_consistent)
@@ -70,13 +67,12 @@ impl Ledger {
             .collect()
     }
 
-    /// Creates an update of a single settlement, outside a transaction.
     pub(crate) fn update_settlement(&self, agent: AgentId, id: SettlementId) -> UpdateItemFluentBuilder {
         update_request(&self.db, &self.table, &Key::settlement(agent, id))
     }
 
-    /// Counts a failed proof of a settlement: a transaction that the agent sent as proof, but that is not the payment
-    /// according to the chain. Does nothing if the last counted proof is the same transaction. Takes 1 write unit.
+    /// Counts a transaction that the agent sent as proof but that does not contain the payment. Does nothing if the
+    /// last counted proof is the same transaction. Takes 1 write unit.
     pub async fn record_failed_proof(&self, settlement: &Settlement, tx_hash: TxHash) -> Result<()> {
         if settlement.failed_proofs.last == Some(tx_hash) {
             return Ok(());
@@ -163,7 +159,6 @@ impl Fields for Purpose {
     }
 }
 
-/// Encodes the row of a newly authorized payment.
 pub(crate) fn write_settlement(terms: &SettlementTerms) -> Item {
     Draft::new(&Key::settlement(terms.agent, terms.id))
         .with_fields(terms)

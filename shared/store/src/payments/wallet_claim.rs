@@ -1,9 +1,5 @@
-//! Claims that bind a wallet to the agent for which the wallet was attested. A claim consists of two rows, which only
-//! `payments` can write.
-//!
-//! Invariants: one agent claims a wallet, an agent claims one wallet, and the rows are never changed or removed.
-//! `payments` writes both rows before it signs an attestation, so a wallet's key attests at most one agent. Some agents
-//! are older than claims. Operators write the claims of these agents once, with the command `claim-wallets`.
+//! Claims that bind a wallet to the agent for which it was attested. Claims are never changed or removed. A claim is
+//! written before the attestation is signed, so a wallet's key attests at most one agent.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -23,7 +19,7 @@ pub enum WalletClaim {
     Granted,
     /// Another agent has claimed the wallet.
     OtherAgent,
-    /// The agent has claimed a different wallet.
+    /// The agent has claimed another wallet.
     OtherWallet,
 }
 

@@ -8,11 +8,8 @@
 //! - `pver` and `aver` bind every charge to the versions of the policy and of the agent's record.
 //! - Counted payments must not expire by TTL, because TTL would not reduce `total`.
 //!
-//! The totals of a day window also contain recent payments (`recent.rs`).
-//!
-//! The function `people` writes the versions `pver` and `aver`; `payments` and `reconcile` write everything else. IAM
-//! restricts each role to its own attributes, so a write of a version must contain no other attribute. A window starts
-//! with its first version, and has no `total` until a payment is counted.
+//! IAM permits the function `people` to write only `pver` and `aver`, so a write of a version must contain no other
+//! attribute.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -35,27 +32,22 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
-/// The number of oldest counted payments that a decision reads. An authorization adds one payment and evicts up to this
-/// many, so expired payments do not accumulate. Together with the policy and the totals, ten items of some 150 bytes
-/// fit into the 4 KB of one read unit.
+/// The number of oldest counted payments that a decision reads, and the maximum that an authorization evicts. They fit
+/// into one read unit together with the policy and the totals.
 const OLDEST_ENTRIES: u16 = 8;
-/// The number of counted payments that each further query reads. The value equals `MAX_SEARCHED_ENTRIES` in
-/// `shared/domain`, the maximum number of payments that an evaluation searches.
+/// The number of counted payments that each further query reads: `MAX_SEARCHED_ENTRIES` in `shared/domain`.
 const PAGE: u16 = 1_000;
-/// The maximum number of pages that one call reads to compute the spend of its windows. 20 pages are 20,000 counted
-/// payments, more than authorize can evict within its timeout, and take some 740 read units. A larger window waits
-/// until reconcile evicts payments ([`crate::EvictionRequest`]).
+/// The maximum number of pages (20,000 counted payments) that one call reads. A larger window waits for the function
+/// `reconcile` to evict payments ([`crate::EvictionRequest`]).
 const MAX_PAGES: u32 = 20;
-/// The maximum number of expired payments that one transaction evicts. The update of the totals is another of the
-/// transaction's 100 actions.
+/// The maximum number of expired payments that one transaction evicts, because it has at most 100 actions.
 const DRAIN: u16 = 90;
 
-/// Requires that the charge is based on current versions: the same policy or rule, and no narrowing change of the
-/// agent's record since the version that was read.
+/// Requires the version of the policy or rule that was read, and no narrowing update of the agent since.
 const VERSION_CHECK: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";
-/// Requires that the agent's record was not changed by a narrowing update since the version that was read.
+/// Requires no narrowing update of the agent's record since the version that was read.
 pub(crate) const AGENT_VERSION_CHECK: &str = "(attribute_not_exists(aver) OR aver <= :agent)";
-/// Requires that no payment after the new payment's time was evicted.
+/// The start of the condition that no payment after a time was evicted. The caller appends the time and `)`.
 const NOT_EVICTED_CHECK: &str = "(attribute_not_exists(#horizon) OR #horizon <=";
 /// Requires that the window's total plus the added amount is at most the cap.
 const TOTAL_CHECK: &str = "(attribute_not_exists(#total) OR #total <= :room)";
@@ -69,8 +61,7 @@ pub enum EvictResult {
     More,
     /// Nothing was evicted, because of a concurrent write to the same window.
     Superseded,
-    /// Nothing was evicted, because the policy or rule was changed after the window was read. The window's duration may
-    /// have changed.
+    /// Nothing was evicted, because the policy or rule was changed after the window was read.
     Outdated,
 }
 
@@ -79,7 +70,6 @@ pub enum EvictResult {
 pub(crate) struct PagesLeft(Arc<AtomicU32>);
 
 impl PagesLeft {
-    /// Returns the number of pages that one call may read.
     pub(crate) fn for_one_call() -> Self {
         Self::new(MAX_PAGES)
     }
@@ -103,13 +93,12 @@ enum Role {
 }
 
 impl Ledger {
-    /// Reads a window's totals and oldest payments in one query. The result is not a snapshot; see
-    /// [`crate::DecisionInputs`].
+    /// Reads a window's totals and oldest payments, which are not a snapshot; see [`crate::DecisionInputs`].
     pub(crate) async fn read_window_head(&self, scope: WindowScope, period: WindowPeriod) -> Result<Window> {
         self.read_window_with_payment_limit(scope, period, OLDEST_ENTRIES).await
     }
 
-    /// Reads a day window like [`Ledger::read_head`], and the recent payments to the service.
+    /// Reads a day window like [`Ledger::read_window_head`], and the recent payments to the service.
     pub(crate) async fn read_day_window_head(&self, scope: WindowScope) -> Result<(Window, RecentPayments)> {
         let (window, totals) = self
             .read_head_and_recent_payments(scope, WindowPeriod::DAY, OLDEST_ENTRIES)
@@ -120,8 +109,7 @@ impl Ledger {
         Ok((window, payments.unwrap_or_default()))
     }
 
-    /// Reads a rule's window like [`Ledger::read_head`]. Also returns whether the window counts the payments that are
-    /// older than the rule.
+    /// Reads a rule's window like [`Ledger::read_window_head`], and whether the backfill is complete.
     pub(crate) async fn read_rule_window(
         &self,
         scope: WindowScope,
@@ -151,7 +139,7 @@ impl Ledger {
         period: WindowPeriod,
         oldest: u16,
     ) -> Result<(Window, Option<Item>)> {
-        // One additional item for the totals, which sort before the counted payments.
+        // Reads one additional item for the totals, which sort before the counted payments.
         let (items, complete) = self.read_window_items(scope, None, oldest.saturating_add(1)).await?;
         let mut window = empty_window(scope, period, complete);
         let mut totals = None;
@@ -175,18 +163,17 @@ impl Ledger {
         Ok(())
     }
 
-    /// Reads the eviction watermark of a window of this duration from its totals; the epoch if nothing was evicted.
+    /// Reads the eviction watermark for this period from a window's totals; the epoch if nothing was evicted.
     pub(crate) fn read_eviction_watermark(&self, totals: &Item, period: WindowPeriod) -> Result<Timestamp> {
         let watermark = read_optional_field(totals, &eviction_watermark_name(period))
             .ok_or_else(|| self.item_row(totals).corrupt_error("hz"))?;
         Ok(watermark.unwrap_or(Timestamp::EPOCH))
     }
 
-    /// Returns whether the window has not changed since it was read, and the idempotency key has authorized nothing. In
-    /// that case the read of the window was a consistent snapshot at a time between the two reads.
+    /// Returns whether the window is unchanged and the idempotency key has authorized nothing. The read of the window
+    /// was then a consistent snapshot.
     ///
-    /// The key is read again because the first read of the key may have been before the read of the window. A
-    /// concurrent duplicate of the call may have authorized the same payment, which the window then counts.
+    /// The key is read again, because a concurrent request with the same key may have authorized the payment.
     pub async fn is_unchanged_since(&self, window: &Window, key: &Fingerprint) -> Result<bool> {
         let (WindowScope::Day { agent, .. } | WindowScope::Budget { agent, .. }) = window.scope;
         let (totals, key) = (Key::window(window.scope), Key::idempotency(agent, key));
@@ -195,8 +182,7 @@ impl Ledger {
             .map(|item| IdempotencyRecord::read_record(self.item_row(&item)))
             .transpose()?;
         let is_unchanged = match &totals {
-            // A window's totals are never removed. If there are no totals now, there were no totals at the first read,
-            // and the window had version 0. The policy version is then the version of the default policy.
+            // A window's totals are never removed, so a window without totals had version 0 at the first read.
             None => window.version == 0,
             Some(totals) => {
                 let mut now = empty_window(window.scope, window.period, true);
@@ -223,14 +209,13 @@ impl Ledger {
         Ok(())
     }
 
-    /// Reads the given windows whose total is not zero. Their spend at `at` ([`Window::spend_at`]) is exact, or an upper
-    /// bound if more payments have expired than one call reads. For display only, because the reads are not a snapshot.
+    /// Reads those of the windows whose total is not zero. For display only, because the reads are not a snapshot and
+    /// the spend may be an upper bound.
     pub async fn read_used_windows(
         &self,
         scopes: &[(WindowScope, WindowPeriod)],
         at: Timestamp,
     ) -> Result<Vec<Window>> {
-        /// The maximum number of windows that are read concurrently.
         const MAX_CONCURRENT: usize = 100;
         let keys: Vec<Key> = scopes.iter().map(|(scope, _)| Key::window(*scope)).collect();
         let left = PagesLeft::for_one_call();
@@ -267,8 +252,7 @@ impl Ledger {
         Ok(window)
     }
 
-    /// Reads further pages of a window while the window may have unread expired payments and `pages_left` permits a
-    /// page. Subtracts and drops expired payments page by page, so memory use does not grow with the window.
+    /// Drops expired payments page by page, so memory use does not grow with the window.
     pub(crate) async fn read_expired_entries(
         &self,
         window: &mut Window,
@@ -294,9 +278,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Evicts the payments that have expired at `at`, oldest first, as many as fit into one transaction. Used for a
-    /// window with more expired payments than a decision reads. Uses only the scope, duration and version of `window`,
-    /// and reads everything else again.
+    /// Evicts the oldest payments that have expired at `at`, as many as fit into one transaction. Uses only the scope,
+    /// duration and version of `window`, and reads everything else again.
     pub async fn evict_expired(&self, window: &Window, at: Timestamp) -> Result<EvictResult> {
         let current = self
             .read_window_with_payment_limit(window.scope, window.period, DRAIN)
@@ -323,9 +306,8 @@ impl Ledger {
         })
     }
 
-    /// Evicts up to [`DRAIN`] of these payments and writes nothing else. Returns `false` if a concurrent write prevents
-    /// the eviction. The payments have expired under the version of the policy or rule that was read; under another
-    /// version they may still count. `watermark` is the eviction watermark that was read.
+    /// Evicts up to [`DRAIN`] of the payments in `expired`, on the condition that the policy or rule still has
+    /// `version`. Returns `false` if a concurrent write prevents the eviction.
     pub(crate) async fn try_evict_entries(
         &self,
         scope: WindowScope,
@@ -370,9 +352,7 @@ impl Ledger {
         }
     }
 
-    /// Adds the writes for one window to the transaction that reserves a payment. The writes update the window's totals
-    /// under all conditions, add the counted payment, and delete the evicted payments. With `recent_update`, the totals
-    /// of a day window also store the payment among the recent payments.
+    /// Adds the writes for one window to the transaction that reserves a payment, with all conditions on the window.
     pub(crate) fn add_charge<R: Copy + PartialEq>(
         &self,
         transaction: &mut Transaction<R>,
@@ -384,7 +364,7 @@ impl Ledger {
     ) -> Result<()> {
         let delta = add_to_sum(0, charge.amount).saturating_sub(add_to_sum(0, charge.evicted));
         // A condition can't do arithmetic, so `total + delta <= cap` becomes `total <= cap - delta`. A missing total
-        // counts as zero; the evaluation has already compared the amount with the cap.
+        // counts as zero, and the evaluation has already compared the amount with the cap.
         let room = add_to_sum(0, charge.cap).saturating_sub(delta);
         let update = self
             .update_item(&Key::window(charge.scope))
@@ -395,7 +375,7 @@ impl Ledger {
             .expression_attribute_values(":room", room.write())
             .expression_attribute_values(":agent", agent_version.write())
             .expression_attribute_values(":one", 1_u32.write());
-        // Only an eviction moves the eviction watermark. Without evictions, concurrent writes of a window commute.
+        // Only an eviction moves the watermark, so writes that evict nothing can commit in any order.
         let (mut sets, mut condition, mut update) = match charge.evict.last() {
             Some(newest) => (
                 vec!["#horizon = :cleared"],
@@ -449,7 +429,7 @@ impl Ledger {
             .update_expression("SET aver = :version")
             .condition_expression("attribute_exists(pk) AND (attribute_not_exists(aver) OR aver < :version)")
             .expression_attribute_values(":version", agent_version.write());
-        // The condition fails if the window does not exist, or already rejects decisions on all earlier versions.
+        // The condition fails if the window does not exist or already rejects these decisions. No write is needed then.
         let mut transaction = Transaction::new();
         transaction.add_update((), update)?;
         let mut backoff = Backoff::new();
@@ -466,8 +446,7 @@ impl Ledger {
             .expression_attribute_values(":agent", agent_version.write())
     }
 
-    /// Reads up to `limit` items of a window's partition in order, after a key. Also returns whether the last item is
-    /// included.
+    /// Reads up to `limit` items after a key, and returns whether the last item of the partition is among them.
     async fn read_window_items(
         &self,
         scope: WindowScope,
@@ -480,7 +459,7 @@ impl Ledger {
             .consistent()
             .send("reading a window")
             .await?;
-        // If a page ends exactly at the limit, DynamoDB may report more items. That costs only one more read.
+        // DynamoDB may report more items after the last item, which causes one unnecessary read.
         let complete = response.last_evaluated_key.is_none();
         Ok((response.items.unwrap_or_default(), complete))
     }
@@ -508,14 +487,14 @@ pub(crate) fn write_counted_payment(
         .into_item()
 }
 
-/// Returns the name of the attribute that stores a window's eviction watermark for this period. A payment can be
-/// counted only at or after `period.end` of the watermark. Each period has its own attribute. If the rule's period
-/// changed, a watermark of the old period could otherwise move a payment's time into the future.
+/// Returns the name of the attribute with the eviction watermark for this period. Each period has a separate watermark,
+/// because a payment is counted no earlier than `period.end(watermark)`, which could be in the future for another
+/// period.
 pub(crate) fn eviction_watermark_name(period: WindowPeriod) -> String {
     format!("hz{period}")
 }
 
-/// Returns a window that was never written. Its version is zero, which no stored window has.
+/// Returns a window that was never written. The version is zero, which no stored window has.
 const fn empty_window(scope: WindowScope, period: WindowPeriod, is_complete: bool) -> Window {
     Window {
         scope,
@@ -529,8 +508,8 @@ const fn empty_window(scope: WindowScope, period: WindowPeriod, is_complete: boo
     }
 }
 
-/// Adds an amount to a sum that may be negative. Amounts are below 2^53 and a sum of a hundred amounts is below 2^60,
-/// so the addition never saturates.
+/// Adds the amount to the sum. The addition never saturates, because an amount is below 2^53 and a sum of a hundred
+/// amounts is below 2^60.
 pub(crate) fn add_to_sum(sum: i64, amount: Amount) -> i64 {
     sum.saturating_add_unsigned(amount.units())
 }

@@ -1,9 +1,5 @@
-//! An agent's record: one item with the agent's identity, keys, status and rules, so that one read authenticates the
-//! caller and returns the current rules.
-//!
-//! A rule that counts payments also has a window. The rule's version is written to the window's totals in the same
-//! transaction as the rule, so that a charge is conditional on the rule's version, like on a policy's version. When a
-//! rule is removed, its window stays and is no longer used.
+//! An agent's record: one item with the identity, keys, status and rules, so that one read authenticates the caller. A
+//! rule's version is also written to the rule's window, so that a charge is conditional on the version.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -33,15 +29,12 @@ enum Role {
     Audit,
 }
 
-/// The version of the layout of an agent's record and of all other items of the agent (`docs/data-model.md`). A record
-/// with another layout can't be read, so no decision uses that record. Because of this version, a future change of the
-/// layout can migrate one agent at a time.
+/// The layout version of an agent's items (`docs/data-model.md`). Records with another version can't be read.
 const LAYOUT: u32 = 1;
 
-/// The maximum number of windows that are written concurrently.
 const MAX_CONCURRENT: usize = 32;
 
-/// Returns whether a change is narrowing, so that the new version may reject what the old version allowed.
+/// Returns whether the new version of the agent may reject a payment that the old version allowed.
 fn is_narrowing_change(old: &Agent, new: &Agent) -> bool {
     let ends = |agent: &Agent| -> Vec<_> { agent.keys.iter().map(|key| (key.id, key.ends_at)).collect() };
     let added_only = ends(old).iter().all(|key| ends(new).contains(key));
@@ -55,8 +48,7 @@ impl Ledger {
         item.map(|item| self.read_agent_item(&item)).transpose()
     }
 
-    /// Stores a new agent, and adds the agent's wallet to the list of wallets whose outflows are compared with
-    /// settlements.
+    /// Stores a new agent, and adds the agent's wallet to the wallets whose outflows are compared with settlements.
     pub async fn create_agent(&self, agent: &Agent, audit: &AuditEntry) -> Result<CreateAgentResult> {
         let mut transaction = Transaction::new();
         transaction.add_put(
@@ -83,15 +75,9 @@ impl Ledger {
         }
     }
 
-    /// Replaces an agent's record with its next version.
+    /// Replaces an agent's record with the next version.
     ///
-    /// After a narrowing change has returned, nothing is authorized on an earlier version, not even by a decision in
-    /// progress. The change writes its version to all windows, and every authorization is conditional on a window.
-    ///
-    /// A changed counting rule applies from this write on. If the rule's window may lack payments, no payment is
-    /// allowed before [`Ledger::backfill`] has counted them.
-    ///
-    /// A change that is already stored adds no audit row.
+    /// After a narrowing change has returned, no payment is authorized under an earlier version.
     pub async fn put_agent(&self, agent: &Agent, audit: &AuditEntry) -> Result<UpdateResult> {
         let Some(old) = self.read_agent_by_id(agent.id).await? else {
             return Ok(UpdateResult::Conflict);
@@ -135,10 +121,9 @@ impl Ledger {
         }
     }
 
-    /// Makes the agent's windows reject every decision that is based on an earlier version of the agent's record. The
-    /// version in `agent` must already be stored. [`Ledger::put_agent`] calls this function for a narrowing change. The
-    /// acceptance of an ownership transfer must call this function. A caller that finds its change already stored must
-    /// also call this function, because the request that stored the change may have failed before this step.
+    /// Makes the agent's windows reject decisions that are based on an earlier version of the agent's record. The
+    /// version in `agent` must already be stored. Must be called after an ownership transfer, and after a narrowing
+    /// change that an interrupted request has stored.
     pub async fn fence_windows(&self, agent: &Agent) -> Result<()> {
         let services = self.read_services_with_policy(agent.id).await?;
         for batch in services.chunks(MAX_CONCURRENT) {
@@ -158,8 +143,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Creates the window of each new counting rule, and writes the version of each changed counting rule to its
-    /// window.
+    /// Writes the version of each new or changed counting rule to the rule's window.
     fn write_budget_versions(&self, transaction: &mut Transaction<Role>, agent: &Agent, old: &[Rule]) -> Result<()> {
         for budget in agent.counting_rules() {
             let rule = budget.rule;

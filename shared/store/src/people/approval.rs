@@ -1,7 +1,4 @@
-//! Approvals: one row each. All approvals of one request share a partition.
-//!
-//! The row stores a user's decision. Whether an approval has expired depends only on the time, so the expiry is never
-//! written. Every transition is conditional on the previous state and on the time.
+//! Approvals: one row each. Every transition is conditional on the previous state and on the time.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -25,12 +22,12 @@ pub enum ApprovalDecision {
     Reject,
 }
 
-/// The result of deciding an approval.
+/// The result of storing an approval decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResolveResult {
     /// The decision is stored.
     Done(Approval),
-    /// The approval was not pending: it was already decided or used, or has expired. Nothing was written.
+    /// The approval was already decided or used, or has expired. Nothing was written.
     Already(Approval),
     /// The approval does not exist, or belongs to another user.
     NotFound,
@@ -54,16 +51,14 @@ impl Ledger {
         item.map(|item| self.read_approval_item(id, &item)).transpose()
     }
 
-    /// Reads an approval like [`Self::read_approval_by_id`], with the hash of its row.
+    /// Reads an approval like [`Self::read_approval_by_id`], with the row hash.
     pub async fn read_approval_with_hash(&self, id: ApprovalId) -> Result<Option<(Approval, RowHash)>> {
         let item = self.get_item(&Key::approval(id)).await?;
         item.map(|item| Ok((self.read_approval_item(id, &item)?, RowHash::from_item(&item))))
             .transpose()
     }
 
-    /// Stores a user's decision on a pending approval that belongs to this user.
-    ///
-    /// Repeating the same decision returns `Done`; a different decision returns `Already`.
+    /// Stores a user's decision on a pending approval. Returns `Done` if the user has already made this decision.
     pub async fn resolve_approval(
         &self,
         id: ApprovalId,
@@ -147,8 +142,7 @@ impl Ledger {
             .expression_attribute_values(":ends", approval.expires_at.write())
     }
 
-    /// Sends the update together with its audit row. `is_ours` returns whether an earlier attempt of the same decision
-    /// stored the state of the given approval.
+    /// Sends the update with the audit row. `is_ours` returns whether an earlier attempt stored the approval.
     async fn store_approval_decision(
         &self,
         id: ApprovalId,
@@ -181,19 +175,15 @@ impl Ledger {
         })
     }
 
-    /// Rejects an approved request, if no payment has used the approval and the approval has not expired. The approval
-    /// must belong to the deciding user. A payment that uses the approval and this write require the same state, so
-    /// only one of them succeeds.
-    ///
-    /// Repeating the call returns `Done`; an approval in any other state returns `Already`.
+    /// Rejects an approved request of the deciding user that no payment has used. A payment and this write require the
+    /// same state, so only one succeeds. Returns `Done` if the approval was already withdrawn.
     pub async fn withdraw_approval(
         &self,
         id: ApprovalId,
         approval_decision: &ApprovalResolution,
         audit: &AuditEntry,
     ) -> Result<ResolveResult> {
-        // The stored note explains the approval and not the rejection. A rejection without a note therefore removes the
-        // stored note.
+        // The stored note explains the approval, so a rejection without a note removes the stored note.
         let set = match approval_decision.note {
             None => "SET st = :state, resolved = :now, #by = :by REMOVE note",
             Some(_) => "SET st = :state, resolved = :now, #by = :by, note = :note",
@@ -208,13 +198,11 @@ impl Ledger {
             .await
     }
 
-    /// Decodes an approval, and takes its id from the item's key.
     pub(crate) fn read_listed_approval(&self, item: &Item) -> Result<Approval> {
         let id = key::approval_in_key(item).ok_or_else(|| self.item_row(item).corrupt_error("sk"))?;
         self.read_approval_item(id, item)
     }
 
-    /// Decodes an approval.
     pub(crate) fn read_approval_item(&self, id: ApprovalId, item: &Item) -> Result<Approval> {
         let row = self.item_row(item);
         let resolution = match row.get::<String>("st")?.as_str() {

@@ -1,16 +1,14 @@
-//! Authenticates agents by their keys, in three steps around the first read of a request:
+//! Authenticates agents by their keys. The three steps are before, around and after the first read of a request:
 //!
 //! ```text
-//! let call = authenticator.begin(scope, key, key_use, now).await?;
-//! let read = ledger.decision_inputs(Reader::Unverified(&call.key, now), &ask);
-//! let (agent, inputs) = authenticator.counting(&call, read).await?;
-//! let caller = authenticator.verify(call, agent, inputs, clock.now())?;
+//! let call = authenticator.begin_call(scope, key, key_use, now).await?;
+//! let read = ledger.read_decision_inputs(Reader::Unverified(&call.key, now), &keys);
+//! let (agent, inputs) = authenticator.run_throttled(&call, read).await?;
+//! let caller = authenticator.verify_call(call, agent, inputs, clock.now())?;
 //! ```
 //!
-//! Invariants: a key is verified at a time after its agent was read, so a key that ended meanwhile is rejected. The
-//! comparison for an unknown agent takes as long as for a wrong secret. Only a caller with a valid key can learn which
-//! uses the key does not permit. A 429 takes precedence over the result of the read, and a cached 429 prevents the
-//! read.
+//! A key is verified at a time after the agent was read, so a key that ended meanwhile is rejected. The permissions of
+//! a key are checked after the secret, so only a caller with a valid key learns what the key does not permit.
 
 use crate::{people::key_limit::KeyLimit, people::key_use::KeyUses, people::throttle::Throttle};
 use purser_domain::{Agent, ErrorKind, KeyId, KeyScope, KeyUse, PresentedKey, Result, Timestamp};
@@ -19,7 +17,7 @@ use std::fmt;
 /// Authenticates agents by their keys.
 #[derive(Clone, Debug)]
 pub struct Authenticator {
-    /// The request counters per source.
+    /// The request counters per source, for example per source address.
     pub throttle: Throttle,
     /// The request counters per key.
     pub key_limit: KeyLimit,
@@ -55,14 +53,13 @@ pub struct UnverifiedCall {
     /// The key in the request.
     pub key: PresentedKey,
     key_use: KeyUse,
-    /// The scope under which the throttle counts the request.
+    /// The scope under which the throttle counts the request, for example a source address.
     scope: String,
     began: Timestamp,
 }
 
 impl Authenticator {
-    /// Begins a call. `scope` is the throttle's scope, for example a source address. Rejects a key that this instance
-    /// has cached as throttled. Also rejects a malformed key, after its request was counted.
+    /// Begins a call of a scope, for example a source address. Rejects a malformed key, and a throttled key.
     pub async fn begin_call(
         &self,
         scope: impl fmt::Display,
@@ -84,11 +81,10 @@ impl Authenticator {
         })
     }
 
-    /// Reads a call's agent with `operation` while the call's request is counted. Returns 429 without the read for a scope
-    /// that this instance has cached as throttled.
+    /// Runs `operation` while the request is counted. Returns 429 for a throttled scope.
     ///
-    /// `operation` must not write, because the throttle may still reject the call. The amount of its work must not reveal
-    /// whether the agent exists, unless the key is a valid key of the agent.
+    /// `operation` must not write. Unless the key is valid, the amount of work must not reveal whether the agent
+    /// exists.
     pub async fn run_throttled<T>(
         &self,
         call: &UnverifiedCall,
@@ -97,8 +93,7 @@ impl Authenticator {
         self.throttle.run_limited_by(&call.scope, call.began, operation).await
     }
 
-    /// Verifies the key and its permissions against the agent's record, counts the call for the key, and records the
-    /// key's use. `now` must be a time after the read.
+    /// Verifies the key and the permissions, counts the call, and records the key's use. `now` must be after the read.
     pub fn verify_call<T>(
         &self,
         call: UnverifiedCall,
@@ -121,7 +116,7 @@ impl UnverifiedCall {
         let agent = agent.filter(|_| is_valid).ok_or(ErrorKind::InvalidAgentKey)?;
         let key = self.key.key;
         if let Err(error) = find_key_scope(&agent, key)?.check_use(self.key_use) {
-            // This line may be a sign of a stolen key.
+            // This log line may be a sign that the key was stolen.
             tracing::warn!(agent.id = %agent.id, key.id = %key, %error, "key.not_allowed");
             return Err(error);
         }

@@ -1,7 +1,5 @@
-//! Freezes an agent automatically, because a rule of the kind `anomaly_brake` applies.
-//!
-//! Unlike a user's change, this freeze does not update the agent's windows. Nobody waits for the freeze, so a payment
-//! whose decision is in progress may still be made.
+//! Freezes an agent automatically. The agent's windows are not updated, so a payment whose decision is in progress may
+//! still be made.
 
 use crate::{
     audit::entry::{AuditEntry, UpdateMark},
@@ -21,8 +19,7 @@ enum Role {
 }
 
 impl Ledger {
-    /// Reads the agent's record, and the record's [`UpdateMark`]: the user, the audit id and the reason of the last
-    /// change. The read is strongly consistent.
+    /// Reads the agent's record and the [`UpdateMark`], strongly consistent.
     pub async fn read_agent_with_update_mark(&self, id: AgentId) -> Result<Option<(Agent, UpdateMark)>> {
         let item = self.get_item(&Key::agent(id)).await?;
         let read = |item: Item| {
@@ -34,12 +31,10 @@ impl Ledger {
         item.map(read).transpose()
     }
 
-    /// Freezes the agent if the stored record has the version of `agent`. Writes only the attributes that a freeze
-    /// changes.
+    /// Freezes the agent if the stored record has the version of `agent`.
     pub async fn freeze_automatically(&self, agent: &Agent, audit: &AuditEntry) -> Result<UpdateResult> {
         const AUDIT_ID: &str = UpdateMark::AUDIT_ID;
-        // The stored record contains the user, the audit id and the reason of the previous change. Attributes that this
-        // change lacks must be removed from the record.
+        // Attributes of the previous change's `UpdateMark` that this change lacks must be removed from the record.
         let mark = audit.add_update_mark_to_item(Item::new());
         let mut sets = vec!["#st = :st".to_owned(), "#ver = :next".to_owned()];
         let mut removes = Vec::new();
@@ -76,8 +71,7 @@ impl Ledger {
                 let existing = rejection
                     .existing_item(Role::Agent)
                     .and_then(|existing| existing.get(AUDIT_ID));
-                // If the stored audit id belongs to this freeze, an earlier attempt whose response was lost has stored
-                // the freeze.
+                // If the stored audit id belongs to this freeze, an earlier attempt has stored the freeze.
                 let is_own = existing.is_some() && existing == mark.get(AUDIT_ID);
                 Ok(if is_own {
                     UpdateResult::Stored

@@ -1,10 +1,6 @@
-//! Limits concurrent calls across all Lambda instances. A call leases one slot of its scope, and returns the slot when
-//! the call ends.
-//!
-//! A scope is one item with the end of each slot's lease. A conditional update of a free slot acquires a lease, so two
-//! calls never have the same slot. If a call is killed, its slot becomes free when the lease ends. Acquiring and
-//! returning a slot take one write unit each. An attempt at a slot that is not free takes one more. If the item can't
-//! be written, the call is rejected, because it would not be counted.
+//! Limits concurrent calls across all Lambda instances: each open call leases a slot of a scope, for example of an
+//! agent key. If a call is killed, the slot becomes free when the lease expires. If the item can't be written, the call
+//! is rejected, because the call would not be counted.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -24,7 +20,7 @@ use aws_sdk_dynamodb::{
 use purser_domain::{Duration, Result, Timestamp};
 use std::{fmt, sync::Arc};
 
-/// The leases of open calls per scope. A scope is, for example, an agent key or a provider.
+/// The leases of open calls per scope, for example per agent key or per provider.
 #[derive(Clone, Debug)]
 pub struct CallLeases {
     db: Client,
@@ -33,7 +29,7 @@ pub struct CallLeases {
     duration: Duration,
 }
 
-/// A leased slot.
+/// A slot that one call has leased until a certain time.
 #[derive(Debug)]
 pub struct CallLease {
     scope: String,
@@ -41,27 +37,25 @@ pub struct CallLease {
     until: Timestamp,
 }
 
-/// Whether a call got one of the slots of its scope.
+/// The result of leasing a slot.
 #[derive(Debug)]
 pub enum TakeLeaseResult {
-    /// The call has leased this slot.
+    /// The call has leased a slot, and must return the lease when the call ends.
     Taken(CallLease),
-    /// No slot is free.
+    /// Other calls have leased all slots of the scope.
     Full {
-        /// The time until the first lease ends. A slot may become free earlier, because a call may end before its
-        /// lease.
+        /// The time until the first of these leases expires.
         retry_after: Duration,
     },
 }
 
-/// The maximum number of attempts to lease a slot. Each attempt tries a slot that was free in the previous response.
+/// The maximum number of attempts to lease a slot.
 const ATTEMPTS: u32 = 4;
 /// The pause before a retry if other calls acquired the free slots first.
 const AFTER_A_RACE: Duration = Duration::from_secs_u32(1);
 
 impl CallLeases {
-    /// Creates a client that leases slots to calls of the API and stores the leases in this DynamoDB table. A lease
-    /// ends when the call ends, at the latest after `lease_duration`.
+    /// Creates a client for API calls, with leases in this DynamoDB table that expire after `lease_duration`.
     pub fn new(db: &Client, table: impl Into<Arc<str>>, lease_duration: Duration) -> Self {
         Self {
             db: without_throttling_pauses(db),
@@ -71,8 +65,7 @@ impl CallLeases {
         }
     }
 
-    /// Creates a client that leases slots to calls of the function `mcp`. The table stores these leases separately from
-    /// the leases of API calls.
+    /// Creates a client for calls of the function `mcp`, whose leases are separate from the leases of API calls.
     pub fn for_mcp(db: &Client, table: impl Into<Arc<str>>, lease_duration: Duration) -> Self {
         Self {
             kind: ThrottleKind::Mcp,
@@ -115,8 +108,7 @@ impl CallLeases {
         })
     }
 
-    /// Ends a lease and frees the slot for another call. Does nothing if the lease has expired and another call has the
-    /// slot.
+    /// Ends a lease. Does nothing if the lease has expired and another call has the slot.
     pub async fn end_lease(&self, lease: CallLease) -> Result<()> {
         let update = self.update_slot(&lease.scope, lease.slot);
         let update = update
