@@ -1,9 +1,6 @@
-//! Sends transactions and interprets the reasons for a cancellation.
-//!
-//! The result contains the failed conditions, each with the item against which the condition was evaluated. A
-//! transaction that only conflicted with other transactions can be sent again unchanged, because DynamoDB evaluates
-//! every condition again. A transaction whose response was lost is also sent again. If the first attempt committed, the
-//! conditions of the second attempt fail because of the rows that the first attempt wrote.
+//! Sends transactions and interprets the reasons for a cancellation. After a conflict or a lost response, a transaction
+//! is sent again unchanged. If the attempt with the lost response committed, the conditions fail because of the rows of
+//! that attempt.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -30,7 +27,7 @@ use std::error::Error as StdError;
 /// The maximum number of actions in one transaction (developer guide, "`TransactWriteItems` API").
 pub(crate) const MAX_ACTIONS: usize = 100;
 
-/// Writes that are applied together or not at all. A `Role` identifies the write whose condition failed.
+/// Writes that are applied together or not at all. A `Role` identifies a write whose condition failed.
 #[derive(Clone, Debug)]
 pub(crate) struct Transaction<Role> {
     writes: Vec<(Role, TransactWriteItem)>,
@@ -55,18 +52,17 @@ pub(crate) enum TransactResult<Role> {
     Refused(FailedConditions<Role>),
     /// Nothing was written, because of a conflicting transaction.
     Contended,
-    /// The response was lost. The transaction may have been applied, may not have been applied, or may still be
-    /// applied.
+    /// DynamoDB's response was lost. DynamoDB may have committed the transaction, may still commit the transaction, or
+    /// may never commit the transaction.
     Unknown(Error),
 }
 
-/// The conditions that failed.
+/// The roles of the writes whose conditions failed, each with the existing item if DynamoDB returned the item.
 #[derive(Debug)]
 pub(crate) struct FailedConditions<Role>(Vec<(Role, Option<Item>)>);
 
 impl<Role: Copy + PartialEq> FailedConditions<Role> {
-    /// Returns the item against which the condition of this role was evaluated. Returns `None` if the condition did not
-    /// fail, or if the write does not return the item.
+    /// Returns the existing item with which this role's condition failed, if DynamoDB returned the item.
     pub(crate) fn existing_item(&self, role: Role) -> Option<&Item> {
         self.0
             .iter()
@@ -74,7 +70,6 @@ impl<Role: Copy + PartialEq> FailedConditions<Role> {
             .and_then(|(_, item)| item.as_ref())
     }
 
-    /// Returns whether the condition of this role failed.
     pub(crate) fn has_failed(&self, role: Role) -> bool {
         self.0.iter().any(|(failed, _)| *failed == role)
     }
@@ -93,7 +88,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         self.writes.len()
     }
 
-    /// Adds a put. If its condition fails, the existing item is returned.
+    /// Adds a put. If the condition fails, the existing item is returned.
     pub(crate) fn add_put(&mut self, role: Role, put: PutBuilder) -> Result<()> {
         let put = put.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         let put: Put = put.build().map_err(incomplete_action_error)?;
@@ -108,7 +103,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(())
     }
 
-    /// Adds an update. If its condition fails, the existing item is returned.
+    /// Adds an update. If the condition fails, the existing item is returned.
     pub(crate) fn add_update(&mut self, role: Role, update: UpdateBuilder) -> Result<()> {
         let update = update.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         let update: Update = update.build().map_err(incomplete_action_error)?;
@@ -126,8 +121,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(())
     }
 
-    /// Adds the deletion of an item that must exist. The condition prevents an item's amount from being subtracted
-    /// twice.
+    /// The deleted item must exist, so that an item's amount is not subtracted twice.
     pub(crate) fn add_delete_of_existing(&mut self, role: Role, table: &str, key: Item) -> Result<()> {
         let delete = Delete::builder()
             .table_name(table)
@@ -139,7 +133,6 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(())
     }
 
-    /// Adds a conditional deletion.
     pub(crate) fn add_delete(
         &mut self,
         role: Role,
@@ -160,8 +153,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(())
     }
 
-    /// Sends the transaction once. The SDK's own retries use the same client token, so the transaction commits at most
-    /// once.
+    /// The SDK's own retries use the same client token, so the transaction commits at most once.
     pub(crate) async fn send_once(&self, db: &Client) -> Result<TransactResult<Role>> {
         let items = self.writes.iter().map(|(_, write)| write.clone()).collect();
         let response = db.transact_write_items().set_transact_items(Some(items)).send().await;
@@ -169,7 +161,8 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         if let Some((role, entry)) = &self.audit {
             let is_committed = match &sent {
                 TransactResult::Committed => true,
-                // If the audit row exists, an earlier attempt whose response was lost has committed.
+                // If the audit row exists already, an earlier attempt has committed, and the response to that attempt
+                // was lost.
                 TransactResult::Refused(rejection) => rejection.has_failed(*role),
                 TransactResult::Contended | TransactResult::Unknown(_) => false,
             };
@@ -194,8 +187,8 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         }
     }
 
-    /// Sends the transaction until it commits or its conditions fail. Returns `None` when [`Backoff::needs_fresh_read`]
-    /// requires new reads.
+    /// Sends the transaction like [`Self::send_until_outcome`], but returns `None` as soon as
+    /// [`Backoff::needs_fresh_read`] requires that the caller reads the rows again.
     pub(crate) async fn send_while_fresh(
         &self,
         db: &Client,
@@ -207,7 +200,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
                 TransactResult::Committed => return Ok(Some(TransactionOutcome::Committed)),
                 TransactResult::Refused(rejection) => return Ok(Some(TransactionOutcome::Refused(rejection))),
                 TransactResult::Contended => {}
-                // A second attempt either commits, or its conditions fail because of the rows of the first attempt.
+                // A second attempt either commits, or the conditions fail because of the rows of the first attempt.
                 TransactResult::Unknown(error) if lost_before => return Err(error),
                 TransactResult::Unknown(_) => lost_before = true,
             }
@@ -246,8 +239,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         }
     }
 
-    /// Interprets the cancellation reasons, which are in the order of the actions. A failed condition takes precedence
-    /// over a conflict, because the failed condition shows what has changed.
+    /// A failed condition takes precedence over a conflict, because the failed condition shows what has changed.
     fn classify_reasons(&self, reasons: &[CancellationReason]) -> Result<TransactResult<Role>> {
         let mut refused = Vec::new();
         for ((role, _), reason) in self.writes.iter().zip(reasons) {
@@ -281,8 +273,7 @@ fn incomplete_action_error(error: aws_sdk_dynamodb::error::BuildError) -> Error 
     Error::internal("building a transaction", error)
 }
 
-/// Returns whether a single write failed because a transaction is writing the same item. The SDK does not retry this
-/// error.
+/// The SDK does not retry a single write that conflicts with a transaction.
 pub(crate) fn is_conflict<E: ProvideErrorMetadata>(error: &SdkError<E>) -> bool {
     error.code() == Some("TransactionConflictException")
 }
@@ -299,7 +290,7 @@ where
     }
 }
 
-/// Sends a single update until it no longer conflicts with a transaction. Returns `false` if the condition failed.
+/// Repeats a single update while it conflicts with a transaction. Returns `false` if the condition failed.
 pub(crate) async fn update_with_conflict_retry(
     update: &UpdateItemFluentBuilder,
     operation: &'static str,
@@ -373,7 +364,6 @@ mod tests {
         }
     }
 
-    /// An attempt without a known result is sent again. An attempt that DynamoDB can't have applied is an error.
     #[test]
     fn a_transaction_without_a_response_may_have_committed() {
         let response = || Response::new(400_u16.try_into().unwrap(), SdkBody::empty());

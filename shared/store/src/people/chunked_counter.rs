@@ -1,11 +1,6 @@
-//! Counters per period, for example a minute. All Lambda instances share the counters and update them in chunks, so
-//! most calls cost only an addition in memory.
-//!
-//! Calls are counted in memory and added to the stored counter in the background, in chunks of a fiftieth of the limit.
-//! The updated counter shows whether all instances together have reached the limit; from then on, this instance rejects
-//! calls without a read. The number of allowed calls is therefore between limit and limit + instances × chunk, plus the
-//! calls that arrive while a chunk is being added. If a chunk can't be added, no call is rejected, so no spending limit
-//! may depend on these counters.
+//! Counters per period that all Lambda instances share, and update in chunks of a fiftieth of the limit. The number of
+//! allowed calls is between limit and limit + instances × chunk, plus the calls that arrive while a chunk is being
+//! stored. If a chunk can't be stored, no call is rejected, so no spending limit may depend on these counters.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -23,15 +18,12 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// The number of chunks into which the limit is divided. An instance adds its calls to the stored counter after each
-/// full chunk.
+/// The number of chunks into which the limit is divided.
 const CHUNKS: u32 = 50;
-/// The maximum number of counters that an instance caches. When the cache is full, only counters that have reached
-/// their limit are kept, or no counters if all have reached their limit.
+/// A full cache keeps only the counters that have reached their limit.
 const MAX_CACHED: usize = 10_000;
 
-/// Counters with a common limit, by `K`. A counter that has reached the limit has a record `R`. Clones share the
-/// counters.
+/// Counters with the same limit, one per key `K`. A counter that has reached the limit has a record `R`.
 #[derive(Debug)]
 pub(crate) struct ChunkedCounter<K, R> {
     db: Client,
@@ -50,8 +42,7 @@ struct Counts<K, R> {
 
 #[derive(Debug)]
 struct Count<R> {
-    /// The number of calls since this instance last counted a full chunk of calls. The stored counter does not contain
-    /// these calls.
+    /// The number of calls that the stored counter does not contain yet.
     uncounted: u32,
     /// The record of a counter that has reached the limit.
     reached: Option<R>,
@@ -67,7 +58,7 @@ impl<K, R> Counts<K, R> {
 }
 
 impl<K: Copy + Eq + Hash, R> Counts<K, R> {
-    /// Returns the counts of this period, and discards the counts of another period.
+    /// Returns the counts of the period `span`. Discards cached counts of another period.
     fn counts_in_span(&mut self, span: u64) -> &mut HashMap<K, Count<R>> {
         if self.span != span {
             *self = Self::new(span);
@@ -82,8 +73,7 @@ impl<K: Copy + Eq + Hash, R> Counts<K, R> {
         })
     }
 
-    /// Counts a call in memory. Returns `true` if the counted calls are a full chunk, which the caller must add to the
-    /// stored counter.
+    /// Counts a call in memory. Returns `true` if the caller must add a full chunk of calls to the stored counter.
     fn count_call_and_check_full_chunk(&mut self, key: K, span: u64, chunk: u32) -> bool {
         let keys = self.counts_in_span(span);
         if keys.len() >= MAX_CACHED && !keys.contains_key(&key) {
@@ -102,7 +92,7 @@ impl<K: Copy + Eq + Hash, R> Counts<K, R> {
     }
 
     fn mark_limit_reached(&mut self, key: K, span: u64, record: R) {
-        // A response that arrives after its period has no effect.
+        // A response that arrives after the chunk's period has ended has no effect.
         if self.span == span {
             self.count_entry(key, span).reached = Some(record);
         }
@@ -114,8 +104,7 @@ impl<K: Copy + Eq + Hash, R> Counts<K, R> {
 }
 
 impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, R> {
-    /// Creates a client for the request counters in `table`. A counter rejects requests after `limit` requests within a
-    /// period of `span_secs` seconds.
+    /// Creates counters in `table` that reject requests after `limit` requests in `span_secs` seconds.
     pub(crate) fn new(db: Client, table: Arc<str>, limit: u32, span_secs: NonZeroU64) -> Self {
         Self {
             db,
@@ -126,8 +115,7 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
         }
     }
 
-    /// Returns 429 if the counter of `key` has reached the limit in the current period, and `is_meant` returns `true`
-    /// for the record that was stored when the counter reached the limit.
+    /// Returns 429 if the counter has reached the limit in this period and `is_meant` accepts the counter's record.
     pub(crate) fn check_limit(&self, key: K, now: Timestamp, is_meant: impl FnOnce(&R) -> bool) -> Result<()> {
         if !self
             .lock_counts()
@@ -139,9 +127,7 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
         Err(too_many_requests_error(now, self.span_secs).into())
     }
 
-    /// Counts one call in memory. `scope` is the counter's name in the table. If the call completes a chunk of calls,
-    /// the chunk is added to the stored counter in the background. If Lambda freezes the instance before that, the
-    /// chunk is added when the next request resumes the instance.
+    /// Counts one call. `scope` is the counter's name in the table. A full chunk is stored in the background.
     pub(crate) fn count_call(
         &self,
         key: K,
@@ -165,8 +151,7 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
         });
     }
 
-    /// Adds a number of calls (`chunk`) to a stored counter. Returns the number of calls that all instances have added
-    /// in this period.
+    /// Adds `chunk` calls to a stored counter. Returns the number of calls of all instances in this period.
     async fn add_chunk_and_read_total(&self, scope: &str, span: u64, chunk: u32, now: Timestamp) -> Result<u32> {
         let update = self
             .db
@@ -220,7 +205,7 @@ mod tests {
             ('a', 0, true),
             ('b', 0, false),
             ('a', 0, false),
-            // A partial chunk is dropped at the end of its period.
+            // A partial chunk is dropped at the end of the period.
             ('a', 1, false),
             ('b', 1, false),
             ('a', 1, false),
@@ -235,7 +220,6 @@ mod tests {
         );
     }
 
-    /// If all cached counters have reached their limit, all are dropped.
     #[test]
     fn exhausted_counters_are_remembered_among_many_counters() {
         let mut counts = Counts::new(0);

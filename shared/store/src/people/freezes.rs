@@ -1,10 +1,5 @@
-//! Freezes by operators. Every decision reads the freezes, so one small item contains them. The item has several
-//! copies, and the agent's id selects the copy that its decisions read. In addition, each freeze has a row with the
-//! operator, the time and the reason.
-//!
-//! Invariants: one transaction writes all copies and the row, so every decision that begins afterwards is rejected. The
-//! transaction requires that the row is as it was read, so a change always replaces the freeze on which it is based. A
-//! missing copy means that nothing is frozen, and an unreadable copy is an error.
+//! Freezes by operators, in a small item that every decision reads. The item has several copies, which one transaction
+//! writes. A missing copy means that nothing is frozen, and an unreadable copy is an error.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -24,7 +19,7 @@ use aws_sdk_dynamodb::types::{
 use purser_domain::{FreezeChange, FreezeTarget, Freezes, OperatorFreeze, Result};
 use std::collections::{BTreeSet, HashMap};
 
-/// Whether a change of an operator's freeze was stored, or why nothing was written.
+/// The result of changing an operator's freeze.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeFreezeResult {
     /// The change is stored in every copy of the operators' freezes.
@@ -42,11 +37,9 @@ enum Role {
     Audit,
 }
 
-/// A frozen target in its stored form.
+/// A frozen agent or owner, or the frozen deployment, in the stored form.
 enum Entry {
-    /// A frozen agent or owner. The first field is the name of the attribute, `agents` or `owners`, that contains the
-    /// set of all frozen ids. The second field is a set with only the target's id: a freeze adds the id to the
-    /// attribute, and the end of the freeze removes the id from the attribute.
+    /// The attribute with the frozen ids (`agents` or `owners`), and a set with the target's id.
     Of(&'static str, AttributeValue),
     Deployment,
 }
@@ -62,8 +55,7 @@ impl Entry {
 }
 
 impl Ledger {
-    /// Changes a freeze if the change is based on the stored freeze. After a freeze was stored, every decision on its
-    /// target that begins later is rejected.
+    /// Changes a freeze if it is still as it was read. Decisions that begin after a stored freeze are rejected.
     pub async fn change_freeze(&self, change: &FreezeChange, audit: &AuditEntry) -> Result<ChangeFreezeResult> {
         let entry = Entry::for_target(change.target());
         let mut transaction = Transaction::new();
@@ -96,7 +88,8 @@ impl Ledger {
         Ok(
             match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
                 TransactionOutcome::Committed => ChangeFreezeResult::Stored,
-                // An earlier attempt whose response was lost wrote the audit row.
+                // If the audit row exists already, an earlier attempt has changed the freeze, and the response to that
+                // attempt was lost.
                 TransactionOutcome::Refused(rejection) if rejection.has_failed(Role::Audit) => {
                     ChangeFreezeResult::Stored
                 }
@@ -147,8 +140,7 @@ impl Ledger {
     }
 }
 
-/// Adds the frozen target to one copy of the operators' freezes. For an agent or an owner, the condition requires that
-/// the copy already contains the target or has fewer targets than the maximum.
+/// Adds the frozen target to one copy of the operators' freezes, up to the maximum number of targets.
 fn add_frozen_target(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
     match entry {
         Entry::Of(set, item) => {
@@ -171,7 +163,7 @@ fn add_frozen_target(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
     }
 }
 
-/// Removes the frozen target from one copy of the operators' freezes. The update has no condition, because the same
+/// Removes the target from one copy of the operators' freezes. The update needs no condition, because the same
 /// transaction checks the freeze's row.
 fn remove_frozen_target(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
     match entry {

@@ -1,9 +1,5 @@
-//! Transfers the ownership of an agent. Only operators write an offer. When the new owner accepts, one transaction
-//! changes the agent's owner and removes the offer.
-//!
-//! Each approval also contains its owner, for the index `owner`. Approvals are moved to the new owner after the
-//! transaction, at the latest when they are next used, because the agent's record determines the owner of the agent's
-//! approvals.
+//! Transfers the ownership of an agent: one transaction changes the agent's owner and removes the operator's offer. The
+//! agent's approvals are moved afterwards, because the agent's record determines their owner.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -71,8 +67,8 @@ impl Ledger {
         item.map(|item| self.read_offer_item(&item)).transpose()
     }
 
-    /// Reads the offers to a user with their agents, oldest first. The caller must check whether an offer has expired.
-    /// A new offer may be missing for a moment.
+    /// Reads the offers to a user with their agents, oldest first, including expired offers. A new offer may be missing
+    /// for a moment.
     pub async fn read_offers_to_user(&self, user: &UserId) -> Result<Vec<(OwnershipOffer, Agent)>> {
         let agents = self
             .read_indexed_agent_ids(user.as_str(), owned::HANDOVERS, None)
@@ -93,9 +89,8 @@ impl Ledger {
         Ok(offers)
     }
 
-    /// Changes an agent's owner, if the agent's record and the offer have not changed since they were read. The
-    /// transfer ends temporary limit increases, so the caller must call [`Ledger::fence_windows`] afterwards, even if
-    /// an earlier attempt changed the owner.
+    /// Changes an agent's owner, if the agent and the offer are unchanged since they were read. The caller must call
+    /// [`Ledger::fence_windows`] afterwards, because temporary permissions end.
     pub async fn transfer_agent(
         &self,
         old: &Agent,
@@ -151,8 +146,8 @@ impl Ledger {
 
     /// Moves all open approvals of the agent to the agent's current owner.
     pub async fn move_open_approvals_to_owner(&self, agent: &Agent, now: Timestamp) -> Result<()> {
-        // The item is read with a batch request, because the function's IAM role permits only `BatchGetItem` for items
-        // with pending approvals.
+        // A batch request, because the function's IAM role permits only `BatchGetItem` for items with pending
+        // approvals.
         for item in self.get_items(&[Key::waiting_approvals(agent.id)]).await? {
             for approval in self.read_approvals(self.pending_approval_ids(&item)?).await? {
                 self.move_approval(&approval, &agent.owner, now).await?;
@@ -161,14 +156,13 @@ impl Ledger {
         Ok(())
     }
 
-    /// Moves an open approval to the agent's current owner, unless the approval has already moved or the agent's owner
-    /// has changed since the read. An approval that is no longer open keeps its owner. The condition on the agent's
-    /// owner prevents an earlier owner's concurrent request from taking the approval back.
+    /// Moves an open approval to the agent's current owner. The condition prevents that a concurrent request of an
+    /// earlier owner takes the approval back.
     pub async fn move_approval(&self, approval: &Approval, owner: &str, now: Timestamp) -> Result<()> {
         if approval.owner == owner || !approval.status(now).is_open() {
             return Ok(());
         }
-        // A request for a limit increase expires when the agent's owner changes, so the request is no longer pending.
+        // A request for a limit increase expires when the agent's owner changes.
         let expired = approval
             .raise
             .as_ref()
@@ -187,8 +181,7 @@ impl Ledger {
             .expression_attribute_names("#owner", "owner")
             .expression_attribute_values(":old", approval.owner.write())
             .expression_attribute_values(":new", owner.to_owned().write());
-        // The update is sent in a transaction, because the IAM role of the function `people` permits updates of
-        // approvals only in transactions.
+        // The IAM role of the function `people` permits updates of approvals only in transactions.
         let mut transaction = Transaction::new();
         transaction.add_update(Role::Approval, update)?;
         let check = ConditionCheck::builder()

@@ -1,9 +1,6 @@
-//! Stores the texts of paid responses, so that the caller can read the rest of a text later: the last few texts of each
-//! scope, for some minutes.
-//!
-//! A scope has a fixed number of slots, which are used in turn, so a new text replaces the oldest text. A text is
-//! written in chunks, because an item has at most 400 KB. Each chunk contains the nonce of its text, so a reader never
-//! gets a mixture of two texts.
+//! Stores the texts of the last few paid responses of each scope, so that the caller can read the rest of a text later.
+//! A text is stored in chunks. Each text has a nonce, a random id that all chunks of the text contain. A reader
+//! requests a text by the nonce, and so never gets a mixture of two texts.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -21,10 +18,10 @@ use purser_domain::{Duration, Result, Timestamp};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// The maximum number of bytes of a text in one item. A DynamoDB item has at most 400 KB.
+/// The maximum number of bytes of a text in one chunk. Each chunk is a DynamoDB item, which has at most 400 KB.
 const CHUNK_BYTES: usize = 256 * 1024;
 
-/// A store for the texts of paid responses. Each scope, for example an agent key, has its own texts.
+/// A store for the texts of paid responses. Each scope, for example an agent key, has separate slots for texts.
 #[derive(Clone, Debug)]
 pub struct KeptResponses {
     db: Client,
@@ -34,8 +31,8 @@ pub struct KeptResponses {
 }
 
 impl KeptResponses {
-    /// Creates the store of the function `mcp` in this table. The store keeps the last `slots` texts of each scope for
-    /// the time `retention`.
+    /// Creates the store of the Lambda function `mcp`. The store keeps the last `slots` responses of each scope, each
+    /// for the duration `retention`.
     pub fn for_mcp(db: &Client, table: impl Into<Arc<str>>, slots: u8, retention: Duration) -> Self {
         Self {
             db: db.clone(),
@@ -45,8 +42,7 @@ impl KeptResponses {
         }
     }
 
-    /// Stores a text in the scope's next slot, where the text replaces the oldest text. Returns the number of the slot,
-    /// which is needed to read the text.
+    /// Stores a text in the scope's next slot, in place of the scope's oldest text. Returns the slot's number.
     pub async fn store_text_in_next_slot(&self, scope: &str, nonce: Uuid, text: &str, now: Timestamp) -> Result<u8> {
         let slot = self.take_next_slot(scope, now).await?;
         let until = now.after(self.kept_for);
@@ -73,8 +69,8 @@ impl KeptResponses {
         Ok(slot)
     }
 
-    /// Reads at most `bytes` bytes from an offset. Also returns the size of the whole text. Returns `None` if the text
-    /// is no longer stored.
+    /// Reads at most `bytes` bytes of the text from the byte `offset` on. Also returns the size of the whole text in
+    /// bytes. Returns `None` if the text with this nonce is no longer stored.
     pub async fn read_text(
         &self,
         scope: &str,

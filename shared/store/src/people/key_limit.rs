@@ -1,15 +1,12 @@
-//! Limits an agent key's requests across all source addresses, so that one agent's load does not affect others.
-//!
-//! Invariant: only calls with a verified key are counted, and only calls with the key's secret are rejected. A caller
-//! who has only the public half of a key learns nothing and can't use up the limit. `chunked_counter.rs` implements the
-//! counters.
+//! Limits an agent key's requests across all source addresses. Only calls with a verified key are counted, so a caller
+//! without the key's secret can't use up the limit.
 
 use crate::people::{chunked_counter::ChunkedCounter, throttle::SECONDS_PER_MINUTE};
 use aws_sdk_dynamodb::Client;
 use purser_domain::{Agent, AgentId, AgentKey, KeyId, PresentedKey, Result, Timestamp};
 use std::sync::Arc;
 
-/// The limit of requests per agent key.
+/// Limits the requests of each agent key per minute.
 #[derive(Clone, Debug)]
 pub struct KeyLimit(ChunkedCounter<(AgentId, KeyId), AgentKey>);
 
@@ -26,14 +23,12 @@ impl KeyLimit {
 
     /// Returns 429 if the key has reached this minute's limit.
     pub(crate) fn check_limit(&self, presented_key: &PresentedKey, now: Timestamp) -> Result<()> {
-        // The limit applies only to a request with the key's secret while the key is valid. Authentication rejects all
-        // other requests anyway.
+        // Authentication rejects requests without the key's secret anyway.
         let is_its_secret = |key: &AgentKey| presented_key.matches_key(key, now);
         self.0
             .check_limit((presented_key.agent, presented_key.key), now, is_its_secret)
     }
 
-    /// Counts a call with a verified key.
     pub(crate) fn count_call(&self, agent: &Agent, key: KeyId, now: Timestamp) {
         let scope = || format!("key {}#{key}", agent.id);
         self.0

@@ -1,7 +1,4 @@
-//! Records when each agent key was last used. The users who manage keys see this time.
-//!
-//! Best effort: each instance writes the time in the background, at most once a minute, and ignores a failed write. The
-//! throttle table stores the time, because no spending depends on that table.
+//! Records when each agent key was last used: in the background, at most once a minute, ignoring failed writes.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -24,8 +21,7 @@ pub struct KeyUses {
     noted: Arc<Mutex<HashMap<(AgentId, KeyId), Timestamp>>>,
 }
 
-/// The precision of the time at which a key was last used. An instance records the use of a key at most once in this
-/// duration.
+/// An instance records the use of a key at most once in this duration.
 const PRECISION: Duration = Duration::from_secs_u32(60);
 /// The time after which the record of a key's last use expires: 400 days.
 const RETENTION: Duration = Duration::from_secs_u32(400 * 86_400);
@@ -33,7 +29,7 @@ const RETENTION: Duration = Duration::from_secs_u32(400 * 86_400);
 const MAX_CACHED: usize = 10_000;
 
 impl KeyUses {
-    /// Creates the record of key uses in this table.
+    /// Creates a client that records in this DynamoDB table when each agent key was last used.
     pub fn new(db: Client, table: impl Into<Arc<str>>) -> Self {
         Self {
             db,
@@ -42,8 +38,7 @@ impl KeyUses {
         }
     }
 
-    /// Records the use of a key in the background. If Lambda freezes the instance before that, the time is written when
-    /// the next request resumes the instance.
+    /// Records the use of a key in the background, or when the next request resumes a frozen instance.
     pub fn record_use(&self, agent: AgentId, key: KeyId, now: Timestamp) {
         if !self.is_record_due(agent, key, now) {
             return;

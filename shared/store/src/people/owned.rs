@@ -1,7 +1,5 @@
-//! Lists an owner's agents, and the approvals that the agents requested.
-//!
-//! The index `owner` returns only keys, and the items are read from the table, strongly consistent. The index may lag,
-//! so a new agent or approval may be missing for a moment.
+//! Lists an owner's agents, and the approvals that the agents requested. The index `owner` may lag, so a new agent or
+//! approval may be missing for a moment.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -15,17 +13,17 @@ use purser_domain::{Agent, AgentId, Approval, ApprovalId, Error, Result, Service
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
-/// The position of an approval among all approvals of its owner.
+/// The position of an approval in the owner's list of approvals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ApprovalCursor {
-    /// The time of the request.
+    /// The time at which the approval was requested.
     pub created_at: Timestamp,
-    /// The id, because several approvals can have the same time.
+    /// The id of the approval, which orders approvals with the same `created_at`.
     pub id: ApprovalId,
 }
 
 impl ApprovalCursor {
-    /// Returns the position of this approval.
+    /// Returns the position of this approval in the owner's list of approvals.
     pub const fn new(approval: &Approval) -> Self {
         Self {
             created_at: approval.created_at,
@@ -68,12 +66,12 @@ impl ApprovalList {
     }
 }
 
-/// The position of an agent among all agents of its owner, in order of creation.
+/// The position of an agent in the owner's list of agents, in order of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AgentCursor {
-    /// The time of creation.
+    /// The time at which the agent was created.
     pub created_at: Timestamp,
-    /// The agent's id, which orders agents with the same time of creation.
+    /// The agent's id, which orders agents with the same `created_at`.
     pub id: AgentId,
 }
 
@@ -88,23 +86,20 @@ pub enum AgentOrder {
 }
 
 impl Ledger {
-    /// Reads the agents with these ids, which must be distinct, strongly consistent, in any order. Unknown ids are
-    /// skipped.
+    /// Reads the agents with these distinct ids, strongly consistent, in any order. Unknown ids are skipped.
     pub async fn read_agents(&self, ids: impl IntoIterator<Item = AgentId>) -> Result<Vec<Agent>> {
         let keys: Vec<Key> = ids.into_iter().map(Key::agent).collect();
         let items = self.get_items(&keys).await?;
         items.iter().map(|item| self.read_agent_item(item)).collect()
     }
 
-    /// Reads the ids of an owner's agents in order of creation: all ids, or up to `first`. Only the index is read, so
-    /// the caller must check the owner in each agent's record.
+    /// Reads the ids of an owner's agents in order of creation. The caller must check the owner in each record.
     pub async fn read_agent_ids(&self, owner: &str, first: Option<usize>) -> Result<Vec<AgentId>> {
         self.read_indexed_agent_ids(owner, owned::AGENTS, first).await
     }
 
-    /// Reads the cursors of up to `max_rows` agents of an owner. The list is sorted by `order` and starts with the
-    /// agent at `from`, or with the first agent if `from` is `None`. Only the index is read, so the caller must check
-    /// the owner in each agent's record.
+    /// Reads the cursors of up to `max_rows` agents of an owner, from `from` on. The caller must check the owner in
+    /// each record.
     pub async fn read_agent_positions(
         &self,
         owner: &str,
@@ -142,8 +137,7 @@ impl Ledger {
         Ok(agents)
     }
 
-    /// Returns whether this service is enabled for any agent of an owner, by a policy or as a default service. Stops
-    /// reading at the first such agent.
+    /// Returns whether this service is enabled for any agent of an owner, by a policy or as a default service.
     pub async fn has_service_enabled(&self, owner: &str, service: ServiceId) -> Result<bool> {
         const MAX_PER_READ: usize = 50;
         for ids in self.read_agent_ids(owner, None).await?.chunks(MAX_PER_READ) {
@@ -176,8 +170,7 @@ impl Ledger {
         Ok(false)
     }
 
-    /// Reads these agents in order of creation, each with the ids of the approvals that may be pending. Some of these
-    /// approvals may no longer be pending.
+    /// Reads these agents in order of creation, each with the ids of the approvals that may be pending.
     pub async fn read_agents_with_approvals(&self, ids: Vec<AgentId>) -> Result<Vec<(Agent, BTreeSet<ApprovalId>)>> {
         let ids = ids.into_iter();
         let both: Vec<Key> = ids
@@ -200,8 +193,7 @@ impl Ledger {
         Ok(asking_limits.collect())
     }
 
-    /// Reads up to `limit`, and at most a hundred, approvals in a list of an owner, newest first. The approvals are
-    /// before `before`, or are the newest approvals if `before` is `None`.
+    /// Reads up to `limit`, and at most a hundred, approvals of a list before the cursor `before`, newest first.
     pub async fn read_owners_approvals(
         &self,
         owner: &str,
@@ -242,8 +234,7 @@ impl Ledger {
         Ok(approvals)
     }
 
-    /// Returns the number of an owner's approvals that no user has decided and that were created at or after `since`,
-    /// counted up to `max`. Only the index is read, so a very recent decision may be missing.
+    /// Counts an owner's undecided approvals since `since`, up to `max`. A very recent decision may be missing.
     pub async fn count_undecided_approvals(&self, owner: &str, since: Timestamp, max: u8) -> Result<usize> {
         let (first, last) = owned::undecided_approval_key_bounds(since, None);
         let query = self
@@ -257,8 +248,7 @@ impl Ledger {
         usize::try_from(counted).map_err(|error| Error::internal(LISTING, error))
     }
 
-    /// Returns the agents that the index lists for a user: all, or up to `first`. `kind` selects agents' records or
-    /// offers.
+    /// Returns up to `first` agents that the index lists for a user. `kind` selects agents or transfer offers.
     pub(crate) async fn read_indexed_agent_ids(
         &self,
         owner: &str,
@@ -268,7 +258,7 @@ impl Ledger {
         let max = first.map(|first| i32::try_from(first).unwrap_or(i32::MAX));
         let query = self.query_owned(owner, kind).set_limit(max);
         let listed = if first.is_some() {
-            // Keys are short, so one response contains hundreds of keys.
+            // One response is enough, because keys are short and one response contains hundreds of keys.
             query
                 .send()
                 .await
@@ -290,7 +280,7 @@ impl Ledger {
             .expression_attribute_values(":kind", kind.to_owned().write())
     }
 
-    /// Creates a query of an owner's items in the index, without a key condition.
+    /// Creates a query of an owner's items in the index `owner`, without a key condition.
     fn query_owner_index(&self, owner: &str) -> QueryFluentBuilder {
         self.db
             .query()

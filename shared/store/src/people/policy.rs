@@ -1,9 +1,5 @@
-//! An agent's policies, one per service, in a separate partition.
-//!
-//! Every change of a policy also writes the policy's version to the totals of the day window, in the same transaction.
-//! A reservation updates the totals on the condition that they contain the version on which the decision is based. The
-//! reservation therefore needs no separate check of the policy's row. A default service of the agent has a default
-//! policy until a policy is stored (`starting_set.rs`).
+//! An agent's policies, one per service. Every change of a policy also writes the policy's version to the day window in
+//! the same transaction, so a reservation checks the version there.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -32,24 +28,20 @@ pub(crate) enum Role {
     Audit,
 }
 
-/// The result of granting a temporary limit increase.
+/// The result of approving a request together with a change of the agent's limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GrantLimitIncreaseResult {
     /// The increase is stored in the policy, and the request is approved.
     Done,
-    /// The stored policy is no longer the version on which the increase is based. Nothing was written.
+    /// The stored limits have another version than the limits that the caller read. Nothing was written.
     Conflict,
     /// The request was no longer pending, or the agent belongs to another owner. Nothing was written.
     NotPending,
 }
 
 impl Ledger {
-    /// Stores an agent's policy for a service: the first version, or the version after the current version. If the
-    /// current version is the agent's default, the default is stored first.
-    ///
-    /// The first version also creates the window. The write is then conditional: the agent's record must still have the
-    /// version that was read. The window stores this version of the record. Without the condition, the new window might
-    /// miss a concurrent change of the agent's record.
+    /// Stores the next version of an agent's policy for a service. The first version fails if the agent's record has
+    /// changed since it was read, because the new window might otherwise miss the change.
     pub async fn put_policy(
         &self,
         agent: AgentId,
@@ -67,8 +59,7 @@ impl Ledger {
         )
     }
 
-    /// Grants a pending request for a temporary limit increase: one transaction stores the policy with the increase, and
-    /// the approval as approved with the granted caps. The approval then lasts as long as the increase.
+    /// Approves a pending limit increase, and stores the policy with the increase in the same transaction.
     pub async fn grant_limit_increase(
         &self,
         approval: &Approval,
@@ -131,12 +122,10 @@ impl Ledger {
         }
     }
 
-    /// Creates a transaction that writes a version of an agent's policy for a service. `audit` is `None` if the version
-    /// is the default policy, because storing a default policy changes nothing.
+    /// Writes a version of an agent's policy for a service. `audit` is `None` for a default policy.
     ///
-    /// Version 1 of a policy also creates the window that counts the payments of the last 24 hours to the service. The
-    /// transaction then succeeds only if the agent's record still has the version `agent_version`. `agent_version` is
-    /// `None` if the agent's record does not exist yet. The new record will have version 1.
+    /// Version 1 also creates the day window, if the agent's record has the version `agent_version`. `agent_version` is
+    /// `None` for a new agent.
     pub(crate) fn policy_transaction(
         &self,
         agent: AgentId,
@@ -173,7 +162,7 @@ impl Ledger {
         Ok(transaction)
     }
 
-    /// Reads an agent's policy for a service, strongly consistent: the stored policy, or else the default policy.
+    /// Reads an agent's policy for a service, strongly consistent. If no policy is stored, returns the default policy.
     pub async fn find_enabled_service(&self, agent: AgentId, service: ServiceId) -> Result<Option<EnabledService>> {
         if let Some(item) = self.get_item(&Key::policy(agent, service)).await? {
             return self.read_policy(&item).map(Some);
@@ -184,8 +173,7 @@ impl Ledger {
         }
     }
 
-    /// Reads an agent's policies for all services, including default services and disabled services, in order of
-    /// service id.
+    /// Reads an agent's policies for all services, including default and disabled services, by service id.
     pub async fn list_enabled_services(&self, agent: &Agent) -> Result<Vec<EnabledService>> {
         let (items, set) = tokio::try_join!(self.read_policy_items(agent.id), self.read_default_services(agent))?;
         let found = items.iter().map(|item| self.read_policy(item));
@@ -197,7 +185,6 @@ impl Ledger {
         Ok(found)
     }
 
-    /// Returns the services with a stored policy of the agent.
     pub(crate) async fn read_services_with_policy(&self, agent: AgentId) -> Result<Vec<ServiceId>> {
         let items = self.read_policy_items(agent).await?;
         items.iter().map(|item| self.item_row(item).get("svc")).collect()

@@ -1,9 +1,6 @@
-//! Users' browser sessions: one row each, in the user's partition. The row's key contains the digest of the session's
-//! secret.
-//!
-//! A session exists while its row exists. Every request reads the row, so deleting the row ends the session in all
-//! instances at once. The user's own item records when all sessions were ended, so that no earlier sign-in starts a
-//! session afterwards. The code checks the times in a row, because TTL may delete the row late.
+//! Users' browser sessions: one row each, under the digest of the session's secret. Every request reads the row, so
+//! deleting the row ends the session immediately in all instances. The code checks the times in a row, because TTL may
+//! delete the row late.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -27,7 +24,7 @@ pub struct Identity<'a> {
     pub subject: &'a str,
 }
 
-/// Whether a new session was stored, or the sign-in is too old for a session.
+/// The result of starting a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartSessionResult {
     /// The session is stored.
@@ -43,9 +40,8 @@ enum Role {
     Audit,
 }
 
-/// The maximum number of sessions that are ended concurrently.
 const MAX_CONCURRENT: usize = 32;
-/// The time in seconds for which a row is kept after the session's end, because some instances' clocks may be behind.
+/// The time in seconds for which an ended session's row is kept, because some clocks may be behind.
 const RETENTION_SECS: u64 = 3_600;
 
 impl Ledger {
@@ -71,7 +67,8 @@ impl Ledger {
         transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(StartSessionResult::Stored),
-            // If the audit row exists, an earlier attempt whose response was lost has stored the session.
+            // If the audit row exists already, an earlier attempt has stored the session, and the response to that
+            // attempt was lost.
             TransactionOutcome::Refused(rejection) if rejection.has_failed(Role::Audit) => {
                 Ok(StartSessionResult::Stored)
             }
@@ -79,13 +76,13 @@ impl Ledger {
         }
     }
 
-    /// Reads a user's session, strongly consistent. The caller must check the session's times.
+    /// Reads a user's session, strongly consistent. The caller must check whether the session has expired.
     pub async fn read_session_by_id(&self, user: &UserId, id: &SessionId) -> Result<Option<Session>> {
         let item = self.get_item(&Key::session(user, id)).await?;
         item.map(|item| self.item_row(&item).read()).transpose()
     }
 
-    /// Records the use of a session. If the session was ended meanwhile, it stays ended.
+    /// Records the time at which a session was last used. An ended session stays ended.
     pub async fn touch_session(&self, session: &Session, now: Timestamp) -> Result<()> {
         let update = update_request(&self.db, &self.table, &Key::session(&session.person, &session.id))
             .update_expression("SET seen = :now")
@@ -112,13 +109,12 @@ impl Ledger {
         transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(true),
-            // If the audit row exists, an earlier attempt whose response was lost has ended the session.
+            // If the audit row exists already, an earlier attempt has ended the session, and the response to that
+            // attempt was lost.
             TransactionOutcome::Refused(rejection) => Ok(rejection.has_failed(Role::Audit)),
         }
     }
 
-    /// Deletes a session's row after [`Ledger::end_sessions`] has ended the session. `end_sessions` ends sessions by
-    /// writing a time to the user's item.
     async fn delete_session(&self, session: &Session) -> Result<()> {
         delete_item(
             &self.db,
@@ -130,10 +126,7 @@ impl Ledger {
     }
 
     /// Ends all sessions of a user, and prevents new sessions from an earlier sign-in. Returns the number of ended
-    /// sessions.
-    ///
-    /// The time is written first. A session that starts concurrently is either rejected because of this time, or found
-    /// and deleted.
+    /// sessions. The time is written first, so that a session that starts concurrently is rejected or found.
     pub async fn end_sessions(&self, user: &UserId, now: Timestamp, audit: &AuditEntry) -> Result<usize> {
         let update = self
             .update_item(&Key::user(user))
@@ -160,8 +153,7 @@ impl Ledger {
         Ok(sessions.len())
     }
 
-    /// Reads the time at which all sessions of a user were last ended, strongly consistent. Sign-ins at or before this
-    /// time are invalid.
+    /// Reads the time up to which a user's sign-ins are invalid, because all sessions were ended.
     pub async fn read_sessions_ended_at(&self, user: &UserId) -> Result<Option<Timestamp>> {
         match self.get_item(&Key::user(user)).await? {
             Some(item) => self.item_row(&item).get_optional("nb"),

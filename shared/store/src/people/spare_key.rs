@@ -1,5 +1,4 @@
-//! Spare keys in KMS. A key becomes a spare key if the key was created for a new agent but the agent was not stored. A
-//! new key can't be used for some minutes after its creation, so the next agent uses a spare key instead.
+//! KMS keys whose agents were not stored. The next agents use them, because a new key is unusable for some minutes.
 
 use crate::{
     codec::attribute::Item,
@@ -12,17 +11,17 @@ use crate::{
 use aws_sdk_dynamodb::{error::ProvideErrorMetadata as _, types::AttributeValue, types::ReturnValue};
 use purser_domain::{AgentId, KmsKeyId, Result};
 
-/// A key in KMS whose agent was not stored. The key's tags contain the agent's id.
+/// A KMS key whose agent was not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpareKey {
     /// The id of the KMS key.
     pub key: KmsKeyId,
-    /// The id of the agent. Only an agent with this id may use the key's wallet.
+    /// The agent's id in the key's tags. Only an agent with this id may use the key's wallet.
     pub agent: AgentId,
 }
 
 impl Ledger {
-    /// Removes and returns the oldest spare key. If the response is lost, the key can be found by its tags.
+    /// Removes and returns the oldest spare key. If the response is lost, the key can be found by the tags.
     pub async fn take_spare_key(&self) -> Result<Option<SpareKey>> {
         const OPERATION: &str = "taking a spare key";
         let update = update_request(&self.db, &self.table, &Key::spare_keys())
@@ -40,7 +39,7 @@ impl Ledger {
             .ok_or_else(|| self.item_row(&old).corrupt_error("spare"))
     }
 
-    /// Adds a key at the end of the list.
+    /// Adds a key at the end of the list of spare keys.
     pub async fn add_spare_key(&self, spare_key: SpareKey) -> Result<()> {
         let entry = Draft::new_map()
             .with("key", &spare_key.key)

@@ -1,11 +1,7 @@
-//! Default services: the services that are enabled for an agent since its creation, without a row per service.
-//!
-//! If an agent has no stored policy for one of its default services, the default policy with version 1 applies
-//! ([`DefaultServices::default_policy`]), and the service has no window. The first change or payment writes the policy
-//! and the window ([`Ledger::try_write_default_policy`]), so every reservation is conditional on stored rows.
-//!
-//! A set of default services is stored once under its digest and never changed or removed, so instances can cache the
-//! set.
+//! Default services: the services that are enabled for an agent since creation, without a row per service. The first
+//! change or payment writes the policy and the window ([`Ledger::try_write_default_policy`]), so every reservation is
+//! conditional on stored rows. A set of default services is stored once under the digest, and never changed or removed,
+//! so instances can cache the set.
 
 use crate::{
     codec::{
@@ -28,8 +24,7 @@ use purser_domain::{
 use std::sync::Arc;
 
 impl Ledger {
-    /// Stores a set of default services, unless the set is known to be stored. Returns the digest. The set must be
-    /// stored before an agent that uses the set.
+    /// Stores a set of default services, and returns its digest. Must be called before an agent uses the set.
     pub async fn store_default_services(&self, set: &DefaultServices) -> Result<Fingerprint> {
         let digest = set.digest();
         if self.sets.find(&digest).is_none() {
@@ -50,7 +45,7 @@ impl Ledger {
         Ok(digest)
     }
 
-    /// Reads the services that are enabled for an agent since its creation.
+    /// Reads the services that are enabled for an agent since creation.
     pub async fn read_default_services(&self, agent: &Agent) -> Result<Arc<DefaultServices>> {
         const READING: &str = "reading a starting set";
         let Some(digest) = agent.starting_set else {
@@ -78,8 +73,7 @@ impl Ledger {
         Ok(set)
     }
 
-    /// Returns the default policy of an agent for a service; `None` if the service is not one of the agent's default
-    /// services.
+    /// Returns an agent's default policy; `None` if the service is not one of the agent's default services.
     pub(crate) async fn read_default_policy(
         &self,
         agent: &Agent,
@@ -89,13 +83,9 @@ impl Ledger {
         Ok(set.default_policy(service))
     }
 
-    /// Writes the agent's default policy for the service together with the window. Takes 6 write units. The write is
-    /// conditional on the agent's version, which the window stores, so no concurrent freeze or rule is bypassed. If the
-    /// freeze or rule is written first, this function writes nothing. Otherwise the freeze or rule finds the policy and
-    /// updates the window.
-    ///
-    /// Returns `true` if the default policy is stored, by this call or a concurrent call. Returns `false` if the agent
-    /// or the policy was changed, or if the agent has no default policy for the service.
+    /// Writes the agent's default policy for the service, and the policy's window. Writes nothing if the agent's record
+    /// has changed since it was read, so no concurrent freeze is bypassed. Returns whether the default policy is
+    /// stored; `false` also after a change of the policy. Takes 6 write units.
     pub async fn try_write_default_policy(&self, agent: &Agent, service: ServiceId) -> Result<bool> {
         let Some(record) = self.read_default_policy(agent, service).await? else {
             return Ok(false);
@@ -122,8 +112,7 @@ impl Ledger {
         if self.read_default_policy(&agent, service).await?.is_none() {
             return Ok(false);
         }
-        // If the agent is changed between the read and this write, no row is written. The caller then still finds no
-        // policy row, and calls this function again.
+        // If the agent is changed between the read and this write, no row is written, and the caller tries again.
         self.try_write_default_policy(&agent, service).await?;
         Ok(true)
     }

@@ -1,5 +1,5 @@
-//! Policy templates, in their owner's partition. One row lists the templates. Each version of a template has its own
-//! row, which is never changed or removed, because later merges need the limits of earlier versions as their base.
+//! Policy templates. The versions of a template are never changed or removed, because a later merge compares an agent's
+//! limits with the version that was applied before.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -21,7 +21,7 @@ enum Role {
 }
 
 impl Ledger {
-    /// Reads a user's templates, strongly consistent. Takes one read unit for every 4 KB.
+    /// Reads the list of a user's templates, strongly consistent. Takes one read unit for every 4 KB.
     pub async fn read_template_list(&self, user: &UserId) -> Result<TemplateList> {
         match self.get_item(&Key::templates(user)).await? {
             None => Ok(TemplateList::default()),
@@ -35,8 +35,7 @@ impl Ledger {
         item.map(|item| self.read_limits_item(&item)).transpose()
     }
 
-    /// Replaces the user's list of templates with the next version of the list. If the next version adds or updates a
-    /// template, `updated` contains the limits of that template.
+    /// Stores the next version of the user's list of templates, with the limits of an updated template.
     pub async fn put_templates(
         &self,
         user: &UserId,
@@ -61,7 +60,8 @@ impl Ledger {
         Ok(
             match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
                 TransactionOutcome::Committed => UpdateResult::Stored,
-                // An earlier attempt whose response was lost wrote the audit row.
+                // If the audit row exists already, an earlier attempt has committed, and the response to that attempt
+                // was lost.
                 TransactionOutcome::Refused(rejection) if rejection.has_failed(Role::Audit) => UpdateResult::Stored,
                 TransactionOutcome::Refused(_) => UpdateResult::Conflict,
             },

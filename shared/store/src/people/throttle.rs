@@ -1,10 +1,5 @@
-//! The throttle: one counter per scope and minute, and one write per request.
-//!
-//! The counter is incremented while the request's first reads run, and a rejection takes precedence over the result of
-//! the reads. Once a scope was rejected, the instance rejects further requests of the scope without a read or a write
-//! until the minute ends, because a counter can't decrease. If the counter can't be written, the call continues,
-//! because the tables that the throttle protects report their own failures (`docs/decisions.md` §9). If DynamoDB
-//! throttles the write of a counter, the write is not retried, because the caller would have to wait.
+//! The throttle: one counter per scope and minute. If the counter can't be written, the call continues, because the
+//! protected tables report their own failures (`docs/decisions.md` §9).
 
 use crate::{
     codec::attribute::Attribute as _, codec::client::without_throttling_pauses, codec::item::Draft, codec::key,
@@ -19,7 +14,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Limits requests per scope. A scope is, for example, a source address.
+/// Limits the requests per minute of each scope, for example of a source address.
 #[derive(Clone, Debug)]
 pub struct Throttle {
     db: Client,
@@ -29,13 +24,10 @@ pub struct Throttle {
     refused: Arc<Mutex<ThrottledScopes>>,
 }
 
-/// The lifetime of a counter in seconds. The lifetime is longer than a minute, because some instances' clocks may be
-/// behind.
+/// The lifetime of a counter in seconds: longer than a minute, because some instances' clocks may be behind.
 pub(crate) const RETENTION_SECS: u64 = 3_600;
-/// The period of a counter, in seconds.
 pub(crate) const SECONDS_PER_MINUTE: NonZeroU64 = NonZeroU64::new(60).unwrap();
-/// The maximum number of scopes with rejected requests that an instance caches. For a scope that is not cached, the
-/// counter in the table rejects the requests.
+/// The maximum number of scopes with rejected requests that an instance caches.
 const MAX_CACHED: usize = 10_000;
 
 /// Returns the number of whole minutes since the epoch.
@@ -50,7 +42,7 @@ pub(crate) fn too_many_requests_error(now: Timestamp, span_secs: NonZeroU64) -> 
     ErrorKind::TooManyRequests { retry_after }
 }
 
-/// The scopes that the instance has rejected in one minute.
+/// The scopes whose requests the instance has rejected in one minute.
 #[derive(Debug, Default)]
 struct ThrottledScopes {
     minute: u64,
@@ -58,8 +50,7 @@ struct ThrottledScopes {
 }
 
 impl ThrottledScopes {
-    /// Returns the scopes that were rejected in this minute. If the cached scopes are from another minute, discards the
-    /// cached scopes first.
+    /// Returns the scopes that were rejected in `minute`. Discards cached scopes of another minute.
     fn scopes_in_minute(&mut self, minute: u64) -> &mut HashSet<String> {
         if self.minute != minute {
             *self = Self {
@@ -94,7 +85,7 @@ impl Throttle {
         }
     }
 
-    /// Creates the throttle of `mcp` in this table, whose counters are separate from those of the API.
+    /// Creates the throttle of the function `mcp`. The counters are separate from the counters of the API.
     pub fn for_mcp(db: &Client, table: impl Into<Arc<str>>, limit_per_minute: u32) -> Self {
         Self {
             kind: ThrottleKind::Mcp,
@@ -214,7 +205,7 @@ mod tests {
         for (scope, second, remembered) in [("a", 30, true), ("a", 59, true), ("b", 59, false), ("a", 60, false)] {
             assert_eq!(refused.contains(scope, at(second)), remembered, "{scope} {second}");
         }
-        // The clock was set back.
+        // The clock is set back to the previous minute, whose rejected scopes are no longer cached.
         assert!(!refused.contains("a", at(59)));
     }
 

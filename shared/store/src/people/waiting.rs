@@ -1,11 +1,6 @@
-//! Two sets of approval ids per agent. One set contains the agent's approvals of payments that may be pending, and the
-//! other the requests for temporary limit increases, so that such requests take no room from payments. The size of each
-//! set limits the number of pending approvals. The sets also make it possible to list pending approvals without reading
-//! decided approvals.
-//!
-//! Invariant: each pending approval is in its set, because one transaction creates the approval and adds it to the set.
-//! An approval that is no longer pending stays in the set until the set is full. Such an approval never becomes pending
-//! again, so it can be removed at any time.
+//! Sets of the ids of an agent's pending approvals: one set for payments, and one for temporary limit increases. Their
+//! sizes are limited. One transaction creates an approval and adds the approval to the set. A decided approval stays in
+//! the set until the set is full.
 
 use crate::{
     codec::attribute::Attribute as _, codec::backoff::Backoff, codec::item::Item, codec::key::Key,
@@ -36,9 +31,8 @@ impl Ledger {
         items.iter().map(|item| self.read_listed_approval(item)).collect()
     }
 
-    /// Returns whether a new escalation of the agent would be rejected. This is the case if `max_waiting` or more of
-    /// the agent's approvals are pending and no open approval of this request waives `asking_limits`. Takes one read,
-    /// and up to two more if the agent's set of approval ids has `max_waiting` or more ids.
+    /// Returns whether a new escalation would exceed the maximum number of pending approvals. A request with a suitable
+    /// open approval never does. Takes up to three reads.
     pub async fn would_exceed_approval_limit(
         &self,
         agent: AgentId,
@@ -59,8 +53,7 @@ impl Ledger {
         Ok(newest.is_none_or(|newest| !newest.status(at).is_open() || !newest.waives(asking_limits)))
     }
 
-    /// Returns the ids of an agent's approvals that may be pending: approvals of payments, and requests for temporary
-    /// limit increases.
+    /// Returns the ids of an agent's approvals that may be pending, of payments and of limit increases.
     pub(crate) fn pending_approval_ids(&self, item: &Item) -> Result<BTreeSet<ApprovalId>> {
         let mut ids = self.approval_id_set(item, PAYMENTS)?;
         ids.append(&mut self.approval_id_set(item, INCREASES)?);
@@ -82,9 +75,8 @@ impl Ledger {
             .expression_attribute_values(":most", max_waiting.write())
     }
 
-    /// Removes approvals that are no longer pending from the agent's set of approval ids, because the set has no room
-    /// for the new approval. Returns `false` if all approvals in the set are pending. The function sends a transaction
-    /// even for the single update, because the IAM role permits updates of the set only in transactions.
+    /// Removes decided approvals from a full set. Returns `false` if all approvals are pending. Sends a transaction,
+    /// because the IAM role permits updates of the set only in transactions.
     pub(crate) async fn try_remove_decided_approvals(
         &self,
         new: &Approval,
@@ -109,7 +101,6 @@ impl Ledger {
         Ok(true)
     }
 
-    /// Returns the ids of the approvals that are pending at `at`.
     async fn filter_pending_approvals(
         &self,
         ids: &BTreeSet<ApprovalId>,

@@ -1,5 +1,3 @@
-//! Assigns wallet indexes. Each index is assigned once.
-
 use crate::{
     codec::attribute::Attribute as _,
     codec::fault::{Fault, store_error},

@@ -1,8 +1,5 @@
-//! Requests to evict expired payments from a window.
-//!
-//! A call that finds more expired payments than it can read or evict stores a request. Reconcile evicts the payments
-//! and removes the request. If a request is lost, the next call stores another request, so correctness does not depend
-//! on requests.
+//! Requests that the function `reconcile` evicts expired payments from a window. A lost request is harmless, because
+//! the next call stores another request.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -19,21 +16,19 @@ use purser_domain::{Result, Timestamp, Window, WindowPeriod, WindowScope};
 pub struct EvictionRequest {
     /// The window with the expired payments.
     pub scope: WindowScope,
-    /// The time of the first request. Later requests for the same window do not change the time.
+    /// The time of the first request for the window.
     pub requested_at: Timestamp,
 }
 
 impl Ledger {
-    /// Stores a request to evict the expired payments of a window, unless the window already has a request. Takes 1
-    /// write unit.
+    /// Stores a request to evict a window's expired payments, unless it exists. Takes 1 write unit.
     pub async fn request_eviction(&self, scope: WindowScope, now: Timestamp) -> Result<()> {
         let row = Draft::new(&Key::eviction_request(scope)).with("t", &now);
         let put = put_request(&self.db, &self.table, row.into_item()).condition_expression("attribute_not_exists(pk)");
         was_applied(put.send().await, "requesting an eviction").map(|_| ())
     }
 
-    /// Reads the stored requests, as many as one query returns (thousands). An unreadable row is returned as an error
-    /// and does not affect the others.
+    /// Reads up to one query page of the stored requests (thousands). An unreadable row is returned as an error.
     pub async fn read_eviction_requests(&self) -> Result<Vec<Result<EvictionRequest>>> {
         let response = Query::new(&self.db, &self.table, key::EVICT)
             .consistent()
@@ -49,10 +44,7 @@ impl Ledger {
         Ok(requests.collect())
     }
 
-    /// Reads the window of a request, for [`Ledger::evict_expired`]. Returns `None` if the window's rule was removed.
-    ///
-    /// The returned window has the version of the current rule, so that no payment is evicted under an outdated
-    /// duration.
+    /// Reads the window of a request, with the version of the current rule. Returns `None` if the rule was removed.
     pub async fn read_window_to_evict(&self, scope: WindowScope) -> Result<Option<Window>> {
         let (period, version) = match scope {
             WindowScope::Day { .. } => (WindowPeriod::DAY, None),

@@ -1,10 +1,7 @@
-//! The work of reconcile: holds in the index `hold`, requests to reconcile a settlement now, and the last block whose
-//! confirmations were checked again.
-//!
-//! The index is used only to find held settlements. The index may lag, so each settlement is read from the table, and
-//! every transition is conditional. When a hold is decided, its settlement leaves the index. When a hold can't be
-//! decided yet, its time in the index is moved to the next attempt. Each run therefore starts at the beginning of the
-//! index, even if the previous run was interrupted.
+//! Held settlements, requests to reconcile a settlement, and the last checked block. The index `hold` may lag, so each
+//! settlement is read from the table, and every transition is conditional. A decided hold leaves the index, and an
+//! undecided hold gets the time of the next attempt. Each run therefore starts at the beginning of the index, even if
+//! the previous run was interrupted.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -20,30 +17,29 @@ use crate::{
 };
 use purser_domain::{AgentId, Result, Settlement, SettlementId, Timestamp};
 
-/// A held settlement, as the index of holds lists the settlement.
+/// A held settlement, as listed in the index `hold`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldSettlement {
     /// The agent that pays.
     pub agent: AgentId,
     /// The settlement whose amount is held.
     pub settlement: SettlementId,
-    /// The time of the next attempt to reconcile the settlement. Before the first attempt, this time is the payment's
-    /// `validBefore`.
+    /// The time of the next attempt to reconcile the settlement, at first the payment's `validBefore`.
     pub due_at: Timestamp,
 }
 
-/// A cursor in a partition of the index of holds.
+/// A cursor in a partition of the index `hold`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IndexPosition(Item);
 
-/// A request to reconcile a settlement now.
+/// An operator's request that the next run of the function `reconcile` reconciles a settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReconcileRequest {
     /// The agent that pays.
     pub agent: AgentId,
     /// The settlement to reconcile.
     pub settlement: SettlementId,
-    /// The time of the request.
+    /// The time at which the operator made the request.
     pub requested_at: Timestamp,
 }
 
@@ -54,9 +50,8 @@ enum Role {
 }
 
 impl Ledger {
-    /// Reads up to `limit` held settlements in a partition of the index that are due at this time, the longest due
-    /// first. Also returns the cursor of the next page, if any. An unreadable item is returned as an error and does not
-    /// affect the others. Takes half a read unit per 4 KB, which is some 25 settlements.
+    /// Reads up to `limit` held settlements in a partition of the index `hold` that are due at this time, and the
+    /// cursor of the next page. An unreadable item is returned as an error.
     pub async fn read_due_holds(
         &self,
         partition: u8,
@@ -83,8 +78,7 @@ impl Ledger {
         Ok((held, response.last_evaluated_key.map(IndexPosition)))
     }
 
-    /// Postpones a hold that can't be decided yet until this time. Takes 3 write units. Does nothing if the settlement
-    /// is no longer held.
+    /// Postpones the next attempt to reconcile a held settlement until this time. Takes 3 write units.
     pub async fn postpone_hold(&self, settlement: &Settlement, until: Timestamp) -> Result<()> {
         let update = self
             .update_settlement(settlement.terms.agent, settlement.id())
@@ -104,21 +98,19 @@ impl Ledger {
         Ok(items.iter().map(|item| self.read_settlement_item(item)).collect())
     }
 
-    /// Reads the number of the last block whose confirmations `reconcile` has checked again; `None` before the first
-    /// run of `reconcile`.
+    /// Reads the last block whose confirmations were checked again; `None` before the first run.
     pub async fn read_last_checked_block_number(&self) -> Result<Option<u64>> {
         let item = self.get_item(&Key::checked_block()).await?;
         item.map(|item| self.item_row(&item).get("blk")).transpose()
     }
 
-    /// Stores the number of the last block whose confirmations `reconcile` has checked again. If concurrent runs store
-    /// different blocks, the last write wins, and some blocks may be checked again.
+    /// Stores the last block whose confirmations were checked again. The last of concurrent writes wins.
     pub async fn save_checked_block(&self, number: u64) -> Result<()> {
         let row = Draft::new(&Key::checked_block()).with("blk", &number);
         put_item(&self.db, &self.table, row.into_item(), "keeping a position").await
     }
 
-    /// Stores a request to reconcile.
+    /// Stores an operator's request to reconcile a settlement.
     pub async fn request_reconcile(&self, request: &ReconcileRequest, audit: &AuditEntry) -> Result<()> {
         let row =
             Draft::new(&Key::reconcile_request(request.agent, request.settlement)).with("t", &request.requested_at);
@@ -131,8 +123,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Reads up to a hundred stored requests to reconcile. An unreadable row is returned as an error and does not
-    /// affect the others.
+    /// Reads up to a hundred stored requests to reconcile a settlement. An unreadable row is returned as an error.
     pub async fn read_reconcile_requests(&self) -> Result<Vec<Result<ReconcileRequest>>> {
         const MAX: u32 = 100;
         let response = Query::new(&self.db, &self.table, key::MARKED)
@@ -153,7 +144,7 @@ impl Ledger {
         Ok(marks.collect())
     }
 
-    /// Removes a request to reconcile, unless the request was stored again after it was read.
+    /// Removes a request to reconcile a settlement, unless the request was stored again after it was read.
     pub async fn clear_reconcile_request(&self, request: &ReconcileRequest) -> Result<()> {
         let delete = self
             .db

@@ -1,5 +1,4 @@
-//! Data of reconcile: the index of holds, the last checked block, requests to reconcile, eviction requests, wallets,
-//! and wallet levels.
+//! The data of the function `reconcile`.
 
 pub(crate) mod evictions;
 pub(crate) mod holds;

@@ -1,9 +1,5 @@
-//! Data of the search for outflows: all wallets, the checkpoint of each group of wallets, and an agent's settlements
-//! around a time.
-//!
-//! A wallet's row is written with its agent and never changes. A checkpoint is the last block up to which a group of
-//! wallets was searched. The checkpoint's key includes the number of groups, so the checkpoint stays valid if that
-//! number changes.
+//! Data of the search for outflows: all wallets, and the last searched block of each group of wallets. A checkpoint's
+//! key includes the number of groups, so it stays valid if that number changes.
 
 use crate::{
     codec::attribute::Item,
@@ -18,9 +14,9 @@ use std::collections::BTreeSet;
 /// One of the equal groups into which all wallets are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalletPart {
-    /// The index of the group, from 0.
+    /// The index of this group of wallets, from 0.
     pub index: u8,
-    /// The number of groups, which must be a divisor of [`crate::PARTITIONS`].
+    /// The number of groups into which all wallets are divided. Must be a divisor of [`crate::PARTITIONS`].
     pub of: u8,
 }
 
@@ -36,8 +32,7 @@ impl WalletPart {
 }
 
 impl Ledger {
-    /// Reads the wallets in a group with their agents, strongly consistent. Takes up to four queries, and one read unit
-    /// per 4 KB, which is some forty wallets. An unreadable row is returned as an error and does not affect the others.
+    /// Reads the wallets in a group with their agents, strongly consistent. An unreadable row is returned as an error.
     pub async fn read_wallets(&self, part: WalletPart) -> Result<Vec<Result<(Address, AgentId)>>> {
         let shards = (0..crate::PARTITIONS).filter(|digit| digit.checked_rem(part.of) == Some(part.index));
         let shards: BTreeSet<u8> = shards.map(|digit| digit % WALLET_SHARDS).collect();
@@ -59,12 +54,8 @@ impl Ledger {
         Ok((row.get("address")?, agent))
     }
 
-    /// Reads the number of the last block up to which the wallets in the group `part` were searched for outflows,
-    /// strongly consistent. Returns `None` if no wallets were searched yet.
-    ///
-    /// The checkpoint of a larger group that contains this group also applies. If no such checkpoint exists, for
-    /// example after a change of the number of groups, the lowest of all checkpoints applies, and some blocks are
-    /// searched again.
+    /// Reads the last block up to which the wallets in the group `part` were searched for outflows; `None` before the
+    /// first search. After a change of the number of groups, some blocks are searched again.
     pub async fn read_outflow_checkpoint(&self, part: WalletPart) -> Result<Option<u64>> {
         let response = Query::new(&self.db, &self.table, CHECKPOINTS)
             .prefix(OUTFLOW_CHECKPOINTS)
@@ -85,8 +76,7 @@ impl Ledger {
         Ok(own.or(lowest))
     }
 
-    /// Stores the number of the last block up to which the wallets in the group `part` were searched for outflows. If
-    /// concurrent runs store different blocks, the last write wins, and some blocks may be searched again.
+    /// Stores the last block up to which the wallets in the group were searched. The last of concurrent writes wins.
     pub async fn save_outflow_checkpoint(&self, part: WalletPart, block: u64) -> Result<()> {
         let row = Draft::new(&Key::outflow_checkpoint(part.index, part.of)).with("blk", &block);
         put_item(
@@ -98,9 +88,8 @@ impl Ledger {
         .await
     }
 
-    /// Reads a page of an agent's settlements that were authorized between these times, newest first, and the cursor of
-    /// the next page, if any. The read is eventually consistent and takes half a read unit per 4 KB. That is
-    /// sufficient, because the searched payments are not recent.
+    /// Reads a page of an agent's settlements that were authorized from `from` to `to`, newest first, and the cursor of
+    /// the next page. The read is eventually consistent, which is sufficient because the payments are not recent.
     pub async fn read_settlements_between(
         &self,
         agent: AgentId,
@@ -130,7 +119,6 @@ mod tests {
         WalletPart { index, of }
     }
 
-    /// A group covers another group exactly if it contains all wallets of the other group.
     #[test]
     fn wallet_parts_split_wallets_evenly() {
         let agents = (0..256_u128).map(|n| AgentId::from_uuid(uuid::Uuid::from_u128(n)));

@@ -1,6 +1,5 @@
-//! Wallet levels: whether a wallet's balance is low. A wallet gets a row when its balance is first above zero. The row
-//! is rewritten only when the balance becomes low or is no longer low. When a balance has become low, the table's
-//! stream leads to an event (`stream/wallets.rs`).
+//! Whether the balance of each wallet is low. A row is rewritten only when this changes, so that the table's stream
+//! reports only changes (`stream/wallets.rs`).
 
 use crate::{
     codec::attribute::{Attribute as _, Item},
@@ -14,8 +13,7 @@ use crate::{
 use purser_domain::{AgentId, Result, WalletLevel};
 
 impl Ledger {
-    /// Reads all stored levels, strongly consistent. Takes four queries, and one read unit per 4 KB, which is some
-    /// forty wallets. An unreadable row is returned as an error and does not affect the others.
+    /// Reads which wallet balances are low, strongly consistent. An unreadable row is returned as an error.
     pub async fn read_wallet_levels(&self) -> Result<Vec<Result<(AgentId, WalletLevel)>>> {
         let mut levels = Vec::new();
         for shard in 0..WALLET_SHARDS {
@@ -28,8 +26,7 @@ impl Ledger {
         Ok(levels)
     }
 
-    /// Stores the level of an agent's wallet, that is, whether the balance is low. Stores nothing if the stored level
-    /// differs from `before`. Returns whether the level was stored.
+    /// Stores whether the balance of an agent's wallet is low. Returns `false` if the stored level is not `before`.
     pub async fn put_wallet_level_if_unchanged(
         &self,
         agent: AgentId,
@@ -46,15 +43,13 @@ impl Ledger {
         was_applied(put.send().await, "keeping a wallet's level")
     }
 
-    /// Decodes the agent and the level in a row.
     pub(crate) fn read_wallet_level_item(&self, item: &Item) -> Result<(AgentId, WalletLevel)> {
         let row = self.item_row(item);
         let agent = AgentId::parse(key::sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?;
         Ok((agent, row.read()?))
     }
 
-    /// Reads the checkpoint of an interrupted run: the agent whose wallet was checked last, strongly consistent.
-    /// Returns `None` if the last run was complete.
+    /// Reads the agent whose wallet an interrupted run has checked last; `None` if the last run was complete.
     pub async fn read_wallet_level_checkpoint(&self) -> Result<Option<AgentId>> {
         let Some(item) = self.get_item(&Key::wallet_level_checkpoint()).await? else {
             return Ok(None);
@@ -62,8 +57,7 @@ impl Ledger {
         self.item_row(&item).get_optional("agent")
     }
 
-    /// Stores the checkpoint. If concurrent runs write different checkpoints, the last write wins, and some wallets may
-    /// be checked twice or an hour later.
+    /// Stores the agent whose wallet was checked last. The last of concurrent writes wins.
     pub async fn save_wallet_level_checkpoint(&self, checkpoint: Option<AgentId>) -> Result<()> {
         let row = Draft::new(&Key::wallet_level_checkpoint()).with_optional("agent", checkpoint.as_ref());
         put_item(

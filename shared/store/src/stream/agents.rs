@@ -1,5 +1,4 @@
-//! Change events of agents: changes of the agent's record with its keys and rules, of policies, and of withdrawal
-//! addresses.
+//! Change events of agents: changes of the agent's record, of policies, and of withdrawal addresses.
 
 use crate::{
     audit::entry::UpdateMark,
@@ -12,8 +11,7 @@ use purser_domain::{
 use std::fmt::Display;
 
 impl Ledger {
-    /// Returns the change events of an update of an agent's record. The record contains the owner. The event ids
-    /// contain the record's version, so they are unique.
+    /// Returns the change events of an update of an agent's record. Their ids contain the record's version.
     pub(crate) fn agent_change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
         let read = |image: &Item| self.read_agent_item(image);
         let Some(image) = &change.new else {
@@ -44,8 +42,7 @@ impl Ledger {
                 match (old.status, new.status) {
                     (AgentStatus::Active, AgentStatus::Frozen) => {
                         let mark = UpdateMark::read_mark(self.item_row(image))?;
-                        // The event contains a reason only if a rule froze the agent. `by` is then also `owner`,
-                        // because the rule belongs to the owner.
+                        // Only an automatic freeze has a reason in the event. `by` is then the owner of the rule.
                         let reason = mark.reason.as_ref().filter(|_| mark.was_made_by_rule());
                         let data = by_owner().optional_text("reason", reason.map(EditReason::as_str));
                         changes.push(update.change_event(EventKind::AgentFrozen, &"", data));
@@ -74,8 +71,7 @@ impl Ledger {
             enabled,
             policy,
         } = self.read_policy(image)?;
-        // The first version of a policy may be a stored default policy, which is not an event. A policy that a user
-        // stored has an audit id, unless the row is older than the attribute for the audit id.
+        // A policy that a user stored has an audit id, and a default policy has none.
         let is_permissive = enabled && policy == SpendPolicy::permissive();
         let is_default = is_permissive || UpdateMark::read_mark(self.item_row(image))?.audit_id.is_none();
         if change.old.is_none() && version == 1 && is_default {
@@ -96,7 +92,7 @@ impl Ledger {
     /// Returns the change event if a withdrawal address was set or removed.
     pub(crate) fn withdrawal_address_change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
         let Some(image) = change.new.as_ref().filter(|image| image.contains_key("ver")) else {
-            // The idempotency record of a withdrawal has no version.
+            // The row was deleted, or is the idempotency record of a withdrawal, which has no attribute `ver`.
             return Ok(Vec::new());
         };
         let agent = self.parse_agent_in_key(image)?;

@@ -1,5 +1,5 @@
-//! Change events of approvals. An approval's row does not change when the approval expires, so a reminder triggers a
-//! check (`usage/reminders.rs`).
+//! Change events of approvals. An expiry does not change the row, so a reminder triggers a check
+//! (`usage/reminders.rs`).
 
 use crate::{
     codec::{attribute::Item, key, ledger::Ledger},
@@ -9,12 +9,12 @@ use purser_domain::{
     Approval, ApprovalChange, ApprovalStatus, Duration, EventData, EventId, EventKind, Resolution, Result, Timestamp,
 };
 
-/// An approval decision, as a stream record contains it.
+/// An approval decision, read from a stream record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecidedApproval {
     /// The approval after the decision.
     pub approval: Approval,
-    /// The kind of decision.
+    /// Whether the approval was approved, rejected or withdrawn.
     pub change: ApprovalChange,
     /// The time of the decision.
     pub at: Timestamp,
@@ -26,9 +26,7 @@ pub struct DecidedApproval {
     pub row: RowHash,
 }
 
-/// The delay between an approval's expiry and the event about the expiry. The function that authorizes a payment checks
-/// the expiry by its own clock, and may write up to its timeout of 15 seconds later. The rest of the delay allows for
-/// clock differences.
+/// The delay between an approval's expiry and the event: the function's timeout of 15 seconds, and clock differences.
 const EXPIRY_MARGIN: Duration = Duration::from_secs_u32(120);
 
 impl Ledger {
@@ -86,7 +84,7 @@ impl Ledger {
                 let data = approval_data(&new).text("settlement_id", settlement);
                 result(EventKind::ApprovalUsed, settlement.authorized_at(), data)
             }
-            // The change replaced only the approval's owner and kept the state, so the change has no event.
+            // The change replaced only the approval's owner, so it has no event.
             Resolution::Pending | Resolution::Approved(_) | Resolution::Rejected(_) | Resolution::Executed { .. } => {
                 Vec::new()
             }
@@ -124,8 +122,7 @@ impl ChangeEvent {
     }
 }
 
-/// Returns whether the approval that expires at `end` is certainly expired, so that no payment uses the approval from
-/// now on. The expiry is certain [`EXPIRY_MARGIN`] after `end`.
+/// Returns whether no payment can use an approval that expires at `end` any more: [`EXPIRY_MARGIN`] after `end`.
 fn is_expiry_certain(end: Timestamp, now: Timestamp) -> bool {
     end.after(EXPIRY_MARGIN) <= now
 }

@@ -15,9 +15,8 @@ use purser_domain::{
 use std::fmt::Display;
 
 impl CatalogTable {
-    /// Returns the events about an update of a service. Each change that affects agents has an event with the time of
-    /// the update. If a delayed change took effect before the update, and the update merges the delayed change into the
-    /// operation, the delayed change also has an event.
+    /// Returns one change event for each change of a service that affects agents, including delayed changes that took
+    /// effect before the update.
     pub(crate) fn service_change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
         let read = |image: &Item| self.read_service(image);
         let Some(new) = change.new.as_ref().map(read).transpose()? else {
@@ -60,10 +59,9 @@ impl ChangeEvent {
     }
 }
 
-/// Returns the change event of a delayed change that has taken effect. The id does not depend on the source of the
-/// event: the row with the delayed change, or the update that merges the change into the operation.
+/// The event's id is the same for the row with the delayed change and for the update that merges it.
 fn effective_change_event(service: &Service, operation: &Operation, next: &NextPricing) -> Option<ChangeEvent> {
-    // At the epoch, no delayed change has taken effect.
+    // At the epoch, no delayed change has taken effect, so `past` is the pricing before the delayed change.
     let (past, present) = (operation.pricing_at(Timestamp::EPOCH), next.as_pricing());
     let kind = if pricing_payee(past) != pricing_payee(present) {
         EventKind::ServicePayeeChanged
@@ -120,8 +118,7 @@ fn operation_change_events(
             let data = pricing_data(next.as_pricing()).time("from", next.from);
             changes.push(tell(EventKind::ServiceChangeDelayed, data));
         }
-        // If a second operator accepted the delayed pricing, the delayed pricing is now the present pricing. If the
-        // present pricing differs, the delayed pricing was withdrawn.
+        // A pricing that is no longer delayed and is not the present pricing was withdrawn.
         None if wait_duration.is_some_and(|wait_duration| wait_duration.as_pricing() != present) => {
             changes.push(tell(EventKind::ServiceChangeWithdrawn, EventData::new()));
         }

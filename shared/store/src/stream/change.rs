@@ -6,26 +6,26 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use purser_domain::Timestamp;
 use serde_json::{Map, Value};
 
-/// A changed row.
+/// A changed row, from a record of a DynamoDB stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// The table's name.
+    /// The name of the DynamoDB table that contains the changed row.
     pub table: String,
-    /// The sequence number of the stream record in its shard.
+    /// The sequence number of the stream record in the shard.
     pub sequence: String,
-    /// The time of the change, to the second. The time is part of the record, so every reader sees the same time.
+    /// The time of the change, to the second, from the stream record.
     pub at: Timestamp,
     pub(crate) old: Option<Item>,
     pub(crate) new: Option<Item>,
 }
 
-/// The error for an unreadable stream record. The error contains names of fields and keys, and never values.
+/// An unreadable stream record. The error contains names of fields and keys, and never values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{member}` of a stream's record can't be read")]
 pub struct Unreadable {
     /// The name of the unreadable field.
     pub member: &'static str,
-    /// The sequence number of the stream record in its shard, if known.
+    /// The sequence number of the stream record in the shard, if known.
     pub sequence: Option<String>,
 }
 
@@ -53,7 +53,7 @@ impl Change {
         };
         let (old, new) = (image("OldImage")?, image("NewImage")?);
         if old.is_none() && new.is_none() {
-            // The stream has another view type than this code requires.
+            // The record has no image of the row, so the view type of the stream is not `NEW_AND_OLD_IMAGES`.
             return Err(wrong("NewImage")());
         }
         Ok(Self {
@@ -75,7 +75,7 @@ impl Change {
         format!("{} {}", part("pk"), part("sk")).trim_end().to_owned()
     }
 
-    /// Returns whether the change changes nothing. DynamoDB sends no such record, but the embedded database may.
+    /// Only the DynamoDB emulator of the tests sends records of unchanged rows.
     pub(crate) fn is_empty(&self) -> bool {
         self.old == self.new
     }
@@ -95,7 +95,7 @@ fn parse_time(value: &Value) -> Option<Timestamp> {
     Timestamp::from_secs(secs)
 }
 
-/// Parses DynamoDB JSON, in which each value is an object with the type as its key (API reference, `AttributeValue`).
+/// Parses DynamoDB JSON: objects with the type as the key (API reference, `AttributeValue`).
 pub(crate) fn decode_item(value: &Value) -> Option<Item> {
     decode_map(value.as_object()?)
 }
@@ -179,7 +179,6 @@ mod tests {
         assert_eq!(Change::parse(&with_fraction).unwrap().at, change.at);
     }
 
-    /// The error contains the sequence number, if the record has one.
     #[test]
     fn invalid_stream_records_name_the_faulty_field() {
         type Spoil = fn(&mut Value);

@@ -8,17 +8,17 @@ use purser_domain::{
 /// An event about a change of a row, before publication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeEvent {
-    /// The id. The same event always has the same id.
+    /// The id of the event, which stays the same if the stream delivers the change again.
     pub id: EventId,
-    /// The kind, which determines the fields of `data`.
+    /// The kind of event, which determines the fields of `data`.
     pub kind: EventKind,
-    /// The time at which the event happened. This time can be before the change of the row.
+    /// The time at which the event happened, possibly before the change of the row.
     pub time: Timestamp,
     /// The agent, service, user or deployment that the event is about.
     pub subject: EventSubject,
-    /// The owner, or the agent whose owner must be read.
+    /// The user who owns the subject, or how to find this user.
     pub owner: ChangeEventOwner,
-    /// The details, which depend on the kind.
+    /// The details of the event. The event's kind determines the fields.
     pub data: EventData,
 }
 
@@ -27,9 +27,9 @@ pub struct ChangeEvent {
 pub enum ChangeEventOwner {
     /// The event has no owner.
     Nobody,
-    /// The changed row contains the owner, who is this user.
+    /// The changed row names the owner: this user.
     Person(UserId),
-    /// The changed row does not contain the owner. The owner of this agent must be read.
+    /// The owner must be read from the record of this agent.
     OfAgent(AgentId),
 }
 

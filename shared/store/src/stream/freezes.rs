@@ -1,6 +1,3 @@
-//! Creates the change events of freezes by operators. The events come from the rows that contain the operator, the time
-//! and the reason of each freeze.
-
 use crate::{
     codec::ledger::Ledger,
     stream::{
@@ -11,8 +8,7 @@ use crate::{
 use purser_domain::{EventData, EventId, EventKind, EventSubject, FreezeTarget, OperatorFreeze, Result, Timestamp};
 
 impl Ledger {
-    /// Returns the change event if operators began or ended a freeze. A new reason for an existing freeze has no event.
-    /// The copies of the freezes, which decisions read, have no events.
+    /// Returns the change event if operators began or ended a freeze. A change of the reason has no event.
     pub(crate) fn freeze_change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
         match (&change.old, &change.new) {
             (None, Some(new)) if new.contains_key("why") => {

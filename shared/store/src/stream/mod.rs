@@ -1,20 +1,17 @@
-//! Converts stream records into change events. A stream record contains the old and the new image of a row.
-//!
-//! The conversion is a pure function, so a repeated record gives the same events with the same ids. Some changes have
-//! no event. Events contain no secrets; `kind.rs` in `shared/domain` lists the data of each kind.
+//! Converts stream records into change events. The conversion is a pure function, so a repeated record gives the same
+//! events with the same ids.
 //!
 //! | file | content |
 //! |---|---|
 //! | `change.rs` | a record of the stream, as Lambda passes it |
 //! | `fact.rs` | change events before their owner is known |
-//! | `payments.rs`, `approvals.rs`, `agents.rs`, `freezes.rs`, `wallets.rs`, `catalog.rs` | the change events of one kind of row per file |
+//! | `payments.rs`, `approvals.rs`, `agents.rs`, `freezes.rs`, `wallets.rs`, `catalog.rs` | the change events of one
+//! kind of row per file |
 //! | `signs.rs` | changes that raise an alarm |
 //! | `row_hash.rs` | the hash of the attributes that never change in a row |
 //! | `rows.rs` | dispatch by kind of row |
 //! | `owners.rs` | the current owners and names of agents |
 //! | `sequence.rs` | sequence numbers |
-//!
-//! Not in this module: publishing (`functions/stream`), and adding to the decision history (`usage`).
 
 mod agents;
 pub(crate) mod approvals;

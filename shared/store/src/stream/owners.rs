@@ -1,9 +1,6 @@
-//! The owners, names, labels and automatic freeze rules of agents, for change events whose rows do not contain them.
-//!
-//! These values are read strongly consistent after the change, and used for one batch only, so a previous owner never
-//! receives an event that occurred after the ownership transfer. A decision's row contains the number of ownership
-//! transfers before the decision. This number determines the owner, so a decision's owner does not depend on the time
-//! of the read.
+//! The owners, names, labels and automatic freeze rules of agents. They are read strongly consistent after the changes,
+//! and used for one batch of changes only. A previous owner therefore never receives an event that occurred after the
+//! ownership transfer.
 
 use crate::codec::{
     backoff::Backoff,
@@ -16,7 +13,7 @@ use aws_sdk_dynamodb::types::KeysAndAttributes;
 use purser_domain::{AgentId, AutomaticFreeze, Error, FormerOwner, Labels, PastOwner, Result, Rule, UserId};
 use std::collections::{BTreeSet, HashMap};
 
-/// The owners, names, labels and automatic freeze rules of agents at one time.
+/// The owners, names, labels and automatic freeze rules of some agents at one point in time.
 #[derive(Clone, Debug, Default)]
 pub struct Owners(HashMap<AgentId, OwnedAgent>);
 
@@ -31,14 +28,12 @@ pub struct OwnedAgent {
     pub labels: Labels,
     /// The agent's former owners.
     pub former_owners: Vec<FormerOwner>,
-    /// The agent's automatic freeze rule; `None` also if the agent's rules can't be read, because then the agent can't
-    /// pay.
+    /// The agent's automatic freeze rule; `None` also if the rules can't be read, because then the agent can't pay.
     pub automatic_freeze: Option<AutomaticFreeze>,
 }
 
 impl OwnedAgent {
-    /// Returns the owner at a decision that followed this number of ownership transfers, and the agent's name and
-    /// labels at that time. Returns `None` if the owner can't be read.
+    /// Returns the owner after this number of ownership transfers, and the agent's name and labels at that time.
     pub(crate) fn owner_after_transfers(&self, transfers: u32) -> Option<(UserId, PastOwner<'_>)> {
         let now = PastOwner {
             owner: self.owner.as_str(),
@@ -51,7 +46,7 @@ impl OwnedAgent {
 }
 
 impl Owners {
-    /// Returns an agent's data, if the agent exists and the record was read.
+    /// Returns an agent's data, if the agent exists and the record could be read.
     pub fn find(&self, agent: AgentId) -> Option<&OwnedAgent> {
         self.0.get(&agent)
     }

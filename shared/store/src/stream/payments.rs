@@ -11,8 +11,7 @@ use purser_domain::{
 };
 
 impl Ledger {
-    /// Returns the change events of a settlement's transitions. A reverted confirmation has no event here, because its
-    /// event is derived from the decision that records it.
+    /// Returns the change events of a settlement's transitions, except for a reverted confirmation.
     pub(crate) fn settlement_change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
         let read = |image: &Item| -> Result<Settlement> { self.read_settlement_item(image) };
         let Some(new) = change.new.as_ref().map(read).transpose()? else {
@@ -49,8 +48,7 @@ impl Ledger {
             }
             (Some(SettlementState::Authorized), SettlementState::Expired) => {
                 let kind = kind(EventKind::PaymentReleased, EventKind::PayoutReleased);
-                // A settlement can be released a second time only after a late confirmation and a revert. `counted_at`
-                // then differs, so the ids differ.
+                // `counted_at` differs, because a second release requires a late confirmation and a revert.
                 let id = EventId::derive(kind, &[&id, &new.counted_at.micros()]);
                 result(kind, id, change.at, transfer_data(&new))
             }
@@ -60,7 +58,6 @@ impl Ledger {
         })
     }
 
-    /// Parses the agent in the row's key.
     pub(crate) fn parse_agent_in_key(&self, image: &Item) -> Result<AgentId> {
         key::agent_in_key(image).ok_or_else(|| self.item_row(image).corrupt_error("pk"))
     }
@@ -71,8 +68,7 @@ impl Ledger {
 pub struct HistoryChange {
     /// The agent whose decision changed.
     pub agent: AgentId,
-    /// The table of the row. In each table, an agent's rows have the same partition key, so their stream records are
-    /// ordered.
+    /// The table of the row. In each table, the stream records of an agent are ordered.
     pub source: HistorySource,
     /// The sequence number of the stream record.
     pub sequence: SequenceNumber,
@@ -89,15 +85,14 @@ pub struct HistoryChange {
 /// A table whose rows are part of the decision history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HistorySource {
-    /// Settlements, in the ledger table.
+    /// The ledger table, which contains the settlements.
     Ledger,
-    /// Blocked and escalated payments, and reverted confirmations, in the decisions table.
+    /// The decisions table, which contains blocked and escalated payments, and reverted confirmations.
     Decisions,
 }
 
 impl Ledger {
-    /// Returns the change of the decision history; `None` if the row is not part of the decision history. Fails if the
-    /// row can't be read.
+    /// Returns the change of the decision history; `None` for other rows. Fails if the row can't be read.
     pub fn decision_history_change(&self, change: &Change) -> Result<Option<HistoryChange>> {
         let Some(new) = change.new.as_ref().filter(|_| !change.is_empty()) else {
             return Ok(None);

@@ -1,5 +1,5 @@
-//! Hashes the attributes of a decision's row that never change. `events` computes the hash from the row in the stream
-//! record. If the row is changed later, the hash differs, and the change is detected before the statement is signed.
+//! Hashes the attributes of a decision's row that never change, so that a later change is detected before the statement
+//! is signed.
 
 use crate::{
     codec::{attribute::Item, item::read_field, key, key::Key, ledger::Ledger},
@@ -11,15 +11,13 @@ use purser_domain::{AgentId, DocumentHash, Result, Settlement, SettlementId};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
-/// The attributes of a settlement's row that change after the row is written, for example when the payment is
-/// confirmed. All other attributes, and all attributes of a decision's row, are written once.
+/// The attributes of a settlement's row that may change, for example when the payment is confirmed.
 const MOVES: [&str; 10] = ["rs", "txh", "blk", "settled", "ct", "hp", "hs", "fp", "fph", "unc"];
 
-/// The attributes of an approval's row that change after the row is written. A decision, the use of the approval or an
-/// ownership transfer changes these attributes.
+/// The attributes of an approval's row that a decision, a payment or an ownership transfer may change.
 const APPROVAL_MOVES: [&str; 8] = ["st", "resolved", "by", "note", "os", "sid", "owner", "granted"];
 
-/// The values of `st` of an approval before and after the owner approves.
+/// The state of an approval (attribute `st`) before and after the owner approves.
 const PENDING: &str = "pending";
 const APPROVED: &str = "approved";
 
@@ -28,12 +26,12 @@ const APPROVED: &str = "approved";
 pub struct RowHash(String);
 
 impl RowHash {
-    /// Computes the hash of the row as DynamoDB JSON, with sorted sets.
+    /// Computes the hash of the row's permanent attributes as DynamoDB JSON, with sorted sets.
     pub(crate) fn from_item(item: &Item) -> Self {
         Self(DocumentHash::digest(&Value::Object(immutable_attributes(item))).to_string())
     }
 
-    /// Creates the hash from its hexadecimal digits.
+    /// Creates the hash from hexadecimal digits.
     pub fn from_digits(digits: impl Into<String>) -> Self {
         Self(digits.into())
     }
@@ -56,20 +54,18 @@ fn immutable_attributes(item: &Item) -> Map<String, Value> {
         .collect()
 }
 
-/// Returns whether the new image differs in an attribute that must never change. A confirmed payment may get another
-/// transaction only after its confirmation was reverted.
+/// A confirmed payment may get another transaction only after the confirmation was reverted.
 pub(crate) fn has_changed_immutable_attribute(old: &Item, new: &Item) -> bool {
     let is_confirmed = |row: &Item| read_field::<String>(row, "rs").is_some_and(|state| state == CONFIRMED);
     let differs = |name| old.get(name) != new.get(name);
     let is_reconfirmed = is_confirmed(old) && is_confirmed(new) && (differs("txh") || differs("settled"));
     let (mut old_permanent, mut new_permanent) = (immutable_attributes(old), immutable_attributes(new));
-    // A row with `raise` is a request for a temporary limit increase. If an owner approves the request, `ends` becomes
-    // the end of the increase, so this attribute may change.
+    // The approval of a limit increase replaces `ends` by the expiry time of the increase.
     if old_permanent.contains_key("raise") {
         old_permanent.remove("ends");
         new_permanent.remove("ends");
     }
-    // The granted caps are written once: when the owner approves a request for an increase.
+    // The granted caps may be added once: when the owner approves a request for a limit increase.
     let has_state = |row: &Item, state| read_field::<String>(row, "st").is_some_and(|stored| stored == state);
     let may_be_granted = old.contains_key("raise")
         && !old.contains_key("granted")
@@ -104,7 +100,7 @@ pub(crate) fn attribute_json(value: &AttributeValue) -> Value {
 }
 
 impl Ledger {
-    /// Reads a settlement and the hash of its row, strongly consistent.
+    /// Reads a settlement and the row hash, strongly consistent.
     pub async fn read_settlement_with_hash(
         &self,
         agent: AgentId,
@@ -120,7 +116,6 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    /// Only the approval of a request for an increase adds the granted caps.
     #[test]
     fn granted_caps_are_written_only_with_the_approval_of_an_increase() {
         let row = |state: &str, others: &[&str]| -> Item {

@@ -1,4 +1,4 @@
-//! Dispatches changes by the kind of row. The row's key determines the kind.
+//! Dispatches changes by the kind of row, which the row's key determines.
 
 use crate::{
     catalog::table::{CatalogTable, partition_key},
@@ -39,13 +39,12 @@ impl Ledger {
             "PO" => self.withdrawal_address_change_events(change),
             "FREEZES" => self.freeze_change_events(change),
             "LEVEL" => self.wallet_level_change_events(change),
-            // Windows, keys, claims, requests, sessions and counters have no events. Events about them are derived from
-            // other rows.
+            // Windows, keys, claims, requests, sessions and counters have no events of their own.
             _ => Ok(Vec::new()),
         }
     }
 
-    /// Returns whether this is the name of the ledger table or the decisions table.
+    /// Returns whether `name` is the name of the ledger table or the decisions table.
     pub fn has_table(&self, name: &str) -> bool {
         *self.table == *name || self.decisions_table().is_ok_and(|decisions| decisions == name)
     }
@@ -61,7 +60,7 @@ impl CatalogTable {
         self.service_change_events(change)
     }
 
-    /// Returns whether this is the name of the catalog table.
+    /// Returns whether `name` is the name of the catalog table.
     pub fn has_table(&self, name: &str) -> bool {
         *self.table == *name
     }

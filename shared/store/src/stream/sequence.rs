@@ -1,5 +1,3 @@
-//! Sequence numbers of stream records.
-
 use crate::codec::attribute::{Attribute, encode_text, read_text};
 use aws_sdk_dynamodb::types::AttributeValue;
 use std::fmt;

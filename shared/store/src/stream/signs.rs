@@ -1,5 +1,5 @@
-//! Detects changed rows that may be signs of a compromised function. `events` reads these changes from the stream, so
-//! the function that writes the rows can't hide them.
+//! Detects changed rows that may be signs of a compromised function. They come from the stream, so the function that
+//! writes the rows can't hide them.
 
 use crate::{
     codec::{attribute::Item, item::read_field, key, ledger::Ledger},
@@ -91,8 +91,7 @@ impl Ledger {
                 .is_none_or(|new| has_changed_immutable_attribute(old, new))
     }
 
-    /// Returns the signs that a compromised function changed an agent's record: a new or changed key, another wallet or
-    /// another owner. A new agent raises no alarm, because a new agent has no money yet.
+    /// Returns the alarms for a change of an agent's record. A new agent raises no alarm, because it has no money yet.
     fn agent_compromise_indicators(&self, change: &Change) -> Result<Vec<Sign>> {
         let read = |image: &Item| self.read_agent_item(image);
         let (Some(old), Some(new)) = (&change.old, &change.new) else {
@@ -113,7 +112,7 @@ impl Ledger {
 
     fn withdrawal_compromise_indicators(&self, change: &Change) -> Result<Vec<Sign>> {
         let address = |image: Option<&Item>| -> Result<_> {
-            // The idempotency record of a withdrawal has no version.
+            // A row without `ver` is the idempotency record of a withdrawal, and contains no withdrawal address.
             let image = image.filter(|image| image.contains_key("ver"));
             let record = image.map(|image| self.read_withdrawal_item(image)).transpose()?;
             Ok(record.and_then(|record| record.address))

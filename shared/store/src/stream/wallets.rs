@@ -7,8 +7,7 @@ use crate::{
 use purser_domain::{EventData, EventId, EventKind, Result};
 
 impl Ledger {
-    /// Returns the change event if a wallet's balance has become low. There is no event when the balance is no longer
-    /// low.
+    /// Returns the change event if a wallet's balance has become low.
     pub(crate) fn wallet_level_change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
         let read = |image: &Item| self.read_wallet_level_item(image);
         let Some((agent, level)) = change.new.as_ref().map(read).transpose()? else {

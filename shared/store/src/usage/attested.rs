@@ -1,8 +1,4 @@
-//! The verified payees of each service (`shared/domain/src/catalog/attested.rs`), in the usage table. Only `events`
-//! writes these rows.
-//!
-//! Invariant: a write replaces only the version on which it was based, so concurrent runs of `events` can't overwrite
-//! each other's results.
+//! The verified payees of each service, in the usage table. Only the function `events` writes these rows.
 
 use crate::{
     codec::{
@@ -21,7 +17,7 @@ const READING: &str = "reading attested payees";
 const WRITING: &str = "writing attested payees";
 
 impl UsageTable {
-    /// Reads a service's verified payees, strongly consistent. Returns `None` if the service never had verified payees.
+    /// Reads a service's verified payees, strongly consistent; `None` if there never were any.
     pub async fn read_verified_service(&self, service: ServiceId) -> Result<Option<VerifiedService>> {
         let item = get_item(&self.db, &self.table, &Key::verified_service(service), READING).await?;
         item.map(|item| self.read_verified_service_item(&item)).transpose()
@@ -56,7 +52,7 @@ impl UsageTable {
         item.map(|item| Row::new(&self.table, &item).get("t")).transpose()
     }
 
-    /// Records that the payees of the whole catalog are verified.
+    /// Stores the time at which the payees of the whole catalog were first verified.
     pub async fn set_first_verification_time(&self, at: Timestamp) -> Result<()> {
         let row = Draft::new(&Key::first_payee_verification()).with("t", &at);
         let put = put_request(&self.db, &self.table, row.into_item()).condition_expression("attribute_not_exists(pk)");

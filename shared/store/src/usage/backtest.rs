@@ -1,8 +1,5 @@
-//! Reads the decisions, payments and inputs that a backtest needs.
-//!
-//! Agents' records, policies and services rarely change, so each version is read once. Reading the call of a payment
-//! takes one read per payment, so a call is read only if a rule depends on it: on the page that the call fetches, or on
-//! whether the call repeats an earlier call.
+//! Reads the decisions, payments and inputs that a backtest needs. A payment's provider call takes one read, so the
+//! provider call is read only if a limit depends on the provider call.
 
 use crate::{
     catalog::table::CatalogTable,
@@ -17,15 +14,14 @@ use purser_domain::{
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The maximum number of combinations of versions that one backtest reads, at three read units each. Decisions with
-/// further combinations are not tested.
+/// The maximum number of different decision inputs (combinations of versions) that one backtest reads, at three read
+/// units each.
 const MAX_INPUTS: usize = 500;
 /// The maximum number of payments before the tested range whose calls are read, newest first, at one read unit each.
 /// The duplicate guard remembers 32 calls per service.
 pub(crate) const EARLIER_CALLS: usize = 1_000;
 
-/// The number of rows per read. A page of a DynamoDB query has at most a megabyte, which is about a thousand of these
-/// rows.
+/// The number of rows per read: about a megabyte, which is a page of a DynamoDB query.
 const ROWS: u32 = 1_000;
 
 /// Reads a backtest's data, and caches the inputs of decisions.
@@ -38,22 +34,22 @@ pub struct BacktestReads<'a> {
     calls_left: usize,
 }
 
-/// The versions of a decision's inputs.
+/// The service and the versions of a decision's inputs. Decisions with equal values share cached inputs.
 type Versions = (ServiceId, Option<u64>, InputVersions);
 
-/// The newest decisions of an agent in a range.
+/// The newest decisions about an agent's payments in a time range.
 pub struct NewestDecisions {
     /// The decisions, newest first.
     pub decisions: Vec<LoggedDecision>,
-    /// The start of the range that was read.
+    /// The start of the time range that was read.
     pub from: Timestamp,
-    /// Whether the range has more decisions.
+    /// Whether the requested time range has more decisions than were read.
     pub is_partial: bool,
 }
 
 impl Ledger {
-    /// Reads an agent's newest decisions at or after `from` and before `to`: at most `max_decisions`, and fewer if the
-    /// time is over.
+    /// Reads up to `max_decisions` of an agent's newest decisions at or after `from` and before `to`, until the
+    /// deadline.
     pub async fn read_newest_decisions(
         &self,
         agent: AgentId,
@@ -81,8 +77,7 @@ impl Ledger {
 }
 
 impl<'a> BacktestReads<'a> {
-    /// Creates the reader of a backtest's data, for payments on this network. The backtest reads the calls of at most
-    /// `calls` payments, at one read unit each. After that, the backtest skips payments whose test depends on the call.
+    /// Creates the reader of a backtest's data. The reader reads at most `calls` provider calls, at one read unit each.
     pub const fn new(
         usage: &'a UsageTable,
         ledger: &'a Ledger,
@@ -100,9 +95,8 @@ impl<'a> BacktestReads<'a> {
         }
     }
 
-    /// Tests an agent's decisions at or after `from` and before `to`, oldest first, until about `max_payments` decisions are
-    /// tested or the time is over. Decisions and payments under another owner are skipped. Returns the result, and
-    /// whether there are more decisions.
+    /// Tests an agent's decisions at or after `from` and before `to`, oldest first, until about `max_payments`
+    /// decisions are tested or the deadline passes. Returns whether there are more decisions to test.
     pub async fn test_agent_decisions(
         &mut self,
         agent: &Agent,
@@ -127,9 +121,8 @@ impl<'a> BacktestReads<'a> {
         Ok((backtest.current_result(), is_partial || rest.is_some()))
     }
 
-    /// Tests an agent's newest decisions at or after `from` and before `to`: at most `max_decisions`, and fewer if the time
-    /// is over. Decisions and payments under another owner are skipped. Returns the start of the tested range, and whether
-    /// the range has more decisions.
+    /// Tests up to `max_decisions` of an agent's newest decisions at or after `from` and before `to`, until the
+    /// deadline. Returns the tested range, and whether there are more decisions.
     pub async fn test_newest_decisions(
         &mut self,
         backtest: &mut Backtest,
@@ -155,9 +148,9 @@ impl<'a> BacktestReads<'a> {
         Ok((from, is_partial))
     }
 
-    /// Counts the payments between `since` and the start of the range, because the windows may still contain them.
-    /// Reads the newest payments first, and stops after at least `max_payments` payments. Returns whether there are more
-    /// payments.
+    /// Counts the payments between `since` and the start of the tested range, because the limits' windows may still
+    /// contain these payments. Stops after at least `max_payments` payments. Returns whether there are more payments to
+    /// count.
     pub async fn count_earlier_payments(
         &mut self,
         backtest: &mut Backtest,
@@ -243,8 +236,8 @@ impl<'a> BacktestReads<'a> {
         Ok(())
     }
 
-    /// Reads the calls of the payments whose decision may depend on the call. For all other payments, returns a call
-    /// without the agent's data.
+    /// Reads the provider call of each allowed payment that the tested limits may decide differently depending on the
+    /// call, for example because of the fetched page.
     async fn read_calls(&mut self, backtest: &Backtest, decisions: &[TestedDecision]) -> Result<Calls> {
         let mut wanted = Vec::new();
         let mut calls = HashMap::new();
@@ -277,8 +270,7 @@ impl<'a> BacktestReads<'a> {
     }
 }
 
-/// The call of each settlement. The flag is `true` if the agent described the call, and `false` if the call has no data
-/// from the agent.
+/// The provider call of each settlement, and whether the agent described the call.
 type Calls = HashMap<SettlementId, (CallDescription, bool)>;
 
 /// A decision about a purchase.

@@ -1,8 +1,6 @@
-//! Backtests that run in the background. Each backtest has a row under its owner. Each unfinished backtest also has a
-//! marker.
-//!
-//! Invariant: a row is replaced only if it has the version that was read, so a repeated run adds no agent twice. The
-//! marker is written before the row, so every unfinished backtest has a marker. An old marker without a row is removed.
+//! Backtests that run in the background: a row for each backtest, and a marker for each unfinished backtest. The marker
+//! is written before the row. A row is replaced only if it has the version that was read, so a repeated run adds no
+//! agent twice.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -33,10 +31,8 @@ use purser_domain::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The lifetime of a backtest.
 const RETENTION: Duration = Duration::from_secs_u32(30 * 86_400);
-/// The age after which a marker without a row is removed. [`UsageTable::put_backtest`] writes the marker first and the
-/// row immediately afterwards. If the row is still missing at this age, the write of the row has failed.
+/// The age at which a marker without a backtest's row is removed, because the write of the row has certainly failed.
 const MAX_MARKER_AGE: Duration = Duration::from_secs_u32(600);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,15 +55,14 @@ pub struct WaitingBacktest {
 }
 
 impl WaitingBacktest {
-    /// Returns whether the backtest's marker is more than ten minutes old. If the backtest's row does not exist at that
-    /// age, the write of the row has failed.
+    /// Returns whether the marker is more than ten minutes old. A row that is still missing was never written.
     pub fn may_start_run(&self, now: Timestamp) -> bool {
         now.since(self.created_at) > MAX_MARKER_AGE
     }
 }
 
 impl UsageTable {
-    /// Stores a new backtest with its audit row. Takes some seven write units, and more per kilobyte.
+    /// Stores a new backtest with the audit row. Takes some seven write units, and more per kilobyte.
     pub async fn put_backtest(&self, run: &BacktestRun, audit: &AuditEntry) -> Result<()> {
         let marker = Draft::new(&key::waiting_backtest_key(run.id))
             .with("owner", &run.owner)
@@ -86,7 +81,7 @@ impl UsageTable {
         Ok(())
     }
 
-    /// Stores the next version of a backtest if the previous version is stored. Returns whether the version was stored.
+    /// Stores the next version of a backtest. Returns `false` if the previous version is not stored.
     pub async fn try_replace_backtest(&self, run: &BacktestRun) -> Result<bool> {
         let put = put_request(&self.db, &self.table, write_run(run)?)
             .condition_expression("ver = :before")
@@ -110,8 +105,7 @@ impl UsageTable {
         items.map(|item| self.read_run(owner, item)).collect()
     }
 
-    /// Reads up to `limit` backtests that may be unfinished, oldest first. An unreadable marker is returned as an error
-    /// and does not affect the others.
+    /// Reads up to `limit` backtests that may be unfinished, oldest first. An unreadable marker is an error.
     pub async fn read_waiting_backtests(&self, limit: u32) -> Result<Vec<Result<WaitingBacktest>>> {
         let answer = Query::new(&self.db, &self.table, key::BACKTESTS)
             .consistent()

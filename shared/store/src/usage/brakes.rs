@@ -1,4 +1,4 @@
-//! The data for automatic freezes: an agent's sums per hour, and the hours in which the agent was frozen automatically.
+//! The data for automatic freezes: an agent's sums per hour, and the hours with an automatic freeze.
 
 use crate::{
     codec::backoff::Backoff,
@@ -11,10 +11,8 @@ use std::collections::BTreeMap;
 use tokio::task::JoinSet;
 
 impl UsageTable {
-    /// Compares an agent's payments in the current hour, up to `at`, with the agent's usual hours. Uses the sums of the
-    /// owner's decision history. Payments before the agent's last automatic freeze do not count, so that the agent may
-    /// be unfrozen. Reads one item, or two in the first hour of a day. If the sum reaches the rule's minimum, also
-    /// reads the items of the 14 previous days.
+    /// Compares an agent's payments in the current hour, up to `at`, with the agent's usual hours. Ignores payments
+    /// before the last automatic freeze, because they would freeze the agent again. Reads up to sixteen items.
     pub async fn find_anomaly(
         &self,
         owner: &UserId,
@@ -54,7 +52,6 @@ impl UsageTable {
             .unwrap_or_default())
     }
 
-    /// Reads the sums of the hours before `hour`, back to the first hour of the comparison.
     async fn read_hourly_sums_before(
         &self,
         owner: &UserId,
@@ -84,8 +81,7 @@ impl UsageTable {
         Ok(sums)
     }
 
-    /// Records that the agent was frozen automatically in this hour. The rule then ignores the payments that were made
-    /// in this hour before the freeze.
+    /// Records an automatic freeze, so that the rule ignores the payments of this hour before the freeze.
     pub async fn record_automatic_freeze(&self, owner: &UserId, agent: AgentId, hour: Hour) -> Result<()> {
         let key = key::agents_of_day_key(owner, hour.day(), agent);
         let mut backoff = Backoff::new();

@@ -1,12 +1,6 @@
-//! The sums of an owner's payments and rejected requests per day, stored as compressed JSON.
-//!
-//! The sums of a day are divided among sixteen items, and the agent's id determines the item. Invariant: for each agent
-//! and each source table, an item contains the sequence number of the last stream record that was added to the sums.
-//! The sums and the sequence number change together. A stream record is therefore added exactly once, no matter how
-//! often and in which batches the record is delivered.
-//!
-//! The sums of the whole day are computed from these items. The result is written only if no other computation has
-//! written a result meanwhile.
+//! The sums of an owner's payments and rejected requests per day. An item contains the sums of some agents, and for
+//! each agent and each source table the sequence number of the last stream record that was added. The sums and the
+//! sequence number change together, so a stream record is added exactly once.
 
 use crate::{
     codec::{
@@ -35,10 +29,9 @@ pub type Reasons = BTreeMap<String, u64>;
 const MAX_AGENTS: usize = 10;
 /// The maximum number of labels in a day's sums.
 const MAX_LABELS: usize = 50;
-/// The zlib level.
+/// The zlib compression level.
 const LEVEL: u8 = 6;
-/// The maximum size of a usage item's JSON after decompression, in bytes. A larger item is reported as corrupt. The
-/// JSON with the sums of 10,000 agents is much smaller.
+/// The maximum size of a usage item's JSON after decompression, in bytes. A larger item is reported as corrupt.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 
 const READING: &str = "reading usage";
@@ -47,9 +40,9 @@ const WRITING: &str = "writing usage";
 /// An owner's sums of one day.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DaySums {
-    /// The sums of all payments.
+    /// The sums of all of the owner's payments on this day.
     pub total: UsageTotals,
-    /// The sums by service.
+    /// The sums of the owner's payments on this day, by service.
     pub services: BTreeMap<ServiceId, UsageTotals>,
     /// The number of blocked and escalated requests per `error`.
     pub reasons: Reasons,
@@ -67,19 +60,18 @@ pub struct DaySums {
 /// The largest share of a daily cap or budget that an agent used on one day.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentLimit {
-    /// The agent.
+    /// The agent that used the largest share of a limit.
     pub agent: AgentId,
     /// The agent's name when the agent's totals of the day last changed.
     pub name: String,
-    /// The daily cap or budget of which the largest share was used on this day, with the limit and the used amount. The
-    /// used amount includes the payment that reached this share.
+    /// The daily cap or budget with the largest used share, and the used amount at that time.
     pub limit: LimitUse,
 }
 
 /// An agent's totals for one day, with the agent's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentSums {
-    /// The agent.
+    /// The agent that made the payments.
     pub agent: AgentId,
     /// The agent's name when the agent's totals of the day last changed.
     pub name: String,
@@ -113,8 +105,7 @@ pub(super) struct AgentOfDay {
 }
 
 impl AgentOfDay {
-    /// Returns the amount of the agent's payments in an hour. Payments before the agent's last automatic freeze in this
-    /// hour do not count.
+    /// Returns the amount of the agent's payments in an hour after the agent's last automatic freeze in this hour.
     pub(super) fn amount_since_automatic_freeze(&self, hour: Hour) -> Amount {
         let sum = |sums: &BTreeMap<Hour, Amount>| sums.get(&hour).copied().unwrap_or(Amount::ZERO);
         sum(&self.hours).saturating_minus(sum(&self.braked))
@@ -146,7 +137,6 @@ impl AgentOfDay {
         self.labels.clone_from(&new.labels);
     }
 
-    /// Returns the sums over all services.
     pub(super) fn total_sums(&self) -> UsageTotals {
         self.services
             .values()
@@ -156,7 +146,7 @@ impl AgentOfDay {
 }
 
 impl DaySums {
-    /// Computes a day's sums over these agents.
+    /// Computes the sums of a day from the agents' sums.
     pub(super) fn sum_agents<'a>(agents: impl Iterator<Item = (AgentId, &'a AgentOfDay)>) -> Self {
         let mut day = Self::default();
         for (agent, day_sums) in agents {
@@ -212,8 +202,8 @@ impl UsageTable {
         days.collect()
     }
 
-    /// Reads the usage totals of each of an owner's agents, summed over the days from `first` to `last`. The read is
-    /// eventually consistent and takes about half a read unit for each day and each 60 agents.
+    /// Reads the totals of each of an owner's agents over the days from `first` to `last`, eventually consistent. Takes
+    /// about half a read unit for each day and each 60 agents.
     pub async fn read_sums_by_agent(
         &self,
         owner: &UserId,
@@ -233,7 +223,7 @@ impl UsageTable {
         Ok(agents)
     }
 
-    /// Computes the sums of a whole day from its agents' sums, and writes them if they changed.
+    /// Computes the sums of a whole day from the agents' sums, and writes them if they changed.
     pub(super) async fn update_day_sums(&self, owner: &UserId, day: Day) -> Result<()> {
         loop {
             let key = key::day_sums_key(owner, day);
@@ -262,14 +252,14 @@ impl UsageTable {
         item.map_or_else(|| Ok(AgentsOfDay::default()), |item| self.read_agents(&item))
     }
 
-    /// Stores the item as the next version. Returns whether the stored version was the version that was read.
+    /// Stores the item as the next version. Returns `false` if the version that was read is no longer stored.
     pub(super) async fn try_put_agents_of_day(&self, key: &Key, agents: &AgentsOfDay) -> Result<bool> {
         let stored: BTreeMap<String, StoredAgent> = agents.agents.iter().map(StoredAgent::from_agent_sums).collect();
         self.put_packed_bytes_if_version(key, agents.version, compress_json(&stored)?)
             .await
     }
 
-    /// Reads an item with sums of a day, either of several agents or of the whole day. The read is strongly consistent.
+    /// Reads an item with sums of a day, either of several agents or of the whole day, strongly consistent.
     async fn read_day_item(&self, key: &Key) -> Result<Option<Item>> {
         get_item(&self.db, &self.table, key, READING).await
     }
@@ -298,7 +288,7 @@ impl UsageTable {
         (first, last): (Day, Day),
         is_consistent: bool,
     ) -> Result<Vec<Item>> {
-        // `~` sorts after every character of a key.
+        // `~` sorts after every character of a key, so the range includes all keys of the day `last`.
         Query::new(&self.db, &self.table, key::sums_partition(owner))
             .range(format!("{kind}{first}"), format!("{kind}{last}~"))
             .consistent_if(is_consistent)

@@ -1,11 +1,10 @@
 //! Adds changes of the ledger and decisions tables to the decision history and its sums.
 //!
 //! Invariants:
-//! - The entries of an agent are written in the order of each table's stream records. If the history contains an entry,
-//!   it also contains all earlier records of the agent in that table, even if the function is killed.
-//! - The sums are computed from the entries, and each entry counts on the day of its decision.
-//! - An entry belongs to the user who owned the agent at the decision, and all later changes are made to the same
-//!   entry.
+//! - The entries of an agent are written in the order of each table's stream records, so the history never contains a
+//!   later record without the earlier records.
+//! - The sums are computed from the entries, and each entry counts on the day of the decision.
+//! - An entry belongs to the user who owned the agent at the decision.
 
 use crate::{
     codec::{backoff::Backoff, item::Corrupt},
@@ -20,7 +19,7 @@ use purser_domain::{AgentId, Day, Error, HistoryEntry, Result, UserId};
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::task::JoinSet;
 
-/// The maximum number of owners that are processed concurrently, and the maximum number of concurrent writes per owner.
+/// The maximum number of owners that are processed concurrently, and of concurrent writes per owner.
 const MAX_CONCURRENT: usize = 16;
 
 /// A change to add to an owner's decision history.
@@ -32,19 +31,12 @@ struct HistoryUpdate {
     new: HistoryEntry,
 }
 
-/// The changes of each agent, in order.
 type ChangesByAgent = BTreeMap<(UserId, AgentId), Vec<HistoryUpdate>>;
 
 impl UsageTable {
-    /// Adds these changes to the decision history. `owners` must be read after the changes were made. Agents that are
-    /// missing in `owners` are skipped. A decision's own row determines which of the agent's owners the decision
-    /// belongs to.
-    ///
-    /// If one owner's changes fail, the changes of other owners are still added. Returns the errors about unreadable
-    /// rows, whose sums are omitted. Any other error is returned at the end, and the batch must be repeated.
-    ///
-    /// Takes one write unit per change of a settlement (one for two consecutive changes). Each call also writes the
-    /// sums of the affected agents and days once.
+    /// Adds the changes to the decision history and its sums. `owners` must be read after the changes were made. Skips
+    /// agents that are missing in `owners`. Returns one error for each unreadable item with sums. After any other
+    /// error, the caller must repeat the batch.
     pub async fn add_history_changes(&self, changes: Vec<HistoryChange>, owners: &Owners) -> Result<Vec<Error>> {
         let mut by_owner: BTreeMap<UserId, ChangesByAgent> = BTreeMap::new();
         for change in changes {
@@ -61,7 +53,7 @@ impl UsageTable {
                 old: change.old.map(|old| HistoryEntry::new(&old, then.name, then.labels)),
                 new: HistoryEntry::new(&change.new, then.name, then.labels),
             };
-            // A row also has attributes that its entry does not contain, so a changed row may have an unchanged entry.
+            // A row also has attributes that the entry does not contain, so a changed row may have an unchanged entry.
             if aggregated.old.as_ref() != Some(&aggregated.new) {
                 let agents = by_owner.entry(owner.clone()).or_default();
                 agents.entry((owner, change.agent)).or_default().push(aggregated);
@@ -74,7 +66,7 @@ impl UsageTable {
         run_all_and_collect_unreadable(owners).await
     }
 
-    /// Adds the changes of an owner's agents, in this order: the entries, the sums by agent, the sums by day.
+    /// Adds the changes of an owner's agents: first the entries, then the sums per agent, and then the sums per day.
     async fn aggregate_owner_changes(&self, owner: UserId, mut agents: ChangesByAgent) -> Result<Vec<Error>> {
         for changes in agents.values_mut() {
             changes.sort_by(|a, b| (a.source, &a.sequence).cmp(&(b.source, &b.sequence)));
@@ -109,7 +101,7 @@ impl UsageTable {
         Ok(unreadable)
     }
 
-    /// Writes the entries of an agent's changes. If consecutive changes concern one entry, only the last is written.
+    /// Writes the entries of an agent's changes. Of consecutive changes of one entry, only the last is written.
     async fn put_history_entries(&self, owner: &UserId, changes: &[HistoryUpdate]) -> Result<()> {
         for (index, change) in changes.iter().enumerate() {
             let next = changes.get(index.saturating_add(1));
@@ -121,7 +113,7 @@ impl UsageTable {
         Ok(())
     }
 
-    /// Adds the changes of these agents to their sums of the day. The sums of all these agents are in the same item.
+    /// Adds changes to the payment totals of one day. The totals of all `agents` must be stored in the same item.
     async fn add_agent_sums(&self, owner: &UserId, day: Day, agents: ChangesByAgent) -> Result<()> {
         let Some(((_, first), _)) = agents.first_key_value() else {
             return Ok(());
@@ -151,8 +143,7 @@ impl UsageTable {
     }
 }
 
-/// Runs all futures, some concurrently, even if one fails. Returns the errors about unreadable rows. Any other error is
-/// returned after all futures have ended.
+/// Runs all futures even if one fails. Returns the errors about unreadable rows, and fails with other errors.
 async fn run_all_and_collect_unreadable<F>(work: impl Iterator<Item = F>) -> Result<Vec<Error>>
 where
     F: Future<Output = Result<Vec<Error>>> + Send + 'static,

@@ -1,11 +1,5 @@
-//! The entries of the decision history: one per decision about a payment of an owner's agents, in order of time.
-//!
-//! An entry is a copy of a row of the ledger or decisions table (`HistoryEntry::new`). Entries are stored by owner and
-//! time, so that one query reads the decisions of all agents of an owner. Blocked and escalated requests and reverted
-//! confirmations have a second copy in a separate partition, because they are rare among many payments.
-//!
-//! Invariant: an entry contains the sequence number of its stream record, and only a later record replaces the entry.
-//! If records are delivered repeatedly, the result is therefore the same.
+//! The entries of the decision history: copies of the decisions about payments, by owner and time. Only a later stream
+//! record replaces an entry, so repeated records change nothing.
 
 use crate::{
     codec::{
@@ -30,16 +24,15 @@ use purser_domain::{
 };
 use uuid::Uuid;
 
-/// The maximum number of reads for a filtered page. Each read fetches up to [`ROWS`] entries.
+/// The maximum number of reads for a filtered page, of up to 80 entries each.
 pub const JOURNAL_READS: u32 = 2;
-/// The number of entries that one read of a filtered page fetches. An entry has some 450 bytes, so the
-/// [`JOURNAL_READS`] reads of a page together take some ten read units.
+/// The number of entries per read of a filtered page. An entry takes about 450 bytes.
 const ROWS: u32 = 80;
 
 const WRITING: &str = "writing the journal";
 const READING: &str = "reading the journal";
 
-/// An entry with the sequence number of its stream record; `None` if a rebuild wrote the entry.
+/// An entry with the sequence number of the stream record; `None` if a rebuild wrote the entry.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredEntry {
     pub(crate) entry: HistoryEntry,
@@ -47,8 +40,8 @@ pub(crate) struct StoredEntry {
 }
 
 impl UsageTable {
-    /// Reads a page of an owner's decision history, newest first. The page contains the entries that `filter` keeps. At
-    /// most 160 entries are read, so a page may be short even if more pages follow. The read is eventually consistent.
+    /// Reads a page of an owner's decision history, newest first, eventually consistent. `filter` selects the entries.
+    /// A page may be short even if more pages follow.
     pub async fn read_history_page(
         &self,
         owner: &UserId,
@@ -63,9 +56,9 @@ impl UsageTable {
         read_page_with_row_count(page_request, (JOURNAL_READS, ROWS), filter, |entry| entry.place, read).await
     }
 
-    /// Reads the entry of a decision, by its position or by its transaction id. Takes half a read unit.
+    /// Reads the entry of a decision, by position or by transaction id. Takes half a read unit.
     pub async fn find_entry(&self, owner: &UserId, id: Uuid) -> Result<Option<HistoryEntry>> {
-        // A decision's id and its settlement's id begin with the same time.
+        // The ids of a decision and of the settlement begin with the same time.
         let [first, last] = same_instant_id_bounds(id);
         let response = Query::new(&self.db, &self.table, key::history_partition(owner, HistoryPart::All))
             .range(first.to_string(), last.to_string())
@@ -93,8 +86,7 @@ impl UsageTable {
             let row = Row::new(&self.table, item);
             let settlement = key::parse_transaction(sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?;
             let entry = self.find_entry(owner, settlement.uuid()).await?;
-            // Some of these payments may no longer be confirmed by this transaction: its block may have been replaced,
-            // and another transaction may have confirmed the payment.
+            // Another transaction may confirm the entry now, because this transaction's block may have been replaced.
             entries.extend(
                 entry.filter(|entry| entry.settlement_state().and_then(SettlementState::tx_hash) == Some(hash)),
             );
@@ -122,8 +114,7 @@ impl UsageTable {
             .collect()
     }
 
-    /// Stores an entry, unless the stored entry is from the same or a later stream record. An entry without a
-    /// settlement is stored twice: in the list of all entries, and in the list of entries without a settlement.
+    /// Stores an entry, unless the stored entry is from the same or a later stream record.
     pub(super) async fn put_history_entry(
         &self,
         owner: &UserId,
@@ -150,8 +141,7 @@ impl UsageTable {
         put_item(&self.db, &self.table, row.into_item(), WRITING).await
     }
 
-    /// Creates a `PutItem` request that stores an entry in one of the owner's lists of the decision history
-    /// ([`HistoryPart`]). The caller must add the condition.
+    /// Creates a `PutItem` request for an entry in one of the owner's lists, without a condition.
     pub(super) fn put_entry_request(
         &self,
         owner: &UserId,
@@ -168,8 +158,7 @@ impl UsageTable {
         put_request(&self.db, &self.table, row.into_item())
     }
 
-    /// Returns the time at which an entry is deleted, in seconds; `None` if the entry is never deleted. Later writes of
-    /// the entry keep the time of the first write.
+    /// Returns the time at which an entry is deleted, in seconds; `None` if the entry is never deleted.
     fn expires_at_secs(&self, entry: &HistoryEntry) -> Option<u64> {
         self.journal_kept.map(|kept| entry.at.after(kept).secs())
     }
@@ -179,7 +168,6 @@ impl UsageTable {
     }
 }
 
-/// Returns the first and the last id with the same time as this id.
 fn same_instant_id_bounds(id: Uuid) -> [Uuid; 2] {
     /// A mask for the random half of a `UUIDv7`.
     const RANDOM: u128 = (1 << 64) - 1;
@@ -189,13 +177,12 @@ fn same_instant_id_bounds(id: Uuid) -> [Uuid; 2] {
     ]
 }
 
-/// Returns the parts of the decision history that contain an entry.
+/// Returns the lists of the decision history that contain an entry.
 pub(super) const fn history_parts(entry: &HistoryEntry) -> &'static [HistoryPart] {
     if entry.payment.is_some() {
         &[HistoryPart::All]
     } else {
-        // The list of all entries is written last. If an entry without a settlement is in the list of all entries, the
-        // list of entries without a settlement contains the entry too.
+        // The list of all entries is written last, so these entries are also in the other list.
         &[HistoryPart::Refusals, HistoryPart::All]
     }
 }
@@ -238,8 +225,7 @@ fields! {
     LimitUse { limit: "limit", used: "used" }
 }
 
-/// Returns the time of the entry's last known change. For a released payment, returns `validBefore`, because the
-/// payment was released at some time after `validBefore`.
+/// The time of a release is not known, so `validBefore` is returned for a released payment.
 pub(super) fn last_change_time(entry: &HistoryEntry) -> Timestamp {
     match entry
         .payment

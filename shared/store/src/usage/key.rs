@@ -12,9 +12,9 @@ const ONLY: &str = "#";
 /// A part of an owner's decision history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HistoryPart {
-    /// All entries.
+    /// The list of all entries.
     All,
-    /// Entries without a settlement: blocked and escalated requests, and reverted confirmations.
+    /// The list of entries without a settlement: blocked and escalated requests, and reverted confirmations.
     Refusals,
 }
 
@@ -45,7 +45,6 @@ pub(super) fn transaction_key(owner: &UserId, hash: TxHash, settlement: Settleme
     }
 }
 
-/// Parses the settlement from the sort key of a transaction's row.
 pub(super) fn parse_transaction(sk: &str) -> Option<SettlementId> {
     SettlementId::parse(sk.split_once('#')?.1)
 }
@@ -70,8 +69,7 @@ pub(super) fn day_sums_key(owner: &UserId, day: Day) -> Key {
 /// An agent's sums take some 100 bytes, so an item of 60 agents takes some six write units.
 const AGENT_SHARDS: u8 = 16;
 
-/// The key of the item with an agent's sums of a day. The last bits of the agent's UUID are random, so the items fill
-/// evenly.
+/// The last bits of the agent's UUID are random, so the items fill evenly.
 pub(super) fn agents_of_day_key(owner: &UserId, day: Day, agent: AgentId) -> Key {
     let [.., last] = *agent.uuid().as_bytes();
     Key {
@@ -144,11 +142,10 @@ pub(super) fn parse_reminder(sk: &str) -> Option<Reminder> {
 
 /// Returns the upper bound of the sort keys of reminders at or before this time.
 pub(super) fn reminder_key_upper_bound(end: Timestamp) -> String {
-    // `~` sorts after every character of a key.
+    // `~` sorts after every character of a key, so the bound is above the keys of all reminders at this time.
     format!("{:016}#~", end.micros())
 }
 
-/// The partition of the markers of unfinished backtests.
 pub(super) const BACKTESTS: &str = "BACKTESTS";
 
 /// The key of the marker of an unfinished backtest.

@@ -1,6 +1,4 @@
-//! Records how far the decision history is behind the payments.
-//!
-//! A late batch stores a row, and pages show the delay for a while. A batch that is not late stores nothing.
+//! Records how far the decision history is behind the payments. Only a late batch stores a row.
 
 use crate::{
     codec::{
@@ -13,11 +11,9 @@ use crate::{
 };
 use purser_domain::{Duration, Result, Timestamp};
 
-/// The history is behind if the oldest stream record of a batch is older than this. Batches are collected for up to
-/// five seconds.
+/// The maximum age of a batch's oldest stream record. Batches are collected for up to five seconds.
 const MAX_LAG: Duration = Duration::from_secs_u32(10);
-/// The time for which pages show that the history is behind. A failing batch is repeated within this time, so the
-/// warning stays visible.
+/// The time for which pages show that the history is behind. A failing batch is repeated within this time.
 const WARNING_DURATION: Duration = Duration::from_secs_u32(120);
 
 impl UsageTable {

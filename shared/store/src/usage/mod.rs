@@ -1,7 +1,6 @@
-//! The usage table. The table contains the decision history with its sums, the versions of the inputs of decisions, the
-//! verified payees, and the events that are not published yet: reminders and quarantined changes. The function `people`
-//! writes backtests and shadow policies. All other rows are written only by the function `events` and by an operator's
-//! rebuild. A decision about a payment reads only the verified payees.
+//! The usage table: the decision history with its sums, the versions of the inputs of decisions, backtests, shadow
+//! policies, verified payees, and events that are not published yet. A decision about a payment reads only the verified
+//! payees.
 //!
 //! | file | content |
 //! |---|---|

@@ -1,10 +1,5 @@
-//! Computes days of the decision history again from the ledger and decisions tables. This is needed after stream
-//! records were lost or could not be read.
-//!
-//! A rebuild skips changes of the last day, because the streams keep their records for a day and will add these
-//! changes. No stream record can therefore arrive later for an entry that a rebuild wrote, and a rebuild may run while
-//! `events` adds changes. The sums are computed from the entries. The entries are read until two consecutive reads are
-//! equal, so that the sums belong to one point in time.
+//! Computes days of the decision history again, after stream records were lost or could not be read. Changes of the
+//! last day are skipped, because the streams will add them, so a rebuild may run at any time.
 
 use crate::{
     codec::{
@@ -44,8 +39,7 @@ const OPERATION: &str = "rebuilding the journal";
 pub struct RebuildResult {
     /// The number of missing or outdated entries that were written.
     pub entries: u64,
-    /// The number of changes of the last day that are missing in the history. The streams still have the records of
-    /// these changes.
+    /// The number of skipped changes of the last day, whose records the streams still have.
     pub young: u64,
     /// The number of rows that can't be read.
     pub unreadable: u64,
@@ -53,7 +47,7 @@ pub struct RebuildResult {
 
 impl UsageTable {
     /// Writes the missing entries of one day in `owner`'s history, and computes the day's sums again. `agents` are the
-    /// agents that the user owns or has owned. Every step may be repeated.
+    /// agents that the user owns or has owned.
     pub async fn rebuild_day(
         &self,
         ledger: &Ledger,
@@ -92,9 +86,8 @@ impl UsageTable {
         Ok(rebuilt)
     }
 
-    /// Renames agents in one day of `owner`'s history and sums: writes the current names and labels of these agents in
-    /// place of earlier names and labels. Skips agents that do not belong to `owner`, and entries that changed within
-    /// the last day. Amounts do not change. Returns the number of changed entries.
+    /// Writes the current names and labels of `owner`'s agents into one day of the history and its sums. Skips entries
+    /// that changed within the last day. Returns the number of changed entries.
     pub async fn rename_agents_in_day(
         &self,
         owner: &UserId,
@@ -126,9 +119,7 @@ impl UsageTable {
         Ok(renamed)
     }
 
-    /// Stores an entry in place of `stored_entry`, unless the entry has changed since the read. Returns whether the
-    /// entry was written to the list of all entries. The list of entries without a settlement may already contain the
-    /// entry, if the function was killed between the two writes.
+    /// Stores an entry unless it has changed since the read. Returns whether the list of all entries was written.
     async fn put_entry_if_unchanged(
         &self,
         owner: &UserId,
@@ -145,14 +136,13 @@ impl UsageTable {
                     .condition_expression("attribute_not_exists(pk) OR seq = :seq")
                     .expression_attribute_values(":seq", sequence.write()),
             };
-            // `history_parts` returns the list of all entries last, so the write to this list determines the result.
+            // The last pass of the loop writes to the list of all entries, so this write determines the returned value.
             is_made = was_applied(put.send().await, OPERATION)?;
         }
         self.put_transaction(owner, entry).await?;
         Ok(is_made)
     }
 
-    /// Computes a day's sums from its entries.
     async fn recompute_day_sums(&self, owner: &UserId, day: Day) -> Result<()> {
         let mut backoff = Backoff::new();
         'again: loop {
@@ -178,8 +168,7 @@ impl UsageTable {
                     items.insert(key.sk.clone(), (key, AgentsOfDay { version, agents }));
                 }
             }
-            // This second read detects changes. If the entries are the same as in the first read, the item versions,
-            // which were read in between, match the entries.
+            // The item versions were read between two equal reads of the entries, so the versions match the entries.
             let entries = self.read_entries_of_day(owner, day).await?;
             let is_equal = first.len() == entries.len()
                 && first.iter().zip(&entries).all(|((place, one), (other_place, other))| {
@@ -261,8 +250,7 @@ fn day_bounds(day: Day) -> (Uuid, Uuid) {
 }
 
 impl Ledger {
-    /// Reads the decisions about an agent on a day, with the hashes of their rows. Also returns the number of
-    /// unreadable rows.
+    /// Reads the decisions about an agent on a day with their rows' hashes, and the number of unreadable rows.
     pub async fn read_decisions_of_day(
         &self,
         agent: AgentId,

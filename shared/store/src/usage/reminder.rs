@@ -2,11 +2,10 @@
 
 use purser_domain::{ApprovalId, ServiceId, Timestamp};
 
-/// A reminder to check, at a set time, whether an event has occurred. The event writes no row, so no stream reports the
-/// event.
+/// A reminder to check, at a set time, whether an event has occurred that writes no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reminder {
-    /// The event to check for.
+    /// The event that may have occurred.
     pub of: ReminderKind,
     /// The time at which the event happens, unless it is prevented.
     pub at: Timestamp,

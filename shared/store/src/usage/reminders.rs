@@ -1,4 +1,4 @@
-//! The unfinished work of publishing events: reminders of events that happen without a write, and quarantined changes.
+//! Reminders of events that happen without a write, and quarantined changes.
 
 use crate::{
     codec::{
@@ -16,7 +16,7 @@ use purser_domain::{Duration, Error, Result, Timestamp};
 #[derive(Clone, Debug)]
 pub struct ReminderCursor(Item);
 
-/// A page of reminders.
+/// One page of the stored reminders, with the cursor of the next page.
 #[derive(Debug)]
 pub struct Reminders {
     /// The reminders, oldest first.
@@ -30,9 +30,9 @@ pub struct Reminders {
 /// A change that could not be published. Contains the row's key, but no values of the row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuarantinedRow {
-    /// The table's name.
+    /// The name of the DynamoDB table that contains the row.
     pub table: String,
-    /// The sequence number of the stream record in its shard.
+    /// The sequence number of the stream record in the shard.
     pub sequence: String,
     /// The partition key and the sort key of the row, separated by a space. Keys contain only ids and hashes.
     pub key: String,
@@ -50,8 +50,7 @@ impl UsageTable {
         put_item(&self.db, &self.table, row.into_item(), "writing a reminder").await
     }
 
-    /// Reads a page of up to `max_rows` reminders after `after`, oldest first. The events of these reminders have certainly
-    /// happened by `now`.
+    /// Reads up to `max_rows` reminders after `after`, oldest first, whose events have certainly happened by `now`.
     pub async fn read_reminders(
         &self,
         now: Timestamp,
@@ -79,7 +78,7 @@ impl UsageTable {
         Ok(page)
     }
 
-    /// Removes a reminder.
+    /// Removes a reminder, if the reminder exists.
     pub async fn remove_reminder(&self, reminder: Reminder) -> Result<()> {
         delete_item(
             &self.db,
@@ -90,7 +89,7 @@ impl UsageTable {
         .await
     }
 
-    /// Stores a change in quarantine. An operator has to examine the change.
+    /// Stores a change that could not be published, for an operator to examine.
     pub async fn quarantine_row(&self, quarantined_row: &QuarantinedRow, now: Timestamp) -> Result<()> {
         let row = Draft::new(&key::quarantined_row_key(
             &quarantined_row.table,

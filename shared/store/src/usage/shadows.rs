@@ -1,5 +1,4 @@
-//! Shadow policies: one row per agent with a shadow policy. The row is stored under the owner who attached the shadow
-//! policy, so a new owner of the agent does not get the shadow policy.
+//! Shadow policies, stored under the owner who attached them, so that a new owner of the agent does not get them.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -48,8 +47,7 @@ impl UsageTable {
         Ok(())
     }
 
-    /// Removes a shadow policy, and writes the audit row. Returns `false` if another shadow policy is attached, or if
-    /// the shadow policy was already removed.
+    /// Removes a shadow policy. Returns `false` if this shadow policy is no longer attached.
     pub async fn remove_shadow(&self, shadow: &Shadow, audit: &AuditEntry) -> Result<bool> {
         let delete = DeleteBuilder::default()
             .table_name(&*self.table)

@@ -1,5 +1,3 @@
-//! The client of the usage table, with the time for which the decision history is kept.
-
 use aws_sdk_dynamodb::Client;
 use purser_domain::Duration;
 use std::sync::Arc;
@@ -9,13 +7,12 @@ use std::sync::Arc;
 pub struct UsageTable {
     pub(super) db: Client,
     pub(super) table: Arc<str>,
-    /// The time after a decision at which its entry in the decision history is deleted; `None` if entries are never
-    /// deleted.
+    /// The time after which an entry of the decision history is deleted; `None` if never.
     pub(super) journal_kept: Option<Duration>,
 }
 
 impl UsageTable {
-    /// Creates a client for this table.
+    /// Creates a client of the usage table with the name `table`. Entries of the decision history never expire.
     pub fn new(db: Client, table: impl Into<Arc<str>>) -> Self {
         Self {
             db,
@@ -24,7 +21,7 @@ impl UsageTable {
         }
     }
 
-    /// Sets the time after a decision at which its entry in the decision history is deleted.
+    /// Sets the time after a decision at which the decision's entry in the history is deleted.
     #[must_use]
     pub const fn with_history_retention(mut self, history_retention: Option<Duration>) -> Self {
         self.journal_kept = history_retention;

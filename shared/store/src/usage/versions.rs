@@ -1,11 +1,9 @@
-//! The versions of the inputs of decisions, in the usage table: agents' records, policies and services.
+//! The versions of agents' records, policies and services, so that a decision can be evaluated again with the original
+//! inputs. The function `events` stores them about a second after the change. Until then, the current version is in the
+//! ledger or the catalog.
 //!
-//! `events` stores each version that it finds in the streams, about a second after the change, so that a decision can
-//! be evaluated again with its original inputs. A version never changes, so storing a version again changes nothing. A
-//! version that is not stored yet is the current version, which the ledger and the catalog contain.
-//!
-//! The digests of an agent's keys, the agent's name and the labels are omitted, because no decision depends on them,
-//! and because a name must not be stored longer than the agent's record.
+//! The digests of an agent's keys, the name and the labels are omitted, because no decision depends on them, and
+//! because a name must not be stored longer than the agent's record.
 
 use crate::{
     audit::entry::UpdateMark,
@@ -58,10 +56,9 @@ impl StoredInputs {
 /// A version of an agent's record or policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordVersion<T> {
-    /// The version number. The first version is 1, and each change increments the number.
+    /// The version number: 1 for the first version, and one more after each change.
     pub version: u64,
-    /// The time of the change. `None` for about a second, until the stream has delivered the change. Also `None` for
-    /// changes that were made before the usage table existed.
+    /// The time of the change; `None` if the change is very recent or older than the usage table.
     pub at: Option<Timestamp>,
     /// The user and the reason of the change; empty while `at` is `None`.
     pub mark: UpdateMark,
@@ -70,8 +67,7 @@ pub struct RecordVersion<T> {
 }
 
 impl Ledger {
-    /// Returns the version of an agent's record or policy that a change wrote; `None` for any other row. Fails if the
-    /// row can't be read.
+    /// Returns the new version of an agent's record or policy; `None` for other rows. Fails if the row can't be read.
     pub fn written_input_version(&self, change: &Change) -> Result<Option<InputVersion>> {
         let Some(image) = change.new.as_ref().filter(|_| *self.table == *change.table) else {
             return Ok(None);
@@ -101,7 +97,7 @@ impl Ledger {
 }
 
 impl CatalogTable {
-    /// Returns the version of a service that a change wrote; `None` for any other row. Fails if the row can't be read.
+    /// Returns the new version of a service; `None` for any other row. Fails if the row can't be read.
     pub fn written_input_version(&self, change: &Change) -> Result<Option<InputVersion>> {
         let is_service = |image: &&Item| self.has_table(&change.table) && partition_key(image).starts_with(SERVICES);
         let Some(image) = change.new.as_ref().filter(is_service) else {
@@ -125,8 +121,8 @@ impl UsageTable {
         put_item(&self.db, &self.table, row.into_item(), "storing a version").await
     }
 
-    /// Reads the inputs of a decision about this agent and service. Returns `None` if an input was replaced before
-    /// versions were stored. Takes some three read units.
+    /// Reads the inputs of a decision; `None` if an input was replaced before versions were stored. Takes about three
+    /// read units.
     pub async fn read_replay_inputs(
         &self,
         ledger: &Ledger,
@@ -157,8 +153,8 @@ impl UsageTable {
         }))
     }
 
-    /// Reads up to `max` versions of an agent's policy for a service before `before`, newest first. Versions under
-    /// another owner are skipped, except for the current version.
+    /// Reads up to `max` versions of an agent's policy before `before`, newest first. Past versions under another owner
+    /// are skipped.
     pub async fn read_policy_versions(
         &self,
         ledger: &Ledger,
@@ -188,8 +184,8 @@ impl UsageTable {
         Ok(add_current_version_if_missing(versions, current, (before, max)))
     }
 
-    /// Reads up to `max` versions of an agent's record before `before`, newest first, without the digests of the
-    /// agent's keys. Versions under another owner are skipped.
+    /// Reads up to `max` versions of an agent's record before `before`, newest first. Versions under another owner are
+    /// skipped.
     pub async fn read_agent_versions(
         &self,
         ledger: &Ledger,
@@ -201,7 +197,7 @@ impl UsageTable {
         let mut versions = Vec::with_capacity(items.len());
         for (at, body) in &items {
             let record = ledger.read_agent_item(body)?;
-            // All older versions belong to another owner, or to an earlier ownership of this user.
+            // Older versions belong to other owners or to an earlier ownership of this user, so reading ends.
             if record.owner != agent.owner {
                 break;
             }
@@ -241,9 +237,7 @@ impl UsageTable {
         let last = self.parse_body(&item)?;
         let last: u64 = Row::new(&self.table, &last).get("ver")?;
         let next = last.checked_add(2);
-        // `last` is the last version of the previous owner. The next version is the version in which the current owner
-        // accepted the agent. If the next version is not stored yet, this read returns `last`, and the filter discards
-        // `last`.
+        // The version after `last` is the transfer. If it is not stored yet, the filter discards the version `last`.
         let first = self
             .read_versions_before(&key::agent_version_key(agent.id, 0).pk, next, 1)
             .await?;
@@ -268,7 +262,7 @@ impl UsageTable {
     }
 
     fn query_newest_versions(&self, partition: &str, before: Option<u64>) -> Query {
-        // The range excludes the key of the version itself.
+        // The query excludes the version `before` itself. `~` sorts after every version number.
         let before = before.map_or_else(|| "~".to_owned(), |version| format!("{version:020}"));
         Query::new(&self.db, &self.table, partition).before(before).descending()
     }
@@ -301,8 +295,7 @@ impl UsageTable {
         Ok(current.filter(|service| service.version == version))
     }
 
-    /// Reads a version of a policy. The first version may be a default policy, which has no row before the first
-    /// payment.
+    /// The first version may be a default policy, which has no row before the first payment.
     async fn read_policy_version(
         &self,
         ledger: &Ledger,

@@ -1,5 +1,5 @@
-//! Deliveries. A delivery's row records the results of the attempts so far, so that a repeated message does not repeat
-//! a successful call. Of a response, only the result is stored.
+//! Deliveries of events to webhooks. A delivery's row contains the result of each attempt, so that a duplicate queue
+//! message does not cause a second successful call.
 
 use crate::{
     codec::fields::fields,
@@ -23,8 +23,7 @@ impl WebhooksTable {
         item.map(|item| self.item_row(&item).read()).transpose()
     }
 
-    /// Stores a delivery if the previous version is stored or, for the first version, if nothing is stored. Returns
-    /// whether the delivery was stored.
+    /// Stores the next version of a delivery. Returns `false` if the previous version is not stored.
     pub async fn put_delivery_if_unchanged(&self, delivery: &Delivery, now: Timestamp) -> Result<bool> {
         let put = put_version_request(
             &self.db,
@@ -35,7 +34,7 @@ impl WebhooksTable {
         was_applied(put.send().await, "writing a delivery")
     }
 
-    /// Reads a page of a webhook's deliveries. The delivery with the latest event comes first.
+    /// Reads a page of a webhook's deliveries, latest event first.
     pub async fn read_delivery_page(
         &self,
         webhook: WebhookId,

@@ -1,8 +1,5 @@
-//! The failed calls of webhooks: one row per webhook that has failed, in the same partition as the marker of a removed
-//! webhook.
-//!
-//! `webhooks` can't delete rows, so after a success the row is replaced by a row without failed calls. An unused row
-//! expires.
+//! The failed calls of webhooks. The function `webhooks` can't delete rows, so a success replaces the row by a row
+//! without failed calls.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -17,13 +14,12 @@ use crate::{
 use purser_domain::{Duration, FailedCalls, Result, Timestamp, Webhook, WebhookId};
 use std::collections::BTreeMap;
 
-/// The lifetime of a row after its last change: 30 days.
+/// The lifetime of a row after the last change: 30 days.
 const RETENTION: Duration = Duration::from_secs_u32(30 * 86_400);
 const WRITING: &str = "recording a webhook's failed calls";
 
 impl WebhooksTable {
-    /// Reads the failed calls of these webhooks since their last successful call, strongly consistent. Calls of all
-    /// versions of a webhook count.
+    /// Reads the failed calls of these webhooks since their last successful call, strongly consistent.
     pub async fn list_failed_calls(&self, ids: &[WebhookId]) -> Result<BTreeMap<WebhookId, FailedCalls>> {
         let keys = ids.iter().map(|id| Key::failed_calls(*id));
         let item_keys = keys.clone().map(|key| key.attributes()).collect();
@@ -38,9 +34,8 @@ impl WebhooksTable {
         Ok(failed)
     }
 
-    /// Stores a webhook's failed calls if no row exists, if the row belongs to an earlier version of the webhook, or if
-    /// the row has the same version and the same number of calls as `old`. Returns whether the failed calls were
-    /// stored.
+    /// Stores a webhook's failed calls in place of `old`. Also replaces a row of an earlier version of the webhook.
+    /// Returns `false` if another call has changed the row.
     pub async fn put_failed_calls(
         &self,
         webhook: WebhookId,

@@ -1,5 +1,3 @@
-//! Users' webhooks: their URLs, their secrets, and their deliveries.
-
 pub(crate) mod delivery;
 pub(crate) mod failed_calls;
 pub(crate) mod pause;

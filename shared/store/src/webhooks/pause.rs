@@ -1,9 +1,5 @@
-//! Long pauses of deliveries, stored as rows. When a pause ends, a scheduled run converts the row into a queue message.
-//!
-//! A paused delivery is in no queue, because SQS stops delivering at 120,000 in-flight messages. Messages that are
-//! hidden for hours would use up this limit, which all webhooks share.
-//!
-//! The rows are in sixteen shards, by user. The rows have no `ttl`, because only the scheduled run removes them.
+//! Long pauses of deliveries, stored as rows. Hidden queue messages would use up SQS's limit of 120,000 in-flight
+//! messages, which all webhooks share. The rows have no `ttl`, because only the scheduled run removes them.
 
 use crate::{
     codec::fields::fields,
@@ -14,14 +10,14 @@ use crate::{
 };
 use purser_domain::{DeliveryId, Result, Timestamp, UserId, WebhookId};
 
-/// The pause of a delivery before its next attempt.
+/// The pause of a delivery before the next attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
     /// The owner of the webhook.
     pub person: UserId,
     /// The webhook to call.
     pub webhook: WebhookId,
-    /// The delivery to continue.
+    /// The delivery whose next attempt waits for the end of the pause.
     pub delivery: DeliveryId,
     /// The time at which the next attempt is due.
     pub ends_at: Timestamp,
@@ -39,8 +35,8 @@ impl WebhooksTable {
         put_item(&self.db, &self.table, write_pause(pause), "writing a pause").await
     }
 
-    /// Reads up to `limit` pauses of a shard after the key `after` that end before `until`, earliest first, each with
-    /// its row's key. An unreadable row is returned as an error and does not affect the others.
+    /// Reads up to `limit` pauses of a shard after the key `after` that end before `until`, earliest first, with their
+    /// keys. An unreadable row is returned as an error.
     pub async fn read_pauses(
         &self,
         shard: char,
@@ -48,7 +44,7 @@ impl WebhooksTable {
         until: Timestamp,
         limit: u32,
     ) -> Result<Vec<(String, Result<Pause>)>> {
-        // Appending `!`, which sorts before every character of a key, excludes `after` itself.
+        // `!` sorts before every character of a key, so the range excludes only `after` itself.
         let response = Query::new(&self.db, &self.table, key::webhooks::pauses_partition(shard))
             .range(
                 after.map_or("#".to_owned(), |after| format!("{after}!")),
@@ -61,7 +57,7 @@ impl WebhooksTable {
         Ok(response.items().iter().map(read).collect())
     }
 
-    /// Removes the row of a pause that has ended.
+    /// Removes the row of a delivery's pause after the pause has ended.
     pub async fn end_pause(&self, pause: &Pause) -> Result<()> {
         delete_item(&self.db, &self.table, &pause.row_key(), "ending a pause").await
     }

@@ -1,9 +1,5 @@
 //! Webhooks: one row each, in one of ten slots of the owner's partition, so that concurrent requests can't create more
-//! than ten.
-//!
-//! Only `people` writes webhooks. If an endpoint responds 410 (Gone), the function `webhooks` writes a marker in a
-//! separate row. The marker applies only to the version that was called, so after any update the webhook is called
-//! again.
+//! than ten webhooks.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -45,7 +41,7 @@ impl WebhooksTable {
         Ok(webhooks)
     }
 
-    /// Stores a new webhook with its secret, if the webhook's slot is free.
+    /// Stores a new webhook with the secret, if the webhook's slot is free.
     pub async fn create_webhook(
         &self,
         webhook: &Webhook,
@@ -71,7 +67,7 @@ impl WebhooksTable {
         self.send_webhook_transaction(transaction, audit).await
     }
 
-    /// Stores the next version of a webhook with a new secret, and removes the secrets that have ended.
+    /// Stores the next version of a webhook with a new secret, and removes the expired secrets.
     pub async fn rotate_webhook_secret(
         &self,
         webhook: &Webhook,
@@ -117,7 +113,8 @@ impl WebhooksTable {
         transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(UpdateResult::Stored),
-            // If the audit row exists, an earlier attempt whose response was lost has made the change.
+            // If the audit row exists already, an earlier attempt has made the change, and the response to that attempt
+            // was lost.
             TransactionOutcome::Refused(rejection) if rejection.has_failed(Role::Audit) => Ok(UpdateResult::Stored),
             TransactionOutcome::Refused(_) => Ok(UpdateResult::Conflict),
         }
@@ -137,8 +134,7 @@ impl WebhooksTable {
         .await
     }
 
-    /// Reads which of these webhooks are marked as gone in their current version, strongly consistent. Returns the time
-    /// of each marker.
+    /// Reads when the endpoints of these webhooks responded 410 (Gone) to a call of the current version.
     pub async fn read_410_response_times(&self, webhooks: &[Webhook]) -> Result<BTreeMap<WebhookId, Timestamp>> {
         const OPERATION: &str = "reading which webhooks are gone";
         let keys = webhooks.iter().map(|webhook| Key::gone_webhook(webhook.id));
@@ -158,7 +154,7 @@ impl WebhooksTable {
     }
 }
 
-/// Adds a condition to a `Put`, so that the webhook replaces only its previous version.
+/// Adds a condition to a put, so that the webhook replaces only the previous version.
 trait ExpectVersion {
     fn with_version_check(self, webhook: &Webhook) -> Self;
 }

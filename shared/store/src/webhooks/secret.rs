@@ -11,9 +11,9 @@ use purser_domain::{Ciphertext, Result, WebhookId, WebhookSecretId};
 /// A webhook secret, to be stored.
 #[derive(Clone, Debug)]
 pub struct NewWebhookSecret {
-    /// The id of the secret.
+    /// The id that the webhook's record contains instead of the secret.
     pub id: WebhookSecretId,
-    /// The encrypted secret.
+    /// The secret, encrypted with the KMS key for webhook secrets.
     pub secret: Ciphertext,
 }
 
@@ -26,8 +26,7 @@ impl NewWebhookSecret {
 }
 
 impl WebhooksTable {
-    /// Reads these secrets of a webhook, in the order of `ids`, strongly consistent. A missing secret has ended and is
-    /// skipped.
+    /// Reads these secrets of a webhook, in the order of `ids`, strongly consistent. Skips removed secrets.
     pub async fn read_secrets(
         &self,
         webhook: WebhookId,

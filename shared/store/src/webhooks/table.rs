@@ -1,4 +1,4 @@
-//! The table of webhooks and notifications, and the code that all operations on the table share.
+//! The table of webhooks and notifications.
 
 use crate::{
     codec::item::{Item, Row},
@@ -20,7 +20,7 @@ pub struct WebhooksTable {
 }
 
 impl WebhooksTable {
-    /// Creates a client for this table.
+    /// Creates a client of the webhooks table with the name `table`.
     pub fn new(db: Client, table: impl Into<Arc<str>>) -> Self {
         Self {
             db,
@@ -32,7 +32,6 @@ impl WebhooksTable {
         Row::new(&self.table, item)
     }
 
-    /// Reads one item, strongly consistent.
     pub(crate) async fn get_item(&self, key: &Key, operation: &'static str) -> Result<Option<Item>> {
         get_item(&self.db, &self.table, key, operation).await
     }

@@ -1,6 +1,5 @@
-//! Markers of a user's deliveries that wait for their next attempt. A marker is a small row in addition to the
-//! delivery, so that counting is cheap. Markers are stored by user and not by webhook, so that recreating a webhook
-//! does not reset the limit. If a crash leaves a marker after its delivery has ended, the marker expires.
+//! Markers of a user's deliveries that wait for their next attempt. They are stored by user, so that recreating a
+//! webhook does not reset the limit.
 
 use crate::{
     codec::attribute::{Attribute as _, encode_text},
@@ -14,8 +13,7 @@ use crate::{
 use aws_sdk_dynamodb::types::Select;
 use purser_domain::{Delivery, DeliveryId, Duration, Result, Timestamp, UserId};
 
-/// The time after which the marker of a waiting delivery expires. A delivery waits for a shorter time: at most seven
-/// pauses of up to six hours each.
+/// The lifetime of a marker: longer than the at most seven pauses of up to six hours.
 const RETENTION: Duration = Duration::from_secs_u32(3 * 86_400);
 
 impl WebhooksTable {
@@ -51,7 +49,7 @@ impl WebhooksTable {
                 .table_name(&*self.table)
                 .select(Select::Count)
                 .key_condition_expression("pk = :pk")
-                // TTL may delete expired rows days later.
+                // TTL may delete expired rows days later, so the filter excludes expired rows.
                 .filter_expression("#ttl > :now")
                 .expression_attribute_names("#ttl", "ttl")
                 .expression_attribute_values(":pk", encode_text(&key::webhooks::waiting_deliveries_partition(user)))

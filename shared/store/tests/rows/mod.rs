@@ -1,6 +1,5 @@
-//! Checks the stored form of each row. `items.json` contains samples of rows, which are read and written again.
-//! `reading.txt` contains the result of reading each sample without an attribute, or with another value in an
-//! attribute.
+//! Checks the stored form of each row: `items.json` contains sample rows, and `reading.txt` the results of reading each
+//! sample with one attribute missing or changed.
 
 use crate::{
     audit::{entry::write_record, log::read_record},
@@ -56,7 +55,7 @@ const AGENT: &str = "a0000000-0000-4000-8000-000000000001";
 const WEBHOOK: &str = "70000000-0000-4000-8000-000000000001";
 const PERSON: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
-/// The tables. The tests neither read nor write them.
+/// The stores of the tables. The tests only convert rows, and read and write no table.
 struct Tables {
     ledger: Ledger,
     catalog: CatalogTable,
@@ -74,7 +73,7 @@ static TABLES: LazyLock<Tables> = LazyLock::new(|| {
     }
 });
 
-/// Reads an item of this kind, and writes the value again. If another function writes this kind, prints the value.
+/// Reads an item and writes the value again, or prints the value if another function writes this kind of item.
 fn read_and_write(row: &str, item: &Item) -> Result<Value> {
     let Tables {
         ledger,
@@ -188,7 +187,7 @@ fn rows_with_missing_or_wrong_attributes_are_rejected() {
     }
 }
 
-/// Adds the result of reading the item if the value at this path is missing or is another value.
+/// Adds the results of reading the item with the value at this path missing or changed.
 fn describe(
     results: &mut BTreeMap<String, Vec<String>>,
     row: &str,
@@ -255,7 +254,7 @@ fn describe(
     }
 }
 
-/// Returns the item with another value, or none, at this path.
+/// Returns a copy of the item with the value at this path replaced or removed.
 fn replaced(item: &Item, path: &[String], other: Option<AttributeValue>) -> Item {
     fn replace(value: &mut AttributeValue, path: &[String], other: Option<AttributeValue>) {
         match (value, path, other) {

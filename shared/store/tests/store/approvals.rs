@@ -41,7 +41,7 @@ fn retry(key: &str, id: ApprovalId) -> Request {
     }
 }
 
-/// The requests may have the same idempotency key or different keys.
+/// The requests have the same idempotency key or different keys.
 #[tokio::test]
 async fn concurrent_requests_create_one_approval() {
     for keys in [1, 16] {
@@ -109,7 +109,6 @@ async fn stored_approvals_are_found_by_id() {
     );
 }
 
-/// While an approval is open, equal requests use the same approval.
 #[tokio::test]
 async fn a_request_after_a_closed_approval_creates_a_new_approval() {
     let (emulator, ledger) = ledger_with(1_000, 10).await;
@@ -205,7 +204,7 @@ async fn an_approval_is_withdrawn_only_while_it_is_unused() {
     let retried = authorize(&ledger, &retry("k", id), start).await.unwrap();
     assert!(!matches!(retried, Answer::Allowed(_)), "{retried:?}");
 
-    // A payment uses another approval.
+    // An approval that a payment has used can't be withdrawn.
     let used = ask(&ledger, "l", start).await;
     approve(&ledger, used, start).await;
     let paid = authorize(&ledger, &retry("l", used), start).await.unwrap();
@@ -214,7 +213,6 @@ async fn an_approval_is_withdrawn_only_while_it_is_unused() {
     assert_sound(&emulator).await;
 }
 
-/// Whichever write is first, the other is rejected.
 #[tokio::test]
 async fn a_payment_and_its_withdrawal_race_for_one_approval() {
     for n in 0..8 {
@@ -347,7 +345,7 @@ async fn fill(ledger: &Ledger, now: Timestamp) -> Vec<ApprovalId> {
     ids
 }
 
-/// Returns the number of approvals in the agent's set of pending approvals.
+/// Returns the number of ids in the agent's stored set of pending approvals.
 async fn kept(emulator: &Emulator) -> usize {
     let items = scan(&emulator.client, LEDGER, None).await;
     let set = items.iter().find(|item| item["pk"].as_s().unwrap().starts_with("O#"));
@@ -361,7 +359,6 @@ async fn would_be_refused(ledger: &Ledger, n: u32, now: Timestamp) -> bool {
     refused.await.unwrap()
 }
 
-/// A decided or expired approval makes room for another approval.
 #[tokio::test]
 async fn pending_approvals_per_agent_are_limited() {
     let (emulator, ledger) = ledger_with(1_000, 10).await;
@@ -372,12 +369,12 @@ async fn pending_approvals_per_agent_are_limited() {
     assert_eq!(authorize(&ledger, &more, start).await.unwrap(), Answer::Blocked);
     assert!(would_be_refused(&ledger, MAX_WAITING, start).await);
     assert_eq!(ledger.read_approvals(ids.clone()).await.unwrap().len(), ids.len());
-    // The same request as before gets the same result under any key.
+    // The limit does not apply to a request that equals a pending request, because both use the same approval.
     assert!(!would_be_refused(&ledger, 3, start).await);
     let joined = authorize(&ledger, &question(3, "joins"), start).await.unwrap();
     assert_eq!(joined, Answer::Waits(ids[3]));
 
-    // An approved approval is open but no longer pending. Requests can use it, and it makes room.
+    // An approved approval is open but no longer pending, so it does not count towards the limit.
     approve(&ledger, ids[0], start).await;
     assert!(!would_be_refused(&ledger, MAX_WAITING, start).await);
     assert!(matches!(
@@ -391,7 +388,6 @@ async fn pending_approvals_per_agent_are_limited() {
     assert!(!would_be_refused(&ledger, 0, start).await);
     assert_eq!(kept(&emulator).await, 20);
 
-    // After their expiry, all approvals are removed from the set.
     let late = start.after(Duration::DAY);
     assert!(matches!(
         authorize(&ledger, &another, late).await.unwrap(),
@@ -450,7 +446,7 @@ async fn lost_responses_do_not_duplicate_pending_approvals() {
     }
 }
 
-/// A decision whose response was lost finds its own key. Another decision finds a used key, even for the same request.
+/// A retry after a lost response finds its own record. Another decision finds a used key.
 #[tokio::test]
 async fn an_idempotency_key_is_bound_to_one_decision() {
     let (emulator, ledger) = ledger_with(1_000, 10).await;
@@ -513,9 +509,7 @@ fn escalation(number: u8, at: Timestamp, asking: &[AskingLimit]) -> DecisionReco
     }
 }
 
-/// If a request exceeds a limit that its open approval does not waive, the approval ends, and a new approval contains
-/// all limits. This applies to an undecided and to an approved request. A request that exceeds fewer limits uses the
-/// open approval.
+/// A request that exceeds only limits of the open approval uses the open approval.
 #[tokio::test]
 async fn an_approval_of_other_limits_is_replaced() {
     let (emulator, ledger) = ledger_with(1_000, 10).await;
@@ -564,8 +558,7 @@ async fn an_approval_of_other_limits_is_replaced() {
     assert_sound(&emulator).await;
 }
 
-/// An agent can have one pending request for an increase per service. Such a request does not reduce the number of
-/// approvals of payments. A rejected request blocks further requests for a day; an approved request does not.
+/// Such a request does not reduce the number of approvals of payments.
 #[tokio::test]
 async fn a_service_has_one_pending_request_for_an_increase() {
     let (emulator, ledger) = ledger_with(1_000, 10).await;

@@ -124,7 +124,7 @@ async fn each_agent_is_added_to_a_backtest_once() {
 
     let next = run.clone().with_tested_agent(&tested());
     assert!(usage.try_replace_backtest(&next).await.unwrap());
-    // Another run of the schedule tested the same agent meanwhile.
+    // The stored state has changed, as if another run of the schedule had tested the same agent.
     assert!(!usage.try_replace_backtest(&next).await.unwrap());
     assert_eq!(stored().await.as_ref(), Some(&next));
     assert_eq!(next.next_agent(), Some(agent(2)));

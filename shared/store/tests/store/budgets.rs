@@ -97,7 +97,7 @@ async fn a_changed_budget_applies_from_its_update_on() {
     let later = start.after(sample::secs(HOUR));
     assert_eq!((live, fits), (sample::units(590), purser_domain::RetryAt::At(later)));
 
-    // An hour later, both payments are evicted. Then the duration of the window becomes a day.
+    // An hour later, both payments have left the window and are evicted. Then the window's duration becomes a day.
     assert!(is_allowed(&pay(&ledger, 1, 30, later).await));
     let day = Rule {
         version: 2,
@@ -150,15 +150,13 @@ async fn large_evictions_are_done_before_the_payment() {
     for n in 0..8 {
         assert!(is_allowed(&pay(&ledger, 1, 100 + n, sample::start()).await));
     }
-    // 13 windows with eight expired payments each exceed the hundred actions of a transaction.
+    // Thirteen windows with eight expired payments each exceed the hundred actions of a transaction.
     let later = sample::start().after(sample::secs(24 * HOUR));
     assert!(is_allowed(&pay(&ledger, 2, 1_000, later).await));
     assert_sound(&emulator).await;
 }
 
-/// A decision, or reconcile, may have read a rule before the rule was changed. A payment that has left the shorter
-/// window counts again in the longer window. Therefore no payment may be evicted by the old duration, even by a write
-/// in progress.
+/// A payment that has left the shorter window counts again in the longer window.
 #[tokio::test]
 async fn eviction_uses_the_current_window_length() {
     for under_way in [false, true] {
@@ -211,8 +209,7 @@ async fn eviction_uses_the_current_window_length() {
     }
 }
 
-/// 200 payments take three pages. A backfill that stops after a page continues, and concurrent backfills count each
-/// payment once.
+/// The 200 payments take three pages. A backfill that stops after a page continues.
 #[tokio::test]
 async fn concurrent_backfills_count_each_payment_once() {
     let (emulator, ledger) = ledger_with(Vec::new()).await;
@@ -226,7 +223,7 @@ async fn concurrent_backfills_count_each_payment_once() {
         ..sample::agent(1, vec![sample::budget(1, 2_050, sample::secs(HOUR))])
     };
     ledger.put_agent(&agent, &sample::audit()).await.unwrap();
-    // The fence of two windows and the first page are written.
+    // The process stops after writing the agent's version to two windows and the first page of the backfill.
     let (stopping, proxy) = emulator.ledger_behind(ProxyConfig::default()).await;
     let mut writes = 0;
     proxy.follow(move |step| {
@@ -247,7 +244,6 @@ async fn concurrent_backfills_count_each_payment_once() {
     assert_sound(&emulator).await;
 }
 
-/// A decision that read the agent before the rule was added commits no payment after the backfill.
 #[tokio::test]
 async fn a_payment_that_was_decided_before_the_rule_is_not_reserved_after_the_backfill() {
     let (emulator, ledger) = ledger_with(Vec::new()).await;
@@ -334,7 +330,7 @@ async fn release(ledger: &Ledger, settlement: &Settlement) {
     assert!(matches!(released, Ok(TransitionResult::Done(_))), "{released:?}");
 }
 
-/// Returns what the rule's window counts.
+/// Returns the total of the rule's window.
 async fn total(ledger: &Ledger, rule: u128) -> u64 {
     let agent = ledger.read_agent_by_id(sample::agent_id(1)).await.unwrap().unwrap();
     let rules: Vec<_> = agent.counting_rules().collect();
@@ -347,7 +343,6 @@ async fn total(ledger: &Ledger, rule: u128) -> u64 {
     windows.first().map_or(0, |window| window.total.units())
 }
 
-/// A rule that is added between the release and the confirmation counts the payment, if the rule counts the service.
 #[tokio::test]
 async fn a_rule_for_some_services_counts_a_payment_that_is_confirmed_late() {
     let (emulator, ledger) = ledger_with(Vec::new()).await;
@@ -405,8 +400,7 @@ async fn a_late_confirmation_counts_in_a_rule_that_is_added_meanwhile() {
     assert_sound(&emulator).await;
 }
 
-/// The backfill of a rule counts a held payment. A later release takes the payment out again, also while the backfill
-/// is writing the payment.
+/// A later release subtracts the payment from the rule's window, also while the backfill is writing the payment.
 #[tokio::test]
 async fn a_payment_that_a_backfill_counted_is_released() {
     #[derive(Clone, Copy, Debug, PartialEq)]
@@ -465,7 +459,6 @@ async fn a_payment_that_a_backfill_counted_is_released() {
     }
 }
 
-/// After an update of the services, the window counts the payments to the new services alone, as a new rule's window.
 #[tokio::test]
 async fn changed_services_change_which_earlier_payments_a_budget_counts() {
     let (emulator, ledger) = ledger_with(vec![lifetime(1, 1, 200, None)]).await;

@@ -1,5 +1,4 @@
-//! Tests the read and write units of evictions and updates, which the costs of whole operations (`tests/src/costs.rs`)
-//! do not include. The figures are in `docs/data-model.toml`.
+//! Tests the read and write units of evictions and updates (`docs/data-model.toml`).
 
 use crate::{ledger_with, request};
 use purser_domain::{Address, Duration, Endpoint, OperationUuid, ProbeRecord, Quote, Service, ServiceId, Timestamp};
@@ -18,7 +17,7 @@ async fn metered_with(max_per_day: u64, require_approval_above: u64) -> (Meter, 
     (meter, emulator.ledger())
 }
 
-/// Returns the read units, write units and calls of one authorize request, with its result.
+/// Returns the read units, write units and calls of one authorize request, with the result.
 async fn cost(meter: &Meter, ledger: &Ledger, request: &Request, now: Timestamp) -> ((u32, u32, u32), Answer) {
     meter.take();
     let answer = authorize(ledger, request, now).await.unwrap();
@@ -63,7 +62,7 @@ async fn an_update_costs_the_documented_capacity() {
     assert_eq!(budgeted, (6, 13, 4), "allow under a budget");
 }
 
-/// Services with one operation each. As in practice, only ids and addresses differ.
+/// The catalog has services with one operation each. Only ids and addresses differ, as in practice.
 #[tokio::test]
 async fn the_catalog_object_is_cheaper_than_a_scan() {
     const SERVICES: u32 = 500;
@@ -85,8 +84,7 @@ async fn the_catalog_object_is_cheaper_than_a_scan() {
     assert_eq!(table.store_object().await.unwrap(), ObjectStored::Stored);
     let made = meter.take().units();
     let by_object = load().await;
-    // A load reads the version, the head, and either 500 items or the chunk. Building the object reads the version
-    // twice, the missing head, and all items. It writes one unit per KB, while a read unit covers 4 KB.
+    // A load reads the version, the head, and either 500 items or the chunk.
     assert_eq!(by_scan, (67, 0, 3), "by a scan");
     assert_eq!(by_object, (13, 0, 3), "by the object");
     assert_eq!(made, (68, 43, 6), "made");

@@ -1,4 +1,4 @@
-//! Tests the catalog, its cache, and the throttle.
+//! Tests the catalog, the catalog cache, and the throttle.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
@@ -202,7 +202,7 @@ fn asks(units: u64) -> Quote {
     })
 }
 
-/// A service with two operations that have different ids: `weather.current`, which has a payment, and `weather.free`.
+/// A service with two operations: `weather.current`, which has a payment, and `weather.free`.
 fn probed_service(n: u128, slug: &str) -> Service {
     let mut service = service(n, slug);
     for (operation, id) in service.operations.iter_mut().zip(7..) {
@@ -296,7 +296,7 @@ async fn cached_probe_results_survive_a_damaged_summary() {
     let put = emulator.client.put_item().table_name(CATALOG);
     put.set_item(Some(item.into())).send().await.unwrap();
     assert_eq!(labels(&cache, 10).await, all);
-    // An operation whose method has changed counts as never probed.
+    // After an operation's method has changed, the operation counts as never probed.
     let mut moved = entry.clone();
     moved.version = 2;
     moved.operations[1].method = "POST".to_owned();
@@ -381,7 +381,7 @@ async fn the_cached_catalog_survives_a_minute_of_failures() {
 #[tokio::test]
 async fn each_throttle_scope_is_limited_per_minute() {
     let throttle = Emulator::start().await.throttle(7);
-    // The sample time is at a full minute.
+    // The sample start time is at the beginning of a minute, so all of these calls are in one minute.
     let at = |secs| after(secs);
     let mut racing = tokio::task::JoinSet::new();
     for _ in 0..20 {

@@ -1,5 +1,4 @@
-//! Tests lost requests and lost responses. Every change is written once, and the caller gets the true result or an
-//! error.
+//! Tests lost requests and responses: every change is written once, and the caller gets the true result or an error.
 
 use crate::{assert_sound, count, ledger_with, request};
 use purser_domain::{Agent, AgentStatus, ErrorKind};
@@ -89,7 +88,7 @@ async fn escalations_with_lost_responses_create_one_approval() {
     assert_sound(&emulator).await;
 }
 
-/// A repeated confirmation or update finds that it is already stored.
+/// A repeated write finds the stored row and succeeds.
 #[tokio::test]
 async fn writes_with_lost_responses_are_recognized() {
     let (emulator, direct) = ledger_with(1_000, 1_000).await;
@@ -172,7 +171,7 @@ async fn partial_batch_reads_are_completed() {
     assert_eq!(ledger.read_settlements_by_id(&wanted).await.unwrap().len(), 5);
 }
 
-/// Each call is attempted three times. Shorter throttling causes no error.
+/// Each call is attempted three times.
 #[tokio::test]
 async fn lasting_throttling_returns_a_retryable_error() {
     type Case = (&'static str, fn(&Step<'_>) -> Fate);
@@ -241,7 +240,6 @@ async fn conflicts_are_retried_more_often_than_throttling() {
     assert_sound(&emulator).await;
 }
 
-/// Other failures of the counter are retried.
 #[tokio::test]
 async fn throttled_counters_neither_delay_nor_reject_calls() {
     let emulator = Emulator::start().await;
@@ -311,7 +309,7 @@ async fn updates_and_their_audit_rows_are_atomic() {
         let stored = first.read_agent_by_id(frozen.id).await.unwrap().unwrap();
         let is_made = stored == frozen;
         assert_eq!(rows(&emulator).await, written + usize::from(is_made), "{config:?}");
-        // The repeated call makes the update, or finds it stored and adds no row.
+        // The repeated call stores the update, or finds it stored and adds no row.
         let again = first.put_agent(&frozen, &sample::audit()).await.unwrap();
         assert_eq!(
             (again, rows(&emulator).await),

@@ -1,4 +1,4 @@
-//! Tests operators' freezes: each change is stored only if the stored freeze is the one that was read.
+//! Tests operators' freezes: a change is stored only if the stored freeze has not changed since the read.
 
 use purser_domain::{FreezeChange, FreezeTarget, OperatorFreeze, OperatorName, OperatorReason, UserId};
 use purser_store::{ChangeFreezeResult, Ledger};
@@ -18,8 +18,7 @@ async fn change(ledger: &Ledger, change: FreezeChange) -> ChangeFreezeResult {
     ledger.change_freeze(&change, &sample::audit()).await.unwrap()
 }
 
-/// Tests all pairs of stored and read freezes in each scope. A change writes nothing if the stored freeze is not the
-/// freeze that the caller read before the change.
+/// Tests all pairs of stored and read freezes in each scope.
 #[tokio::test]
 async fn a_freeze_changes_only_if_it_is_unchanged_since_it_was_read() {
     let emulator = Emulator::start().await;
@@ -72,7 +71,6 @@ async fn a_freeze_changes_only_if_it_is_unchanged_since_it_was_read() {
     }
 }
 
-/// A change whose response was lost is not mistaken for another operator's change.
 #[tokio::test]
 async fn a_freeze_with_a_lost_response_is_recognized_as_stored() {
     let target = FreezeTarget::Deployment;

@@ -17,7 +17,6 @@ use purser_testkit::{
 /// The size of one write unit in bytes. No item that a payment writes may be larger.
 const ONE_UNIT: usize = 1_024;
 
-/// The key scope with the largest stored size.
 fn longest_scope() -> KeyScope {
     let network = |n: usize| SourceNetwork::parse(&format!("2001:db8:aaaa:bbbb:cccc:dddd:eeee:fff{n:x}/128")).unwrap();
     KeyScope {
@@ -28,7 +27,6 @@ fn longest_scope() -> KeyScope {
     }
 }
 
-/// The labels with the largest stored size.
 fn longest_labels() -> Labels {
     let bytes = Labels::MAX_BYTES / Labels::MAX;
     let pair = |n: usize| {
@@ -278,7 +276,7 @@ async fn the_longest_settlement_survives_storage_in_one_read_unit() {
     check_sizes(&emulator).await;
 }
 
-/// Asserts that no item exceeds 1 KB. An agent's record may have up to 4 KB, which a decision reads with one read unit.
+/// Asserts that no item exceeds 1 KB, or 4 KB (one read unit) for an agent's record.
 async fn check_sizes(emulator: &Emulator) {
     for table in [LEDGER, DECISIONS, CATALOG] {
         for item in scan(&emulator.client, table, None).await {
@@ -317,7 +315,7 @@ fn longest_checks() -> Vec<Check> {
     CheckName::ALL.iter().map(check).collect()
 }
 
-/// The day starts at the last use of the key.
+/// The key is kept for one day after the last use.
 #[tokio::test]
 async fn a_replay_key_is_held_for_one_day() {
     let emulator = Emulator::start().await;
@@ -344,7 +342,7 @@ async fn a_replay_key_is_held_for_one_day() {
     assert_eq!(ledger.read_settlements(agent, None, 100).await.unwrap(), []);
 }
 
-/// Only the agent of the decision can read it.
+/// Only the agent of the decision can read the decision.
 #[tokio::test]
 async fn denied_decisions_are_stored_once_with_their_numbers() {
     let (emulator, ledger) = ledger_with(100, 100).await;

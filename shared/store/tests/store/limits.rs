@@ -1,5 +1,4 @@
-//! Tests the rules about how often and to whom an agent pays: counts in the windows of rules, and the recent payments
-//! in the day window.
+//! Tests rules about how often and whom an agent pays.
 
 use crate::{assert_sound, at_once, count};
 use purser_domain::{
@@ -55,7 +54,6 @@ async fn ledger_with(rules: Vec<Rule>) -> (Emulator, Ledger) {
     (emulator, ledger)
 }
 
-/// Returns a budget with this period and action.
 fn budget(limit: u64, period: WindowPeriod, action: LimitAction) -> Rule {
     let services = None;
     let kind = RuleKind::BudgetLimit {
@@ -70,7 +68,7 @@ fn budget(limit: u64, period: WindowPeriod, action: LimitAction) -> Rule {
     rule(1, kind)
 }
 
-/// Concurrent payments don't exceed the budget of a week, and the next week begins on Monday at midnight in the zone.
+/// The next week begins on Monday at midnight in the budget's time zone.
 #[tokio::test]
 async fn a_calendar_budget_holds_under_races_and_restarts_at_the_local_boundary() {
     let week = WindowPeriod::Calendar(CalendarPeriod::Week, ZoneName::parse("Europe/Berlin").unwrap());
@@ -90,7 +88,7 @@ async fn a_calendar_budget_holds_under_races_and_restarts_at_the_local_boundary(
     assert_sound(&emulator).await;
 }
 
-/// A lifetime budget that is added later counts all earlier payments, and only a release gives money back.
+/// Only a release makes room in the budget, which counts all earlier payments.
 #[tokio::test]
 async fn a_lifetime_budget_counts_every_payment_that_was_not_released() {
     let (emulator, ledger) = ledger_with(Vec::new()).await;
@@ -132,8 +130,6 @@ async fn a_lifetime_budget_counts_every_payment_that_was_not_released() {
     assert_sound(&emulator).await;
 }
 
-/// A budget with categories counts only payments to services in these categories, also under races, and a release frees the
-/// budget.
 #[tokio::test]
 async fn a_budget_of_a_category_counts_only_services_in_the_category() {
     let of_category = |n, limit, category| {
@@ -170,7 +166,7 @@ async fn a_budget_of_a_category_counts_only_services_in_the_category() {
     assert_sound(&emulator).await;
 }
 
-/// Of concurrent payments, those beyond a budget that asks wait for an approval. An approved payment counts.
+/// Payments beyond a budget with the action `ask` wait for an approval. An approved payment counts.
 #[tokio::test]
 async fn a_budget_that_asks_escalates_beyond_the_limit_under_races() {
     let period = WindowPeriod::Rolling(Duration::DAY);
@@ -193,7 +189,7 @@ async fn a_budget_that_asks_escalates_beyond_the_limit_under_races() {
         ..approved
     };
     assert!(is_allowed(&authorize(&ledger, &approved, at).await.unwrap()));
-    // The window has 70 of 55. A payment waits until enough has left the window.
+    // The approved payment brought the window to 70, above the limit of 55, so further payments need an approval.
     assert!(waits(&authorize(&ledger, &request(1, "small"), at).await.unwrap()));
     let tomorrow = at.after(Duration::DAY);
     assert!(is_allowed(
@@ -206,7 +202,7 @@ fn request(amount: u64, key: &str) -> Request {
     crate::request(amount, key)
 }
 
-/// Returns the settlement with a decision that made this check, because the test's own decisions record no checks.
+/// Adds this check to the settlement's decision, because the test's own decisions record no checks.
 async fn checked(ledger: &Ledger, id: SettlementId, name: CheckName) -> Settlement {
     let mut settlement = ledger
         .read_settlement_by_id(sample::agent_id(1), id)
@@ -231,8 +227,7 @@ const fn is_allowed(answer: &Answer) -> bool {
     matches!(answer, Answer::Allowed(_))
 }
 
-/// Of 16 identical calls with different keys, exactly one is paid. Of 16 different calls, all are paid. The first calls
-/// also compete to create the map of recent payments.
+/// The first calls also compete to create the map of recent payments. Of 16 different calls, all are paid.
 #[tokio::test]
 async fn of_concurrent_duplicate_calls_one_is_paid() {
     let (emulator, ledger) = ledger_with(vec![guard(LimitAction::Block)]).await;
@@ -325,7 +320,7 @@ async fn a_released_call_may_be_repeated() {
     assert_sound(&emulator).await;
 }
 
-/// The number of stored calls is limited, and the other attributes of the totals do not change.
+/// The other attributes of the totals do not change.
 #[tokio::test]
 async fn remembered_recent_payments_are_limited_in_number() {
     let price = RuleKind::PriceAboveUsual {
@@ -362,13 +357,14 @@ async fn remembered_recent_payments_are_limited_in_number() {
     ledger.put_agent(&edited, &sample::audit()).await.unwrap();
     let mut at = sample::start();
     for n in 0..40 {
-        // Fewer different calls than are remembered are made within the guard's minute.
+        // Two seconds pass between calls, so the guard's minute contains fewer different calls than the store
+        // remembers.
         at = at.after(sample::secs(2));
         let answer = authorize(&ledger, &request(100 + n, &n.to_string()), at).await.unwrap();
         let Answer::Allowed(id) = answer else {
             panic!("{n} {answer:?}")
         };
-        // A price is stored when the payment is confirmed, and the last payment is not.
+        // The last payment is not confirmed, so the price is not stored.
         if n < 39 {
             let settlement = checked(&ledger, id, CheckName::Price).await;
             let transfer = sample::transfer(&settlement, sample::tx_hash(u8::try_from(n).unwrap()));
@@ -395,7 +391,6 @@ async fn remembered_recent_payments_are_limited_in_number() {
     assert_sound(&emulator).await;
 }
 
-/// Replaces the agent's rules.
 async fn put_rules(ledger: &Ledger, rules: Vec<Rule>) {
     let agent = ledger.read_agent_by_id(sample::agent_id(1)).await.unwrap().unwrap();
     let version = agent.version + 1;
@@ -407,8 +402,7 @@ async fn put_rules(ledger: &Ledger, rules: Vec<Rule>) {
     ledger.put_agent(&updated, &sample::audit()).await.unwrap();
 }
 
-/// The first decision after an update knows the calls, the confirmed payees and the confirmed prices from before the
-/// update, at every service, and again after the rules were removed and added.
+/// The calls, and the payees and prices of confirmed payments, are known at every service.
 #[tokio::test]
 async fn a_new_rule_remembers_earlier_payments() {
     let (emulator, ledger) = ledger_with(Vec::new()).await;
@@ -484,8 +478,7 @@ async fn a_new_rule_remembers_earlier_payments() {
     assert_sound(&emulator).await;
 }
 
-/// A call that a new guard knows from before the rule may be repeated after the payment is released, also when the
-/// payment has left the day window.
+/// The call may also be repeated after the payment has left the day window.
 #[tokio::test]
 async fn a_released_call_that_a_new_guard_learned_may_be_repeated() {
     for days in [0, 2] {
@@ -504,7 +497,7 @@ async fn a_released_call_that_a_new_guard_learned_may_be_repeated() {
         let now = start.after(Duration::from_secs_u32(1 + days * 86_400));
         let repeated = authorize(&ledger, &request(10, "b"), now).await.unwrap();
         assert!(!is_allowed(&repeated), "{repeated:?}");
-        // Another payment evicts the first payment from the day window, if it is old enough.
+        // Another payment evicts the first payment from the day window, if the first payment is old enough.
         assert!(is_allowed(&authorize(&ledger, &request(11, "c"), now).await.unwrap()));
         let settlement = ledger
             .read_settlement_by_id(sample::agent_id(1), id)
@@ -535,7 +528,7 @@ async fn the_first_payment_of_a_service_needs_no_backfill() {
     assert_sound(&emulator).await;
 }
 
-/// Of 20 concurrent payments, as many are allowed as the rule permits. A released payment makes room for another.
+/// A released payment makes room for another payment.
 #[tokio::test]
 async fn a_count_limit_counts_each_payment_as_one() {
     let (emulator, ledger) = ledger_with(vec![count_limit(5)]).await;

@@ -33,7 +33,7 @@ use purser_testkit::{
     invariants, sample,
 };
 
-/// Creates a ledger with one agent and its policy for one service, with this daily cap and this approval threshold.
+/// Creates a ledger with one agent and a policy for one service.
 async fn ledger_with(max_per_day: u64, require_approval_above: u64) -> (Emulator, purser_store::Ledger) {
     let emulator = Emulator::start().await;
     let ledger = emulator.ledger();
@@ -49,12 +49,11 @@ async fn ledger_with(max_per_day: u64, require_approval_above: u64) -> (Emulator
     (emulator, ledger)
 }
 
-/// A request of the first agent for the first service.
+/// Returns a request of the first agent to pay the first service.
 fn request(amount: u64, key: &str) -> Request {
     Request::new(sample::agent_id(1), sample::service_id(1), amount, key)
 }
 
-/// Authorizes all requests concurrently.
 async fn at_once(ledger: &purser_store::Ledger, requests: Vec<Request>, now: purser_domain::Timestamp) -> Vec<Answer> {
     let mut running = tokio::task::JoinSet::new();
     for request in requests {
@@ -64,12 +63,11 @@ async fn at_once(ledger: &purser_store::Ledger, requests: Vec<Request>, now: pur
     running.join_all().await
 }
 
-/// Returns the number of results that match `wanted`.
 fn count(answers: &[Answer], wanted: impl Fn(&Answer) -> bool) -> usize {
     answers.iter().filter(|answer| wanted(answer)).count()
 }
 
-/// Asserts that every invariant holds.
+/// Asserts that the stored rows meet every invariant.
 async fn assert_sound(emulator: &Emulator) {
     invariants::assert_hold(&emulator.client, LEDGER).await;
 }

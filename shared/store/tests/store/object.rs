@@ -1,4 +1,4 @@
-//! Tests the catalog's object: readers get a correct catalog, even if its writers fail.
+//! Tests the catalog's compressed object: readers get a correct catalog, even if writers fail.
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -14,13 +14,13 @@ use std::sync::{
 };
 
 type Item = HashMap<String, AttributeValue>;
-/// A text in a call, and the fate of calls with this text.
+/// A text, and what happens to calls that contain the text.
 type Case = (&'static str, fn(&Step<'_>) -> Fate);
 
 const BY_OBJECT: [&str; 3] = ["GetItem", "GetItem", "BatchGetItem"];
 const BY_SCAN: [&str; 3] = ["GetItem", "GetItem", "Scan"];
 
-/// A catalog behind a proxy.
+/// A catalog, and a proxy through which readers reach the catalog.
 struct Place {
     emulator: Emulator,
     table: CatalogTable,
@@ -56,7 +56,7 @@ impl Place {
         );
     }
 
-    /// Returns the catalog that a newly started function reads through the proxy, and the function's calls.
+    /// Returns the catalog that a new instance reads through the proxy, and the instance's calls.
     async fn read(&self) -> (Arc<CatalogVersion>, Vec<String>) {
         read(&self.emulator, &self.proxy).await
     }
@@ -159,7 +159,6 @@ fn large(n: u32, version: u64) -> Service {
     service
 }
 
-/// A random service with this number.
 fn any_service(rng: &mut Rng, n: u32) -> Service {
     let mut service = sample::service(sample::service_id(n.into()), &format!("lab-{n}"));
     (*rng.pick(&["Lab", "", "\u{2600} \"quoted\"\n\\ \u{0}", "\u{10ffff}"])).clone_into(&mut service.name);
@@ -260,8 +259,7 @@ async fn an_overtaken_catalog_writer_leaves_no_chunks() {
     place.assert_read(&BY_OBJECT, "the object is the last one").await;
 }
 
-/// Each update writes its number into the name of one service. An object contains exactly its version; a scan may be
-/// newer.
+/// Each update writes its number into the name of one service.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_readers_get_one_complete_catalog_version() {
     const SERVICES: u64 = 3;
@@ -290,7 +288,8 @@ async fn concurrent_readers_get_one_complete_catalog_version() {
                 let mut edits: Vec<u64> = services.iter().map(|service| service.name.parse().unwrap()).collect();
                 edits.sort_by_key(|edit| edit % SERVICES);
                 for (service, edit) in (0..).zip(edits) {
-                    // The last update of this service among the first `version` updates.
+                    // Updates change the services in turn, so a service's name is the number of its last update up to
+                    // `version`.
                     let back = (edition.version - 1 + SERVICES - service) % SERVICES;
                     let last = edition.version - 1 - back;
                     assert!(
@@ -318,7 +317,7 @@ async fn concurrent_readers_get_one_complete_catalog_version() {
     place.assert_clean("at the end").await;
 }
 
-/// The writer dies before or after each of its calls, and none of its later calls arrive.
+/// The writer dies before or after each call, and no later call arrives.
 #[tokio::test]
 async fn interrupted_catalog_writers_leave_a_readable_catalog() {
     let place = Place::with_chunks(3).await;
@@ -354,8 +353,7 @@ async fn interrupted_catalog_writers_leave_a_readable_catalog() {
         }
         steps = step;
     }
-    // Two reads of the version, one read of the head, and the scan; writes of two chunks and the head; deletes of two
-    // old chunks.
+    // Four reads, three writes (two chunks and the head), and two deletes of old chunks.
     assert!(steps >= 8, "{steps}");
 }
 

@@ -47,7 +47,7 @@ async fn agents_are_listed_by_owner_in_creation_order() {
     ledger.create_agent(&foreign, &sample::audit()).await.unwrap();
     assert_eq!(ledger.read_owners_agents(sample::OWNER).await.unwrap(), expected);
     assert_eq!(ledger.read_owners_agents("owner2").await.unwrap(), [foreign]);
-    // Reads pages, each starting at its first position.
+    // A page starts at the position in the cursor, and includes this position.
     let places: Vec<AgentCursor> = expected.iter().map(place).collect();
     let list = async |from, most| {
         let oldest_first = AgentOrder::OldestFirst;
@@ -109,7 +109,6 @@ async fn approvals_are_listed_newest_first_with_current_state() {
     assert_eq!(newest[0].users_decision(), Some(&ruling));
 }
 
-/// Repeating the winning decision succeeds again.
 #[tokio::test]
 async fn concurrent_approval_decisions_have_one_winner() {
     let (_emulator, ledger) = ledger_with(1_000, 10).await;
@@ -203,8 +202,7 @@ async fn window_usage_is_exact_despite_expired_entries() {
         window.spent_at(at).units()
     };
     assert_eq!(live(at(30)).await, 300);
-    // Twenty of thirty payments have left the window, more than a decision reads in one query, and none has been
-    // evicted.
+    // Twenty of thirty payments have left the window, and no payment has been evicted.
     assert_eq!(live(at(86_400 + 19)).await, 100);
     assert_eq!(live(at(86_400 + 29)).await, Amount::ZERO.units());
 }
@@ -241,7 +239,7 @@ async fn spare_keys_are_taken_once_oldest_first() {
     let mut taken: Vec<_> = taking.join_all().await.into_iter().flatten().collect();
     taken.sort_by_key(|spare| spare.agent);
     assert_eq!(taken, (2..=8).map(spare).collect::<Vec<_>>());
-    // The wallets' counter is another row.
+    // The counter of wallet indexes is in a separate row, so it still starts at 0.
     assert_eq!(ledger.assign_wallet_index().await.unwrap(), 0);
 }
 
@@ -267,7 +265,7 @@ async fn agent_key_use_is_recorded_to_the_minute() {
     environment.record_use(agent, used, at(59));
     environment.record_use(agent, used, at(60));
     assert!(seen(at(60)).await);
-    // Another instance, whose clock is behind.
+    // Another instance, whose clock is behind, does not lower the recorded time.
     emulator.key_uses().record_use(agent, used, at(30));
     tokio::time::sleep(time::Duration::from_millis(100)).await;
     assert!(seen(at(60)).await);
@@ -281,7 +279,6 @@ async fn open_approvals_move_to_the_agents_new_owner() {
         panic!()
     };
     let agent = ledger.read_agent_by_id(sample::agent_id(1)).await.unwrap().unwrap();
-    // The agent follows a template of its owner.
     let followed = FollowedTemplate {
         started_versions: vec![3, 4],
         ..FollowedTemplate::fully_applied(TemplateName::parse("research").unwrap(), 2)
@@ -361,8 +358,7 @@ async fn open_approvals_move_to_the_agents_new_owner() {
             .unwrap()
             .is_empty()
     );
-    // The former owner's request was in progress, and had read the agent before the ownership transfer. (Found by
-    // `tests/model`.)
+    // The former owner's request had read the agent before the ownership transfer. (Found by `tests/model`.)
     let approval = ledger.read_approval_by_id(id).await.unwrap().unwrap();
     ledger.move_approval(&approval, sample::OWNER, at(2)).await.unwrap();
     assert_eq!(

@@ -14,7 +14,6 @@ fn owner() -> UserId {
     UserId::derive("https://issuer.example", "someone")
 }
 
-/// Stores this version of the agent, with this owner.
 async fn put_agent(ledger: &Ledger, version: u64, owner: &UserId) {
     let agent = Agent {
         owner: owner.to_string(),
@@ -44,7 +43,6 @@ fn decided(record: &WithdrawalRecord) -> WithdrawalGrant {
     decide_withdrawal(&facts).unwrap()
 }
 
-/// Reserves the withdrawal under its own idempotency key.
 async fn reserve(ledger: &Ledger, grant: &WithdrawalGrant, number: u128) -> ReserveWithdrawalResult {
     let terms = SettlementTerms {
         id: SettlementId::from_uuid(Uuid::from_u128(number)),
@@ -66,8 +64,7 @@ async fn reserve(ledger: &Ledger, grant: &WithdrawalGrant, number: u128) -> Rese
     reserved.await.unwrap()
 }
 
-/// A withdrawal that was decided before an ownership transfer is not reserved afterwards, although the address is the
-/// same.
+/// The withdrawal address is the same before and after the ownership transfer.
 #[tokio::test]
 async fn no_withdrawal_is_reserved_for_an_earlier_owner() {
     let emulator = Emulator::start().await;
@@ -87,7 +84,6 @@ async fn no_withdrawal_is_reserved_for_an_earlier_owner() {
     assert_sound(&emulator).await;
 }
 
-/// No withdrawal is reserved after the withdrawal address was removed.
 #[tokio::test]
 async fn only_one_pending_withdrawal_can_be_reserved() {
     let emulator = Emulator::start().await;

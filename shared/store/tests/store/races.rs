@@ -1,4 +1,4 @@
-//! Tests concurrent payments with and without DynamoDB's conflict rule: no spend above the cap, and no double payment.
+//! Tests concurrent payments, also with transaction conflicts: no spend above the cap, and no double payment.
 
 use crate::{assert_sound, at_once, count, ledger_with, request};
 use purser_domain::{Agent, Duration, EnabledService, SettlementId, Timestamp};
@@ -57,7 +57,7 @@ async fn concurrent_payments_never_exceed_the_cap() {
     }
 }
 
-/// Returns the payment in a result, if there is one.
+/// Returns the settlement of an allowed payment.
 const fn paid(answer: &Answer) -> Option<SettlementId> {
     match answer {
         Answer::Allowed(id) | Answer::Replayed(id) => Some(*id),
@@ -71,8 +71,7 @@ async fn the_cap_holds_despite_conflicting_transactions() {
     let (ledger, proxy) = emulator.ledger_behind(CONFLICTS).await;
     let requests = (0..64).map(|n| request(25, &n.to_string())).collect();
     let answers = at_once(&ledger, requests, sample::start()).await;
-    // On a busy machine the SDK may send a transaction again before its response arrives. The second transaction finds
-    // the rows of the first, and its payment is then a replay.
+    // On a busy machine, the SDK may send a transaction twice. The payment is then a replay.
     let paid: BTreeSet<_> = answers.iter().filter_map(paid).collect();
     assert_eq!(paid.len(), 40, "{answers:?}");
     assert_eq!(
@@ -214,7 +213,7 @@ async fn the_cap_holds_despite_skew_and_transaction_conflicts() {
     chaos(4, sample::secs(1_800), true).await;
 }
 
-/// Compares every decision with the decision of a reference model, which is a plain list of the payments.
+/// The reference model is a plain list of the payments.
 #[tokio::test]
 async fn stored_window_decisions_equal_a_simple_model() {
     const CAP: u64 = 1_000;
@@ -225,8 +224,8 @@ async fn stored_window_decisions_equal_a_simple_model() {
         let mut now = sample::start().micros();
         let mut spends: Vec<(i64, u64)> = Vec::new();
         for round in 0..200 {
-            // Sometimes the clock advances exactly to the time when a payment leaves the window, or to one microsecond
-            // earlier.
+            // Sometimes the clock advances exactly to the end of a payment's time in the window, or one microsecond
+            // less.
             let next = spends.iter().map(|(at, _)| at + day).find(|free| *free > now);
             now = match (rng.below(8), next) {
                 (0, Some(free)) => free,

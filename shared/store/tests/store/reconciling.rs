@@ -1,5 +1,4 @@
-//! Tests releases, late confirmations and reverted confirmations, concurrently and with conflicts and lost responses;
-//! and the index of holds.
+//! Tests releases, late confirmations, reverted confirmations, and the index of holds.
 
 use crate::{assert_sound, ledger_with, request};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -291,7 +290,7 @@ async fn late_confirmations_can_be_reverted_and_released() {
     assert_sound(&emulator).await;
 }
 
-/// Another run read the settlement before it was released, confirmed late and reverted, and now tries to release it.
+/// Another run read the settlement before it was released, confirmed late and reverted.
 #[tokio::test]
 async fn outdated_releases_free_no_amount() {
     let (emulator, ledger) = ledger_with_budget(100).await;
@@ -388,7 +387,7 @@ async fn confirmations_are_reverted_once_despite_lost_messages() {
     }
 }
 
-/// Returns the due settlements in the index, partition by partition, read in pages of three.
+/// Returns the due settlements in the index `hold`, partition by partition, read in pages of three.
 async fn due(ledger: &Ledger, at: Timestamp) -> Vec<SettlementId> {
     let mut due = Vec::new();
     for partition in 0..PARTITIONS {
@@ -497,8 +496,7 @@ async fn each_transfer_confirms_its_own_settlement() {
         []
     );
     assert_sound(&emulator).await;
-    // A claim on which a confirmation depends is not removed. A claim that was made again meanwhile counts as another
-    // claim.
+    // A claim that was made again meanwhile counts as another claim.
     for claim in &claimed {
         assert!(!ledger.try_remove_claim(claim).await.unwrap());
         let mut renewed = claim.clone();
@@ -557,8 +555,8 @@ async fn a_confirmation_moves_with_its_transaction_to_another_block() {
     assert_sound(&emulator).await;
 }
 
-/// The model's schedule "a proof beside two runs": a run with newer chain data removes the claim of a proof that is
-/// about to confirm its settlement.
+/// A run with newer chain data removes the claim before the settlement is confirmed (the model's schedule "a proof
+/// beside two runs").
 #[tokio::test]
 async fn a_confirmation_survives_the_removal_of_its_claim() {
     for was_released in [false, true] {
@@ -606,7 +604,7 @@ async fn a_confirmation_survives_the_removal_of_its_claim() {
             .unwrap();
         assert_eq!(claims.len(), 1);
         assert_sound(&emulator).await;
-        // After the confirmation is reverted, its claim can be removed.
+        // After the confirmation is reverted, the claim can be removed.
         revert_confirmation(&direct, &stored(&direct, paid.id()).await).await;
         assert!(direct.try_remove_claim(&claims[0]).await.unwrap());
     }

@@ -1,4 +1,4 @@
-//! Tests confirmations and lists.
+//! Tests confirmations, and the lists of settlements and decisions.
 
 use crate::{assert_sound, ledger_with, request};
 use purser_domain::{LoggedDecision, Settlement, SettlementState};
@@ -147,8 +147,7 @@ async fn unknown_settlements_cannot_be_confirmed() {
     );
 }
 
-/// The payments and the blocked requests of an agent are one log. Its pages contain each decision once, in both
-/// directions.
+/// The payments and the blocked requests of an agent are one log, which is read in both directions.
 #[tokio::test]
 async fn decision_log_pages_contain_each_decision_once() {
     let (_emulator, ledger) = ledger_with(100, 1_000).await;

@@ -1,4 +1,4 @@
-//! Tests default policies without a row: their content, the writes that store them, and that no change is bypassed.
+//! Tests default policies without a row: no change is bypassed when they are first stored.
 
 use crate::{assert_sound, request};
 use purser_domain::{
@@ -60,7 +60,7 @@ fn tighter(version: u64) -> EnabledService {
 #[tokio::test]
 async fn default_services_have_a_default_policy() {
     let (emulator, _, agent) = ledger().await;
-    // An instance that has not cached the set.
+    // This instance has not cached the set of default services.
     let ledger = emulator.ledger();
     let default = |number| EnabledService::pre_enabled(sample::service_id(number));
     let one = sample::service_id(1);
@@ -91,8 +91,7 @@ async fn default_services_have_a_default_policy() {
     );
 }
 
-/// The caps of a set apply without a row, even in an instance that has not read the set, and the first payment stores
-/// these caps. The set without caps is a different set.
+/// The caps apply before the agent has a policy row, and the first payment stores them.
 #[tokio::test]
 async fn starting_caps_apply_to_the_first_payment() {
     let (emulator, ledger, unlimited) = ledger().await;
@@ -140,8 +139,7 @@ async fn starting_caps_apply_to_the_first_payment() {
     assert_sound(&emulator).await;
 }
 
-/// The limits of a set apply without a row, even in an instance that has not read the set, and the first payment stores
-/// these limits.
+/// The limits apply even in an instance that has not read the set of default services.
 #[tokio::test]
 async fn default_service_limits_apply_without_a_policy_row() {
     let (emulator, ledger, _) = ledger().await;
@@ -228,7 +226,7 @@ async fn templates_are_stored_with_their_versions() {
     assert_eq!(ledger.read_template_list(&person).await.unwrap(), second);
     assert_eq!(ledger.read_template_limits(&person, 1).await.unwrap(), Some(terms(1)));
     assert_eq!(ledger.read_template_limits(&person, 2).await.unwrap(), Some(terms(2)));
-    // The versions of a removed template stay, and its name starts with another version.
+    // The versions of a removed template stay stored. A new template with the same name gets the next version.
     let removed = second.without_template(&name);
     assert_eq!(
         (removed.version, removed.default.clone(), removed.entries.len()),
@@ -241,7 +239,7 @@ async fn templates_are_stored_with_their_versions() {
     assert_eq!(ledger.read_template_limits(&person, 2).await.unwrap(), Some(terms(2)));
 }
 
-/// Version 1 is the default policy. A service outside the set starts with version 1.
+/// Version 1 is the default policy.
 #[tokio::test]
 async fn the_first_policy_update_creates_version_two() {
     let (emulator, ledger, agent) = ledger().await;
@@ -307,7 +305,7 @@ async fn first_payments_respect_concurrent_policy_updates() {
     assert_sound(&emulator).await;
 
     for is_freeze in [true, false] {
-        // The change comes before the policy's row, during its write, or after it.
+        // The change comes before the policy's row, during the write, or after it.
         for moment in 0..3 {
             let (emulator, ledger, agent) = self::ledger().await;
             let granted = grant(&ledger, &request, sample::start()).await;
@@ -344,14 +342,14 @@ async fn first_payments_respect_concurrent_policy_updates() {
                 }
             };
             assert_eq!(written, moment == 2, "freeze {is_freeze}, moment {moment}");
-            // Even a caller that continued would reserve nothing.
+            // Even if the caller did not decide again, the store would reserve nothing.
             assert_eq!(reserve(&ledger, &request, &granted).await, ReserveResult::Raced);
             assert_sound(&emulator).await;
         }
     }
 }
 
-/// A renamed agent has a new version, which does not restrict the window. The payment is decided again, and reserved.
+/// A renamed agent has a new version, so the payment is decided again and reserved.
 #[tokio::test]
 async fn new_windows_start_at_the_evaluated_agent_version() {
     let (emulator, ledger, agent) = ledger().await;

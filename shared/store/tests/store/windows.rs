@@ -1,5 +1,4 @@
-//! Tests windows: the conditions of a reservation, payments that leave the window, and the time at which an amount
-//! fits.
+//! Tests windows: the conditions of a reservation, and payments that leave the window.
 
 use crate::{assert_sound, at_once, count, ledger_with, request};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -19,7 +18,7 @@ async fn pay(ledger: &Ledger, amount: u64, key: &str, now: Timestamp) -> Answer 
     authorize(ledger, &request(amount, key), now).await.unwrap()
 }
 
-/// Reserves with a grant that was made before `meanwhile` runs.
+/// Decides a payment, runs `meanwhile`, and then reserves the payment with the earlier decision.
 async fn use_late(ledger: &Ledger, amount: u64, now: Timestamp, meanwhile: impl AsyncFnOnce()) -> ReserveResult {
     let request = request(amount, "late");
     let (grant, terms) = grant(ledger, &request, now).await;
@@ -30,8 +29,7 @@ async fn use_late(ledger: &Ledger, amount: u64, now: Timestamp, meanwhile: impl 
         .unwrap()
 }
 
-/// Until the limit increase ends, concurrent payments stay within the increased cap. Later payments stay within the
-/// policy's cap.
+/// After the limit increase has ended, payments stay within the policy's cap again.
 #[tokio::test]
 async fn payments_use_the_higher_cap_until_the_limit_increase_ends() {
     let (emulator, ledger) = ledger_with(100, 1_000).await;
@@ -59,7 +57,7 @@ async fn payments_use_the_higher_cap_until_the_limit_increase_ends() {
     );
     let last = until.before(sample::secs(1));
     assert!(matches!(pay(&ledger, 9, "last", last).await, Answer::Allowed(_)));
-    // The payment would be within the increased cap.
+    // After the increase has ended, a payment that only the increased cap would allow is denied.
     assert!(matches!(pay(&ledger, 1, "late", until).await, Answer::Full { live, .. } if live == sample::units(249)));
     assert_sound(&emulator).await;
 }
@@ -315,9 +313,7 @@ async fn the_eviction_watermark_never_moves_back() {
     assert_eq!((day.watermark.micros().to_string(), day.total), (cleared, Amount::ZERO));
 }
 
-/// One worker evicts what it has read. Another worker, whose clock is a day behind, adds an older payment, which is
-/// then before the eviction watermark. This payment is also evicted, so that its amount can be used. (Found by
-/// `tests/model`.)
+/// Another worker, whose clock is a day behind, adds a payment before the eviction watermark. (Found by `tests/model`.)
 #[tokio::test]
 async fn a_payment_older_than_the_eviction_watermark_is_evicted() {
     let (emulator, ledger) = ledger_with(100, 100).await;
@@ -364,7 +360,7 @@ async fn a_window_changed_since_it_was_read_is_detected() {
     assert!(ledger.is_unchanged_since(&window, &key("k")).await.unwrap());
     pay(&ledger, 1, "k", sample::start()).await;
     assert!(!ledger.is_unchanged_since(&window, &key("other")).await.unwrap());
-    // When read again, the window is unchanged, but the amount is used by this same payment.
+    // The key "k" already has a payment, so only the denial of another key is confirmed.
     let window_now = service_state(&ledger, 1).await.unwrap().day;
     assert!(ledger.is_unchanged_since(&window_now, &key("other")).await.unwrap());
     assert!(!ledger.is_unchanged_since(&window_now, &key("k")).await.unwrap());
@@ -381,8 +377,7 @@ async fn a_window_changed_since_it_was_read_is_detected() {
     assert!(ledger.is_unchanged_since(&never, &key("other")).await.unwrap());
 }
 
-/// A decision reads the agent's record and the policy in two reads. The first read may precede a freeze, and the second
-/// may see a policy that was created after the freeze, whose window the freeze could not update.
+/// The agent's record may be read before a freeze, and the policy and the new window after the freeze.
 #[tokio::test]
 async fn new_windows_reject_decisions_made_before_an_edit() {
     let request = request(10, "late");
@@ -403,7 +398,7 @@ async fn new_windows_reject_decisions_made_before_an_edit() {
             .unwrap();
         let (proxied, proxy) = emulator.ledger_behind(purser_testkit::ProxyConfig::default()).await;
         if overtaken {
-            // The policy's write is in progress when the agent is frozen.
+            // The write of the policy's row is in progress when the agent is frozen.
             proxy.stall(1);
             let policy = {
                 let (ledger, enabled) = (proxied.clone(), enabled.clone());
