@@ -1,9 +1,8 @@
-//! Shared HTTP and Lambda code of all functions: the error envelope with its status codes, middleware, authentication,
-//! client addresses, the clock and entropy of handlers, configuration, and startup.
+//! HTTP and Lambda code of all functions: errors, middleware, authentication, configuration and startup.
 //!
 //! A function's crate builds an axum router and passes it to [`with_middleware`]. Lambda serves this router
-//! ([`serve`]), and the local stack mounts the same router, so both run the same code. This crate does not depend on
-//! DynamoDB or the chain, and makes no decisions about money.
+//! ([`serve`]), and the local stack mounts the same router. This crate does not depend on DynamoDB or the chain, and
+//! makes no decisions about money.
 
 #![cfg_attr(
     test,

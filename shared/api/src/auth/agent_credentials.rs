@@ -1,5 +1,4 @@
-//! Reads the credentials in an agent's request. The key is not verified here: `shared/store/src/people/authenticate.rs`
-//! checks the key against the agent's record.
+//! Reads the credentials in an agent's request. `shared/store/src/people/authenticate.rs` verifies the key.
 
 use crate::{ThrottleScope, client_ip};
 use axum::extract::FromRequestParts;
@@ -13,14 +12,14 @@ use std::net::IpAddr;
 pub struct AgentCredentials {
     /// The key in the `Authorization` header, or the error for a missing or malformed key.
     pub key: Result<PresentedKey>,
-    /// The address or network whose requests the throttle counts together.
+    /// The address or network whose requests are throttled together.
     pub scope: ThrottleScope,
     /// The caller's IP address, as the gateway reports it.
     pub from: Option<IpAddr>,
 }
 
 impl AgentCredentials {
-    /// Describes a key's use for a call. `permission` is the permission that the call requires; `None` if any valid key may
+    /// Describes the use of a key. `permission` is the permission that the call requires; `None` if any valid key may
     /// make the call.
     pub fn key_use(&self, permission: impl Into<Option<Permission>>) -> KeyUse {
         KeyUse {
@@ -30,7 +29,7 @@ impl AgentCredentials {
     }
 }
 
-/// Extraction never fails, because the throttle must also count requests without a usable key.
+/// Extraction never fails, because requests without a usable key must be throttled too.
 impl<S: Sync> FromRequestParts<S> for AgentCredentials {
     type Rejection = Infallible;
 

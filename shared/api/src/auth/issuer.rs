@@ -1,11 +1,7 @@
-//! The OpenID Connect issuer of ID tokens: its endpoints and its signing keys.
+//! The OpenID Connect issuer of ID tokens: the endpoints and the signing keys.
 //!
-//! Invariants:
-//! - Endpoints and keys are at most an hour old while the issuer can be reached. If the issuer can't be reached, the
-//!   last known endpoints and keys stay in use.
-//! - The issuer is called at most once in 30 seconds, regardless of the number of requests, and never by two requests
-//!   at the same time.
-//! - The endpoints are https URLs, or URLs of a server on this machine.
+//! Invariants: endpoints and keys are at most an hour old, unless the issuer can't be reached. The issuer is called at
+//! most once in 30 seconds. The endpoints are https URLs, or URLs of a server on this machine.
 
 use crate::http::outward::any_address_client_builder;
 use jsonwebtoken::{
@@ -23,16 +19,15 @@ use tracing::warn;
 const AGES: RefreshPolicy = RefreshPolicy {
     fresh: Duration::from_secs_u32(3_600),
     longest: None,
-    // Limits the calls to the issuer, even if an attacker sends tokens with unknown key ids.
+    // Limits the calls to the issuer if an attacker sends tokens with unknown key ids.
     every: Duration::from_secs_u32(30),
-    // Without keys, no session can be verified, so the first fetch is repeated sooner. The interval is longer than a
-    // fetch (two responses of at most two seconds each), so a request that waited for a failed fetch does not fetch
-    // again.
+    // Shorter than `every`, because no session can be verified without keys. Longer than a fetch, so that a request
+    // that waited for a failed fetch does not fetch again.
     every_at_first: Duration::from_secs_u32(5),
 };
 /// The timeout of one request to the issuer.
 const RESPONSE_TIMEOUT: time::Duration = time::Duration::from_secs(2);
-/// The maximum length of a response body, in bytes: enough for dozens of keys with their certificates.
+/// The maximum length of a response body, in bytes. Enough for dozens of keys with their certificates.
 const MAX_RESPONSE_BYTES: usize = 256 * 1024;
 
 /// The issuer's endpoints (OpenID Connect Discovery §3).
@@ -42,7 +37,7 @@ pub struct OidcMetadata {
     pub authorization_endpoint: Url,
     /// The URL that exchanges an authorization code for tokens.
     pub token_endpoint: Url,
-    /// The URL at which a user signs out, if the issuer has such an endpoint.
+    /// The URL at which a user signs out; `None` if the issuer has none.
     pub end_session_endpoint: Option<Url>,
 }
 
@@ -63,15 +58,14 @@ pub(crate) struct SessionKey {
     pub(crate) key: DecodingKey,
 }
 
-/// A published key set (RFC 7517 §5). The set may contain keys of unknown types.
+/// A published key set (RFC 7517 §5), which may contain keys of unknown types.
 #[derive(Deserialize)]
 struct WireKeys {
     keys: Vec<Value>,
 }
 
 impl SessionKey {
-    /// Parses a key. Returns `None` if the key has another type or purpose, because an issuer may also publish such
-    /// keys.
+    /// Parses a key. Returns `None` for a key of another type or purpose, which an issuer may also publish.
     fn from_jwk(value: Value) -> Option<Self> {
         let jwk: Jwk = serde_json::from_value(value).ok()?;
         let algorithm = match &jwk.algorithm {
@@ -98,7 +92,7 @@ impl SessionKey {
     }
 }
 
-/// The issuer's metadata and signing keys, from one fetch.
+/// The issuer's metadata and signing keys from the same fetch.
 #[derive(Clone)]
 struct IssuerDocuments {
     metadata: Arc<OidcMetadata>,
@@ -106,7 +100,7 @@ struct IssuerDocuments {
 }
 
 impl IssuerDocuments {
-    /// Finds the key with this algorithm and id. Without an id, returns a key only if the set has exactly one key.
+    /// Finds the key with this algorithm and id. If `id` is `None`, the issuer's key set must have exactly one key.
     fn find_key(&self, algorithm: Algorithm, id: Option<&str>) -> Option<&SessionKey> {
         let fits = |key: &&SessionKey| key.algorithm == algorithm;
         match (id, &*self.keys) {
@@ -117,7 +111,7 @@ impl IssuerDocuments {
     }
 }
 
-/// Client of the issuer, which caches the issuer's metadata and keys.
+/// A client of the issuer that caches the issuer's metadata and keys.
 pub(crate) struct Issuer {
     /// The issuer's URL, exactly as in the `iss` claim.
     name: String,
@@ -126,7 +120,7 @@ pub(crate) struct Issuer {
 }
 
 impl Issuer {
-    /// Fetches the issuer's metadata and keys. If the fetch fails, the first use of the client fetches again.
+    /// Fetches the issuer's metadata and keys. After a failure, the first use fetches again.
     pub(crate) async fn new(name: String, now: Timestamp) -> Result<Self> {
         let client = any_address_client_builder("Purser")
             .connect_timeout(time::Duration::from_secs(1))
@@ -144,14 +138,13 @@ impl Issuer {
         Ok(issuer)
     }
 
-    /// Returns the issuer's endpoints, and fetches them if they are more than an hour old.
+    /// Returns the issuer's endpoints, at most an hour old.
     pub(crate) async fn oidc_metadata(&self, now: Timestamp) -> Result<Arc<OidcMetadata>> {
         Ok(self.known.get_or_fetch(now, || self.fetch_documents()).await?.metadata)
     }
 
-    /// Finds the issuer's key with this algorithm and id. Without an id, finds a key only if the issuer has exactly one
-    /// key. If the id is unknown, fetches the keys again within the rate limit, because the issuer may have added a
-    /// key.
+    /// Finds the issuer's key with this algorithm and id. For an unknown id, fetches the keys again, because the issuer
+    /// may have added a key.
     pub(crate) async fn signing_key(
         &self,
         algorithm: Algorithm,
@@ -167,7 +160,7 @@ impl Issuer {
         Ok(known.find_key(algorithm, id).cloned())
     }
 
-    /// Posts a form to one of the issuer's endpoints. The error text contains the URL and the cause.
+    /// Posts a form to an endpoint of the issuer. The error text contains the URL and the cause.
     pub(crate) async fn post_form(
         &self,
         address: &Url,
@@ -178,10 +171,10 @@ impl Issuer {
 
     async fn fetch_documents(&self) -> Result<IssuerDocuments> {
         let failed = |message: String| Error::internal(ASKING, message);
-        // OpenID Connect Discovery §4.1: a trailing slash of the issuer is removed before the path is appended.
+        // A trailing slash of the issuer is removed before the path is appended (OpenID Connect Discovery §4.1).
         let address = format!("{}/.well-known/openid-configuration", self.name.trim_end_matches('/'));
         let wire: WireOidcMetadata = self.get_json(&address).await.map_err(failed)?;
-        // OpenID Connect Discovery §4.3: without this check, one issuer could impersonate another.
+        // Without this check, one issuer could impersonate another (OpenID Connect Discovery §4.3).
         if wire.issuer != self.name {
             return Err(failed(format!("{address} is another issuer's")));
         }
@@ -219,8 +212,7 @@ fn log_issuer_unavailable(error: &Error) {
     warn!(cause = %error, "session.issuer_unavailable");
 }
 
-/// Sends the request and returns the response's status and body. Fails if the body exceeds [`MAX_RESPONSE_BYTES`]. The
-/// error text contains the URL and the cause.
+/// Sends the request and returns the response's status and body. Fails if the body exceeds [`MAX_RESPONSE_BYTES`].
 async fn send_request(request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), String> {
     let message = |error: reqwest::Error| Causes(&error).to_string();
     let mut response = request.send().await.map_err(message)?;
@@ -291,7 +283,7 @@ mod tests {
         let sessions = sessions_of(&issuer, at(0)).await;
         assert_eq!(issuer.asked(), 1);
         let old = token(&old, &issuer);
-        // The issuer removed the old key, but the cache contains the old key until the next fetch.
+        // The issuer has removed the old key, which stays cached until the next fetch.
         issuer.publish(&[&new]);
         for (secs, expected, asked) in [
             (0, "ok", 0),
@@ -315,7 +307,7 @@ mod tests {
         issuer.asked();
         issuer.publish(&[&new]);
         let rows = [
-            // Less than 30 seconds after the fetch at boot.
+            // The fetch at boot was less than 30 seconds ago, so the keys are not fetched again.
             (29, &new_token, "invalid_session", 0),
             (30, &new_token, "ok", 1),
             (30, &old, "invalid_session", 0),
@@ -333,7 +325,6 @@ mod tests {
         }
     }
 
-    /// If the issuer was down at boot, retries are at least five seconds apart.
     #[tokio::test]
     async fn an_unavailable_issuer_is_retried_on_demand() {
         let signer = Signer::es256("es");
@@ -346,12 +337,12 @@ mod tests {
         assert_eq!(issuer.asked(), 1);
         assert!(sessions.oidc_metadata(at(0)).await.is_err());
         issuer.set(|script| script.up = true);
-        // No session can be verified, so the next fetch is due after 5 seconds instead of 30.
+        // Without keys, the next fetch is due after 5 seconds instead of 30.
         for (secs, expected, asked) in [(4, "internal_error", 0), (5, "ok", 1), (6, "ok", 0)] {
             assert_eq!(check(&sessions, &token, at(secs)).await, expected, "{secs}");
             assert_eq!(issuer.asked(), asked, "{secs}");
         }
-        // The issuer is down at boot and up at the first call: the first call fetches immediately.
+        // The issuer is up at the first call, which fetches immediately.
         issuer.set(|script| script.up = false);
         let sessions = sessions_of(&issuer, at(0)).await;
         issuer.set(|script| script.up = true);
@@ -369,7 +360,7 @@ mod tests {
         let rows = [
             (30, &stranger, "invalid_session", 1),
             (3_600, &good, "ok", 1),
-            // The keys are cached again, so these calls do not fetch.
+            // The keys are cached again.
             (3_601, &good, "ok", 0),
             (3_629, &stranger, "invalid_session", 0),
             (3_630, &good, "ok", 1),
@@ -380,7 +371,7 @@ mod tests {
             assert_eq!(issuer.asked(), asked, "{secs}");
         }
         assert!(sessions.oidc_metadata(at(50_001)).await.is_ok());
-        // The issuer responds again, but its key set no longer contains the key.
+        // The issuer responds again, but without the key.
         issuer.set(|script| {
             script.up = true;
             script.jwks = json!({"keys": []});
@@ -421,7 +412,7 @@ mod tests {
         issuer.set(|script| script.delay = time::Duration::from_mins(1));
         let slow = check(&sessions, &stranger, at(30));
         let quick = async {
-            // Lets the request with the unknown key start its fetch first.
+            // Waits until the request with the unknown key has started to fetch the keys.
             tokio::time::sleep(time::Duration::from_millis(20)).await;
             check(&sessions, &known, at(30)).await
         };
@@ -510,7 +501,7 @@ mod tests {
             (json!("a key"), "invalid_session"),
         ];
         for (jwk, expected) in rows {
-            // The key set contains another key with the same id and a different type.
+            // Another key has the same id and a different type.
             issuer.set(|script| script.jwks = json!({"keys": [rs.jwk(), jwk]}));
             let sessions = sessions_of(&issuer, at(0)).await;
             assert_eq!(check(&sessions, &token(&es, &issuer), at(0)).await, expected, "{jwk}");
@@ -522,7 +513,6 @@ mod tests {
         assert_eq!(check(&sessions, &token(&rs, &issuer), at(0)).await, "invalid_session");
     }
 
-    /// A function starts even if the issuer is unreachable.
     #[tokio::test]
     async fn issuer_requests_follow_no_redirects_and_time_out() {
         let signer = Signer::es256("es");

@@ -1,11 +1,10 @@
 //! Authenticates operators by the token in the header `X-Internal-Token`.
 //!
-//! One secret in Secrets Manager lists all operators: a JSON object that maps each operator's name to the token's
-//! SHA-256 in hex, so a reader of the secret can't act as an operator. The command `operator` writes the secret.
+//! A secret in Secrets Manager maps each operator's name to the SHA-256 hash of the token, so a reader of the secret
+//! can't act as an operator.
 //!
-//! Invariants while Secrets Manager is reachable: a removed token is rejected within a minute, and the secret is read
-//! at most once in 30 seconds, regardless of the number of requests. Rejections are rate limited per source IP address
-//! (`refusals.rs`).
+//! A removed token is rejected within a minute, unless Secrets Manager can't be reached. The secret is read at most
+//! once in 30 seconds.
 
 use crate::{BootError, RejectionLimit, Secrets, ThrottleScope, request_source};
 use axum::{
@@ -29,7 +28,7 @@ const AGES: RefreshPolicy = RefreshPolicy {
     every_at_first: Duration::from_secs_u32(30),
 };
 const READING: &str = "reading the operators' tokens";
-/// The minimum length of a token in characters. 32 hexadecimal digits are 128 bits, which nobody can guess.
+/// The minimum length of a token in characters. 32 hexadecimal digits have 128 bits.
 const MIN_TOKEN_LEN: usize = 32;
 
 /// The operators' tokens, as stored in Secrets Manager.
@@ -63,8 +62,7 @@ impl Operators {
         self.0.iter().any(|(listed, _)| listed == name)
     }
 
-    /// Finds the operator with this token digest. Compares every stored digest, so that the duration reveals nothing
-    /// about the token.
+    /// Finds the operator with this token digest. Compares every stored digest, so that the duration reveals nothing.
     fn find_by_digest(&self, presented_digest: &SecretDigest) -> Option<&OperatorName> {
         let mut found = None;
         for (name, digest) in self.0.iter() {
@@ -76,7 +74,7 @@ impl Operators {
     }
 }
 
-/// Hashes a token. Returns `None` if the text is too short or contains characters other than visible ASCII.
+/// Hashes a token. Returns `None` if the token is too short or not visible ASCII.
 fn token_digest(token: &[u8]) -> Option<SecretDigest> {
     let may_be = token.len() >= MIN_TOKEN_LEN && token.iter().all(u8::is_ascii_graphic);
     may_be.then(|| SecretDigest::from_secret(token))
@@ -94,7 +92,7 @@ impl InternalTokens {
         })
     }
 
-    /// Returns whether an operator has this name. The list of operators is at most a minute old.
+    /// Returns whether an operator has this name, according to a list that is at most a minute old.
     pub async fn has_operator(&self, name: &OperatorName, now: Timestamp) -> Result<bool> {
         if self
             .operators
@@ -110,8 +108,7 @@ impl InternalTokens {
         Ok(newest.has_operator(name))
     }
 
-    /// Authenticates the operator. Returns 401 `invalid_internal_token` unless exactly one header contains a valid
-    /// token.
+    /// Returns the operator, or 401 `invalid_internal_token` unless exactly one header contains a valid token.
     pub async fn authenticate(&self, headers: &HeaderMap, now: Timestamp) -> Result<OperatorName> {
         self.authenticate_token(read_token(headers).as_ref(), now).await
     }
@@ -123,14 +120,14 @@ impl InternalTokens {
         if let Some(name) = known.as_ref().and_then(|operators| operators.find_by_digest(&digest)) {
             return Ok(name.clone());
         }
-        // The token may have been added after the secret was cached.
+        // The operator or the token may be new, so the secret is read again.
         let newest = self
             .operators
             .fetch_newest(now, || Operators::from_secret(&self.secrets, &self.arn))
             .await?;
         let name = newest.find_by_digest(&digest).cloned();
         Ok(name.ok_or_else(|| {
-            // The text is long enough for a token, so a removed operator or an attacker sent this request.
+            // A removed operator or an attacker sent this token, which is long enough to be valid.
             warn!("operator.refused");
             ErrorKind::InvalidInternalToken
         })?)
@@ -160,7 +157,7 @@ pub struct OperatorCredentials {
     scope: ThrottleScope,
 }
 
-/// Extraction never fails. The handler rejects the request with [`OperatorCredentials::authenticate`].
+/// Extraction never fails. [`OperatorCredentials::authenticate`] rejects the request.
 impl<S: Sync> FromRequestParts<S> for OperatorCredentials {
     type Rejection = Infallible;
 
@@ -174,8 +171,8 @@ impl<S: Sync> FromRequestParts<S> for OperatorCredentials {
 }
 
 impl OperatorCredentials {
-    /// Authenticates the operator. Returns 401 `invalid_internal_token` if the token is invalid, or 429
-    /// `too_many_requests` if the source exceeded the limit for rejected requests.
+    /// Returns the operator, 401 `invalid_internal_token`, or 429 `too_many_requests` after too many rejections from
+    /// this source.
     pub async fn authenticate(
         self,
         tokens: &InternalTokens,
@@ -296,7 +293,7 @@ mod tests {
             ("bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb", None),
             (longer.as_str(), None),
             ("bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbB", None),
-            // The digest in the secret is not itself a valid token.
+            // The secret contains the token's digest, which is not accepted as a token.
             (digest.as_str(), None),
         ];
         for (token, name) in rows {
@@ -305,7 +302,6 @@ mod tests {
         assert_eq!(manager.reads(), 1);
     }
 
-    /// A token that is too short or contains spaces is rejected, even if the secret lists it.
     #[tokio::test]
     async fn weak_operator_tokens_are_rejected() {
         for token in ["a".repeat(31), "changeme".to_owned(), format!("{A} {A}")] {
@@ -341,7 +337,6 @@ mod tests {
         assert!(InternalTokens::load(secrets, ARN.to_owned(), at(0)).await.is_err());
     }
 
-    /// A token that was added after the last read is valid after the next read.
     #[tokio::test]
     async fn unknown_operator_tokens_reload_the_secret_every_30_seconds() {
         let (manager, secrets) = Manager::start(&[("ada", A)]).await;
@@ -391,7 +386,7 @@ mod tests {
         }
         manager.go_down(false);
         assert!(!is_good(&tokens, A, at(120)).await && is_good(&tokens, B, at(120)).await);
-        // The secret is malformed after a failed rotation. The last valid list stays in use.
+        // A failed rotation made the secret malformed. The last valid list stays in use.
         manager.0.store(ARN, "short");
         assert!(is_good(&tokens, B, at(180)).await);
     }

@@ -1,9 +1,7 @@
-//! Limits how many requests with wrong credentials each source may send per minute. The counts are in the memory of a
-//! Lambda instance.
+//! Limits the requests with wrong credentials per source and minute. Valid credentials are accepted even from an
+//! attacker's address.
 //!
-//! Only rejected requests are counted, so a valid credential is accepted even from an attacker's address. The counts
-//! are not stored, because a write per rejected request would cost more time than the rejection itself. Each Lambda
-//! instance therefore applies the limit separately.
+//! Each Lambda instance counts in memory, because a write per rejected request would cost more than the rejection.
 
 use crate::ThrottleScope;
 use purser_domain::{Error, ErrorKind, Timestamp};
@@ -12,10 +10,10 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// The maximum number of sources that are counted per minute. Rejected requests from further sources get 429 at once.
+/// The maximum number of counted sources. Rejected requests from further sources get 429 immediately.
 const MAX_SOURCES: usize = 10_000;
 
-/// The maximum number of rejected requests per source and minute, with the counts of the current minute.
+/// Counts rejected requests per source, and limits them per minute.
 #[derive(Debug)]
 pub struct RejectionLimit {
     per_minute: u32,

@@ -1,15 +1,13 @@
-//! Authenticates users by ID tokens of an OpenID Connect issuer. The API accepts an ID token as a session. The browser
-//! gets an ID token when the user signs in.
+//! Authenticates users by ID tokens of an OpenID Connect issuer, which the API accepts as sessions.
 //!
 //! Invariants:
+//!
 //! - The accepted algorithms are RS256 and ES256, regardless of what the token or a key declares.
-//! - The token is an ID token for this service; its issuer and audience are exactly those of the configuration.
-//! - The current time is an argument.
+//! - The token's issuer and audience are exactly those of the configuration.
 //! - Every rejection is 401 `invalid_session`, except for a missing entitlement claim. The log contains one word as the
 //!   reason, and no part of the token.
 //!
-//! Not in this file: the issuer's keys (`issuer.rs`); browser sessions, cookies, and the state and nonce of a sign-in
-//! (`functions/dashboard`); permissions, which depend on the owner of each record.
+//! Browser sessions and sign-ins are in `functions/dashboard`.
 
 use crate::auth::issuer::{Issuer, OidcMetadata, SessionKey, parse_endpoint};
 use crate::{BootError, Env, request_source};
@@ -27,8 +25,7 @@ use tracing::info;
 
 /// The maximum difference between the issuer's clock and this service's clock.
 const LEEWAY: Duration = Duration::from_secs_u32(60);
-/// The maximum length of a token, in bytes. API Gateway limits header values to 10 KB, and browsers limit cookies to 4
-/// KB.
+/// The maximum length of a token, in bytes, below API Gateway's limit of 10 KB for header values.
 const MAX_TOKEN_BYTES: usize = 8 * 1024;
 /// The maximum length of `sub`, in bytes (OpenID Connect Core §2).
 const MAX_SUBJECT_BYTES: usize = 255;
@@ -46,7 +43,7 @@ pub struct SessionSettings {
     operators: Option<Entitlement>,
 }
 
-/// A required claim, and the value that the claim must equal or contain.
+/// A claim, and the value that the claim must equal or contain.
 #[derive(Clone, Debug)]
 struct Entitlement {
     claim: String,
@@ -63,7 +60,7 @@ impl Entitlement {
         claim.zip(value).map(|(claim, value)| Self { claim, value })
     }
 
-    /// Returns whether the token has the claim. The caller has verified the token's signature.
+    /// Returns whether the token has the claim. The token's signature must be verified.
     fn is_claimed_in(&self, token: &str) -> bool {
         let payload = token.split('.').nth(1).unwrap_or_default();
         let payload = BASE64_URL_SAFE_NO_PAD.decode(payload).unwrap_or_default();
@@ -77,7 +74,7 @@ impl Entitlement {
 }
 
 impl SessionSettings {
-    /// Reads `OIDC_ISSUER`, `OIDC_CLIENT_ID`, and `ENTITLEMENT_CLAIM` and `OPERATOR_CLAIM`, each with its `…_VALUE`.
+    /// Reads `OIDC_ISSUER`, `OIDC_CLIENT_ID`, and `ENTITLEMENT_CLAIM` and `OPERATOR_CLAIM`, each with a `…_VALUE`.
     pub fn from_env(env: &mut Env) -> Self {
         let [issuer, client_id] = ["OIDC_ISSUER", "OIDC_CLIENT_ID"].map(|name| env.require_text(name));
         let is_issuer = parse_endpoint(&issuer).is_some_and(|url| url.query().is_none() && url.fragment().is_none());
@@ -95,7 +92,7 @@ impl SessionSettings {
         }
     }
 
-    /// Computes the fingerprint of all settings that affect whether a sign-in is valid.
+    /// Computes the fingerprint of all settings that can make a sign-in invalid.
     fn settings_fingerprint(&self) -> Fingerprint {
         let pair =
             |claimed: &Option<Entitlement>| json!(claimed.as_ref().map(|claimed| (&claimed.claim, &claimed.value)));
@@ -103,9 +100,8 @@ impl SessionSettings {
         Fingerprint::for_text(&json!([self.issuer, self.client_id, entitlement, operators]).to_string())
     }
 
-    /// Returns whether the token is for this service (OpenID Connect Core §3.1.3.7, items 3 to 5): this service must be
-    /// an audience and, if `azp` is present, the authorized party. A token with several audiences needs `azp`, because
-    /// any audience may have requested the token.
+    /// Returns whether the token is for this service (OpenID Connect Core §3.1.3.7, items 3 to 5). A token with several
+    /// audiences needs `azp`, because any audience may have requested it.
     fn matches_audience(&self, audience: Option<&Audience>, authorized_party: Option<&str>) -> bool {
         let audiences = match audience {
             Some(Audience::One(audience)) => std::slice::from_ref(audience),
@@ -120,13 +116,13 @@ impl SessionSettings {
             }
     }
 
-    /// Validates the claims of a token after its signature was verified. The error is the reason for the rejection, as
-    /// one word for the log.
+    /// Validates the claims of a token whose signature was verified. The error is one word for the log.
     fn validate_claims(&self, claims: Claims, now: Timestamp) -> Result<IdToken, &'static str> {
         if claims.iss != self.issuer {
             return Err("issuer");
         }
-        // Cognito states a token's purpose in `token_use`. Only access tokens have a `scope` (RFC 9068 §2.2.3).
+        // Rejects access tokens. Cognito's ID tokens have `token_use: "id"`, and other issuers write `scope` only into
+        // access tokens (RFC 9068 §2.2.3).
         let is_for_signing_in = claims.token_use.is_none_or(|word| word == "id");
         if !is_for_signing_in || claims.scope.is_some() || claims.scp.is_some() {
             return Err("kind");
@@ -135,7 +131,7 @@ impl SessionSettings {
             return Err("audience");
         }
         let expires_at = parse_numeric_date(&claims.exp).ok_or("time")?;
-        // RFC 7519 §4.1.4: a token is invalid at and after its expiration time.
+        // A token is invalid at and after the expiration time (RFC 7519 §4.1.4).
         if now >= expires_at.after(LEEWAY) {
             return Err("expired");
         }
@@ -147,7 +143,7 @@ impl SessionSettings {
                 return Err("not_yet_valid");
             }
         }
-        // Without `auth_time`, the user counts as signed in at the time of issue.
+        // Without `auth_time`, the time of issue counts as the time of the sign-in.
         let signed_in_at = parse_numeric_date(claims.auth_time.as_ref().unwrap_or(&claims.iat)).ok_or("time")?;
         let has_auth_time = claims.auth_time.is_some();
         if claims.sub.is_empty() || claims.sub.len() > MAX_SUBJECT_BYTES {
@@ -197,9 +193,9 @@ fn parse_numeric_date(number: &Number) -> Option<Timestamp> {
 pub struct Person {
     /// The user's id, derived from the issuer and `sub`. Records store this id as their owner.
     pub id: UserId,
-    /// The display name. Users choose their names, so a name may occur more than once.
+    /// The display name, which need not be unique.
     pub name: Option<String>,
-    /// The issuer's claim about the user's email address; `Absent` for a browser session.
+    /// The verified email address, if the token has one; `Absent` for a browser session.
     pub mail: MailClaim,
     /// The time at which the issuer authenticated the user.
     pub signed_in_at: Timestamp,
@@ -225,23 +221,23 @@ pub struct IdToken {
     pub subject: String,
     /// The nonce from the sign-in request, if the token has a nonce.
     pub nonce: Option<String>,
-    /// Whether the token has `auth_time`. The issuer must include `auth_time` if the sign-in sent `max_age` (OpenID
-    /// Connect Core §3.1.2.1).
+    /// Whether the token has `auth_time`, which is required if the sign-in sent `max_age` (OpenID Connect Core
+    /// §3.1.2.1).
     pub has_auth_time: bool,
     /// Whether the token has the claim that grants access to the operators' pages.
     pub is_operator: bool,
 }
 
-/// Whether the user of a valid ID token has access to the service.
+/// Whether the user of a valid ID token may use the service.
 #[derive(Debug)]
 pub enum EntitlementCheck {
-    /// The user has the entitling claim.
+    /// The user has the claim that grants access.
     Entitled(IdToken),
-    /// The user lacks the entitling claim. The error is 403 `not_entitled`.
+    /// The user lacks the claim that grants access. The error is 403 `not_entitled`.
     NotEntitled(UserId, Error),
 }
 
-/// A token's claims after the signature check, before validation.
+/// A token's claims after the signature check and before validation.
 #[derive(Deserialize)]
 struct Claims {
     iss: String,
@@ -278,7 +274,7 @@ enum Audience {
 /// Verifies the signature with this key and parses the claims.
 fn verify_claims(token: &str, key: &SessionKey) -> Result<Claims, &'static str> {
     let mut signature_only = Validation::new(key.algorithm);
-    // The caller validates the claims, because the library would use the system clock and accept a missing claim.
+    // The library would use the system clock and accept a missing claim, so the caller validates the claims.
     signature_only.required_spec_claims.clear();
     signature_only.validate_exp = false;
     signature_only.validate_nbf = false;
@@ -297,7 +293,7 @@ struct UnverifiedHeader {
 }
 
 impl UnverifiedHeader {
-    /// Parses a token's header. The error is the reason for the rejection, as one word for the log.
+    /// Parses a token's header. The error is one word for the log.
     fn parse(token: &str) -> Result<Self, &'static str> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err("length");
@@ -306,12 +302,11 @@ impl UnverifiedHeader {
         if !matches!(header.alg, Algorithm::RS256 | Algorithm::ES256) {
             return Err("algorithm");
         }
-        // `typ` marks access tokens (RFC 9068 §2.1) and other kinds of tokens (RFC 8725 §3.11), which are rejected.
+        // Other values mark access tokens (RFC 9068 §2.1) and other kinds of tokens (RFC 8725 §3.11).
         if header.typ.is_some_and(|kind| !kind.eq_ignore_ascii_case("JWT")) {
             return Err("kind");
         }
-        // RFC 7515 §4.1.11: a recipient rejects tokens with critical extensions that the recipient does not support.
-        // This service supports no extensions.
+        // Tokens with unsupported critical extensions must be rejected, and none is supported (RFC 7515 §4.1.11).
         if header.crit.is_some() {
             return Err("extension");
         }
@@ -328,8 +323,7 @@ pub struct Sessions {
     issuer: Issuer,
 }
 
-/// The parameters that exchange an authorization code for tokens: the code from the issuer's redirect, and the values
-/// that were stored at the start of the sign-in.
+/// The parameters of the token request that exchanges an authorization code (RFC 6749 §4.1.3).
 #[derive(Clone, Copy)]
 pub struct AuthorizationCode<'a> {
     /// The parameter `code` of the redirect.
@@ -351,7 +345,7 @@ struct WireTokenError {
 }
 
 impl Sessions {
-    /// Fetches the issuer's keys. If the fetch fails, the first verification fetches again.
+    /// Fetches the issuer's keys. After a failure, the first verification fetches again.
     pub async fn new(settings: SessionSettings, now: Timestamp) -> Result<Self, BootError> {
         let issuer = Issuer::new(settings.issuer.clone(), now).await?;
         Ok(Self { settings, issuer })
@@ -367,13 +361,13 @@ impl Sessions {
         &self.settings.issuer
     }
 
-    /// Computes the fingerprint of the current sign-in settings. A browser session ends when these settings change.
+    /// Computes the fingerprint of the sign-in settings. A browser session ends when the settings change.
     pub fn settings_fingerprint(&self) -> Fingerprint {
         self.settings.settings_fingerprint()
     }
 
-    /// Verifies an ID token. Returns 401 `invalid_session` for an invalid token, and 403 `not_entitled` for a user
-    /// without the entitling claim.
+    /// Returns the verified ID token, 401 `invalid_session`, or 403 `not_entitled` for a user without the entitling
+    /// claim.
     pub async fn verify_id_token(&self, token: &str, now: Timestamp) -> Result<IdToken> {
         match self.check_entitlement(token, now).await? {
             EntitlementCheck::Entitled(id_token) => Ok(id_token),
@@ -381,8 +375,8 @@ impl Sessions {
         }
     }
 
-    /// Verifies an ID token like [`Sessions::verify_id_token`], but also returns the user's id if the entitling claim
-    /// is missing. Returns 401 `invalid_session` for an invalid token.
+    /// Verifies an ID token like [`Sessions::verify_id_token`], but returns the user's id if the entitling claim is
+    /// missing.
     pub async fn check_entitlement(&self, token: &str, now: Timestamp) -> Result<EntitlementCheck> {
         let header = UnverifiedHeader::parse(token).map_err(invalid_session_error)?;
         let key = self
@@ -418,9 +412,10 @@ impl Sessions {
         self.issuer.oidc_metadata(now).await
     }
 
-    /// Exchanges an authorization code for an ID token (RFC 6749 §4.1.3, RFC 7636 §4.5). The caller must verify the
-    /// returned token with [`Sessions::verify_id_token`]. Returns 401 `invalid_session` if the code was already used,
-    /// has expired, or belongs to another sign-in.
+    /// Exchanges an authorization code for an ID token (RFC 6749 §4.1.3, RFC 7636 §4.5).
+    ///
+    /// The returned token is not verified. A code that was used, has expired or belongs to another sign-in is 401
+    /// `invalid_session`.
     pub async fn exchange_code(&self, code: AuthorizationCode<'_>, now: Timestamp) -> Result<String> {
         let metadata = self.oidc_metadata(now).await?;
         let form = [
@@ -451,13 +446,13 @@ fn invalid_session_error(reason: &'static str) -> Error {
     ErrorKind::InvalidSession.into()
 }
 
-/// The session token of an API request, before it is verified.
+/// The unverified session token of an API request.
 pub struct SessionToken {
     token: Option<String>,
     source: RequestSource,
 }
 
-/// Extraction never fails. The handler rejects the request with [`SessionToken::into_token`] and [`Sessions::verify_id_token`].
+/// Extraction never fails. [`SessionToken::into_token`] rejects a request without a token.
 impl<S: Sync> FromRequestParts<S> for SessionToken {
     type Rejection = Infallible;
 
@@ -470,28 +465,26 @@ impl<S: Sync> FromRequestParts<S> for SessionToken {
 }
 
 impl SessionToken {
-    /// Returns the unverified token and the source of the request, or 401 `invalid_session` without a token. The caller
-    /// must verify the token with [`Sessions::verify_id_token`].
+    /// Returns the unverified token and the source of the request, or 401 `invalid_session` without a token.
     pub fn into_token(self) -> Result<(String, RequestSource)> {
         let source = self.source;
         let token = self.token.ok_or(ErrorKind::InvalidSession)?;
         Ok((token, source))
     }
 
-    /// Returns whether the token has the form of a JSON Web Token (RFC 7519 §3): three parts separated by dots, and no
-    /// colon. An agent key never has this form, so a route that accepts agent keys and tokens can tell them apart.
+    /// Returns whether the token has the form of a JSON Web Token (RFC 7519 §3). An agent key never has this form.
     pub fn has_jwt_form(&self) -> bool {
         let token = self.token.as_deref();
         token.is_some_and(|token| token.split('.').count() == 3 && !token.contains(':'))
     }
 }
 
-/// Returns the bearer token of the `Authorization` header, if the header occurs exactly once.
+/// Returns the bearer token if the `Authorization` header occurs exactly once.
 fn read_bearer_token(headers: &HeaderMap) -> Option<String> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let text = values.next()?.to_str().ok()?;
     let (scheme, token) = text.split_once(' ')?;
-    // RFC 9110 §11.1: the scheme is case-insensitive.
+    // The scheme is case-insensitive (RFC 9110 §11.1).
     let is_bearer = scheme.eq_ignore_ascii_case("bearer") && values.next().is_none();
     is_bearer.then(|| token.trim().to_owned())
 }
@@ -512,7 +505,6 @@ mod tests {
     const NOW_SECS: u64 = 1_795_223_340;
 
     fn now() -> Timestamp {
-        // One second after `NOW_SECS`.
         Timestamp::from_secs(NOW_SECS)
             .unwrap()
             .after(Duration::from_secs_u32(1))
@@ -625,7 +617,7 @@ mod tests {
             (json!({}), json!({"token_use": "id"}), None),
             (json!({}), json!({"scope": "openid email"}), Some("kind")),
             (json!({}), json!({"scp": ["openid"]}), Some("kind")),
-            // Cognito's access tokens have `client_id` and no `aud`.
+            // Cognito's access tokens have a `client_id` and no `aud`, so they are rejected.
             (
                 json!({}),
                 json!({"aud": null, "client_id": TestIssuer::CLIENT}),
@@ -680,7 +672,6 @@ mod tests {
         assert_eq!(refused.kind().slug(), "invalid_session");
     }
 
-    /// Without a configured claim, no user is an operator.
     #[tokio::test]
     async fn operators_need_the_configured_token_claim() {
         let es = Signer::es256("es");
@@ -715,7 +706,7 @@ mod tests {
     async fn token_claims_are_validated_with_clock_leeway() {
         let bench = Bench::new().await;
         let (exp, issuer) = (NOW_SECS + 3600, bench.issuer.address.clone());
-        // The current time is `NOW_SECS + 1`, and the leeway is 60 s, so a token expires 60 s after `exp`.
+        // The time is `NOW_SECS + 1` and the leeway is 60 s, so a token expires 60 s after `exp`.
         let rows = [
             (json!({}), None),
             (json!({"exp": NOW_SECS + 1}), None),
@@ -752,7 +743,7 @@ mod tests {
             (json!({"sub": 7}), Some("claims")),
             (json!({"sub": null}), Some("claims")),
             (json!({"nonce": 7}), Some("claims")),
-            // Several claims are wrong; the issuer is checked first.
+            // The issuer is checked before the other claims.
             (json!({"iss": "x", "aud": "x", "exp": 0, "sub": ""}), Some("issuer")),
         ];
         for (changes, reason) in rows {
@@ -762,8 +753,8 @@ mod tests {
         }
     }
 
-    /// OpenID Connect Core §3.1.3.7, items 3 to 5. Other tests in this module cover items 1, 2 and 6 to 10.
-    /// `functions/dashboard` stores the nonce and `max_age`, so its tests cover items 11 to 13.
+    /// OpenID Connect Core §3.1.3.7, items 3 to 5. Tests of `functions/dashboard` cover items 11 to 13, other tests
+    /// here the rest.
     #[tokio::test]
     async fn the_audience_and_authorized_party_must_match() {
         let us = TestIssuer::CLIENT;
@@ -900,10 +891,10 @@ mod tests {
                 rs.token_with(&json!({"alg": "RS512", "kid": "rs"}), &claims),
                 Some("algorithm"),
             ),
-            // The token is signed with another key pair that has the same key id.
+            // Another key pair with the same key id signed the token.
             (Signer::es256("es").token(&claims), Some("signature")),
             (Signer::rs256("rs").token(&claims), Some("signature")),
-            // The token contains its own key.
+            // The verification must ignore a key in the token's header.
             (
                 Signer::es256("es").token_with(
                     &json!({"alg": "ES256", "kid": "es", "jwk": Signer::es256("es").jwk()}),
@@ -912,7 +903,7 @@ mod tests {
                 Some("signature"),
             ),
             (Signer::es256("unknown").token(&claims), Some("key")),
-            // The issuer has several keys, and the token has no key id.
+            // The issuer has several keys, and the token identifies no key.
             (es.token_with(&json!({"alg": "ES256"}), &claims), Some("key")),
             (
                 es.token_with(&json!({"alg": "ES256", "kid": "es", "crit": ["exp"]}), &claims),
@@ -931,7 +922,7 @@ mod tests {
             let refused = bench.check(&token).await.err();
             assert_eq!(refused.as_deref(), reason, "{token}");
         }
-        // A claim occurs twice. JSON parsers differ in which of the two values they use, so the token is rejected.
+        // JSON parsers differ in which of two equal claims they use, so the token is rejected.
         let header = encoded(json!({"alg": "ES256", "kid": "es"}).to_string());
         let twice = format!("{{\"sub\":\"user-2\",{}", claims.to_string().trim_start_matches('{'));
         let message = format!("{header}.{}", encoded(twice));
@@ -946,7 +937,7 @@ mod tests {
     async fn overlong_id_tokens_are_rejected() {
         let bench = Bench::new().await;
         let of_length = |length: usize| {
-            // Base64 encodes three bytes as four letters, so not every length can be reached.
+            // Base64 encodes three bytes as four letters, so not every length is possible.
             (0..length)
                 .rev()
                 .map(|fill| bench.es.token(&claims(&bench.issuer, &json!({"x": "x".repeat(fill)}))))
@@ -1013,7 +1004,6 @@ mod tests {
         );
     }
 
-    /// Agent keys in the header are not logged.
     #[tokio::test]
     async fn only_a_single_bearer_token_is_accepted() {
         let bench = Bench::new().await;
@@ -1045,11 +1035,9 @@ mod tests {
             let refused = person.err().map(|error| error.kind().slug());
             assert!(refused.is_none_or(|slug| slug == "invalid_session"));
         }
-        // Neither the agent key nor the bare token is in the log.
         assert!(!bench.logged.take().contains("gak_"));
     }
 
-    /// Error messages never contain the code or the code verifier.
     #[tokio::test]
     async fn authorization_codes_are_exchanged_for_id_tokens() {
         let bench = Bench::new().await;

@@ -1,5 +1,4 @@
-//! Arguments of handlers: the body, an id in the path, and the query. Each argument describes itself in the OpenAPI
-//! document.
+//! Arguments of handlers that describe themselves in the OpenAPI document: the body, an id in the path, and the query.
 
 use crate::http::operation::{Argument, OperationDescription};
 use crate::{Failure, Member, Query, parse_json_body};
@@ -16,8 +15,7 @@ use std::marker::PhantomData;
 use utoipa::openapi::path::ParameterIn;
 use utoipa::{IntoParams, ToSchema};
 
-/// A JSON body, which the handler parses. Authentication therefore comes first, and an unauthenticated caller gets 401
-/// instead of an error about the body.
+/// A JSON body. The handler parses it after authentication, so that an unauthenticated caller gets 401.
 pub struct Body<T>(Bytes, PhantomData<fn() -> T>);
 
 impl<T> Body<T> {
@@ -93,7 +91,7 @@ pub trait PathId: Sized {
     const PARAMETER: &'static str;
     /// The parameter's description in the OpenAPI document.
     const DESCRIPTION: &'static str;
-    /// Whether the parameter's schema in the OpenAPI document has the format `uuid`.
+    /// Whether the OpenAPI schema of the parameter has the format `uuid`.
     const IS_UUID: bool;
 
     /// Parses the id. Returns `None` if the text is not an id.
@@ -132,8 +130,8 @@ path_ids! {
     WebhookId = "webhookId": "The `webhook_id` of one of your webhooks.";
 }
 
-/// An id in the path, or 404 `not_found` if the text is no id. Place the caller's credentials before this argument, so
-/// that an unauthenticated caller gets 401.
+/// An id in the path, or 404 `not_found`. Must come after the caller's credentials, so that an unauthenticated caller
+/// gets 401.
 pub struct Id<T>(pub T);
 
 impl<T: PathId, S: Send + Sync> FromRequestParts<S> for Id<T> {
@@ -159,14 +157,13 @@ pub async fn path_parameter(parts: &mut Parts, name: &str) -> Option<String> {
     parameters.next().map(|(_, text)| text.to_owned())
 }
 
-/// Query parameters.
+/// A type whose fields are the query parameters of a route.
 pub trait FromQuery: IntoParams + Sized {
     /// Parses the parameters. `query` collects the validation errors.
     fn from_query(query: &mut Query) -> Self;
 }
 
-/// The parsed query, or its validation errors. The handler reports these errors after authentication, together with the
-/// errors of the body.
+/// The parsed query, or the validation errors, which the handler reports after authentication.
 pub struct Parameters<T>(pub Result<T>);
 
 impl<T: FromQuery, S: Sync> FromRequestParts<S> for Parameters<T> {

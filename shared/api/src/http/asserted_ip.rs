@@ -1,14 +1,11 @@
-//! Lets the function `mcp` pass on its caller's IP address.
+//! Lets the function `mcp` assert the caller's IP address to the functions that authenticate agents, because the
+//! gateway reports the address of `mcp`.
 //!
-//! `mcp` calls the API on behalf of its callers, so the gateway reports the address of `mcp` as the source. `mcp`
-//! therefore sends a header with the caller's address, the time, and one HMAC-SHA-256 for each function that
-//! authenticates agents. The HMAC covers the address, the time, the method, the path and the `Authorization` header.
-//! Each receiving function has its own key, and only `mcp` has all keys. A function that can verify an HMAC can also
-//! create one, so a compromised function can forge addresses for its own requests, but not for other functions.
+//! The header contains one HMAC per receiving function. Each receiving function has a separate key, so a compromised
+//! function can't forge addresses for other functions.
 //!
-//! Invariants: an assertion is valid for one agent key, method and path, from [`VALID_SECS`] before its time until
-//! [`VALID_SECS`] after its time. Without a valid assertion, the caller's address is the source address that the
-//! gateway reports.
+//! An assertion is valid for one agent key, method and path, within [`VALID_SECS`] of the assertion's time. Without a
+//! valid assertion, the gateway's source address counts.
 
 use crate::{Clock, GatewayContext, Secrets};
 use aws_types::SdkConfig;
@@ -31,21 +28,19 @@ use std::{
 };
 use tracing::{error, warn};
 
-/// The header: the address, the seconds since the epoch, and the HMACs in hex, separated by spaces.
+/// The header: the address, the seconds since the Unix epoch, and the HMACs in hex, separated by spaces.
 pub const ASSERTED_IP: HeaderName = HeaderName::from_static("x-purser-client-ip");
 
-/// The validity of an assertion, in seconds. Clock differences between functions and the duration of a call are much
-/// shorter.
+/// The validity of an assertion, in seconds. Clock differences and calls are much shorter.
 const VALID_SECS: u64 = 30;
-/// The minimum length of a key. 32 random characters have at least 128 bits, even as hexadecimal digits.
+/// The minimum length of a key, in characters. 32 hexadecimal digits have 128 bits.
 const MIN_CHARS: usize = 32;
-/// Domain separation: an HMAC for another purpose with the same key never equals an assertion.
+/// Separates assertions from any other HMAC with the same key.
 const DOMAIN: &[u8] = b"purser/client-ip/v1\0";
-/// The maximum number of HMACs in the header. `mcp` sends three, one for each function that authenticates agents.
+/// The maximum number of HMACs in the header. `mcp` sends three.
 const MAX_MACS: usize = 8;
 const READING: &str = "reading the key of asserted addresses";
-/// Limits how often the keys of assertions are read from Secrets Manager. An assertion that no cached key verifies
-/// causes a read of the keys, at most once in 30 seconds.
+/// Limits the reads of the keys from Secrets Manager, because an assertion by an unknown key causes a read.
 const AGES: RefreshPolicy = RefreshPolicy {
     fresh: Duration::from_secs_u32(300),
     longest: None,
@@ -57,18 +52,18 @@ const AGES: RefreshPolicy = RefreshPolicy {
 #[derive(Clone)]
 struct AssertionKey(Hmac<Sha256>);
 
-/// A function's keys. `mcp` has the keys of all receiving functions; each receiving function has only its own key.
+/// The keys of this function. `mcp` has the keys of all receiving functions. A receiving function has one key.
 #[derive(Clone)]
 pub struct AssertionKeySet(Arc<[AssertionKey]>);
 
-/// Prints no key, because debug output may reach a log.
+/// Omits the keys, because debug output may be logged.
 impl fmt::Debug for AssertionKeySet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AssertionKeySet(..)")
     }
 }
 
-/// A parsed assertion, before its HMAC is verified.
+/// An assertion whose HMACs are not verified.
 struct Assertion {
     ip: IpAddr,
     secs: u64,
@@ -76,7 +71,7 @@ struct Assertion {
 }
 
 impl Assertion {
-    /// Parses the header; `None` unless it occurs exactly once and is well-formed.
+    /// Parses the header; `None` unless it occurs exactly once and is valid.
     fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(ASSERTED_IP).iter();
         let text = values.next()?.to_str().ok()?;
@@ -107,14 +102,13 @@ impl AssertionKeySet {
         let secs = now.secs();
         let mut text = format!("{ip} {secs}");
         for key in self.0.iter() {
-            // Writing to a string can't fail.
+            // Writing to a `String` can't fail.
             let _ = write!(text, " {}", key.mac(ip, secs, method, path, authorization).to_hex());
         }
         HeaderValue::try_from(text).ok()
     }
 
-    /// Returns whether one of these keys made the assertion for this request. [`SecretDigest`] compares in constant
-    /// time.
+    /// Returns whether one of these keys made the assertion for this request.
     fn has_signed(&self, assertion: &Assertion, method: &Method, path: &str, authorization: &HeaderValue) -> bool {
         self.0.iter().any(|key| {
             let mac = key.mac(assertion.ip, assertion.secs, method, path, authorization);
@@ -124,7 +118,7 @@ impl AssertionKeySet {
 }
 
 impl AssertionKey {
-    /// Creates a key from its text; `None` if the text is shorter than [`MIN_CHARS`].
+    /// Creates a key from a text; `None` if the text is shorter than [`MIN_CHARS`].
     fn from_text(text: &str) -> Option<Self> {
         let is_long = text.chars().count() >= MIN_CHARS;
         Hmac::new_from_slice(text.as_bytes()).ok().filter(|_| is_long).map(Self)
@@ -133,14 +127,14 @@ impl AssertionKey {
     fn mac(&self, ip: IpAddr, secs: u64, method: &Method, path: &str, authorization: &HeaderValue) -> SecretDigest {
         let mut mac = self.0.clone();
         mac.update(DOMAIN);
-        // No field contains a line break, so two different requests never give the same text.
+        // No field contains a line break, so the text is unambiguous.
         mac.update(format!("{ip}\n{secs}\n{method}\n{path}\n").as_bytes());
         mac.update(authorization.as_bytes());
         SecretDigest::from_bytes(mac.finalize().into_bytes().into())
     }
 }
 
-/// The assertion keys in Secrets Manager, which are read at the first use.
+/// The assertion keys in Secrets Manager. They are read at the first use.
 pub struct AssertionKeys {
     secrets: Secrets,
     arns: Vec<String>,
@@ -149,8 +143,8 @@ pub struct AssertionKeys {
 }
 
 impl AssertionKeys {
-    /// Creates the keys from one ARN, or from several ARNs separated by commas. Without an ARN, assertions are neither
-    /// created nor accepted.
+    /// Creates the keys from a list of ARNs that are separated by commas. If `arns` is `None`, returns `None`, and the
+    /// function neither creates nor accepts signed addresses.
     pub fn from_secret_arns(arns: Option<String>, aws: &SdkConfig, clock: &Clock) -> Option<Self> {
         Some(Self::new(Secrets::new(aws), &arns?, clock.clone()))
     }
@@ -175,13 +169,13 @@ impl AssertionKeys {
             .ok_or_else(|| Error::internal(READING, format!("`{arn}`: must have {MIN_CHARS} characters or more")))
     }
 
-    /// Returns the keys, or `None` if a key can't be read; the cause is logged.
+    /// Returns the keys; `None` if a key can't be read. The cause is logged.
     pub async fn current_keys(&self) -> Option<AssertionKeySet> {
         let keys = self.keys.get_or_fetch(self.clock.now(), || self.read_keys()).await;
         keys.inspect_err(|cause| error!(%cause, "asserted_ip.no_key")).ok()
     }
 
-    /// Returns the asserted address of a request if the assertion is valid.
+    /// Returns the asserted address if the assertion is valid for this request.
     async fn verify_asserted_ip(&self, parts: &Parts) -> Option<IpAddr> {
         let asserted = Assertion::from_headers(&parts.headers)?;
         let authorization = parts.headers.get(header::AUTHORIZATION)?;
@@ -194,7 +188,7 @@ impl AssertionKeys {
         if is_made(&self.current_keys().await?) {
             return Some(asserted.ip);
         }
-        // The key may have been added after the keys were cached.
+        // The key may be new, so the keys are read again.
         let newest = self.keys.fetch_newest(now, || self.read_keys()).await.ok()?;
         if !is_made(&newest) {
             warn!("asserted_ip.refused");
@@ -204,8 +198,7 @@ impl AssertionKeys {
     }
 }
 
-/// Adds a layer that replaces the caller's address by the address in a valid assertion. [`crate::client_ip`] and the
-/// throttle use the replaced address.
+/// Adds a layer that replaces the caller's address by the address in a valid assertion.
 pub fn with_asserted_ip_layer(router: Router, keys: Option<AssertionKeys>) -> Router {
     match keys {
         Some(keys) => router.layer(from_fn_with_state(Arc::new(keys), set_asserted_client_ip)),
@@ -214,12 +207,12 @@ pub fn with_asserted_ip_layer(router: Router, keys: Option<AssertionKeys>) -> Ro
 }
 
 async fn set_asserted_client_ip(State(keys): State<Arc<AssertionKeys>>, request: Request, next: Next) -> Response {
-    // Only requests from `mcp` have this header.
+    // Only `mcp` sends this header.
     if !request.headers().contains_key(ASSERTED_IP) {
         return next.run(request).await;
     }
     let (mut parts, body) = request.into_parts();
-    // Boxed because the future is large.
+    // In a box, because the future is large.
     if let Some(ip) = Box::pin(keys.verify_asserted_ip(&parts)).await
         && let Some(context) = parts.extensions.get_mut::<GatewayContext>()
     {
@@ -286,7 +279,6 @@ mod tests {
         String::from_utf8(bytes.into()).unwrap()
     }
 
-    /// An assertion for another key, agent, method, path or time is ignored.
     #[tokio::test]
     async fn client_ip_assertions_are_bound_to_one_request_and_time() {
         let manager = SecretsManager::new([("arn:key", KEY)]);
@@ -352,14 +344,12 @@ mod tests {
         }
     }
 
-    /// After 30 seconds the new key is loaded and replaces the old key.
     #[tokio::test]
     async fn the_gateway_address_applies_without_a_readable_key() {
         let manager = SecretsManager::default();
         let unread = router(&manager).await;
         assert_eq!(seen(&unread, &[valid()]).await, GATEWAY);
         assert_eq!(manager.asked().len(), 1);
-        // A request without the header reads no secret.
         seen(&router(&manager).await, &[]).await;
         assert_eq!(manager.asked().len(), 0);
         let short = SecretsManager::new([("arn:key", "short")]);

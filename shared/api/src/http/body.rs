@@ -1,14 +1,10 @@
-//! Parses request bodies. Each body is declared once with [`body!`](crate::body), which generates the parser, the error
-//! messages, and the schema in the OpenAPI document.
+//! Parses request bodies that are declared with [`body!`](crate::body), which generates the parser, the error messages
+//! and the OpenAPI schema.
 //!
-//! A body is always parsed completely, so that the response lists all validation errors. A rule about several fields
-//! can use the fields that were valid ([`Member::read`] with its [`ValidationErrors`]). `null` counts as absent. Single
-//! values are in `field.rs`. `router.rs` has already limited the size of the body.
+//! A body is always parsed completely, so that the response lists all validation errors. `null` counts as absent.
 //!
-//! The crate `deserr` also collects validation errors, but does not fit: `deserr` returns no value after an error, so a
-//! violated catalog rule could not be reported together with a wrong amount. `deserr` reports `null` differently from a
-//! missing field. `deserr` finds fields in the order of the request, while `<field>_required` follows the documented
-//! order. And `deserr` generates no schema, so every bound would have to be repeated in the schema.
+//! The crate `deserr` does not fit, because it returns no value after an error, distinguishes `null` from an absent
+//! field, and generates no schema.
 
 use purser_domain::{Error, ErrorKind, Result, ValidationError, parse_json, parse_json_with_raw_field};
 use serde_json::{Map, Value, json, value::RawValue};
@@ -16,27 +12,26 @@ use std::collections::BTreeMap;
 use std::fmt;
 use utoipa::openapi::{RefOr, Schema};
 
-/// Parses a body as JSON; 400 `invalid_request` for anything else.
-///
-/// The request's `Content-Type` is ignored, because the API accepts only JSON (`docs/spec.md` §1).
+/// Parses a body as JSON, or returns 400 `invalid_request`. Ignores `Content-Type`, because the API accepts only JSON
+/// (`docs/spec.md` §1).
 pub fn parse_json_body(bytes: &[u8]) -> Result<Value> {
     parse_json(bytes).map_err(|error| Error::invalid(vec![error]))
 }
 
-/// Parses a body like [`parse_json_body`], and also returns the unparsed text of the field `document`, so that a
-/// response can repeat a provider's document unchanged.
+/// Parses a body like [`parse_json_body`]. Also returns the unparsed text of the field `document`, so that a response
+/// can repeat it unchanged.
 pub fn parse_json_body_with_raw_field<'a>(bytes: &'a [u8], document: &str) -> Result<(Value, Option<&'a RawValue>)> {
     parse_json_with_raw_field(bytes, document).map_err(|error| Error::invalid(vec![error]))
 }
 
-/// The position of a value in a body. `Display` formats the position as a JSON Pointer (RFC 6901).
+/// The position of a value in a body. `Display` writes a JSON Pointer (RFC 6901).
 #[derive(Clone, Copy, Debug)]
 pub enum BodyPath<'a> {
-    /// The position of the whole body. The JSON Pointer is the empty text.
+    /// The whole body. The JSON Pointer is the empty string.
     Body,
-    /// A field of the object at this position.
+    /// A field: the position of the object, and the name of the field.
     Member(&'a BodyPath<'a>, &'a str),
-    /// An element of the list at this position.
+    /// An element of a list: the position of the list, and the index.
     Entry(&'a BodyPath<'a>, usize),
 }
 
@@ -50,7 +45,7 @@ impl fmt::Display for BodyPath<'_> {
     }
 }
 
-/// The validation errors of a body.
+/// Collects the validation errors of a request body.
 #[derive(Debug, Default)]
 pub struct ValidationErrors {
     found: Vec<ValidationError>,
@@ -64,7 +59,7 @@ impl ValidationErrors {
         self.found.push(ValidationError::at_path(path.to_string(), message));
     }
 
-    /// Adds several validation errors.
+    /// Adds validation errors that other code found.
     pub fn extend(&mut self, errors: impl IntoIterator<Item = ValidationError>) {
         self.found.extend(errors);
     }
@@ -74,9 +69,8 @@ impl ValidationErrors {
         self.found.iter().any(|error| error.path.starts_with(path))
     }
 
-    /// Returns the body if there is no validation error. Otherwise returns 400 `<field>_required` if a required field
-    /// is missing, and 400 `invalid_request` for other validation errors. Each error lists all validation errors,
-    /// sorted by path.
+    /// Returns the body, or a 400 with all validation errors, sorted by path. The slug is `<field>_required` if a
+    /// required field is missing, and else `invalid_request`.
     pub fn finish<T>(mut self, body: Option<T>) -> Result<T> {
         self.found.sort();
         match (body, self.missing) {
@@ -94,15 +88,15 @@ impl ValidationErrors {
     }
 }
 
-/// A type that can occur in a body: a single value ([`Field`](crate::Field)), a list, an object
-/// ([`body!`](crate::body)), or an optional value ([`Option`]).
+/// A type that can occur in a body: a [`Field`](crate::Field), a list, an object ([`body!`](crate::body)) or an
+/// [`Option`].
 pub trait Member: Sized {
     /// Whether a body without this field is rejected.
     const REQUIRED: bool = true;
-    /// The names of the object's fields; empty for other types.
+    /// The names of the object's fields. Empty for types that are not objects.
     const NAMES: &'static [&'static str] = &[];
 
-    /// Parses a value that is not `null`. Returns `None` and adds a validation error if the value is invalid.
+    /// Parses a value that is not `null`. For an invalid value, adds a validation error and returns `None`.
     fn read(value: &Value, path: BodyPath<'_>, errors: &mut ValidationErrors) -> Option<Self>;
 
     /// Returns the value for a field that is absent or `null`.
@@ -121,7 +115,7 @@ pub trait Member: Sized {
     }
 }
 
-/// `None` means that the field is absent, `null` or invalid. An invalid value also adds a validation error.
+/// `None` for an absent, `null` or invalid field. An invalid field also adds a validation error.
 impl<T: Member> Member for Option<T> {
     const REQUIRED: bool = false;
 
@@ -172,9 +166,8 @@ impl<T: Member> Member for Nullable<T> {
     }
 }
 
-/// Returns the object's fields. Adds validation errors for missing required fields. Unless `others` are allowed, also
-/// adds validation errors for unknown fields, because a mistyped `approvalId` must not silently lose its effect.
-/// [`body!`](crate::body) calls this function.
+/// Returns the object's fields. Adds validation errors for missing fields and, unless `others` are allowed, for unknown
+/// fields. [`body!`](crate::body) calls this function.
 pub fn object_fields<'a>(
     value: &'a Value,
     path: BodyPath<'_>,
@@ -187,7 +180,7 @@ pub fn object_fields<'a>(
         return None;
     };
     for (name, required) in known_fields {
-        // The first missing field determines the error slug, so fields are checked in the documented order.
+        // The first missing field in the documented order determines the error slug.
         if *required && fields.get(*name).is_none_or(Value::is_null) {
             errors.add_at(BodyPath::Member(&path, name), "is required");
             errors.missing.get_or_insert(name);
@@ -242,8 +235,7 @@ pub struct Schemas(BTreeMap<String, RefOr<Schema>>);
 impl Schemas {
     /// Adds a schema, and returns a reference to it.
     pub fn add(&mut self, name: &str, schema: Value) -> Value {
-        // An invalid schema is missing from the document. A test compares the document with the committed file and so
-        // finds the gap.
+        // An invalid schema is missing from the document, so the test of the committed document fails.
         let schema = serde_json::from_value(schema).unwrap_or_default();
         self.add_schema(name, schema)
     }
@@ -306,11 +298,13 @@ pub fn object_schema(descriptions: &[&str], fields: Vec<(&str, bool, Value)>, ma
     with_description(schema, descriptions, closed)
 }
 
-/// Declares a body: its type, its parser ([`Member`]), and its schema.
+/// Declares the type, the parser ([`Member`]) and the schema of a body.
 ///
-/// A field's doc comment is its description in the schema. JSON after `=` adds to the schema of this field only, for
-/// example an example. The schema has the type's name, or the name after `as`. With `and others`, unknown fields are
-/// allowed. The variants of an `enum` are distinguished `by` a field that contains the variant's name.
+/// - The doc comment of a field becomes the description in the schema.
+/// - JSON after `=` is added to the schema of this field, for example `{"example": "spare"}`.
+/// - The schema has the name of the type, or the name after `as`.
+/// - With `and others`, the body may contain unknown fields.
+/// - For an `enum`, the name after `by` is the field that contains the name of the variant.
 ///
 /// ```
 /// purser_api::body! {
@@ -428,8 +422,7 @@ macro_rules! body {
     };
 }
 
-/// Adds the schema of a type that implements [`Member`] to the OpenAPI document. [`body!`](crate::body) uses this
-/// macro.
+/// Adds the schema of a [`Member`] type to the OpenAPI document. [`body!`](crate::body) uses this macro.
 #[macro_export]
 macro_rules! schema {
     ($name:ident $(as $component:literal)?) => {
@@ -500,7 +493,7 @@ mod tests {
         (error.kind().slug(), paths)
     }
 
-    /// The first missing field determines the error slug.
+    /// The first missing field in the documented order determines the error slug.
     #[test]
     fn every_validation_error_has_a_json_pointer() {
         let rows = [
@@ -515,7 +508,7 @@ mod tests {
                 "invalid_request",
                 vec!["/again", "/call/verb", "/key", "/other/url"],
             ),
-            // The body's own fields come first, in the documented order.
+            // The fields of the whole body come first, in the documented order.
             (
                 json!({"call": {"method": "", "url": null}, "z": 1}),
                 "key_required",

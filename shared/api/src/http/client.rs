@@ -1,13 +1,11 @@
-//! The HTTP client for a function's calls to AWS and to the blockchain node. All callers share one client, so that a
-//! Lambda instance loads the system's certificate authorities once and has one connection pool.
+//! The HTTP client for calls to AWS and to the blockchain node. Callers share it, so that a Lambda instance loads the
+//! certificate authorities once and has one connection pool.
 //!
 //! The client follows no redirects and uses no proxy. Callers set the timeout of a response.
 //!
-//! Lambda freezes an instance between invocations. Meanwhile the server may close idle connections, or a device on the
-//! path may drop them, and a request on such a connection never gets a response. Therefore the client does not reuse a
-//! connection after [`IDLE`]. The pool measures idle time with the monotonic clock. AWS does not document whether this
-//! clock advances during a freeze, and reports contradict each other. The system clock is corrected after a freeze, so
-//! the client also drops its connections after a pause by the system clock.
+//! A server may close idle connections while Lambda freezes the instance, and a request on such a connection never gets
+//! a response. The client therefore drops connections after [`IDLE`]. It also measures the system clock, because the
+//! pool's monotonic clock may stop during a freeze.
 
 use crate::{
     Clock,
@@ -24,15 +22,13 @@ use aws_smithy_runtime_api::client::{
 use purser_domain::{Duration, Timestamp};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The timeout for connecting, including TLS. A handshake takes three round trips, and a hosted node may be 200 ms
-/// away. The timeouts of all callers are longer.
+/// The timeout for connecting, including TLS: three round trips to a node that may be 200 ms away.
 const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(900);
 
-/// The maximum time for which an idle connection is kept: half of the usual idle timeout of load balancers (60 s for
-/// ALB).
+/// The maximum time an idle connection is kept: half of the usual idle timeout of load balancers (60 s for ALB).
 const IDLE: Duration = Duration::from_secs_u32(30);
 
-/// Builds a connector with a limit of idle connections to one host. A macro, because the builder's type can't be named.
+/// Builds a connector with a limit of idle connections. A macro, because the builder's type can't be named.
 macro_rules! builder {
     ($most_idle:expr) => {{
         let settings = HttpConnectorSettings::builder().connect_timeout(CONNECT_TIMEOUT);
@@ -44,7 +40,7 @@ macro_rules! builder {
     }};
 }
 
-/// Creates a client with its own pool. Certificates are loaded, and connections are opened, at the first request.
+/// Creates a client with a separate connection pool. Opens connections at the first request.
 ///
 /// A request with `Connection: close` gets a separate connection.
 pub fn pooled_http_client() -> SharedHttpConnector {
@@ -57,7 +53,7 @@ pub fn public_http_client() -> SharedHttpConnector {
     SharedHttpConnector::new(OutwardOnDemand::default())
 }
 
-/// A client that is created at the first call, because few instances call servers outside AWS.
+/// A client that is created at the first call, because few Lambda instances call servers outside AWS.
 #[derive(Debug, Default)]
 struct OutwardOnDemand(OnceLock<Connector>);
 
@@ -68,8 +64,7 @@ impl HttpConnector for OutwardOnDemand {
     }
 }
 
-/// The HTTP connectors of the AWS SDK. The connectors are created at the first request, because some users of
-/// [`crate::Boot`] send no request.
+/// HTTP connectors for the AWS SDK. They are created at the first request, because some functions send no request.
 #[derive(Debug)]
 struct OnDemand {
     clock: Clock,
@@ -112,7 +107,7 @@ impl OnDemand {
 impl HttpConnector for OnDemand {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let mut request = with_user_agent(request);
-        // HTTP/2 has no `Connection` header.
+        // HTTP/2 has no `Connection` header. Here, `close` only selects the client without a pool.
         if request.headers_mut().remove("connection").as_deref() == Some("close") {
             self.without_pool.get_or_init(|| build_connector(0)).call(request)
         } else {
@@ -121,7 +116,7 @@ impl HttpConnector for OnDemand {
     }
 }
 
-/// Adds `User-Agent` if the request has no such header, as the SDK does.
+/// Adds the header `User-Agent` if it is missing, as the SDK does.
 fn with_user_agent(mut request: HttpRequest) -> HttpRequest {
     if request.headers().get("user-agent").is_none() {
         request.headers_mut().insert("user-agent", USER_AGENT);
@@ -153,18 +148,16 @@ mod tests {
         }
         let response = client.call(request).await.unwrap();
         assert_eq!(response.status().as_u16(), 200);
-        // A connection can be reused only after its response was read completely.
+        // A connection is reused only after the response was read completely.
         http_body_util::BodyExt::collect(response.into_body()).await.unwrap();
     }
 
-    /// Within the idle limit connections are reused, except for requests with `Connection: close`.
     #[tokio::test]
     async fn http_connections_are_not_reused_after_a_pause() {
         let node = ScriptedNode::start(|_, _| Reply::Result("0x1".into())).await;
         let micros = Arc::new(AtomicI64::new(0));
         let client = SharedHttpConnector::new(OnDemand::new(Clock::at_fixed_time(Arc::clone(&micros))));
-        // Each row: the seconds since the last call by the system clock, the `Connection` header, and the expected
-        // number of connections.
+        // Each row: the seconds since the last call, the `Connection` header, and the expected number of connections.
         let rows = [
             (0, None, 1),
             (0, None, 1),

@@ -8,8 +8,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-/// The fields of the gateway's `requestContext` (HTTP API, payload format 2.0) that this service uses. The extensions
-/// of a request contain this value.
+/// The used fields of the gateway's `requestContext` (HTTP API, payload format 2.0), in the extensions of a request.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayContext {
@@ -42,7 +41,7 @@ impl GatewayContext {
         }
     }
 
-    /// Replaces the source address by the address in a valid assertion (`asserted_ip.rs`).
+    /// Replaces the gateway's source address by the address in a valid assertion (`asserted_ip.rs`).
     pub(crate) fn set_source_ip(&mut self, ip: IpAddr) {
         self.http.source_ip = Some(ip.to_string());
     }
@@ -68,16 +67,16 @@ pub fn domain_name(extensions: &Extensions) -> Option<&str> {
     extensions.get::<GatewayContext>()?.domain_name.as_deref()
 }
 
-/// A group of requests with a common throttle counter.
+/// A group of requests that are throttled together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ThrottleScope {
     /// Requests from one IPv4 address.
     V4(Ipv4Addr),
-    /// Requests from one IPv6 /64 network. A site gets at least a /64 and can freely change addresses within it.
+    /// Requests from one IPv6 /64 network, within which a site can freely change addresses.
     V6(Ipv6Addr),
     /// Requests of one user, from any address.
     Person(Fingerprint),
-    /// Requests without a source address. The gateway always sends an address, so this scope is not used in practice.
+    /// Requests without a source address. The gateway always reports a source address.
     Unknown,
 }
 
@@ -92,7 +91,7 @@ impl ThrottleScope {
         Self::Person(Fingerprint::for_text(user.as_str()))
     }
 
-    /// Returns the scope of an address. An IPv4-mapped IPv6 address has the scope of the IPv4 address.
+    /// Returns the scope of an address. An IPv4-mapped IPv6 address counts as the IPv4 address.
     pub fn for_ip(ip: IpAddr) -> Self {
         match ip.to_canonical() {
             IpAddr::V4(ip) => Self::V4(ip),

@@ -1,14 +1,10 @@
-//! Compresses responses with `br` or `gzip`, as `Accept-Encoding` allows, because API Gateway's HTTP APIs do not
-//! compress.
+//! Compresses responses with `br` or `gzip`, because API Gateway's HTTP APIs do not compress.
 //!
-//! Only complete text responses above 1 KB are compressed. The gateway gets a compressed body as base64 (`gateway.rs`),
-//! which adds a third. This is still much shorter than the JSON-escaped text, so a response that fits Lambda's limit of
-//! 6 MB also fits when compressed.
+//! Only text responses above 1 KB are compressed. The gateway gets them as base64, which is still shorter than the
+//! text.
 //!
-//! A strong entity tag identifies one sequence of bytes (RFC 9110 §8.8.1), which differs between content codings.
-//! Cacheable responses therefore have weak tags (`etag.rs`), and `If-None-Match` compares weakly. The tag with a
-//! record's version is strong, because clients send the tag in `If-Match`, which compares strongly. A response with a
-//! strong tag contains one record and is not compressed.
+//! A strong entity tag identifies one sequence of bytes (RFC 9110 §8.8.1), so responses with a strong tag are not
+//! compressed. They contain a record's version for `If-Match`.
 
 use axum::{
     Router,
@@ -25,11 +21,10 @@ use tower_http::{
     },
 };
 
-/// The minimum size of a compressed response, in bytes. For smaller responses, compression saves less than the headers
-/// of a packet.
+/// The minimum size of a compressed response, in bytes. Smaller responses fit into a packet anyway.
 const MIN_BYTES: u16 = 1_024;
 
-/// The compression level of both codings. Higher `br` levels take several times as long and save only a few percent.
+/// The compression level of both codings. Higher `br` levels take several times as long and save a few percent.
 const LEVEL: CompressionLevel = CompressionLevel::Precise(4);
 
 /// The prefixes of the content types that are compressed.
@@ -46,7 +41,7 @@ pub(crate) fn with_compression(router: Router) -> Router {
 fn is_compressible(status: StatusCode, _: Version, headers: &HeaderMap, _: &Extensions) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.unwrap_or_default();
-    // A client reads an event stream line by line, so the stream is not compressed.
+    // A client reads an event stream line by line, so event streams are not compressed.
     let is_text = TYPES.iter().any(|text| kind.starts_with(text)) && !kind.starts_with("text/event-stream");
     let has_strong_tag = headers
         .get(header::ETAG)
@@ -78,7 +73,7 @@ mod tests {
     use serde_json::{json, value::to_raw_value};
     use std::io::Read as _;
 
-    /// A text of this many bytes.
+    /// Returns a text of this many bytes.
     fn text(size: usize) -> String {
         "a line of a page\n".chars().cycle().take(size).collect()
     }
@@ -139,7 +134,7 @@ mod tests {
                     .unwrap();
                 text
             }
-            // RFC 1952 §2.3: a header of ten bytes precedes the compressed data, and a trailer of eight bytes follows.
+            // A header of ten bytes precedes the compressed data, and a trailer of eight bytes follows (RFC 1952 §2.3).
             Some("gzip") => miniz_oxide::inflate::decompress_to_vec(&body[10..body.len() - 8]).unwrap(),
             _ => body,
         };
@@ -197,7 +192,7 @@ mod tests {
         }
     }
 
-    /// `If-Match` compares strongly, so the tag must identify the bytes that were sent.
+    /// `If-Match` compares strongly, so the tag must identify the exact bytes.
     #[tokio::test]
     async fn responses_with_a_version_etag_are_not_compressed() {
         let answer = send("GET", "/record", &[("accept-encoding", "br")]).await;

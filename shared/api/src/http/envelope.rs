@@ -1,7 +1,5 @@
-//! The error envelope (`docs/spec.md` §7): `error`, `message`, and the context fields of each slug.
-//!
-//! The envelope is built from the [`ErrorKind`] alone, so the cause of an error can't reach a caller. Status codes and
-//! headers are in `failure.rs`.
+//! The error envelope (`docs/spec.md` §7). It is built from the [`ErrorKind`] alone, so the cause of an error can't
+//! reach a caller.
 
 use crate::view::decision::{DecisionView, OrNull, retry_time};
 use purser_domain::{
@@ -369,8 +367,8 @@ fn withdrawal_rejection_body(rejection: &WithdrawalRejection) -> ErrorBody {
     }
 }
 
-/// Returns the validation errors for `details`. Returns `None` if there are no errors, or if the only error is the
-/// missing field that the error slug `<field>_required` already names.
+/// Returns the validation errors for `details`. Returns `None` if the only error is the missing field that the slug
+/// `<field>_required` names.
 fn validation_error_details(field: &str, errors: &[ValidationError]) -> Option<Vec<ProblemView>> {
     match errors {
         [] => None,

@@ -1,20 +1,17 @@
-//! The errors in the OpenAPI document. Each error has one text, which says when the error occurs and what the caller
-//! should do. `docs/errors.md` contains the same text.
-//!
-//! A route lists its own errors in `responses(…)` of `utoipa::path`, for example `errors::SlugTaken`. Each argument of
-//! the handler adds the errors of parsing that argument (`operation.rs`).
+//! The errors in the OpenAPI document and in `docs/errors.md`. A route lists errors in `errors(…)` of
+//! [`endpoint`](crate::endpoint), and each argument of the handler adds further errors (`operation.rs`).
 
 use std::collections::BTreeMap;
 use utoipa::IntoResponses;
 use utoipa::openapi::{RefOr, Response};
 
-/// An error in the OpenAPI document.
+/// The description of one error response in the OpenAPI document.
 pub struct ErrorDescription {
     /// The name of the type that represents the error in `responses(…)`.
     pub(crate) name: &'static str,
     /// The HTTP status.
     pub status: u16,
-    /// The slug that the response contains in the field `error`.
+    /// The error slug, which is the field `error` of the response.
     pub slug: &'static str,
     /// When the error occurs, and what the caller should do.
     pub text: &'static str,
@@ -31,7 +28,7 @@ macro_rules! errors {
             #[doc = $text]
             pub struct $name;
 
-            /// `describe` in `operation.rs` replaces this placeholder by the status and the text.
+            /// The code in `operation.rs` replaces this placeholder by the status and the text.
             impl IntoResponses for $name {
                 fn responses() -> BTreeMap<String, RefOr<Response>> {
                     BTreeMap::from([(stringify!($name).to_owned(), RefOr::T(Response::default()))])

@@ -1,7 +1,5 @@
-//! Cacheable responses of the catalog.
-//!
-//! The entity tags are weak, because a tag identifies the content, and the content may be sent in several codings
-//! (`compression.rs`).
+//! Cacheable responses of the catalog. The entity tags are weak, because the same content may be sent in several
+//! codings.
 
 use axum::{
     body::Body,
@@ -12,7 +10,7 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 
-/// A cacheable body with its `ETag`. Both are computed once for many responses.
+/// A cacheable body with its `ETag`, computed once for many responses.
 #[derive(Clone, Debug)]
 pub struct Cacheable {
     content_type: &'static str,
@@ -37,10 +35,10 @@ impl Cacheable {
         }
     }
 
-    /// Builds the response. Returns 304 without a body if the client's cache has the current body.
+    /// Builds the response. Returns 304 without a body if the client has the current body.
     pub fn respond(self, request_headers: &HeaderMap, cache_control: &'static str) -> Response {
         let mut response = if matches_if_none_match(request_headers, &self.tag) {
-            // RFC 9110 §15.4.5: a 304 repeats the headers that the 200 would have for caches.
+            // A 304 repeats the headers that the 200 would have for caches (RFC 9110 §15.4.5).
             StatusCode::NOT_MODIFIED.into_response()
         } else {
             ([(header::CONTENT_TYPE, self.content_type)], Body::from(self.body)).into_response()
@@ -59,14 +57,14 @@ fn weak_tag(body: &[u8]) -> String {
     let digest = Sha256::digest(body);
     let mut tag = String::from("W/\"");
     for byte in digest.iter().take(16) {
-        // Writing to a string can't fail.
+        // Writing to a `String` can't fail.
         let _ = write!(tag, "{byte:02x}");
     }
     tag.push('"');
     tag
 }
 
-/// Returns whether `If-None-Match` contains the tag or `*` (RFC 9110 §13.1.2). The comparison is weak.
+/// Returns whether `If-None-Match` contains the tag or `*` (RFC 9110 §13.1.2), by weak comparison.
 pub fn matches_if_none_match(headers: &HeaderMap, tag: &str) -> bool {
     fn opaque_tag(tag: &str) -> &str {
         tag.strip_prefix("W/").unwrap_or(tag)
@@ -75,7 +73,7 @@ pub fn matches_if_none_match(headers: &HeaderMap, tag: &str) -> bool {
         .get_all(header::IF_NONE_MATCH)
         .iter()
         .filter_map(|value| value.to_str().ok())
-        // No tag of this service contains a comma, so splitting at commas is safe.
+        // No tag of this service contains a comma.
         .flat_map(|value| value.split(','))
         .map(str::trim)
         .any(|entry| entry == "*" || opaque_tag(entry) == opaque_tag(tag))

@@ -1,7 +1,6 @@
 //! Maps each kind of error to an HTTP status. All status codes of errors are in this file.
 //!
-//! A handler converts a [`purser_domain::Error`] into a [`Failure`] with `?`. The response carries the error in its
-//! extensions, so that `router.rs` logs the cause once, at the end of the request.
+//! The response's extensions contain the error, so that `router.rs` logs the cause once, at the end of the request.
 
 use crate::http::envelope::ErrorBody;
 use axum::{
@@ -20,21 +19,18 @@ pub type Reply<T = Response> = Result<T, Failure>;
 pub struct Failure(Arc<Error>);
 
 impl Failure {
-    /// Returns the error from which the status and the body of the response are built.
+    /// Returns the error that determines the status and the body of the response.
     pub fn error(&self) -> &Error {
         &self.0
     }
 
-    /// Returns the HTTP status of the response, which depends only on the error's kind.
+    /// Returns the HTTP status for the error's kind.
     pub fn status(&self) -> StatusCode {
         error_status(self.0.kind())
     }
 
-    /// Builds a response for a user in a browser, with `page` instead of the JSON envelope. The status, the headers and
-    /// the log line stay the same.
-    ///
-    /// A failed response has its [`Failure`] in its extensions, so a router of pages can replace all failures in one
-    /// place.
+    /// Builds a response with `page` instead of the JSON envelope. The status, the headers and the log line stay the
+    /// same.
     pub fn into_page_response(self, page: impl IntoResponse) -> Response {
         let mut response = page.into_response();
         *response.status_mut() = self.status();
@@ -75,7 +71,7 @@ impl IntoResponse for Failure {
     }
 }
 
-/// Returns the authentication scheme of a 401 for `WWW-Authenticate` (RFC 9110 §11.6.1).
+/// Returns the challenge for `WWW-Authenticate` (RFC 9110 §11.6.1): for a 401, or a 403 for a missing permission.
 fn authentication_scheme(kind: &ErrorKind) -> Option<&'static str> {
     match kind {
         ErrorKind::InvalidAgentKey | ErrorKind::InvalidAuthorizationHeader | ErrorKind::InvalidSession => {
@@ -195,7 +191,7 @@ mod tests {
         vec![
             ErrorKind::InvalidRequest(vec![problem("/a"), problem("")]),
             missing("/payment_requirement"),
-            // A slug can't name a nested field.
+            // The missing field is nested, so the error slug can't contain the field's name.
             missing("/a/payment_requirement"),
             ErrorKind::InvalidAgentKey,
             ErrorKind::InvalidAuthorizationHeader,
@@ -373,7 +369,7 @@ mod tests {
         reasons.into_iter().chain(blocks.map(Reason::PolicyBlocked)).collect()
     }
 
-    /// `failure.jsonl` contains the response of every kind of error and rejection, one per line.
+    /// `failure.jsonl` contains one response per line.
     #[tokio::test]
     async fn every_error_kind_has_its_documented_response() {
         let refusals = reasons().into_iter().map(refused);

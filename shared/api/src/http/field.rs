@@ -10,20 +10,19 @@ use purser_domain::{
 use serde_json::{Value, json};
 use std::ops::RangeInclusive;
 
-/// JSON Schema pattern: a text without control characters.
+/// A JSON Schema pattern for text without control characters.
 const PRINTABLE: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*$";
-/// JSON Schema pattern: a text without control characters, with at least one character that is not white space.
+/// A JSON Schema pattern for text without control characters and with at least one visible character.
 const VISIBLE_TEXT_PATTERN: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$";
-/// JSON Schema pattern: the key of a label.
+/// A JSON Schema pattern for the key of a label.
 const LABEL_KEY: &str = "^[a-z][a-z0-9_.-]{0,29}$";
-/// JSON Schema pattern: a label's key, or `key=value`.
+/// A JSON Schema pattern for a label's key or `key=value`.
 const LABEL_FILTER: &str = "^[a-z][a-z0-9_.-]{0,29}(=[^\\x00-\\x1f\\x7f-\\x9f]{1,60})?$";
-/// JSON Schema pattern: an http or https URL. After the scheme, only the characters of RFC 3986 §2 are allowed. These
-/// characters are ASCII, so the length in characters equals the length in bytes. The parser also accepts other
-/// characters and percent-encodes them.
+/// A JSON Schema pattern for http and https URLs in the characters of RFC 3986 §2. The parser percent-encodes other
+/// characters.
 pub const WEB: &str = "^https?://[A-Za-z0-9][A-Za-z0-9._~:/?#\\[\\]@!$&'()*+,;=%-]*$";
-/// The maximum length of a URL from an agent, in bytes after percent-encoding. Many browsers and servers have the same
-/// limit. A statement with two such URLs fits into a log leaf.
+/// The maximum length of a URL from an agent, in bytes after percent-encoding. A statement with two such URLs fits into
+/// the log.
 const MAX_URL_BYTES: usize = 8_192;
 
 /// A single value of a body.
@@ -35,13 +34,12 @@ pub trait Field: Sized {
     fn schema() -> Value;
 }
 
-/// A single value that occurs in lists. The schema of a list element has a name in the OpenAPI document.
+/// A single value that occurs in lists. The schema of a list element has a separate name in the OpenAPI document.
 pub trait Listed: Field {
-    /// The schema's name.
+    /// The name of the list element's schema in the OpenAPI document.
     const NAME: &'static str;
 
-    /// Returns the fields that only the schema of a list element has. The schema of a list element also has all fields
-    /// of [`Field::schema`].
+    /// Returns the fields that the schema of a list element has in addition to [`Field::schema`].
     fn item_schema() -> Value;
 }
 
@@ -57,7 +55,7 @@ impl<T: Field> Member for T {
     }
 }
 
-/// Returns `None` if any element is invalid.
+/// `None` if any element is invalid.
 impl<T: Listed> Member for Vec<T> {
     fn read(value: &Value, path: BodyPath<'_>, errors: &mut ValidationErrors) -> Option<Self> {
         let Some(entries) = value.as_array() else {
@@ -104,7 +102,7 @@ impl Member for Labels {
     }
 }
 
-/// Declares a type for a value that only one body contains, with its parser and its schema.
+/// Declares a type, with parser and schema, for a value that only one body contains.
 #[macro_export]
 macro_rules! field {
     ($(#[doc = $doc:literal])* $vis:vis struct $name:ident($inner:ty): $read:expr, $schema:expr $(,)?) => {
@@ -221,8 +219,7 @@ field! {
     })
 }
 
-/// A text of 1 to `MAX` characters without control characters. The length counts code points, as in JSON Schema
-/// (Validation §6.3.1).
+/// A text of 1 to `MAX` code points without control characters. JSON Schema counts the same (Validation §6.3.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text<const MAX: usize>(pub String);
 
@@ -243,8 +240,8 @@ impl<const MAX: usize> Field for Text<MAX> {
     }
 }
 
-/// A text of 1 to `MAX` characters that users read. At least one character is visible, and control characters and
-/// direction marks are not allowed.
+/// A text of 1 to `MAX` characters that users read. It has a visible character, and no control characters or direction
+/// marks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShownText<const MAX: usize>(pub String);
 
@@ -301,16 +298,16 @@ fn amount_schema(min_units: u64) -> Value {
     json!({"type": "integer", "format": "int64", "minimum": min_units, "maximum": Amount::MAX.units()})
 }
 
-/// Parses a JSON number without a fraction as an integer in any notation: `5.0` is 5 (JSON Schema Core §6.3).
+/// Parses an integer in any JSON notation: `5.0` is 5 (JSON Schema Core §6.3).
 fn parse_whole_number(value: &Value) -> Option<u64> {
-    // An `f64` as text has a fraction only if the number has a fraction, so no float arithmetic is needed.
+    // The text of an `f64` without a fraction has only digits, so no float arithmetic is needed.
     value.as_u64().or_else(|| match value.as_f64()?.to_string().as_str() {
         "-0" => Some(0),
         digits => digits.parse().ok(),
     })
 }
 
-/// Parses a JSON number without a fraction that is in this range. The error message contains the range.
+/// Parses an integer in this range. The error message contains the range.
 pub fn parse_number_in_range(value: &Value, range: RangeInclusive<u32>) -> Result<u32, String> {
     let number = parse_whole_number(value).and_then(|number| u32::try_from(number).ok());
     let number = number.filter(|number| range.contains(number));
@@ -323,7 +320,7 @@ pub fn parse_seconds(value: &Value) -> Option<Duration> {
     Some(Duration::from_secs_u32(seconds))
 }
 
-/// The zero address is invalid, because nobody owns it. An address in mixed case must have a valid EIP-55 checksum.
+/// The zero address is invalid, because nobody owns it. Mixed case must be a valid EIP-55 checksum.
 impl Field for Address {
     fn read(value: &Value) -> Result<Self, String> {
         let text = value.as_str().ok_or("must be a text")?;
@@ -427,7 +424,6 @@ mod tests {
         }
     }
 
-    /// For example, `5.0` and `5e0` are 5, but `0.5` and the string `"5"` are rejected.
     #[test]
     fn amounts_accept_any_notation_of_an_integer() {
         let units = |text: &str| {

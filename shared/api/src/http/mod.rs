@@ -1,4 +1,4 @@
-//! HTTP: the router and its middleware, requests, errors with their status codes, and the OpenAPI document.
+//! HTTP: the router and middleware, requests, errors with their status codes, and the OpenAPI document.
 
 pub(crate) mod arguments;
 pub(crate) mod asserted_ip;

@@ -1,5 +1,4 @@
-//! Builds the OpenAPI document. Each function describes its own routes, and [`merge_documents`] merges the
-//! descriptions.
+//! Merges the functions' descriptions of their routes into the OpenAPI document.
 
 use crate::{
     http::envelope::{ErrorBody, ProblemView},
@@ -11,11 +10,11 @@ use utoipa::openapi::{
     security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme},
 };
 
-/// The security scheme of agent keys: `security(("agentKey" = []))` at a route.
+/// The security scheme of agent keys, for `security(("agentKey" = []))`.
 pub const AGENT_KEY: &str = "agentKey";
-/// The security scheme of user sessions: `security(("session" = []))` at a route.
+/// The security scheme of user sessions, for `security(("session" = []))`.
 pub const SESSION: &str = "session";
-/// The security scheme of operators: `security(("internalToken" = []))` at a route.
+/// The security scheme of operators, for `security(("internalToken" = []))`.
 pub const INTERNAL_TOKEN: &str = "internalToken";
 
 /// Merges the functions' descriptions into one OpenAPI 3.1 document.
@@ -29,7 +28,7 @@ pub fn merge_documents(parts: impl IntoIterator<Item = OpenApi>) -> OpenApi {
         .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()))
         .build();
     let mut document = OpenApi::new(info, Paths::new());
-    // A relative server URL is resolved against the document's own URL, so every deployment can use the same document.
+    // A relative server URL is resolved against the document's own URL, so all deployments share the document.
     document.servers = Some(vec![Server::new("/")]);
     let mut components = Components::new();
     for (name, schema) in [

@@ -1,6 +1,5 @@
-//! Describes an API operation by the arguments of its handler: credentials, ids in the path, `If-Match`, the query and
-//! the body. The description therefore always matches what the handler parses, and routes do not repeat the errors of
-//! their arguments.
+//! Describes an API operation by the handler's arguments, so that the description always matches what the handler
+//! parses.
 
 use crate::{
     AgentCredentials, CallerIds, OperatorCredentials, SessionToken,
@@ -24,26 +23,26 @@ use utoipa_axum::router::UtoipaMethodRouter;
 /// The OpenAPI description of one operation.
 pub struct OperationDescription {
     pub(crate) operation: Operation,
-    /// The schemas of the request body, by name.
+    /// The named schemas of the request body.
     schemas: Vec<(String, RefOr<Schema>)>,
 }
 
 impl OperationDescription {
-    /// Adds an error to the responses.
+    /// Adds an error to the responses of the operation.
     pub fn add_error<E: IntoResponses>(&mut self) {
         self.operation.responses.responses.extend(E::responses());
     }
 
-    /// Adds an authentication scheme. A request needs only one of the added schemes.
+    /// Adds an authentication scheme to the operation. A request needs only one of the operation's schemes.
     pub fn add_security(&mut self, scheme: &str) {
         let requirement = SecurityRequirement::new(scheme, Vec::<String>::new());
         self.operation.security.get_or_insert_default().push(requirement);
         self.add_error::<errors::TooManyRequests>();
-        // Every route with authentication reads rows whose throughput is limited.
+        // Authentication reads database rows, and the database may throttle.
         self.add_error::<errors::TemporarilyUnavailable>();
     }
 
-    /// Adds a parameter, unless the route already describes it.
+    /// Adds a parameter to the operation, unless the route already describes the parameter.
     pub fn add_parameter(&mut self, parameter: Parameter) {
         let parameters = self.operation.parameters.get_or_insert_default();
         let is_same = |known: &RefOr<Parameter>| match known {
@@ -55,7 +54,7 @@ impl OperationDescription {
         }
     }
 
-    /// Adds an id in the path, and the error for an unknown id.
+    /// Adds an id in the URL's path to the operation's parameters, and the error for an unknown id to the responses.
     pub fn add_path_parameter(&mut self, name: &str, description: &str, is_uuid: bool) {
         let format = is_uuid.then_some(SchemaFormat::KnownFormat(KnownFormat::Uuid));
         let schema = ObjectBuilder::new().schema_type(Type::String).format(format).build();
@@ -70,7 +69,7 @@ impl OperationDescription {
         self.add_error::<errors::NotFound>();
     }
 
-    /// Sets the schema of the JSON body.
+    /// Sets the schema of the operation's JSON request body.
     pub fn set_body<T: ToSchema>(&mut self, is_required: bool) {
         T::schemas(&mut self.schemas);
         self.schemas.push((T::name().into_owned(), T::schema()));
@@ -84,13 +83,15 @@ impl OperationDescription {
     }
 }
 
-/// An argument of a handler.
+/// A handler argument that describes itself in the OpenAPI document.
 pub trait Argument {
-    /// Adds the parameters that the argument reads, and the errors that an invalid request causes.
+    /// Adds to `operation` the request parameters from which this handler argument is parsed, and the errors that the
+    /// parser returns for an invalid request.
     fn describe(operation: &mut OperationDescription);
 }
 
-/// Arguments that do not depend on the client's request.
+/// Implements [`Argument`] for handler arguments that read no described part of the request, so that they add nothing
+/// to the description.
 macro_rules! undescribed {
     ($($name:ty),+) => {$(
         impl Argument for $name {
@@ -105,7 +106,7 @@ impl<S> Argument for State<S> {
     fn describe(_: &mut OperationDescription) {}
 }
 
-/// Adds nothing, because each route describes its own path parameters and the errors that an invalid path causes.
+/// Each route describes its own path parameters and their errors.
 impl<T> Argument for Path<T> {
     fn describe(_: &mut OperationDescription) {}
 }
@@ -136,7 +137,7 @@ impl Argument for OperatorCredentials {
 
 /// The arguments of a handler: axum's `T` in `Handler<T, S>`.
 pub trait Arguments {
-    /// Adds the parameters, the body and the errors of every argument to the handler's OpenAPI description.
+    /// Adds the parameters, the body and the errors of every handler argument to `operation`.
     fn describe(operation: &mut OperationDescription);
 }
 
@@ -159,8 +160,8 @@ arguments!(A B C D E);
 arguments!(A B C D E F);
 arguments!(A B C D E F G);
 
-/// Completes the description of a handler's route: the tag (unless the route has a tag), the parameters, the body, and
-/// all errors. [`routes!`](crate::routes) calls this function.
+/// Completes the description of a route with a tag, the parameters, the body and all errors. [`routes!`](crate::routes)
+/// calls this function.
 pub fn describe_route<H, T, S>(
     tag: &str,
     _: &H,
@@ -209,8 +210,8 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
     methods.into_iter().flatten()
 }
 
-/// Replaces the placeholders of errors by one response per status, which lists all errors with that status. A response
-/// that the route itself describes is not changed.
+/// Replaces the placeholders of errors in the operation by one response per HTTP status. Keeps the responses that the
+/// route itself describes.
 fn add_error_responses(operation: &mut Operation, path: &str) {
     let responses = &mut operation.responses.responses;
     let mut texts = BTreeMap::<u16, Vec<String>>::new();
@@ -238,8 +239,8 @@ fn describe_error(error: &ErrorDescription, path: &str) -> String {
     format!("- `{}`: {text}", error.slug)
 }
 
-/// Describes the error `not_found` of a path with parameters. The first parameter identifies an object, and the others
-/// identify parts of that object.
+/// Describes the error `not_found` of a path with parameters. The first parameter identifies an object, and each other
+/// parameter a part of the object.
 fn describe_not_found(first: &str, others: &[&str]) -> String {
     let object = parameter_noun(first);
     let missing: Vec<String> = others

@@ -1,5 +1,5 @@
-//! HTTP clients for untrusted servers. They call public internet addresses and the hosts in a setting, and nothing
-//! else.
+//! HTTP clients for untrusted servers. A client calls servers at public addresses, and the servers that the deployment
+//! allows ([`AllowedHosts`]).
 
 use crate::http::public_address::{PublicOnly, may_be_public};
 use reqwest::{ClientBuilder, redirect::Policy};
@@ -9,27 +9,29 @@ use url::Url;
 /// The `User-Agent` of calls to the OpenID Connect issuer and to the blockchain node.
 pub(crate) const USER_AGENT: &str = concat!("Purser/", env!("CARGO_PKG_VERSION"));
 
-/// Builds a client for any server, with `program` and the version as `User-Agent`. The client follows no redirects,
-/// because a new URL would not be checked, and a payment would go to another URL. The client uses the system's
-/// resolver, no proxy, and decodes gzip, deflate and br. Code that reads a body must limit the number of decoded bytes.
+/// Builds an HTTP client that may call a server at any address. `program` is the first part of the header `User-Agent`.
+///
+/// The client follows no redirects, because the redirect's URL would not be checked and could receive a payment. Code
+/// that reads a body must limit the decoded bytes.
 pub fn any_address_client_builder(program: &str) -> ClientBuilder {
     ClientBuilder::new()
         .user_agent(format!("{program}/{}", env!("CARGO_PKG_VERSION")))
         .redirect(Policy::none())
-        // A proxy would resolve names itself, so the addresses could not be checked.
+        // A proxy would resolve host names itself, so the addresses of the hosts could not be checked.
         .no_proxy()
         .referer(false)
-        // Lambda freezes a function between invocations, and servers close idle connections during the freeze.
+        // Servers close idle connections while Lambda freezes the instance.
         .pool_max_idle_per_host(0)
 }
 
-/// Builds a client like [`any_address_client_builder`], but host names must resolve to public addresses.
-/// [`AllowedHosts::may_call`] checks URLs with an IP address.
+/// Builds a client like [`any_address_client_builder`] that connects to host names only at public addresses. The caller
+/// must check a URL that contains an IP address with [`AllowedHosts::may_call`].
 pub fn client_for_public_servers(program: &str) -> ClientBuilder {
     any_address_client_builder(program).dns_resolver(PublicOnly)
 }
 
-/// The hosts, as `host:port`, that may have any address. The local stack needs such hosts.
+/// A list of servers, each as `host:port`, that a function may call even at a private address. The local stack needs
+/// such a list, because the servers of a local stack have private addresses.
 #[derive(Clone, Debug, Default)]
 pub struct AllowedHosts(BTreeSet<String>);
 
@@ -45,15 +47,15 @@ impl AllowedHosts {
         normalized_authority(url).is_some_and(|authority| self.0.contains(&authority))
     }
 
-    /// Returns whether `matches` returns true for every host in the list. The hosts are passed without the ports, and
-    /// an IPv6 address has brackets.
+    /// Returns whether `matches` returns `true` for every host in the list. `matches` gets the host without the port.
+    /// An IPv6 address has brackets.
     pub(crate) fn all_hosts_match(&self, matches: impl Fn(&str) -> bool) -> bool {
         let mut hosts = self.0.iter().filter_map(|host| host.rsplit_once(':'));
         hosts.all(|(host, _port)| matches(host))
     }
 
-    /// Returns whether a function may call the URL. The host name is resolved and checked later, when the client
-    /// connects.
+    /// Returns whether a function may call the URL. If the URL contains a host name, the client checks the host's
+    /// addresses when the client connects.
     pub fn may_call(&self, url: &Url) -> bool {
         self.contains(url) || may_be_public(url)
     }
@@ -69,7 +71,7 @@ fn parse_authority(text: &str) -> Option<String> {
     let (_, port) = text.rsplit_once(':')?;
     port.parse::<u16>().ok()?;
     let url = Url::parse(&format!("http://{text}/")).ok()?;
-    // The text must consist of a host and a port. Wildcards are not supported.
+    // The comparison rejects a text that contains more than a host and a port.
     let read = normalized_authority(&url)?;
     (read.eq_ignore_ascii_case(text) && !text.contains('*')).then_some(read)
 }

@@ -1,4 +1,5 @@
-//! Parses the bodies of authorize, preflight and complete into typed values.
+//! Parses the request bodies of the routes authorize (`POST /x402/authorize`), preflight (`POST /x402/check`) and
+//! complete (`POST /x402/settlements/{settlementId}/complete`) into typed values.
 
 use crate::http::body::{object_fields, object_schema, parse_field, with_description};
 use crate::{BodyPath, CalledUrl, HttpMethod, Member, Schemas, ShownText, Text, ValidationErrors};
@@ -111,14 +112,14 @@ crate::body! {
     }
 }
 
-/// A parsed request for a temporary limit increase.
+/// A parsed request of an agent for temporarily higher caps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitIncreaseCall {
-    /// The id of the blocked decision; `None` if the text is not an id.
+    /// The id of the blocked decision; `None` if the id in the request is malformed.
     pub refused: Option<TransactionId>,
     /// The requested caps, at least one.
     pub caps: IncreasedCaps,
-    /// The end of the increase, which the parser has validated.
+    /// The time at which the higher caps expire.
     pub until: Timestamp,
     /// The agent's reason, which is shown to the owner.
     pub reason: String,
@@ -154,29 +155,29 @@ impl LimitIncreaseCall {
     }
 }
 
-/// A parsed authorize request.
+/// A parsed request to `POST /x402/authorize`.
 #[derive(Clone, Debug)]
 pub struct AuthorizeRequest {
     /// The payment to evaluate.
     pub intent: Intent,
     /// The hash of `idempotency_key`.
     pub idempotency_key: Fingerprint,
-    /// The approval in the request; `None` if the agent sent no approval.
+    /// The id of the approval in the request, if any.
     pub approval: Option<ApprovalId>,
 }
 
-/// A parsed preflight request.
+/// A parsed request to `POST /x402/check`.
 #[derive(Clone, Debug)]
 pub struct CheckRequest {
     /// The payment to evaluate.
     pub intent: Intent,
     /// The hash of `replay_key`.
     pub replay_key: Fingerprint,
-    /// The approval that the agent would send to authorize, if any.
+    /// The id of the approval that the agent would send to `POST /x402/authorize`, if any.
     pub approval: Option<ApprovalId>,
 }
 
-/// A parsed check of a call without a payment.
+/// A parsed request to check a provider call that needs no payment.
 #[derive(Clone, Debug)]
 pub struct UnpaidCheckRequest {
     /// The method, the URL and the body hash of the provider call.
@@ -189,23 +190,24 @@ pub struct UnpaidCheckRequest {
     pub target: Option<Target>,
 }
 
-/// The parsed body of a request to the complete endpoint.
+/// A parsed request to `POST /x402/settlements/{settlementId}/complete`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompleteRequest {
-    /// The hash of the transaction to look up on chain. The provider's response is not a proof, so the chain decides.
+    /// The hash of the transaction to look up on chain. Only the chain proves the payment.
     pub tx_hash: TxHash,
 }
 
-/// Fields that are not part of a request's fingerprint, so that a body has the same fingerprint at authorize and at
-/// check. The chosen element of the payment requirements is also part of the fingerprint; the other elements are not.
+/// The fields that are not part of a request's fingerprint, so that authorize and preflight compute the same
+/// fingerprint. The chosen element of the payment requirements is added to the fingerprint separately.
 const EXCLUDED_FIELDS: [&str; 4] = ["idempotency_key", "replay_key", "approval_id", REQUIREMENT];
 
 /// The field with the provider's payment requirements.
 pub const REQUIREMENT: &str = "payment_requirement";
 
-/// Returns `intent` with the payment requirements that the earlier call chose. `intent` was parsed from this body, and
-/// `first` is the fingerprint of the earlier call. Returns `None` if the earlier call was a different request. The
-/// choice is repeated because the provider may have added cheaper payment requirements meanwhile.
+/// Returns `intent` with the payment requirements that an earlier call with the same `body` chose, because the provider
+/// may have added cheaper requirements.
+///
+/// `first` is the fingerprint of the earlier call. Returns `None` if the earlier call was a different request.
 pub fn with_earlier_requirements(
     intent: &Intent,
     body: &Value,
@@ -252,7 +254,7 @@ macro_rules! intent {
 }
 
 impl AuthorizeRequest {
-    /// Parses the body of authorize (`docs/spec.md` §4.4, `docs/decisions.md` §4).
+    /// Parses the body of `POST /x402/authorize` (`docs/spec.md` §4.4, `docs/decisions.md` §4).
     pub fn parse(body: &Value, network: Network) -> Result<Self> {
         let (request, offer) = parse_request_and_requirements::<AuthorizeBody>(body, network)?;
         let intent = intent!(request, offer, body, network);
@@ -265,7 +267,7 @@ impl AuthorizeRequest {
 }
 
 impl CheckRequest {
-    /// Parses the body of a preflight (`docs/spec.md` §4.3).
+    /// Parses the body of `POST /x402/check` (`docs/spec.md` §4.3).
     pub fn parse(body: &Value, network: Network) -> Result<Self> {
         let (request, offer) = parse_request_and_requirements::<CheckBody>(body, network)?;
         let intent = intent!(request, offer, body, network);
@@ -278,7 +280,7 @@ impl CheckRequest {
 }
 
 impl UnpaidCheckRequest {
-    /// Parses the body of a check of a call without a payment.
+    /// Parses the body of a check for a provider call that needs no payment.
     pub fn parse(body: &Value) -> Result<Self> {
         let request = UnpaidCheckBody::parse(body)?;
         Ok(Self {
@@ -289,7 +291,7 @@ impl UnpaidCheckRequest {
         })
     }
 
-    /// Returns the call with the names of its service and operation.
+    /// Returns the provider call, with the service and the operation that the agent named.
     pub fn provider_call(&self) -> ProviderCall<'_> {
         ProviderCall {
             request: &self.request,
@@ -299,7 +301,7 @@ impl UnpaidCheckRequest {
     }
 }
 
-/// Parses the body and chooses the payment requirements to pay.
+/// Parses the body, and chooses the element of the payment requirements that the agent pays.
 fn parse_request_and_requirements<T: Member>(body: &Value, network: Network) -> Result<(T, Offer)> {
     let mut errors = ValidationErrors::default();
     let request = T::read(body, BodyPath::Body, &mut errors);
@@ -315,20 +317,21 @@ fn parse_request_and_requirements<T: Member>(body: &Value, network: Network) -> 
 /// The field with the provider's payment response.
 pub const PAYMENT_RESPONSE: &str = "payment_response_header";
 
-/// Which proof of a payment the complete endpoint accepts: only the provider's payment response, or also `provider_ok`.
+/// Whether `POST /x402/settlements/{settlementId}/complete` accepts the field `provider_ok` in place of the provider's
+/// payment response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProviderProof {
     /// `payment_response_header` is required, as in production.
     Required,
-    /// `provider_ok: true` may replace `payment_response_header`, only in development on a local chain (`docs/spec.md`
-    /// §7 rule 4). The on-chain check is the same.
+    /// `provider_ok: true` may replace `payment_response_header`, for development on a local chain (`docs/spec.md` §7
+    /// rule 4). The chain is still checked.
     OrAssertion,
 }
 
 impl CompleteRequest {
-    /// Parses the body of complete (`docs/spec.md` §4.5).
+    /// Parses the body of `POST /x402/settlements/:settlementId/complete` (`docs/spec.md` §4.5).
     ///
-    /// If the payment response also contains a transaction, `tx_hash` must be equal.
+    /// Transaction hashes in `tx_hash` and in the provider's payment response must be equal.
     pub fn parse(body: &Value, proof: ProviderProof) -> Result<Self> {
         const HEADER: &str = PAYMENT_RESPONSE;
         let mut body = Cow::Borrowed(body);
@@ -338,8 +341,7 @@ impl CompleteRequest {
         {
             is_asserted = fields.remove("provider_ok") == Some(Value::Bool(true));
             if is_asserted && fields.get(HEADER).is_none_or(Value::is_null) {
-                // With `provider_ok: true`, the agent may omit the payment response. The parser below then gets an
-                // empty response, which contains no transaction.
+                // An empty payment response contains no transaction.
                 fields.insert(HEADER.to_owned(), json!({}));
             }
         }
@@ -376,7 +378,7 @@ crate::field! {
     struct Requirement(()): |_| Ok(()), json!({"type": "object"})
 }
 
-/// Additional data from the agent about the call: the target page, and fields with any name.
+/// The agent's data about the call: the target page, and fields with any name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CallMetadata {
     target: Option<Target>,

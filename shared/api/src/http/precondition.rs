@@ -1,9 +1,8 @@
 //! Optimistic concurrency: `If-Match` (RFC 9110 §13.1.1) contains the version of a record that the caller expects, and
 //! `ETag` the current version.
 //!
-//! A version is a number. The tag is the number in quotation marks. Every write to an existing record requires the
-//! expected version, or `*` for any version. [`Precondition::check_version`] compares the expected version with the
-//! version of the record that was read, and the write is conditional on that version.
+//! Every write to an existing record requires the expected version, or `*` for any version. The write is conditional on
+//! the version that was read.
 
 use crate::errors;
 use crate::http::operation::{Argument, OperationDescription};
@@ -36,8 +35,7 @@ pub enum Precondition {
 }
 
 impl Precondition {
-    /// Parses `If-Match`. A list of tags is invalid, because there is only one current version. A weak tag is invalid,
-    /// because a weak tag never matches (RFC 9110 §13.1.1).
+    /// Parses `If-Match`. Lists and weak tags are invalid, because a weak tag never matches (RFC 9110 §13.1.1).
     pub fn from_headers(headers: &HeaderMap) -> Result<Self> {
         let mut values = headers.get_all(header::IF_MATCH).iter();
         let Some(value) = values.next() else {
@@ -56,7 +54,7 @@ impl Precondition {
         }
         let digits = text.strip_prefix('"')?.strip_suffix('"')?;
         let version = digits.parse().ok()?;
-        // Only the form that `with_etag` writes is valid: no sign, and no leading zeros.
+        // Rejects signs and leading zeros, which `with_etag` never writes.
         (version_tag(version) == text).then_some(Self::Version(version))
     }
 
@@ -70,10 +68,10 @@ impl Precondition {
     }
 }
 
-/// The parsed `If-Match` header. The handler reports a parse error only after authentication.
+/// The parsed `If-Match` header. The handler reports an error after authentication.
 pub struct IfMatch(Result<Precondition>);
 
-/// Extraction never fails, so that an unauthenticated caller gets 401 instead of an error about the version.
+/// Extraction never fails, so that an unauthenticated caller gets 401.
 impl<S: Sync> FromRequestParts<S> for IfMatch {
     type Rejection = Infallible;
 
@@ -102,7 +100,7 @@ fn describe_if_match(operation: &mut OperationDescription, required: Required, d
     operation.add_error::<errors::VersionConflict>();
 }
 
-/// An `If-Match` header that the caller may omit, because the route also creates the record.
+/// An `If-Match` header that may be missing, because the route also creates the record.
 pub struct OptionalIfMatch(pub IfMatch);
 
 impl<S: Sync> FromRequestParts<S> for OptionalIfMatch {

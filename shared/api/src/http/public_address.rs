@@ -1,9 +1,7 @@
-//! Restricts the addresses that functions call outside AWS to public internet addresses, as a protection against
-//! server-side request forgery (SSRF).
+//! Restricts calls outside AWS to public addresses, against server-side request forgery (SSRF).
 //!
-//! The catalog's URLs are untrusted, and the owner of a domain controls its DNS records. If a function called any
-//! address, an attacker could make it call the metadata service, the Lambda runtime API and other internal services.
-//! Therefore only global unicast addresses are allowed.
+//! The catalog's URLs are untrusted. With a URL or a DNS record, an attacker could otherwise make a function call the
+//! metadata service, the Lambda runtime API or other internal services.
 
 use aws_smithy_runtime_api::client::dns::{DnsFuture, ResolveDns, ResolveDnsError};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -13,10 +11,10 @@ use std::{
 };
 use url::{Host, Url};
 
-/// IPv4 ranges that are not public: ranges that are not globally reachable (IANA IPv4 Special-Purpose Address
-/// Registry), multicast, and the reserved range at the top.
+/// IPv4 ranges that are not globally reachable (IANA IPv4 Special-Purpose Address Registry), and multicast and reserved
+/// ranges.
 const NOT_PUBLIC_V4: &[(Ipv4Addr, u32)] = &[
-    // "This network" with the unspecified address.
+    // "This network", which includes the unspecified address.
     (Ipv4Addr::UNSPECIFIED, 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
     // Carrier-grade NAT, which clouds use for internal services.
@@ -28,7 +26,7 @@ const NOT_PUBLIC_V4: &[(Ipv4Addr, u32)] = &[
     (Ipv4Addr::new(172, 16, 0, 0), 12),
     (Ipv4Addr::new(192, 0, 0, 0), 24),
     (Ipv4Addr::new(192, 0, 2, 0), 24),
-    // 6to4 relays.
+    // Relays of 6to4, an IPv6 transition mechanism.
     (Ipv4Addr::new(192, 88, 99, 0), 24),
     (Ipv4Addr::new(192, 168, 0, 0), 16),
     (Ipv4Addr::new(198, 18, 0, 0), 15),
@@ -38,19 +36,19 @@ const NOT_PUBLIC_V4: &[(Ipv4Addr, u32)] = &[
     (Ipv4Addr::new(224, 0, 0, 0), 3),
 ];
 
-/// The only IPv6 range that is allocated for global unicast (RFC 4291 §2.4, IANA). IPv4-mapped, NAT64, unique local,
-/// link-local and multicast addresses are outside of this range.
+/// The only IPv6 range for global unicast (RFC 4291 §2.4). IPv4-mapped, NAT64, unique local and link-local addresses
+/// are outside.
 const GLOBAL_V6: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
 
-/// Subranges of [`GLOBAL_V6`] that are not globally reachable (IANA IPv6 Special-Purpose Address Registry), or that
-/// contain an IPv4 address to which a relay would forward the request.
+/// Subranges of [`GLOBAL_V6`] that are not globally reachable (IANA IPv6 Special-Purpose Address Registry), or that a
+/// relay forwards to an IPv4 address.
 const NOT_PUBLIC_V6: &[(Ipv6Addr, u32)] = &[
     // Protocol assignments: Teredo, benchmarking, ORCHID.
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
     // The older and the newer range for documentation (RFC 3849 and RFC 9637).
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
-    // 6to4.
+    // Addresses of 6to4, an IPv6 transition mechanism, which contain an IPv4 address.
     (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16),
 ];
 
@@ -71,11 +69,10 @@ fn is_public(ip: IpAddr) -> bool {
     }
 }
 
-/// Returns whether a function may call the URL. The host name is resolved and checked later.
+/// Returns whether a function may call the URL. A host name is checked when it is resolved.
 pub fn may_be_public(url: &Url) -> bool {
     match url.host() {
-        // An IP address in a URL is never resolved, so this is the only check. The URL parser has normalized all
-        // notations of IPv4 addresses.
+        // The only check of an IP address, which is never resolved. The URL parser has normalized all IPv4 notations.
         Some(Host::Ipv4(ip)) => is_public(ip.into()),
         Some(Host::Ipv6(ip)) => is_public(ip.into()),
         Some(Host::Domain(name)) => !is_local_name(name),
@@ -92,9 +89,9 @@ fn is_local_name(name: &str) -> bool {
 /// Why a host name may not be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejectedHostName {
-    /// The name has no address.
+    /// The host name has no address.
     Unknown,
-    /// The name has an address that is not public.
+    /// The host name has an address that is not public.
     NotPublic,
 }
 
@@ -109,8 +106,9 @@ impl fmt::Display for RejectedHostName {
 
 impl std::error::Error for RejectedHostName {}
 
-/// Resolves a host name. Returns an error if any of its addresses is not public. The caller must connect to the
-/// returned addresses, so that the name can't resolve to another address after the check (DNS rebinding).
+/// Resolves a host name. Fails if any address is not public.
+///
+/// The caller must connect to the returned addresses, because a second resolution could return others (DNS rebinding).
 async fn resolve_public_addresses(name: &str) -> Result<Vec<SocketAddr>, RejectedHostName> {
     let addresses = tokio::net::lookup_host((name, 0)).await;
     let addresses: Vec<SocketAddr> = addresses.map_err(|_| RejectedHostName::Unknown)?.collect();

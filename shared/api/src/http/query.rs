@@ -1,5 +1,5 @@
-//! Parses query strings strictly: each parameter may occur at most once, and a response lists all validation errors.
-//! `routes.rs` rejects unknown parameters before the handler runs.
+//! Parses query strings strictly: no repeated parameters, and a response with all validation errors. `routes.rs`
+//! rejects unknown parameters.
 
 use axum::http::Uri;
 use purser_domain::{Amount, Error, Result, ValidationError};
@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 /// The query parameters of one request.
 ///
-/// If a parameter is invalid, each method adds a validation error and returns `None` or the default. The caller must
-/// call [`Query::finish`] before it uses the values.
+/// An invalid parameter adds a validation error, so the caller must call [`Query::finish`] before it uses the parsed
+/// values.
 pub struct Query {
     pairs: Vec<(String, String)>,
     problems: Vec<ValidationError>,
@@ -30,15 +30,14 @@ impl Query {
         }
     }
 
-    /// Parses the query of an HTML form. Ignores empty parameters, because browsers send every field of a form.
+    /// Parses the query of an HTML form. Ignores empty parameters, because browsers send every field.
     pub fn without_blanks(uri: &Uri) -> Self {
         let mut query = Self::from_uri(uri);
         query.pairs.retain(|(_, value)| !value.is_empty());
         query
     }
 
-    /// Returns a parameter; `None` if it is absent. A repeated parameter is a validation error, because its meaning is
-    /// not defined.
+    /// Returns a parameter; `None` if it is absent. A repeated parameter is a validation error.
     pub fn parse_text(&mut self, name: &str) -> Option<String> {
         let mut values = self
             .pairs
@@ -58,7 +57,7 @@ impl Query {
         self.parse_integer(name, 1, max).unwrap_or(default)
     }
 
-    /// Returns an integer from `min` to `max`. `5.0` is accepted as 5, as in JSON.
+    /// Parses an integer from `min` to `max`. Accepts `5.0` as 5, as in JSON.
     pub fn parse_integer(&mut self, name: &str, min: u32, max: u32) -> Option<u32> {
         let read = |text: &str| {
             let number = u32::try_from(parse_whole_number(text)?).ok()?;
@@ -67,7 +66,7 @@ impl Query {
         self.parse_with(name, read, format!("must be an integer from {min} to {max}"))
     }
 
-    /// Returns an amount in micro-units, with the same notation as [`Query::parse_integer`].
+    /// Parses an amount in micro-units. Accepts `5.0` as 5, as in JSON.
     pub fn parse_amount(&mut self, name: &str) -> Option<Amount> {
         let read = |text: &str| Amount::from_units(parse_whole_number(text)?);
         self.parse_with(name, read, "must be a whole number of micro-units")
@@ -101,7 +100,7 @@ impl Query {
         }
     }
 
-    /// Returns 400 `invalid_request` with all validation errors, if there is any.
+    /// Returns 400 `invalid_request` with all validation errors, unless there are none.
     pub fn finish(mut self) -> Result<()> {
         self.problems.sort();
         if self.problems.is_empty() {
@@ -118,7 +117,7 @@ impl Query {
     }
 }
 
-/// Parses a whole number. The text may end in a fraction of zeros.
+/// Parses an integer, which may end in a fraction of zeros.
 fn parse_whole_number(text: &str) -> Option<u64> {
     let (digits, zeros) = text.split_once('.').unwrap_or((text, "0"));
     let is_whole = !zeros.is_empty() && zeros.bytes().all(|byte| byte == b'0');

@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 /// A request id: Lambda's id, or a random UUID outside Lambda.
 ///
-/// The gateway's `requestContext.requestId` is not used, because `sam local start-api` sends the same constant with
-/// every request (`docs/decisions.md` §11).
+/// The gateway's id is not used, because `sam local start-api` sends the same id with every request
+/// (`docs/decisions.md` §11).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestId(String);
 
@@ -34,7 +34,7 @@ impl fmt::Display for RequestId {
 }
 
 fn random_uuid() -> String {
-    // A request must not fail because of its id. Without entropy, the id is the nil UUID.
+    // Without entropy, the request gets the nil UUID instead of an error.
     let uuid = random_bytes().map_or(Uuid::nil(), |bytes| uuid::Builder::from_random_bytes(bytes).into_uuid());
     uuid.to_string()
 }

@@ -1,8 +1,6 @@
-//! The middleware of all functions: [`with_middleware`].
+//! The middleware of all functions: request id, body limit, deadline, error envelope, log line and compression.
 //!
-//! The middleware gives every request an id, limits the size of the body, and sets a deadline. Every response,
-//! including errors, has the documented form. Each request is logged once, when it ends. Bodies, headers and keys are
-//! never logged. `compression.rs` compresses the response last.
+//! Each request is logged once, when it ends. Bodies, headers and keys are never logged.
 
 use crate::{
     CallerIds, Clock, Env, Failure, RequestId, TraceId, http::compression::with_compression, http::envelope::ErrorBody,
@@ -45,20 +43,20 @@ impl Default for ApiSettings {
 }
 
 impl ApiSettings {
-    /// Reads `BODY_LIMIT_BYTES`. The accepted range is the same as in `template.yaml`.
+    /// Reads `BODY_LIMIT_BYTES`, with the same range as in `template.yaml`.
     pub fn from_env(env: &mut Env) -> Self {
         let body_limit = env.parse_number("BODY_LIMIT_BYTES", Self::default().body_limit, 1_024..=1_048_576);
         Self { body_limit }
     }
 }
 
-/// Adds the middleware to a function's router; see the module documentation. Unknown routes, and wrong methods on known
-/// routes, return 404 `not_found` (`docs/decisions.md` §9).
+/// Adds the middleware to a function's router. Unknown routes, and wrong methods on known routes, return 404
+/// `not_found` (`docs/decisions.md` §9).
 pub fn with_middleware(router: Router, settings: ApiSettings) -> Router {
     let router = router
         .fallback(unknown_route)
         .method_not_allowed_fallback(unknown_route)
-        // axum's own limit would respond with axum's own body.
+        // axum's own limit would respond with axum's own error body.
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(settings, handle_request));
     with_compression(router)
@@ -105,14 +103,13 @@ async fn handle_request(State(settings): State<ApiSettings>, mut request: Reques
 /// Reads the whole body into memory; 413 above the limit. `gateway.rs` has already decoded base64.
 async fn buffer_body(request: Request, limit: usize) -> Result<Request> {
     let (mut parts, body) = request.into_parts();
-    // A path that is not UTF-8 matches no route. Without this check, axum's extractors would return their own error
-    // body.
+    // axum's extractors would return their own error body for a path that is not UTF-8.
     if let Err(RawPathParamsRejection::InvalidUtf8InPathParam(_)) =
         RawPathParams::from_request_parts(&mut parts, &()).await
     {
         return Err(ErrorKind::NotFound.into());
     }
-    // A body is rejected early if its `Content-Length` is above the limit.
+    // Rejects a body before reading it if the `Content-Length` exceeds the limit.
     let announced = parts.headers.get(header::CONTENT_LENGTH);
     let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|length| length > limit) {
@@ -127,7 +124,7 @@ async fn buffer_body(request: Request, limit: usize) -> Result<Request> {
     Ok(Request::from_parts(parts, Body::from(bytes)))
 }
 
-/// Reads the rest of a rejected body for a short time. A connection that is closed with unread bytes is reset, and the
+/// Reads the rest of a rejected body for a short time. Closing a connection with unread bytes resets it, and the
 /// response may be lost.
 async fn discard_body(mut body: Body) {
     const LINGER: Duration = Duration::from_secs(2);
@@ -135,15 +132,14 @@ async fn discard_body(mut body: Body) {
     let _ = tokio::time::timeout(LINGER, rest).await;
 }
 
-/// Returns the handler's remaining time: Lambda's deadline minus the time to send the response. Returns `None` outside
-/// Lambda.
+/// Returns the time until Lambda's deadline, minus the time to send the response; `None` outside Lambda.
 fn time_left(extensions: &Extensions) -> Option<Duration> {
     const MARGIN: Duration = Duration::from_millis(300);
     let deadline = extensions
         .lambda_context_ref()
         .map(|context| context.deadline)
         .filter(|deadline| *deadline > 0)?;
-    // Lambda's deadline is in real time, even if the local stack's clock is shifted.
+    // The system clock, because Lambda's deadline is in real time and the local stack's clock may be shifted.
     let now = Duration::from_micros(Clock::system().now().micros().unsigned_abs());
     Some(
         Duration::from_millis(deadline)
@@ -159,9 +155,9 @@ async fn run_within(limit: Option<Duration>, work: impl Future<Output = Result<R
         .unwrap_or_else(|elapsed| Err(Error::internal("answering before the function's deadline", elapsed)))
 }
 
-/// Turns a panic into an error. A panic then fails one request and not the whole Lambda instance.
+/// Turns a panic into an error, so that the panic fails one request and not the Lambda instance.
 async fn catch_panic(work: impl Future<Output = Result<Response>>) -> Result<Response> {
-    // The future is dropped after a panic, so no code sees inconsistent state.
+    // Safe, because the future is dropped after a panic.
     let response = AssertUnwindSafe(work).catch_unwind().await;
     response.unwrap_or_else(|panic| Err(Error::internal("handling the request", panic_response(&*panic))))
 }
@@ -170,10 +166,9 @@ fn panic_response(payload: &(dyn Any + Send)) -> String {
     format!("panicked: {}", panic_text(payload).unwrap_or("see the line `panic`"))
 }
 
-/// Adds the common headers to a response, and the request id to the body of an error. Keeps a `Cache-Control` header
-/// that the handler set.
+/// Adds the common headers to a response, and the request id to the body of an error.
 fn add_headers_and_request_id(response: &mut Response, id: &RequestId, trace: &TraceId) {
-    // A router of pages may already have replaced the failure by a page (`Failure::into_page_response`).
+    // A router of pages may have replaced the failure (`Failure::into_page_response`).
     let is_json = |headers: &HeaderMap| {
         headers
             .get(header::CONTENT_TYPE)
@@ -208,8 +203,8 @@ fn add_headers_and_request_id(response: &mut Response, id: &RequestId, trace: &T
     }
 }
 
-/// Default headers, which a handler can override. `Content-Security-Policy` prevents a browser from loading resources
-/// for the response and from showing the response in a frame.
+/// Headers that a handler can override. `Content-Security-Policy` prevents a browser from loading resources for the
+/// response and from framing it.
 const DEFAULT_HEADERS: [(HeaderName, &str); 3] = [
     (header::CACHE_CONTROL, "no-store"),
     (
@@ -219,8 +214,8 @@ const DEFAULT_HEADERS: [(HeaderName, &str); 3] = [
     (header::REFERRER_POLICY, "no-referrer"),
 ];
 
-/// Headers of every response. `Strict-Transport-Security` (RFC 6797) is valid for one year and includes subdomains.
-/// Browsers ignore this header on plain HTTP, so it does not affect the local stack.
+/// Headers of every response. `Strict-Transport-Security` (RFC 6797) is valid for one year. Browsers ignore it on plain
+/// HTTP.
 const FIXED_HEADERS: [(HeaderName, &str); 2] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::STRICT_TRANSPORT_SECURITY, "max-age=31536000; includeSubDomains"),
@@ -488,7 +483,7 @@ mod tests {
         let response = send(late).await;
         assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
         assert_eq!(json_of(response).await["error"], "internal_error");
-        // The deadline has passed before the request begins. A handler that does not wait still returns its response.
+        // The deadline is over before the request begins. A handler that does not wait still responds.
         assert_eq!(
             send(in_lambda(request("GET", "/ok", ""), Duration::ZERO))
                 .await
@@ -534,7 +529,7 @@ mod tests {
         }
     }
 
-    /// A failed request has one additional line with its cause, and no line contains secrets of the request.
+    /// The additional line of a failed request has the cause. No line contains secrets of the request.
     #[tokio::test]
     async fn each_request_is_logged_once() {
         let lines = Lines::default();

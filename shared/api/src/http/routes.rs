@@ -1,4 +1,4 @@
-//! Builds a function's routes from the `utoipa::path` of its handlers.
+//! Builds a function's routes from the handlers' attributes [`endpoint`](crate::endpoint).
 
 use crate::http::body::object_fields;
 use crate::http::operation::{Arguments, describe_arguments};
@@ -26,8 +26,7 @@ use utoipa::{
 use utoipa_axum::PathItemExt as _;
 
 /// Generates two functions from a list of handlers: `routes` returns the router, and `description` returns the OpenAPI
-/// description. They are separate, because a function needs only the router, and the description consists of several
-/// hundred schema objects.
+/// description, which a Lambda function does not need.
 ///
 /// ```ignore
 /// purser_api::routes!(Arc<Group>, tag = "things", list::list, service::service);
@@ -60,8 +59,8 @@ macro_rules! routes {
     };
 }
 
-/// Adds a handler to the routes, at the path in its OpenAPI description. [`routes!`](crate::routes) calls this
-/// function. The route rejects query parameters and bodies that the description does not contain.
+/// Adds a handler at the path in the handler's OpenAPI description. The route rejects query parameters and bodies that
+/// are not described. [`routes!`](crate::routes) calls this function.
 pub fn add_route<P, H, T, S>(routes: Router<S>, handler: &H) -> Router<S>
 where
     P: Path,
@@ -94,8 +93,7 @@ where
     routes.route(&P::path(), route)
 }
 
-/// Rejects unknown query parameters. Otherwise a caller would believe that an ignored parameter has an effect, for
-/// example `?preview=true` on a route without a preview.
+/// Rejects unknown query parameters, because the caller would expect an effect.
 fn reject_unknown_parameters(uri: &Uri, names: &[String]) -> Result<()> {
     if uri.query().is_none_or(str::is_empty) {
         return Ok(());

@@ -1,6 +1,5 @@
-//! Protects against cross-site request forgery (CSRF). A browser also adds the session cookie to requests that other
-//! sites start, so the origin of every POST with a session cookie is checked here. The cookie's `SameSite` attribute is
-//! a second defense.
+//! Protects against cross-site request forgery (CSRF) by checking the origin of every POST with a session cookie. The
+//! cookie's `SameSite` attribute is a second defense.
 
 use axum::http::{HeaderMap, HeaderName, header};
 use purser_domain::{ErrorKind, Result};
@@ -8,8 +7,8 @@ use purser_domain::{ErrorKind, Result};
 /// Returns 403 `cross_site_request` unless the request comes from a page of `origin` (`https://host` or
 /// `http://host:port`).
 ///
-/// With every POST, browsers send `Sec-Fetch-Site` (W3C Fetch Metadata §2.3) and `Origin` (RFC 6454 §7), and a page
-/// can't set either header. At least one of the two headers must be present, and each present header must match.
+/// Browsers send `Sec-Fetch-Site` (W3C Fetch Metadata §2.3) and `Origin` (RFC 6454 §7) with every POST, and pages can't
+/// set them. At least one must be present, and each must match.
 pub fn require_same_origin(headers: &HeaderMap, origin: &str) -> Result<()> {
     let site = HeaderName::from_static("sec-fetch-site");
     let is_named = headers.contains_key(&site) || headers.contains_key(header::ORIGIN);
@@ -36,7 +35,7 @@ mod tests {
             (&[], &[], false),
             (&["same-site"], &[OURS], false),
             (&["cross-site"], &[OURS], false),
-            // `none` means that the user typed the URL or used a bookmark. A form never sends `none`.
+            // `none` means that the user typed the URL or used a bookmark, which is never a form.
             (&["none"], &[], false),
             (&["same-origin"], &["null"], false),
             (&["same-origin"], &["https://evil.example"], false),

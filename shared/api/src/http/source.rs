@@ -1,21 +1,20 @@
-//! Computes two parts of an audit row: the source of the request, and the reason why the request was rejected.
+//! Two parts of an audit row: the source of the request, and the reason for a rejection.
 
 use crate::{RequestId, client_ip, http::envelope::ErrorBody};
 use axum::http::{header, request::Parts};
 use purser_domain::{AuditRejection, Error, ErrorKind, RequestSource};
 
-/// Returns the source of a request: the IP address that the gateway reports, the `User-Agent`, and the request id.
+/// Returns the caller's IP address, the `User-Agent` and the request id.
 pub fn request_source(parts: &Parts) -> RequestSource {
     let user_agent = parts.headers.get(header::USER_AGENT);
-    // A `User-Agent` that is not text is ignored.
     let user_agent = user_agent.and_then(|value| value.to_str().ok());
     let address = client_ip(&parts.extensions).map(|ip| ip.to_string());
     let id = parts.extensions.get::<RequestId>().map_or("", RequestId::as_str);
     RequestSource::new(address, user_agent, id)
 }
 
-/// Returns the rejection reason that the audit log records. Returns `None` if the service itself failed, because the
-/// caller will retry, and for `not_found`, because the object may belong to another user.
+/// Returns the rejection that the audit log records; `None` for errors after which the caller retries. Also `None` for
+/// `not_found`, because the object may belong to another user.
 pub fn rejection_for_audit(error: &Error) -> Option<AuditRejection> {
     let kind = error.kind();
     let is_refusal = !matches!(

@@ -1,5 +1,4 @@
-//! Sends a `POST` to an untrusted server. The address is checked, redirects are not followed, and a timeout applies.
-//! Only the status and `Retry-After` of the response are read, never the body.
+//! Calls untrusted servers, with a timeout and without redirects. The body of a webhook's response is never read.
 
 use crate::http::{
     outward::{AllowedHosts, any_address_client_builder, client_for_public_servers},
@@ -10,15 +9,15 @@ use purser_domain::{CallResult, Duration as Length, Timestamp, WebhookUrl, parse
 use reqwest::{Client, ClientBuilder, header::RETRY_AFTER};
 use std::{error::Error as StdError, time::Duration};
 
-/// The maximum number of response headers. Servers usually send about two dozen.
+/// The maximum number of response headers. Servers usually send two dozen.
 const MAX_HEADERS: usize = 100;
 
-/// An HTTP client that posts to untrusted servers.
+/// An HTTP client that calls untrusted servers.
 pub struct UntrustedHttpClient {
     allowed: AllowedHosts,
-    /// The client for untrusted hosts: public addresses only, with TLS.
+    /// The client for untrusted hosts: public addresses with TLS.
     strict: Client,
-    /// The client for allowed hosts, which may have any address.
+    /// The client for hosts that the deployment allows, with any address.
     plain: Client,
     longest: Duration,
 }
@@ -26,7 +25,7 @@ pub struct UntrustedHttpClient {
 /// The result of a webhook call, and the pause that the receiver requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WebhookCallResult {
-    /// The HTTP status of the receiver's response, or the reason why there was no response.
+    /// The HTTP status of the receiver's response, or why there was no response.
     pub result: CallResult,
     /// The pause that a failed response requested with `Retry-After`.
     pub asked: Option<Length>,
@@ -39,7 +38,7 @@ impl From<CallResult> for WebhookCallResult {
 }
 
 impl UntrustedHttpClient {
-    /// Creates a client with `program` in its `User-Agent`. `timeout` is the timeout per call.
+    /// Creates a client. `program` is the start of `User-Agent`, and `timeout` applies to each call.
     pub fn new(program: &str, allowed: AllowedHosts, timeout: Duration) -> reqwest::Result<Self> {
         let finish = |client: ClientBuilder| client.http1_only().http1_max_headers(MAX_HEADERS).build();
         Ok(Self {
@@ -50,7 +49,9 @@ impl UntrustedHttpClient {
         })
     }
 
-    /// Posts a body to a URL.
+    /// Sends a POST request to a webhook. Returns the status and `Retry-After`, or why there was no response.
+    ///
+    /// A URL that may not be called gets no request. `now` is the base of a `Retry-After` that is a date.
     pub async fn post(&self, url: &WebhookUrl, headers: HeaderMap, body: String, now: Timestamp) -> WebhookCallResult {
         let Some(client) = self.client_for(url) else {
             return CallResult::BlockedAddress.into();

@@ -3,8 +3,8 @@
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
-/// Runs all tasks concurrently, at most `limit` at a time, and starts them in order. Returns the results in order of
-/// completion. A task that panics has no result and does not affect the other tasks.
+/// Runs all tasks, at most `limit` at a time. Returns the results in order of completion. A task that panics has no
+/// result.
 pub async fn run_with_concurrency_limit<T: Send + 'static>(
     limit: usize,
     work: impl Iterator<Item = impl Future<Output = T> + Send + 'static>,
@@ -14,7 +14,7 @@ pub async fn run_with_concurrency_limit<T: Send + 'static>(
         if running.len() >= limit {
             done.extend(running.join_next().await.and_then(Result::ok));
         }
-        // Log lines of the task belong to the current span.
+        // Keeps the fields of the current span in the task's log lines.
         running.spawn(work.in_current_span());
     }
     while let Some(finished) = running.join_next().await {

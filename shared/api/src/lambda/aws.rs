@@ -1,8 +1,7 @@
 //! AWS configuration: region, credentials and endpoints.
 //!
-//! All values come from [`Env`], so that one error reports every missing variable. The SDK's providers for profiles,
-//! the metadata service and single sign-on are left out, because Lambda does not have them and they would add a
-//! megabyte to each function (`docs/decisions.md` §11).
+//! All values come from [`Env`], so that one error reports every missing variable. The SDK's other providers do not
+//! apply in Lambda and would add a megabyte to each function (`docs/decisions.md` §11).
 
 use crate::Env;
 use aws_sdk_secretsmanager::config::{BehaviorVersion, Credentials, SharedCredentialsProvider};
@@ -16,26 +15,24 @@ use aws_types::{
 use axum::http::Uri;
 use std::{net::IpAddr, time::Duration};
 
-/// Reads `AWS_REGION` and the credentials, which Lambda sets, and the endpoints `DYNAMODB_ENDPOINT`,
-/// `SECRETS_ENDPOINT`, `LAMBDA_ENDPOINT`, `KMS_ENDPOINT`, `SQS_ENDPOINT`, `SES_ENDPOINT` and `EVENTBRIDGE_ENDPOINT`,
-/// which are empty in the cloud. The SDK's own `AWS_ENDPOINT_URL_…` variables are not used, because the SDK uses an
-/// empty value as an address, and `sam local` sets only the variables that the template declares.
+/// Reads `AWS_REGION`, the credentials, and the endpoints, which are empty in the cloud.
 ///
-/// AWS responds within milliseconds, so a request without a response after a second is lost. Three attempts of one
-/// second take three seconds, and the longest handler makes three calls in a row: nine of the function's fifteen
-/// seconds.
+/// The SDK's `AWS_ENDPOINT_URL_…` variables are not used, because the SDK uses an empty value as an address.
+///
+/// AWS responds within milliseconds, so three attempts of one second are enough. The longest handler makes three calls
+/// in a row: nine of the function's fifteen seconds.
 pub(crate) fn aws_config(env: &mut Env, http: SharedHttpConnector) -> SdkConfig {
-    // If the region is missing, `env` records an error, and `Env::finish` then stops the start of the function.
+    // A missing region is an error in `env`, which stops the start of the function.
     let region = env.require_text("AWS_REGION");
     let [id, secret] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| env.require_text(name));
     let session = env.get("AWS_SESSION_TOKEN").map(str::to_owned);
-    // The credentials stay valid for longer than Lambda keeps an instance.
+    // The credentials have no expiry time, because they stay valid for longer than Lambda keeps an instance.
     let credentials = Credentials::new(id, secret, session, None, "environment");
     let timeouts = TimeoutConfig::builder()
         .operation_attempt_timeout(Duration::from_secs(1))
         .operation_timeout(Duration::from_secs(3))
         .build();
-    // The behavior version is fixed, so that an SDK update does not change retries or timeouts.
+    // The behavior version is fixed, so that an update of the SDK does not change retries or timeouts.
     SdkConfig::builder()
         .http_client(http_client_fn(move |_, _| http.clone()))
         .behavior_version(BehaviorVersion::v2026_01_12())
@@ -55,8 +52,8 @@ pub(crate) fn aws_config(env: &mut Env, http: SharedHttpConnector) -> SdkConfig 
         .build()
 }
 
-/// Reads an endpoint that replaces the AWS endpoint. Unless `NETWORK` is a test network, the endpoint must be on this
-/// machine. Otherwise somebody who can set variables could make a function evaluate real payments against another
+/// Reads an endpoint that replaces an AWS endpoint. Unless `NETWORK` is a test network, the endpoint must be on this
+/// machine. Otherwise, somebody who can set variables could make a function evaluate real payments against another
 /// database.
 fn read_endpoint(env: &mut Env, name: &str) -> Option<String> {
     let text = env.get(name)?.to_owned();
@@ -78,7 +75,7 @@ fn is_endpoint_url(uri: &Uri) -> bool {
     matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some() && uri.query().is_none()
 }
 
-/// Returns whether a host is this machine: `localhost` or a loopback address. An IPv6 address may have brackets.
+/// Returns whether a host is `localhost` or a loopback address. An IPv6 address may have brackets.
 pub(crate) fn is_loopback(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
@@ -121,7 +118,7 @@ mod tests {
         ("AWS_SECRET_ACCESS_KEY", "secret"),
     ];
 
-    /// Returns the clients' DynamoDB and Secrets Manager endpoints, and the error.
+    /// Returns the DynamoDB and Secrets Manager endpoints of the configuration, and the error.
     fn check(variables: &[(&str, &str)]) -> ([Option<String>; 2], Option<String>) {
         let mut env: Env = variables.iter().copied().collect();
         let config = aws_config(&mut env, crate::pooled_http_client());

@@ -5,20 +5,18 @@ use tokio::{runtime::Handle, task::spawn_blocking};
 
 /// Where background work runs.
 ///
-/// Creating AWS clients, a TLS handshake and deriving a wallet's seed take CPU time, which would delay the start if the
-/// function had only one thread.
+/// Creating AWS clients, a TLS handshake and deriving keys take CPU time, which delays the start of a single thread.
 #[derive(Clone, Copy, Debug)]
 pub enum Background {
-    /// The work runs on a separate thread. Timers and connections belong to the caller's Tokio runtime, so a pooled
-    /// connection stays open after the thread has ended.
+    /// A separate thread. Timers and connections belong to the caller's Tokio runtime, so that pooled connections stay
+    /// open.
     Thread,
-    /// The work runs in the caller's thread, while the caller awaits the result. The simulation uses this variant,
-    /// because the simulation has only one thread.
+    /// The caller's thread, while the caller awaits the result. The simulation has only one thread.
     Inline,
 }
 
 impl Background {
-    /// Starts the work and returns a future of the result. The error is the work's error, or reports a panic.
+    /// Starts the work. The future's error is the work's error, or reports a panic.
     pub fn spawn<T: Send + 'static>(
         self,
         work: impl Future<Output = Result<T, BootError>> + Send + 'static,
@@ -44,7 +42,7 @@ mod tests {
     use tokio::time::{sleep, timeout};
 
     async fn whereabouts() -> Result<thread::ThreadId, BootError> {
-        // Timers work on both threads.
+        // Timers must work on the thread that does the work.
         sleep(Duration::from_millis(1)).await;
         Ok(thread::current().id())
     }

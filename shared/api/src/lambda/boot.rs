@@ -17,14 +17,14 @@ use tokio::sync::OnceCell;
 use tracing::{Subscriber, error, info};
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
-/// The reason that a function can't start.
+/// Why a function can't start.
 pub type BootError = lambda_http::Error;
 
-/// The resources that every function has at startup, such as the environment variables and the AWS configuration.
+/// The resources of every function at startup.
 pub struct Boot {
     /// The function's environment variables.
     pub env: Env,
-    /// The AWS configuration: region, credentials, endpoints and timeouts. The SDK uses the client `http`.
+    /// The AWS configuration: region, credentials, endpoints and timeouts.
     pub aws: SdkConfig,
     /// The HTTP client of the function.
     pub http: SharedHttpConnector,
@@ -32,13 +32,12 @@ pub struct Boot {
     pub clock: Clock,
     /// The source of random bytes.
     pub entropy: Entropy,
-    /// The thread for background work at startup.
+    /// Where background work at startup runs.
     pub background: Background,
 }
 
 impl Boot {
-    /// Reads the variables that all functions have. [`Env::finish`] reports their errors together with the errors of
-    /// the function's own variables.
+    /// Reads the variables that all functions have. [`Env::finish`] reports their errors.
     pub fn new(mut env: Env, clock: Clock) -> Self {
         let http = pooled_http_client();
         let aws = aws::aws_config(&mut env, http.clone());
@@ -59,11 +58,10 @@ impl From<Env> for Boot {
     }
 }
 
-/// Runs a function that serves HTTP requests: builds the router and serves until Lambda ends the instance. `B` is
-/// [`Boot`], or [`Env`] for a function that makes no calls, so that the binary contains no HTTP client.
+/// Runs a function that serves HTTP requests until Lambda ends the instance. `B` is [`Boot`], or [`Env`] for a function
+/// that makes no calls.
 ///
-/// `build` must apply [`crate::with_middleware`] to the router. The local stack builds the same router with its own
-/// [`Boot`].
+/// `build` must apply [`crate::with_middleware`] to the router.
 pub async fn serve<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Router, BootError>) -> ExitCode {
     let served = async {
         let env = read_env_and_start_logging();
@@ -78,12 +76,11 @@ pub async fn serve<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Router, Bo
     exit_code(served.await)
 }
 
-/// Runs a function like [`serve`]. If the environment does not contain `variable`, the function reads `variable` from
-/// the stage variables of the API, which every event contains. The function then starts only when the first event
-/// arrives.
+/// Runs a function like [`serve`]. A missing environment variable `variable` is read from the API's stage variables in
+/// the first event.
 ///
-/// The template can't set the environment variable, because the text depends on the API's URL, and the API depends on
-/// the function.
+/// The template can't set the environment variable, because it depends on the API's URL and the API depends on the
+/// function.
 pub async fn serve_with_stage_variable(
     variable: &'static str,
     build: impl AsyncFn(Boot) -> Result<Router, BootError>,
@@ -106,7 +103,7 @@ pub async fn serve_with_stage_variable(
     exit_code(served.await)
 }
 
-/// Runs a function like [`serve`]. The function also handles direct requests from other functions (`direct.rs`).
+/// Runs a function like [`serve`] that also handles direct requests from other functions (`direct.rs`).
 pub async fn serve_all_events<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Routers, BootError>) -> ExitCode {
     let served = async {
         let env = read_env_and_start_logging();
@@ -141,14 +138,14 @@ pub(crate) fn read_env_and_start_logging() -> Env {
     env
 }
 
-/// Measures the cold start of an instance.
+/// Measures the duration of an instance's cold start.
 pub(crate) struct ColdStart {
     function: String,
     began: Instant,
 }
 
 impl ColdStart {
-    /// Records the time at which the cold start began, and the name of the Lambda function; `local` outside Lambda.
+    /// Records the start of the cold start and the name of the Lambda function, which is `local` outside Lambda.
     pub(crate) fn begin(env: &Env) -> Self {
         Self {
             function: env.get("AWS_LAMBDA_FUNCTION_NAME").unwrap_or("local").to_owned(),
@@ -156,7 +153,7 @@ impl ColdStart {
         }
     }
 
-    /// Logs the duration of the cold start. The function now waits for events.
+    /// Logs the duration of the cold start.
     pub(crate) fn log_duration(self) {
         let boot_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         info!(function = self.function, boot_ms, "function.started");
@@ -175,7 +172,7 @@ pub fn start_logging_to(subscriber: impl Subscriber + Send + Sync) {
     log_panics();
 }
 
-/// Starts logging to a writer, one JSON object per line. Has no effect if a test has already started logging.
+/// Starts logging to a writer, one JSON object per line. Has no effect if logging has already started.
 pub fn log_to<W>(directives: &str, writer: W)
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
@@ -183,8 +180,8 @@ where
     let _ = tracing::subscriber::set_global_default(json_subscriber(directives, NAMESPACE, writer));
 }
 
-/// Returns the log filter: lines of this service at the configured level, and lines of dependencies from WARN on. Debug
-/// lines of the SDKs contain requests and responses, so only full directives in `LOG_LEVEL` enable them.
+/// Returns the log filter: this service's lines at the configured level, and WARN for dependencies. Debug lines of the
+/// SDKs contain requests, so only directives in `LOG_LEVEL` enable them.
 fn log_directives(env: &Env) -> String {
     let level = env
         .get("LOG_LEVEL")
@@ -193,7 +190,7 @@ fn log_directives(env: &Env) -> String {
     if level.contains(['=', ',']) {
         return level.to_owned();
     }
-    // Lambda also has the level FATAL.
+    // This service's log filter has no level FATAL.
     let level = if level.eq_ignore_ascii_case("fatal") {
         "error"
     } else {
@@ -203,8 +200,7 @@ fn log_directives(env: &Env) -> String {
 }
 
 /// Creates a subscriber that writes one JSON object per line, including metrics. Lambda's log filter reads `level` and
-/// `timestamp` at the top level of the object. A line without them counts as INFO (Lambda developer guide, "Log-level
-/// filtering").
+/// `timestamp` (Lambda developer guide, "Log-level filtering").
 pub(crate) fn json_subscriber<W>(
     directives: &str,
     namespace: &str,
@@ -238,8 +234,7 @@ fn log_panics() {
     }));
 }
 
-/// Returns the panic's message if the message is a constant. A formatted message may contain any data, for example an
-/// unwrapped value.
+/// Returns the panic's message if it is a constant. A formatted message may contain secrets.
 pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> Option<&'static str> {
     payload.downcast_ref::<&'static str>().copied()
 }
@@ -285,7 +280,7 @@ mod tests {
         assert!(!put_together.to_string().contains("0123"), "{put_together}");
     }
 
-    /// `LOG_LEVEL` takes precedence, and a list of directives is used unchanged.
+    /// A list of directives in `LOG_LEVEL` is used unchanged.
     #[test]
     fn log_levels_apply_only_to_own_crates() {
         let rows: [(&[(&str, &str)], &str); 5] = [

@@ -9,7 +9,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// A clock. Clones return the same time.
+/// A source of the current time. Clones return the same time.
 #[derive(Clone, Debug)]
 pub struct Clock(Source);
 
@@ -26,19 +26,17 @@ impl Clock {
         Self(Source::System)
     }
 
-    /// Creates a clock that adds these microseconds to the system's time. The local stack uses this clock to advance
-    /// the time.
+    /// Creates a clock that adds these microseconds to the system's time, for the local stack.
     pub const fn with_shift(micros: Arc<AtomicI64>) -> Self {
         Self(Source::Shifted(micros))
     }
 
-    /// Creates a clock for tests. The time is this value, in microseconds since the epoch, and changes only with the
-    /// value.
+    /// Creates a clock that returns this time, in microseconds since the Unix epoch, for tests.
     pub const fn at_fixed_time(micros: Arc<AtomicI64>) -> Self {
         Self(Source::Still(micros))
     }
 
-    /// Returns the current time, which is never before the epoch.
+    /// Returns the current time, which is never before the Unix epoch.
     pub fn now(&self) -> Timestamp {
         let micros = match &self.0 {
             Source::System => system_micros(),
@@ -60,7 +58,6 @@ fn system_micros() -> i64 {
 mod tests {
     use super::*;
 
-    /// The time is never before the epoch or after the latest timestamp.
     #[test]
     fn a_fixed_clock_only_moves_when_set() {
         let hand = Arc::new(AtomicI64::new(7));

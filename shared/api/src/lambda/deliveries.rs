@@ -1,8 +1,7 @@
-//! The two queues of webhook calls: requests of users, and deliveries.
+//! The two queues of webhook calls: users' requests, and deliveries.
 //!
-//! The function `people` can only send to the queue of requests. A request contains the ids of a webhook and of a
-//! stored delivery, and never an event, so a compromised `people` can't make the service sign a forged event. Only
-//! `webhooks` sends to the queue of deliveries. The message group is the webhook.
+//! The function `people` can only send requests, which contain ids and no event. Only the function `webhooks` sends to
+//! the queue of deliveries. A compromised `people` therefore can't make the service sign a forged event.
 
 use crate::lambda::sqs::{MAX_DELAY_SECS, Queue};
 use aws_types::SdkConfig;
@@ -36,9 +35,9 @@ pub struct WebhookRequest {
     pub person: UserId,
     /// The webhook to call.
     pub webhook: WebhookId,
-    /// The request's id. A repeated message has the same id.
+    /// The id of the delivery that the request causes, even if SQS delivers the request twice.
     pub id: DeliveryId,
-    /// The stored delivery to send again; `None` to send a test event.
+    /// The stored delivery to send again; `None` for a test event.
     pub again: Option<DeliveryId>,
 }
 
@@ -123,8 +122,7 @@ impl Members {
 pub struct DeliveriesQueue(Queue);
 
 impl DeliveriesQueue {
-    /// The maximum delay of an SQS message. SQS does not count delayed messages as in flight, so their number is not
-    /// limited (SQS developer guide, "Quotas").
+    /// The maximum delay of an SQS message. Any number of messages may be delayed (SQS developer guide, "Quotas").
     pub const MAX_DELAY: Duration = Duration::from_secs_u32(MAX_DELAY_SECS);
 
     /// Creates a client for the queue at this URL.
@@ -132,8 +130,7 @@ impl DeliveriesQueue {
         Self(Queue::new(aws, url))
     }
 
-    /// Sends a message that becomes visible after `pause`. Sending a message twice causes one delivery, because the
-    /// delivery's row has the same id.
+    /// Sends a message with a delay of `pause`. A message that is sent twice causes one delivery.
     pub async fn send(&self, message: &DeliveryMessage, pause: Option<Duration>) -> Result<()> {
         self.0
             .send(&message.webhook.to_string(), message.to_json(), pause)
@@ -141,7 +138,7 @@ impl DeliveriesQueue {
     }
 }
 
-/// A client of the queue of requests.
+/// A client of the queue of users' webhook requests.
 #[derive(Clone, Debug)]
 pub struct WebhookRequestsQueue(Queue);
 
@@ -199,7 +196,6 @@ mod tests {
         }
     }
 
-    /// A request contains only ids.
     #[test]
     fn webhook_requests_that_contain_events_are_rejected() {
         for again in [None, Some(id(1))] {

@@ -1,11 +1,8 @@
-//! Direct requests between functions, without the gateway: Lambda's `Invoke` with a small JSON object. Caller and
-//! callee share the types in this file.
+//! Direct requests: one Lambda function calls another Lambda function through Lambda's `Invoke`, without the API
+//! gateway. IAM controls which functions may invoke a function.
 //!
-//! A function that serves the gateway and other functions distinguishes their events by form. The gateway wraps every
-//! request into an event with a path and a request context, so no client of the gateway can send a direct request. IAM
-//! controls which functions may invoke a function. In a direct request, `version` is a number; in the gateway's event,
-//! `version` is a text. Any event that is not a direct request gets a response in the gateway's form. A direct request
-//! that is malformed or has unknown fields is rejected.
+//! In a direct request, `version` is a number. In the gateway's event, `version` is a string, so no client of the
+//! gateway can send a direct request.
 
 use crate::{
     Failure, GatewayEvent, NewWithdrawalAddress, Reply, RequestedWithdrawal, WithdrawalOwner, handle_any_event,
@@ -27,33 +24,33 @@ use tower::ServiceExt as _;
 use tracing::info;
 use uuid::Uuid;
 
-/// The two routers of a function. The gateway can't reach the routes in `direct`.
+/// The two routers of a Lambda function: one for requests from the API gateway, and one for direct requests from other
+/// Lambda functions. No request from the API gateway reaches the router for direct requests.
 #[derive(Clone)]
 pub struct Routers {
-    /// The router for requests that the gateway passes to the function.
+    /// The router for requests that the API gateway passes to the Lambda function.
     pub gateway: Router,
-    /// The router for direct requests, which other functions send with Lambda's `Invoke`. The router has only the path
-    /// [`DIRECT_PATH`].
+    /// The router for direct requests, which has only the path [`DIRECT_PATH`].
     pub direct: Router,
 }
 
-/// The only path in the router of direct requests.
+/// The path of direct requests in the router [`Routers::direct`].
 pub const DIRECT_PATH: &str = "/direct";
 
-/// The version of direct requests. Any other version is rejected.
+/// The only accepted version of direct requests.
 const VERSION: u8 = 1;
 
-/// A direct request to `payments`.
+/// A direct request to the Lambda function `payments`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum PaymentsRequest {
     /// Attests an agent's wallet. The response is an [`AttestedWallet`].
     AttestWallet(AttestWallet),
-    /// Sets the withdrawal address. The response is a [`crate::WithdrawalResponse`].
+    /// Sets the withdrawal address of an agent. The response is a [`crate::WithdrawalResponse`].
     NamePayoutAddress(NewWithdrawalAddress),
-    /// Removes the withdrawal address. The response is a [`crate::WithdrawalResponse`].
+    /// Removes the withdrawal address of an agent. The response is a [`crate::WithdrawalResponse`].
     RemovePayoutAddress(WithdrawalOwner),
-    /// Transfers money from the agent's wallet to the withdrawal address. The response is a
+    /// Withdraws money from an agent's wallet to the agent's withdrawal address. The response is a
     /// [`crate::WithdrawalResponse`].
     PayOut(RequestedWithdrawal),
 }
@@ -80,7 +77,7 @@ pub struct AttestWallet {
     pub wallet: RequestedWallet,
 }
 
-/// The signing key of the wallet whose address is requested.
+/// The key of the wallet whose address is requested.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum RequestedWallet {
@@ -102,9 +99,10 @@ pub enum RequestedWallet {
 pub struct AttestedWallet {
     /// The address, as `0x` and 40 hexadecimal digits.
     pub address: String,
-    /// The signature r, s and v over the agent and the address (`shared/chain/src/attestation.rs`), 65 bytes in base64.
+    /// The signature over the agent and the address: r, s and v (`shared/chain/src/attestation.rs`), 65 bytes in
+    /// base64.
     pub signature: String,
-    /// The public key, for a key in KMS: a compressed point, 33 bytes in base64.
+    /// The public key of a key in KMS: a compressed point, 33 bytes in base64.
     pub public_key: Option<String>,
 }
 
@@ -122,8 +120,8 @@ impl AttestedWallet {
         }
     }
 
-    /// Returns the wallet with the requested key. Returns `None` if the response is about another kind of key. The
-    /// caller must verify the attestation.
+    /// Returns the wallet in the response, without verifying the attestation. Returns `None` if the wallet's key is of
+    /// another kind than the requested key.
     pub fn requested_wallet(&self, request: &RequestedWallet) -> Option<Wallet> {
         let public_key = self.public_key.as_deref().map(parse_hex_bytes);
         let key = match (request, public_key) {
@@ -161,7 +159,7 @@ impl<S: Sync> FromRequestParts<S> for CallerIds {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        // The middleware has added the ids to the extensions.
+        // The middleware adds these ids to the extensions of the request.
         let ids = parts.extensions.get::<Self>().cloned();
         Ok(ids.unwrap_or_else(|| Self {
             request_id: String::new(),
@@ -170,7 +168,7 @@ impl<S: Sync> FromRequestParts<S> for CallerIds {
     }
 }
 
-/// The serialized form of a direct request.
+/// A direct request with a version and the caller's ids.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DirectEvent<T> {
@@ -190,7 +188,7 @@ impl<T> DirectEvent<T> {
     }
 }
 
-/// An extractor for another function's request.
+/// The parsed direct request of another Lambda function.
 #[derive(Debug)]
 pub struct Direct<T>(pub T);
 
@@ -201,7 +199,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Direct<T> {
         let refused = |message: &str| Failure::from(Error::invalid(vec![ValidationError::at_path("", message)]));
         let own = request.extensions().get::<CallerIds>().cloned();
         let bytes: Bytes = request.extract().await.map_err(|_| refused("must arrive whole"))?;
-        // The parser's message is not returned, because it may repeat parts of the request.
+        // The parser's message may repeat parts of the request.
         let event: DirectEvent<T> = serde_json::from_slice(&bytes).map_err(|_| refused("must be a known request"))?;
         if event.version != VERSION {
             return Err(refused("must be of version 1"));
@@ -218,7 +216,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Direct<T> {
     }
 }
 
-/// The response to another function.
+/// The response to a direct request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DirectAnswer {
@@ -228,7 +226,8 @@ pub(crate) struct DirectAnswer {
     pub(crate) body: Box<RawValue>,
 }
 
-/// Handles an event from the gateway or from another function, and returns the response that Lambda expects.
+/// Handles an event from the API gateway or from another Lambda function. Returns the response in the format that the
+/// sender expects.
 pub async fn handle_gateway_or_direct_event(routers: Routers, event: LambdaEvent<Box<RawValue>>) -> Box<RawValue> {
     let text = event.payload.get();
     let is_direct =
@@ -239,16 +238,14 @@ pub async fn handle_gateway_or_direct_event(routers: Routers, event: LambdaEvent
     handle_any_event(routers.gateway, event).await.to_json()
 }
 
-/// The part that every version of a request from another function contains: `version` as a number. In an event from the
-/// gateway, `version` is a text.
+/// The field `version` of a direct request, which is a number in all versions.
 #[derive(Deserialize)]
 struct VersionedRequest {
     #[serde(rename = "version")]
     _version: u64,
 }
 
-/// Handles one direct request with its router. The middleware is the same as for the gateway's requests, so the
-/// deadline, the error envelope and the log line are also the same.
+/// Handles one direct request, with the same middleware as a request from the API gateway.
 async fn handle_direct_event(router: Router, payload: String, context: Context) -> Box<RawValue> {
     let mut request = Request::new(Body::from(payload)).with_lambda_context(context);
     *request.method_mut() = Method::POST;
@@ -258,14 +255,14 @@ async fn handle_direct_event(router: Router, payload: String, context: Context) 
         Err(never) => match never {},
     };
     let status = response.status().as_u16();
-    // The bodies of this service are in memory, so collecting a body can't fail.
+    // The body is in memory, so collecting it can't fail.
     let body = response.into_body().collect().await.map(Collected::to_bytes);
     let body = body.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
     let reply = DirectAnswer {
         status,
         body: body.unwrap_or_default(),
     };
-    // Serializing a number and JSON does not fail.
+    // The status is a number and the body is JSON, so serialization can't fail.
     to_raw_value(&reply).unwrap_or_default()
 }
 
@@ -319,7 +316,6 @@ mod tests {
         assert_eq!(answer, json!({"status": 200, "body": {"asked": "attest_wallet"}}));
     }
 
-    /// Neither the response nor the log contains parts of the request.
     #[tokio::test]
     async fn unknown_direct_requests_are_rejected_without_echo() {
         let with = |pointer: &str, value: Value| {

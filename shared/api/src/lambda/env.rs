@@ -1,8 +1,6 @@
 //! Reads the configuration from environment variables, and reports all errors in one message.
 //!
-//! The variables are passed as a value, so that the local stack gives each function its own variables, and tests need
-//! no process-wide state. An empty variable counts as unset, because `sam local` sets variables without a value to the
-//! empty string.
+//! An empty variable counts as unset, because `sam local` sets variables without a value to the empty string.
 
 use crate::http::outward::AllowedHosts;
 use crate::lambda::aws::is_loopback;
@@ -11,17 +9,17 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::{collections::BTreeMap, fmt, ops::RangeInclusive, str::FromStr};
 
-/// Environment variables, and their errors.
+/// Environment variables, and the errors in the values of these variables.
 ///
-/// Each method always returns a value. If a variable is missing or invalid, the method records an error, and the
-/// returned value must not be used: [`Env::finish`] returns the settings only if there is no error.
+/// For a missing or invalid variable, a method records an error and returns a value that must not be used.
+/// [`Env::finish`] returns the settings only if no error was recorded.
 #[derive(Default)]
 pub struct Env {
     values: BTreeMap<String, String>,
     problems: Vec<String>,
 }
 
-/// The custody of wallet keys, which is the same for the whole deployment.
+/// How wallet keys are stored, for the whole deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CustodyKind {
     /// All keys are derived from the wallet seed.
@@ -30,7 +28,7 @@ pub enum CustodyKind {
     Kms,
 }
 
-/// All errors of the configuration. Messages omit values, because a value may be a secret.
+/// All errors of the configuration, without the variables' values, which may be secret.
 #[derive(Debug, PartialEq, Eq)]
 pub struct EnvError(Vec<String>);
 
@@ -63,7 +61,7 @@ impl Env {
             .collect()
     }
 
-    /// Copies a variable from the stage variables in the gateway's event, if present.
+    /// Adds a stage variable from the gateway's event, if present.
     pub(crate) fn with_stage_variable(mut self, name: &str, event: &RawValue) -> Self {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -84,7 +82,7 @@ impl Env {
             .filter(|value| !value.is_empty())
     }
 
-    /// Returns a required variable.
+    /// Returns a required variable. If the variable is unset, records an error and returns an empty string.
     pub fn require_text(&mut self, name: &str) -> String {
         if self.get(name).is_none() {
             self.add_error(name, "is not set");
@@ -92,7 +90,8 @@ impl Env {
         self.get(name).unwrap_or_default().to_owned()
     }
 
-    /// Returns an integer within a range, or `default` if the variable is unset.
+    /// Returns the integer in the variable `name`, or `default` if the variable is unset. Records an error if the
+    /// integer is outside `range`.
     pub fn parse_number<T>(&mut self, name: &str, default: T, range: RangeInclusive<T>) -> T
     where
         T: FromStr + PartialOrd + fmt::Display,
@@ -106,7 +105,7 @@ impl Env {
         })
     }
 
-    /// Returns the network in the required variable `NETWORK`. All payments use this network.
+    /// Returns the network in the required variable `NETWORK`.
     pub fn require_network(&mut self) -> Network {
         const NAME: &str = "NETWORK";
         let text = self.require_text(NAME);
@@ -120,7 +119,8 @@ impl Env {
         network.unwrap_or(Network::BaseSepolia)
     }
 
-    /// Returns the custody in `CUSTODY`, or [`CustodyKind::Seed`] if the variable is unset.
+    /// Returns how wallet keys are stored, according to the variable `CUSTODY`. Returns [`CustodyKind::Seed`] if the
+    /// variable is unset.
     pub fn parse_custody(&mut self) -> CustodyKind {
         match self.get("CUSTODY") {
             None | Some("seed") => CustodyKind::Seed,
@@ -132,15 +132,14 @@ impl Env {
         }
     }
 
-    /// Returns whether `NETWORK` is a test network; false if the variable is unset.
+    /// Returns whether the variable `NETWORK` names a test network. Returns `false` if the variable is unset.
     pub(crate) fn is_testnet(&self) -> bool {
         let network = self.get("NETWORK").and_then(Network::from_name);
         network.is_some_and(Network::is_testnet)
     }
 
-    /// Returns the hosts in the variable `name`; no hosts if the variable is unset. These hosts may have private
-    /// addresses, and all other hosts must have public addresses. On a main network, only hosts on this machine are
-    /// valid.
+    /// Returns the list of hosts in the variable `name`. A function may call these hosts even at private addresses.
+    /// Unless `NETWORK` is a test network, the list may contain only hosts on this machine.
     pub fn take_allowed_hosts(&mut self, name: &str) -> AllowedHosts {
         let hosts = AllowedHosts::parse(self.get(name).unwrap_or_default());
         let Some(hosts) = hosts else {
@@ -156,18 +155,18 @@ impl Env {
         hosts
     }
 
-    /// Returns the deployment's name in `STACK`. Events contain this name as their source.
+    /// Returns the deployment's name in the variable `STACK`. Each event has this name as the source.
     pub fn require_event_source(&mut self) -> EventSource {
         let stack = self.require_text("STACK");
         let source = EventSource::for_stack(&stack);
-        // An error for a missing variable is already recorded.
+        // `require_text` has already recorded an error if the variable is missing.
         if source.is_none() && !stack.is_empty() {
             self.add_error("STACK", "must be letters, digits and hyphens");
         }
         source.unwrap_or_default()
     }
 
-    /// Returns the settings if there is no error.
+    /// Returns `settings` if no error was recorded.
     pub fn finish<T>(self, settings: T) -> Result<T, EnvError> {
         if self.problems.is_empty() {
             Ok(settings)

@@ -1,11 +1,9 @@
-//! Converts the gateway's event to an HTTP request, and the response to the gateway's form (HTTP API, payload format
+//! Converts the gateway's events to HTTP requests, and responses to the gateway's format (HTTP API, payload format
 //! version 2.0).
 //!
-//! `lambda_http::run` does the same, but panics or rejects the whole event for some valid input, for example a `<` in
-//! the query or a character outside ASCII in a header. The gateway would then return its own 500. Here every event
-//! becomes a request, and every request gets a response of this service. An event of another form also gets a response
-//! in the gateway's form, because the gateway treats a response without `statusCode` as 200 (API Gateway developer
-//! guide, "Lambda function response for format 2.0").
+//! `lambda_http::run` panics or rejects the event for some valid input, such as `<` in the query, and the gateway then
+//! returns its own 500. Here every event gets a response in the gateway's format, because the gateway treats a response
+//! without `statusCode` as 200 (API Gateway developer guide, "Lambda function response for format 2.0").
 
 use crate::{ApiSettings, Failure, GatewayContext, with_middleware};
 use axum::{
@@ -27,9 +25,8 @@ use std::{
 };
 use tower::ServiceExt as _;
 
-/// The gateway's event. `Debug` is not implemented, because the event contains keys and bodies.
-///
-/// `null` counts as absent. The gateway sends no `null`, but emulators and hand-written test events do.
+/// The gateway's event. Has no `Debug`, because it contains keys and bodies. `null` counts as absent, because emulators
+/// send it.
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayEvent {
@@ -53,33 +50,31 @@ fn deserialize_null_as_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + 
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// A response in the gateway's form.
+/// A response in the gateway's format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayResponse {
-    /// The status code of the HTTP response that the gateway sends to the caller.
+    /// The HTTP status code.
     pub status_code: u16,
-    /// The headers. Several values of one header are joined by commas (RFC 9110 §5.3).
+    /// The headers. Several values of a header are joined by commas (RFC 9110 §5.3).
     pub headers: BTreeMap<String, String>,
     /// The values of `Set-Cookie`, which must not be joined.
     pub cookies: Vec<String>,
-    /// The body, as base64 if it is not text.
+    /// The body, as base64 unless it is text.
     pub body: String,
     /// Whether the body is base64.
     pub is_base64_encoded: bool,
 }
 
 impl GatewayResponse {
-    /// Serializes the response. The call is in this crate, because a serializer is compiled in the crate that calls it,
-    /// and the functions' own crates are optimized for size.
+    /// Serializes the response. In this crate, because the functions' own crates are optimized for size.
     pub fn to_json(&self) -> Box<RawValue> {
-        // Serializing numbers, texts and maps of texts does not fail.
+        // Numbers, strings and maps of strings can be serialized.
         to_raw_value(self).unwrap_or_default()
     }
 }
 
-/// Handles any event. The router handles an event from the gateway; any other event gets a 400. [`crate::serve`] calls
-/// this function.
+/// Handles any event. An event that is not from the gateway gets a 400. [`crate::serve`] calls this function.
 pub async fn handle_any_event(router: Router, event: LambdaEvent<Box<RawValue>>) -> GatewayResponse {
     let LambdaEvent { payload, context } = event;
     match serde_json::from_str::<GatewayEvent>(payload.get()) {
@@ -99,7 +94,7 @@ async fn reject_event(context: Context) -> GatewayResponse {
     handle_request(router, Request::new(Body::empty()), context).await
 }
 
-/// Handles a gateway event with a router.
+/// Passes an event of the gateway to `router`, and returns the response in the gateway's format.
 pub async fn handle_gateway_event(router: Router, event: LambdaEvent<GatewayEvent>) -> GatewayResponse {
     handle_request(router, to_http_request(event.payload), event.context).await
 }
@@ -123,7 +118,7 @@ fn to_http_request(event: GatewayEvent) -> Request<Body> {
         headers.insert(header::COOKIE, cookies);
     }
     let bytes = match event.body {
-        // The gateway encodes the body. A body that is not valid base64 is used unchanged.
+        // A body that is not valid base64 is used unchanged.
         Some(body) if event.is_base64_encoded => BASE64_STANDARD.decode(&body).unwrap_or(body.into_bytes()),
         Some(body) => body.into_bytes(),
         None => Vec::new(),
@@ -136,7 +131,7 @@ fn to_http_request(event: GatewayEvent) -> Request<Body> {
     request
 }
 
-/// Converts the headers. Header values may contain any bytes, so the code that reads a header must check the value.
+/// Converts the headers. A value may contain any bytes.
 fn to_header_map(pairs: BTreeMap<String, Option<String>>) -> HeaderMap {
     let pair = |(name, value): (String, Option<String>)| {
         let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
@@ -146,7 +141,7 @@ fn to_header_map(pairs: BTreeMap<String, Option<String>>) -> HeaderMap {
 }
 
 fn to_uri(path: &str, query: &str) -> Uri {
-    // The URI of a request with an invalid path. No route matches `*` (RFC 9112 §3.2.4), so the response is 404.
+    // The URI for an invalid path. No route matches `*` (RFC 9112 §3.2.4), so the response is 404.
     const NOWHERE: &str = "*";
     let (path, query) = (percent_encode(path, ""), percent_encode(query, "?"));
     let text = if query.is_empty() {
@@ -157,12 +152,10 @@ fn to_uri(path: &str, query: &str) -> Uri {
     text.parse().unwrap_or_else(|_| Uri::from_static(NOWHERE))
 }
 
-/// Percent-encodes the characters that RFC 3986 §3.3 does not allow in a path, except percent signs and the characters
-/// in `extra_chars`.
+/// Percent-encodes the characters that RFC 3986 §3.3 does not allow in a path, except percent signs and `extra_chars`.
 ///
-/// Percent signs need no encoding. An HTTP API of API Gateway passes on the query as the caller encoded it. The gateway
-/// decodes the path and drops the rest of the path after a decoded `?`. A percent sign in the decoded path is a literal
-/// percent sign, and no route contains a literal percent sign.
+/// The gateway passes on the query as the caller encoded it. It decodes the path, so a percent sign in the path is
+/// literal, and no route contains one.
 fn percent_encode(text: &str, extra_chars: &str) -> String {
     const ALLOWED: &str = "/%-._~!$&'()*+,;=:@";
     let mut escaped = String::with_capacity(text.len());
@@ -172,7 +165,7 @@ fn percent_encode(text: &str, extra_chars: &str) -> String {
             continue;
         }
         for byte in letter.encode_utf8(&mut [0; 4]).bytes() {
-            // Writing to a string can't fail.
+            // Writing to a `String` can't fail.
             let _ = write!(escaped, "%{byte:02X}");
         }
     }
@@ -194,7 +187,7 @@ async fn to_gateway_response(response: Response) -> GatewayResponse {
             }
         }
     }
-    // The body and its compressed form are in memory, so collecting the body can't fail.
+    // The body is in memory, so collecting it can't fail.
     let bytes = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
     let (body, is_base64_encoded) = match String::from_utf8(bytes.into()) {
         Ok(text) => (text, false),
@@ -320,7 +313,6 @@ mod tests {
         assert_eq!(send("/echo/7", json!({"rawPath": null})).await.status_code, 404);
     }
 
-    /// The response is 400, and neither the response nor the log contains text of the event.
     #[tokio::test]
     async fn unknown_event_formats_are_rejected_without_echo() {
         let logged = TestLog::start();
@@ -354,7 +346,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_body_limit_counts_decoded_bytes() {
-        // Twelve base64 characters are nine bytes, or eight bytes with one padding character.
+        // Twelve base64 characters are nine bytes, or eight with a padding character.
         let rows = [("MTIzNDU2Nzg=", 200), ("MTIzNDU2Nzg5", 413)];
         for (body, status) in rows {
             let answer = send("/echo/7", json!({"body": body, "isBase64Encoded": true})).await;

@@ -1,5 +1,4 @@
-//! The client for direct requests to `payments` and `internal`, for actions that only these functions may perform.
-//! `direct.rs` has the receiving side.
+//! The client for direct requests to the functions `payments` and `internal`. `direct.rs` has the receiving side.
 
 use crate::{
     AttestWallet, AttestedWallet, BrowserAct, CallerIds, NewWithdrawalAddress, OperatorResponse, PaymentsRequest,
@@ -26,36 +25,34 @@ pub struct PaymentsFunction(InvokedFunction);
 #[derive(Debug)]
 pub struct InternalFunction(InvokedFunction);
 
-/// A client of another function.
+/// A client that invokes another Lambda function.
 #[derive(Debug)]
 struct InvokedFunction {
     aws: SdkConfig,
-    /// Created at the first request, because creating a client takes time and most instances make no request.
+    /// Created at the first request, because most Lambda instances make no request.
     client: OnceLock<Client>,
     /// The function's name or ARN.
     name: String,
-    /// The operation, for error messages and the log.
+    /// What is requested from the function, for error messages and the log.
     asking: &'static str,
 }
 
-/// The number of attempts. All attempts together may take eleven of the caller's fifteen seconds.
+/// How often a request is sent. All attempts together take at most eleven of the caller's fifteen seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempts {
-    /// Two attempts of five seconds each, because a cold start of the called function can delay the response. The
-    /// request is safe to repeat.
+    /// Two attempts of five seconds each, for a request that is safe to repeat. The first may meet a cold start.
     Two,
-    /// One attempt, for a request that takes long or that must not be repeated.
+    /// One attempt, for a request that takes long or must not be repeated.
     One,
 }
 
 impl PaymentsFunction {
-    /// Creates a client for the function of this name or ARN, without connecting.
+    /// Creates a client for the function with this name or ARN. Does not connect.
     pub const fn new(aws: SdkConfig, name: String) -> Self {
         Self(InvokedFunction::new(aws, name, "asking `payments`"))
     }
 
-    /// Requests an agent's wallet address, with an attestation by the wallet's key. The caller must verify the
-    /// attestation.
+    /// Requests an agent's wallet address, with an attestation that the caller must verify.
     pub async fn attest_wallet(&self, caller: CallerIds, request: AttestWallet) -> Result<AttestedWallet> {
         self.call_payments(caller, PaymentsRequest::AttestWallet(request), Attempts::Two)
             .await
@@ -71,8 +68,7 @@ impl PaymentsFunction {
             .await
     }
 
-    /// Removes the withdrawal address of an owner's agent. If the first call fails, a second call is made, because the
-    /// removal is safe to repeat.
+    /// Removes an agent's withdrawal address. Makes up to two attempts, because the removal is safe to repeat.
     pub async fn remove_withdrawal_address(
         &self,
         caller: CallerIds,
@@ -82,8 +78,7 @@ impl PaymentsFunction {
             .await
     }
 
-    /// Withdraws money to the withdrawal address. Waits for the facilitator, so this request takes longer than other
-    /// requests.
+    /// Withdraws money to the withdrawal address. Waits for the facilitator, which takes longer than other requests.
     pub async fn withdraw_to_owner(
         &self,
         caller: CallerIds,
@@ -104,7 +99,7 @@ impl PaymentsFunction {
 }
 
 impl InternalFunction {
-    /// Creates a client for the function of this name or ARN, without connecting.
+    /// Creates a client for the function with this name or ARN. Does not connect.
     pub const fn new(aws: SdkConfig, name: String) -> Self {
         Self(InvokedFunction::new(aws, name, "asking `internal`"))
     }
@@ -140,8 +135,8 @@ impl InvokedFunction {
         })
     }
 
-    /// Invokes the function and parses the response strictly. Returns `temporarily_unavailable` for a temporary
-    /// failure, so that the user can repeat the request, and an internal error for any other failure.
+    /// Invokes the function and parses the response strictly. A temporary failure is `temporarily_unavailable`, any
+    /// other an internal error.
     async fn invoke<T: DeserializeOwned>(
         &self,
         caller: CallerIds,
@@ -166,8 +161,8 @@ impl InvokedFunction {
             }
         };
         let response = response.map_err(|error| self.not_invoked_error(&error))?;
-        // The function ended without a response, because it could not start or was too slow. The payload may contain
-        // secrets, so only the kind of the error is logged.
+        // The function could not start or was too slow. The payload may contain secrets, so only the kind of the error
+        // is logged.
         if let Some(kind) = response.function_error {
             return Err(Error::temporarily_unavailable(
                 self.asking,
@@ -192,8 +187,8 @@ impl InvokedFunction {
         Error::internal(self.asking, source)
     }
 
-    /// Returns the error of an invocation that Lambda did not accept: a temporary error, or an internal error if the
-    /// invocation is invalid or forbidden.
+    /// Returns the error of an invocation that Lambda did not accept: temporary unless the invocation is invalid or
+    /// forbidden.
     fn not_invoked_error(&self, error: &SdkError<InvokeError>) -> Error {
         let result = Causes(error).to_string();
         let is_wrong = error.raw_response().is_some_and(|response| {
@@ -255,7 +250,7 @@ mod tests {
     #[tokio::test]
     async fn only_transient_invocation_errors_are_retryable() {
         let attested = json!({"address": "0xa", "signature": "0xb", "public_key": null});
-        // Each row: the response, and whether a retry may help.
+        // Each row: the response, and whether a retry may succeed.
         let rows = [
             (json!({"status": 200, "body": attested}), None),
             (json!({"status": 200, "body": {"address": "0xa"}}), Some(false)),

@@ -1,9 +1,8 @@
-//! The two queues of notifications: the work of the function `notices`, and requests for test notifications and for
-//! notifications about failing webhooks.
+//! The two queues of notifications: the work of the function `notices`, and requests for notifications.
 //!
-//! Only `notices` sends to the queue of notifications. The message group is the user, or the event if the message has
-//! no user. `people` and `webhooks` can only send to the queue of requests. A request never contains an event, so a
-//! compromised function can't notify users of an event that did not happen.
+//! The functions `people` and `webhooks` can only send requests, which contain no event. Only the function `notices`
+//! sends to the queue of notifications. A compromised function therefore can't notify users of an event that did not
+//! happen.
 
 use crate::lambda::sqs::Queue;
 use aws_types::SdkConfig;
@@ -13,13 +12,13 @@ use serde_json::{Map, Value, json};
 /// The work that a message requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotificationWork {
-    /// Stores an event for all affected users. The event has no owner, so each message covers one shard of the users.
+    /// Stores an event without an owner for all affected users, one shard of the users per message.
     Spread {
         /// The event to store.
         event: Event,
-        /// The shard whose users this message covers: one hexadecimal digit.
+        /// The shard of the users: one hexadecimal digit.
         part: char,
-        /// The last user whom the previous message of this shard covered; `None` at the start of the shard.
+        /// The last user of the previous message about this shard; `None` for the first message.
         after: Option<UserId>,
     },
     /// Sends a user's pending notifications through one channel.
@@ -82,9 +81,9 @@ pub struct NotificationRequest {
 /// The subject of a requested notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotificationSource {
-    /// A test that the user requested. A repeated message has the same id.
+    /// A test notification. The id identifies the user's request, even if SQS delivers the request twice.
     Test(DeliveryId),
-    /// A user's webhook whose calls fail. The failed calls are in the table.
+    /// A user's webhook whose calls fail.
     Webhook(WebhookId),
 }
 
@@ -128,7 +127,7 @@ impl NotificationRequestsQueue {
     }
 }
 
-/// A client of the queue of notifications.
+/// A client of the queue of messages that the function `notices` sends to itself.
 #[derive(Clone, Debug)]
 pub struct NotificationsQueue(Queue);
 
@@ -138,8 +137,8 @@ impl NotificationsQueue {
         Self(Queue::new(aws, url))
     }
 
-    /// Sends a message. Sending a message twice is safe, because the rows record which work is done. A flush is
-    /// delayed, so that one notification can contain all events of a burst.
+    /// Sends a message, which is safe to send twice. [`NotificationWork::Flush`] is delayed, so that one notification
+    /// contains all events of a burst.
     pub async fn send(&self, work: &NotificationWork) -> Result<()> {
         let (group, delay) = match work {
             NotificationWork::Spread { event, .. } => (event.id().to_string(), None),
@@ -150,8 +149,7 @@ impl NotificationsQueue {
         self.0.send(&group, work.to_json(), delay).await
     }
 
-    /// Sends a queue message that starts a flush of the channel at the start of the next send slot. The queue delivers
-    /// the message after [`NotificationPace::TURN`]. Returns the message id.
+    /// Schedules the sending of the pending notifications after [`NotificationPace::TURN`]. Returns the message id.
     pub async fn schedule_flush(&self, user: &UserId, channel: NoticeChannel) -> Result<String> {
         let user_id = user.clone();
         let (group, flush) = (

@@ -1,9 +1,8 @@
-//! Direct requests of `people` to `internal` for operator actions in a browser, with the responses. A rejection is a
-//! variant of the response, because the page shows the rejection.
+//! Direct requests of the function `people` to `internal` for operator actions in a browser, with the responses.
 //!
-//! A request contains the user's id and not the operator's name, because only `internal` can map users to operators
-//! (`BROWSER_OPERATORS`). A request can't add an operation to the catalog, and can't set a payment address that no
-//! probe has reported.
+//! A request contains the user's id, because only `internal` maps users to operators (`BROWSER_OPERATORS`). A request
+//! can't add an operation to the catalog, and can't set a payment address that no probe has reported. A rejection is a
+//! variant of the response, because the page shows it.
 
 use purser_domain::{
     Acting, Actor, AgentId, CatalogPayment, Error, ErrorKind, FreezeTarget, OperationUuid, OperatorName, RequestSource,
@@ -16,7 +15,7 @@ use uuid::Uuid;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BrowserAct {
-    /// The signed-in user's id. The next three fields describe the user's request.
+    /// The signed-in user's id.
     person: String,
     address: Option<String>,
     user_agent: Option<String>,
@@ -25,19 +24,19 @@ pub struct BrowserAct {
     pub act: OperatorAct,
 }
 
-/// An action that a signed-in operator requests, with the action's parameters.
+/// The action that an operator requests, with parameters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum OperatorAct {
-    /// Accepts an operation's delayed change, as the second operator.
+    /// Accepts an operation's delayed change as the second operator.
     AcceptChange(OperationAt),
     /// Withdraws an operation's delayed change.
     WithdrawChange(OperationAt),
-    /// Sets an operation's price and payee in the catalog to the values that a probe observed.
+    /// Sets an operation's price and payee in the catalog to values that a probe observed.
     PinPayment {
-        /// The operation, and the version of its service that the operator saw.
+        /// The operation, and the service version that the operator saw.
         at: OperationAt,
-        /// The price and the payee that the operator saw on the page.
+        /// The price and the payee that the operator saw.
         payment: ConfirmedPayment,
     },
     /// Requests a probe of a service.
@@ -57,7 +56,7 @@ pub enum OperatorAct {
         /// What to unfreeze.
         target: FreezeScope,
     },
-    /// Offers an agent to another user as its new owner.
+    /// Offers the ownership of an agent to another user.
     OfferAgent {
         /// The agent to offer.
         agent_id: Uuid,
@@ -80,7 +79,7 @@ pub enum OperatorAct {
     },
 }
 
-/// An operation, with the version of its service that the operator saw.
+/// An operation, and the service version that the operator saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OperationAt {
@@ -90,7 +89,7 @@ pub struct OperationAt {
     pub version: u64,
 }
 
-/// The price and the payee that the operator saw and confirmed for the catalog.
+/// The price and the payee that the operator confirmed for the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConfirmedPayment {
@@ -120,12 +119,11 @@ pub enum FreezeScope {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum OperatorResponse {
-    /// The action is done. If the action changed an operation's payee or price, the change may take effect after a
-    /// delay.
+    /// The action is done. A change of an operation's payee or price may take effect later.
     Done {},
     /// The action takes effect when a second operator requests or accepts the same action.
     AwaitsSecond {},
-    /// The user is not an operator.
+    /// The user is not an operator, according to `BROWSER_OPERATORS` and the secret with the operators' tokens.
     NotAnOperator {},
     /// The object of the action does not exist.
     NotFound {},
@@ -138,13 +136,13 @@ pub enum OperatorResponse {
     },
     /// The service changed after the operator saw it.
     VersionConflict {},
-    /// The same operator requested the change, with a token or in a browser. Another operator must accept the change.
+    /// The same operator requested the change. Another operator must accept the change.
     SecondOperatorRequired {},
-    /// An operator set the freeze with a token, so only a request with a token can change or end the freeze.
+    /// An operator set the freeze with a token, so only a request with a token can change or end it.
     TokenRequired {},
-    /// The maximum number of agents or owners is frozen.
+    /// The freeze would exceed the maximum number of frozen agents or owners.
     TooManyFreezes {
-        /// The maximum number of frozen agents, which is also the maximum number of frozen owners.
+        /// The maximum number of frozen agents, and of frozen owners.
         limit: usize,
     },
 }
@@ -172,8 +170,7 @@ impl BrowserAct {
         UserId::parse(&self.person)
     }
 
-    /// Returns the operator and the source of the request, for the audit log. The operator's name is `browser:<name>`,
-    /// because the operator acted in a browser.
+    /// Returns the operator for the audit log, as `browser:<name>`, and the source of the request.
     pub fn browser_operator(&self, operator_name: &OperatorName) -> crate::Operator {
         let name = operator_name.browser_session_name();
         let source = RequestSource::new(self.address.clone(), self.user_agent.as_deref(), &self.request_id);
@@ -209,7 +206,7 @@ impl OperationAt {
 }
 
 impl ConfirmedPayment {
-    /// Copies the scheme, network, amount and payee of a payment in the catalog.
+    /// Copies the payment's scheme, network, amount and payee from the catalog.
     pub fn new(payment: &CatalogPayment) -> Self {
         Self {
             scheme: payment.scheme.clone(),

@@ -1,5 +1,5 @@
-//! Direct requests of `people` to `payments` about withdrawals, with the responses. A rejection is a variant of the
-//! response, because the page shows the rejection.
+//! Direct requests of the function `people` to `payments` about withdrawals, with the responses. A rejection is a
+//! variant of the response, because the page shows it.
 
 use purser_domain::{
     Acting, Actor, AgentId, Amount, Error, ErrorKind, Freeze, RequestSource, Result, SessionId, SettlementId,
@@ -8,8 +8,7 @@ use purser_domain::{
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// The agent, the owner according to `people`, and the source of the owner's request for the audit log. `payments`
-/// checks the owner again.
+/// An agent, the owner, and the source of the owner's request. The function `payments` checks the owner again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WithdrawalOwner {
@@ -21,11 +20,11 @@ pub struct WithdrawalOwner {
     request_id: String,
 }
 
-/// A request for a withdrawal. The request contains no address, because `payments` uses the stored address.
+/// A request for a withdrawal to the stored withdrawal address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RequestedWithdrawal {
-    /// The agent and its owner.
+    /// The agent and the owner.
     pub of: WithdrawalOwner,
     /// The amount in micro-units; `None` for the wallet's whole balance.
     amount_units: Option<u64>,
@@ -37,7 +36,7 @@ pub struct RequestedWithdrawal {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewWithdrawalAddress {
-    /// The agent and its owner.
+    /// The agent and the owner.
     pub of: WithdrawalOwner,
     /// The address, as `0x` and 40 hexadecimal digits.
     pub address: String,
@@ -110,8 +109,7 @@ pub enum WithdrawalResponse {
 }
 
 impl WithdrawalOwner {
-    /// Creates the fields that identify who requests a withdrawal: the agent, the acting user as the agent's owner, and
-    /// the source of the user's request.
+    /// Identifies who requests a withdrawal: the agent, the acting user as the owner, and the source of the request.
     pub fn new(agent: AgentId, acting: &Acting) -> Self {
         let session = match &acting.actor {
             Actor::Person { session, .. } => session.as_ref().map(ToString::to_string),
@@ -128,8 +126,7 @@ impl WithdrawalOwner {
         }
     }
 
-    /// Returns the agent, the owner and the source of the request, or `not_found` if the user id or session id is
-    /// malformed.
+    /// Returns the agent, the owner and the source of the request, or `not_found` if the user id is malformed.
     pub fn parse_ids(&self) -> Result<(AgentId, UserId, Acting)> {
         let id = UserId::parse(&self.owner).ok_or(ErrorKind::NotFound)?;
         let session = self.session.as_deref();
@@ -159,7 +156,7 @@ impl RequestedWithdrawal {
         }
     }
 
-    /// Returns the amount, or an error if the amount is zero or too large.
+    /// Returns the amount, or an error if the amount is zero.
     pub fn parse_amount(&self) -> Result<WithdrawalAmount> {
         let Some(units) = self.amount_units else {
             return Ok(WithdrawalAmount::Balance);
@@ -237,7 +234,7 @@ impl WithdrawalResponse {
         }
     }
 
-    /// Succeeds if the address was set or removed. Returns a rejection as an error.
+    /// Succeeds if the address was set or removed. Otherwise returns the rejection as an error.
     pub fn into_success(self) -> Result<()> {
         match self {
             Self::Done {} => Ok(()),

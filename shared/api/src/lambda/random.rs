@@ -28,7 +28,7 @@ impl Entropy {
         Self(Source::System)
     }
 
-    /// Creates a source that fills bytes with `fill`, for the simulation, which must be reproducible.
+    /// Creates a source that calls `fill`, for the simulation, which must be reproducible.
     pub fn from_fn(fill: impl Fn(&mut [u8]) + Send + Sync + 'static) -> Self {
         Self(Source::Drawn(Arc::new(fill)))
     }

@@ -1,5 +1,4 @@
-//! Runs functions that a schedule, a DynamoDB stream or a queue invokes. No caller waits for the result. The next run
-//! continues unfinished work.
+//! Runs functions that a schedule, a DynamoDB stream or a queue invokes. No caller waits for the result.
 
 use crate::{
     Boot, BootError, Clock, TraceId,
@@ -12,9 +11,9 @@ use serde_json::Value;
 use std::{process::ExitCode, time::Duration};
 use tracing::Instrument as _;
 
-/// Runs a function that a schedule, stream or queue invokes. Builds the function once. For each event, calls `job` with
-/// the event's content and the remaining time. An error counts as a failed invocation in Lambda's metrics. The result
-/// is returned to Lambda, where the event source mapping of a stream or queue reads it.
+/// Runs a function that a schedule, stream or queue invokes. Calls `job` with each event and the remaining time.
+///
+/// An error counts as a failed invocation. The event source mapping of a stream or queue reads the result.
 pub async fn serve_schedule<F, A: Serialize>(
     build: impl AsyncFnOnce(Boot) -> Result<F, BootError>,
     job: impl AsyncFn(&F, &Value, Duration) -> Result<A>,
@@ -39,7 +38,7 @@ pub async fn serve_schedule<F, A: Serialize>(
     }
 }
 
-/// Returns the time until `deadline`, in real time. `deadline` is measured since the epoch.
+/// Returns the real time until `deadline`, a time since the Unix epoch.
 fn time_until(deadline: Duration) -> Duration {
     let now = Duration::from_micros(Clock::system().now().micros().unsigned_abs());
     deadline.saturating_sub(now)

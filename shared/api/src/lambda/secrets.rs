@@ -1,4 +1,4 @@
-//! Reads secrets from Secrets Manager. Secrets are kept in memory only and are zeroized when dropped.
+//! Reads secrets from Secrets Manager. Secrets are kept in memory only, and zeroized when dropped.
 
 use aws_sdk_secretsmanager::{Client, operation::get_secret_value::GetSecretValueError, types::ApiErrorType};
 use aws_types::SdkConfig;
@@ -15,11 +15,12 @@ impl Secrets {
         Self(Client::new(config))
     }
 
-    /// Reads the current values of several text secrets in one call, because each concurrent call would open another
-    /// connection, which costs a handshake. An error names the secret and never contains any part of the value.
+    /// Reads the current values of several text secrets in one call, because concurrent calls would each need a TLS
+    /// handshake.
     ///
-    /// The role needs `secretsmanager:BatchGetSecretValue`, and `secretsmanager:GetSecretValue` for each secret (API
-    /// reference, `BatchGetSecretValue`).
+    /// An error names the secret and contains no part of the value. The role needs
+    /// `secretsmanager:BatchGetSecretValue`, and `secretsmanager:GetSecretValue` for each secret (API reference,
+    /// `BatchGetSecretValue`).
     pub async fn read_all<const N: usize>(&self, arns: [&str; N]) -> Result<[Zeroizing<String>; N]> {
         let ids = arns.map(str::to_owned).to_vec();
         let response = self
@@ -36,7 +37,7 @@ impl Secrets {
         let mut texts: [Zeroizing<String>; N] = std::array::from_fn(|_| Zeroizing::default());
         for (text, arn) in texts.iter_mut().zip(arns) {
             let failed = |what: &str| Error::internal(READING, format!("`{arn}`: {what}"));
-            // The response lists the secrets in any order, and lists the errors separately.
+            // The response has the secrets in any order, and the errors separately.
             let Some((_, value)) = found.iter_mut().find(|(found, _)| found.as_deref() == Some(arn)) else {
                 let errors = response.errors.as_deref().unwrap_or_default();
                 let error = errors.iter().find(|error| error.secret_id() == Some(arn));
@@ -51,7 +52,7 @@ impl Secrets {
         Ok(texts)
     }
 
-    /// Reads the current value of a text secret. An error names the secret and never contains any part of the value.
+    /// Reads the current value of a text secret. An error names the secret and contains no part of the value.
     pub async fn read(&self, arn: &str) -> Result<Zeroizing<String>> {
         let failed = |what: &str| Error::internal(READING, format!("`{arn}`: {what}"));
         let request = self.0.get_secret_value().secret_id(arn).version_stage("AWSCURRENT");
@@ -62,7 +63,7 @@ impl Secrets {
             if is_missing {
                 failed("does not exist")
             } else {
-                // Uses only the messages of the SDK's error, because the error can contain the whole response.
+                // Only the messages of the SDK's error, because the error can contain the whole response.
                 failed(&Causes(&error).to_string())
             }
         })?;
@@ -84,7 +85,6 @@ mod tests {
         format!("{error} {error:?}")
     }
 
-    /// Plain HTTP also works, for the local emulator.
     #[tokio::test]
     async fn the_current_secret_version_is_read() {
         let manager = SecretsManager::new([("arn:seed", "hunter2")]);
@@ -94,7 +94,6 @@ mod tests {
         assert_eq!(manager.asked(), [asked]);
     }
 
-    /// The order of the values in the response does not matter.
     #[tokio::test]
     async fn several_secrets_are_read_in_one_call() {
         let body = r#"{"SecretValues":[{"ARN":"arn:b","SecretString":"two"},{"ARN":"arn:a","SecretString":"one"}]}"#;
@@ -131,7 +130,6 @@ mod tests {
         }
     }
 
-    /// The message contains no secret value.
     #[tokio::test]
     async fn batch_errors_name_the_missing_secret() {
         let rows = [

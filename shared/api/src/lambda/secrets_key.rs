@@ -1,8 +1,7 @@
-//! The KMS key that protects users' stored secrets. `people` encrypts the secrets; `webhooks` and `notices` decrypt
-//! them.
+//! The KMS key that protects users' stored secrets. The function `people` encrypts them; `webhooks` and `notices`
+//! decrypt them.
 //!
-//! The function that stores a secret can't read it, and access to the table alone does not reveal a secret. KMS checks
-//! the encryption context of each ciphertext, so a ciphertext that was moved to another row is rejected.
+//! KMS checks the encryption context, so a ciphertext that was moved to another row is rejected.
 
 use aws_sdk_kms::{
     Client,
@@ -18,11 +17,10 @@ use std::{
 };
 use zeroize::Zeroizing;
 
-/// The maximum number of cached secrets per instance. When the cache is full, all entries are dropped.
+/// The maximum number of cached secrets per Lambda instance. A full cache is emptied.
 const MAX_CACHED: usize = 1_000;
 
-/// A client for the KMS key. The first call opens the connection. Decrypted secrets are cached, so that an instance
-/// calls KMS once per secret. The ciphertext is read from the table at each use, so a replaced secret is not used.
+/// A client for the KMS key that caches decrypted secrets by ciphertext, so that an instance calls KMS once per secret.
 pub struct SecretsKey {
     aws: SdkConfig,
     client: OnceLock<Client>,
@@ -30,7 +28,7 @@ pub struct SecretsKey {
     known: Mutex<HashMap<Sealed, Zeroizing<Vec<u8>>>>,
 }
 
-/// A ciphertext with its encryption context.
+/// A ciphertext with the encryption context.
 type Sealed = (Vec<(&'static str, String)>, Vec<u8>);
 
 impl SecretsKey {
@@ -66,7 +64,7 @@ impl SecretsKey {
             .ok_or_else(|| Error::internal(OPERATION, "there is no ciphertext in the answer"))
     }
 
-    /// Decrypts a secret, or returns the cached secret.
+    /// Decrypts a secret, or returns the cached value.
     pub async fn decrypt(&self, secret_owner: &SecretOf, ciphertext: &Ciphertext) -> Result<Zeroizing<Vec<u8>>> {
         const OPERATION: &str = "decrypting a secret";
         let context = secret_owner.encryption_context();
@@ -100,15 +98,14 @@ impl SecretsKey {
     }
 }
 
-/// Prints no secret, because debug output may reach a log.
+/// Omits the secrets, because debug output may be logged.
 impl fmt::Debug for SecretsKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SecretsKey(..)")
     }
 }
 
-/// Converts the error of a KMS call and decides whether a retry may succeed. Throttled calls have status 400; the SDK
-/// has already retried them.
+/// Converts the error of a KMS call. Throttled calls have status 400 and were already retried by the SDK.
 fn kms_error<E>(operation: &'static str, error: &SdkError<E>) -> Error
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
@@ -189,7 +186,7 @@ mod tests {
         assert!(key.decrypt(&of_ann, &Ciphertext::from_bytes(changed)).await.is_err());
     }
 
-    /// KMS is called once per secret, so cached secrets stay readable while KMS fails.
+    /// Cached secrets stay readable while KMS fails.
     #[tokio::test]
     async fn decrypted_secrets_are_cached() {
         let kms = Kms::default();

@@ -1,4 +1,4 @@
-//! SQS: batches of messages from an event source mapping, and a client to send and hide messages.
+//! SQS: batches of messages from an event source mapping, and a client that sends and hides messages.
 
 use crate::lambda::at_most::run_with_concurrency_limit;
 use aws_sdk_sqs::{Client, error::DisplayErrorContext};
@@ -7,20 +7,20 @@ use purser_domain::{Duration, Error, Event, Result};
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
-/// The messages that an SQS event source mapping passes to one invocation of a function.
+/// The messages of one invocation by an SQS event source mapping.
 #[derive(Debug, Deserialize)]
 pub struct SqsBatch {
     #[serde(rename = "Records")]
     records: Vec<SqsRecord>,
 }
 
-/// A message. `Debug` omits the body, because bodies must not be logged.
+/// A message. `Debug` omits the body, which must not be logged.
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SqsRecord {
-    /// The id that SQS assigned to the message when the message was sent.
+    /// The id that SQS assigned to the message.
     pub message_id: String,
-    /// The receipt handle, which SQS requires to change the message's visibility timeout.
+    /// The handle with which the message's visibility timeout is changed.
     pub receipt_handle: String,
     /// The text of the message.
     pub body: String,
@@ -35,18 +35,19 @@ impl std::fmt::Debug for SqsRecord {
     }
 }
 
-/// The result of processing a message.
+/// Whether SQS deletes a message after it was processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageResult {
-    /// The message is deleted from its queue.
+    /// SQS deletes the message.
     Done,
-    /// The message stays in its queue and is received again.
+    /// The message stays in the queue and is received again.
     Stays,
 }
 
 impl SqsBatch {
-    /// Processes a batch's messages concurrently, at most `max_concurrent` at a time, and returns Lambda's partial batch
-    /// response. A message whose task returns [`MessageResult::Stays`] or panics stays in the queue (developer guide,
+    /// Processes a batch's messages, at most `max_concurrent` at a time, and returns Lambda's partial batch response.
+    ///
+    /// A message whose task returns [`MessageResult::Stays`] or panics stays in the queue (Lambda developer guide,
     /// "Implementing partial batch responses").
     pub async fn run_batch<F>(event: Value, max_concurrent: usize, work: impl Fn(SqsRecord) -> F) -> Result<Value>
     where
@@ -72,8 +73,7 @@ impl SqsBatch {
     }
 }
 
-/// The event bus's wrapper of an event; `detail` is this service's own event (user guide, "Amazon `EventBridge`
-/// events").
+/// The event bus's envelope of an event, which is in `detail` (user guide, "Amazon `EventBridge` events").
 #[derive(Deserialize)]
 struct FromBus<'a> {
     #[serde(borrow)]
@@ -90,7 +90,7 @@ impl SqsRecord {
     }
 }
 
-/// A client of one queue.
+/// A client of one SQS queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     client: Client,
@@ -99,7 +99,7 @@ pub(crate) struct Queue {
 
 /// The maximum delay of a message, in seconds (API reference, `SendMessage`).
 pub(crate) const MAX_DELAY_SECS: u32 = 900;
-/// The maximum time for which a message can be hidden, in seconds (API reference, `ChangeMessageVisibility`).
+/// The maximum time to hide a message, in seconds (API reference, `ChangeMessageVisibility`).
 const MAX_VISIBILITY_TIMEOUT_SECS: u64 = 43_200;
 
 impl Queue {
@@ -136,7 +136,7 @@ impl Queue {
         id.ok_or_else(|| Error::internal("sending to a queue", "the message has no id"))
     }
 
-    /// Hides a message from all receivers for `pause`, but at most for [`MAX_VISIBILITY_TIMEOUT_SECS`].
+    /// Hides a message from all receivers for `pause`, at most [`MAX_VISIBILITY_TIMEOUT_SECS`].
     pub(crate) async fn hide_message(&self, receipt_handle: &str, pause: Duration) -> Result<()> {
         let secs = i32::try_from(pause.secs_rounded_up().min(MAX_VISIBILITY_TIMEOUT_SECS)).unwrap_or(i32::MAX);
         let hide = self
