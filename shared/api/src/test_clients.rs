@@ -56,7 +56,7 @@ impl TestLog {
         Self::start_in(NAMESPACE)
     }
 
-    /// Starts capturing like `start`, with a metrics namespace.
+    /// Starts capturing with this metrics namespace.
     pub(crate) fn start_in(namespace: &str) -> Self {
         let bytes = Bytes::default();
         let writer = bytes.clone();

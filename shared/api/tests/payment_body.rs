@@ -1,5 +1,4 @@
-//! Tests how the fields of payment bodies are parsed, with one wrong value at a time. The tests in `requirement.rs`
-//! cover payment requirements, the tests in `proof.rs` payment responses, and the tests in `target.rs` hosts.
+//! Tests how the fields of payment bodies are parsed, with one wrong value at a time.
 
 #![expect(clippy::unwrap_used, reason = "a test stops where its ground is missing")]
 
@@ -42,7 +41,7 @@ fn complete() -> Value {
 
 type Read = fn(&Value) -> purser_domain::Result<()>;
 
-/// The three bodies with their parsers.
+/// Returns a valid body of each payment route, with the parser of the route.
 fn bodies() -> [(Value, Read); 3] {
     [
         (authorize(), |body| AuthorizeRequest::parse(body, NETWORK).map(drop)),
@@ -68,7 +67,7 @@ fn wrong(read: Read, body: &Value) -> Vec<String> {
 fn each_payment_body_field_is_parsed_strictly() {
     let long = |length: usize| "x".repeat(length);
     let texts = |values: &[&str]| -> Vec<Value> { values.iter().map(|value| json!(value)).collect() };
-    // Numbers in JSON notation.
+    // Different notations of numbers in JSON.
     let numbers = [
         "-1",
         "0.5",
@@ -171,7 +170,7 @@ fn each_payment_body_field_is_parsed_strictly() {
                 let Some(parent) = wrong_one.pointer_mut(parent) else {
                     continue;
                 };
-                // `body_hash` is optional and not in the sample.
+                // `body_hash` is optional and missing in the sample.
                 if parent.get(name).is_none() && name != "body_hash" {
                     continue;
                 }

@@ -1,12 +1,10 @@
-//! Metrics, which `CloudWatch` extracts from log lines.
+//! Metrics, which `CloudWatch` extracts from log lines in the embedded metric format (user guide, "Specification:
+//! Embedded metric format").
 //!
-//! A log line becomes a metric if its message is in the table `METRICS`. The line keeps its fields and gets the field
-//! `_aws` of the embedded metric format (`CloudWatch` user guide, "Specification: Embedded metric format"). Code that
-//! logs therefore does not depend on metrics, and nothing is logged twice. Ids are fields and never dimensions, because
-//! every combination of dimension values is a separate, billed metric. A dimension has only a few constant values.
+//! A log line becomes a metric if its message is in the table `METRICS`, so code that logs does not depend on metrics.
+//! Ids are never dimensions, because every combination of dimension values is a billed metric.
 //!
-//! Lambda's level filter and this crate's filter treat these lines as INFO or WARN, so a higher `LOG_LEVEL` also drops
-//! the metrics.
+//! The lines have the level INFO or WARN, so a `LOG_LEVEL` above a line's level also drops the metrics.
 
 use crate::Clock;
 use serde::Serialize;
@@ -27,29 +25,29 @@ use tracing_subscriber::{
 /// The namespace of the metrics if `METRICS_NAMESPACE` is not set.
 pub(crate) const NAMESPACE: &str = "Purser";
 
-/// A metric, and the message of the log lines that it counts.
+/// A metric, and the message of the log lines that the metric counts.
 #[derive(Clone, Copy, Debug)]
 struct Metric {
-    /// The message of the counted log lines.
+    /// The message of the log lines that the metric counts.
     event: &'static str,
     name: &'static str,
     count: Count,
-    /// Sets of dimensions. Each set is a separate metric; the empty set counts all lines.
+    /// Sets of dimensions, each a separate metric. The empty set counts all lines.
     dimensions: &'static [&'static [Dimension]],
 }
 
-/// How a log line changes a metric.
+/// What a log line adds to a metric.
 #[derive(Clone, Copy, Debug)]
 enum Count {
-    /// Adds one to the metric for every log line.
+    /// One for every log line.
     Line,
-    /// Adds one to the metric for every log line that has this field.
+    /// One for every log line with this field.
     LineWith(&'static str),
-    /// Adds the number in this field of the log line to the metric.
+    /// The number in this field of the log line.
     Number(&'static str),
-    /// Adds the number in this field of the log line to the metric. The unit is milliseconds.
+    /// The number in this field of the log line, in milliseconds.
     Milliseconds(&'static str),
-    /// Adds the number in this field of the log line to the metric. The unit is seconds.
+    /// The number in this field of the log line, in seconds.
     Seconds(&'static str),
 }
 
@@ -159,7 +157,7 @@ const fn metric(
 }
 
 impl Metric {
-    /// Returns the value that the line adds to the metric; `None` if the line does not count.
+    /// Returns what the line adds to the metric; `None` if the line does not count.
     fn metric_value(&self, line: &Fields) -> Option<Value> {
         match self.count {
             Count::Line => Some(1.into()),
@@ -205,7 +203,7 @@ impl Metric {
 /// JSON fields that are added to a log line.
 type Members = BTreeMap<&'static str, Value>;
 
-/// The fields that make a line an embedded metric format document.
+/// The fields that turn a log line into a document of the embedded metric format.
 #[derive(Serialize)]
 struct MetricDocument<'a> {
     #[serde(flatten)]
@@ -214,7 +212,7 @@ struct MetricDocument<'a> {
     aws: Aws<'a>,
 }
 
-/// The line's time, and the metric directives, which refer to other fields by name.
+/// The field `_aws` of the embedded metric format: the time, and the metric directives.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Aws<'a> {
@@ -239,7 +237,7 @@ struct MetricName {
 }
 
 /// Returns the fields that turn a log line into an embedded metric format document; `None` if no metric counts the
-/// line. No log field has the name of one of these fields.
+/// line.
 fn metric_document<'a>(message: &str, namespace: &'a str, line: &Fields) -> Option<MetricDocument<'a>> {
     let mut fields = Members::new();
     let metrics = METRICS.iter().filter(|metric| metric.event == message);
@@ -248,7 +246,7 @@ fn metric_document<'a>(message: &str, namespace: &'a str, line: &Fields) -> Opti
     if directives.is_empty() {
         return None;
     }
-    // Real time, even if the local stack's clock is shifted.
+    // The system clock, because metrics need the real time and the local stack's clock may be shifted.
     let timestamp = Clock::system().now().micros().div_euclid(1_000);
     Some(MetricDocument {
         members: fields,
@@ -258,8 +256,7 @@ fn metric_document<'a>(message: &str, namespace: &'a str, line: &Fields) -> Opti
 
 /// Formats log events as JSON lines, with their metrics and spans.
 pub(crate) struct Lines {
-    /// Formats a line without its spans. The spans' fields are already JSON, and the formatter would parse them for
-    /// every line.
+    /// Formats a line without the spans, whose fields are already JSON.
     pub(crate) format: Format<Json>,
     pub(crate) namespace: String,
 }
@@ -352,7 +349,7 @@ struct Message(String);
 impl Visit for Message {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" {
-            // Writing to a string can't fail.
+            // Writing to a `String` can't fail.
             let _ = write!(self.0, "{value:?}");
         }
     }
@@ -366,9 +363,7 @@ mod tests {
     use std::collections::BTreeSet;
     use tracing::{info, info_span, warn};
 
-    /// Returns the only log line, which must have the embedded metric format: a list of directives, each with a
-    /// namespace, sets of up to 30 dimensions that are text fields of the line, and metrics with a unit that are number
-    /// fields of the line.
+    /// Returns the only log line, which must be a document of the embedded metric format.
     fn line(logged: &TestLog) -> Value {
         let text = logged.take();
         assert_eq!(text.lines().count(), 1, "{text}");
@@ -462,7 +457,6 @@ mod tests {
         let logged = TestLog::start();
         info!(latency_ms = 12, "request");
         assert_eq!(line(&logged).get("_aws"), None);
-        // A probe call without an obstacle adds to no metric.
         info!(free = true, "probe.call");
         assert_eq!(line(&logged).get("_aws"), None);
         warn!(obstacle = "timeout", "probe.call");
@@ -530,7 +524,7 @@ mod tests {
                 metric.name
             );
         }
-        // Log fields are in lower case, so no log field can have the name of a metric or of a dimension.
+        // Log fields are in lower case, so they never have the name of a metric or dimension.
         let names = METRICS.iter().map(|metric| metric.name);
         let dimensions = METRICS
             .iter()
@@ -543,7 +537,6 @@ mod tests {
         );
     }
 
-    /// `docs/log-lines.toml` lists each metric with its log line and its dimensions.
     #[test]
     fn the_log_lines_list_exactly_the_emitted_metrics() {
         let lines = include_str!("../../../../docs/log-lines.toml").lines();

@@ -6,12 +6,14 @@ use lambda_http::{Context, RequestExt as _};
 use purser_domain::Timestamp;
 use std::fmt;
 
-/// The root of an X-Ray trace, `1-<8 hex digits of seconds>-<24 hex digits>` (X-Ray developer guide, "Tracing header").
+/// The root of an X-Ray trace, such as `1-<8 hex digits of seconds>-<24 hex digits>` (X-Ray developer guide, "Tracing
+/// header").
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceId(String);
 
 impl TraceId {
-    /// Returns Lambda's trace id. If Lambda sends none, returns the gateway's trace id, or else a random id.
+    /// Returns the trace id in Lambda's context. If the context has no trace id, returns the trace id that the API
+    /// gateway sent, or a random trace id if the API gateway sent none.
     pub(crate) fn for_request(extensions: &Extensions, headers: &HeaderMap, now: Timestamp) -> Self {
         let lambda = extensions.lambda_context_ref().and_then(Self::from_context);
         let gateway = || Self::parse_header(headers.get("x-amzn-trace-id")?.to_str().ok()?);
@@ -23,7 +25,7 @@ impl TraceId {
         Self::parse_header(context.xray_trace_id.as_deref()?)
     }
 
-    /// Parses the root in a tracing header: `Root=1-…;Parent=…;Sampled=…`, in any order.
+    /// Parses the root in a tracing header `Root=1-…;Parent=…;Sampled=…`, in any order.
     fn parse_header(header: &str) -> Option<Self> {
         let root = header.split(';').find_map(|part| part.trim().strip_prefix("Root="))?;
         let (seconds, rest) = root.strip_prefix("1-")?.split_once('-')?;
@@ -32,7 +34,7 @@ impl TraceId {
     }
 
     fn random(now: Timestamp) -> Self {
-        // A request must not fail because of its id. Without entropy, the requests of a second have the same id.
+        // Without entropy, all requests of a second have the same id instead of an error.
         let bytes: [u8; 12] = random_bytes().unwrap_or_default();
         let rest = bytes
             .iter()

@@ -183,16 +183,14 @@ impl PartialSchema for DateOrTime {
             {"type": "string", "format": "date", "example": "2026-12-31"},
             {"type": "string", "format": "date-time"},
         ]});
-        // An invalid schema is missing from the document. A test compares the document with the committed file and so
-        // finds the gap.
+        // An invalid schema is missing from the document, so the test of the committed document fails.
         serde_json::from_value(schema).unwrap_or_default()
     }
 }
 
 impl ToSchema for DateOrTime {}
 
-/// Parses a query's time range, which includes `from` and excludes `to`. If `to` is a date, the range includes that
-/// whole day in UTC.
+/// Parses a query's time range, which includes `from` and excludes `to`. A date in `to` includes the whole day in UTC.
 pub fn parse_time_range(query: &mut Query) -> (Option<Timestamp>, Option<Timestamp>) {
     const TIME: &str = "must be a date (YYYY-MM-DD, UTC), or a time as in RFC 3339";
     let from = query.parse_with("from", |text| parse_time(text, Duration::from_secs_u32(0)), TIME);
@@ -205,8 +203,7 @@ pub fn parse_time_range(query: &mut Query) -> (Option<Timestamp>, Option<Timesta
     (from, to)
 }
 
-/// Parses a time. A text with only a date stands for the start of that day in UTC plus `of_date`. For the end of a
-/// range, `of_date` is a day, so that the range includes the whole day.
+/// Parses a time. A date stands for the start of the day in UTC plus `of_date`, which is a day for the end of a range.
 fn parse_time(text: &str, of_date: Duration) -> Option<Timestamp> {
     if text.len() == "2026-11-21".len() {
         return Timestamp::parse(&format!("{text}T00:00:00Z")).map(|start| start.after(of_date));

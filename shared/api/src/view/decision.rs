@@ -99,8 +99,8 @@ impl From<&Refusal> for DecisionView {
     }
 }
 
-/// Returns the time from which the limit allows the same call, or a lower bound if the exact time is unknown. Returns
-/// `None` if the limit never allows the call.
+/// Returns the earliest time at which the limit allows the same call, or a lower bound; `None` if the limit never
+/// allows it.
 pub(crate) fn retry_time(retry_at: RetryAt) -> Option<String> {
     match retry_at {
         RetryAt::At(at) | RetryAt::NotBefore(at) => Some(at.to_string()),
@@ -108,6 +108,6 @@ pub(crate) fn retry_time(retry_at: RetryAt) -> Option<String> {
     }
 }
 
-/// A field that is present and may be `null`. `Option<OrNull<T>>` distinguishes an absent field from `null`.
+/// A value or `null`. `Option<OrNull<T>>` also represents an absent field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OrNull<T>(pub Option<T>);

@@ -1,9 +1,9 @@
-//! The form of an agent's labels in API responses: an object with a field for each label.
+//! An agent's labels in API responses.
 
 use purser_domain::Labels;
 use std::collections::BTreeMap;
 
-/// Returns an agent's labels by key.
+/// Returns an agent's labels as a map from keys to values.
 pub fn labels_by_key(labels: &Labels) -> BTreeMap<String, String> {
     labels
         .iter()

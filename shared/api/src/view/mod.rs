@@ -1,4 +1,4 @@
-//! JSON types that more than one function returns.
+//! JSON types that more than one Lambda function returns.
 
 pub(crate) mod approval;
 pub(crate) mod audit;

@@ -156,7 +156,7 @@ enum RuleSays {
         #[schema(value_type = String, example = "ask")]
         action: &'static str,
     },
-    /// Allows payments only at these times.
+    /// Allows payments only during the weekly periods in `periods`.
     Schedule {
         /// The slugs of the services to which the rule applies; null for all services.
         #[schema(required)]

@@ -15,9 +15,9 @@ pub struct SpendView {
     pub spend_today_units: u64,
     /// The remaining part of `max_per_day_units`; 0 if the service was never enabled for the agent.
     pub remaining_today_units: u64,
-    /// The agent's budgets in the order in which they were added.
+    /// The agent's budgets that count payments with the caller's key, in the order in which they were added.
     pub budgets: Vec<BudgetView>,
-    /// The agent's `count_limit` and `minimum_interval` rules, in the order in which they were added. Absent without
+    /// The agent's `count_limit` and `minimum_interval` rules that count payments with the caller's key, in the order in which they were added. Absent without
     /// such rules.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub counts: Vec<CountView>,
@@ -114,7 +114,7 @@ pub struct BudgetView {
 }
 
 impl SpendView {
-    /// Creates the view at `at`. `windows` must contain all payments that count at `at`.
+    /// Creates the view at the time `at` for a caller with this key. `windows` must contain all payments that count.
     pub fn from_windows(
         at: Timestamp,
         agent: &Agent,
