@@ -1,7 +1,4 @@
-//! The routes with which an agent reads its own data: its identity, the services that it may use, their policies, the
-//! remaining amounts of its limits, and the signed statements about its payments.
-//!
-//! This function writes nothing. A path with another agent's id returns `not_found`, like an unknown id.
+//! The routes for an agent's own data. A path with another agent's id returns `not_found`.
 
 mod me;
 mod policy;
@@ -31,7 +28,7 @@ struct Agents {
 }
 
 impl Agents {
-    /// Authenticates the agent for a call that needs this permission, or no permission.
+    /// Authenticates the agent, and checks the key's `permission` if given.
     async fn authenticate(
         &self,
         caller: AgentCredentials,
@@ -47,8 +44,7 @@ impl Agents {
         self.authenticator.verify_call(call, agent, (), self.clock.now())
     }
 
-    /// Authenticates the agent for a read. If `service` is given, also reads the state of this service that a decision
-    /// would read.
+    /// Authenticates the agent for a read. If `service` is given, also reads the service's policy and spending.
     async fn authenticate_with_service_state(
         &self,
         caller: AgentCredentials,
@@ -90,13 +86,12 @@ purser_api::routes!(
     statement::read_decision_statement,
 );
 
-/// Returns this function's part of the OpenAPI document.
+/// Returns the part of the OpenAPI document that describes this crate's routes.
 pub fn openapi() -> OpenApi {
     description()
 }
 
-/// Builds the router, from the configuration in environment variables. Returns an error if a variable is missing or
-/// invalid.
+/// Builds the router, configured by environment variables.
 pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let Boot {
         mut env, aws, clock, ..
@@ -123,8 +118,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         log: log.map(|bucket| LogReader::new(ObjectStore::open(&aws, &bucket))),
         clock,
     });
-    // This read opens the connection to DynamoDB. If the catalog can't be read yet, the first request reads the catalog
-    // again.
+    // Opens the connection to DynamoDB before the first request. An error is ignored, because that request tries again.
     let _ = agents.catalog.current(agents.clock.now()).await;
     let routes = with_asserted_ip_layer(routes().with_state(agents), client_ip_keys);
     Ok(purser_api::with_middleware(routes, api))

@@ -1,4 +1,4 @@
-//! The Lambda function `agents`: serves the routes with which an agent reads its own data.
+//! The Lambda function `agents`: serves the routes for an agent's own data.
 
 use std::process::ExitCode;
 

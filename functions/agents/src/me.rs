@@ -1,4 +1,4 @@
-//! `GET /mcp/agents/me`: the agent that owns the key. Callers also use this route to check whether a key is valid.
+//! `GET /mcp/agents/me`: the agent that owns the key.
 
 use crate::Agents;
 use crate::view::AgentInfo;

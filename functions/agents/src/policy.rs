@@ -1,5 +1,4 @@
-//! `GET /agents/{agentId}/services/{serviceId}/policy`: the agent's limits for one service, the agent's rules, and the
-//! remaining amounts.
+//! `GET /agents/{agentId}/services/{serviceId}/policy`: the agent's limits, rules and remaining amounts.
 
 use crate::view::{EnabledServiceView, PolicyAnswer};
 use crate::{Agents, require_caller_in_path};
@@ -29,7 +28,7 @@ pub(crate) async fn read_policy(
 ) -> Result<Json<PolicyAnswer>, Failure> {
     let edition = agents.catalog.current(agents.clock.now()).await?;
     let service = edition.catalog.find_by_reference(&reference);
-    // A service that has left the catalog keeps its policy, which is found only by the service's UUID.
+    // The UUID also finds the policy of a service that was removed from the catalog.
     let id = service
         .map(|service| service.id)
         .or_else(|| ServiceId::parse(&reference));

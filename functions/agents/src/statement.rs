@@ -114,8 +114,7 @@ pub(crate) async fn read_decision_statement(
         .find_decision(id, id.decided_at())
         .await?
         .ok_or(ErrorKind::NotFound)?;
-    // The log contains the decisions of all agents, so the decision's agent must be the caller's agent. The decision's
-    // statement names the agent, so this check reads no table.
+    // The log contains the decisions of all agents. The statement names its agent, so this check reads no table.
     let subject = decision.decision_subject();
     let subject = subject.filter(|subject| subject.agent == caller.agent.id);
     let subject = subject.ok_or(ErrorKind::NotFound)?;

@@ -1,4 +1,4 @@
-//! The JSON of this function's responses.
+//! The response bodies of the agents' routes.
 
 use purser_api::{PolicyView, RuleView, SpendView, labels_by_key};
 use purser_domain::{Agent, EnabledService, Service, Timestamp, TrustStatus};
@@ -79,9 +79,7 @@ impl EnabledServiceView {
     }
 }
 
-/// Returns the reason for which authorize (`POST /x402/authorize`) rejects every new payment to a service. Returns
-/// `None` if the service is open in the catalog and enabled for the agent. As in authorize, the catalog is checked
-/// before the agent's policy.
+/// Returns why `POST /x402/authorize` rejects every new payment to a service, or `None` if the service can be paid.
 fn unavailable_reason(enabled: &EnabledService, service: Option<&Service>) -> Option<&'static str> {
     match service {
         None => Some("not_in_catalog"),

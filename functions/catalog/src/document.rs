@@ -1,7 +1,4 @@
-//! `GET /openapi.json`: the OpenAPI document of the whole API, as in the repository.
-//!
-//! `make openapi` generates the file from the code of all functions, and a test compares the file with the code. The
-//! document can't be generated here, because functions don't depend on each other.
+//! `GET /openapi.json`: the OpenAPI document of the whole API, which `make openapi` generates.
 
 use crate::CACHE_CONTROL;
 use axum::http::HeaderMap;

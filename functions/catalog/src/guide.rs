@@ -1,6 +1,4 @@
-//! `GET /llms.txt` and `GET /SKILL.md`: guides to the service and to paying, in the formats that agents look for
-//! (llmstxt.org, agentskills.io). A test checks that the guides' routes, errors and fields match the OpenAPI document
-//! and docs/errors.md.
+//! `GET /llms.txt` and `GET /SKILL.md`: guides in the formats that agents look for (llmstxt.org, agentskills.io).
 
 use crate::CACHE_CONTROL;
 use axum::http::HeaderMap;

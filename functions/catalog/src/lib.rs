@@ -1,8 +1,8 @@
 //! The public routes: the catalog, the OpenAPI document, the guides for agents, and the keys and checkpoint that verify
 //! statements.
 //!
-//! There is no authentication, and every caller gets the same response, so that responses can be cached. The catalog is
-//! served from a copy in memory that follows the table within seconds, and each list is built once per catalog version.
+//! Every caller gets the same response without authentication, so responses can be cached. The catalog is served from
+//! memory and follows the table within seconds.
 
 mod document;
 mod guide;
@@ -22,7 +22,7 @@ use response_cache::ResponseCache;
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 
-/// `Cache-Control` of the catalog: the time for which a cached response may be used without revalidation.
+/// The `Cache-Control` header of the catalog's responses.
 const CACHE_CONTROL: &str = "public, max-age=30";
 
 /// The state that all handlers share.
@@ -47,13 +47,12 @@ purser_api::routes!(
     log::read_log_checkpoint,
 );
 
-/// Returns this function's part of the OpenAPI document.
+/// Returns the part of the OpenAPI document that describes this crate's routes.
 pub fn openapi() -> OpenApi {
     description()
 }
 
-/// Builds the router, from the configuration in environment variables. Returns an error if a variable is missing or
-/// invalid.
+/// Builds the router, configured by environment variables.
 pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let Boot {
         mut env, aws, clock, ..
@@ -68,8 +67,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         log: log.map(|bucket| LogReader::new(ObjectStore::open(&aws, &bucket))),
         clock,
     });
-    // This read opens the connection to DynamoDB. If the catalog can't be read yet, the first request reads the catalog
-    // again.
+    // Opens the connection to DynamoDB before the first request. An error is ignored, because that request tries again.
     let _ = catalog_api.catalog.current(catalog_api.clock.now()).await;
     let routes = routes()
         .route("/log/tile/{*path}", get(log::read_hash_tile))

@@ -1,7 +1,7 @@
-//! `GET /services`: the catalog's services, with aggregates instead of operations.
+//! `GET /services`: the catalog's services with the number of operations and the lowest price.
 //!
-//! Without a `trust_status` filter, disabled services are omitted. With `slug`, the response has one service or none,
-//! and includes a disabled service, as `GET /services/{serviceId}` does.
+//! Without a `trust_status` filter, disabled services are omitted. With `slug`, a disabled service is included, as in
+//! `GET /services/{serviceId}`.
 
 use crate::response_cache::Listing;
 use crate::view::{CategoryName, ServiceItem, ServiceList, TrustStatusName};
@@ -52,8 +52,7 @@ pub(crate) async fn list_services(
         limit: usize::try_from(limit).unwrap_or(usize::MAX),
     };
     let list = match slug {
-        // Lists with `slug` are not cached, because there is a list for each slug, and a list of one service is cheap
-        // to serialize.
+        // Lists with `slug` are not cached, because there are many and each is short.
         Some(slug) => render_service_list(&edition.catalog, listing, now, |service| service.slug.as_str() == slug)?,
         None => catalog_api.prepared.get_or_render_list(&edition, listing, now, || {
             let is_shown =

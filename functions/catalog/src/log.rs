@@ -1,5 +1,4 @@
-//! `GET /.well-known/jwks.json` and `GET /log/…`: the keys, checkpoint and tiles that verify statements of decisions
-//! and payments. Pages of any origin may read them, so that a browser can verify statements.
+//! `GET /.well-known/jwks.json` and `GET /log/…`: the keys, checkpoint and tiles that verify statements.
 
 use crate::{CACHE_CONTROL, CatalogApi};
 use axum::extract::{Path, Request, State};
@@ -76,9 +75,7 @@ pub(crate) async fn read_log_checkpoint(
     Ok(Cacheable::text_response(NOTE, checkpoint).respond(&headers, "public, max-age=5"))
 }
 
-/// `GET /log/tile/…`: returns a tile of hashes, at its path of c2sp.org/tlog-tiles. With the tiles, anybody can check
-/// that a later checkpoint extends an earlier checkpoint. OpenAPI can't describe this route, because an index has
-/// several path segments.
+/// `GET /log/tile/…`: returns a tile of hashes (c2sp.org/tlog-tiles). OpenAPI can't describe this route.
 pub(crate) async fn read_hash_tile(
     State(api): State<Arc<CatalogApi>>,
     Path(path): Path<String>,
@@ -96,8 +93,7 @@ pub(crate) async fn read_hash_tile(
     Ok(Cacheable::text_response("application/octet-stream", tile.bytes).respond(&headers, cache_control))
 }
 
-/// Lets pages of any origin read the files with which they verify statements. Also applies to the 404 for a partial
-/// tile, after which a client requests the full tile.
+/// Allows pages of any origin to read the log and the keys, also in error responses.
 pub(crate) async fn allow_origins(request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let is_evidence = path.starts_with("/log/") || path == "/.well-known/jwks.json";

@@ -1,9 +1,7 @@
-//! A cache of the catalog's list responses. A list is built once for each catalog version, and again when a price
-//! changes.
+//! A cache of the catalog's list responses, because nearly all callers request the same few lists.
 //!
 //! Invariants: a cached response belongs to the requested catalog version and time, and the number of cached responses
-//! is limited. Building a list takes some hundred microseconds, plus a hash over a few hundred kilobytes, and nearly
-//! all callers request the same few lists.
+//! is limited.
 
 use purser_api::Cacheable;
 use purser_domain::{Category, Result, Timestamp, TrustStatus};
@@ -11,8 +9,7 @@ use purser_store::CatalogVersion;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The maximum number of cached lists. Each takes up to a quarter of a megabyte. Other lists are built for every
-/// request.
+/// The maximum number of cached lists. Each takes up to a quarter of a megabyte.
 const MAX_CACHED: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,14 +19,14 @@ pub(crate) struct Listing {
     pub(crate) limit: usize,
 }
 
-/// The cached service lists of one catalog version. A new catalog version or the next price change empties the cache.
+/// The cached service lists of one catalog version, until the next price change.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseCache(Mutex<CachedResponse>);
 
 #[derive(Debug, Default)]
 struct CachedResponse {
     edition: Option<Arc<CatalogVersion>>,
-    /// The time of the next price change.
+    /// The time at which a price in the catalog changes next. `None` if no price change is known.
     until: Option<Timestamp>,
     lists: HashMap<Listing, Cacheable>,
 }
@@ -46,7 +43,7 @@ impl ResponseCache {
         if let Some(list) = self.find_cached_list(edition, listing, now) {
             return Ok(list);
         }
-        // The lock is released while a list is built. Two concurrent callers both build the list, and neither waits.
+        // The lock is released while a list is built, so concurrent callers may both build the list.
         let list = render()?;
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !kept.is_current_for(edition, now) {

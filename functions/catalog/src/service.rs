@@ -1,4 +1,4 @@
-//! `GET /services/{serviceId}`: one service with all its operations and prices.
+//! `GET /services/{serviceId}`: one service with all operations and prices.
 
 use crate::view::ServiceDetail;
 use crate::{CACHE_CONTROL, CatalogApi};

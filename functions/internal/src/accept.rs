@@ -1,6 +1,5 @@
-//! `POST /internal/services/{serviceId}/operations/{operationId}/accept-change`: a second operator ends the delay of a
-//! new payee or price in the catalog. Payments to the new payee then start after the shorter delay for accepted changes
-//! (`shared/domain/src/catalog/attested.rs`).
+//! `POST /internal/services/{serviceId}/operations/{operationId}/accept-change`: a second operator shortens the delay
+//! of a new payee or price.
 
 use crate::edit::{Change, Condition, require_exact_version};
 use crate::view::InternalService;

@@ -1,8 +1,4 @@
-//! The audit log of operators' actions. An update and its audit row are written together. A rejected action gets an
-//! audit row of its own.
-//!
-//! A request that is unreadable, or that names an unknown object, gets no audit row. Neither does a request that fails
-//! because of an internal error, but the retry of the request does.
+//! The audit log of operators' actions. An update and the audit row are written in one transaction.
 
 use crate::Operators;
 use purser_api::{Operator, rejection_for_audit};
@@ -27,7 +23,7 @@ impl Operators {
         Ok(self.audit_entry(operator, action, changes)?.with_copy_for_user(owner))
     }
 
-    /// Runs an action and returns its result. Writes an audit row if the action is rejected.
+    /// Runs an action and returns the result. Writes an audit row if the action is rejected.
     pub(crate) async fn audit_rejection<T>(
         &self,
         operator: &Operator,

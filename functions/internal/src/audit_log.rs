@@ -1,4 +1,4 @@
-//! `GET /internal/audit-log`: the operators' actions, one user's actions, or the outflows that no settlement explains.
+//! `GET /internal/audit-log`: the actions of operators or of one user, or unexplained transfers.
 
 use crate::Caller;
 use crate::Operators;

@@ -1,20 +1,16 @@
 //! The operators who may act in a browser. The deployment's configuration maps users to registered operators.
 //!
-//! Invariants: a user is at most one operator and acts under that operator's name, so no user can act as two operators.
-//! If an operator is removed from the secret with the operators' tokens, the operator can no longer act in a browser
-//! either.
+//! Invariant: a user is at most one operator and acts under that operator's name, so no user can act as two operators.
 
 use crate::Operators;
 use purser_api::{BrowserAct, Env, Operator};
 use purser_domain::{OperatorName, Result, UserId};
 use std::collections::BTreeMap;
 
-/// The operators who may act in a browser, by user.
 #[derive(Debug)]
 pub(crate) struct BrowserOperators {
     names: BTreeMap<UserId, OperatorName>,
-    /// Whether a second operator must confirm when an operator in a browser sets a price, ends a freeze or offers an
-    /// agent.
+    /// Whether a second operator must confirm price changes, ends of freezes and ownership offers in a browser.
     pub(crate) needs_second: bool,
 }
 
@@ -22,8 +18,8 @@ const NAMES: &str = "BROWSER_OPERATORS";
 const NEEDS_SECOND: &str = "SECOND_BROWSER_OPERATOR";
 
 impl BrowserOperators {
-    /// Reads `BROWSER_OPERATORS`, such as `ada=<person>,bob=<person>`, and `SECOND_BROWSER_OPERATOR`, which is true
-    /// unless it is set to `false`.
+    /// Reads `BROWSER_OPERATORS`, such as `ada=<person>,bob=<person>`, and `SECOND_BROWSER_OPERATOR`, whose
+    /// default is true.
     pub(crate) fn from_env(env: &mut Env) -> Self {
         let names = parse_browser_operators(env.get(NAMES).unwrap_or_default());
         if names.is_none() {

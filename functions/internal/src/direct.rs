@@ -1,9 +1,9 @@
-//! Operators' actions in a browser. The dashboard function invokes the function `internal` directly for these actions,
-//! without the API gateway. Each action is the same operation as an HTTP route.
+//! Operators' actions in a browser, for which the Lambda function `people` (the dashboard) invokes the Lambda function
+//! `internal` directly.
 //!
-//! The dashboard function sends the acting user, and `internal` decides whether the user is an operator (`browser.rs`).
-//! An action can select only payees that a probe has observed. No action can write a catalog entry or open a service to
-//! agents.
+//! `people` sends the user id, and `internal` decides whether the user is an operator (`browser.rs`). An action can
+//! select only payees that a probe has observed. No action can create a service, replace a whole service, or open a
+//! service to agents.
 
 use crate::Operators;
 use crate::freezes::FreezeOutcome;
@@ -14,7 +14,7 @@ use purser_domain::{
 };
 use std::sync::Arc;
 
-/// Handles a request from `people`. IAM lets no other function invoke this route.
+/// Handles a request from the Lambda function `people`. IAM lets no other function invoke this route.
 pub(crate) async fn handle_browser_operator_request(
     State(operators): State<Arc<Operators>>,
     Direct(action): Direct<BrowserAct>,
@@ -102,7 +102,7 @@ const fn expected_version(at: OperationAt) -> Precondition {
     Precondition::Version(at.version)
 }
 
-/// Returns whether the price change needs a second operator, for the response.
+/// Returns `AwaitsSecond` if a second operator must accept the price change.
 fn price_change_response(service: &Service, at: OperationAt) -> OperatorResponse {
     let mut operations = service.operations.iter();
     let operation = operations.find(|listed_operation| listed_operation.id == at.operation());

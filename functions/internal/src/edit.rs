@@ -1,5 +1,5 @@
-//! Updates of one catalog service. An update is conditional on the version that the operator read. New prices and
-//! payees may become active later (`shared/domain/src/catalog/pricing.rs`).
+//! Updates one catalog service, conditional on the version that the operator read. New prices and payees may take
+//! effect later (`shared/domain/src/catalog/pricing.rs`).
 
 use crate::Operators;
 use crate::view::{InternalService, PaidFrom};
@@ -14,14 +14,13 @@ use purser_store::{Backoff, StoreServiceResult};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long an update waits until the catalog object (`shared/store/src/catalog/object.rs`) is written, so that the
-/// response is not late. If writing takes longer, the next update or list request writes the object.
+/// How long a response waits for the write of the catalog object. A later request writes the object otherwise.
 const OBJECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) enum Change {
-    /// Write this service. A new price or payee may be delayed.
+    /// Writes this service. A new price or payee may take effect only after a delay.
     Write(Box<Service>),
-    /// End the delay of this operation's change, as a second operator.
+    /// Ends the delay of this operation's change, as a second operator.
     Accept(OperationUuid),
 }
 
@@ -32,7 +31,6 @@ pub(crate) enum EditResult {
 }
 
 impl EditResult {
-    /// Returns the stored service.
     pub(crate) fn into_service(self) -> Service {
         let (Self::Created(service) | Self::Present(service)) = self;
         service
@@ -40,8 +38,7 @@ impl EditResult {
 }
 
 impl Operators {
-    /// Applies `change` to the stored service (`None` if the service does not exist), and writes the result if anything
-    /// changed. `condition` is the expected version.
+    /// Applies `change` to the stored service (`None` if it does not exist) and writes the result.
     pub(crate) async fn update_service(
         &self,
         operator: &Operator,
@@ -107,8 +104,7 @@ impl Operators {
                     });
                 }
                 StoreServiceResult::SlugTaken { by } => return Err(ErrorKind::SlugTaken { service: by }.into()),
-                // An update that names no version is tried again. For an update that names a version, the next attempt
-                // returns the conflict with the current version.
+                // With a version in the request, the next attempt returns the version conflict.
                 StoreServiceResult::Changed { .. } => backoff.wait_for_retry().await?,
             }
         }
@@ -138,8 +134,8 @@ impl Operators {
         Ok(change.apply(stored, update))
     }
 
-    /// Writes the catalog object again if the object is older than the table. The update is already committed, so a
-    /// failure is only logged. Readers scan the table until the object is written.
+    /// Writes the catalog object if it is older than the table. The update is already committed, so a failure is only
+    /// logged. Until the object is written, readers scan the table.
     pub(crate) async fn refresh_catalog_object(&self) {
         match timeout(OBJECT_TIMEOUT, self.catalog.store_object()).await {
             Ok(Ok(_)) => {}
@@ -148,7 +144,7 @@ impl Operators {
         }
     }
 
-    /// Builds the response with the service, its probe results and its `ETag`.
+    /// Builds the response with the service, the probe results and the `ETag`.
     pub(crate) async fn service_response(&self, service: &Service) -> Result<Response> {
         self.service_response_after_acceptance(service, None).await
     }
@@ -182,8 +178,7 @@ impl Operators {
     }
 }
 
-/// Returns the service with the operation's delayed price and payee in effect. The error is `not_found` if no change is
-/// delayed.
+/// Returns the service with the operation's delayed change in effect. Returns `not_found` if there is none.
 fn apply_delayed_change(
     operator: &OperatorName,
     stored: Option<&Service>,
@@ -199,9 +194,8 @@ fn apply_delayed_change(
         })
 }
 
-/// Logs each operation whose payee or price changed, with the old and the new values. `from` is the time at which a
-/// delayed change takes effect. `asked_by` is the operator who requested the change, if another operator accepted the
-/// change.
+/// Logs each changed payee or price. `from` is the start time of a delayed change. `asked_by` is the operator who
+/// requested an accepted change.
 fn log_payment_changes(operator: &OperatorName, before: Option<&Service>, after: &Service, now: Timestamp) {
     const NO_PRICING: Pricing<'_> = Pricing {
         price_model: "",
@@ -260,12 +254,12 @@ pub(crate) fn require_exact_version(if_match: IfMatch) -> Result<Precondition> {
     }
 }
 
-/// The condition of an update on the stored service.
+/// The condition under which an update is written.
 #[derive(Clone, Copy)]
 pub(crate) enum Condition {
     /// The service must exist and must have this version.
     Existing(Precondition),
-    /// An upsert. `If-Match` is required if the service exists, and may be absent if the service does not exist.
+    /// An upsert. `If-Match` is required only if the service exists.
     Upsert(Option<Precondition>),
 }
 

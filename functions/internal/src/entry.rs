@@ -1,7 +1,4 @@
 //! The request body of a catalog service, parsed strictly. A rejection lists all validation errors.
-//!
-//! Agents make payments based on this service, so nothing is guessed: unknown fields are rejected by name, amounts are
-//! integers, the payee must be an address that can receive money, and every URL must be unambiguous for all parsers.
 
 use purser_api::{
     BodyPath, Field, HttpMethod, Member, Nullable, Price, Schemas, ShownText, Text, ValidationErrors, WEB,
@@ -100,7 +97,6 @@ purser_api::body! {
 }
 
 impl Entry {
-    /// Parses a request body. The error has all validation errors.
     pub(crate) fn parse_within_size_limit(body: &Value) -> Result<Self> {
         let entry = Self::parse(body)?;
         let text_bytes = entry.total_text_bytes();
@@ -112,8 +108,7 @@ impl Entry {
         errors.finish(Some(entry))
     }
 
-    /// Rejects endpoints that must not be called with a payment on this network. The error lists all of these
-    /// endpoints.
+    /// Rejects endpoints that must not be called with a payment on this network. The error lists all of them.
     pub(crate) fn check_endpoints(&self, network: Network) -> Result<()> {
         let operations = self.operations.0.iter().enumerate();
         let plain = operations.filter(|(_, operation)| !operation.endpoint.0.may_be_paid_on(network));
@@ -130,7 +125,7 @@ impl Entry {
         }
     }
 
-    /// Builds the service that replaces the stored service. Whether a new price or payee is delayed is decided later.
+    /// Builds the service that replaces the stored service. `Edit::apply` delays new prices and payees.
     pub(crate) fn into_service(self, id: ServiceId, stored: Option<&Service>) -> Service {
         let operations = self.operations.0.into_iter();
         Service {
@@ -169,7 +164,7 @@ impl Entry {
                 operation.endpoint.0.as_str().len(),
                 operation.execution.0.len(),
                 operation.price_model.0.len(),
-                // If `params` is absent, `{}` is stored, which has two bytes.
+                // An absent `params` is stored as `{}`.
                 operation.params.as_ref().map_or(2, |params| params.0.to_string().len()),
             ]
         });
@@ -202,15 +197,13 @@ impl OperationEntry {
         operation.fetches_target = match self.fetches_target {
             Nullable::Value(fetches) => Some(fetches),
             Nullable::Null => None,
-            // If an update omits `fetches_target`, the stored setting stays. Otherwise, the update could disable
-            // `allowed_domains`, which limits the hosts that agents may fetch.
+            // The stored setting stays, because a removal could disable the agents' `allowed_domains`.
             Nullable::Absent => before.and_then(|before| before.fetches_target),
         };
         match self.payment {
             Nullable::Value(payment) => operation.payment = Some(payment.into()),
             Nullable::Null => {}
-            // If an update omits `payment`, the stored price and payee stay. Otherwise, the update could undo a price
-            // and payee that an operator set from a probe result, or a delayed change of the price and payee.
+            // The stored payment stays, so that an update can't undo a payee from a probe result or a delayed change.
             Nullable::Absent => {
                 operation.payment = before.and_then(|before| before.payment.clone());
                 let next = before.and_then(|before| before.next.clone());
@@ -242,7 +235,7 @@ impl From<PaymentEntry> for CatalogPayment {
     }
 }
 
-/// A service's operations: at most [`MAX_OPERATIONS`], and no id or slug occurs twice.
+/// A service's operations: at most [`MAX_OPERATIONS`], with unique ids and slugs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Operations(Vec<OperationEntry>);
 
@@ -280,7 +273,7 @@ impl Member for Operations {
     }
 }
 
-/// A field that must be a JSON string. The string is parsed as `T`.
+/// A JSON string that is parsed as `T`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Str<T>(T);
 
@@ -299,7 +292,7 @@ fn require_string(value: &Value) -> Result<&str, String> {
 }
 
 field! {
-    /// A web address without user name and password, because these could disguise the host.
+    /// A web address without user name and password, which could disguise the host.
     pub(crate) struct WebAddress(Url):
     |value| {
         parse_web_url(require_string(value)?)
@@ -323,7 +316,7 @@ field! {
 }
 
 field! {
-    /// A JSON object in which each parameter's `target` must be a boolean.
+    /// A JSON object that describes an operation's parameters. The field `target` of a parameter must be a boolean.
     pub(crate) struct Params(Value):
     |value| {
         let is_mistaken = |descriptor: &Value| {
@@ -347,7 +340,7 @@ field! {
 }
 
 field! {
-    /// A network's name.
+    /// The name of a supported network, such as `base-sepolia`.
     pub(crate) struct NetworkName(Network):
     |value| {
         let names = || format!("must be one of: {}", Network::ALL.map(Network::name).join(", "));
@@ -361,7 +354,7 @@ field! {
 }
 
 field! {
-    /// The symbol of the only supported token.
+    /// The symbol of the only supported token, `USDC`.
     pub(crate) struct Token(()):
     |value| {
         let is_known = Network::ALL.map(Network::token_symbol).contains(&require_string(value)?);
@@ -371,8 +364,7 @@ field! {
 }
 
 field! {
-    /// An address that can receive money. The token contract's own address is rejected, because money that is sent
-    /// there is lost.
+    /// An address that can receive money, so not the token contract's own address.
     pub(crate) struct Payee(Address):
     |value| {
         let address = parse_address(require_string(value)?).map_err(|error| error.to_string())?;
@@ -441,7 +433,7 @@ mod tests {
         assert_eq!(problems[0].path, "/operations/1/endpoint");
     }
 
-    /// Returns the body with `value` at the JSON pointer `pointer`. If `value` is `None`, the field is removed.
+    /// Returns the body with `value` at this JSON pointer. `None` removes the field.
     fn with(pointer: &str, value: Option<Value>) -> Value {
         let mut body = body();
         let (parent, name) = pointer.rsplit_once('/').unwrap();
@@ -706,7 +698,7 @@ mod tests {
         );
     }
 
-    /// A write that contains the current payment or the current maximum price drops the delayed change.
+    /// A write with the current payment or maximum price drops the delayed change.
     #[test]
     fn an_update_without_payment_keeps_the_delayed_change() {
         let mut stored = service(&body(), None);

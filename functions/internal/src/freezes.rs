@@ -1,9 +1,8 @@
-//! Operator freezes: of one agent, of all agents of an owner, or of the whole deployment. Each freeze has a reason that
-//! affected users see, and applies to every decision that starts after the response. Only operators can end a freeze.
-//! In a browser, an operator cannot end a freeze that was set with a token (`FreezeChange`), because a compromised
-//! `people` function must not be able to end a freeze that responds to the compromise.
+//! Operator freezes of one agent, of all agents of an owner, or of the whole deployment. A freeze applies to every
+//! decision that starts after the response. Only operators can end a freeze.
 //!
-//! Each response lists all freezes, so that an operator sees the complete state.
+//! In a browser, an operator cannot end a freeze that was set with a token. Otherwise, a compromised Lambda function
+//! `people` could end the freeze that responds to the compromise.
 
 use crate::{Caller, Operators};
 use axum::Json;
@@ -126,9 +125,7 @@ impl Operators {
         self.freeze_list_response().await
     }
 
-    /// Ends a freeze. If the freeze does not exist, a request with an operator token succeeds, and a request from a
-    /// browser gets `not_found`. If operators in a browser need a second operator to end a freeze, the first operator's
-    /// request is only stored.
+    /// Ends a freeze, or stores the request to end it if a second operator must confirm.
     pub(crate) async fn end_freeze(&self, operator: &Operator, target: &FreezeTarget) -> Result<FreezeOutcome> {
         let needs_second = self.needs_second_operator(operator);
         let end = |stored| FreezeChange::end_freeze(target.clone(), stored, &operator.name, needs_second);
@@ -136,8 +133,7 @@ impl Operators {
             .await
     }
 
-    /// Changes a target's freeze. If another operator changes the freeze in the meantime, the change is evaluated
-    /// again. If the change requires a token, it is rejected with an audit row.
+    /// Changes a target's freeze, and retries after a concurrent change.
     async fn change_freeze(
         &self,
         operator: &Operator,
@@ -158,8 +154,7 @@ impl Operators {
             if operator.name.acted_in_browser() && change.stored_freeze().or(change.new_freeze()).is_none() {
                 return Err(ErrorKind::NotFound.into());
             }
-            // In a browser, the first of two operators only requests the end of a freeze. A request changes nothing for
-            // the owner, so the owner's audit log gets no row.
+            // The freeze stays active until a second operator confirms, so the owner's audit log gets no row yet.
             let is_request = change.new_freeze().is_some_and(|freeze| freeze.end_asked_by.is_some());
             let request = freeze_act(AuditKind::FreezeEndRequested, target);
             let (audit_action, owner) = if is_request {
@@ -199,8 +194,7 @@ impl Operators {
         })
     }
 
-    /// Checks that the agent exists, because a mistyped id must not look like a successful freeze. An owner is not
-    /// checked, because an owner may have no agents yet.
+    /// Checks that the agent exists, because a mistyped id must not look like a successful freeze.
     pub(crate) async fn check_target_exists(&self, target: FreezeTarget) -> Result<FreezeTarget> {
         if let FreezeTarget::Agent(id) = &target {
             self.ledger.read_agent_by_id(*id).await?.ok_or(ErrorKind::NotFound)?;
@@ -228,7 +222,7 @@ fn freeze_act(kind: AuditKind, target: &FreezeTarget) -> Act {
     }
 }
 
-/// Logs a change of a freeze. The reason is not logged, because it is free text.
+/// Logs a change of a freeze without the reason, which is free text.
 fn log_freeze_change(operator: &Operator, change: &FreezeChange, is_request: bool) {
     let (by, target) = (&operator.name, change.target());
     let (agent, owner) = match target {

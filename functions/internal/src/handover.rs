@@ -1,6 +1,4 @@
-//! `PUT` and `DELETE /internal/agents/{agentId}/handover`: offers an agent to a new owner, and withdraws the offer.
-//!
-//! The operator's offer does not change the agent. The owner changes only when the new owner accepts the offer.
+//! `PUT` and `DELETE /internal/agents/{agentId}/handover`: offers an agent to a new owner, who must accept the offer.
 
 use crate::Caller;
 use crate::Operators;
@@ -102,8 +100,7 @@ impl Operators {
         Ok(self.ledger.read_agent_by_id(id).await?.ok_or(ErrorKind::NotFound)?)
     }
 
-    /// Offers an agent to a user. If a second operator is needed, the offer takes effect when another operator makes
-    /// the same offer.
+    /// Offers an agent to a user, after a second operator's confirmation if the deployment requires it.
     pub(crate) async fn offer_agent(
         &self,
         operator: &Operator,
@@ -153,7 +150,6 @@ impl Operators {
         Ok(offer)
     }
 
-    /// Withdraws an agent's offer, if the agent has one.
     pub(crate) async fn withdraw_ownership_offer(&self, operator: &Operator, id: AgentId) -> Result<()> {
         let action = Act::new(AuditKind::HandoverTakenBack).on_agent(id);
         let agent = self.ledger.read_agent_by_id(id).await?;

@@ -1,11 +1,9 @@
 //! The internal API: operators update the catalog, request probes, request the reconciliation of a payment, freeze
 //! agents, and offer agents to new owners.
 //!
-//! Each request through the API gateway needs an operator token, which is checked first. `people` requests the same
-//! operations for operators in a browser (`direct.rs`). The audit log records each action with the operator's name. An
-//! update is conditional on the version that the operator read (`If-Match`). Probe results change nothing by
-//! themselves: an operator sets the price from a probe result. A new payee or a higher price becomes active after a
-//! delay, which a second operator can shorten.
+//! Each request through the API gateway needs an operator token. The Lambda function `people` requests the same
+//! operations for operators in a browser, without a token (`direct.rs`). The audit log records each action with the
+//! operator's name.
 
 mod accept;
 mod audit;
@@ -45,25 +43,21 @@ struct Operators {
     catalog: CatalogTable,
     ledger: Ledger,
     audit: AuditLog,
-    /// The network of all payments.
     network: Network,
     /// How long a new payee or a higher price is delayed.
     payment_change_delay: Duration,
-    /// The table of the payees that `events` verified, with the time from which each payee can be paid. Responses show
-    /// this time. The function `internal` only reads the table.
+    /// The verified payees. The Lambda function `internal` only reads this table.
     usage: UsageTable,
-    /// How long a payee or price that a second operator accepted is delayed. `events` applies the same delay.
+    /// How long an accepted payee or price is delayed. The Lambda function `events` applies the same delay.
     accepted_payee_delay: Duration,
     tokens: InternalTokens,
-    /// The operators who may act in a browser.
     browser: BrowserOperators,
     refusals: RejectionLimit,
     clock: Clock,
     entropy: Entropy,
 }
 
-/// The authenticated operator. The error is 401 `invalid_internal_token`, or 429 if too many requests from this address
-/// were rejected.
+/// The authenticated operator. A rejection is 401 `invalid_internal_token`, or 429 for a throttled address.
 struct Caller(Operator);
 
 impl FromRequestParts<Arc<Operators>> for Caller {
@@ -115,7 +109,7 @@ pub fn openapi() -> OpenApi {
 const DELAY: &str = "PAYMENT_CHANGE_DELAY_SECONDS";
 const DEFAULT_DELAY_SECONDS: u32 = 86_400;
 
-/// Builds the routers, from the configuration in environment variables.
+/// Builds the routers, configured by environment variables.
 pub async fn routers(boot: Boot) -> Result<Routers, BootError> {
     let Boot {
         mut env,

@@ -1,4 +1,4 @@
-//! `GET /internal/services`: the whole catalog for operators, with the price and payee changes that probes observed.
+//! `GET /internal/services`: the whole catalog for operators, with the changes that probes observed.
 
 use crate::Caller;
 use crate::Operators;
@@ -29,7 +29,7 @@ pub(crate) async fn list_internal_services(
     query.finish()?;
 
     let services = operators.catalog.read_probed_services().await?;
-    // If the last update could not write the catalog object, this request writes the object.
+    // Writes the catalog object if the last update could not write it.
     operators.refresh_catalog_object().await;
     let now = operators.clock.now();
     let services: Vec<InternalServiceItem> = services

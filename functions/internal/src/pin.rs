@@ -1,9 +1,5 @@
-//! `POST /internal/services/{serviceId}/operations/{operationId}/pin`: sets an operation's price and payee in the
-//! catalog to the values that a probe observed.
-//!
-//! The request body repeats the price and the payee, so that the operator sets only values that the operator saw. Like
-//! in every update, a different payee or a higher price is delayed. The first price and payee of an operation are
-//! delayed too, if agents can use the service or could use the service before.
+//! `POST /internal/services/{serviceId}/operations/{operationId}/pin`: sets an operation's price and payee to the
+//! values that a probe observed. The request repeats both, so that the operator sets only values that the operator saw.
 
 use crate::edit::{Change, Condition};
 use crate::entry::PaymentEntry;
@@ -49,9 +45,8 @@ pub(crate) async fn set_price_from_probe(
 }
 
 impl Operators {
-    /// Sets the operation's price and payee in the catalog to the values that the last probe found, and returns the
-    /// stored service. Returns a validation error if `is_seen` returns false, because the operator did not see these
-    /// values.
+    /// Sets the operation's price and payee to the last probe's values. Returns a validation error unless `is_seen`
+    /// accepts them.
     pub(crate) async fn set_probed_payment(
         &self,
         operator: &Operator,

@@ -31,7 +31,6 @@ pub(crate) async fn handle_probe_request(
 }
 
 impl Operators {
-    /// Requests a probe of a service. Returns the service.
     pub(crate) async fn request_service_probe(&self, operator: &Operator, id: ServiceId) -> Result<Service> {
         let service = self.catalog.read_service_by_id(id).await?.ok_or(ErrorKind::NotFound)?;
         let action = Act::new(AuditKind::ProbeRequested).about_service(id);

@@ -1,5 +1,5 @@
-//! `POST /internal/agents/{agentId}/settlements/{settlementId}/reconcile`: requests that the next reconciliation run
-//! checks this settlement first. The settlement may be in any state, and may have expired or been confirmed long ago.
+//! `POST /internal/agents/{agentId}/settlements/{settlementId}/reconcile`: requests another reconciliation of a
+//! settlement.
 
 use crate::Caller;
 use crate::Operators;

@@ -1,4 +1,4 @@
-//! `GET /internal/services/{serviceId}`: one catalog service, with its probe results.
+//! `GET /internal/services/{serviceId}`: one catalog service, with the probe results.
 
 use crate::view::InternalService;
 use crate::{Caller, Operators};

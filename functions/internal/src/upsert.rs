@@ -1,7 +1,7 @@
-//! `PUT /internal/services/{serviceId}`: creates or replaces a catalog service, with all its operations.
+//! `PUT /internal/services/{serviceId}`: creates or replaces a catalog service, with all operations.
 //!
-//! The service is stored as one item, which includes the aggregates for lists. The record that keeps the slug unique is
-//! written in the same transaction. Probe results are stored separately, so the request does not change them.
+//! The record that keeps the slug unique is written in the same transaction. Probe results are stored separately and
+//! stay unchanged.
 
 use crate::Caller;
 use crate::Operators;

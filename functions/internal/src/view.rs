@@ -251,7 +251,7 @@ pub(crate) struct InternalServiceList {
 
 /// A service's verified payees, and the change that this request accepted.
 pub(crate) struct PaidFrom {
-    /// The current row with verified payees. `None` if agents could never use the service.
+    /// The service's current row with verified payees. `None` if agents could never use the service.
     pub(crate) attested: Option<VerifiedService>,
     /// The operation whose change this request accepted, and the delay of accepted changes.
     pub(crate) accepted: Option<(OperationUuid, Duration)>,
@@ -263,9 +263,7 @@ impl PaidFrom {
         let PayeeAge::Young(from) = self.attested.as_ref()?.payee_age(operation, now) else {
             return None;
         };
-        // If this request accepted the change, the row of verified payees is older than the acceptance. So the start
-        // time in the row may still be based on the longer delay, which applies to changes that no second operator has
-        // accepted (`shared/domain/src/catalog/attested.rs`).
+        // The row of verified payees is older than the acceptance, so the start time may still have the longer delay.
         let accepted = self.accepted.filter(|(accepted, _)| *accepted == operation.id);
         let from = accepted.map_or(from, |(_, delay)| from.min(now.after(delay)));
         (now < from).then_some(from)

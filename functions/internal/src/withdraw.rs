@@ -1,5 +1,4 @@
-//! `POST /internal/services/{serviceId}/operations/{operationId}/withdraw-change`: an operator withdraws a delayed
-//! payee or price change. The current payee and price stay in effect.
+//! `POST /internal/services/{serviceId}/operations/{operationId}/withdraw-change`: withdraws a delayed payee or price.
 
 use crate::edit::{Change, Condition, require_exact_version};
 use crate::view::InternalService;

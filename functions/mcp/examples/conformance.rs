@@ -1,5 +1,4 @@
-//! Serves the function with additional tools that MCP's conformance suite calls, because the suite checks little
-//! without its own tools. Prints the server's address. `clients/mcp/test.sh` runs this example.
+//! Serves the Lambda function `mcp` with the tools that MCP's conformance suite calls (`clients/mcp/test.sh`).
 #![expect(clippy::print_stdout, reason = "the address is for the script that started it")]
 
 use purser_client::Purser;

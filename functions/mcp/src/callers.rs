@@ -1,8 +1,8 @@
-//! Authenticates callers: verifies an agent's key before the protocol is handled, and throttles callers without a key.
+//! Authenticates callers: verifies an agent key or access token before the protocol is handled, and throttles callers
+//! without either.
 //!
-//! Invariants: a message with a key reaches a tool only if the API has accepted this key from this address at most
-//! [`CACHE_SECS`] ago. The API checks the key again for each call that may reach a provider (`clients/mcp`). The cached
-//! keys therefore save a request only for the list of tools and the catalog, and permit nobody to call a provider.
+//! Invariant: a message reaches a tool only if the API accepted the key from this address at most [`CACHE_SECS`] ago.
+//! The API checks the key again for each call that may reach a provider.
 
 use crate::open_calls::OpenCalls;
 use crate::responses::Responses;
@@ -21,13 +21,12 @@ const CACHE_SECS: u32 = 15;
 /// The maximum number of cached keys per instance. Other keys are verified for each message.
 const MAX_CACHED: usize = 10_000;
 const VERIFYING: std::time::Duration = std::time::Duration::from_secs(5);
-/// The `Retry-After` in seconds that is sent if the API could not be reached.
+/// The `Retry-After` in seconds if the API is unreachable.
 const RETRY_AFTER: u64 = 2;
 
 pub(crate) struct Callers {
     pub(crate) throttle: Throttle,
-    /// The keys that sign callers' addresses for the API. Without these keys, the API throttles all callers together,
-    /// under this function's own address.
+    /// The keys that sign callers' addresses for the API. `None` throttles all callers together.
     pub(crate) assertion_keys: Option<AssertionKeys>,
     pub(crate) clock: Clock,
     pub(crate) accepted: AcceptedKeys,
@@ -58,7 +57,7 @@ impl Callers {
         let now = self.clock.now();
         let (presented, key) = match parse_agent_key(&parts.headers) {
             Ok(key) => key,
-            // The API does not receive this request, so this function counts the rejection.
+            // This request does not reach the API, so the Lambda function `mcp` counts the rejection itself.
             Err(error) => {
                 return self
                     .throttle
@@ -100,7 +99,7 @@ impl Callers {
     }
 }
 
-/// Converts the error for a key that the API does not accept.
+/// Converts the API's error for a rejected key into this endpoint's error.
 fn rejected_key_error(error: ApiError) -> Error {
     let unavailable = ErrorKind::TemporarilyUnavailable {
         retry_after: RETRY_AFTER,
@@ -113,7 +112,7 @@ fn rejected_key_error(error: ApiError) -> Error {
     match slug {
         Slug::InvalidAgentKey => ErrorKind::InvalidAgentKey,
         Slug::InvalidAuthorizationHeader => ErrorKind::InvalidAuthorizationHeader,
-        // Every key may read its own agent, so the API rejects a valid key only because of the key's allowed networks.
+        // Every key may read its own agent, so only the key's allowed networks can cause this error.
         Slug::KeyNotAllowed => ErrorKind::KeyNotAllowed {
             missing: KeyLack::Network,
         },
@@ -128,7 +127,7 @@ fn rejected_key_error(error: ApiError) -> Error {
     .into()
 }
 
-/// Keys that the API has accepted, as digests of key and address, with the time at which each expires.
+/// Digests of the keys that the API accepted and of the callers' addresses, with expiry times.
 #[derive(Default)]
 pub(crate) struct AcceptedKeys(Mutex<HashMap<[u8; 32], Timestamp>>);
 

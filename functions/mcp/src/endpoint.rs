@@ -17,25 +17,25 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The timeout of a tool call. It is shorter than the lease of an open call (`lib.rs`), the function's timeout of 29 s
-/// (template.yaml), and the gateway's timeout of 30 s.
+/// The timeout of a tool call. It is shorter than the lease of an open call (`lib.rs`), the timeout of the Lambda
+/// function `mcp` (29 s, template.yaml) and the gateway's timeout (30 s).
 const TIMEOUT: Duration = Duration::from_secs(25);
 
 pub(crate) struct Endpoint {
     providers: Providers,
     service: OnceLock<(Purser, Service)>,
-    /// The API's URL, if it is configured. Otherwise the first request determines it.
+    /// The configured URL of the API. `None` derives the URL from the host name in the first request.
     api_url: Option<String>,
     callers: Callers,
 }
 
-/// Creates a service for MCP's streamable HTTP without sessions or streams, with these tools.
+/// Creates a stateless service of MCP's streamable HTTP that offers `tools`.
 pub fn stateless_service<H: ServerHandler + Clone>(tools: H) -> StreamableHttpService<H, NeverSessionManager> {
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_sse_keep_alive(None)
-        // Not needed against DNS rebinding, because the gateway has only one name, and callers have to send a key.
+        // The `Host` header is not checked, because a key is required and DNS rebinding gets no key.
         .disable_allowed_hosts()
         // Rejects requests from web pages, because no page should have an agent key.
         .enforce_origin_validation();
@@ -80,7 +80,7 @@ impl Endpoint {
     /// Verifies the caller, and passes the message to the protocol.
     async fn handle_message(&self, request: Request) -> Result<Response> {
         let (mut parts, body) = request.into_parts();
-        // `with_middleware` has already read the body into memory and checked its length.
+        // `with_middleware` has already checked the length of the body.
         let body = to_bytes(body, usize::MAX).await;
         let body = body.map_err(|error| Error::internal("reading the body", error))?;
         let (purser, service) = self.service_for_request(&parts)?;
@@ -105,15 +105,15 @@ impl Endpoint {
     }
 }
 
-/// Creates a client that calls providers at public addresses and at these hosts.
+/// Creates a client that calls providers at public addresses, and the hosts in `allowed` at any address.
 fn provider_client(allowed: AllowedHosts) -> reqwest::Result<Providers> {
     let client = client_for_public_servers("Purser-MCP").build()?;
     Ok(Providers::new(client, move |url| allowed.may_call(url)))
 }
 
 /// Handles a Model Context Protocol message (streamable HTTP, stateless): JSON-RPC 2.0, one JSON response for each
-/// request. The list of tools, and the tools that read the catalog, need no key and are throttled by IP address. All
-/// other tools require an agent key. If a key is sent, it is always verified first.
+/// request. Every message needs an agent key, or an access token that a user gave to the caller (OAuth 2.1). A 401 names
+/// the metadata with which a host asks the user for access.
 #[utoipa::path(
     post, path = "/mcp", operation_id = "mcp",
     security((), ("agentKey" = [])),

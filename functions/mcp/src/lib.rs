@@ -1,13 +1,10 @@
-//! Serves `/mcp`: the tools of `clients/mcp` over HTTP (MCP's streamable HTTP, stateless, JSON responses).
-//!
-//! The function is a client of providers, and of the API with its caller's agent key, which it sends only to the API.
-//! Its IAM role may only count callers without a key, count open calls, store the responses of each key, and read the
-//! keys that sign callers' addresses. The tools are in `clients/mcp`, and the API makes all decisions.
+//! Serves the MCP tools of `clients/mcp` at `/mcp` (streamable HTTP, stateless, JSON responses).
 //!
 //! Invariants:
+//!
 //! - The API checks each provider call before it is made.
 //! - Calls with one key, or to one provider, occupy a limited number of instances.
-//! - Without a key, only the catalog is served, and each address is throttled.
+//! - Without a key or access token, nothing is served, and each address is throttled.
 //! - The API throttles and checks the caller's address instead of this function's address.
 //! - A provider is called only at a public internet address, which is checked when the connection is opened.
 //! - A tool responds before the gateway's timeout.
@@ -34,14 +31,14 @@ use url::Url;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
-/// The lease of an open call: longer than the function's `Timeout` (template.yaml), so that no call outlives its lease.
+/// The lease of an open call, longer than the `Timeout` of the Lambda function `mcp` (template.yaml).
 const MAX_LEASE: Duration = Duration::from_secs_u32(30);
 
 /// How long a stored response can be read.
 const RESPONSE_RETENTION: Duration = Duration::from_secs_u32(15 * 60);
 const _: () = assert!(purser_mcp::RETENTION.as_secs() == 15 * 60);
 
-/// Returns this function's part of the OpenAPI document: only the route, because the protocol describes the messages.
+/// Returns the part of the OpenAPI document that describes `/mcp`. The MCP specification describes the messages.
 pub fn openapi() -> OpenApi {
     OpenApiRouter::<Arc<Endpoint>>::new()
         .routes(describe_route(
@@ -52,8 +49,7 @@ pub fn openapi() -> OpenApi {
         .into_openapi()
 }
 
-/// Builds the function's router. Optional variables: `API_URL`, by default the host name by which the gateway was
-/// called; and `MCP_ALLOWED_HOSTS`, the `host:port` of providers that may have any address, for the local stack.
+/// Builds the router of the Lambda function `mcp`, configured by environment variables.
 #[expect(clippy::unused_async, reason = "built like every other function")]
 pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let Boot {
@@ -68,7 +64,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let allowed = env.take_allowed_hosts("MCP_ALLOWED_HOSTS");
     let table = env.require_text("THROTTLE_TABLE");
     let throttle_per_minute = env.parse_number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
-    // Each open call occupies one of the function's instances (`ReservedConcurrentExecutions`).
+    // Each open call occupies an instance of the function, whose number is limited (`ReservedConcurrentExecutions`).
     let calls_per_key = env.parse_number("CALLS_PER_KEY", 4, 1..=1_000);
     let calls_per_provider = env.parse_number("CALLS_PER_PROVIDER", 10, 1..=1_000);
     let client_ip_keys = env.get("CLIENT_IP_KEY_SECRET_ARNS").map(str::to_owned);
@@ -94,8 +90,8 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         responses,
     };
     let endpoint = Arc::new(Endpoint::new(api_url, allowed, callers)?);
-    // All methods are routed here, because MCP requires 405 for methods that would open or end a stream. The path with
-    // a trailing slash is also routed, because some clients add a slash and don't follow a redirect with a body.
+    // MCP requires 405 for methods that open or end a stream. Some clients add a trailing slash and can't follow a
+    // redirect.
     let routes = Router::new()
         .route("/mcp", any(endpoint::handle_mcp_request))
         .route("/mcp/", any(endpoint::handle_mcp_request))

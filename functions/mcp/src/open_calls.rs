@@ -1,7 +1,4 @@
-//! Limits the concurrent calls of one agent key, and to one provider, over all instances.
-//!
-//! A call occupies its instance until the provider responds, up to 25 s, and the function has a fixed number of
-//! instances. Without this limit, one key or one provider that does not respond could occupy all instances.
+//! Limits the concurrent calls of one key and to one provider, so that neither occupies all instances.
 
 use purser_api::Clock;
 use purser_domain::{AgentId, KeyId};
@@ -10,7 +7,7 @@ use purser_store::{CallLease, CallLeases, TakeLeaseResult};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a client should wait before a retry if the number of running tool calls could not be determined.
+/// The `Retry-After` if the number of running tool calls could not be determined.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// Counts the running tool calls of each agent key and to each provider. Clones share the state.
@@ -23,7 +20,7 @@ pub(crate) struct OpenCalls {
 }
 
 impl OpenCalls {
-    /// Returns the call limit for the owner of this verified key.
+    /// Returns the limit on the concurrent calls of this verified key.
     pub(crate) fn call_limit(&self, agent: AgentId, key: KeyId) -> CallLimit {
         let calls = self.clone();
         let caller = format!("key {agent}#{key}");
@@ -89,7 +86,7 @@ impl OpenCalls {
         }
     }
 
-    /// Ends a lease. If the write fails, the lease ends when it expires.
+    /// Ends a lease. After a failed write, the lease ends when it expires.
     async fn release_lease(&self, lease: CallLease) {
         if let Err(error) = self.leases.end_lease(lease).await {
             tracing::warn!(cause = %error, "mcp.call_not_ended");

@@ -1,7 +1,4 @@
-//! Handles messages so that every error is JSON.
-//!
-//! `rmcp` reports an invalid HTTP request in plain text, which this module converts to the API's error envelope. A body
-//! that is not a message gets a JSON-RPC error (JSON-RPC 2.0 §5.1).
+//! Handles MCP messages so that every error is JSON, also for an invalid message (JSON-RPC 2.0 §5.1).
 
 use axum::Json;
 use axum::body::{Body, Bytes};
@@ -19,7 +16,6 @@ pub(crate) type Service = StreamableHttpService<Tools, NeverSessionManager>;
 /// The methods that this server supports.
 const METHODS: [&str; 5] = ["initialize", "ping", "server/discover", "tools/call", "tools/list"];
 
-/// Handles a message and returns the response.
 pub(crate) async fn dispatch_message(service: &Service, mut parts: Parts, body: Bytes) -> Response {
     let request_id = parts.extensions.get::<RequestId>().cloned();
     let is_json = is_json(&parts.headers);
@@ -27,9 +23,7 @@ pub(crate) async fn dispatch_message(service: &Service, mut parts: Parts, body: 
         let message = "only application/json is answered, and `Accept` excludes it";
         return error_envelope(request_id, StatusCode::NOT_ACCEPTABLE, "not_acceptable", message);
     }
-    // `rmcp` rejects a request unless its `Accept` header names both JSON and event streams, although this server never
-    // streams. MCP also requires that clients accept both, but some clients accept only JSON. So this function replaces
-    // the header.
+    // `rmcp` requires that the client accepts event streams, but this server sends none.
     parts.headers.insert(
         header::ACCEPT,
         HeaderValue::from_static("application/json, text/event-stream"),
@@ -92,8 +86,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// Whether a client accepts JSON (RFC 9110 §12.5.1). The most specific media range that matches JSON decides. A request
-/// without `Accept` accepts everything.
+/// Returns whether a client accepts JSON (RFC 9110 §12.5.1). The most specific matching media range decides.
 fn accepts_json(headers: &HeaderMap) -> bool {
     const RANGES: [&str; 3] = ["application/json", "application/*", "*/*"];
     let mut values = headers.get_all(header::ACCEPT).iter().peekable();
@@ -119,8 +112,7 @@ fn accepts_json(headers: &HeaderMap) -> bool {
     found.is_some_and(|(_, is_taken)| is_taken)
 }
 
-/// Returns the id of a request that has a known method and invalid parameters. `rmcp` would report such a request as an
-/// unknown method.
+/// Returns the id of a request with a known method and invalid parameters.
 fn invalid_parameters_request_id(body: &[u8]) -> Option<MessageId> {
     let Ok(ClientJsonRpcMessage::Request(message)) = serde_json::from_slice(body) else {
         return None;
@@ -131,14 +123,13 @@ fn invalid_parameters_request_id(body: &[u8]) -> Option<MessageId> {
     }
 }
 
-/// Builds the response to a body that is not a message: JSON-RPC's parse error or invalid request. The response omits
-/// the parser's message.
+/// Builds the response to a body that is not a message: JSON-RPC's parse error or invalid request.
 fn unreadable_body_response(body: &[u8]) -> Response {
     let error = match serde_json::from_slice::<serde::de::IgnoredAny>(body) {
         Err(_) => ErrorData::parse_error("the body is not JSON", None),
         Ok(_) => ErrorData::invalid_request("the body is not one JSON-RPC 2.0 message", None),
     };
-    // The request's id is unknown, and JSON-RPC requires null for an unknown id.
+    // JSON-RPC requires null for an unknown id.
     let body = serde_json::json!({"jsonrpc": "2.0", "id": null, "error": error});
     (StatusCode::BAD_REQUEST, Json(body)).into_response()
 }

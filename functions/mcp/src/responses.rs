@@ -1,5 +1,4 @@
-//! Stores long responses, so that a caller with the same agent key can read the rest of a response from any instance of
-//! the function.
+//! Stores long responses, so that the same agent key can read the rest from any instance.
 
 use purser_api::Clock;
 use purser_domain::{AgentId, KeyId};
@@ -13,8 +12,7 @@ use uuid::Uuid;
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Stores the providers' long responses for all agent keys, so that agents can read each response in parts. Clones
-/// share the state.
+/// The providers' long responses for all agent keys, which agents read in parts. Clones share the state.
 #[derive(Clone)]
 pub(crate) struct Responses {
     pub(crate) store: KeptResponses,
@@ -22,7 +20,6 @@ pub(crate) struct Responses {
 }
 
 impl Responses {
-    /// Returns the stored responses of this verified key.
     pub(crate) fn for_key(&self, agent: AgentId, key: KeyId) -> Arc<dyn ResponseStore> {
         Arc::new(KeyResponses {
             responses: self.clone(),

@@ -1,5 +1,4 @@
-//! Turns events into pending notifications, for each channel of each affected user. An event without an owner affects
-//! many users. Each message covers one page of users, so a run's work is limited.
+//! Turns events into pending notifications. Each queue message covers one page of users.
 
 use crate::{Notifications, malformed_message_error};
 use purser_api::{MessageResult, NotificationRequest, NotificationSource, NotificationWork, SqsRecord};
@@ -11,7 +10,6 @@ use purser_store::{USER_SHARDS, Waiting};
 use std::collections::BTreeMap;
 use tokio::time::Instant;
 
-/// The number of users that one message covers.
 const PAGE: u32 = 10;
 
 impl Notifications {
@@ -33,7 +31,7 @@ impl Notifications {
         Ok(MessageResult::Done)
     }
 
-    /// Enqueues the test notification that a user requested, or the notification about a failing webhook.
+    /// Stores the notification that a user (a test) or the Lambda function `webhooks` (a failing webhook) requested.
     pub(crate) async fn process_request(&self, record: &SqsRecord) -> Result<MessageResult> {
         let NotificationRequest { person: user, of } =
             NotificationRequest::parse(&record.body).ok_or_else(malformed_message_error)?;
@@ -44,8 +42,7 @@ impl Notifications {
                 let failed = self.0.table.list_failed_calls(&[webhook]).await?;
                 match failed.get(&webhook) {
                     Some(calls) => calls.stage_event(source, &user, webhook),
-                    // The webhook has no failed calls now, so a call has succeeded since the notification was
-                    // requested.
+                    // A call of the webhook has succeeded since the notification was requested.
                     None => return Ok(MessageResult::Done),
                 }
             }
@@ -55,7 +52,6 @@ impl Notifications {
         Ok(MessageResult::Done)
     }
 
-    /// Processes a message of the notification queue.
     pub(crate) async fn process_work_message(&self, record: &SqsRecord, last_call: Instant) -> Result<MessageResult> {
         match NotificationWork::parse(&record.body).ok_or_else(malformed_message_error)? {
             NotificationWork::Spread { event, part, after } => {
@@ -107,8 +103,7 @@ impl Notifications {
             event: event.clone(),
         };
         for channel in channels.into_iter().filter(|channel| !ended.contains_key(channel)) {
-            // The notification may already be pending without a flush message, because the function may have stopped
-            // after it stored the notification. So the flush message is sent again.
+            // The flush message is sent again, because an earlier run may have stopped before sending it.
             if shared.table.try_enqueue_notification(user, channel, &row, now).await? {
                 let flush = NotificationWork::Flush {
                     person: user.clone(),
@@ -140,7 +135,7 @@ impl Notifications {
             }
             match settings {
                 Ok(settings) => self.notify_if_affected(&settings, &event).await?,
-                // A user with an unreadable row is skipped, so that all other users get their notifications.
+                // An unreadable row of one user does not stop the notifications of other users.
                 Err(error) => tracing::error!(person = %user, cause = %error, "notice.unreadable"),
             }
             last = Some(user);
@@ -163,8 +158,8 @@ impl Notifications {
         Ok(())
     }
 
-    /// Whether an event without an owner affects a user. An event about a service affects users whose agents may use
-    /// the service.
+    /// Returns whether an event without an owner affects a user, for example by a service that the user's agents may
+    /// use.
     async fn affects_user(&self, user: &UserId, event: &Event) -> Result<bool> {
         match event.subject() {
             EventSubject::Service(service) => self.0.ledger.has_service_enabled(user.as_str(), *service).await,
@@ -173,7 +168,7 @@ impl Notifications {
         }
     }
 
-    /// Whether a channel is usable. Mail needs a configured sender.
+    /// Returns whether a channel is usable. Mail needs a configured sender.
     pub(crate) fn is_channel_usable(&self, channel: NoticeChannel) -> bool {
         match channel {
             NoticeChannel::Mail => self.0.mail.is_some(),
@@ -182,8 +177,7 @@ impl Notifications {
     }
 }
 
-/// Logs that an event was dropped although the user subscribed to it, because the event is a day old or its approval is
-/// closed.
+/// Logs that an event was dropped because it is a day old or the approval is closed.
 pub(crate) fn log_dropped_event(user: &UserId, event: &Event) {
     tracing::warn!(
         person = %user,

@@ -1,12 +1,10 @@
 //! Sends the pending notifications of a channel as one message, when the channel's pause is over.
 //!
 //! Pending rows are deleted after the message is sent, so a run that is interrupted in between causes a second message.
-//! Only one flush per channel runs at a time, because each flush first reserves the channel with a conditional write.
+//! A flush first reserves the channel with a conditional write, so only one flush per channel runs at a time.
 //!
-//! Before a flush reserves the channel, the flush sends a delayed queue message that will start the next flush.
-//! `NotificationPace::waker` names this wake-up message. All other queue messages for the channel can be deleted,
-//! because the pending notifications are stored as rows. A flush can't use the queue message that started the flush as
-//! the next wake-up message, because SQS may deliver a queue message again after the message was deleted.
+//! Before that write, the flush sends a delayed queue message that starts the next flush (`NotificationPace::waker`).
+//! The queue message that started this flush can't be reused, because SQS may deliver a deleted message again.
 
 use crate::{Notifications, collect::log_dropped_event, send::SendResult};
 use purser_api::{MessageResult, SqsRecord};
@@ -24,7 +22,6 @@ const MAX: u32 = 200;
 
 struct Next {
     wanted: Vec<Waiting>,
-    /// Whether there may be more pending notifications.
     is_full: bool,
 }
 
@@ -47,9 +44,8 @@ impl Notifications {
         }
         let mut waiting = self.next_notifications(&settings, channel, now).await?;
         if waiting.wanted.is_empty() && is_waker {
-            // The channel's wake-up message started this run. As long as the stored pace names this message, runs for
-            // newer notifications delete their own queue messages. So this run first stores a pace without a wake-up
-            // message, and then reads the notifications again, because some may have arrived in between.
+            // The wake-up message is removed before the second read, because later runs rely on a stored wake-up
+            // message.
             pace = pace.without_wake_up();
             if !shared.table.put_pace_if_unchanged(user, channel, &pace, now).await? {
                 return Ok(MessageResult::Stays);
@@ -69,7 +65,7 @@ impl Notifications {
         let waker = shared.queue.schedule_flush(user, channel).await?;
         let turn = pace.reserve_send_slot(&waker, now);
         if !shared.table.put_pace_if_unchanged(user, channel, &turn, now).await? {
-            // A concurrent run has reserved the channel, so the time of the next message is read again.
+            // A concurrent run has reserved the channel in the meantime.
             let pace = shared.table.read_notification_pace(user, channel).await?;
             return match pace.time_until_next(now) {
                 Some(pause) => self.postpone_flush(record, &pace, pause).await,
@@ -91,10 +87,7 @@ impl Notifications {
         Ok(MessageResult::Done)
     }
 
-    /// Handles a queue message that arrived before the channel's next notification may be sent.
-    ///
-    /// If another queue message is already scheduled to wake up the function for this channel, `record` is deleted.
-    /// Otherwise, `record` stays in the queue, hidden for `pause`.
+    /// Handles a queue message that arrived too early. Deletes it if another message will wake up the channel.
     async fn postpone_flush(
         &self,
         record: &SqsRecord,
@@ -123,8 +116,7 @@ impl Notifications {
         Ok(Next { wanted, is_full })
     }
 
-    /// Returns the notifications to send, and the keys of obsolete notifications. An event of another user is never
-    /// sent.
+    /// Returns the notifications to send, and the keys of obsolete notifications.
     fn separate_obsolete_notifications(
         &self,
         settings: &NotificationSettings,
@@ -147,7 +139,6 @@ impl Notifications {
                 }
                 Ok(event) if is_wanted(&event) => wanted.push(Waiting { key, event }),
                 Ok(_) => over.push(key),
-                // An unreadable notification does not delay the other notifications.
                 Err(error) => {
                     tracing::error!(person = %settings.person, cause = %error, "notice.unreadable");
                     over.push(key);
@@ -173,9 +164,8 @@ impl Notifications {
         }
     }
 
-    /// Reads the current names of a message's agents, services and operations, and the reasons of its approvals, as far
-    /// as they are available. An agent that now belongs to another user has no name here, because that user may have
-    /// chosen the name.
+    /// Reads the current names and reasons for a message. Leaves out names of agents that now belong to another user,
+    /// who may have chosen them.
     async fn read_event_names(&self, user: &UserId, events: &[Event]) -> NotificationNames {
         let shared = &self.0;
         let agents: BTreeSet<AgentId> = events.iter().filter_map(Event::agent).collect();
@@ -221,7 +211,7 @@ impl Notifications {
         }
     }
 
-    /// Stores the result of a message: deletes the sent notifications, then stores the time of the next flush.
+    /// Deletes the sent notifications first, and then stores the time of the next flush.
     async fn store_send_result(
         &self,
         settings: &NotificationSettings,
@@ -261,14 +251,13 @@ impl Notifications {
                 reserved_pace.after_failure(now, result, request, jitter)
             }
         };
-        // If the record was not stored, a later run has reserved the channel and stored a newer time for the next
-        // message.
+        // After a failed write, a later run has stored a newer time.
         let _is_stored = shared.table.put_pace_if_unchanged(user, channel, &pace, now).await?;
         Ok(())
     }
 }
 
-/// Logs one line for each message, without address, URL or response.
+/// Logs a message without address, URL or response.
 fn log_message(user: &UserId, channel: NoticeChannel, events: usize, result: SendResult) {
     let outcome = match result {
         SendResult::Taken(_) => "sent",

@@ -1,23 +1,11 @@
-//! The function `notices`: sends users notifications of events by mail and incoming webhook. One message contains
-//! several events.
+//! The Lambda function `notices`: sends users notifications of events by mail and incoming webhook.
 //!
-//! 1. The event bus sends events to the queue of events. The functions `people` (for a test) and `webhooks` (for a
-//!    failing webhook) send requests to the queue of requests.
-//! 2. `collect.rs` stores each notification as a pending row for each channel of the event's owner, and sends a flush
-//!    message to the queue of notices. An event without an owner affects many users, so `collect.rs` first divides the
-//!    users among several messages in the queue of notices.
-//! 3. `flush.rs` receives the flush message, and sends the channel's pending notifications as one message, some minutes
-//!    after the previous message.
-//!
-//! A queue message stays in its queue until the work that the message requests is done. A pending notification is a
-//! row, which is deleted after the notification is sent. If the function is interrupted in between, the notification is
-//! sent twice. Only one flush per channel runs at a time (`NotificationPace`).
+//! `collect.rs` stores each notification as a pending row, and `flush.rs` sends a channel's pending rows as one
+//! message. A queue message stays in the queue until the work is done. A notification may be sent twice if the function
+//! is interrupted before the row is deleted.
 //!
 //! Invariants: a user gets notifications of the user's own events, and of events of services and the deployment. A link
-//! in a notification only opens a page of the dashboard, and never approves or rejects anything itself. No address, URL
-//! or response is logged.
-//!
-//! Not in this crate: the texts (`shared/domain/src/notice`), and the notification settings (`functions/dashboard`).
+//! in a notification only opens a page of the dashboard. No address, URL or response is logged.
 
 mod collect;
 mod flush;
@@ -35,7 +23,7 @@ use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The number of messages that are processed concurrently, which is the size of a batch.
+/// The number of queue messages that are processed concurrently: the size of an SQS batch.
 const MAX_CONCURRENT: usize = 10;
 /// The timeout of one call to the mail service or an incoming webhook.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,7 +32,7 @@ const RESERVED_TIME: Duration = Duration::from_secs(9);
 
 const PROGRAM: &str = "Purser-Notices";
 
-/// The function, ready to run. Clones share all state.
+/// The Lambda function `notices`, ready to run. Clones share all state.
 #[derive(Clone)]
 pub struct Notifications(Arc<Inner>);
 
@@ -54,7 +42,7 @@ struct Inner {
     catalog: CatalogCache,
     queue: NotificationsQueue,
     arns: QueueArns,
-    /// The mail client; `None` if no mail is sent.
+    /// The mail client. `None` if the deployment sends no mail.
     mail: Option<Mail>,
     incoming: UntrustedHttpClient,
     /// The KMS key that encrypts the URLs of incoming webhooks.
@@ -67,23 +55,18 @@ struct Inner {
     entropy: Entropy,
 }
 
-/// The queues that invoke the function. The queue determines which work a message may request, and IAM controls which
-/// functions may send to each queue.
+/// The queues that invoke the Lambda function `notices`. The queue determines which work a message may request.
 struct QueueArns {
     /// The queue with events from the event bus.
     events: String,
-    /// The queue with requests for notifications, which the functions `people` (for a test) and `webhooks` (for a
-    /// failing webhook) send.
+    /// The queue with requests for notifications, from the Lambda functions `people` and `webhooks`.
     requests: String,
     /// The queue with the messages that the function `notices` sends to itself.
     notices: String,
 }
 
 impl Notifications {
-    /// Creates the function `notices`, configured by these environment variables: `WEBHOOKS_TABLE`, `LEDGER_TABLE`,
-    /// `CATALOG_TABLE`, `STACK`, `NOTICES_QUEUE_URL`, `NOTICES_QUEUE_ARN`, `NOTICE_REQUESTS_QUEUE_ARN`,
-    /// `NOTICE_EVENTS_QUEUE_ARN`, `WEBHOOK_SECRETS_KEY_ARN`, `DASHBOARD_URL`, `NOTICES_SENDER`,
-    /// `WEBHOOK_ALLOWED_HOSTS`.
+    /// Creates the function `notices`, configured by environment variables.
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
         Self::boot_with_timeout(boot, CALL_TIMEOUT)
     }
@@ -141,7 +124,7 @@ impl Notifications {
     /// Processes a batch of messages within `budget`. The response names the messages that stay in their queue.
     pub async fn process_batch(&self, event: Value, budget: Duration) -> Result<Value> {
         let now = Instant::now();
-        // A call that starts after this time might end too late for its rows to be written.
+        // A call that starts after `last_call` might end too late to write the rows.
         let last_call = now
             .checked_add(budget.saturating_sub(CALL_TIMEOUT.saturating_add(RESERVED_TIME)))
             .unwrap_or(now);

@@ -19,8 +19,7 @@ pub(crate) struct Mail {
 }
 
 impl Mail {
-    /// Creates a client with this sender. `timeout` is the timeout of a call. The SDK does not retry, because a mail
-    /// whose response was lost may have been sent. The function retries after a pause.
+    /// Creates a client with this sender. The SDK does not retry, because a mail without a response may have been sent.
     pub(crate) fn new(aws: &SdkConfig, sender: MailAddress, timeout: Duration) -> Self {
         let config = Config::from(aws)
             .to_builder()
@@ -38,7 +37,6 @@ impl Mail {
         }
     }
 
-    /// Sends a message whose links lead to this origin.
     pub(crate) async fn send_mail(
         &self,
         to: &MailAddress,
@@ -79,9 +77,7 @@ fn mail_content(message: &NotificationMessage, origin: &str) -> Result<Message, 
         .build())
 }
 
-/// Interprets an SES error. SES returns `MessageRejected` for an address that accepts no mail, but also if the sender,
-/// or in the sandbox the recipient, is not verified. Only an operator can verify addresses, so an unverified address
-/// does not turn off a user's mail.
+/// Interprets an SES error. SES also returns `MessageRejected` for addresses that only an operator can verify.
 fn classify_ses_error(error: &SdkError<SendEmailError>) -> SendResult {
     let result = match error {
         SdkError::TimeoutError(_) => CallResult::Timeout,

@@ -9,9 +9,9 @@ use purser_domain::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendResult {
-    /// The message was accepted by the mail service or the incoming webhook.
+    /// The mail service or the incoming webhook accepted the message.
     Taken(CallResult),
-    /// Sending failed temporarily. The function retries later, and not before the pause that the receiver requested.
+    /// Sending failed temporarily. The next attempt waits at least for the pause that the receiver requested.
     Failed(CallResult, Option<Duration>),
     /// The message was rejected permanently, because the mail address or the incoming webhook no longer exists.
     Ended(CallResult),
@@ -24,13 +24,12 @@ impl SendResult {
         }
     }
 
-    /// The result if there was nothing to send.
     pub(crate) const fn nothing_to_send() -> Self {
         Self::Taken(CallResult::Status(204))
     }
 
-    /// Interprets the response of an incoming webhook. Slack returns 403, 404 or 410 if the webhook, its app or its
-    /// channel no longer exists (Slack, "Sending messages using incoming webhooks").
+    /// Interprets the response of an incoming webhook. Slack returns 403, 404 or 410 for a removed webhook, app or
+    /// channel.
     const fn from_webhook_response(call_result: WebhookCallResult) -> Self {
         match call_result.result {
             result if result.is_success() => Self::Taken(result),
@@ -41,7 +40,6 @@ impl SendResult {
 }
 
 impl Notifications {
-    /// Mails a message to the user.
     pub(crate) async fn mail_to_user(
         &self,
         settings: &NotificationSettings,
@@ -53,7 +51,6 @@ impl Notifications {
         mail.send_mail(to, message, &self.0.origin).await
     }
 
-    /// Posts a message to the user's incoming webhook.
     pub(crate) async fn post_to_user_webhook(
         &self,
         settings: &NotificationSettings,

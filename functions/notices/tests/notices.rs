@@ -1,5 +1,4 @@
-//! Tests notifications with an emulated DynamoDB, SQS and SES, and an incoming webhook on loopback: the recipients, the
-//! number of messages, and the remaining rows. The texts are tested in `shared/domain/src/notice`.
+//! Tests the recipients and the number of notifications, with an emulated DynamoDB, SQS and SES.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -142,7 +141,6 @@ impl World {
         id
     }
 
-    /// Stores an incoming webhook for a user.
     async fn slack(&self, person: &UserId, url: &str) {
         let settings = self.table.read_notification_settings(person).await.unwrap();
         let id = NoticeUrlId::from_uuid(Uuid::new_v4());
@@ -202,12 +200,11 @@ impl World {
         self.sqs.send(EVENTS, &from_bus.to_string());
     }
 
-    /// Processes visible messages until none is left.
     async fn run(&self) {
         work(&self.sqs, &self.notices).await;
     }
 
-    /// Advances the clock, and processes visible messages like [`Self::process_batch`].
+    /// Advances the clock, and processes all visible messages.
     async fn run_after(&self, secs: i64) {
         self.pass(secs);
         self.run().await;
@@ -370,7 +367,6 @@ async fn approval_requests_reach_only_the_agents_owner() {
         "{texts:?}"
     );
     world.ends_empty().await;
-    // Events of other kinds, and Bob's events, are not sent.
     world.happen(&approval(EventKind::ApprovalDecided, 7, &ann, agent.id, world.now()));
     world.happen(&frozen(&bob, sample::agent_id(2), 1, world.now()));
     world.run().await;
@@ -387,7 +383,7 @@ async fn approval_requests_are_batched_and_deduplicated() {
     let asked: Vec<Event> = (0..50)
         .map(|n| approval(EventKind::ApprovalAsked, n, &ann, agent, world.now()))
         .collect();
-    // Half of the events are published before the first message and half after it. Each event is delivered twice.
+    // Half of the events are published before the first message and half after it. Each is delivered twice.
     for part in asked.chunks(25) {
         for event in part.iter().chain(part.iter().rev()) {
             world.happen(event);
@@ -405,7 +401,7 @@ async fn approval_requests_are_batched_and_deduplicated() {
         );
         assert!(text_of(mail).contains("And 5 more."));
     }
-    // An event is delivered again after its message was sent.
+    // The bus delivers an event again after the mail was sent.
     world.happen(&asked[0]);
     world.run().await;
     world.run_after(BETWEEN_SECS).await;
@@ -545,7 +541,7 @@ async fn former_owners_never_see_an_agents_new_name() {
     assert!(!text_of(&mails[0]).contains("Bob"), "{}", text_of(&mails[0]));
 }
 
-/// The result is the same whether the approval request or its decision arrives first.
+/// The result is the same whether the approval request or the decision arrives first.
 #[tokio::test]
 async fn decided_approvals_are_omitted_from_notifications() {
     let world = World::start("").await;
@@ -564,7 +560,7 @@ async fn decided_approvals_are_omitted_from_notifications() {
     assert!(text_of(&mails[0]).contains(&Uuid::from_u128(3).to_string()));
 }
 
-/// After an outage of one hour, all notifications are sent in one mail. After a day, they are dropped.
+/// After an outage of an hour, all notifications are sent in one mail. After a day, they are dropped.
 #[tokio::test]
 async fn undelivered_notifications_are_retried_for_a_day() {
     let world = World::start("").await;
@@ -579,7 +575,7 @@ async fn undelivered_notifications_are_retried_for_a_day() {
     }
     assert!(world.ses.mails().is_empty() && world.left() > 0);
     world.ses.behave();
-    // The pause after the fourth failed call is over.
+    // After two hours, the pause after the fourth failed call is over.
     world.run_after(2 * 3_600).await;
     let mails = world.mails_to("ann");
     assert_eq!(mails.len(), 1);
@@ -600,8 +596,7 @@ async fn undelivered_notifications_are_retried_for_a_day() {
     world.ends_empty().await;
 }
 
-/// SQS delivers a deleted message again. The message takes the channel, and its mail fails. Messages about later
-/// notifications must not rely on the deleted message as the wake-up.
+/// SQS delivers a deleted message again, and the mail fails. The next message must still send the notification.
 #[tokio::test]
 async fn a_repeated_queue_message_loses_no_notification() {
     let world = World::start("").await;
@@ -620,14 +615,14 @@ async fn a_repeated_queue_message_loses_no_notification() {
     world.ses.refuse(503, "ServiceUnavailable", "down");
     world.notices.process_batch(done, BUDGET).await.unwrap();
     world.ses.behave();
-    // The message about the second notification finds a channel that pauses for five seconds.
+    // The channel pauses for five seconds when the second message arrives.
     world.run_after(2).await;
     world.run_after(BETWEEN_SECS).await;
     assert_eq!(world.mails_to("ann").len(), 2);
     world.ends_empty().await;
 }
 
-/// The wake-up message finds nothing to send. The function that gets the next event has a clock that is slow.
+/// A wake-up message finds nothing to send. The instance that gets the next event has a slow clock.
 #[tokio::test]
 async fn a_reappeared_wake_up_message_is_not_relied_on() {
     let world = World::start("").await;
@@ -674,7 +669,7 @@ async fn permanently_failing_channels_are_disabled() {
     world.run().await;
     world.run_after(BETWEEN_SECS).await;
     assert!(world.ses.mails().is_empty() && incoming.texts().is_empty());
-    // A test is sent even on a disabled channel. If the test succeeds, all pending notifications are sent.
+    // A successful test on a disabled channel sends all pending notifications.
     let request = |n| NotificationRequest {
         person: ann.clone(),
         of: NotificationSource::Test(DeliveryId::new_at(world.now(), [n; 8])),
@@ -686,8 +681,7 @@ async fn permanently_failing_channels_are_disabled() {
     assert!(world.table.list_ended_channels(&settings).await.unwrap().is_empty());
 }
 
-/// The notification lists the failed calls that are stored when it is sent. After a successful call, no notification is
-/// sent.
+/// The notification lists the failed calls. After a successful call, no notification is sent.
 #[tokio::test]
 async fn owners_are_notified_of_failing_webhooks() {
     let world = World::start("").await;
@@ -734,7 +728,7 @@ async fn owners_are_notified_of_failing_webhooks() {
     assert!(!text.contains("switch it on"), "{text}");
 }
 
-/// IAM lets `people` send any message to the queue of requests. The function accepts only requests.
+/// A compromised `people` can send any message to the queue of requests.
 #[tokio::test]
 async fn forged_events_in_the_request_queue_are_rejected() {
     let world = World::start("").await;
@@ -836,7 +830,7 @@ fn authority(url: &str) -> &str {
     url.trim_start_matches("http://").split('/').next().unwrap()
 }
 
-/// Processes the queues and kills the function at this step. Returns the number of steps that the function reached.
+/// Processes the queues and kills the function at this step. Returns the number of steps that were reached.
 async fn killed_at(world: &World, step: Option<usize>) -> usize {
     let steps: Arc<Mutex<Vec<Moment>>> = Arc::default();
     let (kill, killed) = tokio::sync::oneshot::channel::<()>();
@@ -895,8 +889,7 @@ async fn notifications_survive_a_kill_at_any_step() {
     }
 }
 
-/// `events/notices/what-happened.json` contains a batch of messages as an event source mapping sends it. Tools call the
-/// built function with this file.
+/// Tools call the built function with the batch in `events/notices/what-happened.json`.
 #[tokio::test]
 async fn a_recorded_queue_batch_is_processed() {
     let recorded = include_str!("../../../events/notices/what-happened.json");

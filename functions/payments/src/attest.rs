@@ -1,9 +1,8 @@
 //! Attests the wallet of a new agent, with a signature by the wallet's own key.
 //!
-//! Invariants: a wallet is attested for one agent only, and an agent has one wallet, regardless of the request. Both
-//! are claimed before the attestation is signed, in rows that only this function can write. [`Custody::signer`]
-//! verifies the attestation before each signature, so another function cannot assign a wallet to a different agent. A
-//! repeated request returns the same wallet.
+//! Invariant: an agent has one wallet, and a wallet has one agent. Rows that only the Lambda function `payments` can
+//! write bind them before the attestation is signed. [`Custody::signer`] verifies the attestation before each
+//! signature, so another function cannot assign a wallet to a different agent.
 //!
 //! [`Custody::signer`]: purser_chain::Custody::signer
 
@@ -37,7 +36,7 @@ impl Payments {
     }
 }
 
-/// Converts a custody error into an error response: temporary errors become retryable.
+/// Converts a custody error into an error response. Temporary errors are retryable.
 pub(crate) fn custody_error(operation: &'static str, error: CustodyError) -> Error {
     if error.is_temporary() {
         Error::temporarily_unavailable(operation, error)

@@ -1,6 +1,4 @@
-//! Authenticates agents, and reads the decision inputs in the same round trip.
-//!
-//! Request counting and key checks are in `shared/store/src/people/authenticate.rs`.
+//! Authenticates agents, and reads the inputs of the decision about a payment in the same round trip to DynamoDB.
 
 use crate::Payments;
 use purser_api::AgentCredentials;
@@ -10,7 +8,6 @@ use purser_domain::{
 use purser_store::{AuthenticatedCaller, CatalogVersion, DecisionInputs, DecisionKeys, Reader};
 use std::sync::Arc;
 
-/// Finds the catalog service for a call.
 pub(crate) fn find_called_service<'a>(
     call: impl Into<ProviderCall<'a>>,
     edition: &'a CatalogVersion,
@@ -20,8 +17,7 @@ pub(crate) fn find_called_service<'a>(
 }
 
 impl Payments {
-    /// Authenticates the agent for a call that needs this permission. Returns the agent with the decision inputs that
-    /// were read at the same time.
+    /// Authenticates the agent for a call that needs this permission. Returns the agent with the decision inputs.
     pub(crate) async fn authenticate(
         &self,
         caller: AgentCredentials,
@@ -40,9 +36,8 @@ impl Payments {
         self.authenticator.verify_call(call, agent, inputs, self.clock.now())
     }
 
-    /// Authenticates the agent like [`Self::authenticate`], for a decision with the current catalog. The decision
-    /// inputs are read for the service in the in-memory catalog, while another read checks whether this catalog is
-    /// current. For an unauthenticated caller, the reads are the same whether or not the agent exists.
+    /// Authenticates the agent like [`Self::authenticate`], and checks concurrently that the cached catalog is current.
+    /// If the caller is not authenticated, the reads do not reveal whether the agent exists.
     pub(crate) async fn authenticate_for_decision(
         &self,
         caller: AgentCredentials,
@@ -57,7 +52,7 @@ impl Payments {
             freezes: call.is_some(),
             ..keys
         };
-        // Boxed, because joining copies finished futures, and the AWS SDK's futures take kilobytes.
+        // The futures are boxed, because `join!` copies them and futures of the AWS SDK have several kilobytes.
         let (edition, caller) = tokio::join!(
             Box::pin(self.catalog.current(self.clock.now())),
             Box::pin(self.authenticate(caller, Permission::Pay, &ask))
@@ -65,15 +60,16 @@ impl Payments {
         let (edition, mut caller) = (edition?, caller?);
         let service = service_in(&edition);
         if service != guess {
-            // The catalog was replaced after the service was looked up, or no catalog was in memory, so the decision
-            // inputs are read again.
+            // The decision inputs were read for the service that an older version of the catalog lists for the call, or
+            // without a service.
             self.reread_decision_inputs(&mut caller, &DecisionKeys { service, ..ask })
                 .await?;
         }
         Ok((edition, caller))
     }
 
-    /// Reads an authenticated caller's decision inputs again, and checks the key against the agent's current record.
+    /// Reads the decision inputs of the calling agent again, and checks that the agent's current record accepts the
+    /// agent key.
     pub(crate) async fn reread_decision_inputs(
         &self,
         caller: &mut AuthenticatedCaller<DecisionInputs>,
@@ -87,8 +83,8 @@ impl Payments {
         Ok(())
     }
 
-    /// Authenticates the caller and reads the caller's settlement. The settlement is `None` if the id is unknown or
-    /// belongs to another agent. `permission` is the permission that the caller's key must have, if any.
+    /// Authenticates the calling agent and reads the settlement with this id. The field `read` of the result is `None`
+    /// if the agent has no settlement with this id.
     pub(crate) async fn authenticate_for_settlement(
         &self,
         caller: AgentCredentials,
@@ -107,8 +103,8 @@ impl Payments {
     }
 }
 
-/// Returns the settlement and its purchase, if the settlement exists and the caller's key is valid for its service. The
-/// error for a withdrawal is `not_found`, because withdrawals belong to the agent's owner.
+/// Returns the settlement that the caller requested, and the settlement's purchase. Returns `not_found` for a
+/// withdrawal, because only the agent's owner may see a withdrawal.
 pub(crate) fn require_settlement_access(
     caller: &AuthenticatedCaller<Option<Settlement>>,
 ) -> Result<(&Settlement, &Purchase)> {

@@ -1,17 +1,8 @@
 //! `POST /x402/authorize`: evaluates a payment, reserves the amount, and signs exactly the evaluated payment.
 //!
-//! Invariants: if a response contains a payment, its settlement is stored and its amount is reserved. The same
-//! idempotency key with the same request returns the same settlement, signed with the same nonce. This holds even if
-//! responses were lost, or if the provider's payment requirements changed in fields that are neither evaluated nor
-//! signed (`docs/x402.md` §7). A rejection writes only its decision row. `docs/errors.md` lists the errors in the order
-//! of the checks.
-//!
-//! The handler parses the body, and authenticates the caller while it reads the decision inputs. Then it decides,
-//! reserves the amount, signs the payment and responds. If the inputs change in the meantime, it reads them again.
-//!
-//! Other modules contain the checks (`shared/domain/src/policy/evaluate.rs`), the transaction
-//! (`shared/store/src/payments/reserve.rs`), the signature (`shared/chain/src/signer.rs`), responses to repeated calls
-//! (`idempotency.rs`), and the recording of rejections (`refuse.rs`).
+//! Invariants: a payment is returned only after the settlement is stored and the amount is reserved. The same
+//! idempotency key with the same request returns the same settlement, signed with the same nonce (`docs/x402.md` §7). A
+//! rejection writes only a decision row.
 
 use crate::Payments;
 use crate::authenticate::find_called_service;
@@ -60,7 +51,7 @@ pub(crate) async fn authorize_payment(
         Ok((request, body, requirement))
     });
 
-    // The key is checked before the body. If the body is malformed, only the agent's record is read.
+    // The key is checked before the body, so a malformed body reads only the agent's record.
     let parsed = request.as_ref().ok().map(|(request, ..)| request);
     let ask = parsed.map_or_else(DecisionKeys::default, |request| DecisionKeys {
         key: Some(request.idempotency_key),
@@ -85,7 +76,7 @@ pub(crate) async fn authorize_payment(
     };
     let service = find_called_service(&request.intent, &edition);
     let mut eviction = Eviction::Eager;
-    // Under constant contention the backoff ends in an error, and nothing is written.
+    // Constant contention ends in an error, and nothing is written.
     let mut backoff = Backoff::new();
     loop {
         let first = authorizing.with_earlier_requirements(&caller.read);
@@ -96,8 +87,7 @@ pub(crate) async fn authorize_payment(
         let attempt = authorizing.attempt_authorization(&mut caller, &edition, eviction, balance.take(), &mut backoff);
         match attempt.await? {
             Attempt::Done(response) => return Ok(response),
-            // The inputs changed, so this attempt reads the key, the freeze and the approval again before it decides
-            // again.
+            // The next attempt reads the key, the freeze and the approval again.
             Attempt::Retry => {
                 eviction = Eviction::Needed;
                 balance = Some(BalancePrefetch::start(&payments, &caller.agent));
@@ -110,8 +100,7 @@ pub(crate) async fn authorize_payment(
 }
 
 impl Authorizing<'_> {
-    /// Returns an earlier call's response, or decides and writes the result: the payment, the approval request, or the
-    /// rejection.
+    /// Returns an earlier call's response, or decides and writes the payment, the approval request, or the rejection.
     async fn attempt_authorization(
         &self,
         caller: &mut AuthenticatedCaller<DecisionInputs>,
@@ -148,8 +137,8 @@ impl Authorizing<'_> {
             match self.payments.decide(inputs, balance.take()).await {
                 Decision::NeedsTarget => return Err(Error::field_required("target_url").into()),
                 Decision::Allow(grant) => {
-                    // The first payment writes the default policy, which applied although it had no row. If the policy
-                    // was updated in the meantime, the call is attempted again.
+                    // The first payment stores the service's default policy, unless the policy was updated in the
+                    // meantime.
                     if unwritten
                         && !self
                             .payments
@@ -170,8 +159,7 @@ impl Authorizing<'_> {
                 },
             }
         };
-        // Boxed, because a future is as large as the largest future that it awaits, and is moved several times before
-        // it runs.
+        // The futures below are boxed, because this method's future is moved several times before it runs.
         if !Box::pin(self.try_confirm_denial(&denial, service_state, backoff)).await? {
             return Ok(Attempt::Retry);
         }
@@ -182,8 +170,8 @@ impl Authorizing<'_> {
         }
     }
 
-    /// Reserves the amount and signs the payment. Reads the wallet's signer first, so that a wallet that cannot sign
-    /// leaves no reservation.
+    /// Reserves the amount and signs the payment. Reads the signer first, so that an unusable wallet leaves no
+    /// reservation.
     async fn reserve_and_sign(&self, agent: &Agent, grant: &Grant<'_>, backoff: &mut Backoff) -> Result<Attempt> {
         let Self { payments, request, .. } = self;
         payments.hold_limit.check_limit(agent.id, self.started)?;

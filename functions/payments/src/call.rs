@@ -1,4 +1,4 @@
-//! One authorize call: its request, and the functions that decisions, replays and rejections share.
+//! One authorize call: the request, and what decisions, replays and rejections share.
 
 use crate::Payments;
 use crate::attest::custody_error;
@@ -13,7 +13,7 @@ use serde_json::{Value, value::RawValue};
 use std::sync::Arc;
 
 pub(crate) enum Attempt {
-    /// The response. Rejections are errors.
+    /// The call is complete, with this response. A rejected call returns an error instead.
     Done(Response),
     /// The inputs changed, so the decision must be made again. Nothing was reserved.
     Retry,
@@ -42,7 +42,7 @@ impl Payments {
 }
 
 impl Authorizing<'_> {
-    /// Returns the catalog's current price for the call. `None` if the operation is no longer in the catalog.
+    /// Returns the catalog's current price, or `None` if the operation is no longer in the catalog.
     pub(crate) fn catalog_price(&self) -> Option<Amount> {
         let catalog_match = CatalogMatch::find_in_catalog(&self.request.intent, self.catalog).ok()?;
         Some(catalog_match.operation?.expected_price(self.started))
@@ -54,8 +54,7 @@ impl Authorizing<'_> {
         allowed_purchase_decision_hash(terms, call)
     }
 
-    /// Signs the settlement's payment, always with the same nonce. With a wallet seed, the bytes are also the same. A
-    /// payment is never signed with a different nonce, because that would be a second payment.
+    /// Signs the settlement's payment, always with the same nonce. A different nonce would be a second payment.
     pub(crate) async fn sign_payment(
         &self,
         signer: &Signer<'_>,

@@ -1,10 +1,8 @@
-//! `POST /x402/check`: evaluates a payment like authorize, without moving or reserving money.
+//! `POST /x402/check`: evaluates a payment like `POST /x402/authorize`, without moving or reserving money
+//! (`docs/spec.md` §4.3).
 //!
-//! The handler does not sign, reserve, request approval or write settlements (`docs/spec.md` §4.3). The status is 200
-//! for every policy decision. Malformed requests, unknown callers and unknown services are errors. Each call is
-//! evaluated with the current state. The replay key only detects repetitions: a different request with the same key
-//! within a day is a conflict. With an approval, the result is the same as authorize's result, and the approval stays
-//! usable.
+//! Each call is evaluated with the current state. The replay key only detects a different request with the same key
+//! within a day.
 
 use crate::Payments;
 use crate::authenticate::find_called_service;
@@ -80,8 +78,7 @@ pub(crate) async fn preflight_payment(
     if let Some(executed) = approval.as_ref().and_then(used_approval_error) {
         return Err(executed.into());
     }
-    // As in authorize, the handler evaluates the payment requirements that were approved, even if the provider now also
-    // offers others.
+    // The handler evaluates the approved payment requirements, even if the provider now also offers others.
     let approved = approval.as_ref().and_then(|approval| {
         with_earlier_requirements(&request.intent, &body, payments.network, &approval.fingerprint)
     });
@@ -146,7 +143,7 @@ struct Preflight<'a> {
 }
 
 impl Preflight<'_> {
-    /// Decides like authorize, but reserves nothing.
+    /// Decides like `POST /x402/authorize`, but reserves nothing.
     async fn evaluate(
         &self,
         service_state: &mut ServiceState,
@@ -186,8 +183,8 @@ impl Preflight<'_> {
                 Decision::Allow(grant) => Ok((grant.checks().to_vec(), grant.authorized_at())),
                 Decision::Refuse(denial) => Err(denial),
             };
-            // The call is already rejected. More of the window's payments are read only to compute when a retry would
-            // fit within the limit.
+            // The call is already rejected. These payments are read only to compute from when a retry fits within the
+            // limit.
             if let Err(denial) = &decided
                 && let Some(window) = window_to_read_further(denial, service_state)
             {
@@ -198,7 +195,7 @@ impl Preflight<'_> {
                 Ok((_, at)) => *at,
                 Err(denial) => denial.at,
             };
-            // Payments may have expired since the window was read.
+            // Payments that expired after the window was read make the window's sum inexact.
             if service_state.find_window_with_unknown_spend(at).is_some() {
                 continue;
             }
@@ -231,8 +228,7 @@ impl Preflight<'_> {
         }
     }
 
-    /// Returns the reason for a rejection. A check stores no approval request, so this function itself checks the limit
-    /// on open approvals: at the limit, the result is a block.
+    /// Returns the reason for a rejection. An agent with the maximum number of open approvals is blocked.
     async fn rejection_reason(&self, denial: &Denial) -> Result<Reason> {
         let (limit, ledger) = (self.payments.most_open_approvals, &self.payments.ledger);
         let (agent, fingerprint) = (self.agent.id, &self.intent.fingerprint);

@@ -1,10 +1,8 @@
 //! `POST /x402/check/unpaid`: evaluates whether the agent may make a call without a payment.
 //!
-//! The handler makes the checks of authorize that need neither a price nor a payee: the key's scope, the service in the
-//! catalog, the policy, the freezes, the target's host and the rules. Programs that call providers for an agent, such
-//! as `mcp`, send this request before each call, because an operation without a price, or a provider that asks for no
-//! payment, never leads to an authorize request. The handler writes only the request counters. A rejection is an HTTP
-//! error, so that a client that ignores the response body does not mistake the rejection for a permission.
+//! The handler makes the checks of authorize that need neither a price nor a payee, because a call for which the
+//! provider asks for no payment never leads to an authorize request. A rejection is an HTTP error, so that a client
+//! that ignores the response body does not mistake it for a permission.
 
 use crate::Payments;
 use crate::view::{UnpaidCheckAnswer, UnpaidCheckBody};
@@ -70,7 +68,7 @@ pub(crate) async fn check_unpaid_call(
             Err(ErrorKind::UnpaidRefused(Box::new(denial)).into())
         }
         (UnpaidDecision::NeedsTarget, _) => Err(Error::field_required("target_url").into()),
-        // An operation that is not in the catalog cannot be called, because no policy allows the operation.
+        // No policy allows an operation that is not in the catalog.
         (UnpaidDecision::Allow, None) => Err(ErrorKind::ServiceNotFound.into()),
     }
 }

@@ -1,8 +1,8 @@
 //! `POST /x402/settlements/{settlementId}/complete`: verifies the transfer on the chain and finalizes the receipt.
 //!
-//! Invariants: a settlement is confirmed only after its exact transfer, with its own nonce, was found in a final block.
-//! A transaction confirms only one settlement. The provider's claim only names the transaction to look for and is never
-//! proof. If the payment is not on the chain yet, the response tells the caller when to retry.
+//! Invariants: a settlement is confirmed only after the exact transfer, with the settlement's nonce, was found in a
+//! final block. A transaction confirms only one settlement. The provider's claim names the transaction to look for and
+//! proves nothing.
 
 use crate::Payments;
 use crate::authenticate::require_settlement_access;
@@ -64,8 +64,7 @@ pub(crate) async fn complete_settlement(
     }
 }
 
-/// Logs the result of completing a settlement. `failure` says why the transaction did not confirm the settlement: a
-/// mismatch, or a node that is unavailable.
+/// Logs the result of completing a settlement. `failure` says why the transaction did not confirm the settlement.
 fn log_proof_result(settlement: &Settlement, tx_hash: TxHash, outcome: &'static str, failure: Option<&'static str>) {
     tracing::info!(
         outcome,
@@ -77,7 +76,7 @@ fn log_proof_result(settlement: &Settlement, tx_hash: TxHash, outcome: &'static 
     );
 }
 
-/// Looks for the settlement's own transfer in the transaction, which must be in a final block.
+/// Finds the settlement's own transfer in the transaction, which must be in a final block.
 async fn verify_transfer(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -> Result<Transfer> {
     let (id, terms) = (settlement.id(), &settlement.terms);
     let nonce = payments.nonce_key.derive_existing_nonce(id, terms.nonce_prefix);
@@ -97,8 +96,8 @@ async fn verify_transfer(payments: &Payments, settlement: &Settlement, tx_hash: 
         Ok(Evidence::Pending(pending)) => {
             if pending == Pending::NotMined {
                 payments.ledger.record_failed_proof(settlement, tx_hash).await?;
-                // An authorization can be used only once. Either another transaction used this authorization, or the
-                // chain no longer accepts the authorization.
+                // The chain accepts an authorization only once, so another transaction used it or it is no longer
+                // valid.
                 if settlement.state != SettlementState::Authorized {
                     return Err(permanent_proof_error(settlement, tx_hash, "transaction_unknown"));
                 }
@@ -115,8 +114,7 @@ async fn verify_transfer(payments: &Payments, settlement: &Settlement, tx_hash: 
     }
 }
 
-/// Returns the error for a transaction that does not confirm the settlement, because the transaction confirmed another
-/// settlement or its transfer does not match.
+/// Returns the error for a transaction that does not confirm the settlement.
 async fn reject_wrong_transaction(
     payments: &Payments,
     settlement: &Settlement,

@@ -1,5 +1,4 @@
-//! Builds evaluation inputs, and decides from these inputs whether a payment is allowed. `POST /x402/authorize` and
-//! `POST /x402/check` use the same functions.
+//! Evaluates payments for `POST /x402/authorize` and `POST /x402/check`.
 
 use crate::Payments;
 use crate::early_balance::BalancePrefetch;
@@ -10,13 +9,13 @@ use purser_domain::{
 use purser_store::ServiceState;
 
 impl Payments {
-    /// Returns the time that a decision on this service state would record if the decision were made now.
+    /// Returns the earliest time that a decision with these inputs may record.
     pub(crate) fn earliest_decision_time(&self, service_state: &ServiceState) -> Timestamp {
         earliest_decision_time(self.clock.now(), service_state.all_windows())
     }
 
-    /// Returns the error for a call that cannot evict all expired payments of a window, and requests that
-    /// reconciliation evicts the payments. Without the request, a window without new payments would stay full.
+    /// Returns a retryable error, and requests the eviction of the window's expired payments. Without the request, a
+    /// window without new payments would stay full.
     pub(crate) async fn eviction_backlog_error(&self, window: &Window) -> Error {
         if let Err(error) = self.ledger.request_eviction(window.scope, self.clock.now()).await {
             tracing::warn!(cause = %error, "eviction.not_requested");
@@ -25,8 +24,7 @@ impl Payments {
         Error::temporarily_unavailable("going through a window", words)
     }
 
-    /// Builds the evaluation inputs of a call. The caller adds the approval, the wallet's balance, and the time from
-    /// which the payee may be paid.
+    /// Builds the evaluation inputs of a call, without the approval, the wallet's balance and the payee's start time.
     pub(crate) fn evaluation_inputs<'a>(
         &self,
         agent: &'a Agent,
@@ -54,8 +52,7 @@ impl Payments {
         }
     }
 
-    /// Evaluates the inputs. Awaits the wallet's balance only if all other checks pass. If `balance_prefetch` is `None`, the
-    /// balance is requested only then.
+    /// Evaluates the inputs. Awaits the wallet's balance only if all other checks pass.
     pub(crate) async fn decide<'a>(
         &self,
         inputs: EvaluationInputs<'a>,
@@ -88,8 +85,8 @@ impl Payments {
         }
     }
 
-    /// Reads the balance of the agent's wallet. Returns `None` if the chain is unavailable, because the chain enforces
-    /// balances itself and authorize must work during an RPC outage.
+    /// Reads the balance of the agent's wallet. Returns `None` if the node is unavailable. The decision then continues,
+    /// because the chain rejects payments above the balance.
     pub(crate) async fn read_wallet_balance(&self, agent: AgentId, wallet: Address) -> Option<Amount> {
         match self.chain.read_balance(wallet).await {
             Ok(balance) => Some(balance),

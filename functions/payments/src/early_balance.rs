@@ -1,16 +1,13 @@
-//! Requests a wallet's balance before the agent's record is read.
-//!
-//! The RPC node is slow: its response takes longer than all other reads of a decision together. If the agent's last
-//! call in this instance reached the balance check, the next call probably does too, with the same wallet. So the
-//! balance is requested while the other reads are made.
+//! Requests a wallet's balance before the agent's record is read, because the RPC node is slower than all other reads
+//! of a decision.
 //!
 //! Invariants:
 //!
 //! - A balance is used only for the wallet that it was requested for.
-//! - No balance is requested for an unauthenticated caller: the agent's cached record must show that the caller's key is
+//! - No balance is requested for an unauthenticated caller: according to the agent's cached record, the caller's key is
 //!   valid and may pay.
-//! - A cached record causes one early balance request, which removes the record from the cache. The record is cached
-//!   again when a call reaches the balance check. Therefore rejected and repeated calls cause no further requests.
+//! - A cached record causes one early request, which removes the record from the cache. The record is cached again when
+//!   a call reaches the balance check. Therefore rejected and repeated calls cause no further requests.
 //! - The cached record never authenticates a call. Each call checks the key against the agent's stored record.
 
 use crate::Payments;
@@ -21,16 +18,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
-/// The maximum number of agents that an instance remembers. Above this number, all are forgotten. A record takes a few
-/// kilobytes.
+/// The maximum number of agents in the cache, which is emptied when it is full. A record takes a few kilobytes.
 const MAX_CACHED: usize = 1_000;
 
-/// The agents whose last call in this instance reached the balance check. Each agent's record is from that call.
+/// The records of the agents whose last call in this instance reached the balance check.
 #[derive(Debug, Default)]
 pub(crate) struct SeenAgents(Mutex<HashMap<AgentId, Agent>>);
 
 impl SeenAgents {
-    /// Remembers an agent whose key is valid and whose call reached the balance check.
     pub(crate) fn remember_agent(&self, agent: &Agent) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.get(&agent.id).is_some_and(|known| known.version == agent.version) {
@@ -65,13 +60,13 @@ pub(crate) struct BalancePrefetch {
 }
 
 impl BalancePrefetch {
-    /// Starts to request the balance of the agent's wallet, if the agent's last call reached the balance check.
+    /// Starts to request the wallet's balance if the agent's last call reached the balance check.
     pub(crate) fn start_for_caller(payments: &Arc<Payments>, caller: &AgentCredentials) -> Option<Self> {
         let agent = payments.seen.take_agent(caller, payments.clock.now())?;
         Some(Self::start(payments, &agent))
     }
 
-    /// Starts to request the balance of the agent's wallet from the RPC node.
+    /// Starts to request the balance of the agent's wallet.
     pub(crate) fn start(payments: &Arc<Payments>, agent: &Agent) -> Self {
         let (id, wallet) = (agent.id, agent.wallet.address);
         let payments = Arc::clone(payments);
@@ -83,8 +78,7 @@ impl BalancePrefetch {
         }
     }
 
-    /// Awaits the balance. The outer option is `None` if the balance was requested for a different wallet, and the
-    /// inner option if the chain is unavailable.
+    /// Awaits the balance. Returns `None` for another wallet, and `Some(None)` if the chain is unavailable.
     pub(crate) async fn await_balance(mut self, wallet: Address) -> Option<Option<Amount>> {
         if self.wallet != wallet {
             return None;

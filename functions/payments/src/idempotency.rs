@@ -1,8 +1,7 @@
-//! Responses that are determined before evaluation, by earlier calls or by approval decisions: authorize's idempotency
-//! and its approvals (`docs/spec.md` §3.3, §7).
+//! Responses of authorize that earlier calls or approval decisions determine (`docs/spec.md` §3.3, §7).
 //!
-//! A stored result takes precedence over the current policy and catalog, but not over a freeze or the services of the
-//! caller's key, because the signed bytes could still be used to pay.
+//! A stored result takes precedence over the current policy and catalog. It does not take precedence over a freeze or
+//! the scope of the caller's key, because the signed bytes could still be used to pay.
 
 use crate::call::Authorizing;
 use crate::view::Authorized;
@@ -15,21 +14,19 @@ use purser_domain::{
 };
 use purser_store::{DecisionInputs, IdempotencyRecord};
 
-/// The result of looking up earlier calls and approvals for a call.
+/// The response that earlier calls and approvals determine, or the need for an evaluation.
 pub(crate) enum PriorOutcome {
-    /// The response is determined by a stored result, which takes precedence over the current policy and catalog.
+    /// A stored result determines the response.
     Answered(Box<Response>),
-    /// The call must be evaluated. The call may use this approval, with which a user approved exactly this request.
+    /// The call must be evaluated, with this approval of exactly this request.
     Open(Option<Box<Approval>>),
-    /// Another call paid with this idempotency key after the key's record was read, so the call must read everything
-    /// again.
+    /// Another call paid with this idempotency key in the meantime, so all inputs must be read again.
     Raced,
 }
 
 impl Authorizing<'_> {
-    /// Returns the request with the payment requirements that the first call with the same idempotency key or approval
-    /// chose. Returns `None` if there was no earlier call, if the request already has these requirements, or if the
-    /// earlier call made a different request.
+    /// Returns the request with the payment requirements that the earlier identical call chose. Returns `None` if
+    /// nothing changes.
     pub(crate) fn with_earlier_requirements(&self, inputs: &DecisionInputs) -> Option<AuthorizeRequest> {
         let of_key = inputs.record.as_ref().map(IdempotencyRecord::fingerprint);
         let of_approval = inputs.approval.as_ref().map(|approval| &approval.fingerprint);
@@ -46,8 +43,7 @@ impl Authorizing<'_> {
         })
     }
 
-    /// Determines the response from earlier calls and approvals. Checks, in this order: a used approval, the
-    /// idempotency key, and the approval's state.
+    /// Determines the response from a used approval, the idempotency key, or the approval's state, in this order.
     pub(crate) async fn find_prior_outcome(
         &self,
         agent: &Agent,
@@ -79,8 +75,7 @@ impl Authorizing<'_> {
                 // The catalog may now match the call to a different service.
                 scope.check_service(require_purchase(&settlement)?.service)?;
                 if let Some(freeze) = Freeze::effective_freeze(agent, inputs.frozen_by_operators(agent)?) {
-                    // Boxed, because this case is rare and its future is large (`authorize.rs` explains why that
-                    // matters).
+                    // The future is large and rarely needed, so it is boxed.
                     return Err(
                         Box::pin(self.record_frozen_replay_rejection(agent, freeze, &settlement))
                             .await?
@@ -93,9 +88,7 @@ impl Authorizing<'_> {
             Some(IdempotencyRecord::Escalated { fingerprint: first, .. }) if *first != fingerprint => {
                 return Err(ErrorKind::IdempotencyKeyReused { settlement: None }.into());
             }
-            // The idempotency key is bound to a newer approval than the approval in the call, or the call has no
-            // approval. A newer approval exists if the approval in the call did not waive every limit that required
-            // approval.
+            // An earlier call with this idempotency key created a newer approval request than this call names.
             Some(IdempotencyRecord::Escalated {
                 approval, transaction, ..
             }) if previous_approval.is_none_or(|previous_approval| previous_approval.id.is_before(*approval)) => {
@@ -126,8 +119,7 @@ impl Authorizing<'_> {
     }
 
     /// Returns whether the payment of a used approval was made with this call's idempotency key. One transaction writes
-    /// the payment and the key's record. If the call read the record before that transaction, the record must be read
-    /// again.
+    /// the payment and the key's record. If this call read the record before that transaction, its copy is outdated.
     async fn is_paid_with_idempotency_key(&self, agent: &Agent, approval: &Approval) -> Result<bool> {
         let Some(settlement) = approval.settlement_id() else {
             return Ok(false);
@@ -136,8 +128,7 @@ impl Authorizing<'_> {
         Ok(settlement.is_some_and(|settlement| settlement.terms.idempotency_key == self.request.idempotency_key))
     }
 
-    /// Returns the error for a call that its approval does not allow: the approval is pending or unusable, or the
-    /// request did not contain the approval's id.
+    /// Returns the error for a call whose approval is pending or unusable, or that does not name the approval.
     async fn approval_error(
         &self,
         agent: &Agent,
@@ -191,8 +182,7 @@ impl Authorizing<'_> {
             .await
     }
 
-    /// Rejects the repeated call of a frozen agent instead of returning the earlier payment, because the agent could
-    /// still pay with the signed bytes.
+    /// Rejects the repeated call of a frozen agent, because the agent could still pay with the signed bytes.
     async fn record_frozen_replay_rejection(
         &self,
         agent: &Agent,
@@ -205,9 +195,8 @@ impl Authorizing<'_> {
         self.reject_without_evaluation(agent, about, block, None).await
     }
 
-    /// Returns the settlement that an earlier call with this key created. While the settlement is `authorized` and the
-    /// chain would accept the payment, the response contains a payment with the same nonce. Later responses contain
-    /// only the settlement's state.
+    /// Returns the settlement of an earlier call with this key. A payment has the same nonce, and is omitted once it is
+    /// unusable.
     async fn replay_payment(
         &self,
         agent: &Agent,
@@ -263,7 +252,7 @@ impl Authorizing<'_> {
     }
 }
 
-/// Returns the settlement's purchase. Only a purchase can be stored under an agent's idempotency key.
+/// Returns the settlement's purchase. A withdrawal is never stored under an agent's idempotency key.
 fn require_purchase(settlement: &Settlement) -> Result<&Purchase> {
     let purchase = settlement.terms.purchase();
     purchase.ok_or_else(|| Error::internal("replaying a settlement", "it is a payout"))

@@ -1,12 +1,7 @@
 //! The payment API for agents: check, authorize, complete, receipts, and requests for temporary limit increases.
 //!
-//! Each endpoint has its own file, and the file's header states the endpoint's contract. `authenticate.rs`
-//! authenticates the caller and `decide.rs` evaluates the payment; check and authorize share both. `early_balance.rs`
-//! prefetches the wallet's balance. `payees.rs` reads how long the payee and the price have been in the catalog.
-//! `idempotency.rs` and `refuse.rs` contain authorize's other responses, and `view.rs` the response bodies. Every
-//! handler parses, decides, commits and responds, in this order. The dashboard function invokes `attest.rs` and
-//! `payouts.rs` directly, without the API gateway. Only the function `payments` signs, with the wallet seed or with
-//! keys in KMS.
+//! Each endpoint has its own file. The dashboard function invokes `attest.rs` and `payouts.rs` directly, without the
+//! API gateway. Only the Lambda function `payments` signs payments.
 
 mod attest;
 mod authenticate;
@@ -49,7 +44,7 @@ use utoipa::openapi::OpenApi;
 /// The state that all handlers share.
 struct Payments {
     ledger: Ledger,
-    /// The audit log. Its rows are written in the same transactions as the recorded actions.
+    /// The audit log, whose rows are written in the same transactions as the recorded actions.
     audit: AuditLog,
     catalog: CatalogCache,
     payees: Payees,
@@ -90,8 +85,7 @@ pub fn openapi() -> OpenApi {
     description()
 }
 
-/// Builds the routers for agents and for other functions. Reads configuration and secrets, and opens connections,
-/// before the first request.
+/// Builds the routers for agents and for other Lambda functions.
 pub async fn routers(boot: Boot) -> Result<Routers, BootError> {
     let http = boot.http.clone();
     routers_with_chain(boot, |network, rpc_url, finality| {
@@ -100,8 +94,7 @@ pub async fn routers(boot: Boot) -> Result<Routers, BootError> {
     .await
 }
 
-/// Builds the routers like [`routers`], with a chain client that `chain` builds from the network, the node's URL and
-/// the finality. The simulation passes its own chain.
+/// Builds the routers like [`routers`], with the chain client that `chain` builds.
 pub async fn routers_with_chain(
     boot: Boot,
     chain: impl FnOnce(Network, &str, Finality) -> Result<Chain, ChainError>,
@@ -127,7 +120,6 @@ pub async fn routers_with_chain(
     let (api, settings) = env.finish((api, settings))?;
 
     let client_ip_keys = AssertionKeys::from_secret_arns(settings.client_ip_key_secret, &aws, &clock);
-    // Read the secrets concurrently with the catalog, which takes two calls in sequence.
     let (seed, others) = (
         settings.wallet_seed_secret,
         [settings.nonce_key_secret, settings.rpc_url_secret],
@@ -151,13 +143,13 @@ pub async fn routers_with_chain(
     let catalog = CatalogCache::without_probe_results(CatalogTable::new(db.clone(), settings.catalog_table));
     let (_warm, (custody, nonce_key, chain)) = tokio::try_join!(
         biased;
-        // This read opens the connection to DynamoDB. If the catalog can't be read yet, the first request reads the
-        // catalog again.
+        // Opens the connection to DynamoDB before the first request. An error is ignored, because that request tries
+        // again.
         async { Ok::<_, BootError>(catalog.current(clock.now()).await.ok()) },
         async {
             let (custody, nonce_key, rpc_url) = keys.await?;
             let chain = Arc::new(chain(settings.network, &rpc_url, settings.finality)?);
-            // The warm-up is not awaited, because not every call needs the node, and the node may be down.
+            // The warm-up is not awaited, because the node may be down and not every call needs it.
             let warmed = Arc::clone(&chain);
             tokio::spawn(async move { warmed.warm_up().await });
             Ok((custody, nonce_key, chain))

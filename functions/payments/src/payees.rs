@@ -1,8 +1,8 @@
-//! Determines the time from which a call's payee and price may be paid. The function `events` verifies the catalog's
-//! payees and prices, and stores this time in a row for each service (`shared/domain/src/catalog/attested.rs`).
+//! Reads from when a call's payee and price may be paid. The Lambda function `events` stores this time in a row for
+//! each service (`shared/domain/src/catalog/attested.rs`).
 //!
-//! Invariants: a payee is evaluated with a row that was read after the current catalog version was loaded. A row is
-//! cached only if it allows the payment, so every rejection is based on a newly read row.
+//! Invariants: a payee is evaluated with a row that was read after the current catalog version was loaded. Every
+//! rejection is based on a newly read row.
 
 use crate::Payments;
 use purser_domain::{Error, EvaluationInputs, Operation, PayeeAge, Result, ServiceId, Timestamp, VerifiedService};
@@ -12,10 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The maximum number of cached services: about ten megabytes at 300 bytes per operation.
+/// The maximum number of cached services. They take about ten megabytes, at 300 bytes per operation.
 const MAX: usize = 2_000;
-/// The delays in milliseconds before a missing row is read again: 3 seconds in total. The stream usually delivers a new
-/// row within two seconds.
+/// The delays in milliseconds before a missing row is read again. The stream usually needs two seconds.
 const PAUSES: [u64; 5] = [200, 400, 600, 800, 1_000];
 
 /// A cache of verified payees for the current catalog version.
@@ -69,7 +68,7 @@ impl Payments {
         let Some(operation) = inputs.operation else {
             return Ok(inputs);
         };
-        // The catalog may have another payee later, so the price and the payee are those of the evaluation's time.
+        // A pending catalog change may replace the price and the payee before the evaluation.
         let payable = operation.payable_limit(inputs.network, inputs.at);
         if !payable.is_ok_and(|payable| payable.pay_to == inputs.intent.offer.pay_to()) {
             // The evaluation rejects these payment requirements, so the service's row is not needed.

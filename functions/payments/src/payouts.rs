@@ -1,18 +1,11 @@
-//! Withdrawals, for `people`: an agent's owner sets an address and withdraws the agent's money to it.
+//! Withdrawals: an agent's owner sets an address and withdraws the agent's money to it.
 //!
-//! Invariants: a new address becomes usable only after a delay, measured by this function's clock. A withdrawal goes to
-//! the stored address, and a request contains no address. An agent has at most one open withdrawal. An idempotency key
-//! reserves one withdrawal. A repeated request submits the same transfer with the same nonce, unless the address was
-//! changed.
+//! Invariants: a new address becomes usable only after a delay. A withdrawal goes to the stored address, never to an
+//! address in the request. An agent has at most one open withdrawal. A repeated request submits the same transfer with
+//! the same nonce, unless the stored address was changed or removed.
 //!
-//! The facilitator's response does not end a withdrawal: reconciliation confirms a transfer that it finds on the chain,
-//! and releases a withdrawal that can no longer be used.
-//!
-//! A completed action and its audit row are written in the same transaction. `people` writes the row of a rejected
-//! action and notifies the user.
-//!
-//! Other modules check the owner and the time of the owner's sign-in (`functions/dashboard`), and contain the rules
-//! (`shared/domain/src/settlement/payout.rs`) and the transaction (`shared/store/src/payments/payout.rs`).
+//! The facilitator's response does not end a withdrawal. Reconciliation confirms the transfer from the chain, or
+//! releases the withdrawal.
 
 use crate::Payments;
 use crate::attest::custody_error;
@@ -27,11 +20,9 @@ use purser_domain::{
 };
 use purser_store::{AuditEntry, Backoff, ReserveWithdrawalResult, StoredWithdrawalInputs, UpdateResult};
 
-/// How long the signed authorization of a withdrawal is valid. The time is long enough for the facilitator to submit
-/// the transfer, and for one retry, but not longer than a user is willing to wait.
+/// How long the signed authorization of a withdrawal is valid. The facilitator can submit it and retry once.
 const VALIDITY: Duration = Duration::from_secs_u32(300);
 
-/// The user who requests a withdrawal, and the agent.
 struct Requester {
     agent: AgentId,
     owner: UserId,
@@ -45,7 +36,6 @@ impl Requester {
     }
 }
 
-/// A withdrawal request.
 struct WithdrawalOrder {
     by: Requester,
     amount: WithdrawalAmount,
@@ -83,8 +73,7 @@ impl Payments {
         rejection_to_response(paid.await.map(WithdrawalResponse::from))
     }
 
-    /// Sets the withdrawal address, which becomes usable after a delay. Setting the address that is already set does
-    /// not restart the delay.
+    /// Sets the withdrawal address, which becomes usable after a delay. The same address does not restart the delay.
     async fn set_withdrawal_address(&self, requester: &Requester, address: Address) -> Result<()> {
         self.require_facilitator()?;
         let owner = &requester.owner;
@@ -117,8 +106,7 @@ impl Payments {
         }
     }
 
-    /// Removes the withdrawal address immediately. A withdrawal that was already signed can still be submitted until
-    /// its `valid_before`.
+    /// Removes the withdrawal address immediately. A signed withdrawal stays valid until `valid_before`.
     async fn remove_withdrawal_address(&self, requester: &Requester) -> Result<()> {
         let agent = require_owner(self.ledger.read_agent_by_id(requester.agent).await?, &requester.owner)?;
         let action = Act::new(AuditKind::PayoutAddressRemoved).on_agent(agent.id);
@@ -182,8 +170,8 @@ impl Payments {
         }
     }
 
-    /// Returns the withdrawal that this key reserved, and submits the withdrawal again if it can still be used. The
-    /// withdrawal is not submitted if its address was changed or removed, or if operators froze the agent.
+    /// Returns the withdrawal that this key reserved, and submits it again if it can still be used. It is not submitted
+    /// if the address was changed or removed, or if operators froze the agent.
     async fn resubmit_withdrawal(
         &self,
         facilitator: &Facilitator,
@@ -209,8 +197,7 @@ impl Payments {
         })
     }
 
-    /// Evaluates a withdrawal. Reads the wallet's balance only if everything else allows the withdrawal. If the balance
-    /// is unknown, the withdrawal is rejected.
+    /// Evaluates a withdrawal. Rejects the withdrawal if the wallet's balance is unknown.
     async fn decide_withdrawal(
         &self,
         agent: &Agent,
@@ -271,7 +258,7 @@ impl Payments {
         })
     }
 
-    /// Signs and submits a transfer. A repeated transfer has the same nonce, so the chain accepts only one of the two.
+    /// Signs and submits a transfer. A repeated transfer has the same nonce, so the chain accepts it only once.
     async fn sign_and_submit(
         &self,
         facilitator: &Facilitator,
@@ -324,7 +311,7 @@ fn invalid_address_error(error: &dyn std::error::Error) -> Error {
     Error::invalid(vec![ValidationError::at_path("/address", error.to_string())])
 }
 
-/// Returns the agent if it belongs to this user. Otherwise, the error is `not_found`.
+/// Returns the agent if it belongs to this user. Otherwise, returns `not_found`.
 fn require_owner(agent: Option<Agent>, owner: &UserId) -> Result<Agent> {
     let agent = agent.filter(|agent| agent.owner == owner.as_str());
     agent.ok_or_else(|| ErrorKind::NotFound.into())

@@ -1,8 +1,8 @@
 //! `POST /x402/raises`: asks the agent's owner for a temporary limit increase, after a cap blocked a payment.
 //!
-//! The request is stored as an approval request. Granting the request increases the caps and does not approve the
-//! payment: the agent calls authorize again. An agent has at most one pending request for a service. Further calls
-//! return the pending request, or for a day after a rejection the rejected request.
+//! A granted request increases the caps and does not approve the payment, so the agent calls authorize again. An agent
+//! has at most one pending request for a service. Further calls return the pending request, or for a day after a
+//! rejection the rejected request.
 
 use crate::Payments;
 use crate::view::RaiseBody;
@@ -47,7 +47,6 @@ pub(crate) async fn request_limit_increase(
     };
     let caller = payments.authenticate(caller, Permission::Pay, &keys).await?;
     let call = call?;
-    // A frozen agent cannot request approval.
     if let Some(freeze) = Freeze::effective_freeze(&caller.agent, caller.read.frozen_by_operators(&caller.agent)?) {
         let rejection = UnpaidDenial::for_freeze(freeze, payments.clock.now().since(now).millis());
         return Err(ErrorKind::UnpaidRefused(Box::new(rejection)).into());
@@ -114,10 +113,9 @@ pub(crate) async fn request_limit_increase(
     Ok(Json(ApprovalView::from_approval(&approval, now)))
 }
 
-/// Checks the requested caps. Each requested cap must have blocked the denied payment. Each requested value must be
-/// above the limit that the cap had at the time of the denial, and at most the multiple of the current cap that the
-/// owner lets the agent request. Returns the limit that the cap per call had at the time of the denial, or the limit of
-/// the cap per 24 hours if no cap per call is requested.
+/// Checks that each requested cap blocked the denied payment, and that the new value is within the allowed range.
+///
+/// Returns the limit at the time of the denial: of the cap per call if requested, otherwise of the cap per 24 hours.
 fn find_rejecting_cap(
     denial: &LoggedDenial,
     call: &LimitIncreaseCall,

@@ -1,5 +1,4 @@
-//! `GET /x402/settlements/{settlementId}`: returns one receipt. The error is `not_found` if the receipt does not exist
-//! or belongs to another agent.
+//! `GET /x402/settlements/{settlementId}`: returns one receipt of the calling agent.
 
 use crate::Payments;
 use crate::authenticate::require_settlement_access;

@@ -53,8 +53,7 @@ fn settlement_item(settlement: &Settlement) -> Option<SettlementItem> {
     Some(SettlementItem::new(settlement, purchase))
 }
 
-/// Reads the agent's newest purchases that the key may see. For a key that is limited to some services, only the newest
-/// thousand settlements are searched, so that the cost is bounded. Withdrawals are left out.
+/// Reads the agent's newest purchases that the key may see, among at most a thousand settlements for a scoped key.
 async fn read_newest_purchases(
     ledger: &Ledger,
     agent: AgentId,

@@ -1,5 +1,4 @@
-//! Rejects and escalates payments that agents request with `POST /x402/authorize`. Each rejection and each escalation
-//! is recorded before the response is sent.
+//! Rejects and escalates payments of `POST /x402/authorize`, after the decision is recorded.
 
 use crate::call::{Attempt, Authorizing};
 use purser_api::Failure;
@@ -10,13 +9,11 @@ use purser_domain::{
 };
 use purser_store::{Backoff, EscalateResult, EvictResult, ServiceState};
 
-/// How long after its start a call may evict expired payments. The function times out after 15 seconds, and the
-/// decision needs the remaining time.
+/// How long after the start a call may evict expired payments. The Lambda function times out after 15 seconds.
 const EVICTION_TIME: Duration = Duration::from_secs_u32(8);
 
 impl Authorizing<'_> {
-    /// Returns whether a denial is exact: the windows that caused the denial contain no unread expired payment and were
-    /// not written after they were read. Otherwise, the decision must be made again.
+    /// Returns whether the sums behind a denial are current. Otherwise, the decision must be made again.
     pub(crate) async fn try_confirm_denial(
         &self,
         denial: &Denial,
@@ -37,7 +34,6 @@ impl Authorizing<'_> {
         Ok(true)
     }
 
-    /// Rejects a payment.
     pub(crate) async fn reject_payment(
         &self,
         agent: &Agent,
@@ -50,13 +46,12 @@ impl Authorizing<'_> {
             .into())
     }
 
-    /// Evicts all expired payments of a window, in several transactions. When the time is over, the caller gets a
-    /// retryable error, and the retry continues the eviction.
+    /// Evicts all expired payments of a window. After [`EVICTION_TIME`], returns a retryable error.
     async fn evict_expired_payments(&self, window: &Window, at: Timestamp) -> Result<()> {
         let mut backoff = Backoff::new();
         loop {
             match self.payments.ledger.evict_expired(window, at).await? {
-                // All payments that had expired when the window was read are evicted, so the decision is made again.
+                // The decision is made again without the evicted payments.
                 EvictResult::All | EvictResult::Outdated => return Ok(()),
                 EvictResult::More => backoff = Backoff::new(),
                 EvictResult::Superseded => backoff.wait_for_retry().await?,
@@ -67,8 +62,7 @@ impl Authorizing<'_> {
         }
     }
 
-    /// Stores an approval request, or returns the open approval of the same request. `previous_approval` is the
-    /// approval in the request, if this approval does not waive every limit that requires approval.
+    /// Stores an approval request, or returns the open approval of the same request.
     pub(crate) async fn escalate_payment(
         &self,
         agent: &Agent,
@@ -118,7 +112,7 @@ impl Authorizing<'_> {
             .into())
     }
 
-    /// Builds the response for an escalation. Each repeated call gets the same response.
+    /// Builds the response for an escalation, which is the same for each repeated call.
     pub(crate) fn approval_pending_error(
         &self,
         approval: &Approval,
@@ -265,8 +259,7 @@ pub(crate) fn window_to_read_further<'a>(
         .next()
 }
 
-/// Returns the windows that caused a rejection, each with the time from which the limit allows the call. An escalation
-/// may depend on several budgets, and is stored with what remains of each.
+/// Returns the windows that caused a rejection, each with the time from which the limit allows the call.
 fn rejecting_windows<'a>(reason: &Reason, service_state: &'a mut ServiceState) -> Vec<(&'a mut Window, RetryAt)> {
     let window = match reason {
         Reason::DailyLimit { retry_at, .. } => Some((&mut service_state.day, *retry_at)),
@@ -304,7 +297,7 @@ mod tests {
     use purser_domain::{Amount, AskingKind, AskingLimit, RecentPayments, RuleId, WindowPeriod, WindowScope};
     use uuid::Uuid;
 
-    /// An approval contains what remains of each budget that asks, so each of the budgets' windows must be exact.
+    /// An approval request stores each budget's remaining amount, so all their windows must be exact.
     #[test]
     fn an_escalation_depends_on_the_windows_of_all_budgets_that_ask() {
         let (agent, service) = (

@@ -79,7 +79,7 @@ impl Settings {
 }
 
 /// Reads the delay for new withdrawal addresses. The default is one day, so that an owner has time to remove an address
-/// that somebody else set. On a real chain the minimum is one hour.
+/// that somebody else set. The minimum on a real chain is one hour.
 fn withdrawal_delay(env: &mut Env, network: Network) -> Duration {
     const NAME: &str = "PAYOUT_DELAY_SECONDS";
     let seconds: u32 = env.parse_number(NAME, 86_400, 0..=31 * 86_400);

@@ -69,8 +69,7 @@ pub(crate) struct Warning {
     message: String,
 }
 
-/// A header size that every common server accepts, in bytes. It leaves space for other headers within the limits of
-/// Node (16 KB) and of an API Gateway HTTP API (10,240 bytes for all headers).
+/// A header size that common servers accept, in bytes. API Gateway accepts 10,240 bytes for all headers together.
 const LARGE_HEADER_BYTES: usize = 8 * 1024;
 
 impl Warning {
@@ -102,8 +101,7 @@ pub(crate) struct Payment {
 }
 
 impl Authorized {
-    /// Builds the response with a signed payment that the agent can still send to the provider. `listed_price` is the
-    /// catalog's price.
+    /// Builds the response with a signed payment that the agent can still send to the provider.
     pub(crate) fn with_payment(
         terms: &PaymentTerms,
         listed_price: Option<Amount>,
@@ -128,7 +126,7 @@ impl Authorized {
         Self { decision_hash, ..self }
     }
 
-    /// Builds the response for a payment that was confirmed or can no longer be used. `listed_price` is the catalog's price.
+    /// Builds the response for a payment that was confirmed or can no longer be used.
     pub(crate) fn without_payment(settlement: &Settlement, listed_price: Option<Amount>) -> Self {
         Self::new(
             &PaymentTerms::from_settlement_terms(&settlement.terms),

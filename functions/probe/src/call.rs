@@ -1,10 +1,7 @@
 //! Makes one call to a provider without paying, and parses the price in the response.
 //!
-//! Invariants: a connection goes only to an address that was checked here, also after a redirect, and the host name is
-//! not resolved again after the check. A call has a timeout, even if the provider responds slowly. Only the price in a
-//! response is kept.
-//!
-//! The response is untrusted. The price reaches the catalog only through `purser_domain::Service::probed`.
+//! Invariants: a connection goes only to an address that was checked here, also after a redirect. The host name is not
+//! resolved again after the check. Only the price in the response is kept.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use encoding_rs::{Encoding, UTF_8};
@@ -19,7 +16,7 @@ use reqwest::{
 use serde_json::Value;
 use std::{error::Error as StdError, time::Duration};
 
-/// The timeout of a call including its redirects.
+/// The timeout of a call including redirects.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of redirects. Sites commonly redirect to https, to `www` and to a versioned path.
 const MAX_REDIRECTS: usize = 3;
@@ -28,7 +25,7 @@ const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 /// The maximum number of response headers. Servers usually send about two dozen.
 const MAX_HEADERS: usize = 100;
 
-/// The name in `User-Agent`.
+/// The product name in the `User-Agent` header of probes.
 const PROGRAM: &str = "Purser-Probe";
 const PAYMENT_REQUIRED: HeaderName = HeaderName::from_static("payment-required");
 
@@ -38,7 +35,7 @@ pub(crate) struct Caller {
     allowed: AllowedHosts,
     /// Connects only to public addresses.
     strict: Client,
-    /// Connects to any address. Only the allowed hosts are called with this client.
+    /// Connects to any address, and calls only the allowed hosts.
     plain: Client,
     longest: Duration,
 }
@@ -98,8 +95,7 @@ impl Caller {
         request.send().await.map_err(|error| obstacle_for_error(&error))
     }
 
-    /// Returns the client that may call this URL. The strict client checks a host name's addresses when it resolves the
-    /// name.
+    /// Returns the client that may call this URL.
     fn client_for(&self, url: &Url) -> Result<&Client, Obstacle> {
         if self.allowed.contains(url) {
             return Ok(&self.plain);
@@ -153,7 +149,7 @@ fn redirect_target(method: &Method, url: &Url, response: &Response) -> Result<Ur
     target.filter(plain).filter(as_safe).ok_or(Obstacle::BadRedirect)
 }
 
-/// Parses the payment requirements in `PAYMENT-REQUIRED`: strict base64 of a JSON object. The header may occur once.
+/// Parses the payment requirements in the header `PAYMENT-REQUIRED`. The header may occur once.
 fn requirements_in_header(headers: &HeaderMap) -> Result<Option<Value>, Obstacle> {
     let mut values = headers.get_all(PAYMENT_REQUIRED).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -167,7 +163,7 @@ fn requirements_in_header(headers: &HeaderMap) -> Result<Option<Value>, Obstacle
     parse_json(&json).map(Some).map_err(|_| Obstacle::NotX402)
 }
 
-/// Returns the charset of a response; UTF-8 if the response names no known charset.
+/// Returns the charset of a response. The default is UTF-8.
 fn response_charset(headers: &HeaderMap) -> &'static Encoding {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.unwrap_or_default().to_ascii_lowercase();
@@ -253,7 +249,7 @@ mod tests {
         })
     }
 
-    /// Responds to GET and HEAD with 402, and to POST only with the body and the content type that a probe sends.
+    /// Responds to GET and HEAD with 402, and to POST only with the body and the content type of a probe.
     async fn paid(headers: HeaderMap, method: Method, body: Bytes) -> axum::response::Response {
         assert!(
             headers[header::USER_AGENT]
@@ -456,12 +452,12 @@ mod tests {
         }
     }
 
-    /// The redirect's target is checked too, also if the first address is allowed.
+    /// The target of a redirect is checked even if the redirecting address is allowed.
     #[tokio::test]
     async fn probes_never_reach_private_addresses() {
         let authority = provider().await;
         let (_, port) = authority.split_once(':').unwrap();
-        // A server may listen at each of these addresses, but probes may call only one of the addresses.
+        // Only the address in `allowed` may be called, even if servers listen at the other addresses.
         let allowed = caller(&[&authority], LONG);
         let strict = caller(&[], LONG);
         assert_eq!(
@@ -479,7 +475,7 @@ mod tests {
             "x.localhost",
         ] {
             let (host, url) = (format!("{host}:{port}"), format!("http://{host}:{port}/v2"));
-            // `127.1` is another notation of the allowed address.
+            // `127.1` is another notation of the allowed address `127.0.0.1`, so the call succeeds.
             let expected = if host.starts_with("127.1:") {
                 Ok(asks())
             } else {
@@ -513,7 +509,7 @@ mod tests {
         let authority = provider().await;
         let (_, port) = authority.split_once(':').unwrap();
         let caller = caller(&[], LONG);
-        // The test skips the check of the host name, as if a public name resolved to this machine.
+        // Skips the check of the host name, as if a public name resolved to this machine.
         let error = caller
             .strict
             .get(format!("http://localhost:{port}/v2"))
@@ -541,7 +537,6 @@ mod tests {
     /// Starts a server that sends `head`, and then sends `rest` repeatedly.
     async fn talker(head: &'static str, rest: &'static [u8]) -> String {
         async fn talk(mut stream: TcpStream, head: &str, rest: &[u8]) -> std::io::Result<()> {
-            // The server reads the request first, as HTTP servers do.
             let mut request = [0; 1_024];
             let _ = stream.read(&mut request).await?;
             stream.write_all(head.as_bytes()).await?;

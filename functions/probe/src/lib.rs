@@ -1,12 +1,7 @@
-//! The function `probe`: regularly checks which payment the providers of the catalog's operations require.
+//! The Lambda function `probe`: checks every minute which payment the providers of due catalog operations require.
 //!
-//! A schedule invokes the function every minute. Each run selects the operations that are due: an operator requested a
-//! probe, or the operation was never probed or not probed for some time. The run calls their providers without paying
-//! and records the results. Runs may overlap or be interrupted, because a result names the URL that was called, and an
-//! operation without a recorded result stays due.
-//!
-//! Invariant: the probe records results in separate rows, and never changes the catalog's services
-//! (`shared/domain/src/catalog/probe.rs`).
+//! Runs may overlap or be interrupted, because an operation without a recorded result stays due. Invariant: the probe
+//! never changes the catalog's services.
 
 mod call;
 
@@ -20,20 +15,18 @@ use purser_store::{CatalogTable, ProbeSummary};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The maximum number of operations of one run. [`MAX_CONCURRENT_SERVICES`] times [`CALLS_PER_SERVICE`] calls run
-/// concurrently, for at most ten seconds each. If the operations belong to many services, 100 calls take 40 s in the
-/// worst case.
+/// The maximum number of operations per run. [`MAX_CONCURRENT_SERVICES`] times [`CALLS_PER_SERVICE`] calls run
+/// concurrently, for at most ten seconds each. If the operations belong to many services, 100 calls take at most 40 s.
 const MAX_OPERATIONS: usize = 100;
-/// The number of services that are probed concurrently.
 const MAX_CONCURRENT_SERVICES: usize = 8;
-/// The maximum number of concurrent calls to a provider.
+/// The maximum number of concurrent calls to one service's provider.
 const CALLS_PER_SERVICE: usize = 4;
 /// The maximum time to record a service's results: two attempts of a transaction, and a pause.
 const RECORDING: Duration = Duration::from_secs(5);
 /// The time that is reserved for writing the results of all services.
 const STORING: Duration = Duration::from_secs(5);
 
-/// The function, ready to run. Clones share all state.
+/// The Lambda function `probe`, ready to run. Clones share all state.
 #[derive(Clone)]
 pub struct Probe(Arc<Inner>);
 
@@ -47,12 +40,11 @@ struct Inner {
 /// The result of a run of the probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The number of services whose results were recorded.
+    /// The number of services whose probe results were stored in the catalog table.
     pub services: usize,
-    /// The number of operations whose results were recorded.
+    /// The number of operations whose probe results were stored in the catalog table.
     pub operations: usize,
-    /// The number of services whose results could not be recorded because another run was faster or the database
-    /// failed. These services are due again.
+    /// The number of services whose probe results could not be stored. These services are due again.
     pub dropped: usize,
 }
 
@@ -63,8 +55,7 @@ struct Due {
 }
 
 impl Probe {
-    /// Creates the function `probe`, configured by these environment variables: `CATALOG_TABLE`, `NETWORK`,
-    /// `PROBE_INTERVAL_SECONDS`, `PROBE_ALLOWED_HOSTS`.
+    /// Creates the function `probe`, configured by environment variables.
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
         const DEFAULT_INTERVAL_SECONDS: u32 = 21_600;
         let Boot {
@@ -85,7 +76,7 @@ impl Probe {
 
     /// Probes the due operations until `budget` is used up.
     pub async fn run_probes(&self, budget: Duration) -> Result<Report> {
-        // A call that starts after this time might end too late for its result to be recorded.
+        // A call that starts after `last_call` might end too late to store the result within `budget`.
         let (now, left) = (
             Instant::now(),
             budget.saturating_sub(CALL_TIMEOUT.saturating_add(RECORDING).saturating_add(STORING)),
@@ -128,8 +119,7 @@ impl Probe {
         Ok(report)
     }
 
-    /// Writes the summary of all probe results, which the catalog's readers use, if the summary changed. The summary
-    /// includes results that an interrupted run recorded.
+    /// Writes the summary of all probe results if it changed.
     async fn publish_probe_summary(&self, probed_services: &[(Service, ProbeRecord)]) {
         let seen = ProbeSummary::summarize(probed_services.iter().map(|(service, record)| (service, record)));
         // An unreadable summary is replaced.
@@ -147,8 +137,7 @@ impl Probe {
         }
     }
 
-    /// Returns the due probes, most urgent first: requested probes, then operations that were never probed, then the
-    /// operations with the oldest probe.
+    /// Returns the due probes, most urgent first. Requested probes come first, then the oldest probes.
     fn due_probes(&self, probed_services: &[(Service, ProbeRecord)]) -> Vec<Due> {
         let now = self.0.clock.now();
         let mut due = Vec::new();
@@ -179,7 +168,7 @@ impl Probe {
         due
     }
 
-    /// Probes the due operations of a service and records the results; `None` if there was no time for any call.
+    /// Probes a service's due operations and records the results. Returns `None` if there was no time for a call.
     async fn probe_service(&self, due: Due, last_call: Instant) -> Result<Option<RecordedService>, RecordError> {
         let Due {
             service,
@@ -231,15 +220,12 @@ impl Probe {
     }
 }
 
-/// The recorded probe results of a service.
 struct RecordedService {
     service: ServiceId,
     record: ProbeRecord,
-    /// The number of operations that were probed.
     operations: usize,
 }
 
-/// The probe results of a service could not be recorded.
 struct RecordError;
 
 impl Due {
@@ -253,7 +239,7 @@ impl Due {
     }
 }
 
-/// Logs one line for each call, with the result and without any text of the provider.
+/// Logs the result of a probe without any text of the provider.
 fn log_probe(service: ServiceId, operation: &Operation, result: &ProbeResult, latency_ms: u64) {
     let payment = match result {
         Ok(Quote::Paid(payment)) => Some(payment),
@@ -273,8 +259,7 @@ fn log_probe(service: ServiceId, operation: &Operation, result: &ProbeResult, la
     );
 }
 
-/// Logs one line for each operation whose provider asks for a different payment than the catalog lists, if no earlier
-/// run found the same payment.
+/// Logs each operation whose provider newly asks for a different payment than the catalog lists.
 fn log_new_differences(entry: &Service, before: &ProbeRecord, after: &ProbeRecord, at: Timestamp) {
     for operation in &entry.operations {
         let Some(change) = after.changed_payment(operation, at).filter(|change| change.since == at) else {

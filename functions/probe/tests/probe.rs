@@ -1,6 +1,4 @@
-//! Tests the probe with an emulated DynamoDB and providers on loopback: the calls of a run, and the stored results.
-//! Scheduling is tested in `shared/domain/src/catalog/probe.rs`, the routes in `tests/it/operators.rs`, and the allowed
-//! addresses in `src/call.rs`.
+//! Tests the calls of a probe run and the stored results, with an emulated DynamoDB and providers on loopback.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -38,7 +36,6 @@ const NOTHING: Report = Report {
     dropped: 0,
 };
 
-/// A provider's state: the number of calls, and a catalog update to make during a call.
 #[derive(Default)]
 struct Provider {
     calls: AtomicUsize,
@@ -114,7 +111,6 @@ impl World {
         Probe::boot(boot).map_err(|error| error.to_string())
     }
 
-    /// Creates a probe that may call this provider.
     fn probe(&self) -> Probe {
         let allowed = format!("lab.example:443, {}", self.authority);
         self.boot(&[
@@ -218,7 +214,7 @@ async fn a_probe_run_calls_each_due_service_once() {
     assert_eq!(world.calls(), 0);
 }
 
-/// If the summary for the catalog's readers cannot be written, the run still succeeds.
+/// The run succeeds even if the summary cannot be written.
 #[tokio::test]
 async fn the_next_probe_run_repairs_an_unwritten_summary() {
     let world = World::start().await;
@@ -297,7 +293,7 @@ async fn two_concurrent_probe_runs_store_the_result_of_one_run() {
     }
 }
 
-/// The services with a requested probe come first, and the next run probes the remaining services.
+/// Services with a requested probe come first. The next run probes the remaining services.
 #[tokio::test]
 async fn a_probe_run_makes_at_most_one_hundred_calls() {
     let world = World::start().await;

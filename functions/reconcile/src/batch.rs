@@ -1,8 +1,8 @@
-//! Reconciles a batch of settlements: reads the chain for the whole batch, decides on each settlement, and writes.
+//! Reconciles a batch of settlements: reads the chain, decides on each settlement, and writes.
 //!
-//! Invariants: every write follows from a decision of the domain, on evidence at the run's one final block. Each write
-//! is conditional, so concurrent runs, or a run and a concurrent `complete`, change a settlement once. A settlement
-//! that the node sends no data for stays unchanged and does not delay other settlements.
+//! Invariants: every write follows from a decision on evidence at the run's one final block. Each write is conditional,
+//! so concurrent runs, or a run and a concurrent `complete`, change a settlement once. A settlement that the node sends
+//! no data for stays unchanged and does not delay other settlements.
 
 use crate::{Inner, run::Outcome};
 use purser_api::run_with_concurrency_limit;
@@ -15,15 +15,14 @@ use purser_store::{Claim, ConfirmResult, TransitionResult};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// The number of settlements in a batch: the maximum number of nonces in one call.
+/// The number of settlements in a batch, and the maximum number of nonces in one call to the node.
 pub(crate) const BATCH: usize = 500;
-/// The number of concurrent writes of a batch.
 const MAX_CONCURRENT_WRITES: usize = 32;
 
 /// Why settlements are reconciled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// The settlements are held and due, or an operator requested their reconciliation.
+    /// No later block can accept the settlements' authorizations, or an operator requested the reconciliation.
     Due,
     /// The block with the settlements' confirmations is no longer on the chain.
     Reorganized,
@@ -34,7 +33,7 @@ pub(crate) struct ReconciledSettlement {
     pub(crate) settlement: Settlement,
     /// The outcomes in chronological order.
     pub(crate) outcomes: Vec<Outcome>,
-    /// Whether the settlement's nonce could be derived. Without the nonce, the payment can't be found on the chain.
+    /// Whether the settlement's nonce could be derived. Without it, the payment can't be found on the chain.
     pub(crate) has_nonce: bool,
 }
 
@@ -44,7 +43,7 @@ impl ReconciledSettlement {
     }
 }
 
-/// An outcome with its details for the log.
+/// An outcome with the details for the log.
 struct LoggedOutcome {
     outcome: Outcome,
     reason: Option<&'static str>,
@@ -62,9 +61,9 @@ impl From<Outcome> for LoggedOutcome {
 }
 
 impl Inner {
-    /// Reconciles these settlements, in any order. No chain call is made after `deadline`. Results are written even after
-    /// `deadline`, because otherwise the next run would repeat all chain calls. A settlement whose task panicked is
-    /// missing in the result.
+    /// Reconciles these settlements, in any order. No chain call is made after `deadline`, but results are written.
+    ///
+    /// A settlement whose task panicked is missing in the result.
     pub(crate) async fn reconcile_settlements(
         self: &Arc<Self>,
         settlements: Vec<Settlement>,
@@ -111,8 +110,7 @@ impl Inner {
         done
     }
 
-    /// Derives each settlement's nonce, and returns the authorization to look for on the chain. Skips a settlement
-    /// whose nonce was derived with another key, because the chain proves nothing about such a settlement.
+    /// Derives the authorization of each settlement. The second list has the settlements whose nonces have another key.
     fn derive_authorizations(
         &self,
         settlements: Vec<Settlement>,
@@ -153,7 +151,7 @@ impl Inner {
         let written = self.write_reconciliation(settlement, authorization, block, state, cause, &mut outcomes);
         if let Err(error) = written.await {
             tracing::error!(settlement.id = %settlement.id(), cause = %error, "reconcile.failed");
-            // The error was logged above with its details.
+            // The error was already logged with the details.
             let reason = if matches!(error.kind(), ErrorKind::TemporarilyUnavailable { .. }) {
                 "ledger_unavailable"
             } else {
@@ -228,8 +226,7 @@ impl Inner {
         let outcome = match confirmed {
             ConfirmResult::Done(_) => Outcome::Confirmed,
             ConfirmResult::Already(_) => Outcome::Superseded,
-            // Transfers are matched by the settlement's own nonce, so another settlement can't have claimed the
-            // transfer.
+            // The transfer has the settlement's own nonce, so another settlement can't have claimed it.
             ConfirmResult::TransactionUsed { .. } => {
                 return Err(Error::internal(
                     "claiming a transfer",
@@ -245,7 +242,7 @@ impl Inner {
     }
 }
 
-/// Whether the settlement was held when it was read.
+/// Returns whether the settlement was held when it was read.
 pub(crate) fn is_held(settlement: &Settlement) -> bool {
     settlement.state == SettlementState::Authorized
 }

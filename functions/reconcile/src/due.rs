@@ -1,9 +1,7 @@
-//! Reconciles the due holds. A hold is due when no later block can accept its authorization, so that the chain's
-//! current state decides about the hold.
+//! Reconciles the due holds: held payments whose authorization no later block can accept.
 //!
-//! Invariants: a hold that is not due causes no read. The hold that has been due for the longest time comes first. An
-//! interrupted run leaves the remaining holds to the next run. A hold that can't be decided is postponed, so that it
-//! delays no other hold.
+//! Invariants: a run reads only due holds, oldest first. A hold that can be neither confirmed nor released is
+//! postponed, so that it does not delay other holds.
 
 use crate::{
     Inner,
@@ -23,8 +21,7 @@ const PAGE: u16 = 1_000;
 const MAX_CONCURRENT_BATCHES: usize = 4;
 
 impl Inner {
-    /// Reconciles the due holds in this part of the index. The step fails if the ledger or the node could not be
-    /// reached. An error that concerns a single hold does not fail the step.
+    /// Reconciles the due holds of this share. The step fails if the ledger or the node is unreachable.
     pub(crate) async fn reconcile_due_holds(
         self: &Arc<Self>,
         part: Part,
@@ -44,15 +41,13 @@ impl Inner {
         done.into_iter().fold(step, Step::combine)
     }
 
-    /// Reads the due holds, the longest due first. If there are more due holds, the step is incomplete. An unreadable
-    /// partition does not affect other partitions.
+    /// Reads up to `self.most` due holds, oldest first. The step is incomplete if more holds are due.
     async fn read_due_holds(&self, part: Part, block: &FinalBlock, deadline: Instant) -> (Vec<HeldSettlement>, Step) {
         let partitions = part.index_partitions();
         let max = self.most.div_ceil(partitions.len().max(1));
         let (mut holds, mut step) = (Vec::new(), Step::new());
         for partition in partitions {
-            // The run counts the due holds even after the deadline. If a query has also failed, the run reads no
-            // further partition.
+            // After the deadline, the due holds of the remaining partitions are only counted.
             if step.has_failed() && Instant::now() > deadline {
                 break;
             }
@@ -68,7 +63,7 @@ impl Inner {
         (holds, step)
     }
 
-    /// Reads up to `max_rows` due holds of one partition. If there are more, the step is incomplete.
+    /// Reads up to `max_rows` due holds of one partition. The step is incomplete if more holds are due.
     async fn read_due_holds_of_partition(
         &self,
         partition: u8,
@@ -78,8 +73,7 @@ impl Inner {
         let (mut holds, mut step) = (Vec::new(), Step::new());
         let mut from = None;
         loop {
-            // One key more than needed is read. DynamoDB returns a cursor whenever a query reaches its limit, so only a
-            // further key shows that the list is incomplete.
+            // DynamoDB returns a cursor at the limit of a query, so only one more key shows that more holds are due.
             let wanted = max_rows.saturating_sub(holds.len()).saturating_add(1);
             let limit = u16::try_from(wanted).unwrap_or(PAGE).min(PAGE);
             let (page, next) = match self.ledger.read_due_holds(partition, block.at, from, limit).await {
@@ -135,8 +129,8 @@ impl Inner {
         }
     }
 
-    /// Postpones holds that could not be decided. If the chain calls were made in time (`in_time`) and none succeeded,
-    /// the node has failed. In that case no hold is postponed, and the run ends if the node still fails.
+    /// Postpones the holds that could be neither confirmed nor released. If all chain calls failed before the deadline,
+    /// reads the final block again, fails if this read fails, and postpones only holds without a derived nonce.
     async fn postpone_undecided_holds(
         &self,
         settlements: &[ReconciledSettlement],
@@ -169,8 +163,7 @@ fn has_node_failed(settlements: &[ReconciledSettlement]) -> bool {
     request.peek().is_some() && request.all(ReconciledSettlement::has_failed)
 }
 
-/// Returns how long a hold with this outcome is postponed. `age` is how long the hold has been due. The delay grows
-/// while the chain does not explain what happened to the payment.
+/// Returns how long a hold with this outcome is postponed. The delay grows with the hold's `age`.
 fn retry_delay(outcome: Outcome, age: Duration) -> Option<Duration> {
     match outcome {
         Outcome::Failed => Some(MINUTE),

@@ -1,8 +1,8 @@
-//! Evicts expired payments from windows that get no new payments, if requested
-//! (`shared/store/src/reconcile/evictions.rs`). The chain is not needed.
+//! Evicts expired payments from windows that get no new payments, on request
+//! (`shared/store/src/reconcile/evictions.rs`).
 //!
-//! Invariants: a request stays until all expired payments of its window are evicted, so an interrupted run loses
-//! nothing. Small and large windows progress at the same rate.
+//! Invariant: a request stays until all expired payments of the window are evicted, so an interrupted run loses
+//! nothing.
 
 use crate::Inner;
 use purser_api::run_with_concurrency_limit;
@@ -10,16 +10,15 @@ use purser_domain::{Result, Timestamp};
 use purser_store::{EvictResult, EvictionRequest, Ledger};
 use tokio::time::Instant;
 
-/// The number of windows that are processed concurrently.
 const MAX_CONCURRENT: usize = 8;
-/// The number of transactions for one window before another window gets its turn.
+/// The maximum number of transactions for one window before the run continues with the next window.
 const STEPS: usize = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EvictionProgress {
-    /// All expired payments are evicted.
+    /// The window has no more expired payments.
     Done,
-    /// More expired payments remain.
+    /// The window still has expired payments.
     More,
     /// The window is in use or was changed in the meantime. The next run reads the window again.
     NotNow,
@@ -60,7 +59,7 @@ pub(crate) async fn evict_requested_windows(shared: &Inner, deadline: Instant) -
     Ok(())
 }
 
-/// Evicts payments from one window, with a limited number of transactions, or fewer when the time is up.
+/// Evicts payments from one window, with at most [`STEPS`] transactions.
 async fn evict_window(
     ledger: &Ledger,
     request: &EvictionRequest,

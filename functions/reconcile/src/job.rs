@@ -7,15 +7,14 @@ use serde_json::Value;
 /// The work of one run, which the schedule's event selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
-    /// Reconciles the payments in this part of the holds, every minute.
+    /// Reconciles this share of the held payments, every minute.
     Payments(Part),
-    /// Compares the wallets' balances with their limits, every hour.
+    /// Compares the wallets' balances with the limit for low balances, every hour.
     Wallets,
 }
 
 impl Job {
-    /// Returns [`Job::Wallets`] if the event's `job` is `wallets`. Without `job`, returns [`Job::Payments`] with the
-    /// part of the holds that the event selects by `part` and `of`.
+    /// Returns the job that a schedule's event selects. Without a field `job`, returns [`Job::Payments`].
     pub fn from_event(event: &Value) -> Result<Self> {
         match event.get("job").map(|job| job.as_str()) {
             None => Part::from_event(event).map(Self::Payments),
@@ -30,7 +29,6 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// An event with an unknown job or part is rejected.
     #[test]
     fn events_without_a_job_reconcile_payments() {
         let job = |event| Job::from_event(&event).ok();

@@ -1,16 +1,13 @@
 //! The function `reconcile`: brings every signed payment to confirmed or expired, by evidence from the chain alone.
 //!
-//! A schedule invokes the function every minute. Each run reads one final block and reconciles the holds that are due
-//! at this block's time. A payment is confirmed if its authorization was used for the expected transfer, regardless of
-//! who submitted the transfer and whether the agent reported it. A payment is released if its authorization was
-//! canceled or not used. Each block with confirmations is checked again when it is deep, and a confirmation is reverted
-//! if the chain no longer supports it. In the remaining time, the run looks for transfers out of wallets that match no
-//! settlement. Another schedule compares the wallets' balances every hour.
+//! Each run reads one final block and reconciles the holds that are due at this block's time. A payment is confirmed if
+//! the authorization was used for the expected transfer. A payment is released if the authorization was canceled or not
+//! used.
 //!
 //! | file | content |
 //! |---|---|
 //! | `job.rs` | the job that a schedule requests |
-//! | `part.rs` | the part of the holds that a run reconciles |
+//! | `part.rs` | the share of the holds that a run reconciles |
 //! | `due.rs` | the due holds |
 //! | `evict.rs` | expired payments of idle windows |
 //! | `requests.rs` | settlements whose reconciliation an operator requested |
@@ -21,11 +18,8 @@
 //! | `witness.rs` | agreement of all endpoints of the node before a release or a revert |
 //! | `run.rs` | the result of a run |
 //!
-//! Runs may overlap or be cut off, because reconciling a settlement ends in one conditional write or none, and the next
-//! run continues with the remaining settlements. Nothing is written while the chain can't be reached.
-//!
-//! Not in this crate: the decision on the chain's state (`shared/domain/src/settlement/reconcile.rs`), finality
-//! (`shared/chain`), and the transactions (`shared/store`).
+//! Runs may overlap or be interrupted, because reconciling a settlement ends in at most one conditional write. Nothing
+//! is written while the chain is unreachable.
 
 mod batch;
 mod due;
@@ -52,11 +46,10 @@ use settings::Settings;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The time at the end of a run in which results are written and no other work is started. If writing takes longer,
-/// Lambda ends the run, and the next run repeats the lost work.
+/// The time at the end of a run in which only results are written.
 const LAST_WRITES: Duration = Duration::from_secs(10);
 
-/// The function, ready to run. Clones share all state.
+/// The Lambda function `reconcile`, ready to run. Clones share all state.
 #[derive(Clone)]
 pub struct Reconcile(Arc<Inner>);
 
@@ -68,19 +61,18 @@ struct Inner {
     nonce_key: NonceKey,
     clock: Clock,
     entropy: Entropy,
-    /// The depth from which a block is final.
+    /// The number of blocks after which a block is final.
     confirmations: u64,
-    /// The depth at which `watch.rs` checks a block again if the block's transactions confirmed payments.
+    /// The depth, in blocks, at which a block with confirmed payments is checked again.
     watch: u64,
     most: usize,
     log_range: u64,
-    /// A wallet with a balance below this amount is reported as low. If this amount is 0, balances are not checked.
+    /// The balance below which a wallet is low. With 0, balances are not checked.
     low_wallet: Amount,
 }
 
 impl Reconcile {
-    /// Creates the function `reconcile`, configured by the environment variables that `settings.rs` reads. The function
-    /// can't read the wallet seed.
+    /// Creates the function `reconcile`, configured by environment variables.
     pub async fn boot(boot: Boot) -> Result<Self, BootError> {
         let http = boot.http.clone();
         Self::boot_with_chain(boot, |network, rpc_url, finality| {
@@ -89,8 +81,7 @@ impl Reconcile {
         .await
     }
 
-    /// Starts the function like [`Self::boot`], with a chain that `chain` creates from the network, the RPC secret and
-    /// the finality. The simulation passes its own chain.
+    /// Starts the function like [`Self::boot`], with the chain that `chain` creates.
     pub async fn boot_with_chain(
         boot: Boot,
         chain: impl FnOnce(Network, &str, Finality) -> Result<Chain, ChainError>,
@@ -133,20 +124,17 @@ impl Reconcile {
         }
     }
 
-    /// Compares the wallets' balances with their limits, within `time_left`. Fails if the chain or the ledger can't be
-    /// reached.
+    /// Compares the wallets' balances with their limits, within `time_left`.
     pub async fn check_wallet_balances(&self, time_left: Duration) -> Result<()> {
         self.0.check_all_wallet_levels(last_start_time(time_left)).await
     }
 
-    /// Reconciles all due holds, and evicts expired payments from the windows that have an eviction request, within
-    /// `time_left`.
+    /// Reconciles all due holds and evicts expired payments on request, within `time_left`.
     pub async fn reconcile_all(&self, time_left: Duration) -> Result<Run> {
         self.reconcile_part(Part::WHOLE, time_left).await
     }
 
-    /// Reconciles the due holds of this part within `time_left`. The first part also does the work that is not divided
-    /// into parts. Fails if the chain or the ledger can't be reached.
+    /// Reconciles the due holds of one share, within `time_left`. Fails if the chain or the ledger is unreachable.
     pub async fn reconcile_part(&self, part: Part, time_left: Duration) -> Result<Run> {
         let until = last_start_time(time_left);
         let evicting = async {
@@ -156,7 +144,7 @@ impl Reconcile {
                 Ok(())
             }
         };
-        // Both futures together are too large for the caller's stack frame, so they are boxed.
+        // The futures are boxed, because they are too large for the caller's stack frame.
         let (reconciled, evicted) = tokio::join!(Box::pin(self.run_reconciliation(part, until)), Box::pin(evicting));
         if let Err(error) = evicted {
             tracing::error!(cause = %error, "reconcile.eviction_failed");
@@ -168,7 +156,7 @@ impl Reconcile {
         let shared = &self.0;
         let block = shared.chain.read_final_block().await;
         let block = block.map_err(|error| Error::internal("reading the final block", error))?;
-        // If a step fails, the run continues with the remaining steps.
+        // A failed step does not stop the remaining steps.
         let mut steps = Vec::new();
         if part.is_first() {
             steps.push(shared.reconcile_requested_settlements(&block, deadline).await);
@@ -180,7 +168,7 @@ impl Reconcile {
         steps.iter().for_each(Step::log_failure);
         let (run, failure) = steps.into_iter().fold(Step::new(), Step::combine).into_run_and_error();
         run.log_run();
-        // Outflows are checked last, and a failed check does not fail the run, because no payment depends on outflows.
+        // A failed check of outflows does not fail the run, because no payment depends on outflows.
         if let Err(error) = shared.check_outflows(part.wallet_shard(), &block, deadline).await {
             tracing::error!(cause = %error, "outflows.failed");
         }

@@ -1,15 +1,9 @@
 //! Finds transfers out of the agents' wallets that belong to no settlement, which means that somebody else signs with
 //! the wallets' keys.
 //!
-//! The transfers of all wallets are searched together, block by block, at the depth at which `watch.rs` checks blocks.
-//! At this depth a payment in the block is usually confirmed, and its claim has the settlement's nonce. A payment that
-//! is still held is found among the agent's settlements of that time.
-//!
-//! Invariants: the checkpoint advances only after all earlier transfers were matched with settlements or reported, so
-//! no block is left out if a run ends early. A reported outflow is stored, so each outflow is reported once. A
-//! settlement matches an outflow if nonce, payee and amount are equal, or if the transfer was proven to be its payment
-//! at the confirmation. Blocks in which a wallet has more logs than the node returns are logged as errors and skipped,
-//! so that a flood of transfers from one wallet does not stop the search for other wallets.
+//! Invariants: the checkpoint advances only after all earlier transfers were matched with settlements or reported. Each
+//! outflow is reported once, because a reported outflow is stored. Blocks in which a wallet has more logs than the node
+//! returns are logged and skipped, so that a flood of transfers does not stop the search.
 
 use crate::{
     Inner,
@@ -31,41 +25,36 @@ use tokio::time::Instant;
 const SEARCHING: &str = "searching for outflows";
 /// The number of blocks whose claims are read concurrently.
 const MAX_CONCURRENT_BLOCKS: usize = 32;
-/// The maximum time between the authorization of a settlement and the block with its payment: the longest validity plus
-/// the maximum clock difference.
+/// The maximum time between a settlement's authorization and block: validity plus clock difference.
 const MAX_HOLD_AGE: Duration = Duration::from_secs_u32(3_600 + 3_600);
-/// The maximum time by which an authorization may appear to be later than the block with its payment, because a
-/// function's clock is ahead.
+/// The maximum time by which a function's clock is ahead of the chain.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs_u32(3_600);
 
-/// An outflow, the agent whose wallet it left, and the time of its block.
+/// An outflow without a claim, the agent whose wallet it left, and the time of its block. The outflow may still pay a
+/// settlement.
 struct UnexplainedOutflow {
     agent: AgentId,
     outflow: Outflow,
     at: Timestamp,
 }
 
-/// How the nonce of an outflow matches a settlement.
+/// How an outflow's nonce matches a settlement's nonce.
 enum Pays {
-    /// The outflow has the nonce of the settlement.
+    /// The outflow has the settlement's nonce.
     Surely(B256),
-    /// The settlement's nonce was derived with another key. The outflow's nonce has the stored prefix, and its payee
-    /// and amount match.
+    /// The nonces match only in the stored prefix, because another key derived the nonce. Payee and amount match.
     ByAnotherKey(B256),
 }
 
 impl Inner {
-    /// Checks whether each transfer out of these wallets belongs to a settlement, in the blocks that have become deep
-    /// enough.
+    /// Checks whether each transfer out of these wallets belongs to a settlement.
     pub(crate) async fn check_outflows(
         self: &Arc<Self>,
         part: WalletPart,
         block: &FinalBlock,
         deadline: Instant,
     ) -> Result<()> {
-        // The final block has the depth `confirmations`. Outflows are searched at the depth `watch`, at which
-        // `watch.rs` also checks blocks. So `below` is the number of blocks from the final block down to the depth
-        // `watch`.
+        // The number of blocks from the final block (depth `confirmations`) down to the depth `watch`.
         let below = self.watch.saturating_sub(self.confirmations);
         let Some(deep) = block.number.checked_sub(below) else {
             return Ok(());
@@ -74,16 +63,14 @@ impl Inner {
             return Ok(());
         }
         let Some(place) = self.ledger.read_outflow_checkpoint(part).await? else {
-            // Only a stack's first run finds no checkpoint. The first run starts within a minute of the deployment, so
-            // the wallets made no transfers before this checkpoint.
+            // Only the first run of a deployment finds no checkpoint. No wallet made a transfer before that run.
             return self.ledger.save_outflow_checkpoint(part, deep).await;
         };
         let mut first = place.saturating_add(1);
         if first > deep {
             return Ok(());
         }
-        // The list of wallets is read after the final block. So a wallet that is missing from the list was created
-        // after the checked blocks.
+        // The wallets are read after the final block, so a missing wallet was created after the checked blocks.
         let wallets = self.read_wallets(part).await?;
         let addresses: Vec<Address> = wallets.keys().copied().collect();
         let mut noisy = BTreeSet::new();
@@ -117,7 +104,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Reads the wallets of this part. Unreadable rows are logged and skipped.
+    /// Reads the wallets of this share. Unreadable rows are logged and skipped.
     async fn read_wallets(&self, part: WalletPart) -> Result<BTreeMap<Address, AgentId>> {
         let mut wallets = BTreeMap::new();
         for wallet in self.ledger.read_wallets(part).await? {
@@ -169,8 +156,7 @@ impl Inner {
         Ok(Some(unexplained))
     }
 
-    /// Reads the on-chain payments that settlements claim in the blocks of these outflows. A payment is identified by
-    /// its agent, nonce and transaction.
+    /// Reads which transfers in these blocks already confirmed a settlement: agent, nonce and transaction.
     async fn find_claimed_payments(self: &Arc<Self>, outflows: &[Outflow]) -> Result<HashSet<(AgentId, B256, TxHash)>> {
         let blocks: BTreeSet<u64> = outflows.iter().map(|outflow| outflow.block.number).collect();
         let count = blocks.len();
@@ -189,7 +175,7 @@ impl Inner {
         Ok(claimed)
     }
 
-    /// Returns the time of an outflow's block. Fails if the block was replaced.
+    /// Returns the time of an outflow's block. Fails if another block replaced the block.
     async fn outflow_time(
         &self,
         outflow: &Outflow,
@@ -210,7 +196,7 @@ impl Inner {
         Ok(header.at)
     }
 
-    /// Returns the nonces of the outflows that are payments of the agent's settlements. Returns `None` if time ran out.
+    /// Returns the nonces of the outflows that pay settlements of this agent, or `None` if time ran out.
     async fn find_settlement_outflow_nonces(
         self: &Arc<Self>,
         agent: AgentId,
@@ -248,8 +234,7 @@ impl Inner {
                             released.push(settlement);
                         }
                     }
-                    // The nonce of this settlement was derived with another key, so the chain proves nothing about the
-                    // settlement.
+                    // The nonce was derived with another key, so the chain proves nothing about the settlement.
                     Some(Pays::ByAnotherKey(nonce)) => {
                         explained.insert(nonce);
                         tracing::error!(settlement.id = %settlement.id(), reason = "nonce_key_changed", "outflows.failed");
@@ -262,7 +247,7 @@ impl Inner {
                 break;
             }
         }
-        // The payment was found after its amount was released, so the amount is counted again.
+        // The payment's amount was already released, so the amount is counted again.
         let reconciled = self.reconcile_settlements(released, block, Cause::Due, deadline).await;
         if reconciled.iter().any(ReconciledSettlement::has_failed) {
             return Err(Error::internal(
@@ -273,9 +258,7 @@ impl Inner {
         Ok(Some(explained))
     }
 
-    /// Finds the settlement's payment among the outflows, by the nonce, the payee and the amount. The nonce key derives
-    /// the settlement's nonce. If another key derived the nonce, only the nonce's prefix is known, because the
-    /// settlement stores the prefix. Then the function finds an outflow whose nonce has this prefix.
+    /// Finds the settlement's payment among the outflows, by nonce, payee and amount.
     fn find_settlement_payment(
         &self,
         settlement: &Settlement,
@@ -293,8 +276,7 @@ impl Inner {
         found.map(|(nonce, _)| Pays::ByAnotherKey(*nonce))
     }
 
-    /// Reports an outflow unless its audit row already exists. The log line comes before the write, so a run that is
-    /// killed in between logs the outflow twice.
+    /// Reports an outflow unless the audit row exists. A run that is killed before the write logs the outflow again.
     async fn report_outflow(&self, unexplained_outflow: &UnexplainedOutflow) -> Result<()> {
         let UnexplainedOutflow { agent, outflow, at } = unexplained_outflow;
         let record = outflow.audit_record(*agent, *at);

@@ -1,11 +1,10 @@
-//! The part of the holds and wallets that a run processes. Runs of different parts share no data and may be concurrent.
+//! Divides the held payments (holds) and the wallets among concurrent runs.
 
 use purser_domain::{Error, Result};
 use purser_store::{PARTITIONS, WalletPart};
 use serde_json::Value;
 
-/// The share of the holds and wallets that one run processes. All holds and wallets are divided into `of` equal parts,
-/// which are numbered from 0.
+/// A share of the holds and wallets, which one run processes. `index` counts from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     index: u8,
@@ -16,15 +15,14 @@ impl Part {
     /// All holds and wallets.
     pub const WHOLE: Self = Self { index: 0, of: 1 };
 
-    /// Returns part `index`, counted from 0, of `count` parts; `None` unless `count` divides the number of index partitions.
+    /// Returns a share, counted from 0. Returns `None` unless `count` divides the number of index partitions.
     pub fn new(index: u64, count: u64) -> Option<Self> {
         let (index, of) = (u8::try_from(index).ok()?, u8::try_from(count).ok()?);
         let is_divisor = PARTITIONS.checked_rem(of)? == 0;
         (is_divisor && index < of).then_some(Self { index, of })
     }
 
-    /// Returns the part of the holds and wallets that the event selects: part number `part`, counted from 0, of `of`
-    /// equal parts. Without these fields, returns all holds and wallets.
+    /// Returns the share that the event selects. Without the fields `part` and `of`, returns all holds and wallets.
     pub fn from_event(event: &Value) -> Result<Self> {
         match (event.get("part"), event.get("of")) {
             (None, None) => Ok(Self::WHOLE),
@@ -36,14 +34,12 @@ impl Part {
         }
     }
 
-    /// Whether this is part 0 of the holds and wallets. The run of part 0 also does the work that is not divided into
-    /// parts.
+    /// Returns whether this is the first share. Only the run of the first share does the work that is not divided.
     pub(crate) const fn is_first(self) -> bool {
         self.index == 0
     }
 
-    /// Returns the wallets that belong to this part of the holds and wallets. The wallets are divided like the holds,
-    /// with the same index and number of parts.
+    /// Returns the share of the wallets that the run processes.
     pub(crate) const fn wallet_shard(self) -> WalletPart {
         WalletPart {
             index: self.index,
@@ -51,7 +47,7 @@ impl Part {
         }
     }
 
-    /// Returns the numbers of the hold index's partitions that belong to this part, from 0 to 15.
+    /// Returns the partitions of the hold index that the run processes, as numbers from 0 to 15.
     pub(crate) fn index_partitions(self) -> Vec<u8> {
         (self.index..PARTITIONS).step_by(self.of.into()).collect()
     }

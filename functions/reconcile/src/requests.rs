@@ -1,4 +1,4 @@
-//! Reconciles settlements, in any state, because an operator requested it.
+//! Reconciles settlements, in any state, on an operator's request.
 
 use crate::{Inner, batch::Cause, run::Step};
 use purser_domain::{AgentId, FinalBlock, Result, Settlement, SettlementId};
@@ -7,8 +7,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 impl Inner {
-    /// Reconciles the requested settlements. A request is removed when its settlement was reconciled without a failure,
-    /// or does not exist.
+    /// Reconciles the requested settlements, and removes the requests that succeed.
     pub(crate) async fn reconcile_requested_settlements(
         self: &Arc<Self>,
         block: &FinalBlock,
@@ -30,8 +29,7 @@ impl Inner {
             Ok(found) => found,
             Err(error) => return step.mark_failed(error),
         };
-        // A request whose settlement does not exist is removed. But an unreadable settlement looks like a missing
-        // settlement. So such requests are removed only if all settlements are readable.
+        // An unreadable settlement looks like a missing settlement, and the request would be removed.
         let are_all_readable = found.iter().all(Result::is_ok);
         let settlements = step.collect_readable(found);
         let mut kept: HashSet<SettlementId> = if are_all_readable {

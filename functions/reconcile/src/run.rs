@@ -80,7 +80,7 @@ pub struct Run {
     outcomes: Vec<Outcome>,
     /// The time from the `validBefore` of the oldest waiting hold to the time of the final block.
     pub lag: Length,
-    /// The number of due holds that still wait for the chain.
+    /// The number of due holds for which the chain does not show yet whether the payment was made.
     pub waiting: usize,
     /// Whether all due holds were processed.
     pub is_complete: bool,
@@ -92,12 +92,12 @@ impl Run {
         self.outcomes.iter().filter(|seen| **seen == outcome).count()
     }
 
-    /// Returns all outcomes. A settlement whose confirmation was reverted has two.
+    /// Returns all outcomes. A settlement with a reverted confirmation has two outcomes.
     pub fn outcomes(&self) -> &[Outcome] {
         &self.outcomes
     }
 
-    /// Logs the run in one line. Rare outcomes are not counted here, because each has its own line.
+    /// Logs the run in one line. Rare outcomes have their own lines.
     pub(crate) fn log_run(&self) {
         tracing::info!(
             looks = self.outcomes.len(),
@@ -112,7 +112,7 @@ impl Run {
     }
 }
 
-/// The result of a step of a run. The result of a failed step has the outcomes from before the failure.
+/// The result of a step of a run. A failed step keeps the outcomes from before the failure.
 #[derive(Debug)]
 pub(crate) struct Step {
     run: Run,
@@ -120,7 +120,6 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// Creates the result of a complete step that has processed no settlement.
     pub(crate) const fn new() -> Self {
         Self {
             run: Run {
@@ -138,7 +137,7 @@ impl Step {
         self
     }
 
-    /// Marks the step as failed and incomplete. If the step already failed, the first error is kept.
+    /// Marks the step as failed and incomplete. The step keeps the first error.
     pub(crate) fn mark_failed(mut self, error: Error) -> Self {
         self.error = self.error.or(Some(error));
         self.mark_incomplete()
@@ -153,13 +152,12 @@ impl Step {
         self
     }
 
-    /// Adds the outcomes of a settlement.
     pub(crate) fn with_outcomes(mut self, outcomes: &[Outcome]) -> Self {
         self.run.outcomes.extend_from_slice(outcomes);
         self
     }
 
-    /// Adds a hold that waits for the chain. `age` is how long the hold has been due.
+    /// Counts a due hold whose payment the chain does not show yet. `age` is how long the hold has been due.
     pub(crate) fn count_overdue_hold(mut self, age: Length) -> Self {
         self.run.waiting = self.run.waiting.saturating_add(1);
         self.run.lag = self.run.lag.max(age);
@@ -181,24 +179,22 @@ impl Step {
         read
     }
 
-    /// Whether the step failed.
     pub(crate) const fn has_failed(&self) -> bool {
         self.error.is_some()
     }
 
-    /// Logs the error of a failed step.
     pub(crate) fn log_failure(&self) {
         if let Some(failure) = &self.error {
             tracing::error!(cause = %failure, "reconcile.failed");
         }
     }
 
-    /// Whether the step left no work for the next run.
+    /// Returns whether the step left no work for the next run.
     pub(crate) const fn is_complete(&self) -> bool {
         self.run.is_complete
     }
 
-    /// Converts the only step of a run to the run's result, with the step's error if the step failed.
+    /// Converts the only step of a run to the run's result and the step's error.
     pub(crate) fn into_run_and_error(self) -> (Run, Option<Error>) {
         (self.run, self.error)
     }

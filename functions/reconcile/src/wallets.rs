@@ -1,11 +1,7 @@
-//! Finds wallets that have become low, or are no longer low, by comparing each balance in the final block with the
-//! stored level.
+//! Finds wallets that became low or recovered, by comparing each balance in the final block with the stored level.
 //!
-//! Invariants: a wallet keeps its level if the node can't read its balance, or if two endpoints disagree about the
-//! balance. Nothing is written without a change. If a run is interrupted, the next run continues.
-//!
-//! Not in this file: the definition of a low wallet (`shared/domain/src/policy/wallet_level.rs`), and the event, which
-//! `functions/stream` creates from the row.
+//! Invariant: a wallet keeps its level if the node can't read its balance, or if two endpoints disagree about the
+//! balance.
 
 use crate::Inner;
 use purser_domain::{Address, AgentId, Error, FinalBlock, Result, WalletLevel};
@@ -18,8 +14,7 @@ use tokio::time::Instant;
 /// The number of balances that are read before changes are written.
 const BATCH_SIZE: usize = 500;
 
-/// A change of a wallet's level. A level records whether the wallet's balance is low. `before` is the stored level, and
-/// `level` is the new level.
+/// A change of a wallet's level from `before` to `level`. The level records whether the balance is low.
 struct LevelChange {
     agent: AgentId,
     wallet: Address,
@@ -28,7 +23,6 @@ struct LevelChange {
 }
 
 impl Inner {
-    /// Compares the balances of all wallets with their limits, until the time is up.
     pub(crate) async fn check_all_wallet_levels(&self, deadline: Instant) -> Result<()> {
         if self.low_wallet.is_zero() {
             return Ok(());
@@ -63,8 +57,7 @@ impl Inner {
         self.ledger.save_wallet_level_checkpoint(next).await
     }
 
-    /// Compares the balances of these wallets with their limits, and writes the changed levels. Returns the number of
-    /// wallets whose balance is unknown.
+    /// Stores the new level of each wallet that became low or recovered. Returns the number of unreadable balances.
     async fn update_levels_and_count_unknown(
         &self,
         wallets: &[(AgentId, Address)],
@@ -93,7 +86,7 @@ impl Inner {
             let LevelChange {
                 agent, before, level, ..
             } = item;
-            // If another run wrote the row concurrently, the other run has published the change.
+            // A concurrent run wrote the row and published the change.
             if self
                 .ledger
                 .put_wallet_level_if_unchanged(agent, before.as_ref(), &level)
@@ -105,7 +98,7 @@ impl Inner {
         Ok(unknown)
     }
 
-    /// Returns the changes on which all endpoints of the node agree.
+    /// Returns the level changes that the balances from every endpoint of the node confirm.
     async fn confirm_level_changes(
         &self,
         mut changes: Vec<LevelChange>,
@@ -142,9 +135,7 @@ impl Inner {
         Ok(wallets)
     }
 
-    /// Reads each wallet's stored level, which records whether the balance is low. An unreadable row is logged and left
-    /// out. Later writes do not overwrite an unreadable row: for a wallet without a known level, the write succeeds
-    /// only if the wallet has no row.
+    /// Reads each wallet's stored level. Leaves out unreadable rows, which later writes do not overwrite.
     async fn read_all_levels(&self) -> Result<HashMap<AgentId, WalletLevel>> {
         let mut levels = HashMap::new();
         for level in self.ledger.read_wallet_levels().await? {

@@ -1,13 +1,12 @@
-//! Checks each block that confirmed payments a second time, when the block is `watch` blocks deep. If the block is
-//! still on the chain, nothing else is done, regardless of the number of payments in the block. If another block has
-//! replaced the block, each confirmation in the replaced block is reconciled again.
+//! Checks each block that confirmed payments a second time, when the block is `watch` blocks deep. If another block has
+//! replaced it, each confirmation in the replaced block is reconciled again.
 //!
 //! Invariants:
-//! - Blocks are checked in order. The checkpoint passes a block only if the block is still on the chain, or after all
-//!   confirmations in the block are reconciled. So no block is left out if a run ends early.
+//!
+//! - Blocks are checked in order. The checkpoint advances past a block only if the block is still on the chain, or
+//!   after the block's confirmations are reconciled, so no block is left out if a run ends early.
 //! - A claim is removed only after no settlement depends on the claim.
-//! - If the chain contradicts a confirmation, or a confirmation is unreadable, the problem is reported, and the
-//!   confirmation and the claim stay until an operator acts.
+//! - A confirmation that is unreadable or contradicts the chain is reported, and stays until an operator acts.
 
 use crate::{
     Inner,
@@ -31,7 +30,7 @@ const MAX_CONCURRENT_BLOCKS: usize = 32;
 /// The number of concurrent calls to the node.
 const MAX_CONCURRENT_CALLS: usize = 8;
 
-/// The settlements' claims on transactions in block `number`, and the block that is now on the chain at this height.
+/// The settlements' claims on transactions in block `number`, and the current block at this height.
 struct BlockClaims {
     number: u64,
     claims: Vec<StoredClaim>,
@@ -41,12 +40,11 @@ struct BlockClaims {
 /// What happened to a confirmation whose block is no longer on the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UnsupportedResult {
-    /// The confirmation was reverted or is now in another block, so the settlement's claim in the replaced block can be
-    /// removed.
+    /// The confirmation was reverted or is now in another block. The claim in the replaced block can be removed.
     Ended,
     /// The settlement stays confirmed, and the problem was reported.
     Kept,
-    /// It is unknown whether the settlement is still confirmed, so the next run checks the settlement again.
+    /// It is unknown whether the settlement is still confirmed. The next run checks the settlement again.
     Open,
 }
 
@@ -61,8 +59,7 @@ impl Inner {
         };
         let checked = match self.ledger.read_last_checked_block_number().await {
             Ok(Some(checked)) => checked,
-            // A stack's first run is within a minute of its deployment. If the first run is later, confirmations from
-            // before the run are not checked again.
+            // The first run of a deployment starts at this block. Earlier confirmations are not checked again.
             Ok(None) => return self.save_checked_block(Step::new(), deep).await,
             Err(error) => return Step::new().mark_failed(error),
         };
@@ -93,6 +90,7 @@ impl Inner {
         if first > deep { step } else { step.mark_incomplete() }
     }
 
+    /// Stores the number of the last checked block. Marks the step as failed if the write fails.
     async fn save_checked_block(&self, step: Step, number: u64) -> Step {
         match self.ledger.save_checked_block(number).await {
             Ok(()) => step,
@@ -169,8 +167,7 @@ impl Inner {
         let (settlements, others): (Vec<Settlement>, Vec<Settlement>) = found
             .into_iter()
             .partition(|settlement| is_confirmed_by_claims(settlement, number, &gone));
-        // Settlements whose claims in this block can be removed, because the confirmation was reverted or is now in
-        // another block.
+        // The settlements whose claims in the replaced block can be removed.
         let mut ended: HashSet<SettlementId> = others.iter().map(Settlement::id).collect();
         let count = settlements.len();
         let reconciled = self
@@ -189,7 +186,7 @@ impl Inner {
         }
         for claim in gone.iter().filter(|claim| ended.contains(&claim.settlement)) {
             match self.ledger.try_remove_claim(claim).await {
-                // Another process, which read the chain earlier, has confirmed the settlement in the meantime.
+                // Another process confirmed the settlement by this claim, so the next run checks the block again.
                 Ok(is_removed) => are_done &= is_removed,
                 Err(error) => return step.mark_failed(error),
             }
@@ -202,7 +199,7 @@ impl Inner {
     }
 }
 
-/// Runs all futures, at most `limit` at a time, and returns their results. Fails if the task of a future panicked.
+/// Runs all futures, at most `limit` at a time, and returns their results. Fails if a future panicked.
 pub(crate) async fn run_concurrently<T: Send + 'static>(
     limit: usize,
     count: usize,
@@ -217,7 +214,7 @@ pub(crate) async fn run_concurrently<T: Send + 'static>(
 
 /// Classifies what happened to a confirmation whose block was replaced.
 fn classify_confirmation_after_reorg(settlement: &ReconciledSettlement) -> UnsupportedResult {
-    // After the revert, the settlement is held and is reconciled like any other hold.
+    // The settlement is held again and is reconciled like any other hold.
     if settlement.outcomes.contains(&Outcome::ConfirmationReverted) {
         return UnsupportedResult::Ended;
     }
@@ -238,8 +235,7 @@ fn classify_confirmation_after_reorg(settlement: &ReconciledSettlement) -> Unsup
     }
 }
 
-/// Whether the settlement is still confirmed by one of these claims. If not, the settlement was confirmed in another
-/// block in the meantime.
+/// Returns whether one of these claims still confirms the settlement. Otherwise, another block confirms it.
 fn is_confirmed_by_claims(settlement: &Settlement, number: u64, claims: &[StoredClaim]) -> bool {
     let SettlementState::Confirmed {
         tx_hash, block_number, ..

@@ -1,4 +1,4 @@
-//! Checks, before a release or a revert, that every endpoint of the node leads to the same decision.
+//! Checks before a release or a revert that every endpoint of the node leads to the same decision.
 
 use crate::Inner;
 use purser_chain::Authorization;

@@ -1,8 +1,7 @@
-//! `make bench`: measures how fast statements are appended to the log and proven, how many bytes a leaf takes, and how
-//! fast the decision history is rebuilt.
+//! `make bench`: measures the speed of statements (append, proof, rebuild) and the bytes per leaf. Each time is
+//! compared with a reference time of the same run.
 //!
-//! Each time is compared with a reference from the same run: the time for the signatures alone, or for the same number
-//! of plain puts. The figures are written to `target/bench/evidence.jsonl`.
+//! The figures are written to `target/bench/evidence.jsonl`.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -190,7 +189,7 @@ async fn log(size: u64) -> [Value; 2] {
     assert_eq!(archive.archive_batches(|| false).await.unwrap().entries, size);
     let archiving = start.elapsed();
 
-    // A full tile or bundle replaces a partial one, which may then be removed (c2sp.org/tlog-tiles).
+    // A full tile or bundle replaces the partial file, which may then be removed (c2sp.org/tlog-tiles).
     let tiles = bytes_below(&folder.0.join("tile")) - partial_bytes(&folder.0.join("tile"));
     let of = |bytes: u64| (bytes / size).to_string();
     let name = format!("{size} statements");

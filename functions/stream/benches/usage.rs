@@ -1,5 +1,4 @@
-//! `make bench`: counts the capacity units of the decision history and its sums. No time is measured, so the build
-//! profile does not matter. The figures are written to `target/bench/usage.jsonl`.
+//! `make bench`: counts the capacity units of the decision history, and writes them to `target/bench/usage.jsonl`.
 
 #![expect(
     clippy::arithmetic_side_effects,

@@ -5,9 +5,8 @@
 //! evidence_day <folder>
 //! ```
 //!
-//! | file | content |
-//! |---|---|
-//! | `log/`, `archive/` | the objects of the log and of the archive. A key from the secret signs the first day, and a KMS key signs the second day. |
+//! The folders `log` and `archive` will contain the objects. A key from the secret signs the first day, and a KMS key
+//! signs the second day.
 
 #![expect(
     clippy::arithmetic_side_effects,

@@ -1,7 +1,7 @@
-//! Runs backtests in the background. Each scheduled run tests one agent after another until the run's time is over.
+//! Runs backtests in the background, one agent after another.
 //!
-//! After each agent, the run replaces the backtest's row, unless another run has written the row since. So a killed run
-//! loses the work for at most one agent, and of two concurrent runs only one stores a result.
+//! The backtest's row is replaced after each agent, conditional on the row's version. So a killed run loses the work
+//! for at most one agent, and one of two concurrent runs stores a result.
 
 use crate::{
     Inner,
@@ -12,7 +12,6 @@ use purser_store::{BacktestReads, WaitingBacktest};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The maximum number of backtests per scheduled run.
 const MAX_RUNS: u32 = 20;
 /// The time that is enough to test most agents. A run with less time left starts no further agent.
 const ONE_AGENT: Duration = Duration::from_secs(20);
@@ -28,7 +27,7 @@ enum BacktestProgress {
 }
 
 impl Inner {
-    /// Continues backtests, oldest first, until all backtests are done or the time is over.
+    /// Continues backtests, oldest first, until all are complete or the time is over.
     pub(crate) async fn run_backtests(&self, time_left: Duration) -> Result<()> {
         let began = Instant::now();
         let after = |duration| began.checked_add(duration).unwrap_or(began);
@@ -80,7 +79,7 @@ impl Inner {
             }
             let tested = self.backtest_agent(&run, agent, end).await?;
             if Instant::now() >= end && !*is_first {
-                // The next scheduled run starts with this agent, so that a whole run's time is available for the agent.
+                // The next run starts with this agent and has more time for it.
                 return Ok(BacktestProgress::TimeIsOver);
             }
             *is_first = false;
@@ -96,7 +95,7 @@ impl Inner {
         Ok(BacktestProgress::Ended)
     }
 
-    /// Tests one agent of a backtest. An agent that is unreadable or has a new owner is skipped.
+    /// Tests one agent of a backtest. Skips an agent that is unreadable or has a new owner.
     async fn backtest_agent(&self, run: &BacktestRun, agent: AgentId, end: Instant) -> Result<AgentTested> {
         match self.run_agent_backtest(run, agent, end).await {
             Ok(tested) => Ok(tested),

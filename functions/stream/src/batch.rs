@@ -1,4 +1,4 @@
-//! Publishes a stream batch. The versions and reminders that follow from the batch are stored first.
+//! Publishes the events of a batch of stream records, after it stored object versions and reminders.
 
 use crate::{Inner, bus::PublishResult};
 use purser_domain::{ApprovalId, Event, EventKind, EventSubject, Result, Timestamp};
@@ -6,7 +6,7 @@ use purser_store::{Change, ChangeEvent, QuarantinedRow, Reminder, ReminderKind};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// An event with the sequence number of its stream record.
+/// An event with the sequence number of the stream record.
 pub(crate) struct PositionedEvent {
     pub(crate) event: Event,
     pub(crate) sequence: String,
@@ -19,10 +19,10 @@ pub(crate) struct Batch {
 }
 
 impl Inner {
-    /// Publishes the events of a batch, in order. Returns `None` if all events were published. If the bus rejects an
-    /// event, stops and returns the sequence number of that event's record, from which Lambda must repeat the batch.
+    /// Publishes the events of a batch, in order. Returns the sequence number of the first record that Lambda must
+    /// repeat, or `None` if all events were published.
     ///
-    /// Returns an error only if no event was published. Lambda must then repeat the whole batch.
+    /// Returns an error only if no event was published.
     pub(crate) async fn publish_batch(&self, records: &[Value]) -> Result<Option<String>> {
         self.log_suspicious_changes(records);
         self.store_input_versions(records).await?;
@@ -42,8 +42,7 @@ impl Inner {
         }
     }
 
-    /// Stores the versions of agents, policies and catalog services that these records wrote. Skips unreadable rows,
-    /// which [`Self::read_batch`] reports.
+    /// Stores a copy of each new version of an agent, policy or service in these records. Skips unreadable rows.
     async fn store_input_versions(&self, records: &[Value]) -> Result<()> {
         for change in records.iter().filter_map(|record| Change::parse(record).ok()) {
             let version = if self.catalog.has_table(&change.table) {
@@ -58,7 +57,6 @@ impl Inner {
         Ok(())
     }
 
-    /// Parses these records into events and unreadable rows.
     pub(crate) async fn read_batch(&self, records: &[Value]) -> Result<Batch> {
         let (mut changes, mut unreadable) = (Vec::new(), Vec::new());
         for record in records {
@@ -125,7 +123,7 @@ fn quarantined_row(change: &Change, error: &purser_domain::Error) -> Quarantined
     }
 }
 
-/// Returns the reminder for an event that will occur later without a write. For all other events, returns `None`.
+/// Returns the reminder for an event that occurs later without a write, such as an approval's expiry.
 fn reminder_for_event(event: &Event) -> Option<Reminder> {
     let data = event.data();
     match (event.kind(), event.subject()) {
@@ -133,7 +131,7 @@ fn reminder_for_event(event: &Event) -> Option<Reminder> {
             of: ReminderKind::Expiry(ApprovalId::parse(data.find_text("approval_id")?)?),
             at: data.find_time("expires_at")?,
         }),
-        // A change that a second operator must still confirm does not take effect at a known time.
+        // `from` is `Timestamp::MAX` while a second operator must still confirm the change.
         (EventKind::ServiceChangeDelayed, EventSubject::Service(service)) => Some(Reminder {
             of: ReminderKind::Pricing(*service),
             at: data.find_time("from").filter(|from| *from != Timestamp::MAX)?,

@@ -1,15 +1,9 @@
 //! Freezes agents automatically after unusual spending (`anomaly_brake` rules).
 //!
-//! After a batch is aggregated, this module checks the agents with an `anomaly_brake` rule. The module checks each hour
-//! in which the batch has new payments of such an agent, by the sums of the decision history. If the sum is unusual,
-//! the module freezes the agent in two steps:
-//!
-//! 1. The module updates the agent's record, conditional on the version that was checked.
-//! 2. The module stores the hour's sum. Payments in this sum no longer count, so the user can unfreeze the agent within
-//!    the hour. The agent is frozen again only if its later payments are unusual too.
-//!
-//! If the function is interrupted between the two steps, Lambda repeats the batch. Then the agent is already frozen, so
-//! only the second step is done.
+//! An automatic freeze first updates the agent's record, and then stores the sum of the agent's payments in the hour.
+//! The rule no longer counts the payments in the stored sum, so the user can unfreeze the agent within the hour. If the
+//! Lambda function `history` is interrupted between the two writes, Lambda repeats the batch, and the repeated call
+//! makes the second write.
 
 use crate::payees::{is_corruption_error, report_unreadable_row};
 use purser_api::Clock;
@@ -20,10 +14,11 @@ use purser_domain::{
 use purser_store::{AuditEntry, AuditLog, HistoryChange, Ledger, Owners, UpdateResult, UsageTable};
 use std::collections::BTreeMap;
 
-/// The number of attempts to freeze an agent whose record changes concurrently.
+/// The maximum number of attempts to freeze an agent. An attempt fails if the agent's record changes concurrently.
 const ATTEMPTS: u32 = 5;
 
-/// Returns the hours in which these changes have new payments, for each agent, with the time of the last payment.
+/// Returns each pair of an agent and an hour in which the agent made new payments, with the time of the last payment in
+/// the hour.
 pub(crate) fn hours_to_check(changes: &[HistoryChange]) -> BTreeMap<(AgentId, Hour), Timestamp> {
     let mut hours = BTreeMap::new();
     for change in changes.iter().filter(|change| change.old.is_none()) {
@@ -45,8 +40,8 @@ pub(crate) struct AutomaticFreezes {
 }
 
 impl AutomaticFreezes {
-    /// Evaluates the rules for these hours, which must be aggregated already, and freezes agents. A failure for one
-    /// agent does not stop the evaluation of other agents.
+    /// Evaluates the `anomaly_brake` rules for these hours of agents, and freezes agents. A failure for one agent does
+    /// not stop the evaluation for the other agents.
     pub(crate) async fn evaluate_hours(
         &self,
         hours: &BTreeMap<(AgentId, Hour), Timestamp>,
@@ -85,8 +80,8 @@ impl AutomaticFreezes {
         }
     }
 
-    /// Freezes the agent. Does nothing if the agent is already frozen, has a new owner, or has no rule for this
-    /// anomaly.
+    /// Freezes the agent if an active rule requires the freeze. Does nothing if the agent has a new owner, or if the
+    /// agent is frozen and no rule made the freeze.
     async fn freeze_agent(&self, id: AgentId, owner: &UserId, anomaly: &Anomaly) -> Result<()> {
         for _ in 0..ATTEMPTS {
             let Some((agent, mark)) = self.ledger.read_agent_with_update_mark(id).await? else {
@@ -99,8 +94,8 @@ impl AutomaticFreezes {
                 return Ok(());
             }
             if agent.is_frozen() {
-                // If a user froze the agent, the hour's sum is not stored. If a rule froze the agent, in an earlier
-                // attempt or because of the previous hour's payments, the hour's sum is stored below.
+                // If a rule froze the agent, an earlier attempt may have been killed after the freeze and before the
+                // attempt stored the sum of the hour's payments. This attempt then stores the sum.
                 if !mark.was_made_by_rule() {
                     return Ok(());
                 }
@@ -131,8 +126,8 @@ impl AutomaticFreezes {
             },
         };
         let action = Act::new(AuditKind::AgentFrozen).on_agent(agent.id);
-        // `random` distinguishes audit rows of the same microsecond. The low bits of an agent's id are random, and each
-        // version of an agent is stored once, so two rows do not have the same `random`.
+        // `random` distinguishes audit rows of the same microsecond, because the low bits of an agent's id are random
+        // and each version of an agent is stored once.
         let (_, low) = agent.id.uuid().as_u64_pair();
         let random = (low ^ agent.version).to_be_bytes();
         let now = self.clock.now();
@@ -141,7 +136,6 @@ impl AutomaticFreezes {
     }
 }
 
-/// The error if the agent's record changes during every attempt.
 #[derive(Debug, thiserror::Error)]
 #[error("the agent is edited all the time")]
 struct ContentionError;

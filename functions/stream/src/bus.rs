@@ -1,4 +1,4 @@
-//! The `EventBridge` bus.
+//! Publishes events to the deployment's `EventBridge` bus.
 
 use aws_sdk_eventbridge::{
     Client,
@@ -9,7 +9,7 @@ use aws_sdk_eventbridge::{
 use aws_types::SdkConfig;
 use purser_domain::{Event, Timestamp};
 
-/// An event bus. Publishing needs the IAM permission to put events.
+/// An `EventBridge` bus.
 #[derive(Clone, Debug)]
 pub(crate) struct Bus {
     client: Client,
@@ -19,9 +19,9 @@ pub(crate) struct Bus {
 /// How many events of a list were published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PublishResult {
-    /// All events.
+    /// All events were published.
     All,
-    /// All events before this index, and possibly some later events.
+    /// All events before this index were published, and possibly some later events.
     UpTo(usize),
 }
 

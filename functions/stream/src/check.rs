@@ -1,8 +1,5 @@
-//! The daily check: compares every statement of the previous day byte for byte with the rows that the statement was
-//! made from, and with its entry in the decision history. The check signs nothing. Concurrent runs divide the
-//! statements (`shared/log/src/check.rs`).
-//!
-//! A statement that differs, or a range that is unreadable, does not stop the check of other statements.
+//! The daily check: compares every statement of the previous day with the rows that it was made from. Concurrent runs
+//! divide the statements.
 
 use crate::{
     logged::LoggedStatement,
@@ -24,9 +21,10 @@ use tokio::time::Instant;
 const MAX_CONCURRENT: usize = 64;
 
 impl Records<'_> {
-    /// Claims entries of the previous day and compares them with the tables, until no entry is left or the time is
-    /// over. Other runs can do this concurrently. A range that fails is tried again after two minutes. Returns an error
-    /// if the check is more than a day behind.
+    /// Claims log entries of the previous day and compares them with the tables, until `deadline`. If the comparison
+    /// fails, the claimed entries can be claimed again after two minutes.
+    ///
+    /// Returns an error if the check is more than a day behind.
     pub(crate) async fn audit_yesterdays_statements(&self, log: &LogReader, deadline: Instant) -> Result<()> {
         let Some(trust) = log.read_trust().await? else {
             return Ok(());
@@ -51,8 +49,7 @@ impl Records<'_> {
         })
     }
 
-    /// Compares the log entries that this run has claimed with the tables, in order, until `deadline`. Returns the
-    /// index of the first entry that was not compared.
+    /// Compares the claimed log entries with the tables, in order. Returns the index of the first remaining entry.
     async fn compare_claimed_entries(
         &self,
         log: &LogReader,
@@ -196,8 +193,7 @@ impl Records<'_> {
         }
     }
 
-    /// Describes how the decision history differs from the record. Returns `None` if they do not differ. If the agent
-    /// has a new owner, the entry belongs to the previous owner and is not read.
+    /// Describes how the decision history differs from the record, or returns `None` if it does not.
     async fn describe_history_difference(&self, decision: &LoggedDecision) -> Result<Option<String>> {
         let (ledger, usage) = (&self.shared.ledger, &self.shared.usage);
         let agent = decision.agent_id();
@@ -230,8 +226,7 @@ impl LoggedStatement {
         Some(differing.next().map_or("payload", |(name, _)| name.as_str()).to_owned())
     }
 
-    /// Returns the receipt that a reversal names, or `Some(None)` if the reversal names no receipt. Returns `None` if
-    /// the log entry at that index is not a receipt of the reverted confirmation.
+    /// Returns the receipt that a reversal names, or `Some(None)` if it names none. Returns `None` if the log differs.
     async fn find_reverted_receipt(
         &self,
         log: &LogReader,
