@@ -1,8 +1,8 @@
-//! The function `history`: writes the owners' decision history from the table streams.
+//! The Lambda function `history`: writes the owners' decision history from the table streams.
 //!
-//! The function is separate from `events`, because Lambda allows a function only one event source mapping per stream
-//! (API reference, `CreateEventSourceMapping`), and `events` already has a mapping. For each batch, `history` stores
-//! the changes that need a statement, aggregates the changes, and then evaluates automatic freezes.
+//! It is separate from the Lambda function `events`, because Lambda allows a function only one event source mapping per
+//! stream (API reference, `CreateEventSourceMapping`). For each batch, it stores the changes that need a statement,
+//! aggregates the changes, and then evaluates automatic freezes. Every step can be repeated.
 
 use crate::brakes::{AutomaticFreezes, hours_to_check};
 use crate::{payees::report_unreadable_row, settings::HistorySettings, statements};
@@ -13,7 +13,7 @@ use purser_store::{AuditLog, Change, Ledger, UsageTable};
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, sync::Arc};
 
-/// The function `history`, ready to run. Clones share all state.
+/// The Lambda function `history`, ready to run. Clones share all state.
 #[derive(Clone)]
 pub struct History(Arc<HistoryState>);
 
@@ -22,7 +22,7 @@ struct HistoryState {
     usage: UsageTable,
     clock: Clock,
     automatic_freezes: AutomaticFreezes,
-    /// The log's objects; `None` if the deployment has no log.
+    /// The object store of the statement log; `None` if the deployment has no statement log.
     log: Option<ObjectStore>,
 }
 
@@ -52,12 +52,10 @@ impl History {
         })))
     }
 
-    /// Handles a batch of a stream shard. After an error, a part of the batch may be stored, and Lambda must repeat the
-    /// whole batch.
+    /// Handles a batch of a stream shard. After an error, Lambda must repeat the whole batch.
     ///
-    /// The event source mappings have a tumbling window, because an event names its shard only with such a window
-    /// (developer guide, "Implementing stateful `DynamoDB` stream processing in Lambda"). The window's state is not
-    /// used.
+    /// The event source mapping has a tumbling window, because only then does an event name the shard (developer guide,
+    /// "Implementing stateful `DynamoDB` stream processing in Lambda").
     pub async fn handle_event(&self, event: &Value) -> Result<Value> {
         let shard = event.get("shardId").and_then(Value::as_str);
         let shard = shard.ok_or_else(|| Error::internal("keeping the decision history", NoShard))?;
@@ -73,13 +71,12 @@ impl History {
 }
 
 impl HistoryState {
-    /// Stores a batch. Skips unreadable rows, because `events` gets the same records and reports these rows.
+    /// Stores a batch. Skips unreadable rows, which the Lambda function `events` reports.
     async fn store_batch(&self, table: &str, shard: &str, records: &[Value]) -> Result<()> {
         let changes: Vec<Change> = records.iter().filter_map(|record| Change::parse(record).ok()).collect();
         if let Some(oldest) = changes.iter().map(|change| change.at).min() {
             self.usage.report_lag(oldest, self.clock.now()).await?;
         }
-        // The changes that need a statement have the same order as the records.
         let (records, mut changes, mut change_list) = (changes, Vec::new(), Vec::new());
         for record in &records {
             if let Ok(Some(decided)) = self.ledger.decided_approval(record) {
@@ -104,13 +101,12 @@ impl HistoryState {
         let hours = hours_to_check(&changes);
         let aggregated = self.usage.add_history_changes(changes, &owners).await?;
         aggregated.iter().for_each(report_unreadable_row);
-        // A batch that was stored before is evaluated again, because the earlier call may have been killed before this
-        // point.
+        // A repeated batch is evaluated again, because the earlier call may have been killed before the evaluation.
         self.automatic_freezes.evaluate_hours(&hours, &owners).await
     }
 }
 
-/// The error for an event that is not a batch of a shard.
+/// The error for an event that names no stream shard.
 #[derive(Debug, thiserror::Error)]
 #[error("the event has no `shardId`: its mapping needs a tumbling window")]
 struct NoShard;

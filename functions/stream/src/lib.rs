@@ -1,10 +1,5 @@
-//! Two functions that read the table streams. `events` publishes changes on the event bus and appends signed statements
-//! to the log; `history` writes the decision history.
-//!
-//! Event source mappings invoke both functions with batches of stream records. Schedules invoke `events` every minute.
-//! One schedule publishes the events that become due without a write (approvals that expire, and delayed catalog
-//! changes that take effect), appends statements, and continues backtests. Another schedule archives and checks the
-//! log, and further schedules help to check the log if many statements are due.
+//! Two Lambda functions that read the table streams. `events` publishes changes on the event bus and appends signed
+//! statements to the log. `history` writes the decision history.
 //!
 //! | file | content |
 //! |---|---|
@@ -14,7 +9,7 @@
 //! | `batch.rs` | publishes a stream batch |
 //! | `history.rs` | the function `history` |
 //! | `brakes.rs` | freezes agents after unusual spending |
-//! | `bus.rs` | `PutEvents`, with its partial failures |
+//! | `bus.rs` | `PutEvents`, with partial failures |
 //! | `statements.rs` | stores changes that need a statement, and appends statements to the log |
 //! | `record.rs` | builds a statement's payload from the rows that it is about |
 //! | `logged.rs` | a signed statement in the log |
@@ -23,12 +18,8 @@
 //! | `sweep.rs` | events that no write causes |
 //! | `settings.rs` | the configuration |
 //!
-//! Invariants: each record is published at least once and always under the same id. Each record counts once in the
-//! decision history's sums, and has at most one statement. Every step can be repeated. Unreadable rows are reported and
-//! skipped.
-//!
-//! Other crates define what a change means (`shared/store/src/stream`), the JSON of events (`shared/domain/src/event`),
-//! the decision history (`shared/store/src/usage`), and the log (`shared/log`).
+//! Invariants: each record is published at least once, always under the same id. Each record counts once in the
+//! decision history's sums, and has at most one statement.
 
 mod alarms;
 mod backtests;
@@ -58,7 +49,7 @@ use statements::Statements;
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::OnceCell, time::Instant};
 
-/// The function `events`, ready to run. Clones share all state.
+/// The Lambda function `events`, ready to run. Clones share all state.
 #[derive(Clone)]
 pub struct Events(Arc<Inner>);
 
@@ -73,7 +64,7 @@ struct Inner {
     delays: Delays,
     /// The statement log; `None` if the deployment has no log.
     statements: Option<Statements>,
-    /// Set once all payees in the catalog are known to be verified.
+    /// Is set as soon as all payees in the catalog are verified.
     has_attested: OnceCell<()>,
 }
 
@@ -100,19 +91,13 @@ impl Events {
         })))
     }
 
-    /// Handles a Lambda event. The fields of the event determine the work:
+    /// Handles a Lambda event. The fields select the work:
     ///
-    /// - `Records`: publishes the events of a stream batch. The response names the first record that Lambda must
-    ///   repeat.
-    /// - `attest_catalog`: verifies all payees in the catalog. An operator invokes the function directly
-    ///   (`docs/runbook.md`).
-    /// - `state_again`: retries the changes that were set aside, because their statements could not be signed or
-    ///   logged. An operator invokes the function directly (`docs/runbook.md`).
-    /// - `job`: `archive` archives and checks the log. `check` takes part in the daily check of the log, if many
-    ///   entries are due. A schedule sends this event.
-    /// - none of these fields: publishes the events that become due without a write, such as the expiry of an approval.
-    ///   Then signs pending statements, appends the statements to the log, and continues backtests. A schedule sends
-    ///   this event every minute.
+    /// - `Records`: publishes a stream batch. The response names the first record that Lambda must repeat.
+    /// - `attest_catalog`: verifies all payees in the catalog (`docs/runbook.md`).
+    /// - `state_again`: makes the changes that were set aside pending again (`docs/runbook.md`).
+    /// - `job`: `archive` archives and checks the log. `check` takes part in the daily check of the log.
+    /// - none of these fields: publishes due events, signs pending statements and continues backtests.
     pub async fn handle_event(&self, event: &Value, time_left: Duration) -> Result<Value> {
         if let Some(records) = event.get("Records").and_then(Value::as_array) {
             let failed = self.0.publish_batch(records).await?;
@@ -136,7 +121,6 @@ impl Events {
             }
             Ok(Value::Null)
         } else {
-            // A failed step does not stop the other steps.
             let start = Instant::now();
             let swept = self.publish_due_events(time_left).await;
             let stated = self

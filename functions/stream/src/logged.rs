@@ -1,4 +1,4 @@
-//! A statement that is signed and in the log.
+//! Parses signed statements that are in the log.
 
 use purser_domain::{
     AgentId, ApprovalChange, ApprovalId, CHANGE_STATEMENT, DECISION_STATEMENT, RECEIPT_STATEMENT, SettlementId,
@@ -19,8 +19,7 @@ pub(crate) struct LoggedStatement {
 }
 
 impl LoggedStatement {
-    /// Parses a log entry. Returns `None` unless the entry is a statement of a known kind, with a valid signature by
-    /// one of the keys.
+    /// Parses a log entry. Returns `None` unless it is a known statement with a valid signature by one of the keys.
     pub(crate) fn verify_entry(index: u64, statement: &str, keys: &JwkSet) -> Option<Self> {
         let verified = keys.verify(statement).ok()?;
         let payload: Value = serde_json::from_slice(verified.payload()).ok()?;

@@ -1,9 +1,8 @@
-//! Verifies payees: for one service when the catalog changes, and for the whole catalog on request.
+//! Verifies payees: of one service when the catalog changes, and of the whole catalog on request.
 //!
-//! Each run reads the current service and the row with its verified payees, and computes this row again
-//! (`shared/domain/src/catalog/attested.rs`). Only the service's id is taken from the stream record, so a repeated or
-//! reordered record does not change when a payee may be paid. If a record is lost, the row is corrected by the next
-//! change of the service, or by [`Inner::verify_catalog_payees`].
+//! The row with a service's verified payees is computed from the stored service, not from the stream record. So a
+//! repeated or reordered record does not change when a payee may be paid. After a lost record, the next change of the
+//! service or [`Inner::verify_payees_and_count_services`] corrects the row.
 
 use crate::Inner;
 use purser_domain::{Causes, Duration, Error, PayeeVerification, Result, Service, ServiceId, VerifiedService};
@@ -22,15 +21,13 @@ pub(crate) struct Delays {
 /// How the payees of the whole catalog are verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WholeCatalog {
-    /// Payees are verified as after a catalog change, so a payee that is not verified yet may be paid only after the
-    /// usual delay (`shared/domain/src/catalog/attested.rs`).
+    /// A payee that is not verified yet may be paid only after the usual delay.
     ByRule,
     /// Every payee in the catalog may be paid immediately.
     AtOnce,
 }
 
-/// The services with verified payees, which are read at most once per batch. A service that opens in this batch is
-/// compared with the services that were verified earlier.
+/// The services with verified payees, read at most once per batch.
 #[derive(Default)]
 struct VerifiedServices(Option<BTreeMap<ServiceId, VerifiedService>>);
 
@@ -64,8 +61,7 @@ impl Inner {
         let mut verified_service = VerifiedServices::default();
         for service in services {
             let present = match self.catalog.read_service_by_id(service).await {
-                // `payments` can't read the service either, so the verified payees stay unchanged. The unreadable row
-                // raises the alarm `event-set-aside`.
+                // The Lambda function `payments` can't read the service either. The verified payees stay unchanged.
                 Err(error) if is_corruption_error(&error) => {
                     tracing::warn!(service.id = %service, cause = %error, "payees.service_unreadable");
                     continue;
@@ -76,7 +72,7 @@ impl Inner {
                 .verify_service_payees(service, present.as_ref(), &mut verified_service)
                 .await
             {
-                // `payments` can't read the row with the verified payees either, so no payee of the service is paid.
+                // Without this row, the Lambda function `payments` pays no payee of the service.
                 Err(error) if is_corruption_error(&error) => report_unreadable_row(&error),
                 done => done?,
             }
@@ -84,8 +80,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Verifies all payees in the catalog with immediate effect, if this has never been done. That is the case in a
-    /// deployment's first run.
+    /// Verifies all payees in the catalog with immediate effect in the first run of a deployment.
     pub(crate) async fn verify_payees_on_first_run(&self) -> Result<()> {
         let attest = async || {
             if self.usage.read_first_verification_time().await?.is_none() {
@@ -139,7 +134,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Computes and writes a service's verified payees. `service` is `None` if the service is not in the catalog.
+    /// Computes and writes a service's verified payees. `service` is `None` if the catalog does not have the service.
     async fn verify_service_payees(
         &self,
         id: ServiceId,
@@ -195,12 +190,12 @@ impl Inner {
     }
 }
 
-/// Whether the error says that a stored item or a log object is unreadable, so that a retry cannot help.
+/// Returns whether a stored item or a log object is unreadable, so that a retry cannot help.
 pub(crate) fn is_corruption_error(error: &Error) -> bool {
     Corrupt::is_cause_of(error) || UnreadableObject::is_cause_of(error)
 }
 
-/// Raises the alarm `event-set-aside` for an unreadable row. The caller skips the work that needs the row.
+/// Raises the alarm `event-set-aside` for an unreadable row.
 pub(crate) fn report_unreadable_row(error: &Error) {
     tracing::error!(problem = %Causes(error), "event.set_aside");
 }

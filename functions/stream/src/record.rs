@@ -15,26 +15,26 @@ use purser_store::{LogRange, RowHash};
 use serde_json::Value;
 use uuid::Uuid;
 
-/// The maximum time for which an eventually consistent read may miss a reverted confirmation's row.
+/// The maximum delay of an eventually consistent read of a reversal's row.
 const REPLICATED: Duration = Duration::from_secs_u32(300);
 
-/// A deployment's tables.
+/// Reads the database rows that signed statements describe.
 pub(crate) struct Records<'a> {
     pub(crate) shared: &'a Inner,
     pub(crate) network: Network,
 }
 
-/// The stored rows that a statement is about.
+/// The stored row that a signed statement describes.
 pub(crate) enum Record {
     /// A decision about a purchase, and the hash of the decision's row.
     Decision(Box<RecordedDecision>, DecisionIds, Box<LoggedDecision>, RowHash),
     /// A payment, and the hash of the payment's row.
     Payment(Box<Settlement>, RowHash),
-    /// A reverted confirmation, its payment, and the hash of the reversal's row.
+    /// A reverted confirmation, the payment, and the hash of the reversal's row.
     Reversal(Box<ConfirmationReverted>, Box<Settlement>, RowHash),
-    /// An approval, the `decision_hash` of the decision that required the approval, and the hash of the approval's row.
+    /// An approval, the decision's `decision_hash`, and the hash of the approval's row.
     Approval(Box<Approval>, DocumentHash, RowHash),
-    /// A row is missing. The text names the row.
+    /// The row does not exist. The text names the kind of row.
     Missing(&'static str),
 }
 
@@ -105,8 +105,7 @@ impl Records<'_> {
         }
     }
 
-    /// Builds the payload of a decision's statement. If `with_inputs` is false, the payload has no `inputs`. Raises an
-    /// alarm if the decision's replay differs from the record.
+    /// Builds the payload of a decision's statement. Raises an alarm if the decision's replay differs from the record.
     pub(crate) async fn decision_payload(
         &self,
         decision: &RecordedDecision,
@@ -191,14 +190,14 @@ impl Records<'_> {
     }
 }
 
-/// Builds and signs a statement, if the rows are the same as in the stream.
+/// Builds and signs a statement if the stored rows equal the stream's copies.
 pub(crate) struct Signing<'a> {
     pub(crate) records: Records<'a>,
     pub(crate) signer: &'a Signer,
     pub(crate) log: LogReader,
 }
 
-/// A payload, or why there is no payload.
+/// A statement's payload, or the reason why there is none.
 enum PayloadResult {
     Payload(StatementKind, Uuid, Value),
     Nothing,
@@ -271,9 +270,7 @@ impl Signing<'_> {
         }
     }
 
-    /// Builds the payload of the statement about an approval's change. For an expiry, the log may already contain the
-    /// statement, because the run after an interrupted run stores the expiry again. In that case, the result is
-    /// `PayloadResult::Nothing`.
+    /// Builds the payload of the statement about an approval's change, or `Nothing` if the log has it.
     async fn approval_payload(
         &self,
         approval: &Approval,
@@ -304,8 +301,7 @@ impl Signing<'_> {
         Ok(PayloadResult::Payload(StatementKind::Change, id, payload))
     }
 
-    /// Finds the logged receipt of a payment whose confirmation was reverted. Returns `None` if the confirmation was
-    /// reverted before the receipt was signed.
+    /// Finds the logged receipt of a payment whose confirmation was reverted, or `None` if none was signed.
     async fn find_reverted_receipt(&self, reversion: &ConfirmationReverted) -> Result<Option<LoggedReceipt>> {
         let since = reversion.settlement.authorized_at();
         let receipts = self.log.read_indexed_receipts(reversion.settlement, since).await?;
@@ -315,8 +311,7 @@ impl Signing<'_> {
         Ok(own.map(|(index, entry)| parse_receipt(index, &entry)))
     }
 
-    /// Builds the payload of a receipt. A confirmation has no receipt if it was reverted in the meantime, or if its
-    /// transaction is now in another block.
+    /// Builds the payload of a receipt. A reverted or moved confirmation has no receipt.
     async fn receipt_payload(
         &self,
         settlement: &Settlement,
@@ -339,7 +334,7 @@ impl Signing<'_> {
             let payload = receipt_payload(settlement, &self.records.shared.source);
             return Ok(match payload.filter(|_| *block == block_number) {
                 Some(payload) => PayloadResult::Payload(StatementKind::Receipt, id.uuid(), payload),
-                // The move of the transaction to another block is a separate change with its own statement.
+                // A transaction that moved to another block has its own statement.
                 None => PayloadResult::Nothing,
             });
         }
@@ -361,14 +356,12 @@ impl Signing<'_> {
 }
 
 impl Signing<'_> {
-    /// Signs the statement of a change that was just stored. Returns `None` if the statement must be signed later, when
-    /// the statement is appended to the log. For example, the statement of a reversal names the receipt that the log
-    /// contains at the time of the append.
+    /// Signs the statement of a change that was just stored. Returns `None` for a statement that depends on the log.
     pub(crate) async fn sign_statement_before_append(&self, pending: &PendingChange) -> Option<String> {
         if let StatedChange::Reverted(_) | StatedChange::Released(..) | StatedChange::Withdrawn(_) = pending.fact {
             return None;
         }
-        // A row that differs from the change is not reported here, because the change may not have been replicated yet.
+        // A difference is not reported here, because the change may not have been replicated yet.
         match self.statement_payload(pending).await {
             Ok(PayloadResult::Payload(kind, _, payload)) => {
                 let payload = payload.to_string().into_bytes();
@@ -378,7 +371,7 @@ impl Signing<'_> {
         }
     }
 
-    /// Whether a payment still has the confirmation that the pending change states.
+    /// Returns whether the stored payment still has this confirmation, with the same transaction, block and time.
     async fn is_confirmed(&self, pending: &PendingChange, id: SettlementId, confirmation: &Confirmation) -> bool {
         let settlement = self
             .records
@@ -443,7 +436,7 @@ impl Stating for Signing<'_> {
     }
 }
 
-/// Whether a log entry is a receipt of the confirmation that this decision reverted. The signature is not verified.
+/// Returns whether a log entry is a receipt of the reverted confirmation. Does not verify the signature.
 pub(crate) fn is_receipt_of_reversal(reversion: &ConfirmationReverted, entry: &[u8]) -> bool {
     let payload = std::str::from_utf8(entry).ok().and_then(unverified_payload);
     payload.is_some_and(|payload| {

@@ -36,18 +36,17 @@ pub(crate) struct HistorySettings {
     pub(crate) kept: Option<Duration>,
 }
 
-/// The configuration of the statement log.
 pub(crate) struct LogSettings {
-    /// The bucket for the log's objects.
+    /// The bucket for the statement log's objects.
     pub(crate) bucket: String,
-    /// The bucket for the archive's objects; `None` if the deployment has no archive.
+    /// The bucket for the statement log's archive; `None` if the deployment has no archive.
     pub(crate) archive: Option<String>,
-    /// The name of the secret from which the log's key and, by default, the statements' key are derived.
+    /// The name of the secret from which the log's key is derived, and by default also the key that signs statements.
     pub(crate) key_secret: String,
     /// The ARN of the KMS key that signs statements; `None` if the statements' key is derived from the secret.
     pub(crate) kms_key: Option<String>,
     pub(crate) network: Network,
-    /// The name of a new log. An existing log keeps its published name.
+    /// The name with which a new statement log is created. An existing log keeps its name.
     pub(crate) origin: String,
     /// The witnesses that cosign the log's checkpoints; `None` if the deployment has no witnesses.
     pub(crate) witnesses: Option<Witnesses>,
@@ -97,7 +96,7 @@ fn log_settings(env: &mut Env) -> Option<LogSettings> {
     let optional = |name| env.get(name).map(str::to_owned);
     let (archive, kms_key) = (optional("ARCHIVE_BUCKET"), optional("STATEMENTS_KEY_ARN"));
     let origin = env.require_text("LOG_ORIGIN");
-    // If `LOG_ORIGIN` is missing, `require_text` has already recorded the error.
+    // `require_text` has already recorded the error for a missing `LOG_ORIGIN`.
     if !origin.is_empty() && VerifierKey::new(&origin, KeyType::Ed25519, [0; 32]).is_err() {
         env.add_error("LOG_ORIGIN", "must have no space, `+` or control character");
     }
@@ -124,7 +123,7 @@ fn log_settings(env: &mut Env) -> Option<LogSettings> {
     })
 }
 
-/// Reads how many days history entries are kept. The minimum is 90 days, because lists and filters cover weeks.
+/// Reads how long history entries are kept. The minimum is 90 days, because lists and filters cover weeks.
 fn history_retention(env: &mut Env) -> Option<Duration> {
     const NAME: &str = "JOURNAL_DAYS";
     let days: u32 = env.parse_number(NAME, 0, 0..=3_650);
@@ -140,7 +139,7 @@ fn history_retention(env: &mut Env) -> Option<Duration> {
     Some(Duration::from_secs_u32(days.saturating_mul(86_400)))
 }
 
-/// Reads the delays for new payees. A delay may be zero only on a network whose payments have no value.
+/// Reads the delays for new payees. A delay may be zero only on a test network.
 fn payee_delays(env: &mut Env) -> Delays {
     let is_testnet = env.require_network().is_testnet();
     let mut delay = |name, default| {

@@ -25,7 +25,6 @@ pub(crate) enum Signer {
     Kms(KmsSigner),
 }
 
-/// A P-256 key in KMS.
 pub(crate) struct KmsSigner {
     client: Client,
     arn: String,
@@ -33,7 +32,6 @@ pub(crate) struct KmsSigner {
 }
 
 impl Signer {
-    /// Returns the public key.
     pub(crate) const fn jwk(&self) -> &Jwk {
         match self {
             Self::Secret(key) => key.jwk(),
@@ -41,7 +39,7 @@ impl Signer {
         }
     }
 
-    /// Signs a payload. Returns `None` if the statement would be longer than a log entry may be.
+    /// Signs a payload. Returns `None` if the statement would be too long for a log entry.
     pub(crate) async fn sign(&self, kind: StatementKind, payload: &[u8]) -> Result<Option<String>> {
         let signed = match self {
             Self::Secret(key) => {
@@ -60,7 +58,6 @@ impl Signer {
 }
 
 impl KmsSigner {
-    /// Reads this key's public key from KMS.
     pub(crate) async fn from_kms_key(aws: &SdkConfig, arn: &str) -> Result<Self> {
         let client = Client::new(aws);
         let response = client.get_public_key().key_id(arn).send().await;
@@ -90,7 +87,7 @@ impl DigestSigner for KmsSigner {
     }
 }
 
-/// Maps a KMS error to a temporary error. The changes stay pending, and the next run signs their statements.
+/// Maps a KMS error to a temporary error, because the changes stay pending and the next run signs them.
 fn kms_error<E>(operation: &'static str, error: &SdkError<E>) -> Error
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,

@@ -1,5 +1,5 @@
-//! Makes statements about decisions, payments and approvals. `history` stores the pending changes of each batch. A
-//! scheduled run, every minute, signs the changes, appends their statements to the log, archives the log and checks it.
+//! Makes signed statements about decisions, payments and approvals. The Lambda function `history` stores pending
+//! changes, and the Lambda function `events` signs them.
 
 use crate::{
     Inner,
@@ -28,26 +28,22 @@ use zeroize::Zeroizing;
 
 const OPERATION: &str = "making the statements' keys";
 
-/// The time at the end of a run in which no further step starts, so that the last append to the log or the last
-/// comparison with the tables can finish. Nothing is lost if the run is killed.
+/// The time at the end of a run in which no further work starts. Nothing is lost if the run is killed.
 const RESERVED_TIME: Duration = Duration::from_secs(10);
-/// The minimum number of changes for which a batch is signed early. For a smaller batch, the scheduled run is as fast,
-/// and needs no extra objects.
+/// The minimum number of changes in a stream batch whose statements are signed immediately.
 const BUSY: usize = 10;
-/// The number of statements that are made concurrently. Each statement waits for about five reads and for KMS.
+/// The number of statements that are made concurrently. Each waits for about five reads and for KMS.
 const MAX_CONCURRENT: usize = 16;
-/// The timeout for signing a batch's statements early, so that the next batch is published without a long wait for KMS.
-/// After a timeout, the scheduled run signs the statements.
+/// The timeout for signing a batch's statements immediately. Afterwards, the next scheduled run signs them.
 const AHEAD: Duration = Duration::from_secs(10);
 
-/// The shard name of the pending changes of expired approvals. Other pending changes come from a stream shard and have
-/// the name of the shard.
+/// The shard name of the pending changes of expired approvals, which come from no stream shard.
 const EXPIRED: &str = "expired";
 
-/// A deployment's statement log with its signing keys.
+/// A deployment's statement log with the signing keys.
 pub(crate) struct Statements {
     objects: ObjectStore,
-    /// The archive; `None` if the deployment has no archive.
+    /// The archive of the statement log; `None` if the deployment has no archive.
     archive: Option<Archive>,
     aws: SdkConfig,
     secrets: Secrets,
@@ -55,10 +51,10 @@ pub(crate) struct Statements {
     /// The ARN of the KMS key that signs statements; `None` if the statements' key is derived from the secret.
     kms_key: Option<String>,
     network: Network,
-    /// The name of a new log. An existing log keeps its published name.
+    /// The name with which a new statement log is created. An existing log keeps its name.
     origin: String,
     witnesses: Option<Arc<Witnesses>>,
-    /// The signers of statements and of the log, which the first call of [`Statements::signing_keys`] creates.
+    /// The signing keys, which the first call of [`Statements::signing_keys`] creates.
     keys: OnceCell<Keys>,
 }
 
@@ -85,8 +81,7 @@ impl Statements {
         }
     }
 
-    /// Returns the keys. The first call publishes the trust document, which contains the public keys and all earlier
-    /// public keys.
+    /// Returns the signing keys. The first call publishes the trust document with all current and earlier public keys.
     async fn signing_keys(&self) -> Result<&Keys> {
         self.keys
             .get_or_try_init(|| async {
@@ -104,8 +99,7 @@ impl Statements {
             .await
     }
 
-    /// Opens the log and publishes its keys. A published origin never changes, because witnesses and readers identify
-    /// the log by its origin.
+    /// Opens the log and publishes the keys. An existing log keeps its origin, which identifies it for readers.
     async fn open_log(&self, seed: &Seed, key: &Signer) -> Result<Log> {
         loop {
             let stored = self.objects.get(TRUST).await?;
@@ -132,7 +126,6 @@ fn deadline(time_left: Duration) -> Instant {
     now.checked_add(time_left.saturating_sub(RESERVED_TIME)).unwrap_or(now)
 }
 
-/// Derives the seed of a key from the secret, for one purpose.
 fn derive_seed(purpose: &[u8], secret: &Zeroizing<String>) -> Seed {
     let hash = Sha256::new()
         .chain_update(b"purser ")
@@ -142,8 +135,8 @@ fn derive_seed(purpose: &[u8], secret: &Zeroizing<String>) -> Seed {
 }
 
 impl Inner {
-    /// Signs and appends pending changes until no change is left or the time is over. Then audits, archives and checks
-    /// the log. A failed step does not stop the other steps.
+    /// Signs and appends pending changes, then audits, archives and checks the log. A failed step does not stop the
+    /// others.
     pub(crate) async fn sign_pending_changes(&self, time_left: Duration) -> Result<()> {
         let Some(statements) = &self.statements else {
             return Ok(());
@@ -155,8 +148,7 @@ impl Inner {
         stated.and(reported).and(archived)
     }
 
-    /// Archives, audits and checks the log. A schedule starts a separate run for this, because the run that appends
-    /// statements may have no time left after a busy minute.
+    /// Archives, audits and checks the log, in a separate run that appends no statements.
     pub(crate) async fn archive_log(&self, time_left: Duration) -> Result<()> {
         let Some(statements) = &self.statements else {
             return Ok(());
@@ -202,8 +194,7 @@ impl Inner {
         records.audit_yesterdays_statements(log, deadline).await
     }
 
-    /// Signs the statements of a busy stream batch early, so that batches are signed in parallel. If signing fails or
-    /// takes too long, the scheduled run signs the statements.
+    /// Signs the statements of a busy stream batch immediately. After an error, the next scheduled run signs them.
     pub(crate) async fn sign_batch_before_append(&self, records: &[Value]) {
         let Some(statements) = &self.statements else { return };
         let changes = records.iter().filter_map(|record| Change::parse(record).ok());
@@ -257,7 +248,6 @@ impl Inner {
         }
     }
 
-    /// Logs the age of the oldest pending change, even if nothing can be appended.
     async fn report_oldest_pending_change(&self, statements: &Statements) -> Result<()> {
         let oldest = purser_log::read_oldest_pending_time(&statements.objects).await?;
         let age = oldest.map_or(0, |oldest| self.clock.now().since(oldest).secs());
@@ -270,7 +260,8 @@ impl Inner {
         let Some(statements) = &self.statements else {
             return Ok(());
         };
-        // The clock is read for each page, so that sequence numbers increase.
+        // The sequence numbers of a page start at the current time in microseconds. The clock is read for each page, so
+        // that the sequence numbers increase from page to page.
         let now = self.clock.now();
         let changes = (now.micros()..)
             .zip(expired)
@@ -287,7 +278,7 @@ impl Inner {
             .await
     }
 
-    /// Moves the changes that were set aside back to the pending changes, and returns how many.
+    /// Makes the changes that were set aside pending again. Returns how many.
     pub(crate) async fn requeue_quarantined_changes(&self) -> Result<usize> {
         match &self.statements {
             Some(statements) => {
@@ -309,9 +300,10 @@ pub(crate) fn pending_change_for_approval(approval: &DecidedApproval) -> Pending
     }
 }
 
-/// Returns the pending change for a change of the decision history. A decision or withdrawal gets a statement when it
-/// is made. A payment gets a statement when it is confirmed, when its transaction moves to another block, when its
-/// confirmation is reverted, and when its amount is released. No function makes other changes to a confirmed payment.
+/// Returns the pending change for a change of the decision history, or `None` if it needs no statement. A new decision
+/// or withdrawal needs a statement. A payment needs a further statement when it is confirmed, when its transaction
+/// moves to another block, when its confirmation is reverted, and when its amount is released. No function makes other
+/// changes to a confirmed payment.
 pub(crate) fn pending_change(change: &HistoryChange) -> Option<PendingChange> {
     let pending_change = match (&change.old, &change.new) {
         (None, LoggedDecision::Allowed(settlement)) => StatedChange::Allowed(settlement.id()),

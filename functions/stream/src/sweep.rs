@@ -1,5 +1,4 @@
-//! Publishes, every minute, the events that no write causes: approvals that expire, and delayed catalog changes that
-//! take effect.
+//! Publishes the events that no write causes: the expiry of approvals and the start of delayed catalog changes.
 
 use crate::{Inner, bus::PublishResult};
 use purser_domain::{Approval, Error, Result, Timestamp};
@@ -7,16 +6,15 @@ use purser_store::{ChangeEvent, Reminder, ReminderKind, RowHash};
 use std::{collections::BTreeSet, time::Duration};
 use tokio::time::Instant;
 
-/// The number of rows that are read before their events are published.
 const PAGE_SIZE: u32 = 50;
 /// The time reserved for publishing the last events.
 const RESERVED_TIME: Duration = Duration::from_secs(10);
 
 impl Inner {
-    /// Publishes the events of due reminders, oldest first, until none is left or the time is over. An unreadable row
-    /// is skipped and keeps its reminder, and the run fails after it has processed the other rows.
+    /// Publishes the events of due reminders, oldest first. An unreadable row keeps its reminder, and the run fails at
+    /// its end.
     pub(crate) async fn publish_due_reminders(&self, time_left: Duration) -> Result<()> {
-        // If payees can't be verified, the reminders are still processed.
+        // A failed verification of payees does not stop the reminders.
         let verified_service = self.verify_payees_on_first_run().await;
         let now = self.clock.now();
         let start = Instant::now();
@@ -84,13 +82,13 @@ impl Inner {
         for change in changes {
             match change.into_event(&self.source, &owners) {
                 Ok(event) => events.push(event),
-                // The owner is unknown, because the agent's record is unreadable. This was reported before.
+                // The approval's owner is unknown. The unreadable agent record is reported elsewhere.
                 Err(error) => tracing::error!(cause = %error, "expiry.untold"),
             }
         }
         match self.bus.publish(&events).await {
             PublishResult::All => Ok(()),
-            // The reminders are not removed yet, so the next run publishes their events again.
+            // The reminders are still stored, so the next run publishes their events again.
             PublishResult::UpTo(_) => Err(Error::temporarily_unavailable("publishing events", "the bus refuses")),
         }
     }

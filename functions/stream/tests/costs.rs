@@ -1,5 +1,4 @@
-//! Limits the costs of a payment after authorization: its decision history and its statements. `infra/sam/costs.py`
-//! reads these limits.
+//! Limits the costs of a payment's decision history and statements. `infra/sam/costs.py` reads these limits.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -16,7 +15,7 @@ use purser_testkit::Units;
 use stating::Stating;
 use std::path::{Path, PathBuf};
 
-/// Each fleet has a limit on write units per payment. Read units and the writes per item are limited, too.
+/// The write units and read units per payment stay within each fleet's limits.
 #[tokio::test]
 async fn aggregating_payments_stays_within_capacity_limits() {
     for fleet in &FLEETS {
@@ -28,14 +27,12 @@ async fn aggregating_payments_stays_within_capacity_limits() {
         assert!(folded.write <= fleet.limit, "{words}");
         // Each item with sums is written once per batch.
         assert!(folded.hottest <= 1, "{words}");
-        // The owner of each agent and each item with sums are read once per batch, and the sums per agent are read
-        // twice.
+        // Owners and items with sums are read once per batch. The sums per agent are read twice.
         assert!(folded.read <= fleet.read_limit, "{words}");
     }
 }
 
-/// The capacity units for the decision history of a payment that shares no batch with other payments, in tenths. The
-/// authorization and the confirmation are in two batches.
+/// The capacity units for the decision history of a payment in separate batches, in tenths.
 const HISTORY: Units = Units { read: 80, write: 70 };
 /// The capacity units for the payment's two statements, in tenths.
 const STATEMENTS: Units = Units { read: 30, write: 0 };
@@ -93,8 +90,7 @@ async fn the_cost_of_a_single_payment_is_counted_exactly() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Under load, stream batches are signed early and in parallel. The run that appends the statements signs nothing, and
-/// only reads whether each payment is still confirmed.
+/// The append of statements that were signed early only checks that each payment is still confirmed.
 #[tokio::test]
 async fn appending_early_signed_batches_signs_and_evaluates_nothing() {
     const PAYMENTS: u8 = 20;
@@ -132,7 +128,6 @@ async fn appending_early_signed_batches_signs_and_evaluates_nothing() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Returns the files in a folder with their contents.
 fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries

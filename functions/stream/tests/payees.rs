@@ -1,4 +1,4 @@
-//! Tests from when a payee may be paid. `events` computes this time from the catalog's rows, whoever wrote the rows.
+//! Tests the time from which a payee may be paid, which `events` computes from the catalog's rows.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -39,7 +39,7 @@ fn at(secs: u32) -> Timestamp {
 }
 
 impl World {
-    /// Starts a world with a deployment's usual delays: a day, and an hour for changes that a second operator accepts.
+    /// Starts with a deployment's usual delays: a day, and an hour for changes that a second operator accepts.
     async fn start() -> Self {
         let (emulator, streams) = Emulator::with_streams().await;
         let bus = EventBus::new("purser");
@@ -62,7 +62,7 @@ impl World {
         }
     }
 
-    /// Starts a world like [`World::start`], and runs the function once while the catalog is empty.
+    /// Starts like [`World::start`], and runs the function once while the catalog is empty.
     async fn begun() -> Self {
         let world = Self::start().await;
         world.call(json!({})).await;
@@ -77,7 +77,7 @@ impl World {
         self.clock.store(at(secs).micros(), SeqCst);
     }
 
-    /// Writes the service's row, and passes the stream's records to the function. Returns the records.
+    /// Writes the service's row and passes the stream's records to the function. Returns the records.
     async fn write(&self, service: &Service) -> Vec<Value> {
         let put = self.emulator.catalog();
         put.put_service(service, &sample::audit()).await.unwrap();
@@ -104,7 +104,7 @@ fn shop(n: u128) -> Service {
     service
 }
 
-/// Returns the next version of the service, with this change of its first operation.
+/// Returns the next version of the service with a changed first operation.
 fn edited(service: &Service, change: impl FnOnce(&mut Operation)) -> Service {
     let mut service = service.clone();
     service.version += 1;
@@ -197,7 +197,7 @@ async fn a_payee_that_is_removed_and_added_again_is_delayed_again() {
     assert_eq!(world.age(&added, 5).await, PayeeAge::Young(at(5 + DAY)));
 }
 
-/// A delayed payee waits until the time in the catalog, unless this time is earlier than the delay allows.
+/// A delayed payee waits until the time in the catalog, or longer if the delay requires it.
 #[tokio::test]
 async fn an_accepted_payee_waits_for_one_hour() {
     let world = World::begun().await;
@@ -213,14 +213,14 @@ async fn an_accepted_payee_waits_for_one_hour() {
     let accepted = edited(&waits, |operation| *operation = operation.at_time(at(DAY)));
     world.write(&accepted).await;
     assert_eq!(world.age(&accepted, 100).await, PayeeAge::Young(at(100 + HOUR)));
-    // If the time in the catalog is earlier than the delay allows, it has no effect.
+    // A time in the catalog that is earlier than the delay allows has no effect.
     world.set_clock(200);
     let hurried = edited(&accepted, will_pay(0xe2, at(201)));
     world.write(&hurried).await;
     assert_eq!(world.age(&hurried, 201).await, PayeeAge::Young(at(200 + DAY)));
 }
 
-/// When a service opens again, a new payee is delayed, even if the row was deleted and written again.
+/// A new payee of a reopened service is delayed, even if the service's row was deleted in the meantime.
 #[tokio::test]
 async fn a_reopened_service_is_treated_as_changed() {
     let world = World::begun().await;
@@ -247,7 +247,7 @@ async fn a_reopened_service_is_treated_as_changed() {
     assert_eq!(world.age(&again, 7).await, PayeeAge::Young(at(7 + DAY)));
 }
 
-/// The delay applies even after the other services removed the endpoint. A service with the same payee is not delayed.
+/// The delay applies even after the other services removed the endpoint, unless the payee is the same.
 #[tokio::test]
 async fn a_new_service_with_an_endpoint_of_another_service_waits() {
     let world = World::begun().await;
@@ -269,7 +269,7 @@ async fn a_new_service_with_an_endpoint_of_another_service_waits() {
     let other = rival(3, 0xe1);
     world.write(&other).await;
     assert_eq!(world.age(&other, 0).await, PayeeAge::Young(at(DAY)));
-    // Every service with the endpoint removes it, so no catalog row contains the endpoint.
+    // After every service removed the endpoint, no catalog row contains it.
     for service in [&first, &same_payee, &other] {
         let mut empty = edited(service, |_| {});
         empty.operations.clear();
@@ -284,7 +284,7 @@ async fn a_new_service_with_an_endpoint_of_another_service_waits() {
     assert_eq!(world.age(&unrelated, 2 * DAY).await, PayeeAge::Old);
 }
 
-/// After the first run, an operator can request that all payees are verified, with or without the delays.
+/// After the first run, an operator can request a verification of all payees, with or without the delays.
 #[tokio::test]
 async fn only_the_first_run_verifies_existing_payees_immediately() {
     let world = World::start().await;
@@ -309,7 +309,7 @@ async fn only_the_first_run_verifies_existing_payees_immediately() {
     assert_eq!(world.age(&first, 0).await, PayeeAge::Old);
     assert_eq!(world.age(&drafted, 0).await, PayeeAge::Unattested);
 
-    // The records of this update are lost.
+    // The stream records of this update are lost.
     let changed = edited(&first, pays(0xe1));
     world
         .emulator
@@ -328,7 +328,7 @@ async fn only_the_first_run_verifies_existing_payees_immediately() {
     assert!(unknown.is_err());
 }
 
-/// A compromised `internal` removes an endpoint, waits, and adds it to a service that no agent has enabled.
+/// A compromised `internal` removes an endpoint, and later adds it to a service that no agent has enabled.
 #[tokio::test]
 async fn a_removed_endpoint_with_a_new_payee_is_paid_only_after_the_delay() {
     let world = World::begun().await;
@@ -340,7 +340,6 @@ async fn a_removed_endpoint_with_a_new_payee_is_paid_only_after_the_delay() {
         let mut empty = edited(service, |_| {});
         empty.operations.clear();
         world.write(&empty).await;
-        // The service's row is deleted, too.
         let key = AttributeValue::S(format!("SVC#{}", service.id));
         let delete = world.emulator.client.delete_item().table_name(CATALOG).key("pk", key);
         delete.send().await.unwrap();
@@ -357,10 +356,10 @@ async fn a_removed_endpoint_with_a_new_payee_is_paid_only_after_the_delay() {
     pays(0xe1)(&mut other.operations[0]);
     world.write(&other).await;
     assert_eq!(world.age(&other, 30 * DAY).await, PayeeAge::Young(at(31 * DAY)));
-    // When a service opens, the time from which its payee may be paid raises the alarm.
+    // When a service opens and the payee is delayed, the function raises an alarm.
     let attested = world.usage.read_verified_service(other.id).await.unwrap().unwrap();
     assert_eq!(attested.changes_since(None).count(), 1);
-    // An endpoint may move to another service together with its payee.
+    // An endpoint may move to another service together with the payee.
     let moved = with_call_of(2, &second);
     world.write(&moved).await;
     assert_eq!(world.age(&moved, 30 * DAY).await, PayeeAge::Old);
@@ -387,7 +386,7 @@ async fn a_batch_reads_each_verified_service_once() {
     let one = reads(1..2).await;
     assert_eq!(one, 4, "a query for each partition");
     assert_eq!(reads(2..12).await, one);
-    // A service that opens is also compared with the services that were verified earlier in the batch.
+    // The services that were verified earlier in the batch are also compared.
     let rivals = [20, 21].map(|n| {
         let mut rival = shop(n);
         rival.operations[0].endpoint = Endpoint::parse("https://rivals.example/pay").unwrap();

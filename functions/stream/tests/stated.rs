@@ -1,5 +1,4 @@
-//! Tests the statements in the log and in the archive: which keys verify the statements, and that no statement contains
-//! names.
+//! Tests which keys verify the statements in the log and in the archive, and that no statement contains names.
 
 #![expect(
     clippy::indexing_slicing,
@@ -104,8 +103,7 @@ fn archived(folder: &Folder) -> Vec<Value> {
         .collect()
 }
 
-/// A KMS key replaces the key that was derived from the secret, and then a second KMS key replaces the first. Each
-/// statement verifies with the key that signed it.
+/// The signing key is replaced twice. Each statement verifies with the key that signed it.
 #[tokio::test]
 async fn statements_verify_after_their_key_was_replaced() {
     let folder = Folder::new();
@@ -140,8 +138,7 @@ async fn statements_verify_after_their_key_was_replaced() {
     }
 }
 
-/// The trust document keeps the earlier keys of the log, so saved proofs still verify. The new key signs the checkpoint
-/// immediately.
+/// The trust document keeps the log's earlier keys, so saved proofs still verify.
 #[tokio::test]
 async fn inclusion_proofs_verify_after_the_log_keys_were_replaced() {
     let folder = Folder::new();
@@ -179,7 +176,7 @@ async fn inclusion_proofs_verify_after_the_log_keys_were_replaced() {
     assert_eq!(folder.trust()["logs"].as_array().unwrap().len(), 3);
 }
 
-/// Witnesses and readers identify a log by its origin, so the origin never changes.
+/// Witnesses and readers identify a log by the origin, so the origin never changes.
 #[tokio::test]
 async fn a_statement_log_keeps_its_first_origin() {
     let folder = Folder::new();
@@ -213,8 +210,7 @@ async fn statements_stay_pending_while_kms_fails() {
     assert_eq!(archived(&folder).len(), 1);
 }
 
-/// After its confirmation is reverted, a payment keeps its receipt, and the reversal's statement names the receipt. A
-/// payment that is confirmed again has two receipts. An expired payment has a statement of its release.
+/// A reversal's statement names the receipt. A second confirmation adds a second receipt.
 #[tokio::test]
 async fn reversal_and_release_statements_name_the_receipt_they_change() {
     let folder = Folder::new();
@@ -282,8 +278,7 @@ async fn reversal_and_release_statements_name_the_receipt_they_change() {
     }
 }
 
-/// A check that can't read the tables fails, and another run repeats it after two minutes. Two concurrent checks
-/// compare no statement twice.
+/// Another run repeats a failed check after two minutes. Two concurrent checks compare no statement twice.
 #[tokio::test]
 async fn a_check_that_failed_is_repeated() {
     let folder = Folder::new();
@@ -296,7 +291,7 @@ async fn a_check_that_failed_is_repeated() {
     stating.rewrite_amount(id).await;
     let lines = rewrites::Lines::start();
     let run = async |job: &str| events.handle_event(&json!({"job": job}), TIME).await;
-    // Few statements are due, so one run checks all of them.
+    // One run is enough, because only a few statements are due.
     run("check").await.unwrap();
     stating
         .database
@@ -316,7 +311,7 @@ async fn a_check_that_failed_is_repeated() {
     run("unknown").await.unwrap_err();
 }
 
-/// The statement of a withdrawal names no policy decision, and the payment of a withdrawal has a receipt.
+/// The statement of a withdrawal names no policy decision. Its payment has a receipt.
 #[tokio::test]
 async fn withdrawals_have_signed_statements() {
     let folder = Folder::new();
@@ -363,7 +358,7 @@ impl Stating {
         row.send().await.unwrap();
     }
 
-    /// Makes changes of the first day pending again if the log has no statement about them.
+    /// Makes each change of the first day that has no statement in the log pending again.
     async fn find_missing(&self, folder: &Folder) -> MissingStatements {
         let (agent, day) = (sample::agent_id(1), Day::containing(sample::start()));
         let (decisions, unreadable) = self.emulator.ledger().read_decisions_of_day(agent, day).await.unwrap();
@@ -379,8 +374,8 @@ impl Stating {
     }
 }
 
-/// Changes that the streams lost become pending again once, except releases, because no record has the time of a
-/// release. Changes that have a statement, are pending, are set aside or are recent stay unchanged.
+/// Changes that the streams lost become pending again once, except lost releases, because no record has the release
+/// time.
 #[tokio::test]
 async fn missing_statements_become_pending_again_once() {
     let folder = Folder::new();
@@ -410,8 +405,6 @@ async fn missing_statements_become_pending_again_once() {
     stating.sleep();
     stating.sleep();
 
-    // The pending changes are the payments with their receipts or reversals, the block, the withdrawal, and the
-    // purchase before it.
     let missing = stating.find_missing(&folder).await;
     let time = reason("the record does not have the time of the release");
     assert_eq!(missing.pending, 8);
@@ -442,8 +435,8 @@ async fn missing_statements_become_pending_again_once() {
     }
 }
 
-/// The owner's approval decisions, and expiries, have statements that name the decision that required the approval. An
-/// expiry has one statement, even if the sweep stops between storing the expiry and deleting the reminder.
+/// The statements name the decision that required the approval. An expiry has one statement, even after an interrupted
+/// run.
 #[tokio::test]
 async fn approval_decisions_and_expiries_have_signed_statements() {
     let folder = Folder::new();

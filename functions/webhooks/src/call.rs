@@ -10,7 +10,7 @@ pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
 const PROGRAM: &str = "Purser-Webhooks";
 
-/// The connection to webhook receivers.
+/// Posts calls to webhook receivers. The simulation has its own implementation.
 pub trait WebhookReceivers: Send + Sync {
     /// Posts a body to a URL, within the timeout of a call.
     fn post<'a>(&'a self, url: &'a WebhookUrl, headers: HeaderMap, body: String, now: Timestamp) -> Posted<'a>;
@@ -25,7 +25,6 @@ impl WebhookReceivers for UntrustedHttpClient {
     }
 }
 
-/// Connects to webhook receivers on the internet. `timeout` is the timeout of a call.
 pub(crate) fn webhook_receivers(
     allowed: AllowedHosts,
     timeout: Duration,
@@ -33,17 +32,14 @@ pub(crate) fn webhook_receivers(
     Ok(Box::new(UntrustedHttpClient::new(PROGRAM, allowed, timeout)?))
 }
 
-/// A client that signs and makes webhook calls.
 pub(crate) struct Caller(Box<dyn WebhookReceivers>);
 
 impl Caller {
-    /// Creates a client with this connection.
     pub(crate) fn new(receivers: Box<dyn WebhookReceivers>) -> Self {
         Self(receivers)
     }
 
-    /// Calls a webhook with a delivery's event. The call has a signature for each secret. Returns `None` if the call
-    /// can't be signed.
+    /// Calls a webhook with a delivery's event. Returns `None` if the call can't be signed.
     pub(crate) async fn call_webhook(
         &self,
         settings: &WebhookSettings,

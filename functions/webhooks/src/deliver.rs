@@ -1,12 +1,9 @@
-//! Processes one delivery: makes the call and stores its result.
+//! Processes one delivery: makes the call and stores the result.
 //!
-//! A run makes the call, writes the delivery's row, schedules the next call if one is needed, and deletes the queue
-//! message, in this order. The next call is scheduled by a delayed queue message or, after a longer pause, by a row
-//! (`pauses.rs`). If a run stops before its last step, the queue message is received again, and the delivery's row
-//! shows whether the call was made. Therefore one delivery may have two queue messages at the same time.
-//!
-//! Before each call except the first, a run claims the call in the delivery's row, so that two runs do not make the
-//! same call. The first call is not claimed, which saves a write for each delivery.
+//! A run makes the call, writes the delivery's row, schedules the next call, and deletes the queue message, in this
+//! order. If a run stops earlier, the queue message is received again and finds the call's result in the row. Therefore
+//! one delivery may have two queue messages at the same time. Before each retry, a run claims the call in the row, so
+//! that two runs do not make the same call. The first call is not claimed, which saves a write for each delivery.
 
 use crate::{CALL_TIMEOUT, Webhooks};
 use purser_api::{
@@ -18,12 +15,12 @@ use purser_domain::{
 };
 use tokio::time::Instant;
 
-/// The lifetime of a claim, which is longer than a run of the function.
+/// How long a run's claim on a webhook call lasts: longer than a run of the Lambda function `webhooks`.
 const CLAIM: Duration = Duration::from_secs_u32(60);
 const _: () = assert!(CALL_TIMEOUT.as_secs() < 60, "a claim outlives its call");
 
 impl Webhooks {
-    /// Makes the call that a message of the delivery queue names.
+    /// Makes the webhook call that a message in the delivery queue names.
     pub(crate) async fn process_delivery(&self, record: &SqsRecord, last_call: Instant) -> Result<MessageResult> {
         let message = DeliveryMessage::parse(&record.body)
             .ok_or_else(|| Error::internal("reading a delivery's message", "its shape is not the expected one"))?;
@@ -35,7 +32,7 @@ impl Webhooks {
             DeliveryOf::Stored(id) => (*id, None),
         };
         let Some(webhook) = self.read_webhook(&message.person, message.webhook).await? else {
-            // The webhook was removed, so its delivery is no longer pending.
+            // The delivery of a removed webhook is no longer pending.
             self.0.table.remove_waiting(&message.person, id).await?;
             return Ok(MessageResult::Done);
         };
@@ -45,8 +42,8 @@ impl Webhooks {
         }
     }
 
-    /// Makes a call that a user requested. The request contains only ids. The event of a test is created here, and any
-    /// other event is read from its delivery's row, which `people` can't write.
+    /// Makes a webhook call that a user requested. The event is never read from the request, because the Lambda
+    /// function `people` sends the request and could change the event.
     pub(crate) async fn process_requested_delivery(
         &self,
         record: &SqsRecord,
@@ -83,7 +80,7 @@ impl Webhooks {
         Ok(webhooks.into_iter().find(|webhook| webhook.id == id))
     }
 
-    /// Makes the next call of a delivery if the call is due.
+    /// Makes the next webhook call of a delivery if the call is due.
     async fn make_due_call(
         &self,
         webhook: &Webhook,
@@ -93,8 +90,7 @@ impl Webhooks {
         let shared = &self.0;
         let now = shared.clock.now();
         match delivery.next_action(now) {
-            // The delivery has ended. If a user requested the delivery again, the delivery may still be counted as
-            // pending.
+            // An ended delivery that a user requested again may still be counted as pending.
             Due::Over => {
                 shared.table.remove_waiting(&webhook.person, delivery.id).await?;
                 return Ok(MessageResult::Done);
@@ -212,7 +208,7 @@ impl Webhooks {
         }
         let mut calls = FailedCalls::with_failed_call(old.clone(), webhook.version, call, attempt);
         let stage = calls.stage;
-        // If the write fails, a concurrent call has recorded a result and requests the notification.
+        // After a failed write, the concurrent call that wrote the record requests the notification.
         let is_stored = shared
             .table
             .put_failed_calls(webhook.id, &calls, old.as_ref(), now)
@@ -224,8 +220,7 @@ impl Webhooks {
                 .notice_requests
                 .send(&NotificationRequest { person: user, of })
                 .await?;
-            // `notified` is updated only after the notification was requested. If the function stops before the update,
-            // the notification is requested again with the same id.
+            // `notified` is updated after the request for a notification, so an interrupted run repeats the request.
             let stored = calls.clone();
             calls.notified = stage;
             shared
@@ -247,8 +242,7 @@ impl Webhooks {
             .call_webhook(&webhook.terms, &delivery, &secrets, start)
             .await
         else {
-            // The webhook was removed or its secret was replaced after it was read. The message will be received again
-            // and handled with the new state.
+            // The webhook was removed or the secret was replaced in the meantime. The message stays in the queue.
             tracing::warn!(webhook.id = %webhook.id, "webhook.without_secret");
             return Ok(MessageResult::Stays);
         };
@@ -268,8 +262,8 @@ impl Webhooks {
             shared.table.record_gone(webhook, ended).await?;
         }
         if !shared.table.put_delivery_if_unchanged(&delivery, ended).await? {
-            // Another run processed the same message. When the message is received again, the delivery's row is read
-            // again.
+            // Another run processed the same queue message. The message stays in the queue, and the next run reads the
+            // delivery's row again.
             return Ok(MessageResult::Stays);
         }
         match after {

@@ -5,11 +5,11 @@ use purser_api::{DeliveryMessage, DeliveryOf, MessageResult, SqsRecord};
 use purser_domain::Result;
 
 impl Webhooks {
-    /// Sends a message for each of the owner's webhooks that receive the event. If the event is repeated, the messages
-    /// are sent again for the same deliveries.
+    /// Sends a message for each of the owner's webhooks that receive the event. A repeated event has the same
+    /// deliveries.
     pub(crate) async fn fan_out(&self, record: &SqsRecord) -> Result<MessageResult> {
         let event = record.parse_event()?;
-        // An event without an owner, such as a freeze of the deployment, calls no webhook.
+        // An event without an owner calls no webhook, for example a freeze of the deployment.
         let Some(owner) = event.owner() else {
             return Ok(MessageResult::Done);
         };

@@ -1,4 +1,4 @@
-//! The function `webhooks`: calls users' webhook receivers with events.
+//! The Lambda function `webhooks`: calls users' webhook receivers with events.
 //!
 //! ```text
 //! bus ─▶ queue of events ─fan_out─▶ queue of deliveries ─deliver─▶ a user's webhook receiver
@@ -8,14 +8,10 @@
 //! deliver, if calls fail for long ─▶ notices' queue of requests
 //! ```
 //!
-//! Three queues invoke the function with batches of messages; IAM controls which functions may send to each queue. A
-//! message stays in its queue until its work is done, so an instance that ends loses nothing. Each delivery's row
-//! records its calls, so a repeated message does not repeat a call that got a response. In the worst case, a call is
-//! made twice with the same `webhook-id`.
+//! A message stays in its queue until its work is done, and each delivery's row records the calls. In the worst case, a
+//! call is made twice with the same `webhook-id`.
 //!
-//! Invariants: an event is sent only to webhooks of its owner. No secret, signature, URL or response is logged.
-//!
-//! Not in this crate: the settings of webhooks (`functions/dashboard`), and the creation of events (`functions/stream`).
+//! Invariants: an event is sent only to webhooks of the event's owner. No secret, signature, URL or response is logged.
 
 mod call;
 mod deliver;
@@ -35,13 +31,12 @@ use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The number of messages that are processed concurrently. Because the number is larger than a batch, a slow webhook
-/// delays no other webhook.
+/// The number of messages that are processed concurrently, more than a batch has.
 const MAX_CONCURRENT: usize = 32;
 /// The time that is reserved for calls to the database and the queue.
 const RESERVED_TIME: Duration = Duration::from_secs(9);
 
-/// The function, ready to run. Clones share all state.
+/// The Lambda function `webhooks`, ready to run. Clones share all state.
 #[derive(Clone)]
 pub struct Webhooks(Arc<Inner>);
 
@@ -59,20 +54,18 @@ struct Inner {
     entropy: Entropy,
 }
 
-/// The queues that invoke the function. The queue determines which work a message may request.
+/// The queues that invoke the Lambda function `webhooks`. The queue determines which work a message may request.
 struct QueueArns {
     /// The queue with events from the event bus.
     events: String,
-    /// The queue with users' requests to test a webhook or to repeat a delivery, which the function `people` sends.
+    /// The queue with users' requests, from the Lambda function `people`, to test a webhook or repeat a delivery.
     requests: String,
-    /// The queue with deliveries from this function.
+    /// The queue with the webhook calls to make. The Lambda function `webhooks` sends messages to it.
     deliveries: String,
 }
 
 impl Webhooks {
-    /// Creates the function `webhooks`, configured by these environment variables: `WEBHOOKS_TABLE`, `STACK`,
-    /// `DELIVERIES_QUEUE_URL`, `DELIVERIES_QUEUE_ARN`, `NOTICE_REQUESTS_QUEUE_URL`, `WEBHOOK_REQUESTS_QUEUE_ARN`,
-    /// `WEBHOOK_EVENTS_QUEUE_ARN`, `WEBHOOK_SECRETS_KEY_ARN`, `WEBHOOK_ALLOWED_HOSTS`.
+    /// Creates the function `webhooks`, configured by environment variables.
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
         Self::boot_with_timeout(boot, CALL_TIMEOUT)
     }
@@ -82,8 +75,8 @@ impl Webhooks {
         Self::boot_with_receivers(boot, |allowed| Ok(webhook_receivers(allowed, longest_call)?))
     }
 
-    /// Creates the function `webhooks`. `receivers` creates the connection to webhook receivers. The argument of
-    /// `receivers` lists the hosts whose IP addresses need not be public. The simulation passes its own connection.
+    /// Creates the function `webhooks`. `receivers` creates the HTTP client for webhook receivers. The argument of
+    /// `receivers` lists the hosts that the client may call even at private addresses.
     pub fn boot_with_receivers(
         boot: Boot,
         receivers: impl FnOnce(AllowedHosts) -> Result<Box<dyn WebhookReceivers>, BootError>,
@@ -121,8 +114,7 @@ impl Webhooks {
         })))
     }
 
-    /// Handles a Lambda event within `budget`. For a batch of messages, the response names the messages that stay in
-    /// their queue. Any other event comes from the schedule.
+    /// Handles a Lambda event within `budget`. The response to a batch names the messages that stay in their queue.
     pub async fn handle_event(&self, event: Value, budget: Duration) -> Result<Value> {
         if event.get("Records").is_some() {
             self.process_batch(event, budget).await
@@ -135,7 +127,7 @@ impl Webhooks {
     /// Processes a batch of messages within `budget`. The response names the messages that stay in their queue.
     pub async fn process_batch(&self, event: Value, budget: Duration) -> Result<Value> {
         let now = Instant::now();
-        // A call that starts after this time might end too late for its row to be written.
+        // A call that starts after `last_call` might end too late to write the row.
         let last_call = now
             .checked_add(budget.saturating_sub(CALL_TIMEOUT.saturating_add(RESERVED_TIME)))
             .unwrap_or(now);

@@ -1,8 +1,8 @@
 //! Stores the pause before the next call of a delivery: as a delayed message if SQS supports the delay, otherwise as a
 //! row.
 //!
-//! The sweep runs every minute and sends a message for each row whose pause ends within the next minute. The sweep
-//! deletes a row after it has sent the message, so an interrupted sweep may send a message twice but loses no message.
+//! The sweep sends a message for each row whose pause ends, and then deletes the row. An interrupted sweep may send a
+//! message twice but loses no message.
 
 use crate::{RESERVED_TIME, Webhooks};
 use purser_api::{DeliveriesQueue, DeliveryMessage, DeliveryOf, run_with_concurrency_limit};
@@ -10,15 +10,13 @@ use purser_domain::{Causes, Delivery, Duration, Result, Timestamp, Webhook};
 use purser_store::{Pause, USER_SHARDS};
 use tokio::time::Instant;
 
-/// The time until the next sweep.
+/// The time between two sweeps. A sweep sends the messages for all pauses that end before the next sweep.
 const AHEAD: Duration = Duration::from_secs_u32(60);
-/// The number of rows that one query reads.
 const PAGE: u32 = 100;
-/// The number of rows of one shard that are processed concurrently.
 const MAX_CONCURRENT: usize = 8;
 
 impl Webhooks {
-    /// Delays a delivery until its next call. A repetition for the same delivery adds no second row.
+    /// Schedules the next call of a delivery for `delivery.next_at`. A repeated call adds no second row.
     pub(crate) async fn pause_delivery(&self, webhook: &Webhook, delivery: &Delivery, now: Timestamp) -> Result<()> {
         let ends_at = delivery.next_at.unwrap_or(now);
         let pause = Pause {
@@ -44,9 +42,7 @@ impl Webhooks {
         self.0.deliveries.send(&message, rest).await
     }
 
-    /// Sends a message for each pause that ends within a minute, within the budget. The shards are processed
-    /// concurrently, so that a shard with many rows does not delay other shards. If a row fails, the error is logged,
-    /// and the next sweep tries again.
+    /// Sends a message for each delivery whose pause ends within a minute, until `budget` is used up.
     pub async fn enqueue_ended_pauses(&self, budget: std::time::Duration) {
         let now = Instant::now();
         let stop_at = now.checked_add(budget.saturating_sub(RESERVED_TIME)).unwrap_or(now);

@@ -1,6 +1,4 @@
-//! Tests webhooks with an emulated DynamoDB and SQS, and with receivers on loopback that verify calls with the official
-//! Standard Webhooks library: which receivers are called, with what content, how often, and which messages remain. The
-//! pauses are tested in `shared/domain/src/webhook/retry.rs`.
+//! Tests webhooks with an emulated DynamoDB and SQS, and the official Standard Webhooks library.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -57,7 +55,6 @@ enum Answers {
     Hangs,
 }
 
-/// A webhook receiver of a user.
 #[derive(Clone)]
 struct Receiver {
     url: String,
@@ -81,13 +78,13 @@ impl Call {
         Event::parse(&self.body).unwrap()
     }
 
-    /// Whether the official library verifies the call at the current time.
+    /// Returns whether the official library verifies the call at the current time.
     fn is_verified_with(&self, secret: &str) -> bool {
         let library = standardwebhooks::Webhook::new(secret).unwrap();
         library.verify(&self.body, &self.headers).is_ok()
     }
 
-    /// Whether the official library computes the same signature, regardless of the call's time.
+    /// Returns whether the official library computes the same signature, regardless of the call's time.
     fn is_signed_with(&self, secret: &str) -> bool {
         let library = standardwebhooks::Webhook::new(secret).unwrap();
         let header = |name: &str| self.headers[name].to_str().unwrap();
@@ -140,7 +137,7 @@ async fn received(State(receiver): State<Receiver>, headers: HeaderMap, body: By
     }
 }
 
-/// A database, the queues, and the function with a clock that stands still.
+/// A database, the queues, and the Lambda function `webhooks` with a clock that stands still.
 struct World {
     emulator: Emulator,
     table: WebhooksTable,
@@ -154,7 +151,7 @@ struct World {
 }
 
 impl World {
-    /// Starts a world whose function may call these receivers on this machine.
+    /// Starts the function, which may call these receivers on this machine.
     async fn start(receivers: &[&Receiver]) -> Self {
         let emulator = Emulator::start().await;
         let now = Arc::new(AtomicI64::new(Clock::system().now().micros()));
@@ -191,7 +188,7 @@ impl World {
         self.micros.fetch_add(secs * 1_000_000, SeqCst);
     }
 
-    /// Stores a webhook of a user, and returns the webhook with its secret.
+    /// Stores a webhook of a user, and returns the webhook with the secret.
     async fn webhook(
         &self,
         person: &str,
@@ -232,7 +229,7 @@ impl World {
         (webhook, text)
     }
 
-    /// Creates a webhook secret. Returns the secret's stored form, and the form that the user gets.
+    /// Creates a webhook secret. Returns the stored form and the form that the user gets.
     fn secret(&self, person: &UserId, webhook: WebhookId, byte: u8) -> (NewWebhookSecret, String) {
         let (id, secret) = (
             WebhookSecretId::from_uuid(Uuid::new_v4()),
@@ -260,7 +257,7 @@ impl World {
         self.sqs.send(EVENTS, &from_bus.to_string());
     }
 
-    /// Runs the sweep, and processes visible messages until none is left.
+    /// Runs the sweep, and processes messages until none is visible.
     async fn run(&self) {
         let scheduled = include_str!("../../../events/webhooks/every-minute.json");
         let scheduled: Value = serde_json::from_str(scheduled).unwrap();
@@ -432,7 +429,7 @@ async fn failed_webhook_calls_are_retried_for_about_a_day() {
             assert_eq!((n, delivery.state), (7, DeliveryState::Failed));
             break;
         };
-        // A short pause is a delayed message, and a long pause is a row. During a pause, no message is in flight.
+        // A short pause is a delayed message, and a long pause is a row. No message is in flight meanwhile.
         let pause = i64::try_from(next_at.since(world.now()).secs_rounded_up()).unwrap();
         let in_row = usize::from(pause > LONGEST_DELAY_SECS);
         assert_eq!(
@@ -441,7 +438,6 @@ async fn failed_webhook_calls_are_retried_for_about_a_day() {
             "{result}"
         );
         assert_eq!(world.sqs.in_flight(DELIVERIES), 0);
-        // No call is made before the pause ends.
         world.pass(pause - 2);
         world.run().await;
         assert_eq!(receiver.calls().len(), n + 1, "{result}");
@@ -496,8 +492,7 @@ async fn a_410_response_stops_webhook_calls_until_an_update() {
     assert_eq!(receiver.calls().len(), 2);
 }
 
-/// A receiver fails for ten hours and recovers, and then fails for a week. Each stage of failure requests one
-/// notification, which contains only ids.
+/// A receiver fails, recovers and fails for a week. Each stage of failure requests one notification.
 #[tokio::test]
 async fn failing_webhooks_are_reported_and_disabled() {
     let receiver = Receiver::start().await;
@@ -555,7 +550,7 @@ async fn failing_webhooks_are_reported_and_disabled() {
     assert_eq!((failed.since, failed.stage), (since, FailureStage::Disabled));
     assert_eq!(world.sqs.bodies(NOTICES).len(), 2);
 
-    // When the user updates the webhook, the failures are cleared.
+    // An update by the user clears the failures.
     let calls = receiver.calls().len();
     happen(20).await;
     assert_eq!(receiver.calls().len(), calls, "it is disabled");
@@ -596,8 +591,7 @@ async fn failing_webhooks_do_not_delay_other_users() {
     let world = World::start(&[&dead, &other]).await;
     let (_, bobs_secret) = world.webhook("bob", 0, &other.url, |_| {}).await;
     dead.answer(Answers::With(503, "retry-after", "21600".to_owned()));
-    // SQS allows 120,000 messages in flight. The test sets a lower limit, and each round has more deliveries than this
-    // limit.
+    // SQS allows 120,000 messages in flight. The test has a lower limit, and more deliveries per round.
     world.sqs.limit_in_flight(DELIVERIES, 20);
     for round in 0..4_u64 {
         let mut hooks = Vec::new();
@@ -614,7 +608,6 @@ async fn failing_webhooks_do_not_delay_other_users() {
             (0, 0),
             "round {round}"
         );
-        // Bob's call is made immediately in every round.
         world.happen(&frozen("bob", agent(2), round, world.now()));
         world.run().await;
         let calls = other.calls();
@@ -628,7 +621,7 @@ async fn failing_webhooks_do_not_delay_other_users() {
         }
     }
     assert_eq!(world.paused().await, 120);
-    // When the pauses end, deliveries of removed webhooks are dropped without a call.
+    // Deliveries of removed webhooks are dropped without a call when their pauses end.
     world.pass(8 * 3_600);
     world.run().await;
     assert_eq!((world.paused().await, world.waiting(), dead.calls().len()), (0, 0, 120));
@@ -637,7 +630,7 @@ async fn failing_webhooks_do_not_delay_other_users() {
     assert!(!rows.items().iter().any(|row| format!("{row:?}").contains(&waiting)));
 }
 
-/// A user who removes a webhook and creates it again cannot have more pending deliveries.
+/// Recreating a webhook does not raise the user's limit of pending deliveries.
 #[tokio::test]
 async fn waiting_deliveries_are_limited_per_user() {
     let dead = Receiver::start().await;
@@ -675,8 +668,7 @@ async fn waiting_deliveries_are_limited_per_user() {
     // Another user's delivery can still become pending.
     let event = happen("bob", 3).await;
     assert_eq!(state(&bobs, &event).await, (DeliveryState::Waiting, 1));
-    // A recreated webhook does not allow more pending deliveries. After a delivery has ended, the user may have another
-    // pending delivery.
+    // A recreated webhook does not raise the limit. The end of a delivery allows another pending delivery.
     world.table.remove_webhook(&first, &sample::audit()).await.unwrap();
     let (again, _) = world.webhook("ann", 0, &dead.url, |_| {}).await;
     let event = happen("ann", 4).await;
@@ -685,7 +677,7 @@ async fn waiting_deliveries_are_limited_per_user() {
     world.run().await;
     let event = happen("ann", 5).await;
     assert_eq!(state(&again, &event).await, (DeliveryState::Waiting, 1));
-    // A row that remained after a crash does not count after it expires.
+    // A row that a crash left does not count after it expires.
     world.pass(4 * 86_400);
     world.run().await;
     let event = happen("ann", 6).await;
@@ -702,7 +694,7 @@ async fn failed_runs_of_the_retry_schedule_lose_no_delivery() {
     world.happen(&frozen("ann", agent(1), 1, world.now()));
     world.run().await;
     assert_eq!(world.paused().await, 1);
-    // The unreadable row is the first of its shard.
+    // The unreadable row is the first in the shard.
     let part = person("ann").as_str().chars().next().unwrap();
     let key = |name: &str, text: String| (name.to_owned(), AttributeValue::S(text));
     let put = world.emulator.client.put_item().table_name(WEBHOOKS);
@@ -720,8 +712,7 @@ async fn failed_runs_of_the_retry_schedule_lose_no_delivery() {
         world.webhooks.enqueue_ended_pauses(BUDGET)
     );
     world.run().await;
-    // The second message found that the delivery was already claimed. The message is received again, and nothing is
-    // left to do.
+    // The second message finds the claimed delivery and is received again later.
     world.pass(VISIBILITY_SECS);
     world.run().await;
     assert_eq!(
@@ -907,7 +898,7 @@ async fn hanging_webhooks_do_not_delay_other_webhooks() {
     let began = Instant::now();
     let answer = world.webhooks.process_batch(batch.clone(), BUDGET).await.unwrap();
     world.sqs.delete_done(DELIVERIES, &batch, Some(&answer));
-    // The calls are concurrent, so no call waited for another call's timeout.
+    // No call waited for another call's timeout.
     assert!(quick.calls()[0].at.duration_since(began) < LONGEST_CALL);
     assert!(began.elapsed() < LONGEST_CALL * 3, "{:?}", began.elapsed());
     assert_eq!((slow.calls().len(), quick.calls().len(), world.waiting()), (8, 1, 8));
@@ -941,7 +932,7 @@ async fn webhook_deliveries_are_repeated_on_request() {
     let unknown = DeliveryId::new_at(world.now(), [2; 8]);
     assert_eq!(ask(2, Some(unknown)).await, 2);
     assert_eq!(ask(3, None).await, 3);
-    // Another user's event is not sent, even if a queued message contains the event.
+    // Another user's event is not sent, even if a queued message contains it.
     let message = DeliveryMessage {
         person: person("ann"),
         webhook: webhook.id,
@@ -955,7 +946,7 @@ async fn webhook_deliveries_are_repeated_on_request() {
 #[tokio::test]
 async fn webhooks_at_private_addresses_are_never_called() {
     let receiver = Receiver::start().await;
-    // The function in this world may not call local receivers.
+    // This function may not call local receivers.
     let world = World::start(&[]).await;
     let port = receiver.authority().split(':').next_back().unwrap().to_owned();
     let urls = [
@@ -993,7 +984,7 @@ async fn malformed_messages_reach_the_dead_letter_queue() {
     assert_eq!(world.sqs.set_aside(DELIVERIES), ["not a delivery"]);
 }
 
-/// `people` writes the rows of secrets, but can't have the calls of one webhook signed with another webhook's secret.
+/// `people` writes the rows of secrets, but can't move a secret to another webhook.
 #[tokio::test]
 async fn a_secret_ciphertext_of_another_webhook_cannot_sign() {
     let [anns, bobs] = [Receiver::start().await, Receiver::start().await];
@@ -1058,7 +1049,7 @@ async fn webhook_secrets_are_decrypted_once_and_calls_await_kms() {
     assert_eq!(receiver.calls().len(), 4);
 }
 
-/// Stored data and log lines about a delivery contain no secret, no signature, and no part of a response.
+/// Stored rows and log lines contain no secret, no signature, and no part of a response.
 #[tokio::test]
 async fn the_delivery_log_contains_no_secret_data() {
     let receiver = Receiver::start().await;
@@ -1090,7 +1081,7 @@ async fn the_delivery_log_contains_no_secret_data() {
 /// The calls of a batch, each with the moment at which the function can be killed.
 type Steps = Arc<Mutex<Vec<(String, Moment)>>>;
 
-/// Processes the queues and kills the function at this step. Returns the number of steps that the function reached.
+/// Processes the queues and kills the function at this step. Returns the number of steps that were reached.
 async fn killed_at(world: &World, step: Option<usize>) -> usize {
     let steps: Steps = Arc::default();
     let (kill, killed) = tokio::sync::oneshot::channel::<()>();
@@ -1150,14 +1141,13 @@ async fn a_killed_run_calls_a_webhook_at_most_twice() {
             world.happen(&event);
             killed_at(&world, Some(step)).await;
             let before = called();
-            // The message is hidden until its visibility timeout ends. By then, the pause after a failed call has ended
-            // too.
+            // The pause after a failed call ends within the message's visibility timeout.
             receiver.answer(Answers::Status(200));
             for _ in 0..4 {
                 world.pass(VISIBILITY_SECS);
                 world.run().await;
             }
-            // A failed call delivers nothing, so it takes one more call to deliver the event than before the kill.
+            // A failed call delivers nothing, so another call is needed.
             let least = if answers == 200 { before.max(1) } else { before + 1 };
             let calls = called();
             assert!(
@@ -1192,8 +1182,7 @@ async fn queue_and_database_failures_lose_no_delivery() {
     assert_eq!(world.delivery(&webhook).await.state, DeliveryState::Delivered);
 }
 
-/// `events/webhooks/what-happened.json` contains a batch of messages as an event source mapping sends it. Tools call
-/// the built function with this file.
+/// Tools call the built function with the batch in `events/webhooks/what-happened.json`.
 #[tokio::test]
 async fn a_recorded_queue_batch_calls_the_owners_webhook() {
     let recorded = include_str!("../../../events/webhooks/what-happened.json");

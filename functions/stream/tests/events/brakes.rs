@@ -1,5 +1,4 @@
-//! Tests that an `anomaly_brake` rule freezes an agent after an unusually busy hour, once per hour, in whatever order
-//! the records arrive.
+//! Tests that an `anomaly_brake` rule freezes an agent once per unusual hour, for any order of records.
 
 use crate::world::{SHARD, World, agent, at, owner};
 use purser_domain::{
@@ -30,7 +29,7 @@ fn braked(times: u32, version: u64, status: AgentStatus) -> Agent {
     }
 }
 
-/// Returns a midnight that is after the start of every world.
+/// Returns a midnight after the start time of every test.
 fn midnight() -> Timestamp {
     Day::containing(at(0)).days_later(20).start_time()
 }
@@ -45,7 +44,6 @@ impl World {
         world
     }
 
-    /// Updates the agent as its owner.
     async fn edit(&self, agent: &Agent) {
         let acting = Acting {
             actor: Actor::Person {
@@ -114,8 +112,7 @@ impl World {
 const FROZEN: AgentStatus = AgentStatus::Frozen;
 const ACTIVE: AgentStatus = AgentStatus::Active;
 
-/// The freeze updates the agent and writes an audit row, and the user is notified of the reason. After the user
-/// unfreezes the agent, the agent is frozen again only after it spends as much as in any other hour.
+/// After the user unfreezes the agent, the payments of the frozen hour no longer count.
 #[tokio::test]
 async fn a_payment_burst_freezes_the_agent_once_per_hour() {
     let world = World::with_brake(10).await;
@@ -182,8 +179,7 @@ async fn a_payment_burst_freezes_the_agent_once_per_hour() {
     assert_eq!(world.now().await, (ACTIVE, 4));
     assert_eq!(world.freezes().await.len(), 1);
 
-    // The agent may spend as much as in any other hour. The payments that caused the freeze do not count in the next
-    // hour.
+    // The payments that caused the freeze no longer count.
     world.pays(&[(burst.after(sample::secs(3)), 10)]).await;
     world.pass_all().await;
     assert_eq!(world.now().await, (FROZEN, 5));
@@ -194,11 +190,10 @@ async fn a_payment_burst_freezes_the_agent_once_per_hour() {
     assert_eq!(world.now().await, (ACTIVE, 6));
 }
 
-/// A name, the payments as pairs of time and amount, and the expected status.
+/// A test case: the name, the payments as pairs of time and amount, and the agent's expected status.
 type Row<'a> = (&'static str, &'a [(Timestamp, u64)], AgentStatus);
 
-/// A burst around a full hour or around midnight counts as a whole. The hour is compared with exactly the fourteen days
-/// before it, and with each day's busiest hour.
+/// The hour is compared with the busiest hour of each of the fourteen days before.
 #[tokio::test]
 async fn an_hour_is_compared_with_the_hours_of_fourteen_days() {
     let after = |secs| midnight().after(sample::secs(secs));
@@ -250,15 +245,14 @@ async fn released_payments_do_not_count_for_an_automatic_freeze() {
     world.release(released).await;
     world.pays(&[(burst.after(sample::secs(1)), 20)]).await;
     world.pass_all().await;
-    // The payment of the first hour was already released when the hour was evaluated.
+    // The payment of 40 was released, so only the payment of 20 counts.
     assert_eq!(world.now().await, (ACTIVE, 2));
     world.pays(&[(burst.after(sample::secs(2)), 30)]).await;
     world.pass_all().await;
     assert_eq!(world.now().await, (FROZEN, 3));
 }
 
-/// The rule does not change a user's own freeze, and stores no hour for such a freeze. After the user unfreezes the
-/// agent, the rule is evaluated again.
+/// The rule does not change a user's own freeze. After the user unfreezes the agent, the rule is evaluated again.
 #[tokio::test]
 async fn frozen_and_archived_agents_are_not_frozen_automatically() {
     for archived in [false, true] {
@@ -278,7 +272,7 @@ async fn frozen_and_archived_agents_are_not_frozen_automatically() {
     }
 }
 
-/// An agent is not frozen if it has no such rule, or if the rule was removed in the meantime.
+/// An agent without an active rule is not frozen.
 #[tokio::test]
 async fn only_an_active_rule_freezes_an_agent_automatically() {
     let world = World::start().await;
@@ -305,8 +299,7 @@ async fn concurrent_stream_batches_freeze_an_agent_once() {
     assert_eq!(world.freezes().await.len(), 1);
 }
 
-/// The test kills the call at each moment and repeats the batch. The agent is frozen once and its hour is stored, so
-/// the user can unfreeze the agent.
+/// The test kills the call at each step and repeats the batch.
 #[tokio::test]
 async fn an_automatic_freeze_survives_a_kill_at_any_step() {
     let mut killed_at = 0;

@@ -1,4 +1,4 @@
-//! Tests that changes are aggregated into the decision history exactly once, in whatever batches their records arrive.
+//! Tests that each change is aggregated into the decision history exactly once, for any batches.
 
 use crate::world::{FOLDED, RowKey, SHARD, World, agent, at, owner};
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 
 const DAY: u32 = 86_400;
 
-/// Returns the word with which these tests describe an entry's state.
+/// Returns the name of an entry's state in these tests.
 fn letter(entry: &HistoryEntry) -> &'static str {
     match (entry.settlement_state(), entry.result) {
         (Some(SettlementState::Authorized), _) => "authorized",
@@ -34,7 +34,7 @@ fn letter(entry: &HistoryEntry) -> &'static str {
 }
 
 impl World {
-    /// Passes the remaining records to the function, and checks the decision history. Returns the entries, oldest
+    /// Passes the remaining records to the function `history`. Returns the entries of the decision history, oldest
     /// first.
     async fn folded(&self) -> Vec<(u64, &'static str)> {
         for batch in self.records() {
@@ -46,7 +46,7 @@ impl World {
     }
 }
 
-/// Entries are sorted by the time of the decision, even if the payments' states changed in another order.
+/// Entries are sorted by the time of the decision, even if the states of the payments changed in another order.
 #[tokio::test]
 async fn history_entries_are_ordered_by_time_with_their_current_state() {
     let world = World::start().await;
@@ -100,7 +100,7 @@ async fn history_entries_are_ordered_by_time_with_their_current_state() {
 #[tokio::test]
 async fn a_payment_counts_on_the_day_of_its_decision() {
     let world = World::start().await;
-    // The two payments are at most a second from midnight.
+    // One payment is one second before midnight. The other payment is at midnight.
     let midnight = Day::containing(at(0)).days_later(1).start_time();
     let before = world.paid_at(10, "before", midnight.before(sample::secs(1))).await;
     let after = world.paid_at(20, "after", midnight).await;
@@ -114,7 +114,7 @@ async fn a_payment_counts_on_the_day_of_its_decision() {
     assert_eq!(sums.map(|sums| sums.released.units()), [0, 20]);
 }
 
-/// Rejected decisions, escalations and reverted confirmations are also in a separate list.
+/// A second list of the decision history has only denials, escalations and reverted confirmations.
 #[tokio::test]
 async fn denials_are_in_both_parts_of_the_history() {
     let world = World::start().await;
@@ -137,8 +137,7 @@ async fn denials_are_in_both_parts_of_the_history() {
 }
 
 impl World {
-    /// Aggregates `count` payments of the agent, one per second, which are copies of one payment. Returns the change
-    /// that authorized the copied payment.
+    /// Aggregates `count` copies of one payment, one per second. Returns the change of the copied payment.
     async fn many(&self, count: u32) -> HistoryChange {
         self.paid(10, "copied").await;
         let batches = self.records();
@@ -152,7 +151,7 @@ impl World {
     }
 }
 
-/// If an owner's sums are unreadable, the batch and the sums of other owners are still processed.
+/// Unreadable sums of one owner do not stop the other owners' sums.
 #[tokio::test]
 async fn unreadable_sums_of_one_owner_do_not_block_other_owners() {
     let world = World::start().await;
@@ -323,7 +322,7 @@ async fn daily_sums_list_the_largest_agents_and_all_services() {
     assert_eq!(by_agent.len(), 12);
 }
 
-/// Replays use other batch boundaries, and one replay arrives three days later.
+/// Replays use other batch boundaries. One replay arrives three days later.
 #[tokio::test]
 async fn replayed_stream_records_are_aggregated_once() {
     let world = World::start().await;
@@ -357,7 +356,7 @@ async fn replayed_stream_records_are_aggregated_once() {
     );
 }
 
-/// The records of a batch can arrive in any order, singly or together, and the stream of either table can come first.
+/// The records can arrive in any order, singly or together, from the stream of either table first.
 #[tokio::test]
 async fn batches_of_different_shards_can_arrive_in_any_order() {
     for ledger_first in [false, true] {
@@ -397,11 +396,10 @@ async fn an_empty_stream_window_writes_nothing() {
 }
 
 impl World {
-    /// Passes a batch to the function as if its shard were split at this record. The response for the parent shard is
-    /// lost, so Lambda delivers the parent shard again after the child shards have started.
+    /// Passes a batch as if the shard were split. The parent shard is repeated after the child shards have started.
     async fn fold_split(&self, batch: &[Value], split: usize) {
         let (parent, after) = batch.split_at(split);
-        // All rows with the same partition key belong to the same shard.
+        // Records with the same partition key stay in the same shard after a split.
         let mut children: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
         for record in after {
             let pk = record["dynamodb"]["NewImage"]["pk"]["S"].as_str().unwrap_or_default();
@@ -424,7 +422,7 @@ impl World {
     }
 }
 
-/// The parent shard is repeated after its child shards have started. The test splits the shard at every record.
+/// The test splits the shard at every record, and repeats the parent shard after the child shards.
 #[tokio::test]
 async fn records_of_split_shards_are_aggregated_once() {
     let world = World::start().await;
@@ -443,7 +441,7 @@ async fn records_of_split_shards_are_aggregated_once() {
     }
 }
 
-/// The batches of both tables are aggregated several times and concurrently, while the same batches are published.
+/// The batches are aggregated several times and concurrently, while they are published.
 #[tokio::test]
 async fn concurrent_batches_are_aggregated_once() {
     let world = World::start().await;
@@ -463,7 +461,7 @@ async fn concurrent_batches_are_aggregated_once() {
     world.assert_told_and_folded().await;
 }
 
-/// Two shards have different agents of the same owner, so both shards write the same items with sums.
+/// Two shards have different agents of the same owner, so both write the same items with sums.
 #[tokio::test]
 async fn concurrent_batches_of_one_owner_are_all_in_the_sums() {
     let world = World::start().await;
@@ -485,7 +483,7 @@ async fn concurrent_batches_of_one_owner_are_all_in_the_sums() {
             usage.add_history_changes(vec![copy], &owners).await.unwrap()
         })
     });
-    // The batches of one agent arrive in order.
+    // The batches of one agent arrive in order, and the batches of different agents arrive concurrently.
     let mut by_agent: BTreeMap<AgentId, Vec<_>> = BTreeMap::new();
     for (agent, call) in calls {
         by_agent.entry(agent).or_default().push(call);
@@ -506,8 +504,7 @@ async fn concurrent_batches_of_one_owner_are_all_in_the_sums() {
     assert_eq!(world.journal(HistoryPart::All).await.len(), 80);
 }
 
-/// A batch has payments of 150 owners. Each call is killed after more writes than the call before, until all writes are
-/// done.
+/// Each call is killed after more writes than the call before, until all writes are done.
 #[tokio::test]
 async fn a_killed_large_batch_is_aggregated_once() {
     let world = World::start().await;
@@ -560,8 +557,7 @@ async fn a_killed_large_batch_is_aggregated_once() {
 }
 
 impl World {
-    /// Asserts that the history has no gaps: if a record of an agent has an entry, all earlier records of the agent in
-    /// the same table have entries.
+    /// Asserts that the history has no gaps: all records of an agent before the last recorded entry have entries.
     async fn assert_no_gaps(&self, batches: &[Vec<Value>]) {
         let rows = self.rows("J#").await;
         let prefix = format!("J#{}", owner());
@@ -592,7 +588,7 @@ impl World {
     }
 }
 
-/// The test kills the function at each moment of its calls, and delivers all records again.
+/// The test kills the function at each step and delivers all records again.
 #[tokio::test]
 async fn events_and_history_survive_a_kill_at_any_step() {
     let mut killed_at = 0;
@@ -695,8 +691,7 @@ impl World {
     }
 }
 
-/// An entry belongs to the agent's owner at the time of the decision, even if the payment ends or is aggregated after
-/// the transfer.
+/// An entry belongs to the agent's owner at the time of the decision, even if the payment ends later.
 #[tokio::test]
 async fn decisions_before_a_transfer_stay_in_the_former_owners_history() {
     let world = World::start().await;
@@ -756,9 +751,7 @@ enum Step {
     Fold,
 }
 
-/// In random orders of payments, transfers and batches, with repetitions, each decision is in exactly one history: the
-/// history of the agent's owner at the time of the decision. Each entry shows the current state, and each owner's sums
-/// equal the sums of the owner's entries.
+/// Payments, transfers and batches come in random order.
 #[tokio::test]
 async fn every_decision_is_in_one_owners_history_after_any_transfers() {
     use Step::{Authorize, Block, Confirm, Fold, Release, Transfer};
@@ -798,8 +791,7 @@ async fn every_decision_is_in_one_owners_history_after_any_transfers() {
                     world.transfer(owner).await;
                 }
                 Fold => {
-                    // A shard's batch follows all earlier batches, and any earlier batch and its successors may be
-                    // repeated.
+                    // A shard may repeat all batches from any earlier batch on.
                     let first = draw.index(batches.len() + 1);
                     batches.extend(world.records());
                     for batch in &batches[first..] {
@@ -841,8 +833,7 @@ async fn every_decision_is_in_one_owners_history_after_any_transfers() {
     }
 }
 
-/// If the oldest record of a batch is more than ten seconds old, the function writes how far the history is complete.
-/// This row is read for two minutes.
+/// A record that is more than ten seconds old makes the function report the delay in a row.
 #[tokio::test]
 async fn a_late_batch_reports_how_far_the_history_is_complete() {
     let world = World::start().await;
@@ -877,7 +868,7 @@ async fn a_late_batch_reports_how_far_the_history_is_complete() {
     let ttl = |row: &BTreeMap<String, AttributeValue>| row["ttl"].as_n().unwrap().clone();
     let expected = now.after(sample::secs(120)).secs().to_string();
     assert_eq!(rows.values().map(ttl).collect::<Vec<_>>(), [expected]);
-    // The delay is reported before the batch is aggregated, so the delay is reported even if the aggregation fails.
+    // The delay is reported before the aggregation, which may fail.
     world.proxies[0].follow(|step| match step.moment {
         Moment::Arrived if step.call.starts_with("BatchGetItem") => {
             Fate::Answer(400, json!({"__type": "AccessDenied"}))
@@ -890,7 +881,7 @@ async fn a_late_batch_reports_how_far_the_history_is_complete() {
     assert_eq!(complete, Some(now.before(sample::secs(600))));
 }
 
-/// If an entry is unreadable, the list fails, because a list without the entry would be incomplete.
+/// A list without the unreadable entry would be incomplete, so the list fails.
 #[tokio::test]
 async fn an_unreadable_history_entry_fails_the_list() {
     let world = World::start().await;

@@ -1,5 +1,4 @@
-//! Tests that records of the table streams are published and aggregated exactly once, despite failures, repetitions and
-//! reordering.
+//! Tests that each stream record is published and aggregated exactly once, despite failures and repetitions.
 
 #![expect(
     clippy::arithmetic_side_effects,

@@ -1,4 +1,4 @@
-//! Tests that each event is published under one id, and that the sweep publishes events that no write causes.
+//! Tests that each event is published under one id, and that due events are published without a write.
 
 use crate::world::{FOLDED, SHARD, TIME, World, agent, at, owner};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -24,7 +24,7 @@ async fn each_change_event_is_published_once_without_secrets() {
     world.assert_told_and_folded().await;
     assert!(world.told().iter().all(|event| event.owner() == Some(&owner())));
     let text = format!("{:?}", world.bus.taken());
-    // The digest of the sample's key in Base64 and in hexadecimal, and texts that a user wrote for the agent.
+    // The sample key's digest in Base64 and in hexadecimal, and texts that a user wrote.
     for secret in ["CQkJCQkJ", "09090909", "no body of mine", "lab.example"] {
         assert!(!text.contains(secret), "{secret}");
     }
@@ -45,7 +45,7 @@ async fn repeated_batches_publish_the_same_event_ids() {
     for batch in &batches {
         world.fold(SHARD, batch).await.unwrap();
     }
-    // The batches of the last table come first, each batch is doubled, and then all records follow singly.
+    // The last table's batches come first, and each batch is doubled. Then every record is repeated singly.
     for batch in batches.iter().rev() {
         let doubled: Vec<&Value> = batch.iter().chain(batch).collect();
         world.call(json!({"Records": doubled})).await.unwrap();
@@ -56,7 +56,7 @@ async fn repeated_batches_publish_the_same_event_ids() {
     world.assert_told_and_folded().await;
 }
 
-/// The bus is unavailable, rejects three entries, or loses its responses.
+/// The bus is unavailable, rejects three entries, or loses responses.
 #[tokio::test]
 async fn all_events_are_published_after_bus_failures() {
     for fault in [Fault::Down, Fault::Refuses(3), Fault::LosesAnswers] {
@@ -89,7 +89,7 @@ async fn a_retry_starts_with_the_event_that_the_bus_rejected() {
     for batch in world.records() {
         world.fold(SHARD, &batch).await.unwrap();
         let mut rest = batch;
-        // Each call publishes two more entries, and repeats no entry.
+        // Each call publishes two more entries and repeats no entry.
         loop {
             let answer = world.call(json!({"Records": rest})).await.unwrap();
             let Some(first) = answer["batchItemFailures"][0]["itemIdentifier"].as_str() else {
@@ -168,8 +168,7 @@ async fn an_unreadable_row_is_quarantined() {
     world.assert_told_and_folded().await;
 }
 
-/// When an unused approval is withdrawn, an event of its own is published. When a pending request is rejected, the
-/// event is that it was decided.
+/// Withdrawing an unused approval is a withdrawal event. Rejecting a pending request is a decision event.
 #[tokio::test]
 async fn withdrawing_an_unused_approval_publishes_its_own_event() {
     let world = World::start().await;
@@ -252,7 +251,7 @@ async fn only_unused_approvals_publish_an_expiry_event() {
     assert_eq!(world.bus.taken().len(), before, "it is looked at once");
 }
 
-/// There are more unreadable reminders (invalid keys, and invalid approvals) than fit on a page.
+/// The unreadable reminders fill more than a page.
 #[tokio::test]
 async fn an_unreadable_reminder_does_not_block_other_reminders() {
     let world = World::start().await;
@@ -380,7 +379,7 @@ async fn freeze_events_reach_the_affected_owner() {
     assert!(!format!("{told:?}").contains("a reason of operators"));
 }
 
-/// A changed name publishes no event. A service that is no longer curated publishes that it was closed.
+/// A changed name publishes no event. The end of curation publishes that the service was closed.
 #[tokio::test]
 async fn catalog_updates_publish_openings_payees_and_prices() {
     let world = World::start().await;
@@ -458,7 +457,7 @@ async fn delayed_changes_are_published_when_they_take_effect() {
     let put = async |service: &purser_domain::Service| {
         catalog.put_service(service, &sample::audit()).await.unwrap();
     };
-    // The records in the stream have the time of this machine.
+    // The embedded database stamps stream records with this machine's time, so the test uses the system clock.
     let now = Clock::system().now();
     let from = now.after(sample::secs(3_600));
     let next_of = |service: &purser_domain::Service| purser_domain::Service {
@@ -497,7 +496,7 @@ async fn delayed_changes_are_published_when_they_take_effect() {
         assert_eq!(swept.is_err(), after == 120, "{after}");
         assert_eq!(told(EventKind::ServicePayeeChanged).len(), count, "{after}");
     }
-    // A later update publishes the same event.
+    // An update of the service after the time of the change publishes the same event.
     let mut later = next_of(&next_of(&shops[2].1)).at_time(from);
     later.name = "another name".to_owned();
     put(&later).await;
@@ -521,9 +520,7 @@ async fn delayed_changes_are_published_when_they_take_effect() {
     }
 }
 
-/// `events/history/ledger-stream.json` is a batch as the event source mapping of `history` sends it. Tools call the
-/// built function with this file. The batch's agent is in no ledger, so a real deployment would report the agent as
-/// unreadable. In this test, the agent has a known owner.
+/// Tools call the built function with `events/history/ledger-stream.json`. This test creates the agent of that batch.
 #[tokio::test]
 async fn a_recorded_stream_batch_publishes_the_recorded_events() {
     let recorded = include_str!("../../../../events/history/ledger-stream.json");

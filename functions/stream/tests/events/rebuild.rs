@@ -1,5 +1,4 @@
-//! Tests that a rebuild restores missing entries of the decision history, and leaves the changes of the last day to the
-//! streams.
+//! Tests that a rebuild restores missing entries of the decision history, and skips the changes of the last day.
 
 use crate::world::{RowKey, SHARD, World, agent, at, owner};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -12,7 +11,7 @@ use std::time::Duration;
 
 const HOUR: u32 = 3_600;
 
-/// Returns a time at which all changes by [`World::live`] are more than a day old.
+/// Returns a time more than a day after all changes by [`World::live`].
 fn later() -> Timestamp {
     at(26 * HOUR)
 }
@@ -63,9 +62,7 @@ impl World {
         }
     }
 
-    /// Deletes the entries whose index `is_lost` selects. Also deletes every second copy in the list of rejections,
-    /// because an aggregation that is killed between the two writes leaves no copy. Returns the number of deleted
-    /// entries.
+    /// Deletes the selected entries, and every second copy in the list of rejections. Returns the number of entries.
     async fn lose_entries(&self, is_lost: impl Fn(usize) -> bool) -> u64 {
         let rows = self.rows("J#").await;
         let of_all = rows.keys().filter(|(pk, _)| !pk.ends_with("#R") && !pk.ends_with("#T"));
@@ -94,7 +91,7 @@ impl World {
     }
 }
 
-/// The rows say which entries and sums are lost: every third entry, every second entry, all sums, or everything.
+/// The test cases lose every third entry, every second entry, all sums, or everything.
 #[tokio::test]
 async fn a_rebuild_restores_lost_history_entries_and_sums() {
     for (entries, sums) in [(3, 100), (2, 2), (100, 1), (1, 1)] {
@@ -122,7 +119,7 @@ async fn a_rebuild_restores_lost_history_entries_and_sums() {
     }
 }
 
-/// All rows of the decision history get the current names and labels, and no amount changes.
+/// All rows of the decision history get the current names. No amount changes.
 #[tokio::test]
 async fn a_rebuild_replaces_former_agent_names() {
     const FORMER: &str = "Ann's assistant";
@@ -167,7 +164,7 @@ async fn a_rebuild_replaces_former_agent_names() {
     world.assert_folded().await;
 }
 
-/// When an entry expires depends only on the time of the decision, even if the entry is written several times.
+/// The expiry time of an entry depends only on the time of the decision.
 #[tokio::test]
 async fn history_entries_expire_a_fixed_time_after_their_decision() {
     let world = World::start().await;
@@ -240,7 +237,7 @@ async fn a_rebuild_skips_changes_of_the_last_25_hours() {
     assert_eq!(world.rows("J#").await, BTreeMap::new());
     world.fold_all(&batches).await;
     world.assert_folded().await;
-    // The rebuild leaves the last 25 hours to the streams, one hour more than a day.
+    // The limit is one hour longer than the day for which streams keep their records.
     world.lose_entries(|_| true).await;
     assert_eq!(world.rebuild(at(25 * HOUR - 1)).await.entries, 0);
     let rebuilt = world.rebuild(at(25 * HOUR + 100)).await;
@@ -254,8 +251,7 @@ async fn a_rebuild_skips_changes_of_the_last_25_hours() {
     world.assert_folded().await;
 }
 
-/// The old payments were aggregated, and some of their entries were lost. Records of newer payments arrive during the
-/// rebuild.
+/// Some entries of old payments are lost. Records of newer payments arrive during the rebuild.
 #[tokio::test]
 async fn a_rebuild_can_run_while_records_are_aggregated() {
     for delay in [0, 4, 16, 64] {
@@ -291,7 +287,6 @@ async fn a_rebuild_can_run_while_records_are_aggregated() {
     }
 }
 
-/// Two operators, or the same operator twice, may start a rebuild at the same time.
 #[tokio::test]
 async fn concurrent_rebuilds_have_the_same_result() {
     let world = World::start().await;
@@ -303,7 +298,7 @@ async fn concurrent_rebuilds_have_the_same_result() {
     world.assert_folded().await;
 }
 
-/// The test kills the rebuild at each moment of its calls, and repeats it.
+/// The test kills the rebuild at each step and repeats it.
 #[tokio::test]
 async fn a_killed_rebuild_can_be_repeated() {
     let mut killed_at = 0;

@@ -1,5 +1,4 @@
-//! The functions `events` and `history` with a database, its streams and an event bus, each behind a proxy, and the
-//! stores that write the tables.
+//! The Lambda functions `events` and `history` with a database, the streams and an event bus, behind proxies.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_api::{Boot, Clock, Env};
@@ -57,7 +56,7 @@ pub(crate) fn at(secs: u32) -> Timestamp {
     sample::start().after(sample::secs(secs))
 }
 
-/// Returns the agent that every world has.
+/// Returns the agent of every test.
 pub(crate) fn agent(version: u64, status: AgentStatus) -> Agent {
     Agent {
         owner: owner().to_string(),
@@ -68,7 +67,7 @@ pub(crate) fn agent(version: u64, status: AgentStatus) -> Agent {
 }
 
 impl World {
-    /// Starts a world with an agent of [`owner`]. The agent may spend 1,000 a day and needs an approval above 100.
+    /// Starts a database with an agent of [`owner`]. The agent may spend 1,000 a day and needs an approval above 100.
     pub(crate) async fn start() -> Self {
         let (emulator, streams) = Emulator::with_streams().await;
         let bus = EventBus::new(BUS);
@@ -169,8 +168,7 @@ impl World {
         assert!(matches!(moved.await.unwrap(), TransitionResult::Done(_)));
     }
 
-    /// Makes payments with every outcome (one payment is confirmed twice), a blocked request, and an escalation that is
-    /// approved and used.
+    /// Makes payments with every outcome, a blocked request, and an approval that is used.
     pub(crate) async fn live(&self) {
         let confirmed = self.paid(10, "confirmed").await;
         self.confirm(confirmed, 1, at(10)).await;
@@ -203,7 +201,7 @@ impl World {
         assert!(matches!(used, Answer::Allowed(_)), "{used:?}");
     }
 
-    /// Passes an event to the function that would receive it.
+    /// Passes an event to the Lambda function that would receive it.
     pub(crate) async fn call(&self, event: Value) -> Option<Value> {
         match event.get("shardId") {
             Some(_) => self.history.handle_event(&event).await.ok(),
@@ -211,7 +209,7 @@ impl World {
         }
     }
 
-    /// Passes a batch to `history`, as its event source mapping does.
+    /// Passes a batch to `history`, as the event source mapping does.
     pub(crate) async fn fold(&self, shard: &str, batch: &[Value]) -> Option<Value> {
         self.call(journal_event(batch, shard)).await
     }
@@ -294,8 +292,7 @@ impl World {
         sums
     }
 
-    /// Asserts that the decision history has an entry for each decision in the ledger, and that the sums equal the
-    /// amounts of the entries.
+    /// Asserts that each decision in the ledger has an entry in the decision history, and that the sums are correct.
     pub(crate) async fn assert_folded(&self) {
         let decisions = self
             .ledger
@@ -387,8 +384,10 @@ impl World {
             .collect()
     }
 
-    /// Makes every proxy stop responding from the n-th moment on, counted from zero. Each call has two moments: before
-    /// and after it is executed. The returned `Notify` fires at the first call without a response.
+    /// Makes every proxy stop responding from the n-th moment on. Each call has two moments: before and after it is
+    /// executed.
+    ///
+    /// The returned `Notify` fires at the first call without a response.
     pub(crate) fn kill_at(&self, moment: usize) -> Arc<Notify> {
         let (moments, kill) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
         for proxy in &self.proxies {
@@ -410,7 +409,6 @@ impl World {
         }
     }
 
-    /// Returns the ledger and the usage table behind the first proxy.
     pub(crate) fn behind(&self) -> (Ledger, UsageTable) {
         let client = client(&self.proxies[0].url);
         let ledger = Ledger::new(client.clone(), LEDGER.to_owned(), DECISIONS.to_owned());

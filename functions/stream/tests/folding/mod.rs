@@ -1,5 +1,4 @@
-//! Measures the write units of the decision history and its sums, per payment, for fleets that make 100 payments a
-//! second.
+//! Measures the write units of the decision history per payment, for fleets that make 100 payments a second.
 
 #![allow(clippy::indexing_slicing, reason = "a JSON value has null for what it lacks")]
 
@@ -17,7 +16,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, atomic::AtomicI64};
 use uuid::Uuid;
 
-/// The number of agents, owners and payments of a fleet, and the limits on the cost of aggregating a payment.
+/// The size of a fleet, and the limits on the cost of aggregating a payment.
 pub(crate) struct Fleet {
     pub(crate) name: &'static str,
     agents: u64,
@@ -29,16 +28,14 @@ pub(crate) struct Fleet {
     pub(crate) read_limit: u64,
 }
 
-/// The fleets for which the cost is measured. The agents of a fleet pay in turn. A payment costs one write unit for its
-/// entry, one for its transaction's row, and a share of the sums of its agent and its day. The limits are slightly
-/// above the measured values.
+/// The measured fleets. The agents pay in turn. The limits are slightly above the measured values.
 pub(crate) const FLEETS: [Fleet; 5] = [
     fleet("10 agents of one owner", (10, 1, 1_000), (210, 20)),
     fleet("100 agents of one owner", (100, 1, 1_000), (220, 60)),
     fleet("100 agents of 100 owners", (100, 100, 1_000), (300, 180)),
     // One second of an owner whose agents make 1,000 payments a second.
     fleet("1,000 agents of one owner", (1_000, 1, 1_000), (230, 240)),
-    // Each payment is the only payment of its agent and of its owner in the batch.
+    // Each payment is the only payment of the agent and owner in the batch.
     fleet("500 agents of 500 owners", (500, 500, 500), (400, 410)),
 ];
 
@@ -73,8 +70,7 @@ const MAX_RECORDS: usize = 1_000;
 const MAX_BYTES: usize = 6_000_000;
 const SHARD: &str = "shardId-00000001";
 
-/// Aggregates the fleet's payments in full batches. At 100 payments a second, each with an authorization and a
-/// confirmation, the five-second window of the mapping ends a batch at 1,000 records.
+/// Aggregates the fleet's payments in full batches of 1,000 records.
 pub(crate) async fn measure(fleet: &Fleet) -> Folded {
     let (emulator, streams) = Emulator::with_streams().await;
     let proxy = Proxy::start(emulator.url.clone(), ProxyConfig::default()).await;
@@ -98,7 +94,7 @@ pub(crate) async fn measure(fleet: &Fleet) -> Folded {
         };
         ledger.create_agent(&agent, &sample::audit()).await.unwrap();
     }
-    // One payment, which is copied for all other payments.
+    // The payment that is copied for all other payments.
     let (agent, service) = (ids[0], sample::service_id(1));
     let enabled = sample::enabled(service, 1_000, 100);
     ledger.put_policy(agent, &enabled, &sample::audit()).await.unwrap();
@@ -150,12 +146,11 @@ pub(crate) async fn measure(fleet: &Fleet) -> Folded {
         }
     }
 
-    // The cost would also be low if payments were missing, so the test checks that the history and its sums have all
-    // payments.
+    // Missing payments would also lower the cost, so the history and the sums must have all payments.
     let usage = UsageTable::new(emulator.client.clone(), USAGE);
     let day = Day::containing(sample::start());
     let (mut sum, mut entries) = (Amount::ZERO, 0);
-    // If there are more than 100 owners, only every tenth owner is checked.
+    // To save time, only every tenth of more than 100 owners is checked.
     let tenth = if fleet.owners > 100 { 10 } else { 1 };
     let checked = fleet.payments / tenth;
     for n in (0..fleet.owners).step_by(usize::try_from(tenth).unwrap()) {
@@ -181,7 +176,7 @@ pub(crate) async fn measure(fleet: &Fleet) -> Folded {
     assert_eq!((sum.units(), entries), (checked * 10, checked));
     Folded {
         records_of_a_batch: 2 * fleet.payments / u64::try_from(batches.len()).unwrap(),
-        // Capacity units are counted in tenths.
+        // Capacity units are counted in tenths, so a factor of 10 gives hundredths.
         write: units.write * 10 / fleet.payments,
         read: units.read * 10 / fleet.payments,
         hottest: writes.into_values().max().unwrap().div_ceil(batches.len()),

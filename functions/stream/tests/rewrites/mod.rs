@@ -1,5 +1,4 @@
-//! Tests that checks find changed rows. Each attribute of each row that a statement is about is rewritten and removed,
-//! before and after the statement is made. The results are compared with `docs/evidence/found.toml`.
+//! Tests that a change of any attribute behind a statement is found, as `docs/evidence/found.toml` lists.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -48,7 +47,7 @@ impl Lines {
         lines
     }
 
-    /// Returns the alarm lines since the last call.
+    /// Returns the alarms that were logged since the last call.
     pub(crate) fn alarms(&self) -> Vec<Value> {
         let text = std::mem::take(&mut *self.0.lock().unwrap());
         let lines = String::from_utf8(text).unwrap();
@@ -105,7 +104,7 @@ impl Kind {
         }
     }
 
-    /// Whether this row has this kind and belongs to the decision with these ids.
+    /// Returns whether this row has this kind and belongs to the decision with these ids.
     fn is_row(self, row: &Row, ids: &[String]) -> bool {
         let text = |name| row.get(name).and_then(|value| value.as_s().ok());
         let (Some(pk), Some(sk)) = (text("pk"), text("sk")) else {
@@ -123,14 +122,13 @@ impl Kind {
     }
 }
 
-/// A change of one row.
+/// A test case: a change of one row.
 struct Case {
     kind: Kind,
     /// The changed attribute; `None` for the whole row.
     attribute: Option<String>,
     is_removed: bool,
-    /// The ids that belong to the decision: of the settlement, the transaction, the idempotency record, or the
-    /// approval.
+    /// The ids of the decision: of the settlement, the transaction, the idempotency record, or the approval.
     ids: Vec<String>,
 }
 
@@ -164,7 +162,7 @@ impl Case {
     }
 }
 
-/// Returns a different value that, if possible, parses as the same type.
+/// Returns a different value, which can still be parsed if possible.
 fn rewritten(value: &AttributeValue) -> AttributeValue {
     match value {
         AttributeValue::N(digits) => {
@@ -202,7 +200,7 @@ fn rewritten(value: &AttributeValue) -> AttributeValue {
 struct Rig {
     stating: Stating,
     number: u32,
-    /// The byte that the last transaction hash consists of. Each transaction confirms one payment.
+    /// The last transaction hash consists of this byte 32 times.
     transaction: u8,
 }
 
@@ -223,7 +221,7 @@ impl Rig {
         }
         if kind == Kind::Payout {
             let id = self.stating.pay_out().await;
-            // An agent can have only one pending withdrawal.
+            // An agent can have only one pending withdrawal, so the previous withdrawal is released.
             self.stating.release(id).await;
             return vec![id.to_string()];
         }
@@ -259,7 +257,7 @@ impl Rig {
         scan(&self.stating.emulator.client, kind.table(), None).await
     }
 
-    /// Returns two cases for each attribute of the sample's row (changed and removed), and one case for the whole row.
+    /// Returns two cases for each attribute of the sample's row (changed and removed), and one case for the row.
     async fn cases(&mut self, samples: &BTreeMap<Kind, Row>) -> Vec<Case> {
         let mut cases = Vec::new();
         for (kind, row) in samples {
@@ -283,7 +281,6 @@ impl Rig {
         cases
     }
 
-    /// Restores these rows.
     async fn put_back(&self, kind: Kind, rows: Vec<Row>) {
         for row in rows {
             let put = self.stating.emulator.client.put_item().table_name(kind.table());
@@ -314,8 +311,7 @@ fn note(found: &mut Found, cases: &[Case], when: &'static str, finder: &'static 
     }
 }
 
-/// Renders TOML lines, which list, for each kind and change, the attributes and the checks that find a change of these
-/// attributes.
+/// Renders the attributes per kind, change and check that finds the change, as TOML.
 fn table(found: &Found) -> String {
     let mut text = String::new();
     for ((kind, when, change), attributes) in found {
@@ -372,13 +368,13 @@ async fn rewritten_and_removed_rows_raise_an_alarm() {
 
     let mut found = Found::new();
     let (before, after) = ("before it is stated", "after it is stated");
-    // The statement contains no value from the history entry.
+    // No statement contains a value from an entry of the decision history.
     let of_rows = samples.iter().filter(|(kind, _)| **kind != Kind::History);
     let of_rows: BTreeMap<Kind, Row> = of_rows.map(|(kind, row)| (*kind, row.clone())).collect();
     let cases = rig.cases(&of_rows).await;
     let other = rig.stating.pay(1, "another's").await.unwrap();
     rig.stating.pass(Some(&events)).await;
-    // In a quiet minute no statement is signed early.
+    // The early statements are deleted, so that the next run signs the statements.
     std::fs::remove_dir_all(folder.0.join("log/signed")).unwrap();
     let rows = rig.rows(Kind::Approval).await;
     let approvals = rows
@@ -387,7 +383,6 @@ async fn rewritten_and_removed_rows_raise_an_alarm() {
     let approvals = approvals.collect();
     rig.change(&cases).await;
     events.sign_pending_statements(TIME).await.unwrap();
-    // A change whose statement fails does not block other changes.
     let log = LogReader::new(folder.log());
     let rows = rig.rows(Kind::Payment).await;
     let row = rows.iter().find(|row| Kind::Payment.is_row(row, &[other.to_string()]));
@@ -425,8 +420,7 @@ async fn rewritten_and_removed_rows_raise_an_alarm() {
     );
 }
 
-/// In a busy minute, the statement is signed from the row in the stream. A later rewrite of the row is found, like a
-/// rewrite after the statement was appended.
+/// The statement is signed from the stream's copy of the row. A later rewrite of the row is still found.
 #[tokio::test]
 async fn rows_rewritten_after_early_signing_raise_an_alarm() {
     let folder = Folder::new();
@@ -472,7 +466,6 @@ async fn rows_rewritten_after_early_signing_raise_an_alarm() {
 /// The contents of objects by key.
 type Objects = BTreeMap<String, Vec<u8>>;
 
-/// Returns the objects in a folder.
 fn objects(folder: &Path) -> Objects {
     let mut objects = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -499,8 +492,7 @@ fn restore(folder: &Path, objects: &Objects) {
     }
 }
 
-/// Restores an older version of the log and appends other payments. No archive has the checkpoints of the original log.
-/// Returns the objects of the new log, which is larger than the original log.
+/// Restores an older version of the log and appends other payments. Returns the objects of the new log.
 async fn fork(folder: &Folder, stating: &Stating, older: &Objects, payments: u8) -> Objects {
     let path = folder.0.join("log");
     restore(&path, older);
@@ -525,7 +517,7 @@ fn head_of(checkpoint: &[u8]) -> TreeHead {
 }
 
 impl Kept {
-    /// Whether the log still proves each decision with the saved keys.
+    /// Returns whether the log still proves each decision with the saved keys.
     async fn proves_all(&self, objects: &ObjectStore) -> bool {
         let log = LogReader::new(objects.clone());
         for (settlement, transaction) in &self.decisions {
@@ -538,7 +530,7 @@ impl Kept {
         true
     }
 
-    /// Whether the log extends the saved checkpoint.
+    /// Returns whether the log extends the saved checkpoint.
     async fn is_grown(&self, objects: &ObjectStore) -> bool {
         let Ok(Some(checkpoint)) = objects.get("checkpoint").await else {
             return false;
@@ -554,8 +546,7 @@ impl Kept {
     }
 }
 
-/// Each object of the log is changed, removed, and replaced by an older version. Then all objects are replaced, and the
-/// log is forked. After each change, the log continues.
+/// Each object of the log is changed, removed, and replaced by an older version. Finally, the log is forked.
 #[tokio::test]
 async fn rewritten_removed_and_restored_log_objects_raise_an_alarm() {
     let folder = Folder::new();
@@ -608,14 +599,14 @@ async fn rewritten_removed_and_restored_log_objects_raise_an_alarm() {
     }
     changes.push(("everything".to_owned(), "restored", older.clone()));
 
-    // The writer cannot access the archive.
+    // An attacker who can write the log can't write the archive, so the archive is kept.
     let archive = objects(&folder.0.join("archive"));
     let forked = fork(&folder, &stating, older, 5).await;
     let trust = Trust::parse(std::str::from_utf8(&forked["trust.json"]).unwrap()).unwrap();
     let note = std::str::from_utf8(&forked["checkpoint"]).unwrap();
     trust.policy.open_checkpoint(&Note::parse(note).unwrap()).unwrap();
     assert!(head_of(&forked["checkpoint"]).size > kept.head.size);
-    // Without the archive, the log continues, and only a reader with a saved checkpoint finds the fork.
+    // Without the archive, only a reader with a saved checkpoint finds the fork.
     assert_eq!(lines.alarms(), [Value::Null; 0]);
     assert!(!kept.is_grown(&folder.log()).await);
     changes.push(("everything".to_owned(), "forked", forked));

@@ -33,11 +33,11 @@ pub(crate) const NAMES: [&str; 2] = ["Zora Neale's assistant", "Eatonville"];
 /// The name of the log.
 pub(crate) const ORIGIN: &str = "sample.example/log";
 const SECRET_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:StatementsKeySecret";
-/// The secret of the published sample. The secret is public, so anybody can sign with its keys.
+/// The secret of the published sample. It is public, so anybody can sign with the sample's keys.
 const SECRET: &str = "the keys of the published sample: sign nothing else by them";
 pub(crate) const TIME: Duration = Duration::from_secs(55);
 
-/// The streams of a deployment, with folders for the log and the archive.
+/// The Lambda functions `history` and `events`, with folders for the log and the archive.
 pub(crate) struct Stating {
     ledger: Ledger,
     streams: Streams,
@@ -185,7 +185,6 @@ impl Stating {
         }
     }
 
-    /// Confirms a payment.
     pub(crate) async fn confirm(&self, id: SettlementId, byte: u8) {
         let settlement = self
             .ledger
@@ -302,7 +301,7 @@ impl Stating {
                 break;
             }
             for batch in &batches {
-                // Shards of different streams may have the same id.
+                // All batches use the same shard id, because shards of different streams may have the same id.
                 history.handle_event(&journal_event(batch, "shardId-1")).await.unwrap();
                 if let Some(events) = events {
                     events.handle_event(&json!({"Records": batch}), TIME).await.unwrap();

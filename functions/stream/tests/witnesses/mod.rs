@@ -209,7 +209,7 @@ async fn cosigned_checkpoints_satisfy_a_witness_quorum() {
     }
 }
 
-/// The log continues, and asks again for missing cosignatures.
+/// The log continues without the faulty witness, and requests the missing cosignatures again later.
 #[tokio::test]
 async fn a_faulty_witness_blocks_neither_the_log_nor_other_witnesses() {
     let deployment = Witnessed::start().await;
@@ -226,7 +226,7 @@ async fn a_faulty_witness_blocks_neither_the_log_nor_other_witnesses() {
         deployment.trust(1).policy.verify_cosignatures(&note).unwrap();
         deployment.trust(2).policy.verify_cosignatures(&note).unwrap_err();
     }
-    // The witness is behind. It responds with the size of the tree that it cosigned last.
+    // The witness is behind and responds with the size of the tree that it cosigned last.
     first.behave(Behaviour::Cosigns);
     deployment.state().await;
     assert_eq!(deployment.cosigned().await, 2);
