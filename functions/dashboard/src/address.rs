@@ -1,8 +1,8 @@
-//! URLs of the dashboard: a path with query parameters.
+//! Builds dashboard URLs with query parameters.
 
 use url::form_urlencoded;
 
-/// Returns the path with a query string. Parameters whose value is `None` are left out.
+/// Appends the parameters to the path, except those whose value is `None`.
 pub(crate) fn path_with_query(
     path: &str,
     parameters: impl IntoIterator<Item = (&'static str, Option<String>)>,

@@ -1,11 +1,7 @@
-//! The routes of the JSON API. The `Authorization` header carries a user's session; for `approvals/poll.rs` also an
-//! agent key. The API does not accept the dashboard's cookie, so that other sites can't make a browser send an
-//! authenticated request.
+//! The routes of the JSON API. The API ignores the dashboard's cookie, so that other sites can't send authenticated
+//! requests.
 //!
-//! Each feature has a file `api.rs` with one function per route, which parses the request, runs the operation and
-//! responds. All functions check in this order: the session (401), whether the resource exists and belongs to the
-//! caller (404), the body and the query (400, with all validation errors in one response), and the version in
-//! `If-Match` (428, 412).
+//! Handlers check the session (401), then the resource (404), then the body (400), then `If-Match` (428, 412).
 
 use crate::agents::{api as agents, bulk_api as bulk, wallet_api as wallet};
 use crate::approvals::{api as approvals, poll};

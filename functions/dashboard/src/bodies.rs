@@ -1,5 +1,4 @@
-//! Tests which values are parsed from valid request bodies, and which validation errors invalid bodies have. A response
-//! reports all validation errors, each with its path. The tests over HTTP check one body of each kind.
+//! Tests which request bodies are valid, and the paths of the validation errors of invalid bodies.
 
 use crate::agents;
 use crate::agents::operations::AgentUpdate;
@@ -60,7 +59,7 @@ fn problem_paths<T>(result: &Result<T>) -> Vec<String> {
     }
 }
 
-/// A request body, and the paths of the validation errors that the body must have.
+/// A request body, and the paths of the validation errors.
 type Row = (Value, Vec<&'static str>);
 
 fn check<T>(parse: impl Fn(&Value) -> Result<T>, rows: Vec<Row>) {
@@ -74,7 +73,6 @@ fn rows_for_each(values: Vec<Value>, row_for: impl Fn(Value) -> Value, path: &'s
     values.into_iter().map(|value| (row_for(value), vec![path])).collect()
 }
 
-/// Returns invalid names.
 fn invalid_names() -> Vec<Value> {
     let texts = ["", "   ", "a\nb", "\u{0}", "a\u{7f}", "a\u{85}b", "\t"].map(|text| json!(text));
     let long = [json!("x".repeat(101)), json!("\u{1f4a1}".repeat(101))];
@@ -89,7 +87,7 @@ fn non_bool_values() -> Vec<Value> {
     vec![json!("true"), json!(1), json!(0), json!([]), json!({})]
 }
 
-/// Returns invalid amounts, which are too large or not whole numbers. Each has one validation error.
+/// Each amount has one validation error.
 fn invalid_amounts() -> Vec<Value> {
     let fractions = vec![json!(0.5), json!(1.000_1), json!(-1.0), json!(1e16), json!(1e300)];
     let others = vec![json!("1"), json!(true), json!([1]), json!({"units": 1})];
@@ -352,7 +350,7 @@ fn policies(base: &Value) -> Vec<Row> {
         ("max_per_call_units", json!(-1)),
         ("max_per_day_units", json!("9")),
         ("require_approval_above_units", json!(1.5)),
-        // Valid fields are checked against the catalog, even if other fields are invalid.
+        // The catalog is checked even if other fields are invalid.
         ("enabled_operations", json!(["web.search", "web.scrape"])),
         ("allowed_domains", json!([7])),
         ("allowedDomains", json!([])),
@@ -371,8 +369,7 @@ fn policies(base: &Value) -> Vec<Row> {
     rows
 }
 
-/// The parser requires the id of a service. The parser does not check whether the catalog contains the service and the
-/// operations.
+/// The parser does not check whether the catalog contains the service.
 #[test]
 fn requests_to_enable_a_service_require_its_id() {
     let catalog = catalog();
@@ -386,7 +383,7 @@ fn requests_to_enable_a_service_require_its_id() {
             json!({"service_id": 7, "enabled": true, "max_per_call_units": -1}),
             vec!["/enabled", "/max_per_call_units", "/service_id"],
         ),
-        // The catalog does not contain this service, and the parser accepts any operations.
+        // The catalog does not contain this service.
         (json!({"service_id": "nowhere", "enabled_operations": ["x.y"]}), vec![]),
     ]);
     check(|body| services::api::parse_enable_request(body, &catalog), rows);
@@ -679,8 +676,7 @@ fn all_rule_errors_are_reported_together() {
             json!({"kind": "price_above_usual", "percent": 10_001, "over": "mean", "of": 2, "action": "ask"}),
             vec!["/of", "/over", "/percent"],
         ),
-        // `of` is the number of prices in the median. `of` is required if `over` is `median`, and invalid if `over` is
-        // `catalog`.
+        // `of`, the number of prices in the median, is required with `median` and invalid with `catalog`.
         (
             json!({"kind": "price_above_usual", "percent": 1, "over": "median", "action": "ask"}),
             vec!["/of"],

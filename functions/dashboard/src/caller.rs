@@ -1,15 +1,14 @@
-//! The authenticated user, with the time of the sign-in and the source of the request.
+//! The authenticated user.
 
 use purser_api::{MailClaim, Person};
 use purser_domain::{Acting, Actor, RequestSource, SessionId, Timestamp, UserId};
 
-/// The user who sent the request, after authentication.
+/// The authenticated user who sent the request.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     /// The user id, which is the owner in records.
     pub(crate) id: UserId,
-    /// The user's display name from the ID token; `None` if the token contains no name. Several users may have the same
-    /// name.
+    /// The display name in the ID token; not unique.
     pub(crate) name: Option<String>,
     /// The issuer's claim about the user's email address; [`MailClaim::Absent`] for a browser session.
     pub(crate) mail: MailClaim,
@@ -20,8 +19,7 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Creates the caller of a request. `session` is the browser session, or `None` if the request was authenticated
-    /// with an ID token.
+    /// Creates the caller of a request. `session` is `None` for a request with an ID token.
     pub(crate) fn new(user: Person, session: Option<SessionId>, source: RequestSource) -> Self {
         Self {
             acting: Acting {

@@ -1,20 +1,16 @@
-//! Lists as CSV files (RFC 4180) for spreadsheets. A file begins with a byte order mark, because Excel would otherwise
-//! not read it as UTF-8. Each list has a `columns.rs` with its columns.
+//! Lists as CSV files (RFC 4180) for spreadsheets. A byte order mark makes Excel read them as UTF-8.
 //!
-//! Invariant: no cell is a formula. A cell that a spreadsheet would evaluate gets an apostrophe as its first character,
-//! so that spreadsheets read the cell as text. Otherwise a value such as a caller's user agent could run code on the
-//! reader's computer. A file fits into one response. If rows remain, the last line is the URL of the next file.
+//! Invariant: no cell is a formula, which could run code on the reader's computer. Such cells get a leading apostrophe.
 
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 use purser_domain::escape_hidden_characters;
 use std::fmt::Display;
 
-/// The size in bytes at which a file is full. A Lambda response has at most 6 MB, and the remaining space is for the
-/// quotes that JSON escapes.
+/// The size in bytes at which a file is full. A Lambda response has at most 6 MB, with quotes escaped as JSON.
 pub(crate) const MAX_BYTES: usize = 4_000_000;
 
-/// Returns the lines as a file for download. If rows remain, the last line is the URL of the next file.
+/// If rows remain, the last line is the URL of the next file.
 pub(crate) fn csv_file_response(name: &str, lines: &str, next: Option<String>) -> Response {
     let mut text = format!("\u{feff}{lines}");
     if let Some(next) = next {
@@ -35,8 +31,7 @@ pub(crate) fn text_or_empty(value: Option<impl Display>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
-/// Formats a time in a cell, as UTC in whole seconds. Spreadsheets recognize this format as a time in every locale, but
-/// do not recognize RFC 3339.
+/// Formats a time as UTC in whole seconds, because spreadsheets do not recognize RFC 3339.
 pub(crate) fn time_cell(at: impl Display) -> String {
     let at = at.to_string();
     at.chars().take(19).map(|c| if c == 'T' { ' ' } else { c }).collect()
@@ -49,13 +44,12 @@ pub(crate) fn csv_line(cells: &[String]) -> String {
 }
 
 fn escape_cell(text: &str) -> String {
-    // A spreadsheet also evaluates a formula after a tab or a line break (OWASP, "CSV Injection"). Some programs
-    // evaluate formulas that begin with a full-width sign, or drop a byte order mark before a formula.
+    // Spreadsheets also evaluate formulas after a tab or a line break (OWASP, CSV Injection). Some programs evaluate
+    // formulas that begin with a full-width sign, or drop a byte order mark before a formula.
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠', '\u{feff}']);
     let prefix = if is_formula { "'" } else { "" };
     let text = format!("{prefix}{}", escape_hidden_characters(text));
-    // A spreadsheet that separates cells at semicolons or tabs would read `x;=1+1` without quotes as two cells, and
-    // evaluate the second cell as a formula.
+    // Spreadsheets that separate cells at semicolons or tabs would evaluate the second part of `x;=1+1`.
     if text.contains(['"', ',', ';', '\t', '\r', '\n']) {
         format!("\"{}\"", text.replace('"', "\"\""))
     } else {

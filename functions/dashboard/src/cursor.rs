@@ -1,11 +1,10 @@
-//! Formats and parses cursors, which are positions in a list as opaque text. A caller sends back the cursor that an
-//! earlier page contained.
+//! Formats and parses cursors, which are positions in a list as opaque text.
 
 use purser_domain::{AgentId, ApprovalId, Timestamp};
 use purser_store::{AgentCursor, ApprovalCursor};
 use uuid::Uuid;
 
-/// The validation error for a text that is not a cursor.
+/// The validation error for an invalid cursor.
 pub(crate) const FORM: &str = "must be the `next_cursor` of an earlier answer";
 
 /// Parses a position in a list of decisions or settlements.
@@ -14,18 +13,17 @@ pub(crate) fn parse_uuid_cursor(text: &str) -> Option<Uuid> {
     (format_uuid_cursor(place) == text).then_some(place)
 }
 
-/// Formats a position so that [`parse_uuid_cursor`] can parse it.
 pub(crate) fn format_uuid_cursor(id: Uuid) -> String {
     id.simple().to_string()
 }
 
-/// Parses a record's version. In a version history, the version is the cursor.
+/// In a version history, the version is the cursor.
 pub(crate) fn parse_version_cursor(text: &str) -> Option<u64> {
     let version: u64 = text.parse().ok()?;
     (version > 0 && version.to_string() == text).then_some(version)
 }
 
-/// Parses a position in the list of agents: 16 hexadecimal digits for the creation time, followed by the agent's id.
+/// The format is 16 hexadecimal digits of the creation time, followed by the agent's id.
 pub(crate) fn parse_agent_cursor(text: &str) -> Option<AgentCursor> {
     let (at, id) = text.split_at_checked(16)?;
     let place = AgentCursor {
@@ -35,7 +33,6 @@ pub(crate) fn parse_agent_cursor(text: &str) -> Option<AgentCursor> {
     (format_agent_cursor(place) == text).then_some(place)
 }
 
-/// Formats a position so that [`parse_agent_cursor`] can parse it.
 pub(crate) fn format_agent_cursor(cursor: AgentCursor) -> String {
     format!(
         "{:016x}{}",
@@ -44,8 +41,7 @@ pub(crate) fn format_agent_cursor(cursor: AgentCursor) -> String {
     )
 }
 
-/// Parses a position in a list of approvals: 16 hexadecimal digits for the creation time, followed by the approval's
-/// id.
+/// The format is 16 hexadecimal digits of the creation time, followed by the approval's id.
 pub(crate) fn parse_approval_cursor(text: &str) -> Option<ApprovalCursor> {
     let (at, id) = text.split_at_checked(16)?;
     let micros = i64::from_str_radix(at, 16).ok()?;
@@ -56,7 +52,6 @@ pub(crate) fn parse_approval_cursor(text: &str) -> Option<ApprovalCursor> {
     (format_approval_cursor(place) == text).then_some(place)
 }
 
-/// Formats a position so that [`parse_approval_cursor`] can parse it.
 pub(crate) fn format_approval_cursor(cursor: ApprovalCursor) -> String {
     format!(
         "{:016x}{}",

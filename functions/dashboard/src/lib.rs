@@ -1,5 +1,4 @@
-//! The dashboard function: the JSON API and the pages with which users manage their agents, and the route on which
-//! agents and their owners read an approval.
+//! The JSON API and the pages with which users manage their agents.
 //!
 //! Each feature has a folder with these files:
 //!
@@ -8,13 +7,11 @@
 //! page.rs ─▶ actions.rs     ─parse─▶
 //! ```
 //!
-//! `operations.rs` is an `impl People`, which the JSON endpoints and the forms share. An operation takes an agent only as
-//! [`agents::owned::OwnedAgent`], which only the ownership check creates, and every write takes the expected version.
-//! `section.rs` renders a feature's section of the agent's page. `ui/` has the building blocks of pages, and `sessions/`
-//! has sign-in, sessions and the checks of forms. `api.rs` and `pages.rs` in this folder list all routes.
+//! `operations.rs` is an `impl People`, which the JSON endpoints and the forms share. `section.rs` renders a feature's
+//! section of the agent's page. `api.rs` and `pages.rs` in this folder list all routes.
 //!
-//! This function signs nothing: `payments` signs the attestation of each wallet's address, and balances are read from
-//! the chain.
+//! Invariants: only the ownership check creates an [`agents::owned::OwnedAgent`], every write takes the expected
+//! version, and the Lambda function `people` signs nothing.
 
 mod address;
 mod agents;
@@ -74,13 +71,12 @@ use state::People;
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 
-/// Returns this function's part of the OpenAPI document. It describes the API without the pages.
+/// Returns the OpenAPI description of this crate's JSON routes.
 pub fn openapi() -> OpenApi {
     api::description()
 }
 
-/// Creates this function's router. Before the first request, it reads the configuration and the secrets, fetches the
-/// issuer's keys, and opens the first connections.
+/// Creates the router of the Lambda function `people`, after reading the configuration and the secrets.
 pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let Boot {
         mut env,
@@ -107,8 +103,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let ([rpc_url, sign_in_key], sessions, _warm) = tokio::try_join!(
         secrets,
         Sessions::new(settings.sessions, now),
-        // The first read opens the connection to DynamoDB. If the catalog can't be read yet, the first request reads
-        // the catalog again.
+        // Opens the connection to DynamoDB. An error is ignored, because the first request reads the catalog again.
         async { Ok(catalog.current(now).await.ok()) },
     )?;
     // Balances are read from the newest block, so the number of confirmations does not matter.

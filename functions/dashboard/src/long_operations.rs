@@ -1,19 +1,14 @@
-//! The limit on a user's concurrent long operations, which applies across all instances of the function.
+//! The limit on a user's concurrent long operations, such as bulk operations, exports and previews.
 //!
-//! All users share the function's instances. Each request occupies an instance until the response, and the number of
-//! instances is limited, by `PeopleConcurrency` or by the account's quota for all functions. A bulk operation, a CSV
-//! export or a preview makes up to hundreds of database calls, while a list makes at most ten. Without this limit, the
-//! 120 requests that a user may send in a minute could therefore occupy every instance. So a long operation leases one
-//! of the user's [`MAX_CONCURRENT`] slots.
+//! Without the limit, the requests that a user may send in a minute could occupy all instances of the Lambda function
+//! `people`. Each long operation leases one of the user's [`MAX_CONCURRENT`] slots.
 
 use crate::state::People;
 use purser_domain::{Duration, ErrorKind, Fingerprint, Result};
 use purser_store::TakeLeaseResult;
 
-/// The maximum number of a user's concurrent long operations.
 pub(crate) const MAX_CONCURRENT: u32 = 3;
-/// The duration of a slot's lease. It is longer than the function's `Timeout` (template.yaml), so that a lease does not
-/// end before its operation.
+/// Longer than the `Timeout` of the Lambda function `people`, so that an operation can't outlive the lease.
 pub(crate) const LEASE: Duration = Duration::from_secs_u32(30);
 
 impl People {
@@ -38,7 +33,7 @@ impl People {
         if let Some(lease) = lease
             && let Err(error) = self.long_operations.end_lease(lease).await
         {
-            // If the write fails, the slot becomes free when the lease ends.
+            // The slot becomes free when the lease ends.
             tracing::warn!(cause = %error, "throttle.unavailable");
         }
         result

@@ -1,4 +1,4 @@
-//! The Lambda function `people`: serves the dashboard's pages and the JSON API for users.
+//! The Lambda function `people`: the dashboard's pages and the JSON API for users.
 
 use std::process::ExitCode;
 

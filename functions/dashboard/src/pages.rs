@@ -1,10 +1,6 @@
 //! The dashboard: HTML pages for a browser with a session.
 //!
-//! Each page is a function from plain data to markup, in its feature's folder. maud escapes every value. Pages work
-//! without a script, because each form is an HTML form whose response is a redirect. `assets/script.js` adds new
-//! approvals without a reload, copy buttons and local times.
-//!
-//! `sessions/session.rs` authenticates users. Forms and JSON endpoints run the same operations.
+//! Each page is a function from plain data to markup. maud escapes every value. Pages also work without a script.
 
 use crate::sessions::session::{Stops, referring_page};
 use crate::ui::error_page::{ErrorPage, error_page};
@@ -156,8 +152,7 @@ async fn page_not_found() -> Failure {
     ErrorKind::NotFound.into()
 }
 
-/// Adds the headers of every page, and replaces errors by error pages. An error that requires a recent sign-in becomes
-/// a redirect to the sign-in page.
+/// Adds the headers of every page, and turns errors into error pages or into a redirect to the sign-in page.
 async fn add_page_headers(request: Request, next: Next) -> Response {
     let id = request.extensions().get::<RequestId>().map(ToString::to_string);
     let page = referring_page(request.headers());
@@ -166,7 +161,7 @@ async fn add_page_headers(request: Request, next: Next) -> Response {
         response = match failure.error().kind() {
             ErrorKind::RecentSignInRequired { .. } => {
                 let mut leading = sessions::sign_in::redirect_to_sign_in_again(&page);
-                // The failure stays in the response's extensions, so that the request's log line contains the failure.
+                // The request's log line contains the failure.
                 leading.extensions_mut().insert(failure);
                 leading
             }

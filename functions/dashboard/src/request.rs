@@ -1,5 +1,4 @@
-//! Extractors and helpers that all endpoints share: the caller, the id in the path, the version in `If-Match`, and the
-//! filters of a list.
+//! Extractors and parsers that all endpoints share.
 
 use crate::agents::owned::{OwnedAgent, require_id};
 use crate::approvals::operations::OwnApproval;
@@ -17,7 +16,6 @@ use purser_domain::{AgentId, ApprovalId, Error, ErrorKind, Result};
 use purser_store::{MAX_ROWS_PER_READ, PageRequest};
 use std::sync::Arc;
 
-/// The user of the session.
 impl FromRequestParts<Arc<People>> for Caller {
     type Rejection = Failure;
 
@@ -33,7 +31,7 @@ impl Argument for Caller {
     }
 }
 
-/// The agent in the path. The error is `not_found` if the agent does not belong to the user of the session.
+/// The error is `not_found` if the agent does not belong to the user.
 impl FromRequestParts<Arc<People>> for OwnedAgent {
     type Rejection = Failure;
 
@@ -53,7 +51,7 @@ impl Argument for OwnedAgent {
     }
 }
 
-/// The approval in the path. The error is `not_found` if the approval does not belong to the agent in the path.
+/// The error is `not_found` if the approval does not belong to the agent in the path.
 impl FromRequestParts<Arc<People>> for OwnApproval {
     type Rejection = Failure;
 
@@ -72,8 +70,7 @@ impl Argument for OwnApproval {
 }
 
 impl People {
-    /// Returns the agent in the path, or `not_found` if the agent does not belong to the caller. `stops` is whether the
-    /// request stops the agent's payments.
+    /// Returns the agent in the path. `stops` is whether the request stops the agent's payments.
     pub(crate) async fn authenticate_for_agent(
         &self,
         token: SessionToken,
@@ -148,8 +145,7 @@ pub(crate) fn combine_results<T, O>(body: Result<T>, other: Result<O>) -> Result
     }
 }
 
-/// Returns the `If-Match` version of a write that replaces the whole record. If the header is absent, any version
-/// matches.
+/// Without `If-Match`, any version matches, because the write replaces the whole record.
 pub(crate) fn require_version_or_any(if_match: IfMatch) -> Result<Precondition> {
     match if_match.into_precondition() {
         Err(error) if matches!(error.kind(), ErrorKind::VersionRequired) => Ok(Precondition::Any),
@@ -157,7 +153,6 @@ pub(crate) fn require_version_or_any(if_match: IfMatch) -> Result<Precondition> 
     }
 }
 
-/// Parses the requested page of a list. `parse_cursor` parses the cursor.
 pub(crate) fn parse_page_request<P>(query: &mut Query, parse_cursor: impl FnOnce(&str) -> Option<P>) -> PageRequest<P> {
     PageRequest {
         before: query.parse_with("cursor", parse_cursor, cursor::FORM),
@@ -165,12 +160,10 @@ pub(crate) fn parse_page_request<P>(query: &mut Query, parse_cursor: impl FnOnce
     }
 }
 
-/// Parses the agent by which a list is filtered.
 pub(crate) fn parse_agent_filter(query: &mut Query) -> Option<AgentId> {
     query.parse_with("agent_id", AgentId::parse, "must be a UUID")
 }
 
-/// Returns the 201 response for a created resource.
 pub(crate) fn created_response(body: impl IntoResponse) -> Response {
     (StatusCode::CREATED, body).into_response()
 }

@@ -1,4 +1,4 @@
-//! The forms that rename, label, freeze, unfreeze, archive and restore an agent.
+//! The forms that rename, label, freeze, archive and restore an agent.
 
 use crate::agents::form::AgentForm;
 use crate::agents::operations::{AgentUpdate, RaiseFactor};
@@ -24,7 +24,7 @@ pub(crate) async fn submit_agent_name(request: AgentForm) -> Reply {
     request.respond_to_form(form, renamed, PageMessage::AgentRenamed).await
 }
 
-/// Handles `POST …/labels`, which replaces all of the agent's labels by the labels in the form, one per line.
+/// Replaces all of the agent's labels by the labels in the form, one per line.
 pub(crate) async fn submit_agent_labels(request: AgentForm) -> Reply {
     let mut form = request.parse_form(FormName::Labels);
     let Some((labels, if_match)) = form.parse_labels().zip(form.parse_version()) else {
@@ -43,8 +43,7 @@ pub(crate) async fn submit_agent_labels(request: AgentForm) -> Reply {
         .await
 }
 
-/// Handles `POST …/raise-factor`, which sets the maximum cap that the agent may request, as a multiple of the current
-/// cap.
+/// Sets the maximum cap that the agent may request, as a multiple of the current cap.
 pub(crate) async fn submit_max_increase_factor(form: AgentForm) -> Reply {
     let mut fields = form.parse_form(FormName::RaiseFactor);
     let factor = fields.parse_number("factor", "Times", 0, Agent::MAX_INCREASE_FACTOR);
@@ -60,12 +59,11 @@ pub(crate) async fn submit_max_increase_factor(form: AgentForm) -> Reply {
         .await
 }
 
-/// Handles `POST …/archive`, which archives the agent.
 pub(crate) async fn archive_agent(form: AgentForm) -> Reply {
     set_agent_archived(form, true, PageMessage::AgentArchived).await
 }
 
-/// Handles `POST …/restore`, which restores an archived agent. The agent stays frozen.
+/// Restores an archived agent, which stays frozen.
 pub(crate) async fn restore_agent(form: AgentForm) -> Reply {
     set_agent_archived(form, false, PageMessage::AgentRestored).await
 }
@@ -87,8 +85,7 @@ pub(crate) async fn unfreeze_agent(form: AgentForm) -> Reply {
     set_agent_status(form, AgentStatus::Active, PageMessage::AgentUnfrozen).await
 }
 
-/// Sets the agent's status without a version check, because a freeze must take effect at once, even while another user
-/// updates the agent.
+/// Does not check the agent's version, so that a concurrent update can't delay a freeze.
 async fn set_agent_status(form: AgentForm, status: AgentStatus, message: PageMessage) -> Reply {
     let update = AgentUpdate {
         status: Some(status),

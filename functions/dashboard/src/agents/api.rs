@@ -1,4 +1,4 @@
-//! The `/agents` routes, which list, create, read and update the caller's agents.
+//! JSON API for the caller's agents.
 
 use crate::agents::listing::AgentFilter;
 use crate::agents::operations::{AgentUpdate, NewAgentLimits};
@@ -138,7 +138,6 @@ purser_api::body! {
     }
 }
 
-/// Parses the request body for a new agent.
 pub(crate) fn parse_new_agent(body: &Value) -> Result<(AgentName, NewAgentLimits)> {
     let mut errors = ValidationErrors::default();
     let new = NewAgent::read(body, BodyPath::Body, &mut errors).map(|new| {
@@ -159,7 +158,7 @@ pub(crate) fn parse_new_agent(body: &Value) -> Result<(AgentName, NewAgentLimits
 }
 
 impl People {
-    /// Returns the 200 response with the agent's JSON, and the agent's version as `ETag`.
+    /// Returns the agent's JSON, with the agent's version as `ETag`.
     pub(crate) async fn agent_response(&self, agent: &Agent) -> Result<Response> {
         let freeze = self.find_operator_freeze(agent).await?;
         Ok(with_etag(agent.version, Json(AgentView::new(agent, freeze.as_ref()))))

@@ -1,7 +1,4 @@
-//! Bulk operations, which apply one operation to many agents.
-//!
-//! Each agent is updated separately and has its own row in the audit log, so a failed update does not affect the other
-//! agents. A repeated call changes only the agents that are not yet in the requested state.
+//! Applies one operation to many agents. A failed update does not affect the other agents.
 
 use crate::agents::listing::AgentFilter;
 use crate::agents::operations::ARCHIVED;
@@ -25,11 +22,9 @@ const LIMITS: StartingLimits = StartingLimits::Safe;
 /// The maximum number of agents in one bulk call.
 pub(crate) const MAX_AGENTS: usize = 100;
 
-/// The maximum number of agents whose limits one call sets. It is lower than [`MAX_AGENTS`] because an agent may have
-/// hundreds of services.
+/// Lower than [`MAX_AGENTS`], because an agent may have hundreds of services.
 pub(crate) const MAX_LIMITED: usize = 25;
 
-/// An operation on many agents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BulkOperation {
     Freeze,
@@ -38,13 +33,12 @@ pub(crate) enum BulkOperation {
     Restore,
     /// Adds labels. If an agent already has a label with the same key, the new value replaces the old value.
     Label(Labels),
-    /// Removes the labels with these keys.
     Unlabel(Vec<LabelKey>),
-    /// Sets the limits of `docs/policies/safe.yaml` that an agent does not have yet. Existing limits stay.
+    /// Sets the limits of `docs/policies/safe.yaml` that an agent does not have yet.
     Limit,
-    /// Applies the policy template to the agents, which follow the template afterwards.
+    /// Applies the policy template, which the agents then follow.
     Follow(TemplateName, Overrides),
-    /// Detaches the agents from their policy template. The agents keep their limits.
+    /// Detaches the agents from their policy template. Their limits stay.
     Unfollow,
 }
 
@@ -62,13 +56,11 @@ impl BulkOperation {
         }
     }
 
-    /// Whether the operation stops the agents' payments.
     pub(crate) const fn stops_payments(&self) -> bool {
         matches!(self, Self::Freeze | Self::Archive)
     }
 
-    /// The maximum number of agents in one call. The limit is lower for operations on limits, because they update each
-    /// service.
+    /// The maximum number of agents in one call. It is lower for operations that update each service.
     pub(crate) const fn max_agents(&self) -> usize {
         match self {
             Self::Freeze
@@ -106,7 +98,7 @@ impl BulkOperation {
                 labels: agent.labels.without(keys),
                 ..agent
             }),
-            // `templates::apply` applies a template, because the template also changes the agent's services.
+            // `templates::apply` applies templates, because they also change the agent's services.
             Self::Follow(..) => Ok(agent),
             Self::Unfollow => Ok(Agent {
                 template: None,
@@ -124,10 +116,9 @@ impl BulkOperation {
     }
 }
 
-/// The agents that a bulk call changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BulkTarget {
-    /// The agents whose ids are in this list. The ids are distinct.
+    /// The ids must be distinct.
     Agents(Vec<AgentId>),
     /// All agents, or all agents with a label, starting at the cursor `from`. [`BulkOperation::Restore`] selects only
     /// archived agents, and all other operations select only agents that are not archived.
@@ -137,17 +128,15 @@ pub(crate) enum BulkTarget {
     },
 }
 
-/// The results of a bulk call.
 #[derive(Debug)]
 pub(crate) struct BulkResult {
     pub(crate) outcomes: Vec<(AgentId, BulkOutcome)>,
-    /// The cursor at which the next call continues; `None` if no agents remain.
+    /// The cursor for the next call; `None` if all agents were processed.
     pub(crate) next: Option<AgentCursor>,
 }
 
 impl People {
-    /// Applies the operation to up to [`MAX_AGENTS`] agents. Unfreezing requires a recent sign-in, even if no agent is
-    /// frozen.
+    /// Unfreezing always requires a recent sign-in.
     pub(crate) async fn update_agents(
         self: &Arc<Self>,
         user: &Caller,
@@ -184,8 +173,7 @@ impl People {
             async move { Ok((id, people.update_agent_in_bulk(owned, &action).await)) }
         });
         let outcomes = if operation.stops_payments() {
-            // A user must be able to stop agents even if all slots for long operations are taken, so this operation
-            // needs no slot.
+            // Freezes need no slot for long operations, so that they work even if all slots are taken.
             outcomes.await?
         } else {
             self.run_in_user_slot(user.id.as_str(), outcomes).await?
@@ -193,7 +181,6 @@ impl People {
         Ok(BulkResult { outcomes, next })
     }
 
-    /// Reads the target's agents: the agents with the listed ids, or a page of the agents that the filter accepts.
     pub(crate) async fn select_bulk_agents(
         &self,
         user: &Caller,

@@ -130,7 +130,6 @@ impl From<BulkAgents> for BulkTarget {
     }
 }
 
-/// Parses the request body of a bulk call.
 pub(crate) fn parse_bulk_update(body: &Value) -> Result<(BulkTarget, BulkOperation)> {
     let (agents, action) = match BulkBody::parse(body)? {
         BulkBody::Freeze { agents } => (agents, BulkOperation::Freeze),
@@ -178,7 +177,7 @@ pub(crate) fn parse_bulk_update(body: &Value) -> Result<(BulkTarget, BulkOperati
     }
 }
 
-/// Returns the validation errors of a list that must have 1 to `max_len` entries, without duplicates.
+/// Checks that the list has 1 to `max_len` entries, without duplicates.
 pub(crate) fn size_and_duplicate_errors<T: Ord>(path: &str, entries: &[T], max_len: usize) -> Vec<ValidationError> {
     if entries.is_empty() || entries.len() > max_len {
         return vec![ValidationError::at_path(
@@ -193,7 +192,7 @@ pub(crate) fn size_and_duplicate_errors<T: Ord>(path: &str, entries: &[T], max_l
         .collect()
 }
 
-/// Returns the outcome's name in JSON, and the error if the update failed.
+/// Returns the outcome's name in JSON, and the error of a failed update.
 pub(crate) fn outcome_and_error(outcome: &BulkOutcome) -> (&'static str, Option<ErrorBody>) {
     match outcome {
         BulkOutcome::Done => ("done", None),

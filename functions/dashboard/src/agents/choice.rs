@@ -1,8 +1,4 @@
-//! The text field in which a user chooses the agent that a page shows, by the agent's name, a part of the name, or its
-//! id.
-//!
-//! The lookup by name searches the newest agents that are not archived, like the search above the table of agents. Any
-//! other agent is found by its id, or through the links on its own page.
+//! The text field in which a user chooses an agent by name or id. Names match only the newest agents.
 
 use crate::agents::listing::AgentFilter;
 use crate::agents::owned::OwnedAgent;
@@ -16,15 +12,13 @@ use purser_store::AgentOrder;
 /// The agent in a query string.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NamedAgent {
-    /// The `agent_id` parameter. Links to the page name the agent with this parameter. The search form also sends this
-    /// parameter, with the agent that the page showed when the user submitted the form.
+    /// The `agent_id` parameter of links.
     pub(crate) id: Option<AgentId>,
-    /// The text that the user entered in the search field.
+    /// The text in the search field.
     pub(crate) text: Option<String>,
 }
 
 impl NamedAgent {
-    /// Reads the parameters that [`AgentChoice::search_field`] sends.
     pub(crate) fn from_query(query: &mut Query) -> Self {
         Self {
             id: query.parse_with("agent_id", AgentId::parse, "must be a UUID"),
@@ -35,19 +29,17 @@ impl NamedAgent {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AgentChoice {
-    /// The agent's id. `None` if no agent is selected, or if the text matches no agent or several agents
-    /// ([`AgentChoice::is_ambiguous`]).
+    /// `None` if the user has not chosen exactly one agent.
     pub(crate) id: Option<AgentId>,
-    /// The agent's record; `None` if the agent does not belong to the user.
+    /// `None` if the agent does not belong to the user.
     pub(crate) agent: Option<OwnedAgent>,
     text: String,
-    /// The agents that match the text, if the text does not name exactly one agent.
+    /// The agents that match an ambiguous text.
     found: Option<Vec<OwnedAgent>>,
 }
 
 impl AgentChoice {
-    /// Whether the text matches no agent or several agents. Until the user chooses an agent, the page shows the
-    /// matching agents instead of data.
+    /// Returns whether the text matches no agent or several agents.
     pub(crate) const fn is_ambiguous(&self) -> bool {
         self.found.is_some()
     }
@@ -80,7 +72,6 @@ impl AgentChoice {
 }
 
 impl People {
-    /// Looks up the agent that the query names.
     pub(crate) async fn resolve_named_agent(&self, user: &Caller, agent: NamedAgent) -> Result<AgentChoice> {
         let (mut id, text) = (agent.id, agent.text.unwrap_or_default());
         let text = text.trim();
@@ -122,7 +113,7 @@ impl People {
         })
     }
 
-    /// Returns the agents with exactly this name. If there are none, returns the agents whose names contain the text.
+    /// Prefers agents with exactly this name to agents whose names contain the text.
     pub(crate) async fn find_agents_by_name(&self, user: &Caller, text: &str) -> Result<Vec<OwnedAgent>> {
         /// The maximum number of matching agents that the page lists.
         const MAX_LISTED: usize = 10;

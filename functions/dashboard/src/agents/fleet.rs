@@ -1,9 +1,4 @@
-//! `/dashboard/agents`, which shows the user's agents in a table with search, filters, sorting, pages and bulk
-//! operations.
-//!
-//! An index lists the agents in order of creation, and the page reads the records of its rows by id. A search or a
-//! filter reads up to 100 records, and a link below the table continues with the next 100. Only records contain names,
-//! so the table can be sorted by name only if the user has at most 100 agents.
+//! `/dashboard/agents`: the user's agents in a table. Only a table of up to 100 agents can be sorted by name.
 
 use crate::agents::listing::{AgentFilter, MAX_READ, MAX_SEARCHED};
 use crate::agents::outcome::BulkOutcome;
@@ -32,7 +27,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(crate) const PATH: &str = "/dashboard/agents";
-/// The path of the "Freeze all" page.
 pub(crate) const FREEZE_ALL: &str = "/dashboard/freeze-all";
 /// The maximum number of rows on a page.
 const ROWS: u32 = 25;
@@ -75,14 +69,14 @@ impl AgentSortOrder {
 pub(crate) struct FleetView {
     filter: AgentFilter,
     order: AgentSortOrder,
-    /// The cursor at which the page begins; `None` for the first page.
+    /// The cursor of the page; `None` for the first page.
     from: Option<AgentCursor>,
     /// The page's number. Only a table that is sorted by name has numbered pages.
     page: usize,
 }
 
 impl FleetView {
-    /// Reads the view from a query string. The query collects the validation errors of invalid filters.
+    /// Invalid filters are recorded as validation errors in `query`.
     pub(crate) fn from_query(query: &mut Query) -> Self {
         Self {
             filter: AgentFilter::from_query(query),
@@ -94,7 +88,7 @@ impl FleetView {
         }
     }
 
-    /// The view's query parameters.
+    /// Returns the query parameters that [`FleetView::from_query`] reads.
     fn query_parameters(&self) -> Vec<(&'static str, Option<String>)> {
         let filter = &self.filter;
         let is_set = |text: &String| !text.is_empty();
@@ -112,7 +106,6 @@ impl FleetView {
         ]
     }
 
-    /// Returns a URL of `path` with this view's parameters.
     pub(crate) fn url(&self, path: &str) -> String {
         crate::address::path_with_query(path, self.query_parameters())
     }
@@ -126,7 +119,6 @@ impl FleetView {
         }
     }
 
-    /// Returns the view of the agents with this label.
     pub(crate) fn for_label(label: LabelFilter) -> Self {
         let filter = AgentFilter {
             label: Some(label),
@@ -138,7 +130,6 @@ impl FleetView {
         }
     }
 
-    /// The label by which the view selects agents.
     pub(crate) const fn label_filter(&self) -> Option<&LabelFilter> {
         self.filter.label.as_ref()
     }
@@ -147,7 +138,6 @@ impl FleetView {
         self.from
     }
 
-    /// The position at which the view begins, as a cursor in text form.
     pub(crate) fn start_cursor_text(&self) -> Option<String> {
         self.from.map(cursor::format_agent_cursor)
     }
@@ -165,28 +155,24 @@ impl FleetView {
     }
 }
 
-/// One page of the table.
 pub(crate) struct Fleet {
     view: FleetView,
     rows: Vec<OwnedAgent>,
-    /// The operators' freezes of the agents in `rows`.
     freezes: BTreeMap<AgentId, OperatorFreeze>,
     next: Next,
 }
 
-/// How the table continues on further pages.
+/// Links to further pages of the table.
 enum Next {
-    /// The cursor at which the next page begins; `None` on the last page.
+    /// The cursor of the next page; `None` on the last page.
     At(Option<AgentCursor>),
-    /// Numbered pages, because the agents are sorted by name.
+    /// Numbered pages, for a table that is sorted by name.
     Pages(ListPage<()>),
-    /// The cursor at which the next page begins. The user has too many agents to sort them by name, so the newest
-    /// agents come first.
+    /// The table is too long to be sorted by name, so it lists the newest agents first.
     TooMany(Option<AgentCursor>),
 }
 
 impl Fleet {
-    /// Reads the page that the view selects.
     pub(crate) async fn load(people: &People, user: &Caller, view: FleetView) -> Result<Self> {
         let list = async |order, from, limit| people.list_agents(user, &view.filter, order, from, limit).await;
         let (rows, next) = match view.order {
@@ -239,8 +225,7 @@ pub(crate) async fn show_fleet_page(State(people): State<Arc<People>>, session: 
     Ok(fleet_page_response(&layout, &view, fleet.as_ref(), report.as_ref()))
 }
 
-/// Renders the page, with a bulk operation's report if there is one. If a filter is invalid, the page has no rows and
-/// the status is 400.
+/// Renders the page. If a filter is invalid, the page has no rows and the status is 400.
 pub(crate) fn fleet_page_response(
     layout: &Layout,
     view: &FleetView,
@@ -291,7 +276,6 @@ fn fleet_filters(view: &FleetView, is_open: bool) -> Markup {
     filter_form(PATH, is_open, view.is_filtered().then_some(PATH), &fields)
 }
 
-/// Renders the text field of the label filter.
 pub(crate) fn label_field(label: Option<&LabelFilter>) -> Markup {
     html! {
         div.field {
@@ -332,8 +316,7 @@ pub(crate) fn fleet_section(layout: &Layout, fleet: &Fleet) -> Markup {
     }
 }
 
-/// Renders the buttons for the selected agents. The Enter key in a checkbox activates the first button, so the first
-/// button only opens a form.
+/// The first button must be harmless, because the Enter key in a checkbox activates it.
 fn bulk_buttons(view: &FleetView) -> Markup {
     let button = |action: &str, text: &str| html! { button type="submit" name="act" value=(action) { (text) } };
     html! {
@@ -386,7 +369,7 @@ fn agent_row(layout: &Layout, agent: &Agent, is_frozen_by_operator: bool) -> Mar
     }
 }
 
-/// Renders an agent's labels. Each label links to the list of agents with that label.
+/// Renders the agent's labels as links to the agents with the same label.
 pub(crate) fn label_chips(agent: &Agent) -> Markup {
     html! {
         @if agent.labels.is_empty() { span.muted { "none" } }
@@ -427,7 +410,7 @@ pub(crate) struct BulkReport {
     done: usize,
     unchanged: usize,
     failed: usize,
-    /// The agents that the operation froze, which the "Undo" button unfreezes.
+    /// The agents that the "Undo" button unfreezes.
     pub(crate) frozen: Vec<AgentId>,
 }
 
@@ -483,7 +466,6 @@ impl CompletedOperation {
 }
 
 impl BulkReport {
-    /// Counts the outcomes of a bulk operation.
     pub(crate) fn new(operation: CompletedOperation, outcomes: &[(AgentId, BulkOutcome)]) -> Self {
         let mut report = Self {
             act: Some(operation),
@@ -499,7 +481,6 @@ impl BulkReport {
         report
     }
 
-    /// Adds the counts of further outcomes.
     pub(crate) fn add_outcomes(&mut self, outcomes: &[(AgentId, BulkOutcome)]) {
         for (_, outcome) in outcomes {
             let count = match outcome {
@@ -511,8 +492,7 @@ impl BulkReport {
         }
     }
 
-    /// Reads the report from a query string. Only numbers, ids and known operation names are accepted, so that no other
-    /// text from the URL appears on the page.
+    /// Reads the report from a URL. Free text is rejected, because anyone can write a URL.
     pub(crate) fn from_query(query: &mut Query) -> Option<Self> {
         let action = |text: &str| CompletedOperation::ALL.into_iter().find(|action| action.name() == text);
         let mut number = |name: &str| {
@@ -535,7 +515,7 @@ impl BulkReport {
         self.done.saturating_add(self.unchanged).saturating_add(self.failed)
     }
 
-    /// The report's query parameters.
+    /// Returns the query parameters that [`BulkReport::from_query`] reads.
     pub(crate) fn query_parameters(&self) -> Vec<(&'static str, Option<String>)> {
         let number = |number: usize| (number > 0).then(|| number.to_string());
         let ids: Vec<String> = self.frozen.iter().map(ToString::to_string).collect();
@@ -548,7 +528,6 @@ impl BulkReport {
         ]
     }
 
-    /// Returns the URL of the table with this report.
     pub(crate) fn url_with_report(&self, view: &FleetView) -> String {
         let parameters = [view.query_parameters(), self.query_parameters()].concat();
         crate::address::path_with_query(PATH, parameters)

@@ -1,4 +1,4 @@
-//! The forms of the table of agents: operations on the selected agents or on one row, and "Freeze all".
+//! The forms for the agents that the user selects in the table of agents, and the form "Freeze all".
 
 use crate::agents::bulk::{BulkOperation, BulkTarget, MAX_AGENTS, MAX_LIMITED};
 use crate::agents::fleet::{self, BulkReport, CompletedOperation, FREEZE_ALL, Fleet, FleetView, PATH, label_field};
@@ -26,13 +26,13 @@ use purser_domain::{
 use purser_store::AgentOrder;
 use std::sync::Arc;
 
-/// The maximum number of agents that the "Freeze all" page counts. If the user has more, the page says "more than".
+/// The maximum number of agents that the page of "Freeze all" counts. If the user has more agents, the page says "more
+/// than".
 const MAX_COUNTED: usize = 1_000;
-/// The number of redirects after which "Freeze all" shows a button to continue, because browsers follow only 20
-/// redirects.
+/// The number of redirects after which "Freeze all" shows a button to continue. Browsers follow at most 20.
 const MAX_STEPS: u32 = 15;
 
-/// Redirects to the table of agents, if a browser sends `GET` to a path that accepts only `POST`.
+/// Redirects a `GET` of a path that accepts only `POST`.
 pub(crate) async fn redirect_to_fleet() -> Response {
     see_other(PATH)
 }
@@ -116,7 +116,8 @@ pub(crate) async fn submit_bulk_act(State(people): State<Arc<People>>, uri: Uri,
     };
     let target = BulkTarget::Agents(ids);
     let mut result = Box::pin(people.update_agents(&verified_form.session.person, target, &action)).await?;
-    // The error page asks the user to sign in again, after which the operation is repeated.
+    // If the update of an agent needs a recent sign-in, the user signs in again, and the operation is repeated for all
+    // selected agents.
     let needs_sign_in = |outcome: &BulkOutcome| matches!(outcome, BulkOutcome::Failed(error) if matches!(error.kind(), ErrorKind::RecentSignInRequired { .. }));
     if let Some(index) = result.outcomes.iter().position(|(_, outcome)| needs_sign_in(outcome))
         && let (_, BulkOutcome::Failed(error)) = result.outcomes.swap_remove(index)
@@ -150,7 +151,7 @@ fn parse_label_act(form: &mut Form, is_addition: bool) -> Option<BulkOperation> 
     action
 }
 
-/// Renders the page that asks which policy template the selected agents follow.
+/// Renders the form in which the user selects the policy template that the selected agents follow.
 fn template_page(layout: &Layout, view: &FleetView, ids: &[AgentId], list: &TemplateList) -> Markup {
     let agents = count_with_noun(ids.len(), "agent");
     layout.html_page(
@@ -184,7 +185,8 @@ fn template_page(layout: &Layout, view: &FleetView, ids: &[AgentId], list: &Temp
     )
 }
 
-/// Renders the page that asks which label to add to or remove from the selected agents.
+/// Renders the form in which the user enters a label. One button adds the label to the selected agents, and another
+/// button removes the label from the selected agents.
 fn label_page(layout: &Layout, view: &FleetView, ids: &[AgentId]) -> Markup {
     let agents = count_with_noun(ids.len(), "agent");
     let longest = LabelKey::MAX.saturating_add(LabelValue::MAX).saturating_add(1);
@@ -217,8 +219,7 @@ pub(crate) async fn show_freeze_all_page(State(people): State<Arc<People>>, sess
     let mut query = Query::without_blanks(&uri);
     let (view, report) = (FleetView::from_query(&mut query), BulkReport::from_query(&mut query));
     let so_far = report.filter(|report| report.total_count() > 0);
-    // The cursor in the URL is used only if a run was interrupted. Otherwise a crafted link could make "Freeze all"
-    // skip agents.
+    // Only an interrupted run has a cursor. Otherwise a crafted link could make "Freeze all" skip agents.
     let view = match so_far {
         Some(_) => view,
         None => view
@@ -279,7 +280,6 @@ fn freeze_all_page(layout: &Layout, view: &FleetView, content: &Markup) -> Marku
     )
 }
 
-/// Describes the agents that "Freeze all" would freeze. The agents are counted only if one read suffices.
 async fn describe_agents_to_freeze(people: &People, user: &Caller, label: Option<&LabelFilter>) -> Result<String> {
     let Some(label) = label else {
         let max = MAX_COUNTED.saturating_add(1);
@@ -304,7 +304,6 @@ async fn describe_agents_to_freeze(people: &People, user: &Caller, label: Option
     })
 }
 
-/// The query parameters of the next "Freeze all" step.
 fn next_step_parameters(
     view: &FleetView,
     report: Option<&BulkReport>,
@@ -356,9 +355,8 @@ pub(crate) async fn freeze_all_agents(State(people): State<Arc<People>>, uri: Ur
         let frozen = view.label_filter().cloned().map(FleetView::for_label);
         return Ok(see_other(&report.url_with_report(&frozen.unwrap_or_default())));
     };
-    // This "Freeze all" takes more than one request. In this case, the final page has no "Undo" button, so the report
-    // needs no agents. Instead, the user can unfreeze the agents in the table, which shows the agents with this
-    // operation's label.
+    // A run of "Freeze all" that took several requests has no "Undo" button, so the report does not list the frozen
+    // agents.
     report.frozen = Vec::new();
     let address = |steps| {
         crate::address::path_with_query(

@@ -1,5 +1,4 @@
-//! A form on an agent's page. The response is a redirect to the agent's page with a notification, or the page with the
-//! form and its validation errors.
+//! A form on an agent's page, and the response: a redirect, or the page with the form's validation errors.
 
 use crate::agents::owned::{OwnedAgent, require_id};
 use crate::agents::page;
@@ -26,8 +25,7 @@ use std::future::ready;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// A boxed future. In unoptimized builds, a function's stack frame has space for every future that the function
-/// creates, and without boxing a test's stack overflowed.
+/// Boxing keeps futures off the stack, which overflowed in unoptimized builds.
 pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A form that the agent's owner sent from the agent's page.
@@ -35,10 +33,10 @@ pub(crate) struct AgentForm {
     pub(crate) people: Arc<People>,
     pub(crate) owned: OwnedAgent,
     pub(crate) posted: VerifiedForm,
-    /// The request ids, which are passed on to the `payments` function.
+    /// The request ids, for calls of the Lambda function `payments`.
     pub(crate) caller: CallerIds,
     path: HashMap<String, String>,
-    /// The backtest or preview button with which the form was sent; `None` if the user saved the form.
+    /// The backtest or preview button that was pressed; `None` if the user saved the form.
     pub(crate) trial: Option<Trial>,
 }
 
@@ -70,7 +68,7 @@ impl FromRequest<Arc<People>> for AgentForm {
 }
 
 impl AgentForm {
-    /// Parses the key, service or rule id in the path's `parameter`. An invalid id is `not_found`.
+    /// Parses the id in the path's `parameter`. An invalid id is `not_found`.
     pub(crate) fn parse_path_parameter<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
         require_id(self.path.get(parameter).and_then(|text| parse(text)))
     }
@@ -86,8 +84,7 @@ impl AgentForm {
         Some(self.owned.clone().with_reason(reason))
     }
 
-    /// Redirects to the agent's page with a success notification. If `result` is an error, shows the page again with
-    /// the form and the error.
+    /// Redirects to the agent's page with `message`, or shows the page again with the form and the error.
     pub(crate) fn respond_to_form<T>(&self, form: Form, result: Result<T>, message: PageMessage) -> Boxed<'_, Reply> {
         match result {
             Ok(_) => Box::pin(ready(Ok(redirect_with_notice(
@@ -98,18 +95,16 @@ impl AgentForm {
         }
     }
 
-    /// Shows the agent's page with a key that was just created.
     pub(crate) async fn show_new_key(&self, owned: &OwnedAgent, key: String) -> Reply {
         Ok(page::agent_page_response(&self.people, &self.page_layout(), owned, Some(key)).await?)
     }
 
-    /// Shows the page again with the form and its validation errors (status 400).
+    /// Shows the page again with the form and the validation errors (status 400).
     pub(crate) fn show_form_again(&self, form: Form) -> Boxed<'_, Reply> {
         Box::pin(self.render_agent_page(StatusCode::BAD_REQUEST, form, None))
     }
 
-    /// Runs the backtest or the preview of an update to the limits `tested_limits`, depending on the button that the user
-    /// pressed.
+    /// Runs the preview, backtest or shadow policy that the pressed button selects.
     pub(crate) fn preview_or_test_update<'a>(
         &'a self,
         trial: Trial,
@@ -151,8 +146,7 @@ impl AgentForm {
         }
     }
 
-    /// Shows the page again with the form's values and the preview. If the preview failed, shows the form and the
-    /// error.
+    /// Shows the page again with the form and the preview, or with the preview's error.
     async fn show_update_preview(&self, form: Form, preview: Boxed<'_, Result<UpdatePreview>>) -> Reply {
         let preview = match preview.await {
             Ok(preview) => section::preview_content(&preview, &self.people.current_catalog().await?.catalog),
@@ -166,7 +160,7 @@ impl AgentForm {
         Ok(page::agent_page_response(&self.people, &layout, &self.owned, None).await?)
     }
 
-    /// Shows the page in its current state, with the form that was rejected with `error`.
+    /// Shows the current page with the form that was rejected with `error`.
     pub(crate) async fn show_rejected_form(&self, mut form: Form, error: Error) -> Reply {
         let failure = Failure::from(error);
         let message = match failure.error().kind() {
@@ -183,8 +177,7 @@ impl AgentForm {
         self.render_agent_page(failure.status(), form, message).await
     }
 
-    /// Shows the page in its current state after `error` prevented the creation of a key. Reloading a page that shows a
-    /// new key sends the form again with an outdated version, which causes a version conflict.
+    /// A version conflict has a separate message, because reloading the page with a new key causes the conflict.
     pub(crate) async fn show_rejected_key_form(&self, form: Form, error: Error) -> Reply {
         if let ErrorKind::VersionConflict { .. } = error.kind() {
             let status = Failure::from(error).status();
@@ -207,7 +200,6 @@ impl AgentForm {
         Ok((status, page).into_response())
     }
 
-    /// Returns the page's layout at the current time.
     pub(crate) fn page_layout(&self) -> Layout {
         Layout::new(&self.posted.session, self.people.now())
     }

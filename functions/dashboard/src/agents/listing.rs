@@ -1,9 +1,4 @@
-//! The list of a user's agents, with filters.
-//!
-//! The index lists positions and ids in order of creation. Only the records have names, labels and states. A page reads
-//! up to [`MAX_READ`] records, so with a filter a page can have fewer agents than requested although more pages follow. A
-//! page without agents is read on, up to [`MAX_SEARCHED`] records.
-//! Archived agents are listed only if the filter selects them.
+//! Lists a user's agents. With a filter, a page can be short although more pages follow.
 
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
@@ -12,28 +7,26 @@ use purser_api::Query;
 use purser_domain::{Agent, AgentStatus, LabelFilter, Result, TemplateName};
 use purser_store::{AgentCursor, AgentOrder, Page};
 
-/// The maximum number of records that one page reads.
 pub(crate) const MAX_READ: u32 = 100;
 /// The maximum number of records that are read until an agent is found.
 pub(crate) const MAX_SEARCHED: u32 = 10 * MAX_READ;
 /// The maximum length of a search text, in characters.
 pub(crate) const MAX_SEARCH_CHARS: usize = 100;
 
-/// A filter for lists of agents. The default filter selects all agents that are not archived.
+/// The default filter selects all agents that are not archived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AgentFilter {
-    /// A part of the agent's name or id. An empty text selects every agent.
+    /// A part of the agent's name or id; empty for every agent.
     pub(crate) text: String,
     pub(crate) label: Option<LabelFilter>,
     pub(crate) status: Option<AgentStatus>,
-    /// Selects only agents that follow this template.
+    /// The template that the agents follow.
     pub(crate) template: Option<TemplateName>,
-    /// Selects only archived agents if true, and only agents that are not archived if false.
+    /// If true, selects only archived agents. If false, selects only the other agents.
     pub(crate) archived: bool,
 }
 
 impl AgentFilter {
-    /// Reads the filter from a query string.
     pub(crate) fn from_query(query: &mut Query) -> Self {
         let short = |text: &str| (text.chars().count() <= MAX_SEARCH_CHARS).then(|| text.to_owned());
         let text = query.parse_with("q", short, "must be a text of at most 100 characters");
@@ -61,7 +54,7 @@ impl AgentFilter {
             && (agent.name.to_lowercase().contains(&text) || agent.id.to_string().contains(&text))
     }
 
-    /// Whether the filter may leave out many agents. If so, a page's records are read in one batch.
+    /// Returns whether the filter may leave out many agents.
     fn is_selective(&self) -> bool {
         *self != Self::default()
     }
@@ -75,8 +68,7 @@ pub(crate) fn follows_template(agent: &Agent, template: &TemplateName) -> bool {
 }
 
 impl People {
-    /// Lists up to `limit` of the user's agents that the filter selects, starting at the cursor `from`. The result has
-    /// the cursor of the next page.
+    /// Lists up to `limit` of the user's agents, starting at the cursor `from`.
     pub(crate) async fn list_agents(
         &self,
         user: &Caller,
@@ -103,7 +95,7 @@ impl People {
         from: Option<AgentCursor>,
         limit: u32,
     ) -> Result<Page<OwnedAgent, AgentCursor>> {
-        // An additional position shows whether another page follows.
+        // One more position shows whether another page follows.
         let more = MAX_READ.saturating_add(1);
         let mut places = self
             .ledger
@@ -112,7 +104,7 @@ impl People {
         let is_more = u32::try_from(places.len()).is_ok_and(|count| count > MAX_READ);
         let rest = if is_more { places.pop() } else { None };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        // Without a filter, nearly every record appears on the page, so the first batch reads only `limit` records.
+        // Without a filter, nearly every record is on the page, so reading `limit` records suffices at first.
         let at_once = if filter.is_selective() { places.len() } else { limit };
         let (mut items, mut seen) = (Vec::new(), 0_usize);
         for batch in places.chunks(at_once.max(1)) {

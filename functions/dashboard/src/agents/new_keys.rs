@@ -1,19 +1,15 @@
-//! Where the keys of new wallets come from.
-
 use purser_chain::KmsKeys;
 
-/// Where a new wallet's key comes from. The Lambda function `people`, which creates agents, cannot sign with wallet
-/// keys.
+/// Where a new wallet's key comes from.
 pub(crate) enum NewKeys {
-    /// Keys are derived from the wallet seed and the wallet's number. The Lambda function `people` only assigns the
-    /// number, because the function has no access to the seed.
+    /// Keys are derived from the wallet seed, which the Lambda function `people` can't read.
     Seed,
     /// Each wallet has its own key in KMS.
     Kms {
         keys: Box<KmsKeys>,
-        /// The deployment's name. KMS keys have a tag with this name, and IAM policies grant access by the tag.
+        /// The deployment's name. IAM policies grant access to KMS keys by a tag with this name.
         stack: String,
-        /// The key policy of a new KMS key. With `None`, IAM policies alone grant access to the key.
+        /// The key policy of a new KMS key; `None` if IAM policies alone grant access.
         policy: Option<String>,
     },
 }

@@ -38,7 +38,6 @@ purser_api::field! {
 }
 
 impl AgentUpdate {
-    /// An update that changes nothing.
     pub(crate) const NONE: Self = Self {
         name: None,
         status: None,
@@ -47,39 +46,34 @@ impl AgentUpdate {
         max_raise_factor: None,
     };
 
-    /// Whether the update stops the agent's payments.
     pub(crate) fn stops_payments(&self) -> bool {
         self.status == Some(AgentStatus::Frozen) || self.archived == Some(true)
     }
 }
 
-/// The validation error for unfreezing an archived agent.
 pub(crate) const ARCHIVED: &str = "must be `frozen`, because the agent is archived; restore it first";
 
-/// A new agent's initial limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NewAgentLimits {
-    /// The limits of the owner's default template. If the owner has no default template, the deployment's parameter
-    /// `StartingLimits` determines the limits: `none` (the default) or `safe` (`docs/spec.md` §2.6).
+    /// The owner's default template. If the owner has no default template, the deployment's `StartingLimits`
+    /// (`docs/spec.md` §2.6).
     Default,
-    /// A named set of limits (`safe` or `none`), which the request selects.
+    /// The named limits that the request selects.
     Starting(StartingLimits),
-    /// A template's limits. The agent follows the template.
+    /// The policy template that the new agent follows.
     Template(TemplateName),
 }
 
 impl People {
-    /// Reads the agents with these ids, and returns the agents that belong to the user, in any order.
+    /// Reads the agents with these ids. Agents of other users are omitted. The order of the result is undefined.
     pub(crate) async fn read_own_agents(&self, user: &Caller, ids: Vec<AgentId>) -> Result<Vec<OwnedAgent>> {
         let agents = self.ledger.read_agents(ids).await?.into_iter();
         Ok(agents.filter_map(|agent| OwnedAgent::new(user, agent)).collect())
     }
 
-    /// Creates an agent that has a wallet and no agent key. Every curated service is enabled with the limits in
-    /// `start`.
+    /// Creates an agent that has a wallet and no agent key, with every curated service enabled.
     ///
-    /// All new agents refer to one stored set of default services. So creating an agent writes no row for each service,
-    /// and no service is enabled without its limits.
+    /// The agent refers to a stored set of default services, so no service is ever enabled without the set's limits.
     pub(crate) async fn create_agent(
         &self,
         user: &Caller,
@@ -110,8 +104,7 @@ impl People {
             Some(template) => set.with_changes(template.terms.policy_changes_with_services(open)),
             None => set,
         };
-        // The default services are stored before the wallet is created, because a failure after that would leave an
-        // unused key in KMS.
+        // Store the default services before creating the wallet. A later failure would leave an unused KMS key.
         let default_services = self.ledger.store_default_services(&set).await?;
         let (id, wallet) = self.create_wallet(ids).await?;
         let mut rules = Vec::new();
@@ -152,7 +145,6 @@ impl People {
         }
     }
 
-    /// Renames, labels, freezes, unfreezes, archives or restores an agent.
     pub(crate) async fn update_agent(
         &self,
         owned: OwnedAgent,
@@ -182,7 +174,7 @@ impl People {
                 Some(status) => Ok(Agent { status, ..agent }),
             }
         };
-        // The audit kind names the most important change. The audit row lists all changes.
+        // The audit kind names the most important of the changes.
         let kind = match (update.archived, update.status) {
             (Some(true), _) => AuditKind::AgentArchived,
             (_, Some(AgentStatus::Frozen)) => AuditKind::AgentFrozen,

@@ -41,7 +41,7 @@ use purser_domain::{
 use purser_store::{AgentOrder, PageRequest};
 use std::sync::Arc;
 
-/// The selection of pending approvals that the overview shows.
+/// The pending approvals on the overview.
 const PENDING: View = View {
     agent: None,
     older: None,
@@ -52,12 +52,12 @@ const PENDING: View = View {
 #[derive(Debug)]
 pub(crate) struct Overview<'a> {
     pub(crate) waiting: Waiting,
-    /// The user's agents; empty if the user has too many agents to show.
+    /// Empty if the user has too many agents for the overview.
     pub(crate) agents: Vec<AgentSpend>,
     pub(crate) has_any: bool,
-    /// The recent spending; `None` if it can't be read, because the rest of the page does not depend on it.
+    /// `None` if the spending can't be read. The rest of the page is still shown.
     pub(crate) spending: Option<Spending>,
-    /// Agents that operators want to transfer to the user. Each transfer takes effect when the user accepts it.
+    /// The ownership transfers that operators offer to the user.
     pub(crate) offers: Vec<(OwnershipOffer, Agent)>,
     /// The latest denied payments, newest first; `None` if they can't be read.
     pub(crate) refused: Option<Vec<HistoryEntry>>,
@@ -72,12 +72,12 @@ pub(crate) async fn show_overview_page(State(people): State<Arc<People>>, sessio
     Ok(overview_response(&people, &session, layout).await?)
 }
 
-/// Redirects to the overview, if a browser sends `GET` to a path that accepts only `POST`.
+/// Redirects a `GET` of a path that accepts only `POST`.
 pub(crate) async fn redirect_to_overview() -> Response {
     see_other("/dashboard")
 }
 
-/// The form value that selects the user's default policy template for a new agent.
+/// The form value that selects the user's default policy template.
 const BY_TEMPLATE: &str = "template";
 
 /// Handles `POST /dashboard/agents`, which creates an agent.
@@ -113,7 +113,6 @@ pub(crate) async fn submit_new_agent(
     ))
 }
 
-/// Handles `POST /dashboard/handovers/{agent}/accept`, which accepts an ownership transfer.
 pub(crate) async fn submit_handover_acceptance(
     State(people): State<Arc<People>>,
     Path(agent): Path<String>,
@@ -190,10 +189,8 @@ async fn overview_response(people: &Arc<People>, session: &PageSession, layout: 
     Ok(overview_page(&layout, &overview).into_response())
 }
 
-/// Returns all agents of a user who has few agents, and whether the user has any agent. For more agents the list is
-/// empty, because it takes about ten read units to read an agent's limits and spending.
+/// Returns the user's agents, and whether the user has any. The list is empty above `FEW` agents, to save reads.
 async fn load_overview_agents(people: &People, user: &Caller) -> Result<(Vec<OwnedAgent>, bool)> {
-    /// The maximum number of agents that the overview shows.
     const FEW: usize = 3;
     let newest_first = AgentOrder::NewestFirst;
     let page = people
@@ -317,7 +314,7 @@ fn agent_card(layout: &Layout, spend: &AgentSpend, catalog: &Catalog) -> Markup 
     let total = total.fold(Spend::NONE, Spend::plus);
     let enabled: Vec<&GovernedService> = spend.services.iter().filter(|service| service.record.enabled).collect();
     let cap_of = |service: &GovernedService| service.caps.per_day;
-    // A service has a bar only if the service has spending or a limit.
+    // A service without spending and without a limit has no bar.
     let (mut page, rest): (Vec<&GovernedService>, Vec<&GovernedService>) = spend
         .services
         .iter()

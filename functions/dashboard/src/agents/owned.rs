@@ -1,7 +1,7 @@
-//! Ownership of agents. Every operation on an agent takes an [`OwnedAgent`], and only the checks in this module create
-//! one, so a user cannot read or write another owner's data.
+//! Ownership of agents. Only the checks in this module create an [`OwnedAgent`], so a user can't access other users'
+//! agents.
 //!
-//! This module also stores changes to agent records, on the condition that the record has the expected version.
+//! The module also stores updates of agents, conditional on the version of the agent's record.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -15,8 +15,7 @@ use purser_store::{Backoff, UpdateResult};
 #[derive(Clone, Debug)]
 pub(crate) struct OwnedAgent {
     agent: Agent,
-    /// The caller, with the time of the sign-in. An update that widens the agent's permissions requires a recent
-    /// sign-in.
+    /// The caller with the time of the sign-in, because a widening update requires a recent sign-in.
     caller: Caller,
 }
 
@@ -33,14 +32,14 @@ impl OwnedAgent {
         &self.caller.acting
     }
 
-    /// Sets the reason for the next update, which the audit log records.
+    /// Sets the reason for the next update, for the audit log.
     #[must_use]
     pub(crate) fn with_reason(mut self, reason: Option<EditReason>) -> Self {
         self.caller.acting.source.reason = reason;
         self
     }
 
-    /// Returns the agent if it belongs to the user.
+    /// Returns the agent as the user's own agent, or `None` if another user owns the agent.
     pub(crate) fn new(user: &Caller, agent: Agent) -> Option<Self> {
         let is_own = agent.owner == user.id.as_str();
         is_own.then(|| Self {
@@ -50,9 +49,7 @@ impl OwnedAgent {
     }
 }
 
-/// An agent's name and labels, for the user who owned the agent at the time of a decision. Only
-/// [`KnownAgent::at_transfer`] creates this value, so users see only decisions from the time in which they owned the
-/// agent.
+/// An agent's name and labels. Exists only for decisions from the time in which the user owned the agent.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownAgent {
     pub(crate) id: AgentId,
@@ -76,21 +73,20 @@ impl KnownAgent {
     }
 }
 
-/// Returns an id that was parsed from a path, or `not_found` if the id is invalid.
+/// An invalid id in a path is `not_found`.
 pub(crate) fn require_id<T>(id: Option<T>) -> Result<T> {
     id.ok_or_else(|| ErrorKind::NotFound.into())
 }
 
 impl People {
-    /// Reads the user's agent with this id. Returns `not_found` for another user's agent and for an unknown id.
+    /// Returns `not_found` for an unknown agent and for another user's agent.
     pub(crate) async fn read_own_agent(&self, user: &Caller, id: AgentId) -> Result<OwnedAgent> {
         let agent = self.ledger.read_agent_by_id(id).await?;
         let owned = agent.and_then(|agent| OwnedAgent::new(user, agent));
         owned.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    /// Reads an agent that the user owns or has owned. Former owners may see only the decisions from the time in which
-    /// they owned the agent ([`KnownAgent::at_transfer`]).
+    /// Callers must also check each decision with [`KnownAgent::for_owner_after_transfers`].
     pub(crate) async fn find_current_or_former_agent(&self, user: &Caller, id: AgentId) -> Result<Agent> {
         let agent = self.ledger.read_agent_by_id(id).await?.ok_or(ErrorKind::NotFound)?;
         let owners = agent.former_owners.iter().map(|former| &former.owner);
@@ -100,15 +96,12 @@ impl People {
         Ok(agent)
     }
 
-    /// Stores a change of the agent, with its row in the audit log. A change that widens the agent's permissions
-    /// requires a recent sign-in.
+    /// Stores an update of the agent with an audit row. A widening update requires a recent sign-in.
     ///
-    /// If another request updates the agent first and `if_match` accepts any version, the function applies the change
-    /// to the newer record and tries again. So a freeze always takes effect.
+    /// If `if_match` accepts any version, a concurrent update is retried, so a freeze always takes effect.
     ///
-    /// If the record already contains the change, the record is not written. But an earlier request may have stored a
-    /// freeze and failed before it updated the agent's windows. So the function still makes the windows reject
-    /// decisions that are based on an earlier record.
+    /// A repeated update still updates the agent's windows, because an earlier attempt may have failed before that.
+    /// Windows reject decisions that are based on an earlier record.
     pub(crate) async fn update_agent_record(
         &self,
         owned: OwnedAgent,
@@ -160,7 +153,7 @@ impl People {
                 UpdateResult::Conflict => backoff.wait_for_retry().await?,
             }
             let newer = self.ledger.read_agent_by_id(next.id).await?;
-            // The agent may have a new owner.
+            // An agent that has a new owner is `not_found`.
             let newer = newer.filter(|newer| newer.owner == agent.owner);
             agent = newer.ok_or(ErrorKind::NotFound)?;
         }

@@ -1,4 +1,4 @@
-//! An agent's page: status, services, policies, rules, keys, wallet and withdrawals.
+//! The page of one agent.
 
 use crate::agents::contents::AgentPage;
 use crate::agents::fleet;
@@ -18,7 +18,6 @@ use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 use purser_domain::{Agent, AgentLimits, AgentName, AgentStatus, Result, escape_hidden_characters, find_rule_findings};
 
-/// Reads the agent's data and renders the agent's page.
 pub(crate) async fn agent_page_response(
     people: &People,
     layout: &Layout,
@@ -35,7 +34,7 @@ pub(crate) async fn agent_page_response(
         Box::pin(people.read_shadow(owned)),
         async { Ok(people.read_wallet_balance(owned).await) },
     )?;
-    // Services are sorted by name. Services that are no longer in the catalog are last.
+    // Services that left the catalog are last.
     services.sort_by_cached_key(|governed_service| {
         let service = edition.catalog.find_by_id(governed_service.record.service);
         (service.is_none(), service.map(|service| service.name.to_lowercase()))
@@ -191,7 +190,7 @@ fn labels_form(layout: &Layout, agent: &Agent, path: &str) -> Markup {
     }
 }
 
-/// Renders the form that sets the maximum cap that the agent may request, as a multiple of the current cap.
+/// Renders the form for the maximum cap that the agent may request, as a multiple of the current cap.
 fn max_increase_factor_form(layout: &Layout, agent: &Agent, path: &str) -> Markup {
     let inputs = layout.form_inputs(FormName::RaiseFactor);
     let label = "Times the limit that it may ask you for, for at most a week; 0: never";
@@ -209,8 +208,7 @@ fn max_increase_factor_form(layout: &Layout, agent: &Agent, path: &str) -> Marku
     }
 }
 
-/// Renders the freeze and archive buttons. Their forms send no version, because a freeze must take effect at once, even
-/// while another user updates the agent.
+/// The forms send no version, so that a concurrent update can't delay a freeze.
 fn freeze_buttons(layout: &Layout, agent: &Agent, path: &str) -> Markup {
     let archive = Button::danger(
         "Archive",

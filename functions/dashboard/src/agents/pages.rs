@@ -103,7 +103,7 @@ async fn show_agent_page(
     Ok(page::agent_page_response(&people, &layout, &owned, None).await?)
 }
 
-/// Redirects to the agent's page, if a browser sends `GET` to a path that accepts only `POST`.
+/// Redirects a `GET` of a path that accepts only `POST`.
 async fn redirect_to_agent(Path(path): Path<HashMap<String, String>>) -> Reply {
     let agent = require_id(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
     Ok(see_other(&paths::agent_path(agent)))

@@ -8,7 +8,6 @@ use purser_domain::OperatorFreeze;
 #[derive(Debug)]
 pub(crate) struct AgentSpend {
     pub(crate) agent: OwnedAgent,
-    /// The operator's freeze of the agent, if any.
     pub(crate) freeze: Option<OperatorFreeze>,
     /// Every service that was ever enabled for the agent.
     pub(crate) services: Vec<GovernedService>,

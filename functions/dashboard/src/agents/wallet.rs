@@ -1,4 +1,4 @@
-//! The creation of an agent's wallet, and the wallet's balance.
+//! Creates wallets and reads their balances.
 
 use crate::agents::new_keys::NewKeys;
 use crate::agents::owned::OwnedAgent;
@@ -11,16 +11,11 @@ use tracing::warn;
 
 const OPERATION: &str = "making a wallet";
 
-/// The delay after which callers retry while a new KMS key can't be used yet, in seconds. It takes KMS up to five
-/// minutes until a key's tags are in effect.
+/// `Retry-After` while a new KMS key can't be used yet. KMS applies tags within five minutes.
 const NEW_KEY_SECONDS: u64 = 10;
 
 impl People {
-    /// Creates an agent id and its wallet. The wallet's key signs an attestation of the wallet's address. A wallet
-    /// number is never reused, even if the wallet is not stored.
-    ///
-    /// If a new KMS key can't be used yet, the key is stored for the next new agent, so that a retry creates no further
-    /// key. Operators can find all other unused keys by their tags (`docs/runbook.md`).
+    /// Creates an agent id and a wallet. A KMS key that can't be used yet is kept for the next agent.
     pub(crate) async fn create_wallet(&self, caller: CallerIds) -> Result<(AgentId, Wallet)> {
         let (keys, stack, policy) = match &self.new_keys {
             NewKeys::Seed => {
@@ -86,8 +81,7 @@ impl People {
         Ok(AgentId::from_uuid(uuid::Builder::from_random_bytes(bytes).into_uuid()))
     }
 
-    /// Reads the wallet's balance. Returns `None` while the chain can't be reached, because users can manage an agent
-    /// without the balance.
+    /// Returns `None` if the chain can't be reached, because users can manage an agent without the balance.
     pub(crate) async fn read_wallet_balance(&self, owned: &OwnedAgent) -> Option<Amount> {
         match self.chain.read_balance(owned.agent().wallet.address).await {
             Ok(balance) => Some(balance),

@@ -1,4 +1,4 @@
-//! `/agents/{agentId}/wallet`: an agent's wallet address and balance.
+//! JSON API for an agent's wallet.
 
 use crate::agents::owned::OwnedAgent;
 use crate::state::People;

@@ -1,4 +1,4 @@
-//! The `/approvals` routes: approvals that agents request, and the owner's decisions on them.
+//! JSON API for the approvals that agents request, and for the owner's decisions.
 
 use crate::approvals::operations::{
     ApprovalContext, ApprovalFilter, MAX_AT_ONCE, Note, Outcome, OwnApproval, parse_decision,
@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// All statuses, which the validation error for an unknown status lists.
+/// The statuses that the error for an unknown status lists.
 const STATUSES: [ApprovalStatus; 5] = [
     ApprovalStatus::Pending,
     ApprovalStatus::Approved,
@@ -224,7 +224,7 @@ purser_api::body! {
 }
 
 purser_api::body! {
-    /// An approval. The body may be absent. The fields other than `note` are only for a temporary limit increase.
+    /// An approval. The body may be absent. Caps and `until` are only for a temporary limit increase.
     pub(crate) struct GrantBody {
         /// A note for yourself and for the agent.
         note: Option<Written>,
@@ -246,7 +246,7 @@ impl VerdictBody {
 }
 
 purser_api::field! {
-    /// A note. A blank text becomes `None`.
+    /// A blank note becomes `None`.
     pub(crate) struct Written(Option<Note>):
     |value| Note::parse(value.as_str().ok_or("must be a text")?),
     json!({"type": "string", "maxLength": MAX_NOTE_CHARS, "pattern": "^([^\\x00-\\x1f\\x7f-\\x9f]|\\r?\\n)*$"})
@@ -264,7 +264,6 @@ purser_api::body! {
     }
 }
 
-/// A parsed [`ApprovalBulkBody`].
 #[derive(Debug)]
 pub(crate) struct BulkDecision {
     pub(crate) ids: Vec<ApprovalId>,
@@ -295,7 +294,6 @@ impl BulkDecision {
 }
 
 purser_api::field! {
-    /// The owner's decision on several approvals: `approve` or `reject`.
     pub(crate) struct Decision(ApprovalDecision):
     |value| value.as_str().and_then(parse_decision).ok_or_else(|| "must be one of: approve, reject".to_owned()),
     json!({"type": "string", "enum": ["approve", "reject"]})

@@ -1,5 +1,4 @@
-//! Background for the decision on one approval: the wallet's balance, the agent's latest decisions, and the agent's
-//! earlier payments to the payee.
+//! Background for one approval: the balance, the agent's latest decisions, and the agent's payments to the payee.
 
 use crate::approvals::operations::OwnApproval;
 use crate::state::People;
@@ -8,28 +7,25 @@ use purser_domain::{Amount, LoggedDecision, ReceiptStatus, Result, Settlement, T
 /// The number of the agent's latest decisions on the page.
 const MAX_DECISIONS: u32 = 5;
 
-/// The number of settlements in each read for the payee's history.
 const PAGE_SIZE: u32 = 100;
-/// The maximum number of reads for the payee's history.
 const READS: u32 = 2;
 
 #[derive(Debug)]
 pub(crate) struct Background {
-    /// The wallet's balance; `None` while the chain can't be reached.
+    /// `None` if the chain can't be reached.
     pub(crate) balance: Option<Amount>,
     /// The agent's latest decisions, newest first.
     pub(crate) latest: Vec<LoggedDecision>,
     pub(crate) payee: PayeeHistory,
 }
 
-/// The agent's earlier payments to the payee.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PayeeHistory {
-    /// The number of payments to the payee. Expired payments do not count.
+    /// The number of payments to the payee, except expired payments.
     pub(crate) count: usize,
     /// The time of the latest payment to the payee.
     pub(crate) last: Option<Timestamp>,
-    /// The number of the agent's latest payments that were searched.
+    /// The number of the agent's payments that were searched.
     pub(crate) of: usize,
     pub(crate) is_all: bool,
 }

@@ -1,8 +1,6 @@
-//! The bulk decision on several approvals: a summary page for the selected approvals, and then a page with each
-//! outcome.
+//! The decision on several approvals: a page that summarizes the selected approvals, and a page with the outcomes.
 //!
-//! The queue's form opens the summary with a `GET`, so the URL contains the selection. Users can therefore reload the
-//! summary, and return to it if the decision requires a new sign-in.
+//! The summary is a `GET`, so that a user can reload it and return to it after a new sign-in.
 
 use crate::approvals::operations::{MAX_AT_ONCE, Outcome, OwnApproval, parse_decision};
 use crate::approvals::row::{service_and_operation, status_chip, status_name};
@@ -33,18 +31,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use url::form_urlencoded;
 
-/// The path of the summary page. The decision is posted to the same path.
+/// The path of the summary, to which the decision is posted too.
 pub(crate) const PAGE: &str = "/dashboard/approvals/bulk";
 
-/// The selected approvals, and the decision to make on them.
 struct Selection {
     ids: Vec<ApprovalId>,
     decision: ApprovalDecision,
 }
 
 impl Selection {
-    /// Reads the fields of the queue's form or of the summary's form. Returns `None` unless the fields have a decision
-    /// and 1 to [`MAX_AT_ONCE`] approvals.
+    /// Returns `None` unless the fields have a decision and 1 to [`MAX_AT_ONCE`] approvals.
     fn parse(fields: &[u8]) -> Option<Self> {
         let (mut ids, mut decision) = (Vec::new(), None);
         for (name, value) in form_urlencoded::parse(fields) {
@@ -146,7 +142,7 @@ pub(crate) async fn submit_bulk_decision(State(people): State<Arc<People>>, form
         names: &names,
         catalog: &edition.catalog,
     };
-    // Deciding takes time, so the relative times on the page are computed from the current time.
+    // Deciding takes time, so the page needs the current time.
     let layout = Layout {
         now: people.now(),
         ..layout
@@ -241,7 +237,7 @@ fn bulk_summary_page(
     )
 }
 
-/// Renders a request for a temporary limit increase: the present and the requested caps, their end, and the exposure.
+/// Renders a requested temporary limit increase with the current caps.
 fn limit_increase_row(
     layout: &Layout,
     own_approval: &OwnApproval,
@@ -410,7 +406,7 @@ mod tests {
         ] {
             assert_eq!(read(wrong), None, "{wrong}");
         }
-        // The longest summary URL must fit into the URL to which a sign-in returns.
+        // A sign-in must be able to return to a summary of the maximum number of approvals.
         let address = format!("{PAGE}?{}", fields(MAX_AT_ONCE));
         assert_eq!(
             crate::sessions::destination::Destination::parse(&address).as_str(),

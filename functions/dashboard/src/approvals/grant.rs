@@ -1,6 +1,7 @@
-//! Grants and ends temporary limit increases.
+//! Grants temporary limit increases, and approvals that also except further payments with the same key, operation and
+//! payee.
 //!
-//! A grant widens the agent's policy, so it requires a recent sign-in. The policy and the approval are written in one
+//! Both widen the agent's limits, so they require a recent sign-in. The limits and the approval are written in one
 //! transaction.
 
 use crate::agents::owned::OwnedAgent;
@@ -15,7 +16,7 @@ use purser_domain::{
 use purser_store::{Backoff, GrantLimitIncreaseResult};
 
 impl People {
-    /// Grants the temporary limit increase that a pending approval requests, within the owner's restriction.
+    /// Grants a requested temporary limit increase, at most with the caps and the end in `restriction`.
     pub(crate) async fn grant_limit_increase(
         &self,
         owned: &OwnedAgent,

@@ -1,4 +1,4 @@
-//! Approvals: the list, the owner's decisions, and the route on which agents wait for a decision.
+//! Approvals: the queue, the owner's decisions, and the route that agents poll.
 
 pub(crate) mod api;
 pub(crate) mod background;

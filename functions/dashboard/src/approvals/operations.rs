@@ -1,4 +1,4 @@
-//! Operations on approvals: list the requests, read the details that a decision needs, and store the decision.
+//! Operations that list, read and decide approvals.
 
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
@@ -16,31 +16,25 @@ use std::fmt;
 use std::sync::Arc;
 use tracing::warn;
 
-/// The maximum value of `APPROVAL_TTL_SECONDS` (`functions/payments`), and so the longest time for which an approval
-/// can be pending.
+/// The maximum of `APPROVAL_TTL_SECONDS` of the Lambda function `payments`.
 const MAX_APPROVAL_DURATION: Duration = Duration::from_secs_u32(31 * 86_400);
 
-/// The maximum number of long-polling requests per agent that begin within a minute. A request waits for up to 20 s, so
-/// a client that sends each request after the previous response begins three requests a minute.
+/// The maximum number of long-polling requests per agent and minute. One client needs three, of 20 s each.
 pub(crate) const AGENT_WAITS_PER_MINUTE: u32 = 4;
 
-/// The maximum number of long-polling requests for all agents of an owner that begin within a minute. This number is
-/// about half of [`WAITS_PER_MINUTE`], so that one owner cannot use up all long-polling requests.
+/// The maximum number of long-polling requests per owner and minute, so that one owner can't use them all.
 pub(crate) const OWNER_WAITS_PER_MINUTE: u32 = 8;
 
-/// The maximum number of long-polling requests for all agents that begin within a minute. A long-polling request
-/// occupies an instance of the Lambda function for up to 20 s, so 15 requests a minute occupy five instances on
-/// average, which is half of a new AWS account's concurrency. The other half is for users, so waiting agents never
-/// prevent a user from deciding an approval or freezing an agent.
+/// The maximum number of long-polling requests per minute. Each occupies an instance for up to 20 s, so 15 requests
+/// occupy five instances on average: half of a new AWS account's concurrency. The other half is for users, so that
+/// waiting agents never prevent a user from deciding an approval or freezing an agent.
 pub(crate) const WAITS_PER_MINUTE: u32 = 15;
 
-/// The owner's note on an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note(String);
 
 impl Note {
-    /// Parses a note. White space at the start and the end is removed, and a blank note is `None`. Line breaks are the
-    /// only allowed control characters.
+    /// Trims white space. A blank note is `None`. Line breaks are the only allowed control characters.
     pub(crate) fn parse(text: &str) -> Result<Option<Self>, String> {
         let note = text.replace("\r\n", "\n");
         let note = note.trim();
@@ -59,13 +53,12 @@ impl Note {
     }
 }
 
-/// A pending approval in a list. Only the approval's own page shows the details that need further reads.
+/// A pending approval in a list.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingApproval {
     pub(crate) approval: Approval,
-    /// The agent that requested the approval.
     pub(crate) agent: Arc<OwnedAgent>,
-    /// The present caps, if the agent requests a temporary limit increase and the service is enabled.
+    /// The current caps, for a temporary limit increase of an enabled service.
     pub(crate) caps: Option<Caps>,
 }
 
@@ -73,14 +66,11 @@ pub(crate) struct PendingApproval {
 #[derive(Clone, Debug)]
 pub(crate) struct ApprovalContext {
     pub(crate) approval: Approval,
-    /// The agent that requested the approval.
     pub(crate) agent: Arc<OwnedAgent>,
-    /// The caps, and the amount that counts against the daily cap. `None` if the approval can no longer lead to a payment, or
-    /// if the service is not enabled.
+    /// `None` if the approval can't lead to a payment any more, or if the service is not enabled.
     pub(crate) day: Option<DailyUsage>,
 }
 
-/// An approval that belongs to one of the user's agents.
 #[derive(Debug)]
 pub(crate) struct OwnApproval {
     owned: OwnedAgent,
@@ -111,7 +101,7 @@ pub(crate) struct DailyUsage {
 /// The maximum number of approvals that one call decides.
 pub(crate) const MAX_AT_ONCE: usize = 50;
 
-/// Parses a decision's name, which is the same in forms and in JSON.
+/// Parses a decision's name in forms and in JSON.
 pub(crate) fn parse_decision(name: &str) -> Option<ApprovalDecision> {
     match name {
         "approve" => Some(ApprovalDecision::Approve),
@@ -123,25 +113,21 @@ pub(crate) fn parse_decision(name: &str) -> Option<ApprovalDecision> {
 /// The outcome of a bulk decision for one approval.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The decision was stored.
     Decided(Approval),
-    /// The approval was not pending any more, so nothing was written.
+    /// The approval was not pending, so nothing was written.
     NotPending(Approval),
-    /// The approval requests a temporary limit increase, so nothing was written. Only the approval's own page, which
-    /// shows the new caps and their end, can grant an increase.
+    /// A temporary limit increase can only be granted on the approval's own page, so nothing was written.
     NotInBulk(Approval),
-    /// None of the user's agents has an approval with this id.
+    /// The user has no approval with this id.
     NotFound,
-    /// It is unknown whether the decision was stored. The approval's page shows the current state.
+    /// It is unknown whether the decision was stored.
     Failed,
 }
 
-/// The filter of a list of approvals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ApprovalFilter {
-    /// Selects only this agent's approvals.
     pub(crate) agent: Option<AgentId>,
-    /// Selects only approvals that have this status now.
+    /// The status that the approvals have now.
     pub(crate) status: Option<ApprovalStatus>,
     /// Selects only approvals that are no longer pending.
     pub(crate) decided: bool,
@@ -150,7 +136,7 @@ pub(crate) struct ApprovalFilter {
 /// A page of the pending approvals, and the number of all pending approvals.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
-    /// The page's approvals, oldest first.
+    /// Oldest first.
     pub(crate) items: Vec<PendingApproval>,
     /// The cursor of the next page, which has older approvals.
     pub(crate) next: Option<ApprovalCursor>,
@@ -158,10 +144,8 @@ pub(crate) struct Waiting {
     pub(crate) count: WaitingCount,
 }
 
-/// The number of a user's pending approvals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WaitingCount {
-    /// The number of approvals that were counted.
     pub(crate) number: usize,
     /// Whether there may be more approvals than `number`.
     pub(crate) is_more: bool,
@@ -174,9 +158,7 @@ impl fmt::Display for WaitingCount {
 }
 
 impl People {
-    /// Whether another call may wait for a decision on this approval. If not, the call is answered at once. There is a
-    /// limit per agent, per owner and per deployment. A call that exceeds one limit does not count against the other
-    /// limits.
+    /// Returns whether a request may wait for the decision on this approval. Otherwise, the response is immediate.
     pub(crate) async fn may_wait_for_decision(&self, approval: &Approval) -> bool {
         let owner = format!("approval waits of {}", Fingerprint::for_text(&approval.owner));
         let scopes = [
@@ -196,7 +178,7 @@ impl People {
         true
     }
 
-    /// Lists the user's approvals, newest first. An approval that was just created may be missing for a moment.
+    /// Lists the user's approvals, newest first. A new approval may be missing for a moment.
     pub(crate) async fn list_approvals(
         &self,
         user: &Caller,
@@ -228,7 +210,7 @@ impl People {
             self.ledger.read_owners_approvals(user.id.as_str(), list, before, count)
         };
         let filtered = filter != ApprovalFilter::default();
-        // A page with a filter reads up to four times as many approvals as the page may contain.
+        // A filtered page may read four times as many approvals as it contains.
         let reads = (4, page_request.limit.saturating_add(1).min(MAX_ROWS_PER_READ));
         let page =
             read_page_with_row_count(page_request, reads, filtered.then_some(keep), ApprovalCursor::new, read).await?;
@@ -238,8 +220,7 @@ impl People {
         })
     }
 
-    /// Lists up to `max_rows` of the user's pending approvals, newest first, for all agents or for one agent. The list
-    /// starts at the newest approval, or after the cursor `before`.
+    /// Lists pending approvals, newest first, for one agent or for all agents.
     async fn list_pending_approvals(
         &self,
         user: &Caller,
@@ -263,8 +244,7 @@ impl People {
             let keep = |approval: &Approval| Filter::keep_if(is_pending(approval));
             return read_page_with_row_count(page_request, (2, rows), Some(keep), ApprovalCursor::new, read).await;
         };
-        // One item contains the ids of all approvals of an agent that may be pending. The approvals are then read by
-        // id.
+        // One item has the ids of all approvals of an agent that may be pending.
         let waiting = self.ledger.read_agents_with_approvals(vec![agent]).await?;
         let ids = waiting.into_iter().flat_map(|(_, ids)| ids);
         let mut approvals = self.ledger.read_approvals(ids).await?;
@@ -280,14 +260,13 @@ impl People {
         Ok(Page { items: approvals, next })
     }
 
-    /// Returns the creation time before which every undecided approval has expired.
+    /// Approvals that were created before this time are decided or expired.
     fn oldest_open_approval_time(&self) -> Timestamp {
         self.now().before(self.approval_ttl)
     }
 
-    /// Counts the user's pending approvals.
     pub(crate) async fn count_pending_approvals(&self, user: &Caller) -> Result<WaitingCount> {
-        /// The maximum number of pending approvals in the result. If there are more, `is_more` is set.
+        /// The maximum count of pending approvals.
         const MAX: u8 = 99;
         let since = self.oldest_open_approval_time();
         let max = MAX.saturating_add(1);
@@ -299,8 +278,7 @@ impl People {
         })
     }
 
-    /// Returns up to `max_rows` pending approvals, for all of the user's agents or for one agent, starting after the cursor
-    /// `before`. Also returns the number of all pending approvals.
+    /// Reads a page of pending approvals, and the number of all pending approvals.
     pub(crate) async fn read_waiting_approvals(
         &self,
         user: &Caller,
@@ -309,8 +287,7 @@ impl People {
         max_rows: u32,
     ) -> Result<Waiting> {
         let page = self.list_pending_approvals(user, agent_id, before, max_rows).await?;
-        // `count` includes the pending approvals of all agents, even if the page shows fewer approvals, so that the
-        // user overlooks no approval.
+        // The count ignores the page's filter, so that the user overlooks no approval.
         let count = if agent_id.is_some() || before.is_some() || page.next.is_some() {
             self.count_pending_approvals(user).await?
         } else {
@@ -353,8 +330,7 @@ impl People {
         self.read_caps(person.id.as_str(), places).await
     }
 
-    /// Moves the approvals to the agents' current owners, in case an ownership transfer was interrupted before it moved
-    /// them.
+    /// Completes ownership transfers that were interrupted before they moved the approvals to the new owner.
     async fn move_approvals_to_owners(&self, approvals: &[Approval], agents: &[Agent]) -> Result<()> {
         for approval in approvals {
             if let Some(agent) = agents.iter().find(|agent| agent.id == approval.agent) {
@@ -364,7 +340,7 @@ impl People {
         Ok(())
     }
 
-    /// Reads the agent's approval with this id. Returns `not_found` for another agent's approval and for an unknown id.
+    /// Returns `not_found` for an unknown approval and for another agent's approval.
     pub(crate) async fn read_own_approval(&self, owned: OwnedAgent, id: ApprovalId) -> Result<OwnApproval> {
         let approval = self.ledger.read_approval_by_id(id).await?;
         let own = approval.filter(|approval| approval.agent == owned.agent().id);
@@ -372,19 +348,17 @@ impl People {
         let mut approval = own
             .and_then(|approval| approval.for_current_owner(current, now))
             .ok_or(ErrorKind::NotFound)?;
-        // If the agent's ownership was transferred after the request, the pending approval is moved to the new owner.
+        // After an ownership transfer, the pending approval is moved to the new owner.
         self.ledger.move_approval(&approval, current, now).await?;
         approval.owner = current.to_owned();
         Ok(OwnApproval { owned, approval })
     }
 
-    /// Reads the details that the owner needs to decide on the approval.
     pub(crate) async fn read_approval_context(&self, owned_approval: OwnApproval) -> Result<ApprovalContext> {
         self.load_context(owned_approval.owned, owned_approval.approval).await
     }
 
-    /// Reads the approvals with these ids, in the order of the ids. The result has `None` for each approval that does
-    /// not belong to the user's agents.
+    /// Returns the approvals in the order of the ids, with `None` for each approval of another user's agent.
     pub(crate) async fn read_own_approvals(
         &self,
         user: &Caller,
@@ -410,8 +384,7 @@ impl People {
         Ok(ids.iter().map(|id| (*id, own(*id))).collect())
     }
 
-    /// Decides several approvals, each with its own write and its own row in the audit log, and returns each outcome.
-    /// Approving a large sum requires a recent sign-in. If the sign-in is not recent, no approval is decided.
+    /// Decides each approval with a separate write and audit row. A large sum requires a recent sign-in.
     pub(crate) async fn decide_approvals(
         &self,
         user: &Caller,
@@ -441,8 +414,7 @@ impl People {
         }
     }
 
-    /// Sums the selected payments that are pending. Temporary limit increases do not count, because they are not
-    /// payments.
+    /// Sums the selected pending payments. Temporary limit increases are not payments.
     pub(crate) fn sum_pending_amounts(&self, selected: &[(ApprovalId, Option<OwnApproval>)]) -> Amount {
         let now = self.now();
         let own = selected.iter().filter_map(|(_, own)| own.as_ref());
@@ -453,7 +425,6 @@ impl People {
         })
     }
 
-    /// Whether approving this amount requires a recent sign-in.
     pub(crate) fn is_large_amount(&self, amount: Amount) -> bool {
         amount > self.limits.recent_above
     }
@@ -484,8 +455,7 @@ impl People {
             }
             ErrorKind::NotFound => Ok(Outcome::NotFound),
             ErrorKind::Internal => {
-                // The error is only logged, because the response must still contain the outcomes of the other
-                // approvals.
+                // The response must still contain the outcomes of the other approvals.
                 warn!(approval.id = %approval.id, cause = %error, "approval.not_decided");
                 Ok(Outcome::Failed)
             }
@@ -493,8 +463,7 @@ impl People {
         }
     }
 
-    /// Withdraws an approval that no payment has used, so that the approval becomes rejected. If the approval granted a
-    /// temporary limit increase, the increase ends first.
+    /// Rejects an approval that no payment has used. A temporary limit increase that it granted ends first.
     pub(crate) async fn withdraw_approval(
         &self,
         owned_approval: OwnApproval,
@@ -523,9 +492,7 @@ impl People {
         self.load_context(owned, withdrawn).await
     }
 
-    /// Stores the owner's decision. Only one decision is accepted, and only before the approval expires. Approving a
-    /// large amount requires a recent sign-in. With `restriction`, an owner who approves a temporary limit increase can
-    /// grant lower caps or an earlier end. For any other decision, a restriction is a validation error.
+    /// Stores the owner's decision on a pending approval. Only a temporary limit increase may have a `restriction`.
     pub(crate) async fn decide_approval(
         &self,
         owned_approval: OwnApproval,
@@ -638,7 +605,8 @@ impl People {
         Ok(contexts.collect())
     }
 
-    /// Reads the caps and the used amount for each of these agents and services, if the service is enabled.
+    /// Reads the caps, and the amount that counts against the daily cap, for each pair of an agent and a service. Omits
+    /// the pairs whose service is not enabled for the agent.
     async fn read_daily_usage(
         &self,
         owner: &str,

@@ -1,11 +1,4 @@
-//! The approval queue: the pending approvals, one line each (`row.rs`), and the latest decided approvals.
-//!
-//! The page's script polls the list of pending approvals, so a new approval appears without a reload. The list that the
-//! script receives is rendered by the same code as the list on the page. The page contains the list's entity tag, so an
-//! unchanged list is not sent again. Pages without the list poll only the number of pending approvals.
-//!
-//! The number always counts the pending approvals of all agents, regardless of the filter, so that the user overlooks
-//! none.
+//! The approval queue: pending and recently decided approvals. The script polls the pending approvals.
 
 use crate::agents::choice::{AgentChoice, NamedAgent};
 use crate::agents::form::AgentForm;
@@ -63,8 +56,7 @@ pub(crate) async fn show_approvals_page(State(people): State<Arc<People>>, sessi
     Ok(approval_queue_page(&people, &session, layout, view, name).await?)
 }
 
-/// Handles `GET /dashboard/approvals/waiting`: returns the list, or with `only=count` the number of pending approvals.
-/// Returns 304 if the script already has the current version.
+/// Returns the list of pending approvals for the script, or their number if the query has `only=count`.
 pub(crate) async fn poll_pending_approvals(
     State(people): State<Arc<People>>,
     PollSession(session): PollSession,
@@ -92,12 +84,10 @@ pub(crate) async fn poll_pending_approvals(
     Ok(response_or_not_modified(&headers, &tag, list))
 }
 
-/// Handles `POST /dashboard/agents/{agent}/approvals/{approval}/approve`.
 pub(crate) async fn submit_approval(uri: Uri, form: AgentForm) -> Reply {
     submit_decision(&uri, form, ApprovalDecision::Approve).await
 }
 
-/// Handles `POST /dashboard/agents/{agent}/approvals/{approval}/reject`.
 pub(crate) async fn submit_rejection(uri: Uri, form: AgentForm) -> Reply {
     submit_decision(&uri, form, ApprovalDecision::Reject).await
 }
@@ -164,8 +154,8 @@ async fn approvals_page_response(
     approval_queue_page(people, session, layout, view, None).await
 }
 
-/// Renders the page with the pending and the decided approvals. The page shows only the approvals of the agent in
-/// `name` or, without `name`, of the agent in `view`.
+/// Renders the queue of approvals for the agent that the text `name` identifies. If `name` is `None`, renders the queue
+/// for the agent in `view`.
 async fn approval_queue_page(
     people: &People,
     session: &PageSession,
@@ -245,7 +235,6 @@ pub(crate) fn approvals_page(layout: &Layout, queue: &ApprovalQueue<'_>) -> Mark
     )
 }
 
-/// Renders the agent filter.
 fn agent_filter_form(view: View, choice: &AgentChoice) -> Markup {
     html! {
         form.filters method="get" action=(paths::APPROVALS) role="search" aria-label="Filters" {
@@ -257,8 +246,7 @@ fn agent_filter_form(view: View, choice: &AgentChoice) -> Markup {
     }
 }
 
-/// Renders the list of pending approvals, which the script keeps up to date, and the buttons for the selected
-/// approvals.
+/// Renders the list that the script keeps up to date, and the buttons for the selected approvals.
 pub(crate) fn live_approval_list(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {
     let address = View { before: None, ..view }.url("/dashboard/approvals/waiting");
     let tag = list_entity_tag(layout, waiting, view, catalog);
@@ -275,8 +263,7 @@ pub(crate) fn live_approval_list(layout: &Layout, waiting: &Waiting, view: View,
     }
 }
 
-/// Returns the list's entity tag. Relative times, which the script updates, do not affect the tag, nor does the form
-/// token, which is masked differently in each response.
+/// The tag ignores relative times and the masked form token, which differ in each response.
 fn list_entity_tag(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> String {
     let list = pending_approval_list(&layout.for_entity_tag(), waiting, view, catalog);
     entity_tag(&short_body_digest(&list.into_string()))

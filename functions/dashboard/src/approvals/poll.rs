@@ -1,10 +1,7 @@
-//! `GET /approvals/{id}`, which returns an approval's status. Another agent's approval is 404, like an unknown id.
+//! `GET /approvals/{id}`, which agents poll with an agent key, and which owners read with a session.
 //!
-//! The agent polls this route with its agent key, and the agent's owner can read it with a session. The format of the
-//! bearer token shows whether the caller claims to be an agent or a user.
-//!
-//! With `wait_seconds`, the response is sent as soon as the approval is no longer pending. The caller is authenticated
-//! once, before the wait.
+//! With `wait_seconds`, the response waits until the approval is no longer pending. The caller is authenticated once,
+//! before the wait.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -18,9 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// The maximum of `wait_seconds`. The function times out after 29 s, and the gateway after 30 s.
+/// The maximum of `wait_seconds`. The Lambda function `people` times out after 29 s, and the gateway after 30 s.
 const MAX_WAIT_SECS: u32 = 20;
-/// The time between two reads of the approval while a long-polling request waits for the owner's decision.
+/// The interval in which a waiting request reads the approval.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Poll an approval, or wait until it is decided.
@@ -62,8 +59,7 @@ pub(crate) async fn poll_approval(
     Ok(Json(ApprovalView::from_approval(&approval, people.now())))
 }
 
-/// Returns the approval as soon as it is no longer pending, or after `max_wait` at the latest. The row is read once per
-/// second, and once more at the end of the wait.
+/// Returns the approval when it is no longer pending, or after `max_wait`.
 async fn await_decision(
     people: &People,
     mut approval: Approval,
@@ -75,13 +71,12 @@ async fn await_decision(
         return Ok(approval);
     }
     let mut reads = interval(READ_INTERVAL);
-    // If a read is slow, reads that would have been due in the meantime are skipped.
     reads.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let begun = reads.tick().await;
     while is_pending(&approval) {
         let at = reads.tick().await;
         let again = people.ledger.read_approval_by_id(approval.id).await?;
-        // After an ownership transfer, the agent can still read the approval, but the previous owner cannot.
+        // After an ownership transfer, the previous owner can't read the approval. The agent still can.
         let again = again.filter(|again| !is_person || again.owner == approval.owner);
         approval = again.ok_or(ErrorKind::NotFound)?;
         if at.duration_since(begun) >= max_wait {

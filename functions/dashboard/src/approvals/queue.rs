@@ -8,22 +8,20 @@ use purser_api::Query;
 use purser_domain::AgentId;
 use purser_store::ApprovalCursor;
 
-/// The approvals that a page of the approval queue shows: a filter by agent, and the positions in the lists of pending
-/// and decided approvals.
+/// The approvals that a page of the approval queue shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
-    /// Selects only this agent's approvals.
     pub(crate) agent: Option<AgentId>,
-    /// The position in the list of pending approvals. Selects older approvals.
+    /// The cursor in the list of pending approvals.
     pub(crate) older: Option<ApprovalCursor>,
-    /// The position in the list of decided approvals. Selects older approvals.
+    /// The cursor in the list of decided approvals.
     pub(crate) before: Option<ApprovalCursor>,
-    /// Selects only a few pending approvals, for the overview.
+    /// Shows only a few pending approvals, for the overview.
     pub(crate) is_brief: bool,
 }
 
 impl View {
-    /// Parses the view in a URL. Returns `None` if a parameter is invalid. An empty parameter counts as absent.
+    /// Returns `None` if a parameter is invalid. An empty parameter counts as absent.
     pub(crate) fn from_uri(uri: &Uri) -> Option<Self> {
         let mut query = Query::from_uri(uri);
         let [agent, older, before] =
@@ -45,7 +43,6 @@ impl View {
         if self.is_brief { 5 } else { 25 }
     }
 
-    /// Returns the URL of `path` with this view's parameters.
     pub(crate) fn url(self, path: &str) -> String {
         let place = |place: Option<ApprovalCursor>| place.map(cursor::format_approval_cursor);
         path_with_query(

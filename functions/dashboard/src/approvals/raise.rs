@@ -1,7 +1,7 @@
 //! Raises the limit that required an approval, and approves the payment.
 //!
 //! The policy or the rule is updated first, and then the approval is decided. If the second write fails, the limit
-//! stays raised, and the page tells the user.
+//! stays raised, and the page says so.
 
 use crate::agents::owned::OwnedAgent;
 use crate::approvals::operations::{Note, OwnApproval};
@@ -18,10 +18,9 @@ use purser_store::ApprovalDecision;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LimitToRaise {
     limit: AskingLimit,
-    /// The amount above which the limit now requires approval; `None` if the limit requires approval for every amount.
+    /// The amount above which the limit now requires approval; `None` for every amount.
     pub(crate) from: Option<Amount>,
-    /// The new threshold: after the update, the limit requires approval only above this amount. The threshold equals
-    /// the amount of the payment that waits for approval.
+    /// The new threshold: the amount of the payment that waits for approval.
     pub(crate) to: Amount,
     /// The version of the record that contains the limit.
     pub(crate) version: u64,
@@ -31,7 +30,7 @@ pub(crate) struct LimitToRaise {
 enum AskingLimit {
     /// The approval threshold in the service's policy.
     Policy(ServiceId),
-    /// A rule, as it will be after the update.
+    /// The rule as the update stores it.
     Rule(RuleId, CheckedRule),
 }
 
@@ -42,7 +41,6 @@ impl LimitToRaise {
     }
 }
 
-/// The result of raising a limit and approving the payment.
 #[derive(Debug)]
 pub(crate) enum RaisedAndApproved {
     Both,
@@ -51,9 +49,7 @@ pub(crate) enum RaisedAndApproved {
 }
 
 impl People {
-    /// Returns the first limit that requires this approval now. Returns `None` if no limit requires approval any more,
-    /// if the rule can't be updated because a service of the rule left the catalog, or if the approval is a request for
-    /// a temporary limit increase.
+    /// Returns the first limit that requires this approval; `None` if no update can raise the limit.
     pub(crate) async fn find_limit_to_raise(
         &self,
         owned: &OwnedAgent,
@@ -108,9 +104,7 @@ impl People {
         Ok(raised.map(|raised| increase(AskingLimit::Rule(rule.id, raised), *above, agent.version)))
     }
 
-    /// Raises the limit if its record has the version `if_match`, and then approves the payment. Both writes require a
-    /// recent sign-in. The futures of the updates are boxed, because together they exceed a thread's stack in an
-    /// unoptimized build.
+    /// Raises the limit, and then approves the payment. Both require a recent sign-in.
     pub(crate) async fn raise_limit_and_approve(
         &self,
         owned_approval: OwnApproval,

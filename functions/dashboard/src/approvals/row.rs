@@ -1,5 +1,4 @@
-//! Renders approvals in lists. A pending approval is one line that unfolds to show the details and the decision form. A
-//! decided approval shows the decision.
+//! Renders approvals in lists: pending approvals with a decision form, and decided approvals.
 
 use crate::approvals::operations::{ApprovalContext, DailyUsage, PendingApproval};
 use crate::approvals::queue::View;
@@ -22,8 +21,7 @@ use purser_domain::{
 /// The id of the form that the list's checkboxes belong to.
 pub(crate) const SELECTION: &str = "selected-approvals";
 
-/// Renders a pending approval as one line. The checkbox is outside the foldable part, so that selecting an approval
-/// does not unfold the approval.
+/// The checkbox is outside the foldable part, so that a click on it does not unfold the approval.
 pub(crate) fn pending_approval_row(
     layout: &Layout,
     pending_approval: &PendingApproval,
@@ -77,7 +75,7 @@ pub(crate) fn service_and_operation(approval: &Approval, catalog: &Catalog) -> M
     }
 }
 
-/// Renders the details that a decision needs. `caps` are the present caps, and `day` is the line about the daily cap.
+/// Renders the details of an approval. `day` is the rendered text about the remaining part of the daily cap.
 pub(crate) fn approval_details(
     layout: &Layout,
     approval: &Approval,
@@ -126,7 +124,6 @@ pub(crate) fn approval_details(
     }
 }
 
-/// Renders the decision form, with a note and two buttons: approve and reject.
 pub(crate) fn decision_form(layout: &Layout, approval: &Approval, agent: &Agent, view: View) -> Markup {
     let path = paths::approval_form_path(approval.agent, approval.id);
     let inputs = layout.form_inputs(FormName::ApprovalDecision(approval.id));
@@ -165,14 +162,14 @@ fn restriction_inputs(inputs: &Inputs<'_>, raise: &LimitIncreaseRequest, now: Ti
     }
 }
 
-/// The fields of the body that correspond to [`restriction_inputs`].
+/// The JSON fields of a restriction, with their labels.
 pub(crate) const RESTRICTION_FIELDS: [FieldOf; 3] = [
     ("max_per_call_units", "max_per_call", "Per call"),
     ("max_per_day_units", "max_per_day", "Per day"),
     ("until", "hours", "Hours"),
 ];
 
-/// Parses the inputs of [`restriction_inputs`].
+/// Parses the caps and the end that the owner grants.
 pub(crate) fn parse_restriction(form: &mut Form, raise: &LimitIncreaseRequest, now: Timestamp) -> GrantRestriction {
     let caps = raise.caps;
     let longest = u32::try_from(LimitIncrease::MAX_DURATION.secs() / 3_600).unwrap_or(u32::MAX);
@@ -189,8 +186,7 @@ pub(crate) fn parse_restriction(form: &mut Form, raise: &LimitIncreaseRequest, n
     }
 }
 
-/// Renders the payment's amount and the agent's name for screen readers. The text follows the label of a control, such
-/// as the "Reject" button.
+/// Names the payment for screen readers, after the label of a control such as the "Reject" button.
 pub(crate) fn payment_description(approval: &Approval, agent: &Agent) -> Markup {
     html! { (format_dollars(approval.amount)) " of " (escape_hidden_characters(&agent.name)) }
 }
@@ -266,7 +262,6 @@ pub(crate) fn status_chip(status: ApprovalStatus) -> Markup {
     }
 }
 
-/// Returns the status as the pages show it.
 pub(crate) const fn status_name(status: ApprovalStatus) -> &'static str {
     match status {
         ApprovalStatus::Pending => "waiting",

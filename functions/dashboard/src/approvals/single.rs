@@ -1,6 +1,4 @@
-//! The page of one approval, to which notifications link. The page of a pending approval has the decision form, and
-//! details that the queue does not show. The page of a decided approval shows the decision, and a button to withdraw
-//! the approval if no payment has used it.
+//! The page of one approval, to which notifications link.
 
 use crate::agents::form::AgentForm;
 use crate::agents::owned::require_id;
@@ -32,7 +30,6 @@ use purser_domain::{
 };
 use std::sync::Arc;
 
-/// Handles `GET /dashboard/approvals/{agent}/{approval}`.
 pub(crate) async fn show_approval_page(
     State(people): State<Arc<People>>,
     session: PageSession,
@@ -49,7 +46,6 @@ pub(crate) async fn show_approval_page(
     Ok(approval_page_response(&people, &layout, own).await?)
 }
 
-/// Handles `POST …/approvals/{approval}/approve-and-raise`.
 pub(crate) async fn submit_approval_and_raise(request: AgentForm) -> Reply {
     let id = request.parse_path_parameter("approval", ApprovalId::parse)?;
     let (mut form, mut layout) = (
@@ -90,7 +86,6 @@ pub(crate) async fn submit_approval_and_raise(request: AgentForm) -> Reply {
     Ok((status, approval_page_response(people, &layout, own).await?).into_response())
 }
 
-/// Handles `POST …/approvals/{approval}/withdraw`.
 pub(crate) async fn submit_approval_withdrawal(form: AgentForm) -> Reply {
     let id = form.parse_path_parameter("approval", ApprovalId::parse)?;
     let mut layout = form.page_layout();

@@ -1,5 +1,4 @@
-//! JSON API under `/audit-log`: the user's actions, their rejected requests, and other people's actions on their
-//! agents.
+//! JSON API under `/audit-log`, the user's audit log.
 
 use crate::caller::Caller;
 use crate::cursor;

@@ -1,8 +1,7 @@
-//! The audit log of users' actions. An update and its audit row are written together. A rejected action gets an audit
-//! row of its own.
+//! The audit log of users' actions.
 //!
-//! A request that is invalid, or that names another user's resource, gets no audit row. Neither does a request that
-//! fails because of an internal error, but the retry of the request does.
+//! An update and the audit row are one transaction. A rejected action gets a row of its own, except requests that are
+//! invalid or that name another user's resource.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -14,13 +13,13 @@ use purser_store::{AuditEntry, AuditRow, Page, PageRequest};
 use uuid::Uuid;
 
 impl People {
-    /// Builds the audit row for one attempt to store an update. Every attempt needs a new row.
+    /// Every attempt to store an update needs a new row.
     pub(crate) fn audit_entry(&self, acting: &Acting, action: &Act, changes: AuditChanges) -> Result<AuditEntry> {
         let record = self.audit_record(acting, action, AuditOutcome::Done(changes))?;
         Ok(self.audit.new_entry(&record))
     }
 
-    /// Runs an action and returns its result. Writes an audit row if the action is rejected.
+    /// Runs an action, and writes an audit row if the action is rejected.
     pub(crate) async fn audit_rejection<T>(
         &self,
         acting: &Acting,
@@ -35,7 +34,6 @@ impl People {
         self.audit.audit_rejection(work, refused).await
     }
 
-    /// Adds the audit row of a rejected action.
     pub(crate) async fn record_rejection(
         &self,
         acting: &Acting,

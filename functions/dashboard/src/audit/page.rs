@@ -1,5 +1,4 @@
-//! The page with a user's audit log, and its CSV file: the user's actions with their origin, rejected actions,
-//! operators' actions on the user's agents, and unexplained outflows from wallets.
+//! The page with a user's audit log, and the CSV file.
 
 use crate::agents::choice::{AgentChoice, NamedAgent};
 use crate::agents::owned::OwnedAgent;
@@ -51,7 +50,6 @@ pub(crate) async fn show_audit_log_page(State(people): State<Arc<People>>, sessi
             .await
     };
     let (page, edition) = tokio::try_join!(rows, people.current_catalog())?;
-    // The agents that the rows refer to.
     let named = page.items.iter().filter_map(|row| row.record.act.agent);
     let named: BTreeSet<AgentId> = named.collect();
     let agents = people.read_own_agents(user, named.into_iter().collect()).await?;
@@ -124,7 +122,6 @@ fn parse_query(uri: &Uri) -> (AuditFilter, NamedAgent, Option<Uuid>, Option<Stri
     (filter, named, cursor, filter_error(query))
 }
 
-/// Returns the URL of the log with a filter and a cursor.
 fn audit_log_url(path: &str, filter: AuditFilter, cursor: Option<Uuid>) -> String {
     crate::address::path_with_query(
         path,
@@ -142,10 +139,9 @@ fn audit_log_url(path: &str, filter: AuditFilter, cursor: Option<Uuid>) -> Strin
 struct Log<'a> {
     filter: AuditFilter,
     choice: &'a AgentChoice,
-    /// The agents that the rows refer to.
     agents: &'a [OwnedAgent],
     rows: &'a [AuditRow],
-    /// The cursor of this page. `None` for the first page.
+    /// The cursor of this page; `None` for the first page.
     before: Option<Uuid>,
     /// The cursor of the next page. `None` on the last page.
     older: Option<Uuid>,
@@ -278,7 +274,7 @@ fn rejection_text(rejection: &AuditRejection) -> Markup {
     html! { p { code { (rejection.error) } ": " (rejection.reason) } }
 }
 
-/// Renders the changed fields, each with its previous and new value.
+/// Renders each changed field with the previous and the new value.
 pub(crate) fn change_list(changes: &AuditChanges) -> Markup {
     let names: BTreeSet<&String> = changes.before.keys().chain(changes.after.keys()).collect();
     let side = |value: Option<&Value>| match value {

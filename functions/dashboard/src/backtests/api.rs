@@ -83,8 +83,7 @@ impl<T: Member, const MAX: usize> Member for Objects<T, MAX> {
     }
 }
 
-/// Parses the request body for a backtest that starts at `now`. An unknown service is reported as `service_not_found`,
-/// not as a validation error.
+/// Parses a backtest that starts at `now`. An unknown service is `service_not_found`.
 pub(crate) fn parse_new_backtest(body: &Value, catalog: &Catalog, now: Timestamp) -> Result<NewBacktest> {
     let mut errors = ValidationErrors::default();
     let read = BacktestBody::read(body, BodyPath::Body, &mut errors);
@@ -123,7 +122,6 @@ pub(crate) fn parse_new_backtest(body: &Value, catalog: &Catalog, now: Timestamp
     errors.finish(new)?.ok_or_else(|| ErrorKind::ServiceNotFound.into())
 }
 
-/// Builds the limits to test. Returns `None` if a service is unknown.
 pub(crate) fn parse_tested_limits(
     rules: Option<CandidateRules>,
     candidate_policies: Option<CandidatePolicies>,
@@ -194,7 +192,7 @@ purser_api::field! {
     /// The number of days whose decisions a backtest tests: 1 to [`BacktestRun::MAX_DAYS`].
     pub(crate) struct BacktestDays(u32):
     |value| {
-        // `parse_seconds` parses any whole number, so it also parses a number of days.
+        // `parse_seconds` parses any whole number.
         let days = parse_seconds(value).and_then(|days| u32::try_from(days.secs()).ok());
         let days = days.filter(|days| (1..=BacktestRun::MAX_DAYS).contains(days));
         days.ok_or_else(|| format!("must be a whole number from 1 to {}", BacktestRun::MAX_DAYS))

@@ -1,6 +1,4 @@
-//! Operations on backtests: estimate the cost, start a backtest, and read its progress and result. The Lambda function
-//! `events` evaluates the decisions of each started backtest: every minute, the function continues the unfinished
-//! backtests.
+//! Operations on backtests. The Lambda function `events` runs the backtests.
 
 use crate::agents::listing::AgentFilter;
 use crate::caller::Caller;
@@ -16,7 +14,6 @@ const MAX_WAITING: usize = 5;
 /// The maximum number of backtests in a list.
 pub(crate) const MAX_LISTED: u32 = 25;
 
-/// The agents that a backtest tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TestedAgents {
     /// The agents whose ids are in this list.
@@ -25,7 +22,6 @@ pub(crate) enum TestedAgents {
     All(Option<LabelFilter>),
 }
 
-/// A backtest to estimate or to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NewBacktest {
     pub(crate) agents: TestedAgents,
@@ -37,8 +33,7 @@ pub(crate) struct NewBacktest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BacktestPlan {
     pub(crate) agents: Vec<AgentId>,
-    /// The number of decisions about the agents' payments on the tested days, from the counters of the decision
-    /// history.
+    /// The number of decisions about the agents' payments on the tested days.
     pub(crate) decisions: u64,
     /// The estimated number of DynamoDB read units.
     pub(crate) read_units: u64,
@@ -69,8 +64,7 @@ impl People {
         })
     }
 
-    /// Stores a backtest for `events` to run. Rejects the backtest if the user already has [`MAX_WAITING`] unfinished
-    /// backtests.
+    /// Stores a backtest. Rejects it if the user has [`MAX_WAITING`] unfinished backtests.
     pub(crate) async fn start_backtest(&self, user: &Caller, new: NewBacktest) -> Result<BacktestRun> {
         let action = Act::new(AuditKind::BacktestStarted);
         self.audit_rejection(&user.acting, &action, self.store_backtest(user, &action, new))
@@ -108,13 +102,12 @@ impl People {
         Ok(run)
     }
 
-    /// Reads a user's backtest. The error is `not_found` if the user has no backtest with this id.
+    /// Returns `not_found` if the user has no backtest with this id.
     pub(crate) async fn read_backtest(&self, user: &Caller, id: BacktestId) -> Result<BacktestRun> {
         let run = self.usage.read_backtest(&user.id, id).await?;
         run.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    /// Lists the user's newest backtests.
     pub(crate) async fn list_backtests(&self, user: &Caller) -> Result<Vec<BacktestRun>> {
         self.usage.read_backtests(&user.id, MAX_LISTED).await
     }

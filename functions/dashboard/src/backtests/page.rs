@@ -42,7 +42,6 @@ pub(crate) async fn show_backtests_page(State(people): State<Arc<People>>, sessi
     Ok(page.into_response())
 }
 
-/// Shows `GET /dashboard/backtests/{backtest}`: one backtest with its progress and result.
 pub(crate) async fn show_backtest_page(
     State(people): State<Arc<People>>,
     session: PageSession,
@@ -136,7 +135,6 @@ fn tested_limits(tested_limits: &TestedLimits, catalog: &Catalog) -> Markup {
     }
 }
 
-/// Describes a policy update in words.
 fn policy_change_text(change: &PolicyChange) -> Markup {
     let PolicyChange { enabled, policy } = change;
     html! {

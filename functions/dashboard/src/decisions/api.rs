@@ -1,5 +1,4 @@
-//! JSON API for one decision: the decision, its statement and its replay. An allowed decision is built from its
-//! settlement, which stores the decision's checks but not its latency.
+//! JSON API for one decision: the decision, the statement and the replay.
 
 use crate::agents::owned::require_id;
 use crate::caller::Caller;

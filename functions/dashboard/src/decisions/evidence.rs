@@ -1,5 +1,4 @@
-//! The evidence file for one decision: the signed statements of the decision and its receipt, the documents whose
-//! hashes the statements contain, and instructions for verification.
+//! The evidence file for one decision: the signed statements, the documents that they hash, and instructions.
 
 use crate::agents::owned::require_id;
 use crate::sessions::session::PageSession;
@@ -22,7 +21,6 @@ const HOW: [&str; 5] = [
     "The hashes in the decision's `inputs` are SHA-256 of the RFC 8785 form of the members of `inputs` here; `decision_hash` is that of the object of `transaction_id`, `settlement_id`, `approval_id`, `facts`, `result` and `reason`.",
 ];
 
-/// Handles `GET /dashboard/decisions/{agent}/{transaction}/evidence.json`: downloads the decision's evidence file.
 pub(crate) async fn download_evidence(
     State(people): State<Arc<People>>,
     session: PageSession,
@@ -35,7 +33,7 @@ pub(crate) async fn download_evidence(
         people.read_statements(&decision),
         people.read_input_documents(&decision)
     )?;
-    // `decision` is null for a reversal or a withdrawal, because `changes` contains the statement.
+    // For a reversal or a withdrawal, `changes` contains the statement.
     let is_of_purchase = matches!(decision, LoggedDecision::Allowed(_) | LoggedDecision::Refused(_));
     let evidence = json!({
         "transaction_id": id.to_string(),

@@ -1,4 +1,4 @@
-//! One decision, with its checks and its call. The list of decisions is in `journal`.
+//! One decision, with the checks and the call. The list of decisions is in `journal`.
 
 pub(crate) mod api;
 pub(crate) mod evidence;

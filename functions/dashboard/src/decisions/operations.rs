@@ -1,4 +1,4 @@
-//! Operations on one decision about a payment: read the decision, its call and its statements, and replay the decision.
+//! Operations on one decision about a payment: read and replay it.
 
 use crate::agents::owned::KnownAgent;
 use crate::caller::Caller;
@@ -12,13 +12,12 @@ use purser_store::StoredInputs;
 use uuid::Uuid;
 
 pub(crate) enum ReplayResult {
-    /// The replay succeeded.
     Made {
         /// The versions of the decision's inputs.
         versions: InputVersions,
         /// The version of the decision's policy.
         policy_version: Option<u64>,
-        /// The differences between the replay and the record. Empty if the replay decides the same.
+        /// The differences between the replay and the record; empty if the replay decides the same.
         differences: Vec<ReplayDifference>,
     },
     /// The decision cannot be evaluated again, for this reason.
@@ -28,12 +27,12 @@ pub(crate) enum ReplayResult {
 /// The statements in the log about a decision.
 #[derive(Default)]
 pub(crate) struct DecisionStatements {
-    /// The decision's statement.
+    /// The signed statement of the decision; `None` if the log contains no such statement.
     pub(crate) statement: Option<FoundStatement>,
-    /// Why the decision has no statement.
+    /// `None` if the log contains the decision's statement.
     pub(crate) missing_reason: Option<MissingReason>,
     pub(crate) differing: Vec<&'static str>,
-    /// The statements about the decision's payment, or about its approval.
+    /// The statements about the decision's payment or approval.
     pub(crate) payment: PaymentStatements,
 }
 
@@ -46,9 +45,7 @@ fn decision_ids(decision: &LoggedDecision) -> Option<DecisionIds> {
 }
 
 impl People {
-    /// Reads the call as the agent described it. For an allowed decision, the idempotency record contains the call.
-    /// Returns `None` for a withdrawal, and for a reverted confirmation, because the call belongs to the original
-    /// decision.
+    /// Reads the call as the agent described it. Returns `None` for a withdrawal and for a reverted confirmation.
     pub(crate) async fn read_decision_call(&self, decision: &LoggedDecision) -> Result<Option<CallDescription>> {
         match decision {
             LoggedDecision::Allowed(settlement) => self.read_settlement_call(settlement).await,
@@ -57,7 +54,6 @@ impl People {
         }
     }
 
-    /// Reads the call that the settlement pays for.
     pub(crate) async fn read_settlement_call(&self, settlement: &Settlement) -> Result<Option<CallDescription>> {
         let mut calls = self.ledger.read_calls(std::slice::from_ref(settlement)).await?;
         Ok(calls.remove(&settlement.id()))
@@ -82,7 +78,7 @@ impl People {
         ))
     }
 
-    /// Reads a decision about the agent by its transaction id, if the user owned the agent at that time.
+    /// Reads a decision about the agent by transaction id, if the user owned the agent at that time.
     pub(crate) async fn read_own_decision(
         &self,
         user: &Caller,
@@ -106,10 +102,7 @@ impl People {
         Ok(decision)
     }
 
-    /// Reads a decision about the agent by its transaction id.
-    ///
-    /// An allowed decision is stored as its settlement, whose id differs from the transaction id. No index connects the
-    /// two ids, because the first half of both ids encodes the same time.
+    /// Finds an allowed decision by time, because settlements have no index by transaction id.
     async fn read_decision(&self, agent: AgentId, id: TransactionId) -> Result<LoggedDecision> {
         let (recorded, allowed) = tokio::try_join!(
             self.ledger.find_recorded_decision(agent, id),
@@ -119,7 +112,6 @@ impl People {
         decision.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    /// Evaluates a decision again with the inputs that it was based on.
     pub(crate) async fn replay_decision(&self, decision: &LoggedDecision) -> Result<ReplayResult> {
         let Some(recorded) = self.find_recorded_decision(decision).await? else {
             return Ok(ReplayResult::Impossible(
@@ -141,7 +133,6 @@ impl People {
         })
     }
 
-    /// Reads the decision's statement, and the statements about the decision's payment or approval.
     pub(crate) async fn read_statements(&self, decision: &LoggedDecision) -> Result<DecisionStatements> {
         let Some(log) = &self.log else {
             return Ok(DecisionStatements {
@@ -210,8 +201,7 @@ impl People {
         Ok(inputs.map(|inputs| InputDocuments::new(&inputs.as_replay_inputs(), recorded.at)))
     }
 
-    /// Reads the recorded decision about a purchase. Returns `None` for a withdrawal or a reverted confirmation, or if
-    /// the call is no longer stored.
+    /// Returns `None` if the decision is not about a purchase, or if the call is no longer stored.
     async fn find_recorded_decision(&self, decision: &LoggedDecision) -> Result<Option<RecordedDecision>> {
         Ok(match decision {
             LoggedDecision::Allowed(settlement) => {
@@ -223,8 +213,7 @@ impl People {
         })
     }
 
-    /// Reads the inputs that a decision was based on. Returns `None` if the decision does not record their versions, or
-    /// if a version is not stored.
+    /// Returns `None` unless the versions of all inputs are recorded and stored.
     async fn read_decision_inputs(
         &self,
         decision: &LoggedDecision,
@@ -241,8 +230,7 @@ impl People {
     }
 
     async fn find_settlement(&self, agent: AgentId, id: TransactionId) -> Result<Option<Settlement>> {
-        /// The number of settlements per read. An agent rarely makes two decisions in the same microsecond, so four are
-        /// enough.
+        /// The number of settlements per read. More than four per agent and microsecond are unlikely.
         const PAGE_SIZE: u32 = 4;
         let mut before = first_id_with_later_time(id.uuid());
         loop {
@@ -261,10 +249,9 @@ impl People {
     }
 }
 
-/// The bits of the random half of a `UUIDv7`, which differ between ids with the same time.
+/// The bits of a `UUIDv7` that differ between ids with the same time.
 const RANDOM_HALF: u128 = (1 << 64) - 1;
 
-/// Returns the smallest id that is greater than all ids with the same time as `id`.
 const fn first_id_with_later_time(id: Uuid) -> Uuid {
     Uuid::from_u128((id.as_u128() | RANDOM_HALF).saturating_add(1))
 }

@@ -1,4 +1,4 @@
-//! The page of one decision: the requested payment, every check, the limit that blocked the payment, and the replay.
+//! The page of one decision, with the checks and the replay.
 
 use crate::agents::owned::{KnownAgent, require_id};
 use crate::decisions::operations::ReplayResult;
@@ -22,8 +22,7 @@ use purser_api::Reply;
 use purser_domain::{AgentId, CallDescription, Catalog, Check, HistoryEntry, LoggedDecision, TransactionId};
 use std::sync::Arc;
 
-/// Shows `GET /dashboard/decisions/{agent}/{transaction}`: one decision. With `?replay=1`, the page also evaluates the
-/// decision again, and stores nothing.
+/// With `?replay=1`, the page also evaluates the decision again, without storing anything.
 pub(crate) async fn show_decision_page(
     State(people): State<Arc<People>>,
     session: PageSession,
@@ -105,8 +104,7 @@ fn replay_section(replay: Option<&ReplayResult>) -> Markup {
     }
 }
 
-/// Returns the decision's checks. Returns `None` for a withdrawal and for a reverted confirmation, which have no
-/// checks.
+/// Returns `None` for a withdrawal and for a reverted confirmation, which have no checks.
 fn recorded_checks(decision: &LoggedDecision) -> Option<&[Check]> {
     match decision {
         LoggedDecision::Allowed(settlement) => settlement.terms.purchase().map(|purchase| purchase.checks.as_slice()),

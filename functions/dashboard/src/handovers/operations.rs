@@ -1,4 +1,4 @@
-//! Ownership transfers: lists the agents that operators offer to a user, and accepts an offer.
+//! Lists the agents that operators offer to a user, and accepts an offer.
 
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
@@ -8,7 +8,7 @@ use purser_store::{Backoff, TransferAgentResult};
 use tracing::info;
 
 impl People {
-    /// Lists the agents that are offered to the user, with their offers, oldest offer first.
+    /// Lists the agents that are offered to the user, oldest offer first.
     pub(crate) async fn list_handovers(&self, user: &Caller) -> Result<Vec<(OwnershipOffer, Agent)>> {
         let now = self.now();
         let mut offers = self.ledger.read_offers_to_user(&user.id).await?;
@@ -16,12 +16,10 @@ impl People {
         Ok(offers)
     }
 
-    /// Makes the user the owner of the agent, and moves the pending approvals to the user. Requires a recent sign-in.
-    /// If the agent already belongs to the user, the result is the same, because an earlier response may have been
-    /// lost.
+    /// Makes the user the owner of the agent and of the pending approvals. Requires a recent sign-in.
     ///
-    /// A temporary limit increase ends with the ownership: once this function returns, no payment that was decided
-    /// before the transfer can be reserved.
+    /// May be repeated, because a response may be lost. A temporary limit increase ends with the ownership: after this
+    /// function returns, no payment that was decided before the transfer can be reserved.
     pub(crate) async fn accept_ownership_offer(&self, user: &Caller, id: AgentId) -> Result<OwnedAgent> {
         let action = Act::new(AuditKind::HandoverAccepted).on_agent(id);
         self.audit_rejection(&user.acting, &action, self.store_offer_acceptance(user, &action, id))
@@ -31,8 +29,8 @@ impl People {
     async fn store_offer_acceptance(&self, user: &Caller, action: &Act, id: AgentId) -> Result<OwnedAgent> {
         let mut backoff = Backoff::new();
         loop {
-            // The offer is read first. If a concurrent request accepts the offer, the agent's record, which is read
-            // next, has the new owner.
+            // Read the offer before the agent: if the offer is accepted between the two reads, the agent has the new
+            // owner.
             let offer = self.ledger.read_agent_offer(id).await?;
             let agent = self.ledger.read_agent_by_id(id).await?.ok_or(ErrorKind::NotFound)?;
             if let Some(owned) = OwnedAgent::new(user, agent.clone()) {
@@ -57,7 +55,7 @@ impl People {
                         "handover.accepted"
                     );
                 }
-                // Another request changed the agent or the offer, so both are read again.
+                // The agent or the offer has changed.
                 TransferAgentResult::Conflict | TransferAgentResult::NoOffer => backoff.wait_for_retry().await?,
             }
         }

@@ -1,4 +1,4 @@
-//! Handlers for the forms that restore a version.
+//! The forms that restore a version.
 
 use crate::agents::form::AgentForm;
 use crate::cursor;
@@ -7,7 +7,6 @@ use crate::ui::notice::PageMessage;
 use purser_api::Reply;
 use purser_domain::{RuleId, ServiceId};
 
-/// Handles `POST …/services/{service}/versions/{version}/restore`: restores an earlier version of a policy.
 pub(crate) async fn submit_policy_restore(request: AgentForm) -> Reply {
     let service = request.parse_path_parameter("service", ServiceId::parse)?;
     let version = request.parse_path_parameter("version", cursor::parse_version_cursor)?;
@@ -20,7 +19,6 @@ pub(crate) async fn submit_policy_restore(request: AgentForm) -> Reply {
     request.respond_to_form(form, restored, PageMessage::PolicySaved).await
 }
 
-/// Handles `POST …/versions/{version}/rules/{rule}/restore`: restores a rule from an earlier version of the agent.
 pub(crate) async fn submit_rule_restore(request: AgentForm) -> Reply {
     let version = request.parse_path_parameter("version", cursor::parse_version_cursor)?;
     let rule = request.parse_path_parameter("rule", RuleId::parse)?;

@@ -1,5 +1,6 @@
-//! Lists the versions of an agent's limits, and restores a version. Restoring is an ordinary update: it is conditional
-//! on the current version, requires a recent sign-in if limits widen, and creates a new version.
+//! Lists and restores the versions of an agent's limits.
+//!
+//! Restoring is an ordinary update, which creates a new version.
 
 use crate::agents::owned::OwnedAgent;
 use crate::preview::operations::{MAX_DECISIONS, PreviewDays};
@@ -14,7 +15,6 @@ use purser_domain::{
 use purser_store::{NewestDecisions, PageRequest, RecordVersion};
 use std::collections::BTreeMap;
 
-/// A version, with its changes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ChangedVersion<T> {
     pub(crate) version: RecordVersion<T>,
@@ -23,8 +23,8 @@ pub(crate) struct ChangedVersion<T> {
     pub(crate) direction: Direction,
 }
 
-/// Whether a version is wider or narrower than its base: the previous version, or the version that the user selected
-/// for comparison. Both fields are false if there is no base.
+/// Whether a version is wider or narrower than the base version, with which it is compared. Both fields are false if
+/// there is no base version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Direction {
     /// Whether this version may allow a payment that the base version blocks or escalates.
@@ -36,7 +36,7 @@ pub(crate) struct Direction {
 /// Functions that compare two versions of a record.
 struct Compare<T> {
     members: fn(&T) -> AuditFields,
-    /// Returns whether the first record may allow payments that the second record blocks.
+    /// Whether the first record may allow payments that the second record blocks.
     widens: fn(&T, &T) -> bool,
 }
 
@@ -68,18 +68,17 @@ const RULES: Compare<Agent> = Compare {
     },
 };
 
-/// A page of versions, newest first.
+/// A page of the versions of a policy or of an agent's rules, newest first.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct History<T> {
     pub(crate) items: Vec<ChangedVersion<T>>,
-    /// The cursor of the next page: the lowest version number on this page. The next page has only lower version
-    /// numbers. `None` if this page is the last page.
+    /// The cursor of the next page, which has only lower version numbers; `None` on the last page.
     pub(crate) next: Option<u64>,
 }
 
 impl<T> History<T> {
-    /// Builds a page of `limit` versions, each with the differences from `other`, or from the next older version. If
-    /// there are older versions, `versions` must contain one version more than `limit`.
+    /// Creates a page of `limit` versions. `versions` must contain one version more than `limit` if older versions
+    /// exist.
     fn new(versions: Vec<RecordVersion<T>>, limit: u32, other: Option<&T>, compare: &Compare<T>) -> Self {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let has_more = versions.len() > limit;
@@ -105,13 +104,14 @@ impl<T> History<T> {
     }
 }
 
-/// The decisions of each rule in the versions of a page.
+/// The report about one page of an agent's version history. For each version on the page and each rule of the version,
+/// the report counts the decisions that the rule determined.
 #[derive(Debug)]
 pub(crate) struct RuleReport {
-    /// The decisions, by version and rule. Decisions under a version that did not change the rules count under the
-    /// version that did, or under the oldest version of the page.
+    /// The counted decisions, by version number and rule. Consecutive versions with the same rules are counted
+    /// together, under the number of the oldest of these versions.
     pub(crate) rules: BTreeMap<(u64, RuleId), RuleDecisions>,
-    /// Whether there are more decisions than were counted.
+    /// Whether the agent has more decisions in the requested days than the report counts.
     pub(crate) is_partial: bool,
 }
 
@@ -122,8 +122,8 @@ pub(crate) fn audited_rules(agent: &Agent) -> AuditFields {
 }
 
 impl People {
-    /// Lists the versions of an agent's policy for a service, each with the differences from the version `other`, or
-    /// from the previous version.
+    /// Reads a page of the policy's versions. Compares each version with the version `other`, or with the previous
+    /// version if `other` is `None`.
     pub(crate) async fn read_policy_history(
         &self,
         owned: &OwnedAgent,
@@ -146,8 +146,8 @@ impl People {
         Ok(History::new(versions, page_request.limit, other.as_ref(), &POLICIES))
     }
 
-    /// Lists the versions of an agent's record, each with the differences of the rules from the version `other`, or
-    /// from the previous version.
+    /// Reads a page of the versions of the agent's rules. Compares each version with the version `other`, or with the
+    /// previous version if `other` is `None`.
     pub(crate) async fn read_rules_history(
         &self,
         owned: &OwnedAgent,
@@ -166,7 +166,8 @@ impl People {
         Ok(History::new(versions, page_request.limit, other.as_ref(), &RULES))
     }
 
-    /// Counts how often each rule in these versions decided in the last `days` days.
+    /// Counts, for each version on the page and each rule of the version, how many decisions of the last `days` days
+    /// the rule determined.
     pub(crate) async fn report_rules(
         &self,
         owned: &OwnedAgent,
@@ -187,7 +188,7 @@ impl People {
             decisions, is_partial, ..
         } = self.run_in_user_slot(&agent.owner, read).await?;
         let edition = self.current_catalog().await?;
-        // Versions with the same rules are one group, which has the number of its first version.
+        // Consecutive versions with the same rules form one group. The group has the number of the oldest version.
         let mut group: Option<(&Agent, u64)> = None;
         let versions = history.items.iter().rev().map(|item| {
             let (record, version) = (&item.version.record, item.version.version);
@@ -220,7 +221,7 @@ impl People {
         require_version(versions.await?, version)
     }
 
-    /// Updates the policy to the values of an earlier version, without operations that left the catalog.
+    /// Restores the policy of an earlier version. Operations that have left the catalog are not restored.
     pub(crate) async fn restore_policy(
         &self,
         owned: &OwnedAgent,
@@ -240,8 +241,7 @@ impl People {
         self.update_service(owned, if_match, service, &update).await
     }
 
-    /// Updates a rule to the rule's values in an earlier version of the agent's record. If the rule was removed in the
-    /// meantime, the rule is added again with a new id.
+    /// Restores a rule from an earlier version of the agent. A rule that was removed after that version gets a new id.
     pub(crate) async fn restore_rule(
         &self,
         owned: OwnedAgent,
@@ -286,8 +286,7 @@ mod tests {
     use purser_store::UpdateMark;
     use serde_json::json;
 
-    /// Each version shows its differences from the previous version, or from the version that was selected for
-    /// comparison. This also holds for the last version on a page. The first version has no differences.
+    /// The first version has no differences. The last version on a page is compared with a version on the next page.
     #[test]
     fn each_version_shows_its_changed_fields() {
         const HALVES: Compare<u64> = Compare {

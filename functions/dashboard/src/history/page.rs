@@ -1,4 +1,4 @@
-//! The page with the versions of a policy, or of an agent's rules.
+//! The page with the versions of an agent's policy for a service, or of an agent's rules.
 
 use crate::address::path_with_query;
 use crate::agents::owned::{OwnedAgent, require_id};
@@ -28,10 +28,10 @@ use purser_domain::{
 use purser_store::{PageRequest, RecordVersion, UpdateMark};
 use std::sync::Arc;
 
-/// The number of versions per page.
 const ROWS: u32 = 25;
 
-/// Returns the path of the version page: for the policy of `service`, or for the agent's rules.
+/// Returns the path of the page with the versions of the agent's policy for `service`. If `service` is `None`, returns
+/// the path of the page with the versions of the agent's rules.
 pub(crate) fn history_path(agent: AgentId, service: Option<ServiceId>) -> String {
     history_page_url(agent, service, None)
 }
@@ -46,7 +46,7 @@ fn history_page_url(agent: AgentId, service: Option<ServiceId>, before: Option<u
     )
 }
 
-/// Returns the path of the page with the versions of the agent's rules and how often each rule decided.
+/// Returns the path of the page with the versions of the agent's rules and the number of decisions per rule.
 pub(crate) fn rule_report_path(agent: AgentId, before: Option<u64>, days: &str) -> String {
     path_with_query(
         &format!("{}/history", paths::agent_path(agent)),
@@ -57,7 +57,6 @@ pub(crate) fn rule_report_path(agent: AgentId, before: Option<u64>, days: &str) 
     )
 }
 
-/// Shows `GET /dashboard/agents/{agent}/history`: the versions of the agent's rules, or of one policy.
 pub(crate) async fn show_history_page(
     State(people): State<Arc<People>>,
     session: PageSession,
@@ -161,7 +160,7 @@ fn single_version_request(version: u64) -> PageRequest<u64> {
     }
 }
 
-/// Finds the changes of version `to`. The error is `not_found` if the history does not contain this version.
+/// Returns the changes of version `to`, or `not_found` if the history does not contain this version.
 fn find_version_changes<T>(to: u64, history: History<T>) -> Result<(AuditChanges, Direction)> {
     let mut items = history.items.into_iter();
     require_id(
@@ -171,7 +170,7 @@ fn find_version_changes<T>(to: u64, history: History<T>) -> Result<(AuditChanges
     )
 }
 
-/// Renders the form that compares two versions, and the result.
+/// Renders the form that compares two versions, and the result of the comparison.
 fn comparison_form(
     agent: AgentId,
     service: Option<ServiceId>,
@@ -258,7 +257,7 @@ fn rule_versions_section(
     html! {
         @if report.is_some_and(|report| report.is_partial) { p.muted { "There are more decisions than are counted here." } }
         ol.rows {
-            // Versions that did not change the rules are left out.
+            // Versions of the agent that did not change the rules are not shown.
             @for ChangedVersion { version, changes, direction } in history.items.iter().filter(shown) {
                 @let others: Vec<&Rule> = version.record.rules.iter().filter(|rule| !is_active_rule(current, rule)).collect();
                 li.row {
@@ -281,7 +280,8 @@ fn rule_versions_section(
     }
 }
 
-/// Renders how often each rule of a version decided.
+/// Renders each rule of the version with three numbers: the payments that the rule blocked, the payments that the rule
+/// escalated, and the allowed payments after which the rule's budget was the limit closest to its maximum.
 fn rule_report(agent: AgentId, version: &RecordVersion<Agent>, report: &RuleReport, catalog: &Catalog) -> Markup {
     html! {
         ul.rule-report {

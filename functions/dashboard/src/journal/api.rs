@@ -49,8 +49,7 @@ pub(crate) struct SettlementList {
     complete_until: Option<String>,
 }
 
-/// The query parameters of both `GET /decisions` and `GET /settlements`. [`HistoryFilter::from_query`] parses the
-/// parameters.
+/// The query parameters of `GET /decisions` and `GET /settlements`, for the OpenAPI document.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "the parameters are parsed by `JournalFilter::from_query`")]
@@ -163,7 +162,7 @@ async fn read_history_page(people: &People, user: &Caller, list: HistoryList, mu
     Ok((page?, edition, complete_until.map(|until| until.to_string())))
 }
 
-/// Parses the service filter. Only the UUID can select a service that left the catalog.
+/// Parses the slug or UUID of a service. Only the UUID can select a service that has left the catalog.
 fn parse_service_filter(catalog: &Catalog, reference: &str) -> Result<ServiceId> {
     let id = catalog.find_by_reference(reference).map(|service| service.id);
     id.or_else(|| ServiceId::parse(reference))

@@ -1,5 +1,4 @@
-//! The filter for lists of decisions and settlements. The API, the pages and the CSV files have the same query
-//! parameters.
+//! The filter for lists of decisions and settlements, in the API, the pages and the CSV files.
 
 use crate::span::Span;
 use crate::ui::list::contains_text;
@@ -13,41 +12,35 @@ use purser_store::{Filter, HistoryPart};
 /// A list that is read from the decision history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HistoryList {
-    /// All decisions.
     Decisions,
-    /// The decisions that have settlements: allowed payments and withdrawals.
+    /// Only decisions that have settlements: allowed payments and withdrawals.
     Settlements,
 }
 
-/// A filter for the decision history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HistoryFilter {
-    /// Only decisions about this agent.
     pub(crate) agent: Option<AgentId>,
-    /// Only decisions about agents whose name contains this text.
+    /// A part of the agent's name.
     pub(crate) name: Option<String>,
-    /// Only decisions about agents with this label.
     pub(crate) label: Option<LabelFilter>,
-    /// Only decisions with this result.
     pub(crate) result: Option<DecisionResult>,
-    /// Only decisions whose settlement has this status.
+    /// The status of the decision's settlement.
     pub(crate) status: Option<ReceiptStatus>,
-    /// Only decisions for this service.
+    /// The service that the payment is for.
     pub(crate) service: Option<ServiceId>,
-    /// Only blocked payments and payments that require approval, with this `error` or `reason`.
+    /// The `error` or `reason` of a blocked or escalated payment.
     pub(crate) reason: Option<String>,
-    /// Only payments to this payee.
     pub(crate) pay_to: Option<Address>,
     /// The minimum amount.
     pub(crate) least: Option<Amount>,
     /// The maximum amount.
     pub(crate) most: Option<Amount>,
-    /// Only decisions in this time range.
     pub(crate) span: Span,
 }
 
 impl HistoryFilter {
-    /// Parses the filter from the query. `service` parses the service, because the API also accepts slugs.
+    /// Parses the filter from the query parameters. `service` parses the parameter with the service, because the API
+    /// accepts slugs and the pages accept only ids.
     pub(crate) fn from_query(query: &mut Query, service: impl FnOnce(&mut Query) -> Option<ServiceId>) -> Self {
         let (from, to) = parse_time_range(query);
         Self {
@@ -65,7 +58,7 @@ impl HistoryFilter {
         }
     }
 
-    /// Returns the query parameters from which [`HistoryFilter::from_query`] parses this filter.
+    /// Returns the query parameters that [`HistoryFilter::from_query`] reads.
     pub(crate) fn query_parameters(&self) -> Vec<(&'static str, Option<String>)> {
         vec![
             ("agent_id", self.agent.map(|agent| agent.to_string())),
@@ -94,12 +87,11 @@ impl HistoryFilter {
         }
     }
 
-    /// Returns whether the filter selects every decision of the list.
     pub(crate) fn is_unfiltered(&self, list: HistoryList) -> bool {
         list == HistoryList::Decisions && *self == Self::default()
     }
 
-    /// Returns whether the filter selects this decision, or whether the time range has ended.
+    /// Stops the list at the first decision before the time range.
     pub(crate) fn filter_entry(&self, list: HistoryList, entry: &HistoryEntry) -> Filter {
         if self.span.is_after_id(entry.place) {
             return Filter::Stop;
@@ -131,7 +123,7 @@ impl HistoryFilter {
     }
 }
 
-/// Parses a payee. Accepts the zero address, because the address is valid even if no payment has it.
+/// Accepts the zero address, although no payment has it.
 fn parse_payee(text: &str) -> Option<Address> {
     match parse_address(text) {
         Err(AddressError::Zero) => Some(Address::ZERO),

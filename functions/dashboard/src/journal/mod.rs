@@ -1,4 +1,4 @@
-//! The decision history: the lists of decisions and settlements as JSON, as pages and as CSV.
+//! The lists of decisions and settlements as JSON, as pages and as CSV.
 
 pub(crate) mod api;
 pub(crate) mod columns;

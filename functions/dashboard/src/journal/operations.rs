@@ -1,6 +1,7 @@
-//! Lists of decisions and settlements. A list for all agents is read from the decision history
-//! (`shared/store/src/usage`), which is some seconds behind. A list for one agent is read from the agent's own rows.
-//! Both sources contain the same decisions.
+//! Lists of decisions and settlements.
+//!
+//! A list for all agents is read from the decision history (`shared/store/src/usage`), which is some seconds behind. A
+//! list for one agent is read from the agent's own rows.
 
 use crate::caller::Caller;
 use crate::journal::filter::{HistoryFilter, HistoryList};
@@ -9,17 +10,15 @@ use purser_domain::{DecisionResult, Duration, HistoryEntry, LoggedDecision, Resu
 use purser_store::{Filter, MAX_ROWS_PER_READ, Page, PageRequest, read_page_with_row_count};
 use uuid::Uuid;
 
-/// For one agent: the maximum number of reads of a filtered page, and the rows per read. A row takes up to 1 KB, and an
-/// eventually consistent read unit covers 8 KB.
+/// The maximum number of reads for a filtered page of one agent's list, and the number of rows per read.
 const READS_OF_AGENT: (u32, u32) = (2, 40);
 
-/// The maximum difference between two functions' clocks. A decision after an ownership transfer may seem to be earlier
-/// than the transfer by this time.
+/// The maximum difference between the clocks of two Lambda functions. A decision that was made after an ownership
+/// transfer may seem to be earlier than the transfer, by at most this time.
 const CLOCKS: Duration = Duration::from_secs_u32(60);
 
 impl People {
-    /// Reads a page of a list, newest first. A page of 25 rows takes at most ten read units. With a filter, the page
-    /// may be shorter although more pages follow.
+    /// Reads a page of a list, newest first. A filtered page may be short although more pages follow.
     pub(crate) async fn read_history_page(
         &self,
         user: &Caller,
@@ -61,14 +60,13 @@ impl People {
                 .map(|decision| (decision.transfer_count(), HistoryEntry::new(decision, name, labels)))
                 .collect())
         };
-        // For the list of settlements, `read` returns only settlements. So rows are filtered only if `filter` has a
-        // condition other than the agent.
+        // `read` has selected the agent's rows, so only the filter's other conditions remain.
         let is_filtered = *filter
             != HistoryFilter {
                 agent: Some(agent),
                 ..HistoryFilter::default()
             };
-        // Rows from before the agent's latest ownership transfer belong to previous owners.
+        // Decisions from before the latest ownership transfer belong to previous owners.
         let keep = |(then, entry): &(u32, HistoryEntry)| match before_transfer {
             _ if *then == transfers && is_filtered => filter.filter_entry(list, entry),
             _ if *then == transfers => Filter::Keep,
@@ -83,8 +81,7 @@ impl People {
         })
     }
 
-    /// Passes the decisions of a list from `before` on, newest first, to `write` until `write` returns false because
-    /// the file is full. Returns the cursor at which to continue, or `None` at the end.
+    /// Passes decisions to `write` until it returns false. Returns the cursor at which to continue, if any.
     pub(crate) async fn export_history(
         &self,
         user: &Caller,
@@ -93,7 +90,7 @@ impl People {
         mut before: Option<Uuid>,
         mut write: impl FnMut(&HistoryEntry) -> bool,
     ) -> Result<Option<Uuid>> {
-        /// The maximum number of pages that one request reads in sequence.
+        /// The maximum number of pages that one request reads.
         const PAGES: u32 = 200;
         for _ in 0..PAGES {
             let limit = MAX_ROWS_PER_READ;

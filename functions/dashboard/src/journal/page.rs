@@ -81,7 +81,6 @@ pub(crate) async fn download_settlements(State(people): State<Arc<People>>, sess
 }
 
 async fn show_history_page(people: &People, session: &PageSession, list: HistoryList, uri: &Uri) -> Reply {
-    /// The number of rows per page.
     const ROWS: u32 = 25;
     let (filter, before, error) = parse_query(uri);
     let page_request = PageRequest { before, limit: ROWS };
@@ -206,8 +205,7 @@ fn list_page(layout: &Layout, shown_page: &DecisionListPage<'_>) -> Markup {
     )
 }
 
-/// Renders a warning that the page does not show payments after `complete_until` yet. Renders nothing if
-/// `complete_until` is `None`, because the page then shows all payments.
+/// Warns that the page does not show payments after `complete_until` yet.
 pub(crate) fn incomplete_data_warning(complete_until: Option<Timestamp>) -> Markup {
     html! {
         @if let Some(until) = complete_until {

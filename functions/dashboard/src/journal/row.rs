@@ -51,7 +51,6 @@ fn details_link(entry: &HistoryEntry) -> Markup {
     html! { a href=(path) { (text) span.sr { " of " (amount_text(entry.amount)) ", " (exact_time(entry.at)) } } }
 }
 
-/// Renders the outcome as a chip with a short explanation.
 pub(crate) fn outcome_chip(entry: &HistoryEntry) -> Markup {
     match (entry.result, entry.settlement_state()) {
         (DecisionResult::Block | DecisionResult::Escalate, _) => {

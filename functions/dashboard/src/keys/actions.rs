@@ -8,8 +8,7 @@ use crate::ui::paths;
 use purser_api::{Precondition, Reply};
 use purser_domain::{KeyId, KeyScope};
 
-/// Handles `POST …/keys`. The response is the page with the new key, because a redirect cannot carry the key. If the
-/// page is reloaded, the browser sends the same version again, so no second key is created.
+/// Creates a key and shows it on the page, because a redirect can't carry it. A reload creates no second key.
 pub(crate) async fn submit_new_key(request: AgentForm) -> Reply {
     let edition = request.people.current_catalog().await?;
     let is_limited = !request.parse_form(FormName::Plain).field_text("limited").is_empty();
@@ -32,7 +31,6 @@ pub(crate) async fn submit_new_key(request: AgentForm) -> Reply {
     }
 }
 
-/// Handles `POST …/keys/{key}/rotate`.
 pub(crate) async fn submit_key_rotation(request: AgentForm) -> Reply {
     let key = request.parse_path_parameter("key", KeyId::parse)?;
     let mut form = request.parse_form(FormName::Rotate(key));
@@ -49,8 +47,7 @@ pub(crate) async fn submit_key_rotation(request: AgentForm) -> Reply {
     }
 }
 
-/// Handles `POST …/keys/{key}/revoke`. The form sends no version, because revoking a stolen key must succeed even while
-/// another user updates the agent.
+/// The form sends no version, so that a concurrent update can't delay the revocation of a stolen key.
 pub(crate) async fn submit_key_revocation(form: AgentForm) -> Reply {
     let key = form.parse_path_parameter("key", KeyId::parse)?;
     let (owned, _) = form.people.revoke_key(form.owned, Precondition::Any, key).await?;

@@ -1,4 +1,4 @@
-//! The `/agents/{agentId}/keys` routes for an agent's keys. Only the response that creates a key contains its secret.
+//! JSON API for an agent's keys. Only the response that creates a key contains the secret.
 
 use crate::agents::owned::OwnedAgent;
 use crate::agents::owned::require_id;
@@ -328,8 +328,7 @@ pub(crate) async fn revoke_key(
     Ok(with_etag(version, Json(view)))
 }
 
-/// Returns the id if the agent has this key. Handlers make this check first, so that an unknown key is 404 regardless
-/// of other errors.
+/// Handlers call this first, so that an unknown key is 404 regardless of other errors.
 fn require_existing_key(agent: &Agent, id: KeyId) -> purser_domain::Result<KeyId> {
     require_id(Some(id).filter(|id| agent.find_key(*id).is_some()))
 }

@@ -1,6 +1,6 @@
-//! Operations on agent keys: list them with their last use, create, rotate and revoke them.
+//! Operations on agent keys.
 //!
-//! Only the response that creates a key contains its secret. The record contains a digest of the secret.
+//! Only the response that creates a key contains the secret. The record contains a digest.
 
 use crate::agents::owned::OwnedAgent;
 use crate::state::People;
@@ -16,13 +16,12 @@ use tracing::{info, warn};
 pub(crate) struct ListedKey {
     pub(crate) key: AgentKey,
     pub(crate) status: KeyStatus,
-    /// The time of the last use, to the minute; `None` if the time is unknown.
+    /// To the minute; `None` if the time is unknown.
     pub(crate) last_used_at: Option<Timestamp>,
 }
 
-/// A key that was just created. The type does not implement `Debug`, because `text` is secret.
+/// A new key. It does not implement `Debug`, because `text` is secret.
 pub(crate) struct IssuedKey {
-    /// The agent with the new key.
     pub(crate) agent: OwnedAgent,
     pub(crate) key: AgentKey,
     /// The key in the form `gak_pub_…:gak_sec_…`, which the user gives to the agent.
@@ -36,11 +35,10 @@ pub(crate) struct Rotation {
 }
 
 impl People {
-    /// Lists the agent's keys, newest first: all active keys, and the keys that ended recently.
+    /// Lists the active keys and the recently ended keys, newest first.
     pub(crate) async fn list_keys(&self, owned: &OwnedAgent) -> Result<Vec<ListedKey>> {
         let (agent, now) = (owned.agent(), self.now());
         let ids: Vec<KeyId> = agent.keys.iter().map(|key| key.id).collect();
-        // If the times of the last uses can't be read, the keys are listed without these times.
         let used = self
             .authenticator
             .key_uses
@@ -58,7 +56,6 @@ impl People {
         Ok(listed.collect())
     }
 
-    /// Adds a key with this scope.
     pub(crate) async fn create_key(
         &self,
         owned: OwnedAgent,
@@ -99,7 +96,7 @@ impl People {
         })
     }
 
-    /// Ends a key at once and permanently. A key that has already ended is not changed.
+    /// Ends a key immediately and permanently. A key that has already ended is not changed.
     pub(crate) async fn revoke_key(
         &self,
         owned: OwnedAgent,
@@ -115,7 +112,7 @@ impl People {
     }
 }
 
-/// Returns the new key as it was stored. After a rotation, the new key has the scope of the old key.
+/// Returns the new key as it was stored, because a rotated key keeps the scope of the old key.
 fn issued_key(agent: OwnedAgent, new: NewKey) -> Result<IssuedKey> {
     let key = agent
         .agent()

@@ -11,7 +11,7 @@ use maud::{Markup, html};
 use purser_domain::{Catalog, Duration, KeyScope, KeyStatus, Permission, Timestamp};
 use serde_json::json;
 
-/// The JSON fields of a new key, each with its form field and label.
+/// The JSON fields of a new key, each with the form field and label.
 const FIELDS: [FieldOf; 4] = [
     ("permissions", "may", "May"),
     ("services", "services", "Services"),
@@ -19,7 +19,7 @@ const FIELDS: [FieldOf; 4] = [
     ("expires_at", "expires_days", "Expires"),
 ];
 
-/// Parses the scope of a new key. If the result is `None`, the form has at least one validation error.
+/// If the result is `None`, the form has at least one validation error.
 pub(crate) fn parse_key_scope(form: &mut Form, catalog: &Catalog, now: Timestamp) -> Option<KeyScope> {
     let days = form.parse_number("expires_days", "Expires", 0, 3_650)?;
     let expires = Duration::from_secs_u32(days.saturating_mul(86_400));
@@ -121,7 +121,6 @@ fn limited_key_form(layout: &Layout, version: u64, path: &str) -> Markup {
     }
 }
 
-/// Renders the scope of a key in words.
 fn key_scope_text(layout: &Layout, catalog: &Catalog, scope: &KeyScope) -> Markup {
     let may: Vec<&str> = scope.permissions().iter().map(|may| may.name()).collect();
     html! {

@@ -1,4 +1,4 @@
-//! JSON API under `/notices`: the settings for a user's notifications by mail and incoming webhook.
+//! JSON API under `/notices`: a user's settings for notifications by mail and incoming webhook.
 
 use crate::caller::Caller;
 use crate::notices::operations::{NotificationSettingsUpdate, OwnNotificationSettings, SlackUpdate};
@@ -182,7 +182,7 @@ purser_api::body! {
     }
 }
 
-/// Parses an update of the settings. Whether the URL may be called is checked later, by the operation.
+/// The caller must check whether the URL may be called.
 pub(crate) fn parse_settings_update(body: &Value) -> purser_domain::Result<NotificationSettingsUpdate> {
     let body = NoticesBody::parse(body)?;
     let terms = |enabled: Option<bool>, kinds: Option<Vec<NoticeKind>>| ChannelSettings {

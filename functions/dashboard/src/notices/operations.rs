@@ -1,7 +1,6 @@
 //! Reads, updates and tests a user's notification settings.
 //!
-//! The URL of an incoming webhook is stored encrypted, and the dashboard cannot decrypt the URL. The function `notices`
-//! sends the notifications. For a test, this module only asks `notices` to send the notification.
+//! The Lambda function `notices` sends all notifications. Only `notices` can decrypt the URL of an incoming webhook.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -24,7 +23,6 @@ pub(crate) struct OwnNotificationSettings {
     pub(crate) ended: BTreeMap<NoticeChannel, EndedChannel>,
 }
 
-/// An update of the notification settings.
 #[derive(Clone, Debug)]
 pub(crate) struct NotificationSettingsUpdate {
     pub(crate) mail: ChannelSettings,
@@ -32,17 +30,15 @@ pub(crate) struct NotificationSettingsUpdate {
     pub(crate) slack: Option<SlackUpdate>,
 }
 
-/// An update of the incoming webhook.
 #[derive(Clone, Debug)]
 pub(crate) struct SlackUpdate {
-    /// The new URL. `None` keeps the stored URL.
+    /// `None` keeps the stored URL.
     pub(crate) url: Option<WebhookUrl>,
     pub(crate) terms: ChannelSettings,
 }
 
 impl People {
-    /// Reads the user's notification settings. If the user's token contains a verified mail address, the settings
-    /// contain this address.
+    /// A verified mail address in the user's token replaces the stored address.
     pub(crate) async fn read_notification_settings(&self, user: &Caller) -> Result<OwnNotificationSettings> {
         let mut settings = self.webhooks.read_notification_settings(&user.id).await?;
         if let MailClaim::Verified(address) = &user.mail {
@@ -52,8 +48,7 @@ impl People {
         Ok(OwnNotificationSettings { settings, ended })
     }
 
-    /// Stores the identity provider's claim about the user's mail address at `signed_in_at`: a verified address, or that the
-    /// address is no longer verified. A failed write is only logged, because the next sign-in repeats the claim.
+    /// Stores the issuer's claim about the mail address. Errors are only logged, because the next sign-in retries.
     pub(crate) async fn try_store_mail_address(&self, user: &UserId, claim: &MailClaim, signed_in_at: Timestamp) {
         let address = match claim {
             MailClaim::Verified(address) => Some(address),
@@ -67,7 +62,7 @@ impl People {
         }
     }
 
-    /// Replaces the settings. An update that sends more notifications to an incoming webhook requires a recent sign-in.
+    /// Sending more notifications to an incoming webhook requires a recent sign-in.
     pub(crate) async fn update_notification_settings(
         &self,
         user: &Caller,
@@ -84,7 +79,7 @@ impl People {
         Ok(OwnNotificationSettings { settings, ended })
     }
 
-    /// Applies the update. After a conflict, tries again while `if_match` matches the stored version.
+    /// Retries after a conflict, as long as `if_match` matches the stored version.
     async fn store_notification_settings(
         &self,
         user: &Caller,
@@ -121,7 +116,6 @@ impl People {
         }
     }
 
-    /// Encrypts a new URL for the store.
     async fn encrypt_webhook_url(
         &self,
         user: &Caller,
@@ -181,8 +175,7 @@ impl People {
         }
     }
 
-    /// Requests a test notification for the enabled channels, and returns these channels. Pending notifications are
-    /// sent with the test.
+    /// Requests a test notification, and returns the enabled channels. Pending notifications are sent with it.
     pub(crate) async fn request_test_notification(&self, user: &Caller) -> Result<Vec<NoticeChannel>> {
         self.try_store_mail_address(&user.id, &user.mail, user.signed_in_at)
             .await;

@@ -1,4 +1,4 @@
-//! The page with the notification settings, and its forms.
+//! The page with the notification settings, and the forms.
 
 use crate::notices::api::{notifiable_kinds, parse_settings_update};
 use crate::notices::operations::{NotificationSettingsUpdate, OwnNotificationSettings};
@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const PAGE: &str = "/dashboard/notices";
-/// The JSON fields of the settings, each with its form field and label.
+/// The JSON fields of the settings, each with the form field and label.
 const FIELDS: [FieldOf; 2] = [
     ("mail", "mail_kinds", "Mail"),
     ("slack", "slack_url", "Incoming webhook"),
@@ -86,7 +86,7 @@ pub(crate) async fn submit_test_notification(State(people): State<Arc<People>>, 
     Ok(redirect_with_notice(PAGE, message))
 }
 
-/// Shows the page in its current state, with the rejected form.
+/// Shows the current page with the rejected form.
 async fn show_rejected_settings(
     people: &People,
     verified_form: &VerifiedForm,
@@ -103,7 +103,7 @@ async fn show_rejected_settings(
     Ok((status, notifications_page(&layout, &own, people.mails)).into_response())
 }
 
-/// Parses the update. If the result is `None`, the form has at least one validation error.
+/// If the result is `None`, the form has at least one validation error.
 fn parse_settings_form(form: &mut Form, has_webhook: bool) -> Option<NotificationSettingsUpdate> {
     let mail = parse_channel_form(form, "mail");
     let mut slack = parse_channel_form(form, "slack");
@@ -125,7 +125,7 @@ fn parse_channel_form(form: &mut Form, name: &str) -> Value {
         form.add_error(&field, "Choose at least one event, or switch the channel off.");
     }
     let kinds: BTreeSet<&str> = form.field_values(&field).collect();
-    // The default kinds are stored as null, so that the channel also follows later changes to the defaults.
+    // The default kinds are stored as null, so that the channel follows later changes to the defaults.
     let is_usual = kinds.is_empty() || kinds == DEFAULT_NOTICES.iter().map(|kind| kind.name()).collect();
     json!({"enabled": enabled, "kinds": (!is_usual).then_some(kinds)})
 }

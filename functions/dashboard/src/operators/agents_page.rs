@@ -1,5 +1,4 @@
-//! An agent's page for operators: its owner, its freeze, its ownership transfer offer, and the forms that offer the
-//! agent, withdraw the offer and request a reconciliation. The page shows no other data of the agent.
+//! An agent's page for operators: the owner, the freeze and the ownership transfer.
 
 use crate::agents::owned::require_id;
 use crate::operators::form::{ActMessages, OperatorForm};
@@ -27,7 +26,7 @@ use purser_domain::{
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Shows `GET /dashboard/operator/agents`: the agent with the id in `q`.
+/// Shows the agent with the id in the query parameter `q`.
 pub(crate) async fn show_operator_agents_page(
     State(people): State<Arc<People>>,
     OperatorSession(session): OperatorSession,
@@ -38,13 +37,12 @@ pub(crate) async fn show_operator_agents_page(
     Ok(render_agents_page(&people, &layout, &searched).await?.into_response())
 }
 
-/// Redirects a `GET` of a form's path to the agent's page.
+/// Redirects a `GET` of a path that accepts only `POST`.
 pub(crate) async fn redirect_to_operator_agent(Path(path): Path<HashMap<String, String>>) -> Reply {
     let id = require_id(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
     Ok(see_other(&agent_path(id)))
 }
 
-/// Handles `POST …/{agent}/offer`: offers the agent to a new owner.
 pub(crate) async fn submit_agent_offer(request: OperatorForm) -> Reply {
     let agent = request.parse_path_parameter("agent", AgentId::parse)?;
     let mut form = request.parse_form(OperatorFormName::Offer);
@@ -72,7 +70,6 @@ pub(crate) async fn submit_agent_offer(request: OperatorForm) -> Reply {
     perform_agent_act(request, agent, form, action, notices).await
 }
 
-/// Handles `POST …/{agent}/withdraw-offer`: withdraws the agent's ownership transfer offer.
 pub(crate) async fn submit_ownership_offer_withdrawal(request: OperatorForm) -> Reply {
     let agent = request.parse_path_parameter("agent", AgentId::parse)?;
     let mut form = request.parse_form(OperatorFormName::WithdrawOffer);
@@ -90,7 +87,6 @@ pub(crate) async fn submit_ownership_offer_withdrawal(request: OperatorForm) -> 
     .await
 }
 
-/// Handles `POST …/{agent}/reconcile`: requests the reconciliation of a settlement.
 pub(crate) async fn submit_reconcile_request(request: OperatorForm) -> Reply {
     let agent = request.parse_path_parameter("agent", AgentId::parse)?;
     let mut form = request.parse_form(OperatorFormName::Reconcile);

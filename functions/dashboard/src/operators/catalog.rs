@@ -1,4 +1,4 @@
-//! The page with the whole catalog, including services that agents cannot use. Each instance has the catalog in memory.
+//! The page with the whole catalog, including services that agents cannot use.
 
 use crate::operators::changes::start_time_cell;
 use crate::operators::layout::{CATALOG, operator_page, payee_and_price, service_path};
@@ -34,7 +34,7 @@ impl View {
         }
     }
 
-    /// Whether the service matches the filters. The search text may be part of a name, slug, id, payee or endpoint.
+    /// The search text may be part of a name, slug, id, payee or endpoint.
     fn matches(&self, service: &Service) -> bool {
         let text = self.search.trim();
         let has_it = [service.name.as_str(), service.slug.as_str(), &service.id.to_string()]
@@ -80,7 +80,6 @@ fn name_contains(operation: &Operation, text: &str) -> bool {
     .any(|own| contains_text(&own, text))
 }
 
-/// Shows `GET /dashboard/operator/catalog`: the services that match the filters.
 pub(crate) async fn show_operator_catalog_page(
     State(people): State<Arc<People>>,
     OperatorSession(session): OperatorSession,

@@ -1,5 +1,4 @@
-//! The page with payee and price changes: delayed changes, sorted by the time at which they take effect, and operations
-//! whose provider asks for a different payment than the catalog has.
+//! The page with delayed changes of payees and prices, and with the prices that providers changed.
 
 use crate::operators::layout::{CHANGES, operator_page, payee_and_price, service_path};
 use crate::sessions::session::OperatorSession;
@@ -29,7 +28,6 @@ struct ChangedQuote<'a> {
     answer: &'a Answer,
 }
 
-/// Shows `GET /dashboard/operator/changes`: delayed changes, and prices that providers changed.
 pub(crate) async fn show_changes_page(
     State(people): State<Arc<People>>,
     OperatorSession(session): OperatorSession,

@@ -1,5 +1,4 @@
-//! A form on an operators' page, and its response: a redirect with a success message, or the page again with the reason
-//! for the rejection.
+//! A form on an operators' page, and the response: a redirect, or the page with the reason for the rejection.
 
 use crate::agents::owned::require_id;
 use crate::operators::form_name::OperatorFormName;
@@ -19,8 +18,7 @@ use purser_domain::{ErrorKind, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A form that an operator submitted in the browser. The response is 404 for other users, and if the deployment does
-/// not let operators act in a browser.
+/// An operator's form. The response is 404 for other users, and if operators can't act in a browser.
 pub(crate) struct OperatorForm {
     pub(crate) people: Arc<People>,
     posted: VerifiedForm,
@@ -49,14 +47,14 @@ impl FromRequest<Arc<People>> for OperatorForm {
     }
 }
 
-/// The success messages: for a completed action, and for an action that a second operator must confirm.
+/// The messages for a completed action, and for an action that a second operator must confirm.
 pub(crate) struct ActMessages {
     pub(crate) done: PageMessage,
     pub(crate) awaits_second: PageMessage,
 }
 
 impl ActMessages {
-    /// Creates the message for an action that never needs a second operator.
+    /// Creates the messages of an action that never needs a second operator.
     pub(crate) const fn for_single_operator(success_message: PageMessage) -> Self {
         let awaits_second = success_message;
         Self {
@@ -111,7 +109,6 @@ impl OperatorForm {
         self.render_operator_page(status, form, error, page).await
     }
 
-    /// Shows the page again, with the form and its errors.
     pub(crate) async fn show_form_again(
         self,
         form: Form,

@@ -1,9 +1,9 @@
-//! The names of the operators' forms.
+//! Names the forms on the dashboard's pages for operators, so that a page can show a rejected form again.
 
 use purser_domain::OperationUuid;
 use std::fmt;
 
-/// The name of an operator form, which is also a prefix of its inputs' ids.
+/// The name of an operator form, which is also a prefix of the inputs' ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OperatorFormName {
     Accept(OperationUuid),

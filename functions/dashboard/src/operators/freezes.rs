@@ -1,11 +1,11 @@
-//! Reads operator freezes: the freezes of a user's agents, and all freezes for operators.
+//! Reads operator freezes.
 
 use crate::state::People;
 use purser_domain::{Agent, AgentId, FreezeTarget, OperatorFreeze, Result};
 use std::collections::BTreeMap;
 
 impl People {
-    /// Returns the operator freeze that applies to each agent. Agents without such a freeze are left out.
+    /// Reads the operator freeze that affects each of the agents. An agent that no operator freeze affects is omitted.
     pub(crate) async fn read_freezes_by_agent(
         &self,
         agents: impl IntoIterator<Item = &Agent>,
@@ -21,19 +21,18 @@ impl People {
             if !known.iter().any(|freeze| freeze.target == target) {
                 known.extend(self.ledger.read_operator_freeze(&target).await?);
             }
-            // The freeze may have ended in the meantime.
+            // If the freeze has ended in the meantime, the result omits it.
             let freeze = known.iter().find(|freeze| freeze.target == target);
             found.extend(freeze.map(|freeze| (agent.id, freeze.clone())));
         }
         Ok(found)
     }
 
-    /// Lists all freezes. Only operators may see this list.
+    /// Only operators may see this list.
     pub(crate) async fn list_operator_freezes(&self) -> Result<Vec<OperatorFreeze>> {
         self.ledger.list_operator_freezes().await
     }
 
-    /// Returns the operator freeze that applies to this agent, if any.
     pub(crate) async fn find_operator_freeze(&self, agent: &Agent) -> Result<Option<OperatorFreeze>> {
         Ok(self.read_freezes_by_agent([agent]).await?.remove(&agent.id))
     }

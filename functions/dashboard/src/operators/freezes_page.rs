@@ -1,4 +1,4 @@
-//! The page with operator freezes (operator, time, reason), and the forms that start and end a freeze.
+//! The page with operator freezes, and the forms that start and end a freeze.
 
 use crate::operators::form::{ActMessages, OperatorForm};
 use crate::operators::form_name::OperatorFormName;
@@ -20,7 +20,6 @@ use purser_domain::{
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// Shows `GET /dashboard/operator/freezes`: all operator freezes.
 pub(crate) async fn show_freezes_page(
     State(people): State<Arc<People>>,
     OperatorSession(session): OperatorSession,
@@ -35,7 +34,7 @@ pub(crate) async fn redirect_to_freezes() -> Response {
     see_other(FREEZES)
 }
 
-/// Handles `POST /dashboard/operator/freezes`: freezes an agent, an owner's agents, or the deployment.
+/// Freezes an agent, an owner's agents, or the deployment.
 pub(crate) async fn submit_freeze(request: OperatorForm) -> Reply {
     let mut form = request.parse_form(OperatorFormName::Freeze);
     let target = parse_freeze_target(&mut form, "id");
@@ -62,7 +61,6 @@ pub(crate) async fn submit_freeze(request: OperatorForm) -> Reply {
     .await
 }
 
-/// Handles `POST /dashboard/operator/freezes/end`: ends a freeze.
 pub(crate) async fn submit_unfreeze(request: OperatorForm) -> Reply {
     let row = request
         .parse_form(OperatorFormName::EndFreeze(0))
@@ -91,8 +89,7 @@ async fn perform_freeze_act(request: OperatorForm, form: Form, action: OperatorA
     request.perform_act(form, action, messages, FREEZES, page).await
 }
 
-/// Reads the freeze target from the inputs `scope` and `id`. The error for an invalid target is shown at the input
-/// `field`.
+/// The error for an invalid target is shown at the input `field`.
 fn parse_freeze_target(form: &mut Form, field: &str) -> Option<FreezeTarget> {
     let id = form.field_text("id");
     let (target, message) = match form.field_text("scope") {
@@ -116,8 +113,7 @@ fn parse_freeze_target(form: &mut Form, field: &str) -> Option<FreezeTarget> {
     target
 }
 
-/// Renders the page in its current state. All freezes fit on one page, because there are at most [`Freezes::MAX`]
-/// freezes of each kind.
+/// All freezes fit on one page, because there are at most [`Freezes::MAX`] of each kind.
 async fn render_freezes_page(people: &People, layout: &Layout) -> Result<Markup> {
     let mut freezes = people.list_operator_freezes().await?;
     freezes.sort_by_key(|freeze| (freeze.target != FreezeTarget::Deployment, Reverse(freeze.at)));

@@ -13,18 +13,15 @@ pub(crate) const CHANGES: &str = "/dashboard/operator/changes";
 pub(crate) const FREEZES: &str = "/dashboard/operator/freezes";
 pub(crate) const AGENTS: &str = "/dashboard/operator/agents";
 
-/// Returns the path of a service's page for operators.
 pub(crate) fn service_path(service: ServiceId) -> String {
     format!("/dashboard/operator/services/{service}")
 }
 
-/// Returns the path of the agents page for this agent.
 pub(crate) fn agent_path(agent: AgentId) -> String {
     format!("{AGENTS}?q={agent}")
 }
 
-/// Renders a page for operators at `path`. `how` explains the actions on the page, or names the API that performs the
-/// actions.
+/// `how` explains the page's actions, or names the API that performs them.
 pub(crate) fn operator_page(layout: &Layout, title: &str, path: &str, how: &Markup, content: &Markup) -> Markup {
     let entry = |to: &str, text: &str| {
         html! { li { a href=(to) aria-current=[(to == path).then_some("page")] { (text) } } }
@@ -58,7 +55,7 @@ pub(crate) fn payee_and_price(pricing: Pricing<'_>, network: Network) -> Markup 
     }
 }
 
-/// A form that needs a confirmation: a button opens the form, which has a description of the change and a checkbox.
+/// A button that opens a form with a description of the change and a checkbox.
 pub(crate) struct ConfirmedAct<'a> {
     pub(crate) name: OperatorFormName,
     pub(crate) action: &'a str,

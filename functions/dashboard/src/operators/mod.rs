@@ -1,5 +1,4 @@
-//! The pages for operators: the catalog, its services, delayed changes, freezes and agents, with the forms for operator
-//! actions.
+//! The pages for operators.
 
 pub(crate) mod agents_page;
 pub(crate) mod catalog;

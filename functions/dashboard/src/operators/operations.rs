@@ -1,6 +1,4 @@
-//! Operator actions in the browser. `internal` performs the actions (`functions/internal/src/direct.rs`), because this
-//! function has no permission to write the catalog, freezes or offers. This function only checks the session, and that
-//! the sign-in is recent.
+//! Sends operator actions to the Lambda function `internal`, because `people` has no permission to perform them.
 
 use crate::caller::Caller;
 use crate::state::People;

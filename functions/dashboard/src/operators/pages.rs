@@ -1,8 +1,7 @@
-//! Routes for the operators' pages: the stored catalog, delayed changes, freezes and agents.
+//! Routes for the operators' pages.
 //!
-//! Invariant: each form sends its action to the function `internal` (`operations.rs`). The function `people`, which
-//! serves these pages, cannot change the catalog, a freeze or an offer of an agent. A form never contains a payee that
-//! no probe has observed. If the deployment does not let operators act in a browser, the pages are read-only.
+//! Invariant: the Lambda function `internal` performs every action, and no form contains a payee that no probe has
+//! observed.
 
 use crate::operators::layout::{AGENTS, CATALOG, CHANGES, FREEZES};
 use crate::operators::{agents_page, catalog, changes, freezes_page, service_page};
@@ -16,7 +15,6 @@ use axum::{
 };
 use std::sync::Arc;
 
-/// Returns the routes of the operators' pages.
 pub(crate) fn routes() -> Router<Arc<People>> {
     let service = Router::new()
         .route("/", get(service_page::show_service_page))

@@ -1,5 +1,4 @@
-//! The page of one service for operators: its operations with payees and prices, delayed changes, the payment that the
-//! provider asks for, and the forms that accept, withdraw and set prices.
+//! The page of one service for operators, with the forms that accept, withdraw and set prices.
 //!
 //! Each form contains the version of the service that the page shows, and the full payee address.
 
@@ -30,7 +29,6 @@ use purser_domain::{
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Shows `GET /dashboard/operator/services/{service}`: one service with its operations and probe results.
 pub(crate) async fn show_service_page(
     State(people): State<Arc<People>>,
     OperatorSession(session): OperatorSession,
@@ -42,13 +40,12 @@ pub(crate) async fn show_service_page(
     Ok(render_service_page(&people, &layout, id).await?.into_response())
 }
 
-/// Redirects a `GET` of a form's path to the service's page.
+/// Redirects a `GET` of a path that accepts only `POST`.
 pub(crate) async fn redirect_to_service(Path(path): Path<HashMap<String, String>>) -> Reply {
     let id = require_id(path.get("service").and_then(|service| ServiceId::parse(service)))?;
     Ok(see_other(&service_path(id)))
 }
 
-/// Handles `POST …/probe`: requests a probe of the service.
 pub(crate) async fn submit_probe_request(request: OperatorForm) -> Reply {
     let service = request.parse_path_parameter("service", ServiceId::parse)?;
     let action = OperatorAct::RequestProbe {
@@ -65,22 +62,20 @@ pub(crate) async fn submit_probe_request(request: OperatorForm) -> Reply {
     .await
 }
 
-/// Handles `POST …/operations/{operation}/accept`: accepts the operation's delayed change as a second operator.
+/// Accepts the operation's delayed change as a second operator.
 pub(crate) async fn submit_change_acceptance(form: OperatorForm) -> Reply {
     let accepts = |at| OperatorAct::AcceptChange(at);
     let notices = ActMessages::for_single_operator(PageMessage::ChangeAccepted);
     submit_operation_act(form, OperatorFormName::Accept, notices, |_, at| Some(accepts(at))).await
 }
 
-/// Handles `POST …/operations/{operation}/withdraw`: withdraws the operation's delayed change.
 pub(crate) async fn submit_delayed_change_withdrawal(form: OperatorForm) -> Reply {
     let withdraws = |at| OperatorAct::WithdrawChange(at);
     let notices = ActMessages::for_single_operator(PageMessage::ChangeWithdrawn);
     submit_operation_act(form, OperatorFormName::Withdraw, notices, |_, at| Some(withdraws(at))).await
 }
 
-/// Handles `POST …/operations/{operation}/pin`: sets the operation's price and payee in the catalog to the values in
-/// the probe result that the operator confirmed.
+/// Sets the operation's price and payee to the probe result that the operator confirmed.
 pub(crate) async fn submit_probed_price(request: OperatorForm) -> Reply {
     let notices = ActMessages {
         done: PageMessage::PaymentPinned,
@@ -147,7 +142,6 @@ fn parse_confirmed_payment(form: &mut Form) -> Option<ConfirmedPayment> {
     })
 }
 
-/// Renders the page in its current state.
 async fn render_service_page(people: &People, layout: &Layout, id: ServiceId) -> Result<Markup> {
     let (service, record) = tokio::try_join!(
         people.catalog_table.read_service_by_id(id),

@@ -1,4 +1,4 @@
-//! Handlers for the withdrawal forms.
+//! The withdrawal forms.
 
 use crate::agents::form::AgentForm;
 use crate::ui::form::FormName;
@@ -7,7 +7,6 @@ use crate::ui::paths;
 use purser_api::Reply;
 use purser_domain::Submission;
 
-/// Handles `POST …/payout-address`: sets the withdrawal address.
 pub(crate) async fn submit_withdrawal_address(request: AgentForm) -> Reply {
     let mut form = request.parse_form(FormName::PayoutAddress);
     let Some(address) = form.parse_address() else {
@@ -22,7 +21,6 @@ pub(crate) async fn submit_withdrawal_address(request: AgentForm) -> Reply {
         .await
 }
 
-/// Handles `POST …/payout-address/remove`: removes the withdrawal address.
 pub(crate) async fn submit_address_removal(form: AgentForm) -> Reply {
     form.people.remove_withdrawal_address(&form.owned, form.caller).await?;
     Ok(redirect_with_notice(
@@ -31,8 +29,7 @@ pub(crate) async fn submit_address_removal(form: AgentForm) -> Reply {
     ))
 }
 
-/// Handles `POST …/payouts`: withdraws money to the withdrawal address. The form contains an idempotency key, so a form
-/// that is submitted twice makes only one withdrawal.
+/// Withdraws to the withdrawal address. The form's idempotency key prevents a second withdrawal.
 pub(crate) async fn submit_withdrawal(request: AgentForm) -> Reply {
     let mut form = request.parse_form(FormName::PayOut);
     let amount = form.parse_withdrawal_amount();

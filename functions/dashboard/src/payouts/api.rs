@@ -1,4 +1,4 @@
-//! JSON API under `/agents/{agentId}/payout-address` and `…/payouts`: the withdrawal address, and withdrawals to it.
+//! JSON API for an agent's withdrawal address, and for withdrawals to it.
 
 use crate::agents::owned::OwnedAgent;
 use crate::payouts::operations::{MadeWithdrawal, Withdrawals};

@@ -1,6 +1,4 @@
-//! Withdrawals: an agent's owner sets an address and withdraws the agent's money to it. `payments` performs both
-//! operations with its own clock and checks. This module checks that the user owns the agent and has signed in
-//! recently.
+//! Withdrawals to an address that the agent's owner sets. The Lambda function `payments` performs them.
 
 use crate::agents::owned::OwnedAgent;
 use crate::state::People;
@@ -13,25 +11,20 @@ use purser_domain::{
 /// An agent's withdrawal address and open withdrawal.
 #[derive(Clone, Debug)]
 pub(crate) struct Withdrawals {
-    /// Whether the deployment supports withdrawals.
     pub(crate) is_set_up: bool,
-    /// The address that the owner set.
     pub(crate) address: Option<WithdrawalAddress>,
-    /// The withdrawal in progress, if any.
     pub(crate) open: Option<Settlement>,
 }
 
-/// The result of a withdrawal request.
 pub(crate) struct MadeWithdrawal {
     pub(crate) settlement: Settlement,
-    /// The facilitator's response to this request. `None` if nothing was submitted.
+    /// The facilitator's response to this request; `None` if nothing was submitted.
     pub(crate) submission: Option<Submission>,
     /// Whether an earlier request created the withdrawal.
     pub(crate) replayed: bool,
 }
 
 impl People {
-    /// Reads the agent's withdrawal address and open withdrawal.
     pub(crate) async fn read_withdrawals(&self, owned: &OwnedAgent) -> Result<Withdrawals> {
         let (agent, user) = (owned.agent().id, require_owner_id(owned)?);
         let record = self.ledger.read_withdrawal_record(agent).await?;
@@ -46,7 +39,7 @@ impl People {
         })
     }
 
-    /// Sets the withdrawal address, which becomes usable after a delay. Requires a recent sign-in.
+    /// The address becomes usable after a delay. Requires a recent sign-in.
     pub(crate) async fn set_withdrawal_address(
         &self,
         owned: &OwnedAgent,
@@ -67,8 +60,7 @@ impl People {
         self.audit_rejection(acting, &action, named).await
     }
 
-    /// Removes the withdrawal address immediately. No recent sign-in is required, because removing the address only
-    /// prevents withdrawals.
+    /// Requires no recent sign-in, because removing the address only prevents withdrawals.
     pub(crate) async fn remove_withdrawal_address(&self, owned: &OwnedAgent, ids: CallerIds) -> Result<()> {
         let (agent, acting) = (owned.agent().id, owned.acting());
         let action = Act::new(AuditKind::PayoutAddressRemoved).on_agent(agent);
@@ -77,8 +69,7 @@ impl People {
         self.audit_rejection(acting, &action, removed).await
     }
 
-    /// Withdraws to the stored address. Requires a recent sign-in. A request with the same key returns the same
-    /// withdrawal.
+    /// Requires a recent sign-in. A request with the same key returns the same withdrawal.
     pub(crate) async fn withdraw_to_owner(
         &self,
         owned: &OwnedAgent,

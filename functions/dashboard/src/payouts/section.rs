@@ -1,4 +1,4 @@
-//! The withdrawal section of an agent's page: the withdrawal address, and the withdrawal form.
+//! The withdrawal section of an agent's page.
 
 use crate::agents::contents::AgentPage;
 use crate::ui::datetime::relative_and_exact_time;

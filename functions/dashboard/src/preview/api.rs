@@ -43,7 +43,6 @@ impl FromQuery for RequestedUpdate {
     }
 }
 
-/// Parses the number of days whose decisions are read.
 pub(crate) fn parse_days(query: &mut Query) -> Option<PreviewDays> {
     let days = query.parse_integer("days", 1, PreviewDays::MAX);
     days.and_then(PreviewDays::new)

@@ -1,5 +1,4 @@
-//! Previews. The proposed limits are compared with the current limits, and tested on the agent's newest decisions.
-//! Nothing is saved.
+//! Compares proposed limits with the current limits, and tests them on recent decisions. Saves nothing.
 
 use crate::agents::owned::OwnedAgent;
 use crate::state::People;
@@ -30,39 +29,33 @@ impl PreviewDays {
         self.0
     }
 
-    /// Returns the range of the decisions. The range ends a minute after `now`, because another function's clock may
-    /// be ahead.
+    /// The range ends a minute after `now`, because the clock of another Lambda function may be ahead.
     pub(crate) fn range_until(self, now: Timestamp) -> (Timestamp, Timestamp) {
         let from = now.before(Duration::from_secs_u32(self.0.saturating_mul(86_400)));
         (from, now.after(Duration::from_secs_u32(60)))
     }
 }
 
-/// The maximum number of decisions that a preview tests, and the maximum number of earlier payments that a preview
-/// counts. The newest decisions are tested. Reading this many rows takes about 800 DynamoDB read units.
+/// The maximum number of decisions that a preview tests. Reading them takes about 800 DynamoDB read units.
 pub(crate) const MAX_DECISIONS: usize = 5_000;
-/// The maximum number of payments whose calls a preview reads. A call is read only if the decision depends on the page
-/// that the call fetches, or on a new duplicate guard.
+/// The maximum number of payments whose calls a preview reads.
 const MAX_CALLS: usize = 1_000;
 
 #[derive(Debug)]
 pub(crate) struct UpdatePreview {
     pub(crate) agent: AgentId,
-    /// The requested number of days.
     pub(crate) days: PreviewDays,
     /// The start of the tested range.
     pub(crate) from: Timestamp,
     /// Whether the range has more decisions than were tested.
     pub(crate) is_partial: bool,
-    /// The comparison of the limits before and after the update.
     pub(crate) comparison: Comparison,
     /// The decisions that the update would have changed.
     pub(crate) result: BacktestResult,
-    /// The findings about the rules after the update.
+    /// Findings about the agent's rules after the update, for example that a rule never blocks a payment.
     pub(crate) findings: Vec<RuleFinding>,
 }
 
-/// Returns a proposed policy with these limits.
 fn to_proposed_limits(limits: &AgentLimits<'_>) -> ProposedLimits {
     let policies = limits.policies.iter().map(|policy| (policy.service, policy.clone()));
     ProposedLimits {
@@ -165,7 +158,7 @@ impl People {
     }
 }
 
-/// Returns the policies with the policies of the same services replaced by `updates`.
+/// An update replaces the current policy for the same service.
 fn replace_policies(
     current: &[EnabledService],
     updates: impl IntoIterator<Item = EnabledService>,

@@ -50,7 +50,7 @@ pub(crate) fn preview_content(preview: &UpdatePreview, catalog: &Catalog) -> Mar
     }
 }
 
-/// Renders findings about rules; nothing if there are none.
+/// Renders nothing if there are no findings.
 pub(crate) fn finding_list<'a>(findings: impl ExactSizeIterator<Item = &'a RuleFinding>, catalog: &Catalog) -> Markup {
     html! {
         @if findings.len() > 0 {
@@ -90,7 +90,7 @@ pub(crate) fn effect_summary(comparison: &Comparison, is_preview: bool) -> Marku
     }
 }
 
-/// Describes a request that the proposed limits decide differently.
+/// Describes a request for which the proposed limits lead to a different decision.
 fn counterexample_text(counterexample: &Counterexample) -> Markup {
     html! {
         "A call of " code { (counterexample.operation) } " of " strong { (counterexample.service) } " for " (amount_text(counterexample.amount))
@@ -101,7 +101,7 @@ fn counterexample_text(counterexample: &Counterexample) -> Markup {
     }
 }
 
-/// Describes the agent's payments before the request.
+/// Describes the payments that the agent made before the example request.
 fn history(history: &ExampleHistory) -> Markup {
     let ago = if history.ago.secs() == 0 {
         html! { "just before," }
@@ -129,7 +129,7 @@ fn verdict_text(verdict: &Verdict) -> Markup {
     }
 }
 
-/// Renders a backtest's result: which recorded decisions since `since` the tested limits would change.
+/// Renders which recorded decisions since `since` the tested limits would change.
 pub(crate) fn backtest_result(result: &BacktestResult, since: Timestamp) -> Markup {
     let BacktestResult {
         decisions,

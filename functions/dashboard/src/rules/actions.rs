@@ -8,7 +8,6 @@ use crate::ui::notice::PageMessage;
 use purser_api::Reply;
 use purser_domain::{Agent, RuleId, RuleKind, TestedLimits};
 
-/// Handles `POST …/rules`, which adds a rule.
 pub(crate) async fn submit_new_rule(request: AgentForm) -> Reply {
     let edition = request.people.current_catalog().await?;
     let kind = RuleForm::from_name(request.parse_form(FormName::Plain).field_text("kind"));
@@ -33,7 +32,6 @@ pub(crate) async fn submit_new_rule(request: AgentForm) -> Reply {
     request.respond_to_form(form, added, PageMessage::RuleAdded).await
 }
 
-/// Handles `POST …/rules/{rule}`, which replaces a rule.
 pub(crate) async fn submit_rule_replacement(request: AgentForm) -> Reply {
     let id = request.parse_path_parameter("rule", RuleId::parse)?;
     let edition = request.people.current_catalog().await?;
@@ -58,8 +56,7 @@ pub(crate) async fn submit_rule_replacement(request: AgentForm) -> Reply {
     request.respond_to_form(form, replaced, PageMessage::RuleSaved).await
 }
 
-/// Returns the limits that a backtest or a shadow policy tests: the agent's rules, with `kind` in place of the rule
-/// `replaced_rule`, or in addition if `replaced_rule` is `None`.
+/// Returns the agent's rules, with `kind` in place of the rule `replaced_rule` or as an additional rule.
 fn limits_with_rule(agent: &Agent, replaced_rule: Option<RuleId>, kind: &RuleKind) -> TestedLimits {
     let rules = agent.rules.iter();
     let kept = rules.map(|rule| {
@@ -76,7 +73,6 @@ fn limits_with_rule(agent: &Agent, replaced_rule: Option<RuleId>, kind: &RuleKin
     }
 }
 
-/// Handles `POST …/rules/{rule}/remove`.
 pub(crate) async fn submit_rule_removal(request: AgentForm) -> Reply {
     let id = request.parse_path_parameter("rule", RuleId::parse)?;
     let mut form = request.parse_form(FormName::Plain);

@@ -1,4 +1,4 @@
-//! The `/agents/{agentId}/rules` routes: an agent's limits across all of its services.
+//! The `/agents/{agentId}/rules` routes: an agent's limits across all services.
 
 use crate::agents::owned::OwnedAgent;
 use crate::agents::owned::require_id;
@@ -35,7 +35,7 @@ pub(crate) struct RuleList {
     rules: Vec<RuleView>,
     /// The number of rules in this response.
     count: usize,
-    /// The findings about the rules.
+    /// Findings about the agent's rules, for example that a rule never blocks a payment.
     findings: Vec<FindingView>,
 }
 
@@ -152,11 +152,11 @@ purser_api::body! {
             /// The minimum time in seconds, from one second to 31 days.
             interval_seconds: Interval,
         }
-        /// Blocks the repetition of a paid call within a time, or requires approval for the repetition. Two calls of a
-        /// service are the same if their operation, method, URL and body hash are equal. The comparison ignores the
-        /// URL's fragment, the order of the URL's parameters, and the amount. For calls without a body hash, the
-        /// targets must be equal instead. GET calls have no body. A call after 32 different calls within the time also
-        /// counts as a repetition.
+        /// Blocks or requires approval for a paid call that repeats a paid call of the last `within_seconds`. Two calls
+        /// to a service are the same if their operation, method, URL and body hash are equal. The comparison ignores
+        /// the URL's fragment, the order of the URL's parameters, and the amount. For calls without a body hash, the
+        /// targets (the pages that the calls fetch) must be equal instead. GET calls have no body. After 32 different
+        /// calls in the last `within_seconds`, every further call counts as a repetition.
         DuplicateGuard = "duplicate_guard" {
             /// The services to which the rule applies, by slug. If absent, the rule applies to all services.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
@@ -190,10 +190,10 @@ purser_api::body! {
             /// The allowed periods: days, then the times of the start and the end.
             periods: Vec<PeriodText> = {"minItems": 1, "maxItems": 14, "uniqueItems": true},
         }
-        /// Freezes the agent and notifies the owner if the agent spends unusually much within an hour: at least
-        /// `at_least_units`, and more than `times` as much as in the busiest hour of a usual day. The usual day is the
-        /// median of the days with payments in the two weeks before the last 24 hours. If no day had payments,
-        /// `at_least_units` alone decides. An agent has at most one rule of this kind.
+        /// Freezes the agent and notifies the owner if the agent's payments within an hour reach `at_least_units`, and
+        /// exceed the usual amount multiplied by `times`. For each day with payments in the last two weeks, except the
+        /// last 24 hours, the payments of the busiest hour are added up. The usual amount is the median of these sums.
+        /// If no day had payments, `at_least_units` alone decides. An agent has at most one rule of this kind.
         AnomalyBrake = "anomaly_brake" {
             times: Times,
             at_least_units: Amount = {"minimum": 1},
@@ -216,14 +216,14 @@ purser_api::field! {
 }
 
 purser_api::field! {
-    /// The duration of a `minimum_interval` or `duplicate_guard` rule, in seconds, from one second to 31 days.
+    /// In seconds, from one second to 31 days.
     pub(crate) struct Interval(Duration):
     |value| parse_duration(value, MIN_INTERVAL),
     duration_schema(MIN_INTERVAL)
 }
 
 purser_api::field! {
-    /// The effect of the rule: `block` rejects the payment, and `ask` requires the owner's approval.
+    /// `block` rejects the payment, and `ask` requires the owner's approval.
     pub(crate) struct Action(LimitAction):
     |value| value.as_str().and_then(LimitAction::from_name).ok_or_else(LimitAction::choices_message),
     json!({"type": "string", "pattern": "^(block|ask)$", "example": "ask"})
@@ -244,8 +244,7 @@ purser_api::field! {
 }
 
 purser_api::field! {
-    /// The usual price with which a new price is compared: `catalog` is the operation's price in the catalog, and
-    /// `median` is the median of the operation's recently paid prices.
+    /// The usual price: the catalog's price, or the median of the recently paid prices.
     pub(crate) struct Over(String):
     |value| {
         let name = value.as_str().filter(|name| [UsualPrice::CATALOG, UsualPrice::MEDIAN].contains(name));
@@ -297,7 +296,7 @@ impl Listed for PeriodText {
     }
 }
 
-/// The maximum number of prices in a median. It equals the domain's `MAX_RECENT_PRICES`.
+/// Equals the domain's `MAX_RECENT_PRICES`.
 const MAX_PRICES: u32 = 9;
 
 fn parse_duration(value: &Value, min_duration: Duration) -> Result<Duration, String> {
@@ -322,8 +321,7 @@ purser_api::field! {
 }
 
 purser_api::field! {
-    /// The period of a window that is not rolling: the calendar day, week (from Monday) or month, or the `lifetime` of
-    /// the agent.
+    /// The calendar day, week (from Monday) or month, or the `lifetime` of the agent.
     pub(crate) struct Period(String):
     |value| {
         let is_period = |name: &&str| *name == WindowPeriod::LIFETIME || CalendarPeriod::from_name(name).is_some();
@@ -333,7 +331,7 @@ purser_api::field! {
     json!({"type": "string", "pattern": "^(day|week|month|lifetime)$", "example": "month"})
 }
 
-/// Converts a parsed body into a rule. The error is the validation error of fields that do not fit together.
+/// Rejects fields that do not fit together.
 impl TryFrom<RuleBody> for RuleKind {
     type Error = ValidationError;
 
@@ -599,8 +597,7 @@ pub(crate) async fn remove_rule(
     Ok(with_etag(version, Json(removed)))
 }
 
-/// Returns the id if the agent has this rule. Handlers make this check first, so that an unknown rule is 404 regardless
-/// of other errors.
+/// Handlers call this first, so that an unknown rule is 404 regardless of other errors.
 fn require_existing_rule(agent: &Agent, id: RuleId) -> Result<RuleId, Error> {
     let known = |id: &RuleId| agent.rules.iter().any(|rule| rule.id == *id);
     require_id(Some(id).filter(known))

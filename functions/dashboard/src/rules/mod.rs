@@ -1,4 +1,4 @@
-//! Rules: an agent's budgets and other limits across its services.
+//! Rules: an agent's budgets and other limits across services.
 
 pub(crate) mod actions;
 pub(crate) mod api;

@@ -1,4 +1,4 @@
-//! Operations on rules: list them with the used amounts and counts, add, replace and remove them.
+//! Operations that list, add, replace and remove an agent's rules.
 
 use crate::agents::owned::OwnedAgent;
 use crate::preview::operations::{PreviewDays, UpdatePreview};
@@ -9,11 +9,11 @@ use purser_domain::{
     RuleRejection, Spend, ValidationError, WindowScope, find_rule_findings,
 };
 
-/// A rule and its current use.
+/// A rule and the current use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RuleUsage {
     pub(crate) rule: Rule,
-    /// The amount or the number of payments that counts against the rule; `None` for rules that do not count payments.
+    /// `None` for rules that do not count payments, or that count each payee alone.
     pub(crate) used: Option<Spend>,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct RuleUsage {
 pub(crate) struct CheckedRule(RuleKind);
 
 impl CheckedRule {
-    /// Checks the rule's services and values. The error has all validation errors.
+    /// The error has all validation errors.
     pub(crate) fn check(kind: RuleKind, catalog: &Catalog) -> Result<Self, Vec<ValidationError>> {
         let errors = kind.validation_errors(catalog);
         if errors.is_empty() { Ok(Self(kind)) } else { Err(errors) }
@@ -63,7 +63,7 @@ impl People {
         Ok(find_rule_findings(&limits, &edition.catalog, self.now()))
     }
 
-    /// Adds a rule, and returns the updated agent and the rule's id.
+    /// Returns the updated agent and the rule's id.
     pub(crate) async fn add_rule(
         &self,
         owned: OwnedAgent,
@@ -76,7 +76,7 @@ impl People {
         Ok((self.update_agent_record(owned, if_match, action, add).await?, id))
     }
 
-    /// Replaces a rule with another rule of the same kind.
+    /// The new rule must be of the same kind.
     pub(crate) async fn replace_rule(
         &self,
         owned: OwnedAgent,
@@ -156,7 +156,6 @@ impl People {
     }
 }
 
-/// Returns the error for a change that the agent's rules do not allow.
 pub(crate) fn rule_rejection_error(rejection: RuleRejection) -> Error {
     let error = match rejection {
         RuleRejection::Unknown => return ErrorKind::NotFound.into(),

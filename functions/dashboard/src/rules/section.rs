@@ -42,7 +42,7 @@ const FIELDS: [FieldOf; 19] = [
     ("at_least_units", "least", "At least"),
 ];
 
-/// Parses a rule. If the result is `None`, the form has at least one validation error.
+/// If the result is `None`, the form has at least one validation error.
 pub(crate) fn parse_rule_form(form: &mut Form, catalog: &Catalog) -> Option<CheckedRule> {
     let Some(kind) = RuleForm::from_name(form.field_text("kind")) else {
         form.add_error("", "The form does not name a kind of rule. Reload the page.");
@@ -93,7 +93,7 @@ pub(crate) fn parse_rule_form(form: &mut Form, catalog: &Catalog) -> Option<Chec
         RuleForm::PriceAboveUsual => {
             let percent = form.parse_number("percent", "Percent", 0, MAX_PERCENT);
             let over = form.field_text("over").to_owned();
-            // `of` is the number of prices in the median, so the field is parsed only if the usual price is the median.
+            // `of`, the number of prices, is only allowed with the median.
             let of = if over == UsualPrice::MEDIAN {
                 form.parse_number("of", "Prices", MIN_MEDIAN_PRICES.into(), 9)
             } else {
@@ -122,7 +122,7 @@ pub(crate) fn parse_rule_form(form: &mut Form, catalog: &Catalog) -> Option<Chec
     form.take_value_or_add_errors(parse_rule(&body, catalog), &fields)
 }
 
-/// Returns the selected options of a field; `None` if none is selected.
+/// Returns the options that the user selected in the field, or `None` if no option is selected.
 fn selected_options<'a>(form: &'a Form, field: &str) -> Option<Vec<&'a str>> {
     Some(form.distinct_field_words(field)).filter(|chosen| !chosen.is_empty())
 }
@@ -139,7 +139,7 @@ fn field_lines(form: &Form, field: &str) -> Vec<String> {
 /// The units of a duration, with their seconds.
 const UNITS: [(&str, u32); 4] = [("seconds", 1), ("minutes", 60), ("hours", 3_600), ("days", 86_400)];
 
-/// Parses a duration in seconds from a number and its unit.
+/// Parses a duration in seconds from a number and a unit.
 fn parse_duration_seconds(form: &mut Form, field: &str, label: &str) -> Option<u32> {
     let unit_field = format!("{field}_unit");
     let unit = UNITS.iter().find(|(name, _)| *name == form.field_text(&unit_field));
@@ -349,7 +349,7 @@ fn rule_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, kind: RuleForm, curren
     }
 }
 
-/// Renders the inputs of a limit, except its services.
+/// Renders the inputs of a limit, except the services.
 fn limit_inputs(inputs: &Inputs<'_>, kind: RuleForm, current: Option<&RuleKind>) -> Markup {
     let minutes = |minutes: u32| Duration::from_secs_u32(minutes.saturating_mul(60));
     match kind {
@@ -431,7 +431,7 @@ fn limit_inputs(inputs: &Inputs<'_>, kind: RuleForm, current: Option<&RuleKind>)
     }
 }
 
-/// Renders the inputs of a window, except its services.
+/// Renders the inputs of a window, except the services.
 fn window_inputs(inputs: &Inputs<'_>, window: &RuleWindow) -> Markup {
     let period = window.period;
     let (count, unit) = whole_units(period.duration().unwrap_or(Duration::DAY));
@@ -572,7 +572,6 @@ pub(crate) mod tests {
     };
     use uuid::Uuid;
 
-    /// A catalog of two services with these operations.
     pub(crate) fn catalog() -> Catalog {
         let operation = |slug: &&str| Operation {
             id: OperationUuid::from_uuid(Uuid::from_u128(1)),
@@ -727,7 +726,7 @@ pub(crate) mod tests {
             ),
             ("kind=new_payee".to_owned(), RuleKind::NewPayee { services: None }),
             (
-                // The form always sends the number of prices. With the catalog's price, the number is ignored.
+                // The form always sends the number of prices, which only the median uses.
                 "kind=price_above_usual&percent=20&over=catalog&of=5&action=ask".to_owned(),
                 RuleKind::PriceAboveUsual {
                     services: None,

@@ -1,4 +1,4 @@
-//! JSON API under `/search`: finds a user's agents, payments and approvals, and catalog services.
+//! JSON API under `/search`: a user's agents, payments and approvals, and catalog services.
 
 use crate::caller::Caller;
 use crate::search::operations::{MAX_QUERY_CHARS, SearchResult};

@@ -1,5 +1,4 @@
-//! Search operations. Each kind of search text is looked up by its own key, so a search takes about ten read units
-//! regardless of the amount of data. A result for a payee or a service is a link to a filtered list.
+//! Searches by key, so a search takes about ten read units regardless of the amount of data.
 
 use crate::agents::listing::AgentFilter;
 use crate::caller::Caller;
@@ -23,12 +22,12 @@ const MAX_SHOWN: u32 = 10;
 #[derive(Debug)]
 pub(crate) enum SearchResult {
     Agent(Box<Agent>),
-    /// A decision, with its payment if any.
+    /// A decision, with the payment if any.
     Decision(Box<HistoryEntry>),
     Approval(Box<Approval>),
-    /// A payee, which links to the payments to this address.
+    /// A payee, with a link to the decisions about payments to this address.
     Payee(Address),
-    /// A service, which links to the payments for this service.
+    /// A service. The result links to the list of decisions about payments for this service.
     Service(Box<Service>),
 }
 
@@ -44,7 +43,6 @@ impl SearchResult {
         }
     }
 
-    /// Returns the path of the page that shows the result.
     pub(crate) fn page_path(&self) -> String {
         let list =
             |filter: HistoryFilter| crate::address::path_with_query("/dashboard/decisions", filter.query_parameters());
@@ -71,7 +69,7 @@ impl SearchResult {
 }
 
 impl People {
-    /// Searches the user's own data. Returns an empty list if nothing matches.
+    /// Searches the user's own data and the catalog.
     pub(crate) async fn search_own_data(&self, user: &Caller, text: &str) -> Result<Vec<SearchResult>> {
         let text = text.trim();
         if text.is_empty() {
@@ -138,7 +136,6 @@ fn none_if_not_found<T>(result: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// Finds the services whose name, slug or host contains the text.
 fn find_services<'a>(catalog: &'a Catalog, text: &'a str) -> impl Iterator<Item = &'a Service> {
     let is_found = move |service: &&Service| {
         let operations = service.operations.iter();

@@ -1,4 +1,4 @@
-//! The search page.
+//! The search page of the dashboard.
 
 use crate::redirect::see_other;
 use crate::search::operations::{MAX_QUERY_CHARS, SearchResult};

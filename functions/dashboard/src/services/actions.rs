@@ -11,7 +11,6 @@ use crate::ui::notice::PageMessage;
 use purser_api::{Precondition, Reply};
 use purser_domain::{PolicyChange, ServiceId, SpendPolicy, TestedLimits};
 
-/// Handles `POST …/services`, which enables a service.
 pub(crate) async fn submit_service_to_enable(request: AgentForm) -> Reply {
     let edition = request.people.current_catalog().await?;
     let mut form = request.parse_form(FormName::Enable);
@@ -23,8 +22,7 @@ pub(crate) async fn submit_service_to_enable(request: AgentForm) -> Reply {
     let Some((enable, owned)) = enable.zip(owned) else {
         return request.show_form_again(form).await;
     };
-    // Version zero means that no record exists. If the service was enabled in the meantime, the write fails and the
-    // existing limits stay.
+    // Version zero means that no record exists, so existing limits are never overwritten.
     let if_match = Precondition::Version(0);
     if let Some((trial, service)) = request.trial.zip(service) {
         let change = PolicyChange {
@@ -44,7 +42,6 @@ pub(crate) async fn submit_service_to_enable(request: AgentForm) -> Reply {
         .await
 }
 
-/// Handles `POST …/services/{service}`, which changes the service's policy.
 pub(crate) async fn submit_policy_update(request: AgentForm) -> Reply {
     let service = request.parse_path_parameter("service", ServiceId::parse)?;
     let edition = request.people.current_catalog().await?;
@@ -81,7 +78,7 @@ fn limits_with_policy(service: ServiceId, change: PolicyChange) -> TestedLimits 
     }
 }
 
-/// Handles `POST …/services/limits`, which sets limits for all of the agent's services that have no limits yet.
+/// Sets limits for all of the agent's services that have no limits yet.
 pub(crate) async fn submit_limits_for_unlimited_services(request: AgentForm) -> Reply {
     let mut form = request.parse_form(FormName::Unlimited);
     let body = policy_body(&mut form, None);
@@ -98,7 +95,6 @@ pub(crate) async fn disable_service(form: AgentForm) -> Reply {
     set_service_enabled(form, false, PageMessage::ServiceDisabled).await
 }
 
-/// Handles `POST …/services/{service}/enable`, which enables a disabled service again.
 pub(crate) async fn enable_service_again(form: AgentForm) -> Reply {
     set_service_enabled(form, true, PageMessage::ServiceEnabled).await
 }

@@ -1,8 +1,7 @@
-//! The `/agents/{agentId}/services` routes: the services that an agent may pay, with their policies.
+//! JSON API for the services that an agent may pay, with their policies.
 //!
-//! Enabling a service writes the whole record: a field that the body omits gets its default, even if a record exists.
-//! `If-Match` is therefore optional, but a version in `If-Match` must match. An update keeps the fields that the body
-//! omits. In both bodies, the policy's fields are either at the top level, or under `policy` as in responses.
+//! Enabling a service replaces the whole record, so `If-Match` is optional. An update keeps the fields that the body
+//! omits.
 
 use crate::agents::owned::OwnedAgent;
 use crate::preview::api::AskedReason;
@@ -147,7 +146,6 @@ impl ServiceView {
     }
 }
 
-/// Returns the 200 response with the agent's record of a service.
 pub(crate) fn service_response(
     people: &People,
     owned: &OwnedAgent,
@@ -296,8 +294,7 @@ macro_rules! either_policy {
     };
 }
 
-/// Rejects ambiguous bodies: bodies with policy fields both at the top level and under `policy`, and bodies with `null`
-/// for `allowed_domains`. (`enabled_operations` may be `null`, which means all operations.)
+/// Rejects policy fields both at the top level and under `policy`, and `null` for `allowed_domains`.
 fn reject_ambiguous_body(body: &Value, errors: &mut ValidationErrors) {
     let has = |name: &str| body.get(name).is_some_and(|value| !value.is_null());
     let beside = PolicyBody::NAMES.iter().find(|name| has("policy") && has(name));
@@ -318,7 +315,7 @@ fn reject_ambiguous_body(body: &Value, errors: &mut ValidationErrors) {
     }
 }
 
-/// Returns the policy's validation errors, each with the field's path in the body.
+/// Each error has the field's path in the body.
 fn policy_errors(body: &Value, policy: &PolicyUpdate, service: Option<&Service>) -> Vec<ValidationError> {
     let mut errors = policy.validation_errors(service);
     if body.get("policy").is_some_and(Value::is_object) {
@@ -329,8 +326,7 @@ fn policy_errors(body: &Value, policy: &PolicyUpdate, service: Option<&Service>)
     errors
 }
 
-/// Parses the proposed policy of a backtest, which is at `path` in the request body. Returns `None` if the service is
-/// unknown.
+/// Parses the policy at `path`. Returns `None` if the service is unknown.
 pub(crate) fn parse_policy_change(
     body: CandidatePolicyBody,
     catalog: &Catalog,
@@ -345,8 +341,7 @@ pub(crate) fn parse_policy_change(
     Some((service.id, PolicyChange { enabled, policy }))
 }
 
-/// Parses the body that enables a service. An unknown service is accepted, and its operations are not checked, because
-/// the operation later returns `not_found`.
+/// Accepts an unknown service, which `enable_agent_service` rejects.
 pub(crate) fn parse_enable_request(body: &Value, catalog: &Catalog) -> Result<EnableService> {
     let mut errors = ValidationErrors::default();
     reject_ambiguous_body(body, &mut errors);
@@ -362,7 +357,7 @@ pub(crate) fn parse_enable_request(body: &Value, catalog: &Catalog) -> Result<En
     errors.finish(enable)
 }
 
-/// Parses an update of a service's record. `service` is `None` if the service left the catalog.
+/// `service` is `None` if the service left the catalog.
 pub(crate) fn parse_service_update(body: &Value, service: Option<&Service>) -> Result<ServiceUpdate> {
     let mut errors = ValidationErrors::default();
     reject_ambiguous_body(body, &mut errors);
@@ -377,7 +372,7 @@ pub(crate) fn parse_service_update(body: &Value, service: Option<&Service>) -> R
     errors.finish(update)
 }
 
-/// Parses a request that sets limits for all of the agent's services that have no limits yet.
+/// Parses limits for all of the agent's services that have no limits yet.
 pub(crate) fn parse_limits(body: &Value) -> Result<PolicyUpdate> {
     let mut errors = ValidationErrors::default();
     reject_ambiguous_body(body, &mut errors);

@@ -1,7 +1,4 @@
-//! The catalog page, which shows the services with their prices and trust status, and whether the selected agent may
-//! pay them.
-//!
-//! The catalog is in memory. Policies are read only for the selected agent.
+//! The catalog page, which shows the services, and whether the selected agent may pay them.
 
 use crate::agents::choice::{AgentChoice, NamedAgent};
 use crate::sessions::session::PageSession;
@@ -73,11 +70,10 @@ impl View {
 /// The services that the selected agent may pay.
 type Enabled = BTreeSet<ServiceId>;
 
-/// One page of the catalog.
 struct CatalogList<'a> {
     view: &'a View,
     choice: &'a AgentChoice,
-    /// The services that the selected agent may pay; `None` if no agent is selected.
+    /// `None` if no agent is selected.
     enabled: Option<Enabled>,
     services: ListPage<&'a Service>,
     network: Network,
@@ -193,7 +189,6 @@ fn operation_row(layout: &Layout, operation: &Operation, network: Network) -> Ma
     }
 }
 
-/// Renders whether the selected agent may pay the service.
 fn agent_access_cell(service: &Service, list: &CatalogList<'_>) -> Markup {
     let (Some(enabled), Some(owned)) = (&list.enabled, &list.choice.agent) else {
         return html! {};

@@ -1,6 +1,6 @@
-//! Operations on an agent's services: list them with their spending, enable, update and disable them.
+//! Operations that list, enable, update and disable an agent's services.
 //!
-//! A record's version starts at 1, and each update increases it. Version 0 means that no record exists.
+//! A record's version starts at 1. Version 0 means that no record exists.
 
 use crate::agents::owned::OwnedAgent;
 use crate::preview::operations::{PreviewDays, UpdatePreview};
@@ -14,7 +14,6 @@ use purser_domain::{
 use purser_store::{AuditEntry, Backoff, UpdateResult};
 use std::sync::Arc;
 
-/// The parameters of enabling a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EnableService {
     /// The service's slug or UUID, as the caller sent it.
@@ -28,10 +27,8 @@ pub(crate) struct EnableService {
 pub(crate) struct ServiceUpdate {
     /// Whether the agent may pay the service at all.
     pub(crate) enabled: Option<bool>,
-    /// The policy fields to change.
     pub(crate) policy: PolicyUpdate,
-    /// If the policy has the temporary limit increase that was granted with this approval, the update removes the
-    /// increase from the policy.
+    /// The approval whose temporary limit increase the update removes from the policy.
     pub(crate) ended_raise: Option<ApprovalId>,
 }
 
@@ -46,13 +43,11 @@ pub(crate) struct GovernedService {
 }
 
 impl GovernedService {
-    /// Returns the amount that remains of the daily cap.
     pub(crate) fn remaining_today(&self) -> Amount {
         self.caps.per_day.saturating_minus(self.spent_today.amount)
     }
 }
 
-/// The result of enabling a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Enabling {
     pub(crate) service: GovernedService,
@@ -67,21 +62,17 @@ impl People {
         self.add_spend_to_all(owned, records).await
     }
 
-    /// Reads one of the agent's services with its spending.
     pub(crate) async fn read_service(&self, owned: &OwnedAgent, id: ServiceId) -> Result<GovernedService> {
         let record = self.read_policy_record(owned, id).await?;
         self.read_governed_service(owned, record).await
     }
 
-    /// Returns the id if the agent has a record of the service. Handlers make this check first, so that an unknown
-    /// service is 404 regardless of other errors.
+    /// Handlers call this first, so that an unknown service is 404 regardless of other errors.
     pub(crate) async fn require_agent_service(&self, owned: &OwnedAgent, id: ServiceId) -> Result<ServiceId> {
         Ok(self.read_policy_record(owned, id).await?.service)
     }
 
-    /// Enables a service that agents may pay ([`Service::is_open`]). Each policy field that the request omits gets its
-    /// default, even if the agent's existing record of the service has another value. If nothing changes, nothing is
-    /// written.
+    /// Enables a service that agents may pay ([`Service::is_open`]). Omitted policy fields get their default values.
     pub(crate) async fn enable_agent_service(
         &self,
         owned: &OwnedAgent,
@@ -161,7 +152,7 @@ impl People {
         }
     }
 
-    /// Updates some fields of the record. If nothing changes, nothing is written.
+    /// If nothing changes, nothing is written.
     pub(crate) async fn update_service(
         &self,
         owned: &OwnedAgent,
@@ -224,8 +215,7 @@ impl People {
         }
     }
 
-    /// Sets limits for all enabled services that have no limits yet, each with its own update. Returns the updated
-    /// services. A service that gets other limits at the same time keeps the other limits.
+    /// Sets limits for all enabled services that have no limits yet, and returns these services.
     pub(crate) async fn limit_unlimited_services(
         self: &Arc<Self>,
         owned: &OwnedAgent,
@@ -307,16 +297,14 @@ impl People {
     }
 }
 
-/// Returns the id of the service that a path names by slug or UUID. Records of a service remain after it left the
-/// catalog, and are then found only by UUID.
+/// Parses a slug or a UUID. A service that left the catalog is found only by UUID.
 pub(crate) fn find_service_id(catalog: &Catalog, reference: &str) -> Result<ServiceId> {
     let id = catalog.find_by_reference(reference).map(|service| service.id);
     let id = id.or_else(|| ServiceId::parse(reference));
     id.ok_or_else(|| ErrorKind::NotFound.into())
 }
 
-/// Returns the requested service, and checks the requested policy fields. The error is `service_not_found` if agents
-/// may not pay the service ([`Service::is_open`]).
+/// Returns `service_not_found` if agents may not pay the service ([`Service::is_open`]).
 fn find_open_service<'a>(catalog: &'a Catalog, request: &EnableService) -> Result<&'a Service> {
     let service = catalog.find_by_reference(&request.service);
     let service = service
@@ -326,8 +314,7 @@ fn find_open_service<'a>(catalog: &'a Catalog, request: &EnableService) -> Resul
     Ok(service)
 }
 
-/// Returns the record after the update. A disabled service can be enabled again only if agents may pay the service
-/// ([`Service::is_open`]).
+/// Enabling a disabled service requires that agents may pay the service ([`Service::is_open`]).
 fn apply_service_update(
     current: &EnabledService,
     update: &ServiceUpdate,

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use purser_domain::{Amount, OperationSlug, Service, SpendPolicy};
 use serde_json::{Value, json};
 
-/// The JSON fields of a policy, each with its form field and label.
+/// The JSON fields of a policy, each with the form field and label.
 pub(crate) const FIELDS: [FieldOf; 6] = [
     ("service_id", "service_id", "Service"),
     ("max_per_call_units", "max_per_call", "Limit per call"),
@@ -51,7 +51,7 @@ pub(crate) fn policy_body(form: &mut Form, service: Option<&Service>) -> Value {
     body
 }
 
-/// Renders the inputs of a policy for `service`, which is `None` before a service is selected.
+/// Renders the inputs for a policy. `service` is `None` until the user has selected a service.
 pub(crate) fn policy_inputs(inputs: &Inputs<'_>, current: &SpendPolicy, service: Option<&Service>) -> Markup {
     html! {
         div.caps {
@@ -62,7 +62,7 @@ pub(crate) fn policy_inputs(inputs: &Inputs<'_>, current: &SpendPolicy, service:
         }
         @match service {
             Some(service) => (operation_inputs(inputs, current, service)),
-            // No service is selected yet. The user can limit the operations after enabling the service.
+            // The user can limit the operations after enabling the service.
             None => input type="hidden" name="operations" value="all";,
         }
         @if service.is_none_or(has_operation_with_target_url) {
@@ -79,7 +79,7 @@ fn allowed_domains(policy: &SpendPolicy) -> Vec<String> {
     policy.allowed_domains.iter().map(ToString::to_string).collect()
 }
 
-/// Whether an operation of the service has a target URL. Allowed domains apply only to target URLs.
+/// Returns whether an operation of the service has a target URL, to which allowed domains apply.
 fn has_operation_with_target_url(service: &Service) -> bool {
     let mut operations = service.operations.iter();
     operations.any(|operation| operation.fetches_target(service.category))
@@ -117,8 +117,7 @@ mod tests {
     use crate::services::api::parse_service_update;
     use crate::ui::form::FormName;
 
-    /// Applies the form to the permissive policy of `lab-weather`, and returns the new policy or the names of the
-    /// invalid fields.
+    /// Applies the form to a permissive policy. Returns the new policy, or the names of the invalid fields.
     fn read(body: &str) -> Result<SpendPolicy, Vec<String>> {
         let mut form = Form::parse(FormName::Enable, body.as_bytes());
         let catalog = catalog();

@@ -41,8 +41,7 @@ pub(crate) fn services_section(layout: &Layout, page: &AgentPage<'_>, path: &str
     }
 }
 
-/// Renders the form that sets limits for all of the agent's services that have no limits yet. The initial values suit
-/// most agents.
+/// Renders the form that sets limits for all of the agent's services that have no limits yet.
 fn all_limits_form(layout: &Layout, enabled: &[&GovernedService], path: &str) -> Markup {
     let unlimited = enabled.iter().filter(|service| service.record.policy.is_permissive());
     let inputs = layout.form_inputs(FormName::Unlimited);
@@ -140,7 +139,7 @@ fn enabled_service_item(
     }
 }
 
-/// Renders the future changes of payees and prices, which operators have already entered.
+/// Renders the changes of payees and prices that operators have entered in advance.
 fn upcoming_payee_and_price_changes(service: &Service, now: Timestamp) -> Markup {
     let operations = service.operations.iter();
     let changes: Vec<(&Operation, &NextPricing)> = operations
@@ -188,7 +187,7 @@ fn unpayable_operations(service: &Service, network: Network, now: Timestamp) -> 
     }
 }
 
-/// Renders a policy's limits other than its amounts.
+/// Renders a policy's limits other than amounts.
 fn policy_scope_text(policy: &SpendPolicy) -> Markup {
     html! {
         @if let Some(operations) = &policy.enabled_operations {

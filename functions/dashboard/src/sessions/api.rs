@@ -1,5 +1,4 @@
-//! The `/sessions` routes, which list and end a user's dashboard sessions. Ending all sessions also invalidates the
-//! user's ID tokens.
+//! JSON API for a user's dashboard sessions. Ending all sessions also invalidates the user's ID tokens.
 
 use crate::agents::owned::require_id;
 use crate::caller::Caller;
