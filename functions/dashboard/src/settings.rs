@@ -1,4 +1,4 @@
-//! The function's configuration: environment variables with the names in `template.yaml`.
+//! The configuration: environment variables with the names in `template.yaml`.
 
 use purser_api::{AllowedHosts, CustodyKind, Env, SessionSettings};
 use purser_domain::{Amount, Duration, EventSource, Network, SessionLimits, StartingLimits, Url};
@@ -98,8 +98,7 @@ impl Settings {
     }
 }
 
-/// Reads the limits of sessions. By default, a session ends after an hour without use, and after eight hours at the
-/// latest. By default, a payment above the default daily cap of a service can be approved only with a recent sign-in.
+/// Reads the limits of sessions, by default an hour without use and eight hours in total.
 fn session_limits(env: &mut Env) -> SessionLimits {
     let minutes: u32 = env.parse_number("SESSION_IDLE_MINUTES", 60, 5..=1_440);
     let hours: u32 = env.parse_number("SESSION_HOURS", 8, 1..=168);
@@ -113,7 +112,7 @@ fn session_limits(env: &mut Env) -> SessionLimits {
     }
 }
 
-/// Whether the text is exactly an origin as browsers send it in the `Origin` header. Origins are compared as text.
+/// Returns whether the text is exactly an origin as browsers send it, because origins are compared as text.
 fn is_origin(text: &str) -> bool {
     let url = Url::parse(text).ok();
     let web = url.filter(|url| matches!(url.scheme(), "http" | "https"));

@@ -1,13 +1,12 @@
-//! Limits concurrency within a request, so that one user's request can't use up resources that all requests share.
+//! Limits the concurrency within a request.
 
 use purser_domain::{Error, Result};
 use tokio::task::JoinSet;
 
-/// The maximum number of concurrent calls.
+/// The maximum number of items that are processed concurrently.
 const MAX_CONCURRENT: usize = 8;
 
-/// Runs `work` on each item, and returns the results in the order of the items. The first error cancels all remaining
-/// work.
+/// Returns the results in the order of the items. The first error cancels all remaining work.
 pub(crate) async fn run_concurrently<T, R, F>(
     items: impl IntoIterator<Item = T>,
     work: impl Fn(T) -> F,

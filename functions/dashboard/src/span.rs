@@ -1,15 +1,12 @@
-//! The time range of a list. Lists are sorted by `UUIDv7`, which begins with a time, so each time corresponds to a
-//! position in the list. Only the last page that is read may contain items outside the range.
+//! The time range of a list. Lists are sorted by `UUIDv7`, so each time is a position in the list.
 
 use purser_domain::{SettlementId, Timestamp};
 use uuid::Uuid;
 
-/// A time range.
+/// The time range by which a list is filtered. A bound of `None` sets no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// The start of the range, inclusive.
     pub(crate) from: Option<Timestamp>,
-    /// The end of the range, exclusive.
     pub(crate) to: Option<Timestamp>,
 }
 
@@ -26,7 +23,7 @@ impl Span {
     }
 }
 
-/// Returns the smallest id with this time. All kinds of ids have the same format.
+/// Returns the smallest id with this time, for all kinds of ids.
 fn first_id_at(at: Timestamp) -> Uuid {
     SettlementId::new_at(at, [0; 8]).uuid()
 }

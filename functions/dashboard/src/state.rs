@@ -19,10 +19,10 @@ use std::sync::Arc;
 pub(crate) struct People {
     pub(crate) ledger: Ledger,
     pub(crate) catalog: CatalogCache,
-    /// The stored catalog and the probe results, which are read without a cache for operators.
+    /// The catalog table, which is read without a cache for operators.
     pub(crate) catalog_table: CatalogTable,
     pub(crate) audit: AuditLog,
-    /// The table with the sums of spending.
+    /// The usage table, which contains the decision history and the sums of spending.
     pub(crate) usage: UsageTable,
     /// The log of signed statements; `None` if the deployment has no such log.
     pub(crate) log: Option<LogReader>,
@@ -31,16 +31,15 @@ pub(crate) struct People {
     pub(crate) agent_waits: Throttle,
     pub(crate) owner_waits: Throttle,
     pub(crate) waits: Throttle,
-    /// The throttle for requests that stop an agent or end a session. It shares the authenticator's counters and has a
-    /// higher limit.
+    /// The throttle for requests that stop agents or end sessions. It shares counters with the authenticator's.
     pub(crate) stops: Throttle,
-    /// The leases that limit each user's concurrent long operations (`long_operations.rs`).
+    /// The leases that limit each user's concurrent long operations.
     pub(crate) long_operations: CallLeases,
-    /// The chain client, which this function uses only to read balances.
+    /// The chain client, which reads balances.
     pub(crate) chain: Chain,
-    /// The function `payments`, which alone can sign with the wallets' keys.
+    /// A client of the Lambda function `payments`, which alone can sign with the wallets' keys.
     pub(crate) payments: PaymentsFunction,
-    /// The function `internal`, which alone can run operators' actions; `None` if operators can't act in the dashboard.
+    /// Runs operators' actions; `None` if operators can't act in the dashboard.
     pub(crate) internal: Option<InternalFunction>,
     pub(crate) new_keys: NewKeys,
     pub(crate) sessions: Sessions,
@@ -58,16 +57,13 @@ pub(crate) struct People {
     pub(crate) webhooks: WebhooksTable,
     /// The queue for webhook tests and redeliveries.
     pub(crate) webhook_requests: WebhookRequestsQueue,
-    /// The queue for notification tests.
     pub(crate) notice_requests: NotificationRequestsQueue,
-    /// The key that encrypts webhook secrets and notification URLs. The Lambda function `people` cannot decrypt with
-    /// this key.
+    /// Encrypts webhook secrets and notification URLs. The Lambda function `people` cannot decrypt them.
     pub(crate) secrets_key: SecretsKey,
     /// Whether the deployment sends notifications by mail.
     pub(crate) mails: bool,
     /// The hosts that webhook URLs may have even if their IP addresses are not public.
     pub(crate) webhook_hosts: AllowedHosts,
-    /// The deployment's name in events.
     pub(crate) event_source: EventSource,
     /// The dashboard's origin; `None` for the gateway's host name.
     pub(crate) dashboard_url: Option<String>,

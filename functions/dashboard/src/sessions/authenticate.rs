@@ -1,9 +1,7 @@
-//! Caller authentication. An ID token or a session identifies a user, and an agent key identifies an agent. No other
-//! code identifies users, except the sign-in that starts a session. Users are rate-limited by user id, and agents by IP
-//! address.
+//! Authenticates users by ID token or session, and agents by agent key.
 //!
-//! A user is authenticated before the request counts against the user's rate limit, so that a caller cannot use up
-//! another user's limit. A request with an invalid token or session returns no data.
+//! A user is authenticated before the request counts against the user's rate limit, so that nobody can use up another
+//! user's limit.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -12,11 +10,9 @@ use purser_domain::{Duration, ErrorKind, RequestSource, Result, Session, Session
 use purser_store::{AuthenticatedCaller, DecisionInputs, DecisionKeys, Reader, Throttle};
 use tracing::{info, warn};
 
-/// The interval in which a session's last use is recorded, because a write for each request would cost too much.
+/// The interval in which a session's last use is recorded.
 const PRECISION: Duration = Duration::from_secs_u32(60);
-/// The number of additional requests per minute that a user may send to stop agents and sessions: freezes, archives,
-/// and ends of sessions. So other requests, even with a stolen session, cannot prevent the user from stopping an agent
-/// or a session.
+/// Additional requests per minute that stop agents or end sessions, so that other requests can't prevent a stop.
 pub(crate) const STOPS_PER_MINUTE: u32 = 60;
 
 impl People {
@@ -30,8 +26,7 @@ impl People {
         }
     }
 
-    /// Returns the user that this ID token identifies, or 401 `invalid_session` if the token is invalid. `stops` says
-    /// whether the request stops an agent or ends a session.
+    /// Verifies an ID token. `stops` is whether the request stops an agent or ends a session.
     pub(crate) async fn authenticate_user(&self, credentials: (String, RequestSource), stops: bool) -> Result<Caller> {
         let (user, ()) = self
             .authenticate_user_while_reading(credentials, stops, async |_| Ok(()))
@@ -66,8 +61,7 @@ impl People {
         Ok((user, found))
     }
 
-    /// Returns the session with this id, or 401 `invalid_session` if the session is not open. `is_use` says whether the
-    /// request counts as a use of the session, and `stops` says whether the request stops an agent or ends a session.
+    /// Returns 401 `invalid_session` unless the session is open. `is_use` keeps the session from becoming idle.
     pub(crate) async fn require_open_session(
         &self,
         user: &UserId,
@@ -84,7 +78,7 @@ impl People {
         let scope = ThrottleScope::for_user(&session.person);
         let noted = async {
             if is_use && now >= session.seen_at.after(PRECISION) {
-                // A failed write is only logged. As a result, the session may end earlier.
+                // If the use is not recorded, the session may end earlier.
                 if let Err(error) = self.ledger.touch_session(&session, now).await {
                     warn!(cause = %error, "session.use_not_noted");
                 }

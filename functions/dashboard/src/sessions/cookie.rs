@@ -1,15 +1,13 @@
-//! The session cookie, and one cookie for each pending sign-in, so that a user can sign in in two tabs at once.
+//! The session cookie, and one cookie for each pending sign-in, so that a user can sign in from two tabs at the same
+//! time.
 //!
-//! Only the dashboard uses cookies. Scripts can't read the cookies, and browsers don't send them with other sites'
-//! forms (`SameSite=Lax`). If the dashboard uses HTTPS, browsers don't send the cookies over plain HTTP, and the names
-//! begin with `__Host-`, so that browsers accept the cookies only over HTTPS and only from this host (RFC 6265bis
-//! §4.1.3.2). `__Host-` cookies apply to all paths, so browsers also send the cookies to the API, which ignores them.
+//! Scripts can't read the cookies, and browsers don't send them with other sites' forms (`SameSite=Lax`). Over HTTPS,
+//! their names begin with `__Host-`, so that only this host can set them (RFC 6265bis §4.1.3.2).
 
 use crate::sessions::origin::Origin;
 use axum::http::{HeaderMap, HeaderValue, header};
 use purser_domain::{Duration, Error, Result};
 
-/// A cookie of the dashboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cookie<'a> {
     /// The user id and the session's secret.
@@ -18,11 +16,10 @@ pub(crate) enum Cookie<'a> {
     PendingSignIn(&'a str),
 }
 
-/// The maximum length of a cookie's value, in bytes. Browsers accept cookies of up to 4,096 bytes including name and
-/// attributes, and silently drop longer cookies (RFC 6265 §6.1). The name and the attributes take about 120 bytes.
+/// In bytes. Browsers silently drop cookies above 4,096 bytes, including name and attributes (RFC 6265 §6.1).
 const MAX_VALUE_BYTES: usize = 3_900;
 
-/// The prefix of the names of pending sign-in cookies. The tag of the pending sign-in follows the prefix.
+/// The tag of the pending sign-in follows this prefix.
 const SIGN_IN: &str = "purser-sign-in-";
 
 impl Cookie<'_> {
@@ -34,8 +31,7 @@ impl Cookie<'_> {
         }
     }
 
-    /// Returns the `Set-Cookie` header that stores `value` for `age`. The value may consist of letters, digits, `-`,
-    /// `_` and `.`.
+    /// Returns the header `Set-Cookie` for this cookie. `value` may consist of letters, digits, `-`, `_` and `.`.
     pub(crate) fn set_cookie_header(self, origin: &Origin, value: &str, age: Duration) -> Result<HeaderValue> {
         let is_plain = value
             .bytes()
@@ -55,8 +51,7 @@ impl Cookie<'_> {
         self.set_cookie_header(origin, "", Duration::from_secs_u32(0))
     }
 
-    /// Returns the cookie's value in a request. Returns `None` if the cookie occurs twice, because another party must
-    /// have set one of the two cookies.
+    /// Returns `None` if the cookie occurs twice, because another party must have set one of the two.
     pub(crate) fn find_value(self, headers: &HeaderMap, origin: &Origin) -> Option<String> {
         let name = self.cookie_name(origin.is_secure());
         let mut values = cookie_pairs(headers)

@@ -1,5 +1,4 @@
-//! The dashboard page to which a sign-in returns: the page that the user requested. The destination is never on another
-//! site.
+//! The dashboard page to which a sign-in returns. It is never on another site.
 
 use purser_domain::Url;
 
@@ -16,10 +15,7 @@ impl Destination {
         Self("/dashboard".to_owned())
     }
 
-    /// Parses the path of a dashboard page. Any other text becomes the overview.
-    ///
-    /// The text is parsed as browsers parse it, because a browser would read some paths as another host
-    /// (`//evil.example`, `/\evil.example`).
+    /// Any other text becomes the overview. Parses as browsers do, which read `//evil.example` as another host.
     pub(crate) fn parse(text: &str) -> Self {
         Self::parse_page(text).unwrap_or_else(Self::overview)
     }
@@ -40,12 +36,12 @@ impl Destination {
         (is_page && !is_way).then(|| Self(format!("{}{query}", url.path())))
     }
 
-    /// Returns the value of the `next` parameter; `None` for the overview, which is the default.
+    /// Returns the value of the query parameter with the destination. Returns `None` for the overview, which is the
+    /// default destination.
     pub(crate) fn to_query_parameter(&self) -> Option<String> {
         (*self != Self::overview()).then(|| self.0.clone())
     }
 
-    /// The path and the query.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,10 +1,7 @@
-//! The token that binds a form to its session. It protects against CSRF in addition to `SameSite` and the `Origin`
-//! header.
+//! The CSRF token of a form, which each response contains under a new random mask (`mask || (token ⊕ mask)`).
 //!
-//! Each session has one token. Pages are compressed, and the length of a compressed page reveals whether a text occurs
-//! twice. An attacker who makes a victim open URLs whose text the page repeats, and who sees the lengths of the
-//! responses, could therefore guess a constant token step by step (BREACH). So each response contains the token under a
-//! new random mask, as `mask || (token ⊕ mask)`, and no part of the field is the same in two responses.
+//! The length of a compressed page reveals whether a text occurs twice, so an attacker could guess an unmasked token
+//! (BREACH).
 
 use crate::digest::{hexadecimal, sha256};
 use maud::{Markup, html};
@@ -14,7 +11,7 @@ use url::form_urlencoded;
 /// The length of the token and of the mask, in bytes.
 pub(crate) const LENGTH: usize = 32;
 
-/// A session's form token, which the session's forms send, and the mask for one response.
+/// A session's form token, and the mask for one response.
 #[derive(Clone)]
 pub(crate) struct FormToken {
     token: [u8; LENGTH],
@@ -25,8 +22,7 @@ impl FormToken {
     /// The name of the form field.
     pub(crate) const FIELD: &str = "form_token";
 
-    /// Derives the form token from the session's secret. The token is a hash, so it does not reveal the secret. `mask`
-    /// is random and is used for one response.
+    /// The token is a hash of the session's secret. `mask` must be random and used for one response.
     pub(crate) fn for_session(session: &str, mask: [u8; LENGTH]) -> Self {
         let token = sha256(&[b"purser/dashboard/form/v1\0", session.as_bytes()]);
         Self { token, mask }
@@ -40,7 +36,7 @@ impl FormToken {
         }
     }
 
-    /// Whether a form's body contains this token exactly once, under any mask. The comparison takes constant time.
+    /// Returns whether the form's body contains this token exactly once, under any mask. Takes constant time.
     pub(crate) fn matches_form(&self, body: &[u8]) -> bool {
         let fields = form_urlencoded::parse(body);
         let mut tokens = fields.filter(|(name, _)| name == Self::FIELD).map(|(_, value)| value);
@@ -116,8 +112,7 @@ mod tests {
         assert!(!ours.contains("session"));
     }
 
-    /// The test searches for four equal digits at the same position of the two values. A token that shows through its
-    /// mask would have such digits.
+    /// A token that shows through the mask would have four equal digits at the same position of both values.
     #[test]
     fn two_responses_mask_the_form_token_differently() {
         let mask = |seed: u8| {

@@ -1,4 +1,4 @@
-//! Operations on a user's dashboard sessions: start a session, list the open sessions, and end one or all of them.
+//! Operations that start, list and end a user's dashboard sessions.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -11,12 +11,11 @@ use purser_store::{Identity, StartSessionResult};
 use std::cmp::Reverse;
 use tracing::info;
 
-/// The maximum length of stored texts, in characters. Longer texts are cut.
+/// Longer texts are truncated to this number of characters.
 const MAX_CHARS: usize = 200;
 
 impl People {
-    /// Starts a session for the user who signed in. The session's id is the digest of `secret`. Returns
-    /// `SignedInTooEarly` if the user has ended all sessions since the sign-in.
+    /// Starts a session. Returns `SignedInTooEarly` if the user has ended all sessions since the sign-in.
     pub(crate) async fn start_session(
         &self,
         id_token: &IdToken,
@@ -68,7 +67,7 @@ impl People {
         Ok(started)
     }
 
-    /// Logs a rejected sign-in and writes an audit row for it, with the reason.
+    /// Logs a rejected sign-in and writes an audit row for it.
     pub(crate) async fn reject_sign_in(
         &self,
         user: &UserId,
@@ -97,7 +96,7 @@ impl People {
         Ok(sessions)
     }
 
-    /// Ends one of the user's sessions. Returns `not_found` for another user's session and for an unknown id.
+    /// Returns `not_found` for another user's session and for an unknown id.
     pub(crate) async fn end_session(&self, user: &Caller, id: &SessionId) -> Result<()> {
         let action = Act::new(AuditKind::SessionEnded).with_object(id);
         let ended = async {
@@ -111,7 +110,7 @@ impl People {
         self.audit_rejection(&user.acting, &action, ended).await
     }
 
-    /// Ends a session, and returns whether the session existed.
+    /// Returns whether the session existed.
     pub(crate) async fn end_session_if_open(&self, acting: &Acting, user: &UserId, id: &SessionId) -> Result<bool> {
         let action = Act::new(AuditKind::SessionEnded).with_object(id);
         let entry = self.audit_entry(acting, &action, AuditChanges::default())?;
@@ -122,8 +121,7 @@ impl People {
         Ok(was_there)
     }
 
-    /// Ends all of the user's sessions, and invalidates all ID tokens from earlier sign-ins. Returns the number of
-    /// sessions that ended.
+    /// Ends all of the user's sessions, and invalidates earlier ID tokens. Returns the number of ended sessions.
     pub(crate) async fn end_sessions(&self, user: &Caller) -> Result<usize> {
         let action = Act::new(AuditKind::SessionsEnded);
         let entry = self.audit_entry(&user.acting, &action, AuditChanges::default())?;

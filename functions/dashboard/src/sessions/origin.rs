@@ -1,16 +1,15 @@
-//! The dashboard's origin as browsers see it. Forms are accepted only from this origin, and sign-ins return only to it.
+//! The dashboard's origin as browsers see it. Forms are accepted only from this origin.
 
 use axum::http::Extensions;
 use purser_domain::{Error, Result, Url};
 use std::fmt;
 
-/// An origin exactly as browsers send it in the `Origin` header, such as `https://purser.example` or
-/// `http://127.0.0.1:3000`.
+/// An origin exactly as browsers send it in the `Origin` header, such as `https://purser.example`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Origin(String);
 
 impl Origin {
-    /// Returns the configured origin. By default, the origin is the gateway's host name with HTTPS.
+    /// Without a configured origin, returns the gateway's host name with HTTPS.
     pub(crate) fn for_request(configured_origin: Option<&str>, extensions: &Extensions) -> Result<Self> {
         if let Some(origin) = configured_origin {
             return Ok(Self(origin.to_owned()));
@@ -24,7 +23,7 @@ impl Origin {
         origin.ok_or_else(|| Error::internal("finding the address of the pages", "the gateway tells no name"))
     }
 
-    /// Whether the origin uses HTTPS. Only over HTTPS can cookies be `Secure`.
+    /// Returns whether the origin uses HTTPS, which `Secure` cookies require.
     pub(crate) fn is_secure(&self) -> bool {
         self.0.starts_with("https://")
     }
@@ -44,7 +43,6 @@ impl fmt::Display for Origin {
 mod tests {
     use super::*;
 
-    /// A configured origin is used unchanged.
     #[test]
     fn only_a_configured_https_origin_is_secure() {
         for (text, secure) in [("https://purser.example", true), ("http://127.0.0.1:3000", false)] {

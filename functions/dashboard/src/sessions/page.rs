@@ -1,4 +1,4 @@
-//! The page that lists the user's open sessions, on which the user can end one or all sessions.
+//! The page on which a user lists and ends sessions.
 
 use crate::agents::owned::require_id;
 use crate::redirect::see_other;
@@ -21,19 +21,17 @@ use std::sync::Arc;
 
 const PAGE: &str = "/dashboard/sessions";
 
-/// Handles `GET /dashboard/sessions`.
 pub(crate) async fn show_sessions_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
     let sessions = people.list_sessions(&session.person.id).await?;
     Ok(sessions_page(&layout, &sessions, &session).into_response())
 }
 
-/// Redirects to the list of the user's sessions, if a browser sends `GET` to a path that accepts only `POST`.
+/// Redirects a `GET` of a path that accepts only `POST`.
 pub(crate) async fn redirect_to_sessions() -> Response {
     see_other(PAGE)
 }
 
-/// Handles `POST /dashboard/sessions/{session}/end`.
 pub(crate) async fn submit_session_end(
     State(people): State<Arc<People>>,
     Path(session): Path<String>,
@@ -45,7 +43,7 @@ pub(crate) async fn submit_session_end(
     Ok(redirect_with_notice(PAGE, PageMessage::SessionEnded))
 }
 
-/// Handles `POST /dashboard/sessions/end`, which ends all of the user's sessions, including the current session.
+/// Ends all sessions of the user, including the current session.
 pub(crate) async fn submit_end_of_all_sessions(State(people): State<Arc<People>>, request: Request) -> Reply {
     let (parts, body) = request.into_parts();
     let origin = request_origin(&people, &parts)?;

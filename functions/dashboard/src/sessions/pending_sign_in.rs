@@ -1,10 +1,7 @@
-//! A pending sign-in: the values that are sent to the issuer, which the issuer's response must match.
+//! A pending sign-in: the `state` (RFC 6749 §10.12), `nonce` and PKCE verifier (RFC 7636) that the issuer's response
+//! must match.
 //!
-//! `state` binds the response to the browser (RFC 6749 §10.12), `nonce` binds the ID token to the sign-in (OpenID
-//! Connect Core §3.1.2.1), and PKCE binds the code to the Lambda function `people` (RFC 7636). A short-lived cookie
-//! contains all three values, so abandoned sign-ins are not stored in a table. The cookie's name contains the start of
-//! `state`, so that each browser tab has its own cookie. The cookie is signed, so that the issuer is never called for a
-//! sign-in that the Lambda function `people` did not start.
+//! A signed, short-lived cookie contains them. Each browser tab has its own cookie.
 
 use crate::sessions::destination::Destination;
 use crate::sessions::sign_in_key::SignInKey;
@@ -28,7 +25,7 @@ pub(crate) struct PendingSignIn {
 /// The maximum time that a sign-in at the issuer may take.
 pub(crate) const SIGN_IN_TIMEOUT: Duration = Duration::from_secs_u32(600);
 
-/// The length of a tag, in characters. Tags of 48 bits are enough to distinguish a browser's pending sign-ins.
+/// In characters. 48 bits are enough to distinguish a browser's pending sign-ins.
 const TAG: usize = 8;
 
 const AGAIN: &str = "again";
@@ -59,12 +56,10 @@ impl PendingSignIn {
         Self::state_tag(&self.state).unwrap_or_default()
     }
 
-    /// The time at which the pending sign-in expires.
     pub(crate) const fn ends_at(&self) -> Timestamp {
         self.ends_at
     }
 
-    /// Returns the cookie's value, signed with `key`.
     pub(crate) fn to_cookie(&self, key: &SignInKey) -> String {
         let Self {
             state,
@@ -82,7 +77,7 @@ impl PendingSignIn {
         ))
     }
 
-    /// Parses a cookie's value. Returns `None` if `key` did not sign the value or the pending sign-in has expired.
+    /// Returns `None` if `key` did not sign the value or the pending sign-in has expired.
     pub(crate) fn from_cookie(value: &str, key: &SignInKey, now: Timestamp) -> Option<Self> {
         let mut parts = key.verify(value)?.split('.');
         let mut secret = || parts.next().filter(|part| part.len() == 43).map(str::to_owned);
@@ -106,9 +101,7 @@ impl PendingSignIn {
         })
     }
 
-    /// Returns the authorization URL at the issuer. If the issuer must authenticate the user again, the URL has both
-    /// `prompt` and `max_age`: some issuers support `prompt`, and `max_age` makes issuers return the time of the
-    /// authentication (OpenID Connect Core §3.1.2.1).
+    /// Sends both `prompt` and `max_age`, because issuers support different parameters (OpenID Connect Core §3.1.2.1).
     pub(crate) fn authorization_url(
         &self,
         endpoint: &Url,
@@ -135,22 +128,20 @@ impl PendingSignIn {
         url
     }
 
-    /// Whether the response's `state` belongs to this sign-in.
+    /// Returns whether the response's `state` belongs to this sign-in.
     pub(crate) fn matches_state(&self, state: &str) -> bool {
         self.state.as_bytes().ct_eq(state.as_bytes()).into()
     }
 
-    /// Whether the ID token's `nonce` belongs to this sign-in.
+    /// Returns whether the ID token's `nonce` belongs to this sign-in.
     pub(crate) fn matches_nonce(&self, nonce: Option<&str>) -> bool {
         nonce.is_some_and(|nonce| self.nonce.as_bytes().ct_eq(nonce.as_bytes()).into())
     }
 
-    /// The PKCE code verifier.
     pub(crate) fn pkce_verifier(&self) -> &str {
         &self.verifier
     }
 
-    /// Whether the issuer must ask the user to authenticate again.
     pub(crate) const fn is_reauthentication_required(&self) -> bool {
         self.is_again
     }
@@ -175,7 +166,7 @@ mod tests {
         PendingSignIn::new(Destination::parse(destination), is_again, now()).unwrap()
     }
 
-    /// Expired cookies are rejected too, and so are malformed cookies with a valid signature.
+    /// Expired cookies and malformed cookies with a valid signature are rejected too.
     #[test]
     fn pending_sign_in_cookies_require_a_valid_signature() {
         let [key, another] = ["a", "b"].map(|letter| SignInKey::from_text(&letter.repeat(32)).unwrap());

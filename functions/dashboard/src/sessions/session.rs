@@ -1,10 +1,6 @@
 //! The session of a page request, and the checks of the forms that the session posts.
 //!
-//! The cookie contains the user id and the session's secret, so one read finds the session by the digest of the secret.
-//! `sign_in.rs` starts sessions.
-//!
-//! Invariants: a page requires an open session. A form is handled only if it comes from the dashboard's origin, with
-//! the session's cookie and the session's form token.
+//! Invariant: a form is handled only if it comes from the dashboard's origin, with the session's cookie and form token.
 
 use crate::address::path_with_query;
 use crate::caller::Caller;
@@ -28,9 +24,8 @@ use url::{Position, Url};
 /// The path of the sign-in page.
 pub(crate) const SIGN_IN: &str = "/dashboard/sign-in";
 
-/// The session of a page request. Users without a session are redirected to the sign-in page.
+/// Users without a session are redirected to the sign-in page.
 pub(crate) struct PageSession {
-    /// The signed-in user.
     pub(crate) person: Caller,
     pub(crate) id: SessionId,
     /// The CSRF token that the page's forms send.
@@ -40,8 +35,7 @@ pub(crate) struct PageSession {
 }
 
 impl PageSession {
-    /// Returns the request's session, or 401 `invalid_session` if the request has no open session. `is_use` says
-    /// whether the request counts as a use of the session.
+    /// Returns 401 `invalid_session` without an open session. `is_use` keeps the session from becoming idle.
     async fn for_request(parts: &Parts, body: &[u8], origin: &Origin, people: &People, is_use: bool) -> Result<Self> {
         let cookie = Cookie::Session
             .find_value(&parts.headers, origin)
@@ -71,7 +65,6 @@ impl PageSession {
         })
     }
 
-    /// The user's display name.
     pub(crate) fn user_name(&self) -> &str {
         self.person.name.as_deref().unwrap_or("somebody without a name")
     }
@@ -87,8 +80,7 @@ impl FromRequestParts<Arc<People>> for PageSession {
     }
 }
 
-/// Marks a route whose requests can stop agents or end sessions. Such requests have a higher rate limit. The wrapped
-/// function returns, from a request's body, whether the request stops an agent or ends a session.
+/// Marks a route that can stop agents or end sessions, by the request's body. Such requests have a higher limit.
 #[derive(Clone, Copy)]
 pub(crate) struct Stops(pub(crate) fn(&[u8]) -> bool);
 
@@ -96,7 +88,7 @@ impl Stops {
     pub(crate) const ALWAYS: Self = Self(|_| true);
 }
 
-/// The session for an operators' page. For users who are not operators, the response is 404.
+/// The session of an operator. For other users, the response is 404.
 pub(crate) struct OperatorSession(pub(crate) PageSession);
 
 impl FromRequestParts<Arc<People>> for OperatorSession {
@@ -123,7 +115,7 @@ pub(crate) fn parse_cookie(cookie: &str) -> Option<(UserId, SessionId)> {
     Some((UserId::parse(user)?, SessionId::from_secret(secret)))
 }
 
-/// The session of a polling script. Without a session, the response is 401 instead of a redirect to the sign-in page.
+/// The session of a polling script. Without a session, the response is 401 instead of a redirect.
 pub(crate) struct PollSession(pub(crate) PageSession);
 
 impl FromRequestParts<Arc<People>> for PollSession {
@@ -131,22 +123,20 @@ impl FromRequestParts<Arc<People>> for PollSession {
 
     async fn from_request_parts(parts: &mut Parts, people: &Arc<People>) -> Result<Self, Failure> {
         let origin = request_origin(people, parts)?;
-        // Polling does not count as a use of the session, so that an open page does not keep the session alive.
+        // Polling does not keep the session alive.
         Ok(Self(
             PageSession::for_request(parts, &[], &origin, people, false).await?,
         ))
     }
 }
 
-/// A form that was posted from a dashboard page of this session. Origin, cookie and form token were checked.
+/// A form whose origin, session cookie and form token were checked.
 pub(crate) struct VerifiedForm {
-    /// The session that posted the form.
     pub(crate) session: PageSession,
     body: Bytes,
 }
 
 impl VerifiedForm {
-    /// The form's body as it was received.
     pub(crate) fn body(&self) -> &[u8] {
         &self.body
     }
@@ -171,12 +161,11 @@ impl FromRequest<Arc<People>> for VerifiedForm {
     }
 }
 
-/// Returns the dashboard's origin for a request.
 pub(crate) fn request_origin(people: &People, parts: &Parts) -> Result<Origin> {
     Origin::for_request(people.dashboard_url.as_deref(), &parts.extensions)
 }
 
-/// Returns the page that contains the form. A new sign-in returns to this page.
+/// Returns the page that contains the form, to which a new sign-in returns.
 pub(crate) fn referring_page(headers: &HeaderMap) -> Destination {
     let referrer = headers.get(header::REFERER).and_then(|value| value.to_str().ok());
     let url = referrer.and_then(|text| Url::parse(text).ok());
@@ -188,8 +177,7 @@ fn error_response(error: Error) -> Response {
     Failure::from(error).into_response()
 }
 
-/// Redirects a user without a session to the sign-in page, which then returns to the requested page. A form's values
-/// are dropped, because another user might sign in.
+/// Redirects to the sign-in page. A form's values are dropped, because another user might sign in.
 fn redirect_to_sign_in(error: Error, method: &Method, uri: &Uri) -> Response {
     if !matches!(error.kind(), ErrorKind::InvalidSession) {
         return error_response(error);

@@ -1,11 +1,4 @@
-//! Sign-in and sign-out.
-//!
-//! A user signs in at the issuer with the authorization code flow and PKCE (RFC 6749 §4.1, RFC 7636, OpenID Connect
-//! Core §3.1). The issuer returns an ID token, which starts a session. After the sign-in, redirects lead only to
-//! dashboard pages.
-//!
-//! An operation that requires a recent sign-in redirects here (`again`), and asks the issuer to authenticate the user
-//! again.
+//! Sign-in with the authorization code flow and PKCE (RFC 6749 §4.1, RFC 7636), and sign-out.
 
 use crate::address::path_with_query;
 use crate::redirect::see_other;
@@ -34,11 +27,9 @@ use tracing::{info, warn};
 
 const START: &str = "/dashboard/sign-in/start";
 const CALLBACK: &str = "/dashboard/callback";
-/// The maximum total length of a browser's pending sign-in cookies, in bytes. It allows about a dozen pending sign-ins,
-/// or one with the longest destination. API Gateway rejects a request with more than 10,240 bytes of headers.
+/// In bytes, for about a dozen pending sign-ins. API Gateway rejects more than 10,240 bytes of headers.
 const MAX_PENDING_BYTES: usize = 4_000;
 
-/// The routes of sign-in and sign-out.
 pub(crate) fn routes() -> Router<Arc<People>> {
     Router::new()
         .route(SIGN_IN, get(show_sign_in_page))
@@ -47,7 +38,7 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route("/dashboard/sign-out", post(sign_out))
 }
 
-/// Returns the URL of the sign-in page. After the sign-in, the user returns to `next`.
+/// After the sign-in, the user returns to `next`.
 fn sign_in_address(next: &Destination, message: PageMessage) -> String {
     path_with_query(
         SIGN_IN,
@@ -70,14 +61,13 @@ fn with_cookies<const N: usize>(mut response: Response, cookies: [HeaderValue; N
     response
 }
 
-/// Handles `GET /dashboard/sign-in`, the page with the sign-in button.
+/// Shows the page with the sign-in button.
 async fn show_sign_in_page(uri: Uri) -> Response {
     let mut query = Query::from_uri(&uri);
     let next = Destination::parse(&query.parse_text("next").unwrap_or_default());
-    // After a sign-out, the issuer returns the `state` that it was sent.
+    // The issuer redirects to this page with the `state` that the sign-out sent: the notification's code.
     let message = query.parse_text("notice").or_else(|| query.parse_text("state"));
-    // This page needs no session, so a link from another site can select the notification. Only notifications about
-    // sign-in and sign-out are shown.
+    // This page needs no session, so a link from another site can select the notification.
     let message = message.and_then(|code| PageMessage::from_code(&code));
     let message = message.filter(|message| message.is_about_sign_in());
     let is_again = matches!(message, Some(PageMessage::SignInAgain | PageMessage::SignInNotAgain));
@@ -89,8 +79,7 @@ async fn show_sign_in_page(uri: Uri) -> Response {
     .into_response()
 }
 
-/// Handles `GET /dashboard/sign-in/start`: redirects to the issuer. If the request comes from another site, shows the
-/// sign-in page instead.
+/// Redirects to the issuer, or to the sign-in page if the request comes from another site.
 async fn start_sign_in(State(people): State<Arc<People>>, parts: Parts) -> Result<Response, Failure> {
     let origin = request_origin(&people, &parts)?;
     let mut query = Query::from_uri(&parts.uri);
@@ -142,17 +131,13 @@ fn surplus_sign_in_tags<'a>(people: &People, origin: &Origin, headers: &'a Heade
     surplus.map(|(_, _, tag)| tag).collect()
 }
 
-/// Whether another site sent the browser to this page, according to the request's `Sec-Fetch-Site` header (W3C Fetch
-/// Metadata §2.3). If the user has a session at the issuer, a redirect to the issuer would sign the user in without
-/// consent. So the response to such a request leads to the sign-in page, on which the user has to press the sign-in
-/// button.
+/// Returns whether another site sent the browser here (W3C Fetch Metadata §2.3), which must not sign the user in.
 fn is_from_another_site(headers: &HeaderMap) -> bool {
     let sites = headers.get_all("sec-fetch-site");
     sites.iter().any(|site| site != "same-origin" && site != "none")
 }
 
-/// Handles `GET /dashboard/callback`: starts a session from the issuer's response, or redirects with a notification
-/// about the failure.
+/// Starts a session from the issuer's response, or redirects with a notification about the failure.
 async fn handle_sign_in_callback(State(people): State<Arc<People>>, parts: Parts) -> Result<Response, Failure> {
     let origin = request_origin(&people, &parts)?;
     let mut query = Query::from_uri(&parts.uri);
@@ -181,7 +166,7 @@ async fn handle_sign_in_callback(State(people): State<Arc<People>>, parts: Parts
         info!(reason = "refused_by_issuer", "sign_in.refused");
         return Ok(back(PageMessage::SignInFailed));
     };
-    // The throttle limits how often a caller with valid cookies can make this function call the issuer.
+    // Limits how often a caller with valid cookies can make Purser call the issuer.
     let scope = ThrottleScope::for_request(&parts.extensions);
     let counted = async { Ok(()) };
     people
@@ -198,7 +183,6 @@ async fn handle_sign_in_callback(State(people): State<Arc<People>>, parts: Parts
     }
 }
 
-/// The result of a sign-in.
 enum SignedIn {
     /// The `Set-Cookie` header of the new session.
     Session(HeaderValue),
@@ -208,8 +192,7 @@ enum SignedIn {
     TooEarly,
 }
 
-/// Exchanges a code for a new session, which replaces the browser's current session. Returns 401 `invalid_session` if
-/// the code or the ID token does not belong to this sign-in.
+/// Exchanges a code for a new session. Returns 401 `invalid_session` if the code belongs to another sign-in.
 async fn create_session(
     people: &People,
     origin: &Origin,
@@ -263,8 +246,7 @@ async fn create_session(
     }
 }
 
-/// Ends the session in the browser's current cookie, if any, because a new session replaces it. If the write fails, the
-/// session ends when it expires.
+/// Ends the browser's current session. If the write fails, the session ends when it expires.
 async fn end_current_session(people: &People, origin: &Origin, parts: &Parts) {
     let cookie = Cookie::Session.find_value(&parts.headers, origin);
     let Some((user, id)) = cookie.as_deref().and_then(parse_cookie) else {
@@ -282,16 +264,13 @@ async fn end_current_session(people: &People, origin: &Origin, parts: &Parts) {
     }
 }
 
-/// Handles `POST /dashboard/sign-out`: ends the dashboard's session, then the issuer's session.
-///
-/// The issuer is another site, and `form-action 'self'` prevents forms from leading to other sites, even through a
-/// redirect. The response is therefore a page that redirects on its own. The form requires a session, as all forms do.
+/// Responds with a page that redirects, because `form-action 'self'` blocks a redirect to the issuer.
 async fn sign_out(State(people): State<Arc<People>>, parts: Parts, form: VerifiedForm) -> Result<Response, Failure> {
     let origin = request_origin(&people, &parts)?;
     let (user, id) = (&form.session.person, &form.session.id);
-    // The session may already have ended.
+    // If the session has already ended, the sign-out continues.
     people.end_session_if_open(&user.acting, &user.id, id).await?;
-    // The dashboard's session has ended. So the sign-out succeeds even if the issuer's metadata can't be read.
+    // The sign-out succeeds even if the issuer's metadata can't be read.
     let metadata = people.sessions.oidc_metadata(people.now()).await.ok();
     let response = match metadata
         .as_ref()
@@ -305,9 +284,7 @@ async fn sign_out(State(people): State<Arc<People>>, parts: Parts, form: Verifie
     Ok(with_cookies(response, [Cookie::Session.clear_cookie_header(&origin)?]))
 }
 
-/// Returns the URL that ends the issuer's session and then returns to the sign-in page (OpenID Connect RP-Initiated
-/// Logout 1.0 §2). Cognito calls the return parameter `logout_uri`. Both names are sent, because issuers ignore
-/// parameters that they do not know.
+/// Returns the issuer's sign-out URL (OpenID Connect RP-Initiated Logout 1.0 §2, and `logout_uri` for Cognito).
 fn logout_url(endpoint: &Url, client_id: &str, origin: &Origin) -> Url {
     let back = format!("{origin}{SIGN_IN}");
     let mut url = endpoint.clone();
@@ -319,8 +296,7 @@ fn logout_url(endpoint: &Url, client_id: &str, origin: &Origin) -> Url {
     url
 }
 
-/// Renders the page for users without a session. Its button opens `start`, which redirects to the issuer and remembers
-/// the requested page.
+/// Renders the page for users without a session. Its button opens `start`, which redirects to the issuer.
 pub(crate) fn sign_in_page(start: &str, message: Option<PageMessage>) -> Markup {
     html_document(
         "Sign in",
@@ -335,9 +311,7 @@ pub(crate) fn sign_in_page(start: &str, message: Option<PageMessage>) -> Markup 
     )
 }
 
-/// Renders the page that redirects to the issuer, where the issuer's session ends too. The page redirects with a `meta`
-/// element instead of a script. A form can't be used, because the Content-Security-Policy (`form-action 'self'`) blocks
-/// forms that lead to other sites.
+/// Redirects with a `meta` element, because `form-action 'self'` blocks forms that lead to other sites.
 pub(crate) fn issuer_sign_out_page(next: &str) -> Markup {
     html! {
         (DOCTYPE)

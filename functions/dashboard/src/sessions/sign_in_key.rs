@@ -1,5 +1,4 @@
-//! The key that signs pending sign-ins. The Lambda function `people` calls the issuer only for a pending sign-in with a
-//! valid signature.
+//! The key that signs pending sign-ins, so that nobody else can make Purser call the issuer.
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -10,7 +9,7 @@ use std::fmt;
 /// The HMAC key for pending sign-ins.
 pub(crate) struct SignInKey(Hmac<Sha256>);
 
-/// The minimum length of the key, in characters. 32 characters are half of SHA-256's block size, and too long to guess.
+/// 32 characters are half of SHA-256's block size, and too long to guess.
 const MIN_KEY_BYTES: usize = 32;
 
 impl SignInKey {
@@ -22,7 +21,6 @@ impl SignInKey {
         key.ok_or_else(|| Error::internal("reading a secret", "the sign-in key must have at least 32 characters"))
     }
 
-    /// Returns the text with its signature.
     pub(crate) fn sign(&self, text: &str) -> String {
         let mut mac = self.0.clone();
         mac.update(text.as_bytes());
@@ -30,8 +28,7 @@ impl SignInKey {
         format!("{text}.{mac}")
     }
 
-    /// Returns the text without its signature; `None` unless this key signed the text. The comparison takes constant
-    /// time.
+    /// Returns the text without the signature; `None` unless this key signed the text. Takes constant time.
     pub(crate) fn verify<'a>(&self, signed: &'a str) -> Option<&'a str> {
         let (text, signature) = signed.rsplit_once('.')?;
         let mut mac = self.0.clone();

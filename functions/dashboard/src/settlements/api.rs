@@ -1,4 +1,4 @@
-//! JSON API for one settlement: an authorized payment or withdrawal, with its result.
+//! JSON API for one settlement: an authorized payment or withdrawal, with the result.
 
 use crate::agents::owned::require_id;
 use crate::caller::Caller;
@@ -110,7 +110,6 @@ impl SettlementView {
         })
     }
 
-    /// Builds the view of a settlement.
     pub(crate) fn from_settlement(settlement: Settlement, agent: &Agent) -> purser_domain::Result<Self> {
         let entry = HistoryEntry::new(&LoggedDecision::from_settlement(settlement), &agent.name, &agent.labels);
         Self::from_entry(&entry).ok_or_else(|| ErrorKind::NotFound.into())

@@ -1,4 +1,4 @@
-//! One settlement and its receipt. The list of settlements is in `journal`.
+//! One settlement and the receipt. The list of settlements is in `journal`.
 
 pub(crate) mod api;
 pub(crate) mod receipt;

@@ -1,4 +1,4 @@
-//! The receipt page, which shows a payment or withdrawal from the authorization to its result on the chain.
+//! The receipt page: a payment or withdrawal from the authorization to the result on the chain.
 
 use crate::agents::owned::{KnownAgent, require_id};
 use crate::sessions::session::PageSession;
@@ -23,13 +23,12 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct ReceiptPage<'a> {
     pub(crate) settlement: Settlement,
-    /// The call that the payment is for. `None` for a withdrawal.
+    /// The call that the payment is for; `None` for a withdrawal.
     pub(crate) call: Option<CallDescription>,
     pub(crate) agent: KnownAgent,
     pub(crate) catalog: &'a Catalog,
 }
 
-/// Shows `GET /dashboard/receipts/{agent}/{settlement}`: the receipt of one payment or withdrawal.
 pub(crate) async fn show_receipt_page(
     State(people): State<Arc<People>>,
     session: PageSession,

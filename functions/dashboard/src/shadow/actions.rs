@@ -1,4 +1,4 @@
-//! Handlers for the forms of a shadow policy.
+//! The forms of a shadow policy.
 
 use crate::agents::form::AgentForm;
 use crate::shadow::page;
@@ -10,7 +10,7 @@ use axum::response::IntoResponse as _;
 use purser_api::{Failure, Reply};
 use purser_domain::{Error, ErrorKind};
 
-/// Handles `POST …/shadow/promote`: applies the shadow policy's limits to the agent.
+/// Applies the shadow policy's limits to the agent.
 pub(crate) async fn submit_shadow_promotion(request: AgentForm) -> Reply {
     let mut form = request.parse_form(FormName::Plain);
     let Some(if_match) = form.parse_version() else {
@@ -25,7 +25,6 @@ pub(crate) async fn submit_shadow_promotion(request: AgentForm) -> Reply {
     }
 }
 
-/// Handles `POST …/shadow/remove`: removes the shadow policy.
 pub(crate) async fn submit_shadow_removal(form: AgentForm) -> Reply {
     match form.people.remove_shadow(&form.owned).await {
         Ok(()) => Ok(redirect_with_notice(

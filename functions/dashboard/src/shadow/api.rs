@@ -1,5 +1,4 @@
-//! JSON API under `/agents/{agentId}/shadow`: a shadow policy, whose limits are evaluated on an agent's decisions
-//! without effect.
+//! JSON API for shadow policies, which are evaluated on an agent's decisions without effect.
 
 use crate::agents::owned::OwnedAgent;
 use crate::backtests::api::{CandidatePolicies, CandidateRules, parse_tested_limits};
@@ -28,8 +27,7 @@ purser_api::body! {
     }
 }
 
-/// Parses the request body of a shadow policy. An unknown service is reported as `service_not_found`, not as a
-/// validation error.
+/// An unknown service is `service_not_found`, not a validation error.
 pub(crate) fn parse_shadow_limits(body: &Value, catalog: &Catalog) -> Result<TestedLimits> {
     let mut errors = ValidationErrors::default();
     let read = ShadowBody::read(body, BodyPath::Body, &mut errors);

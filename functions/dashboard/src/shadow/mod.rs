@@ -1,5 +1,4 @@
-//! An agent's shadow policy: limits that are evaluated in addition to the agent's limits, without effect, until the
-//! user applies or removes them.
+//! An agent's shadow policy: limits that are evaluated without effect, until the user applies or removes them.
 
 pub(crate) mod actions;
 pub(crate) mod api;

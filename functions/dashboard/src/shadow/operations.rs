@@ -1,9 +1,7 @@
 //! Attaches, evaluates, applies and removes an agent's shadow policy.
 //!
-//! A shadow policy is evaluated when a user reads it, by a backtest of the decisions since it was attached. Applying it
-//! consists of ordinary updates: the rules, and the policies one after another, with the updates that do not widen
-//! limits first. If an update is rejected, the next attempt continues, because the completed updates no longer change
-//! anything.
+//! Applying a shadow policy is a sequence of ordinary updates, widening updates last. If an update fails, the next
+//! attempt continues, because completed updates change nothing.
 
 use crate::agents::owned::OwnedAgent;
 use crate::history::operations::{audited_rules, full_policy_update};
@@ -19,18 +17,17 @@ use purser_store::BacktestReads;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The time limit for reading decisions. A request may take about 15 seconds.
+/// About half of the 15 seconds that a request may take.
 const MAX_TIME: Duration = Duration::from_secs(7);
 
-/// The maximum number of payments whose calls a request reads. A call is read only if the decision depends on the page
-/// that the call fetches, or on a new duplicate guard.
+/// The maximum number of payments whose calls a request reads.
 const MAX_CALLS: usize = 2_000;
 
-/// A shadow policy, and how it would have decided recorded decisions.
+/// A shadow policy, with the decisions that it would have made about recorded payments.
 #[derive(Debug)]
 pub(crate) struct EvaluatedShadow {
     pub(crate) shadow: Shadow,
-    /// The combined version of the shadow policy and the agent's current limits.
+    /// Grows with each update of the shadow policy or of the limits that it replaces ([`Shadow::combined_version`]).
     pub(crate) version: u64,
     /// Whether the agent's limits were updated after the shadow policy was attached.
     pub(crate) is_edited: bool,
@@ -64,8 +61,8 @@ struct CurrentLimits {
 }
 
 impl People {
-    /// Reads the agent's shadow policy. Returns `None` if the agent has no shadow policy, if the shadow policy has
-    /// ended, or if the agent has a new owner.
+    /// Reads the agent's shadow policy. Returns `None` if the shadow policy has ended, or if the shadow policy was
+    /// attached before an ownership transfer.
     pub(crate) async fn read_shadow(&self, owned: &OwnedAgent) -> Result<Option<Shadow>> {
         let agent = owned.agent();
         let shadow = self
@@ -79,7 +76,7 @@ impl People {
         Ok(Some(shadow).filter(|shadow| shadow.attached_at >= since))
     }
 
-    /// Attaches a shadow policy, replacing the agent's current shadow policy.
+    /// Replaces the agent's current shadow policy, if any.
     pub(crate) async fn attach_shadow(&self, owned: &OwnedAgent, tested_limits: TestedLimits) -> Result<Shadow> {
         let agent = owned.agent();
         let current = self.ledger.list_enabled_services(agent).await?;
@@ -128,7 +125,6 @@ impl People {
         })
     }
 
-    /// Removes the agent's shadow policy.
     pub(crate) async fn remove_shadow(&self, owned: &OwnedAgent) -> Result<()> {
         let shadow = self.read_shadow(owned).await?.ok_or(ErrorKind::NotFound)?;
         let action = Act::new(AuditKind::ShadowRemoved).on_agent(owned.agent().id);
@@ -137,8 +133,7 @@ impl People {
         Ok(())
     }
 
-    /// Applies the limits of the agent's shadow policy, and removes the shadow policy. Requires a recent sign-in if the
-    /// limits widen.
+    /// Applies the shadow policy's limits, and removes the shadow policy. Wider limits require a recent sign-in.
     pub(crate) async fn promote_shadow(&self, owned: OwnedAgent, if_match: Precondition) -> Result<PromotionResult> {
         let action = Act::new(AuditKind::ShadowPromoted).on_agent(owned.agent().id);
         let acting = owned.acting().clone();
@@ -174,14 +169,14 @@ impl People {
         let is_change = |policy: &&EnabledService| {
             of(policy.service).is_none_or(|now| now.enabled != policy.enabled || now.policy != policy.policy)
         };
-        // A policy that disables a service is not added to an agent that never had the service.
+        // A service that the agent never had needs no policy to be disabled.
         let is_needed = |policy: &&EnabledService| policy.enabled || of(policy.service).is_some();
         let policies = current.candidate.policies.values();
         let mut policies: Vec<&EnabledService> = policies.filter(is_change).filter(is_needed).collect();
         let widens = |policy: &EnabledService| policy.widens(of(policy.service));
         policies.sort_by_key(|policy| widens(policy));
         let has_wider_rules = updated.as_ref().is_some_and(|updated| updated.widens(owned.agent()));
-        // The sign-in is checked before the first update, so that no later update fails because of an old sign-in.
+        // Check the sign-in before the first update, so that no later update fails because of an old sign-in.
         if has_wider_rules || policies.iter().any(|policy| widens(policy)) {
             self.limits.require_recent_sign_in(owned.signed_in_at(), self.now())?;
         }

@@ -21,7 +21,6 @@ use purser_api::Reply;
 use purser_domain::{AgentId, Amount, AuditChanges, ErrorKind, Result, Shadow, escape_hidden_characters};
 use std::sync::Arc;
 
-/// Shows `GET /dashboard/agents/{agent}/shadow`: the agent's shadow policy and its results.
 pub(crate) async fn show_shadow_page(
     State(people): State<Arc<People>>,
     session: PageSession,

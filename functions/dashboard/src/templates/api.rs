@@ -1,4 +1,4 @@
-//! JSON API under `/policy-templates`: the user's policy templates, and the agents that follow them.
+//! JSON API under `/policy-templates`: a user's policy templates, and the agents that follow them.
 
 use crate::agents::bulk::{BulkTarget, MAX_LIMITED};
 use crate::agents::bulk_api::{BulkAgents, outcome_and_error, size_and_duplicate_errors};
@@ -121,7 +121,6 @@ purser_api::body! {
     }
 }
 
-/// Parses the request body of `PUT /policy-templates/{templateName}`.
 pub(crate) fn parse_template(body: &Value, catalog: &Catalog) -> Result<TemplateUpdate> {
     let mut errors = ValidationErrors::default();
     let read = TemplateBody::read(body, BodyPath::Body, &mut errors).map(|read| {

@@ -1,10 +1,8 @@
-//! Applies a template to agents with the same updates that a user can make: first the agent's rules, then its policies
-//! in sequence.
+//! Applies a template to agents: first the agent's rules, then the policies in sequence. Widening updates come last.
 //!
-//! The agent's record stores the template version that was last applied, and while updates are in progress, the version
-//! that is being applied. The last update marks this version as applied. So if the updates stop halfway, the next call
-//! finds the completed updates and continues. Updates that do not widen limits are made first. If any update requires a
-//! more recent sign-in, no update is made.
+//! The agent's record stores the template version that is being applied, and the last update marks this version as
+//! applied. So the next call can continue interrupted updates. If a sign-in is too old for one update, no update is
+//! made.
 
 use crate::agents::listing::follows_template;
 use crate::agents::outcome::BulkOutcome;
@@ -46,9 +44,7 @@ impl TemplatePlan {
         services.chain(&self.rules).map(|difference| difference.is_override)
     }
 
-    /// Returns the limits that differ between the agent and the template, each with the agent's value and the
-    /// template's value. If `are_overrides` is true, returns only limits that a user set on the agent. If false,
-    /// returns only limits that no user set.
+    /// Returns the limits that differ from the template: either only the user's overrides, or only the other limits.
     pub(crate) fn differing_limits(&self, are_overrides: bool, catalog: &Catalog) -> AuditChanges {
         let services = self.services.iter().flat_map(|merge| {
             let service = TemplateKey::Service(merge.service).describe(catalog);
@@ -77,11 +73,10 @@ impl TemplatePlan {
 /// The agents that a template may be applied to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ApplyTo {
-    /// Any agent.
     Any,
     /// Only agents that follow the template.
     Followers,
-    /// Any agent, for a preview: the changes are computed, and nothing is written.
+    /// Any agent, for a preview, which writes nothing.
     Preview,
 }
 
@@ -90,13 +85,12 @@ pub(crate) enum ApplyTo {
 pub(crate) struct ApplyResult {
     pub(crate) agent: AgentId,
     pub(crate) outcome: BulkOutcome,
-    /// The differences between the agent's limits and the template, computed before the update. `None` if the operation
-    /// failed for this agent.
+    /// The differences before the update; `None` if the operation failed for this agent.
     pub(crate) plan: Option<TemplatePlan>,
 }
 
 impl People {
-    /// Applies a template to each agent. If the update of an agent fails, the other agents are still updated.
+    /// Applies a template to each agent. A failed update does not affect the other agents.
     pub(crate) async fn apply_template_to_agents(
         self: &Arc<Self>,
         user: &Caller,
@@ -234,8 +228,7 @@ impl People {
         })
     }
 
-    /// Applies a template to the agent, which follows the template afterwards. Returns the differences from before, and
-    /// whether anything changed. A change that widens limits requires a recent sign-in.
+    /// Applies a template to the agent, and returns whether anything changed. Wider limits require a recent sign-in.
     pub(crate) async fn apply_template(
         &self,
         owned: OwnedAgent,
@@ -344,7 +337,7 @@ impl People {
     }
 }
 
-/// Returns the reason for the update that is recorded if the user enters no reason.
+/// The reason that is recorded if the user enters no reason.
 fn default_update_reason(template: &PolicyTemplate) -> Option<EditReason> {
     let text = format!("policy template {} version {}", template.name, template.version);
     EditReason::parse(&text)

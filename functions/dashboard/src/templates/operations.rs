@@ -1,5 +1,4 @@
-//! Operations that list, create, update and remove policy templates. These operations never change an agent's limits
-//! (`apply.rs` does).
+//! Operations on policy templates. They never change an agent's limits (`apply.rs` does).
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -10,18 +9,17 @@ use purser_domain::{
 };
 use purser_store::{Backoff, UpdateResult};
 
-/// A user's template, and whether new agents follow the template by default.
+/// A user's template, and whether new agents follow it by default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OwnTemplate {
     pub(crate) template: PolicyTemplate,
     pub(crate) is_default: bool,
 }
 
-/// A template's new values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TemplateUpdate {
     pub(crate) terms: TemplateTerms,
-    /// Whether the template becomes the default. `None` leaves the setting unchanged.
+    /// Whether the template becomes the default; `None` leaves the setting unchanged.
     pub(crate) default: Option<bool>,
 }
 
@@ -38,16 +36,14 @@ impl People {
         self.ledger.read_template_list(&user.id).await
     }
 
-    /// Reads the user's template with this name. If the template does not exist or belongs to another user, the error
-    /// is `not_found`.
+    /// Returns `not_found` if the user has no template with this name.
     pub(crate) async fn read_template(&self, user: &Caller, name: &TemplateName) -> Result<OwnTemplate> {
         let list = self.list_templates(user).await?;
         let found = self.find_listed_template(user, &list, name).await?;
         found.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    /// Reads the user's template that a request body specifies. If there is no such template, the error is a validation
-    /// error at `/template`.
+    /// If the user has no such template, the error is a validation error at `/template`.
     pub(crate) async fn find_template(&self, user: &Caller, name: &TemplateName) -> Result<PolicyTemplate> {
         let list = self.list_templates(user).await?;
         let found = self.find_listed_template(user, &list, name).await?;
@@ -89,8 +85,7 @@ impl People {
         }))
     }
 
-    /// Creates the template, or replaces its limits. If `if_match` is `None`, the template may only be created, not
-    /// replaced. Returns whether the template is new. If the values are unchanged, nothing is written.
+    /// Creates the template, or replaces the limits if `if_match` is `Some`. Returns whether the template is new.
     pub(crate) async fn put_template(
         &self,
         user: &Caller,

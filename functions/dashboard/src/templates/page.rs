@@ -1,5 +1,4 @@
-//! Pages for policy templates: the list, and a template's page with its limits, its followers and the form that applies
-//! the template.
+//! The pages of policy templates.
 
 use crate::agents::bulk::{BulkTarget, MAX_LIMITED};
 use crate::agents::listing::AgentFilter;
@@ -32,7 +31,7 @@ use purser_api::{Query, Reply, parse_json_body};
 use purser_domain::{Catalog, Error, ErrorKind, Overrides, Result, TemplateList, TemplateName, TemplateTerms};
 use std::sync::Arc;
 
-/// The number of redirects after which the page asks the user to continue, because browsers follow only 20 redirects.
+/// The number of redirects after which the user must continue, because browsers follow only 20.
 const MAX_STEPS: u32 = 15;
 /// Example limits that prefill the form for a new template.
 const EXAMPLE: &str = r#"{
@@ -54,7 +53,6 @@ pub(crate) async fn show_templates_page(State(people): State<Arc<People>>, sessi
     Ok(list_page(&layout, &list, &example).into_response())
 }
 
-/// Formats an agent's limits, to prefill the form for a new template.
 async fn format_agent_limits(people: &People, owned: &OwnedAgent) -> Result<String> {
     let agent = owned.agent();
     let (edition, policies) = tokio::try_join!(people.current_catalog(), people.ledger.list_enabled_services(agent))?;
@@ -101,7 +99,7 @@ fn list_page(layout: &Layout, list: &TemplateList, example: &str) -> Markup {
 
 const HINT: &str = "As JSON: services by slug, category:… or *, with the members of a policy; rules, if all agents shall have the same; and whether it is the default of new agents.";
 
-/// Parses the limits that the user entered. Each validation error is added to the form with its JSON path.
+/// Each validation error is added to the form with the JSON path.
 fn parse_template_limits(form: &mut Form, catalog: &Catalog) -> Option<crate::templates::operations::TemplateUpdate> {
     let parsed = parse_json_body(form.field_text("limits").as_bytes()).and_then(|body| parse_template(&body, catalog));
     match parsed {
@@ -154,7 +152,6 @@ pub(crate) async fn submit_new_template(State(people): State<Arc<People>>, verif
     Ok((StatusCode::BAD_REQUEST, list_page(&layout, &list, EXAMPLE)).into_response())
 }
 
-/// Shows `GET /dashboard/templates/{name}`: one template with its followers.
 pub(crate) async fn show_template_page(
     State(people): State<Arc<People>>,
     session: PageSession,
@@ -163,8 +160,7 @@ pub(crate) async fn show_template_page(
 ) -> Reply {
     let mut query = Query::without_blanks(&uri);
     let is_report = query.parse_with("act", |action| (action == APPLIED).then_some(()), "is unknown");
-    // Only a URL with `act` is signed (`ui/report.rs`). Without `act`, a link from another site could contain any
-    // counts of updated agents, so the counts in the URL are ignored.
+    // Counts without a signature are ignored, because a link from another site could contain any counts.
     let steps = is_report.map_or_else(Steps::default, |()| Steps::from_query(&mut query));
     let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
     template_page_response(&people, &session, layout, &name, &steps, StatusCode::OK).await
@@ -311,7 +307,6 @@ fn follower_row(owned: &OwnedAgent, planned_change: &ApplyResult, catalog: &Cata
     }
 }
 
-/// Handles `POST /dashboard/templates/{name}`: replaces the template's limits.
 pub(crate) async fn submit_template_update(
     State(people): State<Arc<People>>,
     Path(name): Path<String>,
@@ -361,7 +356,6 @@ pub(crate) async fn submit_template_update(
     .await
 }
 
-/// Handles `POST /dashboard/templates/{name}/remove`: removes the template.
 pub(crate) async fn submit_template_removal(
     State(people): State<Arc<People>>,
     Path(name): Path<String>,
@@ -376,13 +370,13 @@ pub(crate) async fn submit_template_removal(
     Ok(redirect_with_notice(paths::TEMPLATES, PageMessage::TemplateRemoved))
 }
 
-/// Redirects a `GET` of a form's path to the template's page.
+/// Redirects a `GET` of a path that accepts only `POST`.
 pub(crate) async fn redirect_to_template(Path(name): Path<String>) -> Reply {
     let name = require_id(TemplateName::parse(&name))?;
     Ok(see_other(&paths::template_path(&name)))
 }
 
-/// The `act` query value of a URL that reports that a template was applied.
+/// The value of the query parameter `act` that reports that a template was applied.
 const APPLIED: &str = "applied";
 
 /// The progress of applying a template: the counts so far, and the cursor of the next step.
@@ -439,9 +433,7 @@ impl Steps {
     }
 }
 
-/// Handles `POST /dashboard/templates/{name}/apply`: applies the template to up to 25 followers, and redirects to the
-/// next step until all followers are updated. The redirect has status 307, after which the browser repeats the form's
-/// `POST` (RFC 9110 §15.4.8).
+/// Applies the template to up to 25 followers, then repeats the `POST` by a 307 (RFC 9110 §15.4.8) for the rest.
 pub(crate) async fn submit_template_application(
     State(people): State<Arc<People>>,
     Path(name): Path<String>,

@@ -1,7 +1,4 @@
-//! The style sheet, the script and the icons. Pages load no files from other sites.
-//!
-//! An asset's URL contains the hash of the asset, so browsers can cache the asset for a year, and load a new version as
-//! soon as it changes.
+//! The style sheet, the script and the icons. Their URLs contain a hash, so browsers can cache them for a year.
 
 use crate::digest::{entity_tag, response_or_not_modified, short_body_digest};
 use axum::{
@@ -15,7 +12,6 @@ use std::sync::LazyLock;
 struct Asset {
     text: &'static str,
     kind: &'static str,
-    /// The path, which contains the content's hash.
     path: String,
     tag: String,
 }
@@ -74,7 +70,7 @@ pub(crate) const MARK: &str = "<svg class=\"mark\" viewBox=\"0 0 24 24\" aria-hi
     fill=\"currentColor\"/>\
     <circle cx=\"12\" cy=\"14.2\" r=\"2.4\" fill=\"var(--surface)\"/></svg>";
 
-/// The logo as a favicon, which includes its colour because a favicon has no style sheet.
+/// The logo as a favicon, with its own colour because a favicon has no style sheet.
 pub(crate) const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24'%3E\
     %3Cpath d='M8 8V7a4 4 0 0 1 8 0v1' fill='none' stroke='%230b6b57' stroke-width='2' stroke-linecap='round'/%3E\
     %3Cpath d='M6.6 8h10.8a2 2 0 0 1 1.9 1.5l1.2 5.2A5 5 0 0 1 15.6 21H8.4a5 5 0 0 1-4.9-6.3l1.2-5.2A2 2 0 0 1 6.6 8Z' \

@@ -4,7 +4,7 @@ use crate::ui::money::{format_dollars, is_no_limit};
 use maud::{Markup, html};
 use purser_domain::Amount;
 
-/// Renders a bar that shows how much of the cap is used, and how much a pending payment of `more` would add.
+/// Renders a bar with the used part of a cap. `more` is the amount that a pending payment would add to the used part.
 pub(crate) fn usage_bar(spent: Amount, more: Amount, cap: Amount) -> Markup {
     if is_no_limit(cap) {
         let label = format!("{} used, no limit", format_dollars(spent));
@@ -42,11 +42,10 @@ pub(crate) fn usage_bar(spent: Amount, more: Amount, cap: Amount) -> Markup {
 
 /// The length of a full bar, in the units of the SVG's `viewBox`.
 pub(crate) const FULL_WIDTH: u64 = 1_000;
-/// The length from which a bar is highlighted: 80 % of [`FULL_WIDTH`], because the cap is then nearly used up.
+/// The length from which a bar is highlighted: 80 % of [`FULL_WIDTH`].
 pub(crate) const HIGH: u64 = 800;
 
-/// Returns the length of the bar that shows `part` of `cap`, from 0 to [`FULL_WIDTH`]. A length above zero is at least so
-/// large that it is visible.
+/// Returns a length from 0 to [`FULL_WIDTH`]. A length above zero is large enough to be visible.
 pub(crate) fn permille_of_cap(part: Amount, cap: Amount) -> u64 {
     if part.is_zero() {
         return 0;

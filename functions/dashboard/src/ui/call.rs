@@ -1,8 +1,6 @@
-//! Renders the call that a payment is for, as the agent describes it. The call is shown in full, because a part that is
-//! not shown could contain anything.
+//! Renders the call that a payment is for, always in full, because a hidden part could contain anything.
 //!
-//! The agent writes the description, so invisible characters and characters that could cover other text are shown as
-//! code points.
+//! The agent writes the call's description, so invisible characters are shown as code points.
 
 use crate::ui::money::amount_text;
 use maud::{Markup, html};

@@ -1,21 +1,17 @@
-//! A bar chart of amounts per day, which the server renders as SVG.
-//!
-//! The chart's information is also available as text: the label has the total and the highest day, each bar has its day
-//! and amount, and a table below the chart lists the same days. No information depends on colour.
+//! A bar chart of amounts per day as SVG, with all information also as text.
 
 use crate::ui::bar::{FULL_WIDTH, permille_of_cap};
 use crate::ui::money::{column_amount, format_dollars};
 use maud::{Markup, html};
 use purser_domain::{Amount, Day};
 
-/// The width of one day in the chart, in units of the SVG's `viewBox`. The day's bar is [`BAR`] wide.
+/// The width of one day in the chart, in units of the SVG's `viewBox`.
 const DAY: usize = 20;
 const BAR: usize = 16;
-/// The number of days that fill the chart's width. A chart with fewer days has empty space on the right, so that bars
-/// are never wider than in a chart of 30 days.
+/// A chart with fewer days has empty space on the right, so that the bars do not get wider.
 const MIN_DAYS: usize = 30;
 
-/// Renders a chart of consecutive days; empty if `days` is empty. `title` names the amounts.
+/// Renders nothing if `days` is empty. `title` names the amounts.
 pub(crate) fn amount_chart(title: &str, days: &[(Day, Amount)]) -> Markup {
     let highest = days.iter().copied().max_by_key(|(day, amount)| (*amount, *day));
     let (Some((first, _)), Some((last, _)), Some((peak, max))) = (days.first(), days.last(), highest) else {

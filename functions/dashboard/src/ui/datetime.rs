@@ -1,5 +1,4 @@
-//! Renders relative and exact times. The script converts exact times to local time, and updates relative times while
-//! the page is open.
+//! Renders times. The script converts exact times to local time and updates relative times.
 
 use crate::ui::count::count_with_noun;
 use maud::{Markup, html};
@@ -36,7 +35,7 @@ pub(crate) fn whole_units(duration: Duration) -> (u64, &'static str) {
     }
 }
 
-/// Formats the time between `now` and `at`, rounded down to a whole unit. The script uses the same format.
+/// Rounds down to a whole unit. The script uses the same format.
 fn time_distance(at: Timestamp, now: Timestamp) -> String {
     let future = at > now;
     let secs = if future { at.since(now) } else { now.since(at) }.secs();
@@ -53,8 +52,7 @@ fn time_distance(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// Formats a time for the `datetime` attribute. HTML accepts at most three fractional digits, so the fraction of the
-/// second is omitted.
+/// Formats a time for HTML's `datetime` attribute, without a fraction of the second.
 fn machine_readable_time(at: Timestamp) -> String {
     let text = at.to_string();
     format!("{}Z", text.get(..19).unwrap_or(&text))

@@ -1,4 +1,4 @@
-//! The error pages.
+//! The HTML pages for failed requests to the dashboard.
 
 use crate::ui::layout::{centered_card, html_document};
 use maud::{Markup, html};
@@ -18,21 +18,19 @@ pub(crate) enum ErrorPage {
 }
 
 impl ErrorPage {
-    /// Returns the page for an error.
     pub(crate) const fn for_error(kind: &ErrorKind) -> Self {
         match kind {
             ErrorKind::NotFound | ErrorKind::ServiceNotFound => Self::NotFound,
             ErrorKind::CrossSiteRequest => Self::CrossSite,
             ErrorKind::NotEntitled { .. } => Self::NotEntitled,
             ErrorKind::TooManyRequests { .. } => Self::TooMany,
-            // An error that the user can fix is shown next to the form, and gets no error page. Every other error that
-            // reaches this branch is therefore shown as an internal error.
+            // Errors that the user can fix are shown next to the form, so all others are internal errors.
             _ => Self::Internal,
         }
     }
 }
 
-/// Renders an error page. `request` is the request id, which also appears in the logs.
+/// Renders the page for an error. `request` is the id of the failed request, which also appears in the logs.
 pub(crate) fn error_page(page: ErrorPage, request: Option<&str>) -> Markup {
     let (title, text) = match page {
         ErrorPage::NotFound => (

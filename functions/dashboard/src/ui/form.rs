@@ -15,36 +15,34 @@ use serde_json::Value;
 use std::fmt;
 use url::form_urlencoded;
 
-/// The name of a form, which is also a prefix of its inputs' ids.
+/// The name of a form, which is also a prefix of the inputs' ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FormName {
     NewAgent,
     Rename,
     Labels,
     RaiseFactor,
-    /// A label to add to or remove from several agents.
+    /// The form that adds a label to several agents, or removes a label from several agents.
     BulkLabel,
     Enable,
-    /// Limits for all of an agent's services that have no limits yet.
+    /// The form that sets the same limits for all of an agent's services without limits.
     Unlimited,
     Policy(ServiceId),
     NewRule(RuleForm),
     Rule(RuleId),
-    /// A new agent key with a limited scope.
+    /// The form that creates an agent key with a limited scope.
     LimitedKey,
     Rotate(KeyId),
     PayoutAddress,
     PayOut,
-    /// The notification settings.
     Notices,
     NewWebhook,
     Webhook,
-    /// The limits of a policy template.
     Template,
-    /// A form that has only buttons, or buttons and a note.
+    /// Any form that has only buttons, or only buttons and a note.
     Plain,
     ApprovalDecision(ApprovalId),
-    /// A decision on several approvals.
+    /// The form that decides several selected approvals.
     ApprovalSelection,
     Operator(OperatorFormName),
 }
@@ -130,8 +128,7 @@ impl fmt::Display for FormName {
     }
 }
 
-/// A submitted form. Each method that parses a value returns `None` if the value is invalid, and records a validation
-/// error. Callers use the values only if the form has no validation errors.
+/// A submitted form. Methods that parse an invalid value record a validation error and return `None`.
 #[derive(Debug)]
 pub(crate) struct Form {
     pub(crate) name: FormName,
@@ -139,7 +136,7 @@ pub(crate) struct Form {
     problems: Vec<FieldProblem>,
 }
 
-/// A field of a JSON body, the form field for its value, and the form field's label.
+/// A JSON field, the form field for its value, and the form field's label.
 pub(crate) type FieldOf = (&'static str, &'static str, &'static str);
 
 pub(crate) fn set_field(body: &mut Value, field: &str, value: impl Into<Value>) {
@@ -148,14 +145,14 @@ pub(crate) fn set_field(body: &mut Value, field: &str, value: impl Into<Value>) 
     }
 }
 
-/// The error for an optional value that is present but invalid. The form has already recorded a validation error.
+/// An optional value is invalid. The form has already recorded a validation error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InvalidField;
 
 /// A field's validation error as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FieldProblem {
-    /// The field's name; empty if the error does not belong to a visible field.
+    /// Empty if the error does not belong to a visible field.
     pub(crate) field: String,
     pub(crate) message: String,
 }
@@ -176,13 +173,12 @@ impl Form {
         }
     }
 
-    /// Returns a field's value without white space at the start and the end. If the field is absent, the value is
-    /// empty.
+    /// Returns the trimmed value; empty if the field is absent.
     pub(crate) fn field_text(&self, field: &str) -> &str {
         self.field_values(field).next().unwrap_or_default()
     }
 
-    /// Returns all values of a field except empty values.
+    /// Returns the values of all inputs with the name `field`, without surrounding spaces. Empty values are omitted.
     pub(crate) fn field_values<'a>(&'a self, field: &str) -> impl Iterator<Item = &'a str> {
         let values = self.fields.iter().filter(move |(name, _)| name == field);
         values.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
@@ -217,8 +213,7 @@ impl Form {
         }
     }
 
-    /// Returns the value that was parsed from the form's JSON. If the result is `None`, the form has at least one
-    /// validation error.
+    /// If the result is `None`, the form has at least one validation error.
     pub(crate) fn take_value_or_add_errors<T>(&mut self, result: Result<T, Error>, fields: &[FieldOf]) -> Option<T> {
         let error = match result {
             Ok(value) => return Some(value).filter(|_| !self.has_errors()),
@@ -226,15 +221,14 @@ impl Form {
         };
         match error.kind() {
             ErrorKind::InvalidRequest(errors) => self.add_body_errors(errors, fields),
-            // The form already shows the error of an invalid field, so this general error is not shown.
+            // The form already shows the error of the invalid field.
             _ if self.has_errors() => {}
             _ => self.add_error("", "The form can’t be read. Reload the page."),
         }
         None
     }
 
-    /// Assigns a JSON body's validation errors to the form's fields, one error per field. A message names a list item
-    /// by its number and not by its value, because a user may have pasted a secret key.
+    /// A message names a list item by number instead of by value, because a user may have pasted a secret key.
     pub(crate) fn add_body_errors(&mut self, errors: &[ValidationError], fields: &[FieldOf]) {
         let wrong: Vec<String> = self.problems.iter().map(|error| error.field.clone()).collect();
         for error in errors {
@@ -267,7 +261,6 @@ impl Form {
         name
     }
 
-    /// Parses the initial limits of a new agent.
     pub(crate) fn parse_starting_limits(&mut self) -> Option<StartingLimits> {
         let limits = StartingLimits::from_name(self.field_text("limits"));
         if limits.is_none() {
@@ -310,7 +303,6 @@ impl Form {
         labels.filter(|_| !self.has_errors())
     }
 
-    /// Parses the note on a decision, if any.
     pub(crate) fn parse_note(&mut self) -> Result<Option<Note>, InvalidField> {
         Note::parse(self.field_text("note")).map_err(|error| {
             self.add_error("", format!("Note: {error}."));
@@ -326,7 +318,6 @@ impl Form {
         })
     }
 
-    /// Parses an amount in dollars.
     pub(crate) fn parse_dollars(&mut self, field: &str, label: &str) -> Option<Amount> {
         let text = self.field_text(field);
         let amount = Amount::from_usdc(text.strip_prefix('$').unwrap_or(text).trim_start());
@@ -348,8 +339,7 @@ impl Form {
         if self.field_text(&format!("{field}_no_limit")).is_empty() {
             return self.parse_dollars(field, label);
         }
-        // If the form has both an amount and a checked box, the user's intention is unknown, and "no limit" would be
-        // the worse mistake.
+        // An amount together with a checked box is an error, because "no limit" would be the worse mistake.
         if !self.field_text(field).is_empty() {
             self.add_error(field, format!("{label}: enter an amount or check its box, not both."));
             return None;
@@ -392,7 +382,6 @@ impl Form {
         version.map(Precondition::Version)
     }
 
-    /// Parses a withdrawal address.
     pub(crate) fn parse_address(&mut self) -> Option<Address> {
         let address = parse_address(self.field_text("address"));
         address
@@ -400,7 +389,7 @@ impl Form {
             .ok()
     }
 
-    /// Parses the amount to withdraw: an amount in dollars, or the whole balance if the checkbox is checked.
+    /// Parses an amount in dollars, or the whole balance if the checkbox is checked.
     pub(crate) fn parse_withdrawal_amount(&mut self) -> Option<WithdrawalAmount> {
         let is_all = !self.field_text("amount_no_limit").is_empty();
         let amount = self.parse_cap("amount", "Amount", Amount::MAX)?;
@@ -415,7 +404,7 @@ impl Form {
         amount
     }
 
-    /// Whether a checkbox is checked. If not, records a validation error.
+    /// Records a validation error if the checkbox is not checked.
     pub(crate) fn require_checked(&mut self, field: &str, message: &str) -> bool {
         let is_checked = !self.field_text(field).is_empty();
         if !is_checked {
@@ -424,7 +413,6 @@ impl Form {
         is_checked
     }
 
-    /// Parses the id of the selected service.
     pub(crate) fn parse_service_id(&mut self) -> Option<ServiceId> {
         let service = ServiceId::parse(self.field_text("service_id"));
         if service.is_none() {
@@ -434,8 +422,7 @@ impl Form {
     }
 }
 
-/// The inputs of a form. If the form is shown again, the inputs have the submitted values, otherwise the current
-/// values.
+/// The inputs of a form. A form that is shown again has the submitted values.
 #[derive(Clone, Copy)]
 pub(crate) struct Inputs<'a> {
     name: FormName,
@@ -443,7 +430,7 @@ pub(crate) struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    /// Creates the inputs of the form `name`. `submitted` is the submitted form, if the page shows a form again.
+    /// `submitted` is the submitted form, if the page shows a form again.
     pub(crate) fn new(name: FormName, submitted: Option<&'a Form>) -> Self {
         Self {
             name,
@@ -516,7 +503,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Renders a text area with `rows` rows. Each element of `current` is one line of the initial text.
+    /// Each element of `current` is one line of the initial text.
     pub(crate) fn text_area(&self, field: &str, label: &str, hint: &str, current: &[String], rows: u32) -> Markup {
         let (id, text) = (self.input_id(field), self.shown_value(field, &current.join("\n")));
         html! {
@@ -529,7 +516,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Renders an input for an amount in dollars. The input is empty if `current` is `None`.
+    /// The input is empty if `current` is `None`.
     pub(crate) fn dollars_input(&self, field: &str, label: &str, hint: &str, current: Option<Amount>) -> Markup {
         let id = self.input_id(field);
         html! {
@@ -578,7 +565,6 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Renders a checkbox that must be checked.
     pub(crate) fn required_checkbox(&self, field: &str, label: &str) -> Markup {
         let id = self.input_id(field);
         html! {
@@ -603,7 +589,6 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Renders a drop-down list with one selected option.
     pub(crate) fn drop_down(&self, field: &str, label: &str, options: &[(String, String)], current: &str) -> Markup {
         let (id, chosen) = (self.input_id(field), self.shown_value(field, current));
         html! {
@@ -649,7 +634,6 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// An option in [`Inputs::checkboxes`].
 pub(crate) struct BoxOption {
     pub(crate) value: String,
     pub(crate) label: String,

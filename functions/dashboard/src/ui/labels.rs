@@ -12,7 +12,7 @@ pub(crate) fn agent_link(id: AgentId, name: &str) -> Markup {
     html! { a.name href=(paths::agent_path(id)) { (escape_hidden_characters(name)) } }
 }
 
-/// Renders a service's name. The service may have left the catalog, because records of a service remain.
+/// The service may have left the catalog, because records of a service remain.
 pub(crate) fn service_name(id: ServiceId, catalog: &Catalog) -> Markup {
     let Some(service) = catalog.find_by_id(id) else {
         return html! { span.name.gone title=(id) { "a service that is no longer in the catalog" } };
@@ -20,7 +20,8 @@ pub(crate) fn service_name(id: ServiceId, catalog: &Catalog) -> Markup {
     html! { span.name { (escape_hidden_characters(&service.name)) } }
 }
 
-/// Renders an operation's name, such as `Lab Weather · Current weather`: its label in the catalog, or else its slug.
+/// Renders an operation's label in the catalog, such as `Lab Weather · Current weather`. If the catalog has no label,
+/// renders the operation's slug.
 pub(crate) fn operation_name(service: Option<&Service>, slug: Option<&OperationSlug>) -> Markup {
     let label = slug
         .and_then(|slug| service?.find_operation(slug))
@@ -41,7 +42,7 @@ pub(crate) fn wallet_address(address: Address) -> Markup {
     html! { span.copyable { code.long.halves { (first) wbr; (second) } (copy_button(&text, "Copy the address")) } }
 }
 
-/// Renders a shortened wallet address. The full address is shown on hover and read by screen readers.
+/// The full address is shown on hover and read by screen readers.
 pub(crate) fn short_wallet_address(address: Address) -> Markup {
     let text = address.to_checksum(None);
     let (head, tail) = (text.get(..6).unwrap_or(&text), text.get(38..).unwrap_or_default());
@@ -146,7 +147,6 @@ pub(crate) fn frozen_by_operator(now: Timestamp, freeze: &OperatorFreeze) -> Mar
     }
 }
 
-/// Returns the chain's usual name.
 pub(crate) const fn network_name(network: Network) -> &'static str {
     match network {
         Network::Base => "Base",
@@ -154,7 +154,7 @@ pub(crate) const fn network_name(network: Network) -> &'static str {
     }
 }
 
-/// Renders a link to another site. The browser sends no referrer to that site.
+/// The browser sends no referrer to the other site.
 pub(crate) fn external_link(url: &str, text: &str) -> Markup {
     html! { a.outside href=(url) rel="noopener noreferrer external" target="_blank" { (text) span.sr { " (opens a new tab)" } } }
 }

@@ -11,7 +11,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use purser_api::Query;
 use purser_domain::{EditReason, Timestamp};
 
-/// Everything on a page except its content.
+/// Everything on a page except the content.
 pub(crate) struct Layout {
     /// The signed-in user's name, as the issuer returns it.
     pub(crate) person: String,
@@ -19,9 +19,9 @@ pub(crate) struct Layout {
     pub(crate) is_operator: bool,
     /// The CSRF token that the page's forms send.
     pub(crate) token: FormToken,
-    /// The current time. Relative times are relative to this time.
+    /// The time from which relative times are computed.
     pub(crate) now: Timestamp,
-    /// The number of the user's pending approvals. If the page did not read the number (`None`), the script inserts it.
+    /// The number of the user's pending approvals. With `None`, the script inserts it.
     pub(crate) waiting: Option<WaitingCount>,
     /// The notification about a completed operation.
     pub(crate) notice: Option<PageMessage>,
@@ -33,7 +33,6 @@ pub(crate) struct Layout {
     pub(crate) preview: Option<Markup>,
 }
 
-/// The items of the navigation bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NavItem {
     Overview,
@@ -52,7 +51,6 @@ pub(crate) enum NavItem {
 }
 
 impl Layout {
-    /// Creates the layout of a page at the time `now`.
     pub(crate) fn new(session: &PageSession, now: Timestamp) -> Self {
         Self {
             person: session.user_name().to_owned(),
@@ -83,8 +81,7 @@ impl Layout {
         }
     }
 
-    /// Returns the layout with the notification whose code is in the URL's `notice` parameter, if Purser has a
-    /// notification with this code.
+    /// Adds the notification whose code is in the URL's `notice` parameter.
     pub(crate) fn with_message_in_url(self, uri: &Uri) -> Self {
         let message = Query::from_uri(uri)
             .parse_text("notice")
@@ -95,18 +92,16 @@ impl Layout {
         }
     }
 
-    /// Returns the inputs of the form `name`.
     pub(crate) fn form_inputs(&self, name: FormName) -> Inputs<'_> {
         Inputs::new(name, self.typed.as_ref())
     }
 
-    /// Renders a `POST` form with its CSRF token.
+    /// Renders a `POST` form with the CSRF token.
     pub(crate) fn post_form(&self, action: &str, content: &Markup) -> Markup {
         html! { form method="post" action=(action) { (self.token.hidden_input()) (content) } }
     }
 
-    /// Renders a form that consists of one button. If the button has a `question`, the script asks it before the form
-    /// is sent.
+    /// If the button has a `question`, the script asks it before the form is sent.
     pub(crate) fn button_form(&self, action: &str, button: &Button<'_>) -> Markup {
         html! {
             form method="post" action=(action) data-confirm=[button.question] {
@@ -121,7 +116,6 @@ impl Layout {
         }
     }
 
-    /// Renders the page's whole HTML document.
     pub(crate) fn html_page(&self, title: &str, current_item: NavItem, content: &Markup) -> Markup {
         html_document(
             title,
@@ -269,7 +263,7 @@ pub(crate) fn notice_message(message: PageMessage) -> Markup {
     }
 }
 
-/// Renders an HTML document, with or without a session. The script computes relative times from `now`.
+/// The script computes relative times from `now`.
 pub(crate) fn html_document(title: &str, now: Option<Timestamp>, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)

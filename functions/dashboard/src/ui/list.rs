@@ -20,7 +20,7 @@ pub(crate) struct ListPage<T> {
 }
 
 impl<T> ListPage<T> {
-    /// Returns the page with this number, counted from 0, or the last page if the list has fewer pages.
+    /// Returns the page with this number, counted from 0. If the number is too high, returns the last page.
     pub(crate) fn new(items: Vec<T>, page: usize) -> Self {
         let count = items.len();
         let page = page.min(count.saturating_sub(1).checked_div(ROWS).unwrap_or(0));
@@ -34,8 +34,7 @@ impl<T> ListPage<T> {
         }
     }
 
-    /// Returns the same page with other rows, such as the records of the listed items. There may be fewer records than
-    /// items, because records may have been deleted.
+    /// Replaces the items, for example by their records. There may be fewer `rows` than items.
     pub(crate) fn with_rows<R>(self, rows: Vec<R>) -> ListPage<R> {
         ListPage {
             rows,
@@ -45,7 +44,7 @@ impl<T> ListPage<T> {
         }
     }
 
-    /// Renders the position in the list, with links to the previous and the next page. `address` returns a page's URL.
+    /// Renders the position in the list and the page links. `address` returns a page's URL.
     pub(crate) fn position_and_page_links(&self, label: &str, noun: &str, address: impl Fn(usize) -> String) -> Markup {
         let before = self.page.saturating_mul(ROWS);
         let (first, last) = (before.saturating_add(1), before.saturating_add(self.cut));
@@ -63,25 +62,24 @@ impl<T> ListPage<T> {
     }
 }
 
-/// Parses the page's number in a query string. The URL counts from 1, and the result counts from 0.
+/// The URL counts from 1, and the result counts from 0.
 pub(crate) fn parse_page_number(query: &mut Query) -> usize {
     let page = query.parse_with("page", |text| text.parse::<usize>().ok(), "");
     page.unwrap_or(1).saturating_sub(1)
 }
 
-/// Formats a page's number so that [`parse_page_number`] can parse it; `None` for the first page.
+/// Returns the page's number for the URL, counted from 1. Returns `None` for the first page.
 pub(crate) fn format_page_number(page: usize) -> Option<String> {
     (page > 0).then(|| page.saturating_add(1).to_string())
 }
 
-/// The heading of a column. A column of numbers is aligned to the right, and so is its heading.
+/// The heading of a column. Columns of numbers are aligned to the right.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Column<'a> {
     Text(&'a str),
     Number(&'a str),
 }
 
-/// Renders the column headings of a table.
 pub(crate) fn column_headings(columns: &[Column<'_>]) -> Markup {
     html! {
         thead {
@@ -97,8 +95,7 @@ pub(crate) fn column_headings(columns: &[Column<'_>]) -> Markup {
     }
 }
 
-/// Renders the filter form of a list. On a narrow screen the form is folded, so that the rows are visible. `is_open`
-/// unfolds the form if a filter is invalid. `clear` is the URL without filters, if any filter is set.
+/// `is_open` unfolds the form on a narrow screen. `clear` is the URL without filters, if any filter is set.
 pub(crate) fn filter_form(action: &str, is_open: bool, clear: Option<&str>, fields: &Markup) -> Markup {
     html! {
         form.filters method="get" action=(action) role="search" aria-label="Filters" {
@@ -114,7 +111,6 @@ pub(crate) fn filter_form(action: &str, is_open: bool, clear: Option<&str>, fiel
     }
 }
 
-/// Renders the search field of a list.
 pub(crate) fn search_field(id: &str, label: &str, text: &str) -> Markup {
     let id = format!("filter-{id}");
     html! {
@@ -125,7 +121,6 @@ pub(crate) fn search_field(id: &str, label: &str, text: &str) -> Markup {
     }
 }
 
-/// Renders a text field for a filter.
 pub(crate) fn text_field(id: &str, field: &str, label: &str, text: &str) -> Markup {
     let id = format!("filter-{id}");
     html! {
@@ -136,12 +131,12 @@ pub(crate) fn text_field(id: &str, field: &str, label: &str, text: &str) -> Mark
     }
 }
 
-/// Whether a name contains the text, regardless of case.
+/// Ignores case.
 pub(crate) fn contains_text(name: &str, text: &str) -> bool {
     name.to_lowercase().contains(&text.trim().to_lowercase())
 }
 
-/// Renders a drop-down list for a filter. Each option has a value, a text, and whether it is selected.
+/// Each option has a value, a text, and whether it is selected.
 pub(crate) fn filter_select(
     id: &str,
     field: &str,
@@ -197,8 +192,7 @@ pub(crate) fn invalid_filter_text() -> Markup {
     html! { p.empty { "Nothing is shown until the filters are corrected." } }
 }
 
-/// Renders the time range of a list's filter as two dates. The second date is inclusive, so the field shows the last
-/// day before `to`.
+/// The second date is inclusive, so the field shows the last day before `to`.
 pub(crate) fn date_fields(from: Option<Timestamp>, to: Option<Timestamp>) -> Markup {
     let day = |at: Option<Timestamp>| at.map(|at| at.to_string().chars().take(10).collect::<String>());
     let to = to.map(|to| to.before(Duration::from_secs_u32(1)));
@@ -214,7 +208,7 @@ pub(crate) fn date_fields(from: Option<Timestamp>, to: Option<Timestamp>) -> Mar
     }
 }
 
-/// Renders links to the first and the next page of a list. Each link has a text and a URL.
+/// Each link has a text and a URL.
 pub(crate) fn first_and_next_links(label: &str, first: Option<(&str, String)>, next: Option<(&str, String)>) -> Markup {
     html! {
         @if first.is_some() || next.is_some() {

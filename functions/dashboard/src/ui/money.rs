@@ -1,5 +1,4 @@
-//! Renders amounts in dollars. The exact micro-USDC units are shown on hover and on focus, and are read by screen
-//! readers.
+//! Renders amounts in dollars, with the exact micro-USDC units on hover, on focus and for screen readers.
 
 use maud::{Markup, html};
 use purser_domain::{Amount, Spend, SpendPolicy};
@@ -10,7 +9,7 @@ pub(crate) fn amount_text(amount: Amount) -> Markup {
     html! { data.money value=(amount) title=(units) { (format_dollars(amount)) span.sr { " (" (units) ")" } } }
 }
 
-/// Renders an amount in a column of a table. All amounts of a column have six decimals, of which the last zeros are muted.
+/// Pads the amount with grey zeros to six decimals, so that a column's decimal points are aligned.
 pub(crate) fn column_amount(amount: Amount) -> Markup {
     let (dollars, units) = (format_dollars(amount), format_units(amount));
     let decimals = dollars.rsplit('.').next().map_or(0, str::len);
@@ -23,8 +22,7 @@ pub(crate) fn column_amount(amount: Amount) -> Markup {
 /// The decimals of USDC.
 const DECIMALS: usize = 6;
 
-/// Renders an amount in dollars on which a user's decision depends. The amount in micro-units is shown when the mouse
-/// is over the element, and when the element has the keyboard focus.
+/// Renders an amount on which a user's decision depends.
 pub(crate) fn prominent_amount(amount: Amount) -> Markup {
     let units = format_units(amount);
     html! {
@@ -34,12 +32,12 @@ pub(crate) fn prominent_amount(amount: Amount) -> Markup {
     }
 }
 
-/// Renders the used amount of a window, as "at most" if the amount is an upper bound.
+/// Adds "at most" if the amount is an upper bound.
 pub(crate) fn used_amount(spend: Spend) -> Markup {
     html! { @if !spend.is_exact { "at most " } (amount_text(spend.amount)) }
 }
 
-/// Renders a cap, or "no limit" if the cap is too high to limit anything.
+/// Renders "no limit" for a cap that is too high to limit anything.
 pub(crate) fn cap_text(limit: Amount) -> Markup {
     if is_no_limit(limit) {
         html! { span.nolimit title=(format_units(limit)) { "no limit" span.sr { " (" (format_units(limit)) ")" } } }
@@ -48,7 +46,7 @@ pub(crate) fn cap_text(limit: Amount) -> Markup {
     }
 }
 
-/// Whether a cap is too high to limit anything. Such caps are at least as high as the cap of default services.
+/// Returns whether a cap is at least as high as the cap of default services, so that it limits nothing.
 pub(crate) fn is_no_limit(limit: Amount) -> bool {
     let permissive = SpendPolicy::permissive();
     limit >= permissive.max_per_call

@@ -1,6 +1,4 @@
-//! The notification at the top of a page, after a form was handled.
-//!
-//! The URL contains only a code for the notification, so no text from the URL appears on the page.
+//! The notification at the top of a page after a form. The URL contains only the code, so links can't inject text.
 
 use crate::redirect::see_other;
 use axum::response::Response;
@@ -11,10 +9,9 @@ pub(crate) fn redirect_with_notice(path: &str, message: PageMessage) -> Response
     see_other(&format!("{path}{sign}notice={}", message.code()))
 }
 
-/// Defines all notifications, each with its code and its text.
+/// Defines all notifications, each with a code and a text.
 macro_rules! notices {
     ($($notice:ident, $code:literal, $text:literal;)*) => {
-        /// A notification about the result of a form.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum PageMessage {
             $($notice,)*
@@ -23,7 +20,7 @@ macro_rules! notices {
         impl PageMessage {
             const ALL: &[Self] = &[$(Self::$notice,)*];
 
-            /// Returns the value of the `notice` query parameter with which a page's URL selects this message.
+            /// Returns the value of the `notice` query parameter for this message.
             pub(crate) const fn code(self) -> &'static str {
                 match self {
                     $(Self::$notice => $code,)*
@@ -107,7 +104,7 @@ impl PageMessage {
         Self::ALL.iter().copied().find(|message| message.code() == code)
     }
 
-    /// Whether the sign-in page may show the notification. The sign-in page needs no session.
+    /// Returns whether the sign-in page may show the notification. That page needs no session.
     pub(crate) const fn is_about_sign_in(self) -> bool {
         matches!(
             self,
@@ -120,7 +117,6 @@ impl PageMessage {
         )
     }
 
-    /// Whether the notification reports a failure.
     pub(crate) const fn is_failure(self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! The dashboard's texts that explain decisions: the reason for a denial, the checks, and the rules.
+//! Texts that explain decisions: the reason for a denial, the checks, and the rules.
 
 use crate::ui::datetime::{exact_time, format_duration};
 use crate::ui::labels;
@@ -73,7 +73,6 @@ fn block_reason(rule: &str, detail: &str) -> Option<&'static str> {
     })
 }
 
-/// Returns a sentence that explains why a withdrawal was rejected.
 pub(crate) fn withdrawal_rejection_sentence(rejection: &WithdrawalRejection) -> String {
     match rejection {
         WithdrawalRejection::NotSetUp => "Payouts are not configured.".to_owned(),
@@ -149,7 +148,6 @@ const fn check_outcome_label(outcome: CheckOutcome) -> (&'static str, &'static s
     }
 }
 
-/// Renders all checks of a decision, with their amounts.
 pub(crate) fn checks_table(checks: &[Check]) -> Markup {
     if checks.is_empty() {
         return html! { p.muted { "No checks were made." } };
@@ -184,7 +182,7 @@ fn check_limit(name: CheckName, limit: Amount) -> Markup {
     }
 }
 
-/// Renders the used part of a check's limit in its unit.
+/// Renders the used part of a check's limit in the check's unit.
 fn used_amount(name: CheckName, amount: Amount) -> Markup {
     match name {
         CheckName::Count | CheckName::Interval => html! { (amount.units()) },
@@ -292,8 +290,7 @@ pub(crate) fn short_approval_reason(asking_limits: &[AskingLimit]) -> String {
     asking_limits.iter().map(asking_reason).collect::<Vec<_>>().join(" · ")
 }
 
-/// Renders the caps and the end of a temporary limit increase, as part of a sentence. With the present caps, the phrase
-/// also has these caps and the maximum amount that the agent could pay until the end.
+/// Renders the caps and the end of a temporary limit increase. `present` are the current caps.
 pub(crate) fn limit_increase_phrase(increase: TemporaryCaps, present: Option<Caps>, now: Timestamp) -> Markup {
     let IncreasedCaps {
         max_per_call,
@@ -309,8 +306,7 @@ pub(crate) fn limit_increase_phrase(increase: TemporaryCaps, present: Option<Cap
     }
 }
 
-/// Returns the URL at which the owner can change the limit that denied a payment. Returns `None` if the limit is not
-/// the owner's.
+/// Links to the limit that denied a payment; `None` if the owner can't change the limit.
 pub(crate) fn limit_link(entry: &HistoryEntry) -> Option<String> {
     let denial = entry.refusal.as_ref()?;
     let page = paths::agent_path(entry.agent);

@@ -1,9 +1,7 @@
-//! Signs reports. A report is the notification or the counts that a page shows after a form's redirect. Reports are
-//! query parameters of the page's URL, so without a signature a link from another site could make a page report an
-//! operation that did not happen, and offer to undo it.
+//! Signs the result of a form, which is in the query of the URL to which the form redirects.
 //!
-//! The redirect signs its URL with the session's secret, and a page whose URL is not signed shows no report. This layer
-//! applies to all pages, so that no page can omit the check.
+//! Without a valid signature, a page shows no result. Otherwise a link from another site could fake the result of an
+//! operation.
 
 use crate::digest::hexadecimal;
 use crate::sessions::cookie::Cookie;
@@ -21,10 +19,9 @@ use std::sync::Arc;
 use subtle::ConstantTimeEq as _;
 use url::form_urlencoded;
 
-/// The query parameters of reports: `notice` for a notification (`ui/notice.rs`), and `act` for the counts of a bulk
-/// operation (`agents/fleet.rs`) or of applying a template (`templates/page.rs`).
+/// The query parameters with results: `notice` for a notification, and `act` for the counts of an operation.
 const REPORTS: [&str; 2] = ["notice", "act"];
-/// The query parameter with the signature. It is the last parameter of the URL.
+/// The query parameter with the signature, which is the URL's last parameter.
 const SIGNATURE: &str = "&report=";
 
 /// Protects the reports in URLs. A report is the result of a form, which a redirect passes to the next page in query
@@ -59,7 +56,7 @@ pub(crate) async fn sign_and_verify_form_results(
     response
 }
 
-/// Whether the URL is a dashboard page with a report.
+/// Returns whether the URL is a dashboard page with the result of a form.
 fn has_report(address: &str) -> bool {
     let Some((path, query)) = address.split_once('?') else {
         return false;
@@ -84,7 +81,6 @@ fn url_mac(address: &str, session: &str) -> Option<String> {
     Some(hexadecimal(&mac.finalize().into_bytes()))
 }
 
-/// Returns the URL without the query parameters that contain a form's result ([`REPORTS`]).
 fn without_form_result(uri: &Uri) -> Uri {
     let query = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
     let query = query.filter(|(name, _)| !REPORTS.contains(&&**name));

@@ -115,7 +115,8 @@ pub(crate) struct UsageView {
     /// The last day, in UTC.
     #[schema(format = Date)]
     to: String,
-    /// The sums over all rows.
+    /// The sums of the payments in all rows. With `by=label`, a payment of an agent with several labels counts several
+    /// times.
     total: SumsView,
     /// One row per day, agent, service, label or reason. Days are in chronological order, and other rows in descending
     /// order of amount. Rows without payments are omitted.

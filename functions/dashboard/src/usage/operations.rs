@@ -1,4 +1,4 @@
-//! The spending of a user's agents, from the sums of the decision history, which are some seconds behind the payments.
+//! Sums of the user's payments from the decision history, which is some seconds behind.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -6,7 +6,6 @@ use purser_domain::{Day, LabelKey, LabelValue, Result, ServiceId, UsageTotals};
 use purser_store::{DaySums, Reasons};
 use std::collections::BTreeMap;
 
-/// The dimension by which payments are summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UsageBy {
     Day,
@@ -39,10 +38,9 @@ pub(crate) struct Days {
 }
 
 impl Days {
-    /// The maximum number of days in one response. For each day, the items with the sums of all agents must be read.
+    /// The maximum number of days in one response.
     pub(crate) const MAX: u32 = 31;
 
-    /// Returns the number of days.
     pub(crate) const fn count(self) -> u32 {
         self.last.days_since(self.first).saturating_add(1)
     }
@@ -54,7 +52,6 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Returns the sums over all rows.
     pub(crate) fn total(&self) -> UsageTotals {
         let sums = self.rows.iter().map(|(_, sums)| *sums);
         sums.fold(UsageTotals::default(), UsageTotals::plus)
@@ -62,11 +59,8 @@ impl Usage {
 }
 
 impl People {
-    /// Reads the user's sums for these days. Days are in chronological order. Agents and services are in descending
-    /// order of amount, and reasons in descending order of their number. Rows without payments are omitted.
-    ///
-    /// A read of sums by agent takes half a read unit for each day and each 60 agents. A read of other sums takes half
-    /// a read unit per four days.
+    /// Reads the sums of the user's payments on these days. Rows for days are sorted by date. All other rows are sorted
+    /// by amount or number, largest first. Rows without payments are omitted.
     pub(crate) async fn read_usage(&self, user: &Caller, grouping: UsageBy, days: Days) -> Result<Usage> {
         let (owner, Days { first, last }) = (&user.id, days);
         if grouping == UsageBy::Agent {
@@ -98,7 +92,6 @@ impl People {
     }
 }
 
-/// Returns the sums of all `days` by service.
 pub(crate) fn sums_by_service<'a>(days: impl Iterator<Item = &'a DaySums>) -> BTreeMap<ServiceId, UsageTotals> {
     let mut services: BTreeMap<ServiceId, UsageTotals> = BTreeMap::new();
     for (service, sums) in days.flat_map(|day| &day.services) {
@@ -108,7 +101,6 @@ pub(crate) fn sums_by_service<'a>(days: impl Iterator<Item = &'a DaySums>) -> BT
     services
 }
 
-/// Returns the sums of all `days` by label.
 pub(crate) fn sums_by_label<'a>(
     days: impl Iterator<Item = &'a DaySums>,
 ) -> BTreeMap<(LabelKey, LabelValue), UsageTotals> {
@@ -120,13 +112,14 @@ pub(crate) fn sums_by_label<'a>(
     labels
 }
 
-/// Sorts by amount, largest first. Rows with equal amounts stay in the order of their ids.
+/// Sorts the rows by amount, largest first. Rows with equal amounts stay in the order of the rows' keys.
 fn sort_by_amount(mut rows: Vec<(String, UsageTotals)>) -> Vec<(String, UsageTotals)> {
     rows.sort_by_key(|(_, sums)| std::cmp::Reverse(sums.authorized));
     rows
 }
 
-/// Counts denied payments by error slug. Only `approval_required` is an escalation (`docs/spec.md` §7).
+/// Sums the numbers of denied payments by reason. Only the reason `approval_required` is an escalation (`docs/spec.md`
+/// §7).
 fn rejection_totals_by_reason(days: impl Iterator<Item = Reasons>) -> Vec<(String, UsageTotals)> {
     const ASKS: &str = "approval_required";
     let mut sums = Reasons::new();

@@ -1,4 +1,4 @@
-//! The spending section of the overview: sums for today, a week and a month, a chart, and rankings.
+//! The spending section of the overview: sums, a chart, and rankings.
 
 use crate::agents::spend::AgentSpend;
 use crate::journal::filter::HistoryFilter;
@@ -13,7 +13,7 @@ use maud::{Markup, html};
 use purser_domain::{Catalog, LabelFilter, UsageTotals, escape_hidden_characters};
 use purser_store::AgentLimit;
 
-/// Renders the spending, and the agents that are near a limit. `agent_spends` contains the agents on the overview.
+/// `agent_spends` contains the agents on the overview.
 pub(crate) fn spending_section(spending: Option<&Spending>, agent_spends: &[AgentSpend], catalog: &Catalog) -> Markup {
     html! {
         section aria-labelledby="spending-title" {
@@ -114,7 +114,7 @@ fn ranking_table(title: &str, since: &str, rows: impl ExactSizeIterator<Item = (
     }
 }
 
-/// Renders the agents that used most of a limit today.
+/// Renders the agents that have used at least 80 percent of a limit today.
 fn agents_near_limit(spending: &Spending) -> Markup {
     let is_near = |near: &&AgentLimit| permille_of_cap(near.limit.used, near.limit.limit) >= HIGH;
     let near: Vec<&AgentLimit> = spending.nearest_limits_today().iter().filter(is_near).collect();

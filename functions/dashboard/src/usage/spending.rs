@@ -1,5 +1,5 @@
-//! The recent spending of a user's agents, from the sums of the decision history. The sums are some seconds behind, and
-//! no decision depends on them.
+//! The recent spending of an owner's agents, from the decision history. The decision history is some seconds behind. No
+//! decision about a payment depends on these sums.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -9,9 +9,9 @@ use purser_store::{AgentLimit, AgentSums, DaySums, Reasons};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// The longest period in days, including today.
+/// The number of days in the longest period, including today.
 const DAYS: u32 = 30;
-/// The maximum number of rows in a ranking.
+/// The maximum number of rows in a list of the largest amounts.
 const MAX_SHOWN: usize = 8;
 
 /// The sums for each of the last 30 UTC days, oldest first, including days without payments.
@@ -63,25 +63,26 @@ impl Spending {
             .collect()
     }
 
-    /// Returns the agents that spent most today, largest amount first.
+    /// Returns the owner's agents that spent most today, largest amount first.
     pub(crate) fn top_agents_today(&self) -> Vec<&AgentSums> {
         let today = self.days.last().map(|(_, sums)| sums.biggest.as_slice());
         today.unwrap_or_default().iter().take(MAX_SHOWN).collect()
     }
 
-    /// Returns the agents that used the largest share of a limit today, largest share first.
+    /// Returns the owner's agents whose payments today used the largest share of a daily cap or budget, largest share
+    /// first.
     pub(crate) fn nearest_limits_today(&self) -> &[AgentLimit] {
         let today = self.days.last().map(|(_, sums)| sums.nearest.as_slice());
         today.unwrap_or_default()
     }
 
-    /// Returns the services with the most spending in 30 days, largest amount first.
+    /// Returns the services to which the owner's agents paid most in the last 30 days, largest amount first.
     pub(crate) fn top_services(&self) -> Vec<(ServiceId, Amount)> {
         largest_sums(sums_by_service(self.days.iter().map(|(_, sums)| sums)))
     }
 
-    /// Returns the categories with the most spending in 30 days, largest amount first. Services that have left the
-    /// catalog have no category and are left out.
+    /// Returns the categories with the most spending in the last 30 days, largest amount first. Payments to a service
+    /// that has left the catalog are not counted, because the catalog contains the service's category.
     pub(crate) fn top_categories(&self, catalog: &Catalog) -> Vec<(Category, Amount)> {
         let mut sums: BTreeMap<Category, UsageTotals> = BTreeMap::new();
         for (service, of_service) in sums_by_service(self.days.iter().map(|(_, sums)| sums)) {
@@ -93,13 +94,14 @@ impl Spending {
         largest_sums(sums)
     }
 
-    /// Returns the labels with the most spending in 30 days, largest amount first. An agent's payments count for each
-    /// of the agent's labels.
+    /// Returns the labels of agents with the most spending in the last 30 days, largest amount first. A payment counts
+    /// for each label of the paying agent.
     pub(crate) fn top_labels(&self) -> Vec<((LabelKey, LabelValue), Amount)> {
         largest_sums(sums_by_label(self.days.iter().map(|(_, sums)| sums)))
     }
 
-    /// Returns the most common reasons for blocked payments in 30 days, most common first.
+    /// Returns the most common reasons for blocked payments in the last 30 days, most common first, each with the
+    /// number of payments.
     pub(crate) fn top_block_reasons(&self) -> Vec<(String, u64)> {
         let mut sums = Reasons::new();
         for (reason, count) in self.days.iter().flat_map(|(_, sums)| &sums.reasons) {
@@ -115,13 +117,12 @@ impl Spending {
     }
 }
 
-/// Returns the amount that was authorized and not released.
+/// Returns the authorized amount without the released amount.
 pub(crate) fn spent_amount(totals: UsageTotals) -> Amount {
     totals.authorized.minus(totals.released).unwrap_or(Amount::ZERO)
 }
 
 impl People {
-    /// Reads the recent spending of the user's agents.
     pub(crate) async fn read_spending(&self, user: &Caller) -> Result<Spending> {
         let today = Day::containing(self.now());
         let first = today.days_earlier(DAYS.saturating_sub(1));
@@ -136,7 +137,6 @@ impl People {
     }
 }
 
-/// Returns the largest sums, largest first.
 fn largest_sums<T: Ord + Clone>(sums: BTreeMap<T, UsageTotals>) -> Vec<(T, Amount)> {
     let mut sums: Vec<(T, Amount)> = sums
         .into_iter()

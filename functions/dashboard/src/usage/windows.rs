@@ -3,21 +3,19 @@
 use crate::state::People;
 use purser_domain::{Result, RuleId, Spend, Timestamp, Window, WindowPeriod, WindowScope};
 
-/// The current use of several windows. A window that is not stored is unused.
+/// A window that is not stored is unused.
 pub(crate) struct Spends {
     windows: Vec<Window>,
     at: Timestamp,
 }
 
 impl Spends {
-    /// Returns the current use of this window.
     pub(crate) fn spend_in_window(&self, scope: WindowScope) -> Spend {
         let window = self.windows.iter().find(|window| window.scope == scope);
         window.map_or(Spend::NONE, |window| window.spend_at(self.at))
     }
 
-    /// Replaces the windows of rules that still need a backfill. `backfilled` contains these windows as the backfill
-    /// would complete them, with the payments that were authorized before the rule existed or changed.
+    /// Replaces each window that still needs a backfill by the window of the same rule in `backfilled`.
     pub(crate) fn replace(&mut self, backfilled: Vec<(RuleId, Window)>) {
         self.windows
             .retain(|window| !backfilled.iter().any(|(_, other)| other.scope == window.scope));
@@ -32,7 +30,7 @@ impl People {
         let at = self.now();
         let windows = self.ledger.read_used_windows(scopes, at).await?;
         for window in windows.iter().filter(|window| window.may_overstate_spend(at)) {
-            // A failure is only logged, because the page does not need the eviction.
+            // A failed request for an eviction is only logged, because the page does not need the eviction.
             if let Err(error) = self.ledger.request_eviction(window.scope, at).await {
                 tracing::warn!(cause = %error, "eviction.not_requested");
             }

@@ -1,4 +1,4 @@
-//! Handlers for the webhook forms.
+//! The webhook forms.
 
 use crate::sessions::session::VerifiedForm;
 use crate::state::People;
@@ -50,7 +50,6 @@ pub(crate) async fn submit_new_webhook(State(people): State<Arc<People>>, verifi
     }
 }
 
-/// Handles `POST …/edit`: replaces the webhook's settings.
 pub(crate) async fn submit_webhook_settings(request: WebhookForm) -> Reply {
     let mut form = request.parse_form(FormName::Webhook);
     let agents = parse_selected_agent_ids(&request.people, &request.posted.session.person, &mut form).await?;
@@ -66,13 +65,12 @@ pub(crate) async fn submit_webhook_settings(request: WebhookForm) -> Reply {
     request.respond_to_form(form, updated, PageMessage::WebhookSaved).await
 }
 
-/// Handles `POST …/enable`: enables the webhook, or resumes deliveries that were stopped because the endpoint responded
-/// 410 (Gone).
+/// Enables the webhook, or resumes deliveries that stopped after a 410 (Gone).
 pub(crate) async fn enable_webhook(form: WebhookForm) -> Reply {
     set_webhook_enabled(form, true, PageMessage::WebhookEnabled).await
 }
 
-/// Handles `POST …/disable`: stops deliveries to the webhook.
+/// Stops deliveries to the webhook.
 pub(crate) async fn disable_webhook(form: WebhookForm) -> Reply {
     set_webhook_enabled(form, false, PageMessage::WebhookDisabled).await
 }
@@ -106,8 +104,7 @@ pub(crate) async fn submit_webhook_removal(request: WebhookForm) -> Reply {
     }
 }
 
-/// Handles `POST …/rotate`: replaces the webhook's secret. As in [`submit_new_webhook`], the response is the page with
-/// the new secret. If the page is reloaded, the browser sends an outdated version, so the secret is not replaced again.
+/// Replaces the webhook's secret. A reload sends an outdated version, so it replaces nothing.
 pub(crate) async fn submit_secret_rotation(request: WebhookForm) -> Reply {
     let mut form = request.parse_form(FormName::Plain);
     let Some(if_match) = form.parse_version() else {
@@ -124,7 +121,6 @@ pub(crate) async fn submit_secret_rotation(request: WebhookForm) -> Reply {
     }
 }
 
-/// Handles `POST …/test`: sends a test event to the webhook.
 pub(crate) async fn submit_webhook_test(form: WebhookForm) -> Reply {
     let user = &form.posted.session.person;
     form.people.test_webhook(user, &form.own).await?;
@@ -134,7 +130,6 @@ pub(crate) async fn submit_webhook_test(form: WebhookForm) -> Reply {
     ))
 }
 
-/// Handles `POST …/deliveries/{delivery}/redeliver`: sends a delivery again.
 pub(crate) async fn submit_redelivery(form: WebhookForm) -> Reply {
     let delivery = form.parse_path_parameter("delivery", DeliveryId::parse)?;
     let user = &form.posted.session.person;

@@ -1,4 +1,4 @@
-//! JSON API under `/webhooks`: the URLs that receive a user's events, the event kinds, and the delivery results.
+//! JSON API for the webhooks that receive a user's events.
 
 use crate::caller::Caller;
 use crate::cursor;
@@ -261,13 +261,12 @@ purser_api::field! {
     |value| value.as_str().and_then(WebhookContentType::from_name).ok_or_else(WebhookContentType::choices_message),
     json!({
         "type": "string",
-        // This is a pattern, because an `enum` would exclude null.
+        // An `enum` would exclude null.
         "pattern": "^application/(cloudevents\\+)?json$",
         "default": WebhookContentType::CloudEvents.name(),
     })
 }
 
-/// Lists the event kinds that a webhook can receive.
 fn webhook_event_kinds() -> impl Iterator<Item = &'static str> {
     let kinds = EventKind::ALL.iter().filter(|kind| kind.is_for_webhooks());
     kinds.map(|kind| kind.name())
@@ -291,7 +290,7 @@ purser_api::body! {
     }
 }
 
-/// Parses a webhook's settings. Whether the URL may be called is checked later, by the operation.
+/// The caller must check whether the URL may be called.
 pub(crate) fn parse_webhook_settings(body: &Value) -> purser_domain::Result<WebhookSettings> {
     let body = WebhookBody::parse(body)?;
     let terms = WebhookSettings {

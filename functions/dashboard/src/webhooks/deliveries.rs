@@ -12,10 +12,9 @@ use purser_domain::{CallResult, Delivery, DeliveryState};
 use purser_store::Page;
 use uuid::Uuid;
 
-/// The number of deliveries per page.
 pub(crate) const ROWS: u32 = 25;
 
-/// Reads the `cursor` query parameter. If the cursor is invalid, returns `None` for the first page.
+/// An invalid cursor selects the first page.
 pub(crate) fn parse_cursor(uri: &Uri) -> Option<Uuid> {
     Query::without_blanks(uri).parse_with("cursor", cursor::parse_uuid_cursor, "")
 }
@@ -88,7 +87,6 @@ fn state_chip(state: DeliveryState) -> Markup {
     }
 }
 
-/// Describes a call's result in words.
 pub(crate) fn call_result_text(result: CallResult) -> String {
     match result {
         CallResult::Status(status) => format!("answered {status}"),

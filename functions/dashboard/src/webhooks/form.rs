@@ -1,5 +1,4 @@
-//! A form on a webhook's page. The response is a redirect to the webhook's page, or the page with the form and its
-//! errors.
+//! A form on a webhook's page, and the response: a redirect, or the page with the form and the errors.
 
 use crate::agents::owned::require_id;
 use crate::sessions::session::VerifiedForm;
@@ -21,7 +20,6 @@ use purser_domain::{Error, ErrorKind, Result, WebhookId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A form that a webhook's owner submitted.
 pub(crate) struct WebhookForm {
     pub(crate) people: Arc<People>,
     pub(crate) own: OwnWebhook,
@@ -59,7 +57,7 @@ impl WebhookForm {
         self.posted.parse_form(name)
     }
 
-    /// Redirects to the webhook's page with a success message, or shows the page again with the form and the error.
+    /// Redirects to the webhook's page with `message`, or shows the page again with the form and the error.
     pub(crate) async fn respond_to_form<T>(&self, form: Form, result: Result<T>, message: PageMessage) -> Reply {
         match result {
             Ok(_) => Ok(redirect_with_notice(&webhook_path(self.own.webhook.id), message)),
@@ -67,7 +65,6 @@ impl WebhookForm {
         }
     }
 
-    /// Shows the page again, with the form and its errors.
     pub(crate) async fn show_form_again(&self, form: Form) -> Reply {
         let layout = self.page_layout();
         self.render_webhook_page(
@@ -80,13 +77,12 @@ impl WebhookForm {
         .await
     }
 
-    /// Shows the page in its current state, with the form that was rejected with `error`.
+    /// Shows the current page with the form that was rejected with `error`.
     pub(crate) async fn show_rejected_form(&self, form: Form, error: Error) -> Reply {
         let (status, layout) = layout_of_rejected_form(self.page_layout(), form, error)?;
         self.render_webhook_page(status, layout).await
     }
 
-    /// Shows the page with a new secret.
     pub(crate) async fn show_new_secret(&self, webhook: IssuedWebhook) -> Reply {
         let user = &self.posted.session.person;
         let IssuedWebhook { own, secret } = webhook;
@@ -105,8 +101,7 @@ impl WebhookForm {
     }
 }
 
-/// Returns the status and layout of a page that shows the rejected form with `error`. Returns the failure itself if a
-/// form cannot show this kind of error.
+/// Returns the failure itself if a form can't show this kind of error.
 pub(crate) fn layout_of_rejected_form(
     layout: Layout,
     mut form: Form,

@@ -13,7 +13,6 @@ use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 use purser_domain::{Result, Webhook, WebhookSettings, escape_hidden_characters};
 
-/// Renders the page with a user's webhooks.
 pub(crate) async fn webhooks_page_response(people: &People, layout: &Layout, user: &Caller) -> Result<Response> {
     Ok(list_page(layout, &people.list_webhooks(user).await?).into_response())
 }
@@ -56,7 +55,7 @@ fn webhook_row(owned_webhook: &OwnWebhook) -> Markup {
     }
 }
 
-/// Returns the webhook's description, or its URL if there is no description.
+/// Returns the webhook's description. If the webhook has no description, returns the webhook's URL.
 pub(crate) fn webhook_title(settings: &WebhookSettings) -> String {
     settings
         .description

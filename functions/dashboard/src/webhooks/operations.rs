@@ -1,8 +1,6 @@
-//! Operations that list, create, update and remove webhooks, rotate webhook secrets, and list deliveries.
+//! Operations on webhooks, their secrets and their deliveries.
 //!
-//! This module creates webhook secrets. Only the response to the request that creates a secret contains the secret.
-//! Secrets are stored encrypted, and the dashboard cannot decrypt secrets. The function `webhooks` sends the calls to
-//! webhook receivers. For a test or a repeated delivery, this module only asks `webhooks` to send the call.
+//! Only the response that creates a secret contains the secret, which only the Lambda function `webhooks` can decrypt.
 
 use crate::agents::owned::require_id;
 use crate::caller::Caller;
@@ -17,32 +15,29 @@ use purser_store::{Backoff, NewWebhookSecret, Page, PageRequest, UpdateResult};
 use tracing::info;
 use uuid::Uuid;
 
-/// A user's webhook, with its delivery state.
+/// A user's webhook, with the delivery state.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnWebhook {
     pub(crate) webhook: Webhook,
-    /// When deliveries were stopped, because the webhook receiver responded 410 (Gone) or calls failed for too long.
+    /// When deliveries stopped, after a 410 (Gone) or after too many failed calls.
     pub(crate) gone_at: Option<Timestamp>,
     /// The failed calls since the last successful call and the last update.
     pub(crate) failed: Option<FailedCalls>,
 }
 
-/// A webhook with its newest secret. The type does not implement `Debug`, so that the secret cannot be logged.
+/// A webhook with the newest secret. It does not implement `Debug`, so that the secret can't be logged.
 pub(crate) struct IssuedWebhook {
     pub(crate) own: OwnWebhook,
     /// The secret as `whsec_…`, which the user configures in the webhook receiver.
     pub(crate) secret: String,
 }
 
-/// A change to a stored webhook.
 enum Change {
-    /// No change, because the webhook already has the requested values.
+    /// The webhook already has the requested values, so nothing is written.
     None(OwnWebhook),
-    /// Store this version.
     Edited(Webhook),
-    /// Store this version and its new secret, and delete the expired secrets.
+    /// Stores this version and the new secret, and deletes the expired secrets.
     Rotated(Webhook, NewWebhookSecret, Vec<WebhookSecretId>),
-    /// Delete the webhook.
     Removed,
 }
 
@@ -56,7 +51,7 @@ impl Change {
 }
 
 impl From<Webhook> for OwnWebhook {
-    /// Wraps a webhook that was just written. Failed calls from before the write no longer count.
+    /// A write resets the count of failed calls.
     fn from(webhook: Webhook) -> Self {
         Self {
             webhook,
@@ -67,7 +62,7 @@ impl From<Webhook> for OwnWebhook {
 }
 
 impl People {
-    /// Lists the user's webhooks, oldest first.
+    /// Oldest first.
     pub(crate) async fn list_webhooks(&self, user: &Caller) -> Result<Vec<OwnWebhook>> {
         let webhooks = self.webhooks.list_webhooks(&user.id).await?;
         let ids: Vec<WebhookId> = webhooks.iter().map(|webhook| webhook.id).collect();
@@ -85,19 +80,14 @@ impl People {
         Ok(listed.collect())
     }
 
-    /// Reads the user's webhook with this id. If the webhook does not exist or belongs to another user, the error is
-    /// `not_found`.
+    /// Returns `not_found` if the user has no webhook with this id.
     pub(crate) async fn read_own_webhook(&self, user: &Caller, id: WebhookId) -> Result<OwnWebhook> {
         let mut webhooks = self.list_webhooks(user).await?;
         let index = webhooks.iter().position(|own| own.webhook.id == id);
         require_id(index.map(|index| webhooks.swap_remove(index)))
     }
 
-    /// Creates a webhook. Requires a recent sign-in, because a stolen session could otherwise receive all later events.
-    ///
-    /// Each of a user's webhooks has its own slot: a number below [`Webhook::MAX`]. `if_match` is the slot for the new
-    /// webhook. If another webhook already has this slot, no webhook is created. Therefore a form that is submitted
-    /// twice creates only one webhook.
+    /// Requires a recent sign-in. `if_match` is the webhook's slot, so a repeated request creates no second webhook.
     pub(crate) async fn create_webhook(
         &self,
         user: &Caller,
@@ -171,9 +161,7 @@ impl People {
         })
     }
 
-    /// Replaces a webhook's settings. A new URL, more events or enabling the webhook requires a recent sign-in. An
-    /// update without changes writes nothing, unless deliveries were stopped and `resumes` is true: in that case,
-    /// deliveries resume.
+    /// A wider webhook requires a recent sign-in. With `resumes`, an unchanged webhook resumes stopped deliveries.
     pub(crate) async fn update_webhook(
         &self,
         user: &Caller,
@@ -203,7 +191,7 @@ impl People {
         }
     }
 
-    /// Replaces a webhook's secret. The old secret also signs calls for one more day. Requires a recent sign-in.
+    /// The old secret also signs calls for one more day. Requires a recent sign-in.
     pub(crate) async fn rotate_webhook_secret(
         &self,
         user: &Caller,
@@ -232,7 +220,7 @@ impl People {
         }
     }
 
-    /// Removes a webhook and drops its pending deliveries. Does not require a recent sign-in.
+    /// Removes a webhook and the pending deliveries. Requires no recent sign-in.
     pub(crate) async fn remove_webhook(
         &self,
         user: &Caller,
@@ -257,7 +245,7 @@ impl People {
         self.audit_rejection(&user.acting, action, changed).await
     }
 
-    /// Applies a change. After a conflict, tries again while `if_match` matches the stored version.
+    /// Retries after a conflict, as long as `if_match` matches the stored version.
     async fn store_webhook_change(
         &self,
         user: &Caller,
@@ -294,7 +282,7 @@ impl People {
         }
     }
 
-    /// Requests a test event for a webhook, regardless of its event kinds. Returns the delivery's id.
+    /// Requests a test event, regardless of the webhook's event kinds. Returns the delivery's id.
     pub(crate) async fn test_webhook(&self, user: &Caller, owned_webhook: &OwnWebhook) -> Result<DeliveryId> {
         let webhook = owned_webhook.webhook.id;
         let request = self.webhook_request(user, webhook, None)?;
@@ -355,8 +343,7 @@ impl People {
         )]))
     }
 
-    /// Whether webhooks may call this URL. This check does not resolve the host name, so the IP address is checked
-    /// again before each call.
+    /// Does not resolve the host name, so the IP address is checked again before each call.
     pub(crate) fn may_call(&self, url: &WebhookUrl) -> bool {
         let hosts = &self.webhook_hosts;
         hosts.contains(url.url()) || url.is_https() && hosts.may_call(url.url())

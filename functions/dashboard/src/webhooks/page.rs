@@ -1,4 +1,4 @@
-//! A webhook's page: its settings, its secrets and its deliveries.
+//! A webhook's page: settings, secrets and deliveries.
 
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
@@ -19,8 +19,7 @@ use purser_domain::{AgentId, Result, SecretValidity};
 use purser_store::PageRequest;
 use uuid::Uuid;
 
-/// Renders a webhook's page with the deliveries before the cursor `before`, and with the new secret if `secret` is
-/// given.
+/// `before` is the cursor of the deliveries, and `secret` is a new secret to show.
 pub(crate) async fn webhook_page_response(
     people: &People,
     layout: &Layout,

@@ -19,7 +19,6 @@ use purser_domain::WebhookId;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Returns the routes below `/dashboard/webhooks`.
 pub(crate) fn routes() -> Router<Arc<People>> {
     Router::new()
         .route("/", get(show_webhooks_page).post(actions::submit_new_webhook))
@@ -65,7 +64,7 @@ async fn show_webhook_page(
     Ok(page::webhook_page_response(&people, &layout, &session.person, &own, before, None).await?)
 }
 
-/// Redirects a `GET` for a form's path to the webhook's page.
+/// Redirects a `GET` of a path that accepts only `POST`.
 async fn redirect_to_webhook(Path(path): Path<HashMap<String, String>>) -> Reply {
     let webhook = require_id(path.get("webhook").and_then(|webhook| WebhookId::parse(webhook)))?;
     Ok(see_other(&webhook_path(webhook)))

@@ -1,4 +1,4 @@
-//! The form with a webhook's settings: its URL, event kinds and agents.
+//! The form with a webhook's settings: URL, event kinds and agents.
 
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
@@ -13,7 +13,7 @@ use purser_domain::{
 use serde_json::json;
 use std::collections::BTreeSet;
 
-/// The JSON fields of a webhook, each with its form field and label.
+/// The JSON fields of a webhook, each with the form field and label.
 pub(crate) const FIELDS: [FieldOf; 5] = [
     ("url", "url", "URL"),
     ("description", "description", "Description"),
@@ -22,8 +22,7 @@ pub(crate) const FIELDS: [FieldOf; 5] = [
     ("content_type", "content_type", "Content type"),
 ];
 
-/// Returns the ids of the agents in the form's text, which has an agent's name or id on each line. A name that matches
-/// no agent or several agents is a validation error.
+/// Each line is an agent's name or id. A name that is not unique is a validation error.
 pub(crate) async fn parse_selected_agent_ids(people: &People, user: &Caller, form: &mut Form) -> Result<Vec<String>> {
     if form.field_text("agents") != "some" {
         return Ok(Vec::new());
@@ -35,8 +34,7 @@ pub(crate) async fn parse_selected_agent_ids(people: &People, user: &Caller, for
         .collect();
     let (mut ids, mut wrong) = (BTreeSet::new(), Vec::new());
     for line in lines.iter().map(|line| line.trim()).filter(|line| !line.is_empty()) {
-        // Each line of the text area names an agent. For a selected agent, the rendered line contains the agent's id
-        // and name.
+        // A line that the page rendered has the agent's id before the name.
         let of_line: Vec<AgentId> = line.split([' ', ',']).filter_map(AgentId::parse).collect();
         if !of_line.is_empty() {
             ids.extend(of_line);
@@ -58,7 +56,7 @@ pub(crate) async fn parse_selected_agent_ids(people: &People, user: &Caller, for
     Ok(ids.iter().map(ToString::to_string).collect())
 }
 
-/// Parses a webhook's settings for these `agents`. If the result is `None`, the form has at least one validation error.
+/// If the result is `None`, the form has at least one validation error.
 pub(crate) fn parse_settings(form: &mut Form, agents: &[String], enabled: bool) -> Option<WebhookSettings> {
     let description = Some(form.field_text("description")).filter(|text| !text.is_empty());
     let mut body = json!({"url": form.field_text("url"), "description": description, "enabled": enabled});
@@ -66,15 +64,14 @@ pub(crate) fn parse_settings(form: &mut Form, agents: &[String], enabled: bool) 
         set_field(&mut body, "content_type", form.field_text("content_type"));
     }
     for (name, field, label) in [("kinds", "kind", "Events"), ("agents", "agent", "Agents")] {
-        // A form in which no radio button is selected is invalid, and does not select all.
+        // If no radio button is selected, the form is invalid. It does not select all agents or events.
         match form.field_text(name) {
             "all" => {}
             "some" if field == "agent" && !agents.is_empty() => set_field(&mut body, name, agents),
             "some" if field == "kind" && form.field_words(field).next().is_some() => {
                 set_field(&mut body, name, form.distinct_field_words(field));
             }
-            // This branch adds no validation error, because `parse_selected_agent_ids` has already recorded one for each invalid
-            // line.
+            // `parse_selected_agent_ids` has recorded the validation errors of invalid lines.
             "some" if form.field_values(field).next().is_some() => {}
             "some" => form.add_error(field, format!("{label}: choose at least one.")),
             _ => form.add_error(name, format!("{label}: choose all, or select some.")),
@@ -83,8 +80,7 @@ pub(crate) fn parse_settings(form: &mut Form, agents: &[String], enabled: bool) 
     form.take_value_or_add_errors(parse_webhook_settings(&body), &FIELDS)
 }
 
-/// Renders the inputs for a webhook's settings, filled with the values in `current`. `agents` contains the records of
-/// the selected agents that belong to the user.
+/// `agents` contains the records of the selected agents that belong to the user.
 pub(crate) fn settings_inputs(inputs: &Inputs<'_>, current: Option<&WebhookSettings>, agents: &[OwnedAgent]) -> Markup {
     let kinds = current.and_then(|terms| terms.kinds.as_ref());
     let chosen = current.and_then(|terms| terms.agents.as_ref());
@@ -118,7 +114,7 @@ pub(crate) fn settings_inputs(inputs: &Inputs<'_>, current: Option<&WebhookSetti
     }
 }
 
-/// Formats each selected agent as a line with the agent's id, and the name if the agent is in `agents`.
+/// Formats each selected agent as an id, with the name if the agent is in `agents`.
 fn selected_agent_lines(selected: Option<&BTreeSet<AgentId>>, agents: &[OwnedAgent]) -> Vec<String> {
     let line = |id: &AgentId| match agents.iter().map(OwnedAgent::agent).find(|agent| agent.id == *id) {
         Some(agent) => format!("{id} {}", escape_hidden_characters(&agent.name)),

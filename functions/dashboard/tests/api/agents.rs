@@ -66,7 +66,7 @@ async fn agents_with_unattested_wallets_are_not_created() {
         (500, &json!("internal_error"))
     );
     assert_eq!(world.get(OWNER, "/agents").await.ok()["count"], 0);
-    // If `payments` is unreachable, the request may be repeated.
+    // If `payments` is unreachable, the response is a retryable error.
     let world = world.elsewhere(&[("LAMBDA_ENDPOINT", "http://127.0.0.1:1")]).await;
     let refused = make(&world).await;
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Labels, archived agents, list filters, and operations on many agents.
+//! Tests labels, archived agents, list filters, and operations on many agents.
 
 use crate::support::World;
 use purser_domain::{AgentId, AgentStatus};
@@ -25,7 +25,7 @@ impl World {
         self.edit(OWNER, "PATCH", &format!("/agents/{agent}"), body).await.ok()
     }
 
-    /// Runs an operation on many agents. Returns the outcomes and the next cursor.
+    /// Returns the outcomes and the next cursor.
     async fn bulk(&self, who: &str, body: Value) -> (Vec<(String, String)>, Value) {
         self.advance(1);
         let answer = self.call(who, "POST", "/agents/bulk", None, Some(body)).await.ok();
@@ -43,7 +43,7 @@ impl World {
         (outcomes.collect(), answer["next_cursor"].clone())
     }
 
-    /// Returns the names of the agents on all pages of a list, and the number of pages.
+    /// Returns the agents' names on all pages of a list, and the number of pages.
     async fn names(&self, query: &str) -> (Vec<String>, usize) {
         let (mut names, mut pages, mut cursor) = (Vec::new(), 0, String::new());
         loop {
@@ -58,7 +58,7 @@ impl World {
         }
     }
 
-    /// Returns the kinds of an agent's successful actions, newest first.
+    /// Returns the audit kinds of the agent's actions, newest first.
     async fn kinds_of(&self, agent: &str) -> Vec<String> {
         let log = self.get(OWNER, "/audit-log?limit=100").await.ok();
         let rows = log["entries"].as_array().unwrap().iter();
@@ -84,7 +84,6 @@ async fn an_update_replaces_all_labels_of_an_agent() {
         labels
     );
     assert_eq!(world.get(OWNER, &path).await.ok()["labels"], labels);
-    // A rename keeps the labels.
     assert_eq!(world.patch(&agent, json!({"name": "other"})).await["labels"], labels);
     assert_eq!(
         world.patch(&agent, json!({"labels": {"a": "b"}})).await["labels"],
@@ -113,7 +112,7 @@ async fn an_update_replaces_all_labels_of_an_agent() {
     );
 }
 
-/// Unfreezing requires a recent sign-in. Restoring does not, because a restored agent is still frozen.
+/// Restoring requires no recent sign-in, because a restored agent is still frozen.
 #[tokio::test]
 async fn archived_agents_are_frozen_until_restored_and_unfrozen() {
     let world = World::start().await;
@@ -161,7 +160,7 @@ async fn archived_agents_are_frozen_until_restored_and_unfrozen() {
     );
     world.patch(&agent, unfreeze).await;
     assert!(matches!(pay("four").await, Told::Allowed(_)));
-    // Restore and unfreeze in one request.
+    // One request can restore and unfreeze an agent.
     world.patch(&agent, json!({"archived": true})).await;
     let both = world
         .patch(&agent, json!({"archived": false, "status": "active"}))
@@ -223,7 +222,7 @@ async fn agents_can_be_filtered_by_name_label_and_state() {
     assert_eq!(world.names("limit=3").await, (world.names("").await.0, 4));
 }
 
-/// A page without agents is read on, and the cursor leads to the remaining agents.
+/// A page without agents reads on. Its cursor leads to the remaining agents.
 #[tokio::test]
 async fn a_filtered_agent_page_is_not_empty_while_agents_follow() {
     let world = World::start().await;
@@ -233,7 +232,7 @@ async fn a_filtered_agent_page_is_not_empty_while_agents_follow() {
     let (names, pages) = world.names("label=team&limit=1").await;
     assert_eq!((names, pages), (vec!["n150".to_owned(), "n204".to_owned()], 2));
 
-    // 205 agents take three calls. Repeating the first call, as after an interruption, finds its agents unchanged.
+    // A repeated call finds the first 100 agents unchanged.
     let all = json!({"act": "freeze", "agents": {"kind": "all"}});
     let (first, next) = world.bulk(OWNER, all.clone()).await;
     assert_eq!(
@@ -306,7 +305,7 @@ async fn a_bulk_operation_updates_each_agent_independently() {
         .unwrap()
         .unwrap();
     assert_eq!((untouched.version, untouched.status), (1, AgentStatus::Active));
-    // Another user's filter and cursor only select that user's own agents.
+    // A filter or a cursor of another user selects only the caller's own agents.
     let (theirs_only, _) = world
         .bulk("bob", json!({"act": "freeze", "agents": {"kind": "all"}}))
         .await;
@@ -317,8 +316,7 @@ async fn a_bulk_operation_updates_each_agent_independently() {
     );
 }
 
-/// Limits that an agent already has are kept, and a repeated call changes nothing. A recent sign-in is not required,
-/// because no limit is widened.
+/// A repeated call changes nothing. No recent sign-in is required, because no limit is widened.
 #[tokio::test]
 async fn a_bulk_operation_sets_safe_limits_on_agents_without_limits() {
     let world = World::start().await;
@@ -375,8 +373,7 @@ async fn a_bulk_operation_sets_safe_limits_on_agents_without_limits() {
     assert_eq!(answer.status, 400);
 }
 
-/// A rule that is looser than a safe rule, or that covers only one service, does not replace the safe rule. A stricter
-/// rule does.
+/// An agent's rule replaces a safe rule only if it is stricter and covers every service.
 #[tokio::test]
 async fn safe_limits_are_added_only_to_agents_with_looser_rules() {
     let world = World::start().await;

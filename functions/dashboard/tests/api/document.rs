@@ -1,4 +1,4 @@
-//! The OpenAPI document of this API.
+//! Tests the OpenAPI document of the dashboard's API.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ fn every_openapi_operation_has_a_unique_id_and_security() {
         {
             let name = operation["operationId"].as_str().unwrap();
             assert!(names.insert(name.to_owned()), "{name}");
-            // The agent polls an approval, and the owner reads it.
+            // An agent uses its key, and the owner uses a session.
             let callers = match path.as_str() {
                 "/approvals/{id}" => serde_json::json!([{"agentKey": []}, {"session": []}]),
                 _ => serde_json::json!([{"session": []}]),
@@ -43,7 +43,7 @@ fn every_openapi_operation_has_a_unique_id_and_security() {
                 "redeliver_webhook_delivery",
                 "reject",
                 "remove_payout_address",
-                // This operation changes nothing.
+                // A replay changes nothing, so no version is required.
                 "replay_decision",
                 "remove_shadow",
                 "start_backtest",

@@ -1,4 +1,4 @@
-//! The table of agents, its forms, and "Freeze all", without JavaScript.
+//! Tests the table of agents, the table's forms, and "Freeze all", without JavaScript.
 
 use crate::laws::HOSTILE;
 use crate::support::World;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 impl World {
-    /// Creates `count` agents of the owner with the names `Agent <00>`, …, ten seconds apart.
+    /// Creates `count` agents with the names `Agent <00>`, …, ten seconds apart.
     async fn table(&self, count: usize) -> Vec<String> {
         let mut agents = Vec::new();
         for n in 0..count {
@@ -103,7 +103,7 @@ async fn the_agent_table_is_searched_filtered_sorted_and_paged() {
     }
 }
 
-/// A search reads on until an agent is found.
+/// A search reads on until it finds an agent.
 #[tokio::test]
 async fn an_agent_search_continues_after_a_hundred_agents() {
     let world = World::start().await;
@@ -116,14 +116,14 @@ async fn an_agent_search_continues_after_a_hundred_agents() {
     unsorted.is(200, "Sorting by name is available for up to 100 agents.");
     assert_eq!(rows(&unsorted.html).len(), 25);
     assert!(unsorted.html.len() < 60_000, "{} bytes", unsorted.html.len());
-    // A page without a filter reads only the agents that it shows.
+    // A page without a filter reads only the agents that the page shows.
     world.proxy.calls().take();
     owner.get("/dashboard/agents").await;
     let few = world.proxy.calls().take().len();
     assert!(few <= 6, "{few} calls");
 }
 
-/// Returns the paths of a page's links and of its `GET` forms.
+/// Returns the paths of a page's links and `GET` forms.
 fn targets(html: &str) -> Vec<String> {
     let forms = html.split("<form").filter_map(|form| form.split_once('>'));
     let forms = forms
@@ -155,11 +155,10 @@ async fn linked_pages(browser: &mut Browser<'_>) -> BTreeSet<String> {
     pages
 }
 
-/// A count that appears on a page only if a link's count is shown.
+/// A count that only a forged link has.
 const COUNT: u32 = 7_654;
 
-/// Opens every page with every notice and every report in the URL. A page reports an action only after the redirect of
-/// a form in the same session.
+/// Opens every page with every notice and every report in the URL.
 #[tokio::test]
 async fn forged_links_cannot_show_a_bulk_report() {
     let world = World::start().await;
@@ -215,7 +214,7 @@ async fn forged_links_cannot_show_a_bulk_report() {
             }
         }
     }
-    // The report is not shown in another session of the user, nor with a changed count.
+    // The report is not shown in another session, nor with a changed count.
     let mut elsewhere = world.browser(OWNER).await;
     for (browser, url) in [
         (&mut elsewhere, signed.clone()),
@@ -240,7 +239,7 @@ async fn freezing_all_agents_begins_with_the_first_agent() {
     let (_, cursor) = next.split_once("cursor=").unwrap();
     let link = format!("{confirm}?cursor={}", cursor.split('&').next().unwrap());
     assert!(!owner.open(&link).await.html.contains("cursor="), "{link}");
-    // The interrupted run continues at this cursor.
+    // An interrupted run of "Freeze all" continues at the cursor in the URL.
     assert!(owner.get(next).await.html.contains("cursor="), "{next}");
     assert_eq!(agents.len(), 101);
 }
@@ -256,7 +255,7 @@ async fn a_freeze_from_the_agent_table_can_be_undone() {
     let notice = owner.get(frozen.leads()).await;
     notice.is(200, "1 agent was frozen.");
     notice.is(200, "Undo: unfreeze 1 agent");
-    // The page keeps its filter.
+    // After the action, the page still has the filter.
     assert_eq!(rows(&notice.html), [1]);
     assert_eq!(
         [world.status(&agents[0]).await, world.status(&agents[1]).await],
@@ -345,7 +344,7 @@ async fn selected_agents_are_frozen_labelled_and_archived_together() {
     );
 }
 
-/// Each step is a form post that a redirect repeats, so the browser continues without JavaScript.
+/// Each step is a form post that redirects to the next step.
 #[tokio::test]
 async fn two_clicks_freeze_all_agents() {
     let world = World::start().await;
@@ -390,7 +389,7 @@ async fn two_clicks_freeze_all_agents() {
     bob.get(confirm).await.is(200, "You own 1 agent.");
 }
 
-/// If the label is invalid, no agent is frozen.
+/// With an invalid label, no agent is frozen.
 #[tokio::test]
 async fn all_agents_with_a_label_can_be_frozen_and_unfrozen() {
     let world = World::start().await;

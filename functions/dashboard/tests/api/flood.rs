@@ -1,5 +1,4 @@
-//! Many requests from one user: which operations make many database calls, and that a user can run only a few of these
-//! at the same time.
+//! Tests the limit on a user's concurrent long operations.
 
 use crate::support::World;
 use purser_domain::Fingerprint;
@@ -14,7 +13,6 @@ const SLOTS: u32 = 3;
 /// The maximum number of database calls of a list request.
 const MAX_CALLS: usize = 10;
 
-/// A request that a user sends many times.
 struct Request {
     method: &'static str,
     path: String,
@@ -31,7 +29,6 @@ impl Request {
     }
 }
 
-/// A user with agents and a template.
 struct User {
     who: &'static str,
     agents: Vec<String>,
@@ -92,7 +89,7 @@ impl User {
         requests
     }
 
-    /// Lists the requests with which a user sees and stops agents, and another user's list requests.
+    /// Lists the requests that need no slot.
     fn short(&self) -> Vec<Request> {
         let agent = format!("/agents/{}", self.agents[0]);
         let get = |path: &str| Request::new("GET", path, None);
@@ -139,8 +136,7 @@ fn slot_updates(calls: &[Call]) -> usize {
     calls.iter().filter(|call| pk(call).starts_with("RL#open#")).count()
 }
 
-/// A user whose slots are all in use gets 429 for every long operation, without an audit row. Stopping agents, and
-/// other users' requests, need none of these slots. A slot becomes free when its operation ends or its lease expires.
+/// Without a free slot, the response is 429. A slot becomes free when the operation ends or the lease expires.
 #[tokio::test]
 async fn one_users_long_operations_leave_instances_for_other_users() {
     let world = World::start().await;
@@ -165,7 +161,7 @@ async fn one_users_long_operations_leave_instances_for_other_users() {
         let (status, body) = neighbor.send(&world, request).await;
         assert_eq!(status, 200, "{} {}: {body}", request.method, request.path);
     }
-    // The leases have expired.
+    // The earlier leases have expired, so the user can take all slots again.
     let leases = owner.take(&world).await;
     for request in owner
         .short()
@@ -183,7 +179,7 @@ async fn one_users_long_operations_leave_instances_for_other_users() {
     for lease in leases {
         world.slots.end_lease(lease).await.unwrap();
     }
-    // Each operation frees its slot, so a user can run many operations one after another.
+    // Each operation frees its slot at the end.
     for _ in 0..2 {
         for act in ["restore", "label", "unlabel"] {
             assert_eq!(owner.send(&world, &owner.act(act)).await.0, 200);
@@ -195,7 +191,7 @@ async fn one_users_long_operations_leave_instances_for_other_users() {
     assert_eq!(owner.send(&world, &owner.act("label")).await.0, 200);
 }
 
-/// The pages' forms and CSV files need the same slots as the JSON API. "Freeze all" needs no slot.
+/// "Freeze all" needs no slot.
 #[tokio::test]
 async fn csv_downloads_and_bulk_forms_need_a_free_slot() {
     let world = World::start().await;
@@ -225,7 +221,7 @@ async fn csv_downloads_and_bulk_forms_need_a_free_slot() {
     assert_eq!(browser.post(page, bulk, &label).await.status, 303);
 }
 
-/// Each request that makes many database calls takes a slot, and another user's list requests make few calls.
+/// Another user's list requests make few database calls.
 #[tokio::test]
 async fn requests_with_many_database_calls_need_a_free_slot() {
     let world = World::start().await;
@@ -251,17 +247,14 @@ async fn requests_with_many_database_calls_need_a_free_slot() {
     assert!(few <= MAX_CALLS && most > 5 * few, "{few} and {most}");
 }
 
-/// The number of requests that each user may send per minute in these tests, and the additional number of requests that
-/// stop agents.
+/// The request limit in these tests, and the additional limit for requests that stop agents or sessions.
 const PER_MINUTE: u32 = 60;
 const STOPS: u32 = 60;
 const FREEZE_ALL: &str = "/dashboard/freeze-all";
 
-/// A form's fields.
 type Fields = Vec<(&'static str, String)>;
 
-/// Returns dashboard forms: whether the form stops an agent, the form's path, and its fields. A form that does not stop
-/// an agent must be limited like any request.
+/// Returns forms, each with whether the form stops an agent, the path and the fields.
 fn forms(agent: &str) -> Vec<(bool, String, Fields)> {
     let at = |below: &str| format!("/dashboard/agents/{agent}/{below}");
     let bulk = |fields: &[(&'static str, &str)]| {
@@ -300,9 +293,7 @@ fn forms(agent: &str) -> Vec<(bool, String, Fields)> {
         .collect()
 }
 
-/// A user who has reached the request limit can still freeze and archive agents and end sessions, through the API and
-/// in a browser, but nothing else. These requests have a separate limit, which also counts requests for unknown agents
-/// and for other users' agents.
+/// Requests that stop agents or sessions have a limit of their own, which also counts unknown agents.
 #[tokio::test]
 async fn a_users_other_requests_do_not_block_a_freeze() {
     let limit = PER_MINUTE.to_string();

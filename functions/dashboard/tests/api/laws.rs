@@ -1,4 +1,4 @@
-//! Invariants of every page, checked on each page that a test's browser receives.
+//! Invariants of every page that a test's browser receives.
 
 use crate::support::World;
 use purser_testkit::authorize::Answer as Told;
@@ -36,7 +36,7 @@ pub(crate) fn hold(html: &str, path: &str) {
         assert!(head.contains(method), "{path}: {head}");
     }
 
-    // Every id is unique, and every reference has an existing target.
+    // Every HTML id is unique, and every reference to an id has a target.
     let values = |begin: &str| -> Vec<String> {
         let parts = html.split(begin).skip(1);
         parts.map(|part| part.split('"').next().unwrap().to_owned()).collect()
@@ -115,7 +115,7 @@ async fn dashboard_pages_escape_hostile_names() {
         let seen = owner.get(page).await;
         assert!(seen.html.contains(text), "{page}: {}", seen.html);
     }
-    // The page shows the invalid value again.
+    // The page shows the rejected value, which must be escaped too.
     let policy = format!("{agent_page}/services/{}", service_id(1));
     let typed = [
         ("version", "2"),

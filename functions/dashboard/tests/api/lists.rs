@@ -1,4 +1,4 @@
-//! JSON lists over all agents: every row is listed once, and the reads per page do not grow with the number of agents.
+//! Tests that lists over all agents show every row once, with a constant number of reads per page.
 
 use crate::support::World;
 use purser_testkit::authorize::Answer as Told;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 impl World {
-    /// Creates `count` agents of the owner, one second apart.
+    /// Creates `count` agents, one second apart.
     async fn fleet(&self, count: usize) -> Vec<String> {
         let mut agents = Vec::new();
         for _ in 0..count {
@@ -17,7 +17,7 @@ impl World {
         agents
     }
 
-    /// Reads a page of a list. Returns the page and the number of database calls.
+    /// Returns a page of a list and the number of database calls.
     async fn page(&self, path: &str, cursor: Option<&str>) -> (Value, usize) {
         let sign = if path.contains('?') { '&' } else { '?' };
         let cursor = cursor
@@ -28,7 +28,7 @@ impl World {
         (page, self.proxy.calls().take().len())
     }
 
-    /// Reads all pages. Returns their rows and the maximum number of database calls per page.
+    /// Returns the rows of all pages, and the maximum number of database calls per page.
     async fn all(&self, path: &str, rows: &str) -> (Vec<Vec<Value>>, usize) {
         let (mut pages, mut most, mut cursor) = (Vec::new(), 0, None::<String>);
         loop {
@@ -92,8 +92,7 @@ async fn agent_pages_are_listed_oldest_first() {
     assert_eq!(theirs.ok()["count"], 0);
 }
 
-/// A page of 56 agents takes no more database calls than a page of 25 agents, and a cursor gives another user no
-/// access.
+/// A longer page takes no more database calls, and a cursor gives another user no access.
 #[tokio::test]
 async fn lists_of_many_agents_return_every_row_exactly_once() {
     let world = World::start().await;
@@ -136,7 +135,7 @@ async fn lists_of_many_agents_return_every_row_exactly_once() {
         if list == "settlements" {
             assert!(most <= few, "{most} calls for a page of a fleet, {few} of 25 agents");
         }
-        // In another user's request, a cursor of any form is a position in that user's own list.
+        // In another user's request, the cursor is a position in that user's own list.
         for cursor in cursors(&world, list).await {
             let theirs = world.get("bob", &format!("/{list}?cursor={cursor}")).await;
             assert_eq!(theirs.ok()["count"], 0, "{cursor}");
@@ -147,8 +146,7 @@ async fn lists_of_many_agents_return_every_row_exactly_once() {
     }
 }
 
-/// A search finds a payment by both of its ids, a blocked payment, an agent by its id and by a part of its name, a
-/// service by its name, and a payee. A search finds nothing that belongs to another user.
+/// Every kind of search text finds only the caller's data.
 #[tokio::test]
 async fn a_search_finds_only_data_of_the_caller() {
     let world = World::start().await;

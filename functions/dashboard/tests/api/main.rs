@@ -1,8 +1,6 @@
-//! Tests of the dashboard's API and pages over HTTP, with an in-process database and sessions that a test identity
-//! provider signs.
+//! Tests of the dashboard's API and pages over HTTP, with an in-process database and a test identity provider.
 //!
-//! The API is tested together with all functions in `tests/it/people`, `access.rs` and `isolation.rs`. This crate tests
-//! database failures in the middle of an operation, and the pages with their forms.
+//! `tests/it/people` tests the API together with all Lambda functions.
 
 #![expect(
     clippy::arithmetic_side_effects,

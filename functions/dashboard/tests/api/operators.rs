@@ -1,6 +1,4 @@
-//! The operators' pages: who may see them, what they show, and that they are read-only if the deployment permits no
-//! operator to act in the browser. The actions are tested together with all functions
-//! (`tests/it/operators_in_browser.rs`).
+//! Tests who may see the operators' pages, and that these pages can be read-only.
 
 use crate::support::World;
 use crate::support::browser::Browser;

@@ -1,4 +1,4 @@
-//! The pages: who may see them, their headers, and the effects of their forms.
+//! Tests who may see the dashboard's pages, the headers, and the effects of the forms.
 
 use crate::support::World;
 use crate::support::browser::{Browser, answer, asked};
@@ -20,7 +20,7 @@ impl World {
         agent["version"].to_string()
     }
 
-    /// Creates an agent of the owner with a payment that needs approval. Returns both ids.
+    /// Creates an agent with a payment that needs approval, and returns both ids.
     async fn waiting(&self) -> (String, String) {
         let agent = self.agent(OWNER).await;
         let path = format!("/agents/{agent}/services/lab");
@@ -150,7 +150,7 @@ async fn style_and_script_are_public_and_cacheable() {
     }
 }
 
-/// The form token is masked differently in each response, because responses are compressed.
+/// Each response masks the token differently, because responses are compressed.
 #[tokio::test]
 async fn pages_never_repeat_the_form_token() {
     let world = World::start().await;
@@ -226,7 +226,7 @@ async fn a_new_key_is_shown_only_once() {
     assert_eq!(statuses, ["active", "ended"]);
 }
 
-/// An invalid form creates no key, and the agent's page shows the limits of each key.
+/// An invalid form creates no key.
 #[tokio::test]
 async fn limited_keys_are_created_exactly_as_requested() {
     let world = World::start().await;
@@ -240,7 +240,7 @@ async fn limited_keys_are_created_exactly_as_requested() {
     };
     let before = version().await;
     let limited = ("limited", "yes");
-    // A form without a checked box is invalid, and does not mean that everything is allowed.
+    // A form without a checked box is invalid. It does not allow everything.
     let wrong = [
         ("version", before.as_str()),
         limited,
@@ -287,7 +287,7 @@ async fn limited_keys_are_created_exactly_as_requested() {
     assert!(key["services"][0].is_string() && key["expires_at"].is_string(), "{key}");
 }
 
-/// The page reports every validation error and keeps the entered values. A valid form is saved.
+/// The page reports every validation error and keeps the entered values.
 #[tokio::test]
 async fn invalid_policy_forms_save_nothing() {
     let world = World::start().await;
@@ -348,7 +348,7 @@ async fn invalid_policy_forms_save_nothing() {
     assert_eq!(after, changed);
 }
 
-/// One form limits all services without limits. The version page shows the current version, and another user gets 404.
+/// The version page shows the current version.
 #[tokio::test]
 async fn one_form_limits_all_services_without_limits() {
     let world = World::start().await;
@@ -390,8 +390,7 @@ async fn one_form_limits_all_services_without_limits() {
     assert_eq!(world.browser("bob").await.get(&history).await.status, 404);
 }
 
-/// The form selects safe limits by default. They apply immediately to every service and to the agent. An agent that is
-/// created through the API has no limits unless the request sets some.
+/// The form selects safe limits by default. The API sets no limits by default.
 #[tokio::test]
 async fn agents_are_created_with_the_chosen_limits() {
     let world = World::start().await;
@@ -602,7 +601,7 @@ async fn watched(browser: &mut Browser<'_>, tag: &str) -> (u16, String, String) 
     (seen.status, tag.unwrap_or_default(), seen.html)
 }
 
-/// The polled list is only sent again if it changed, and another user sees no approval in it.
+/// A poll returns the list only if the list has changed.
 #[tokio::test]
 async fn pending_approvals_appear_and_are_decided_once() {
     let world = World::start().await;
@@ -610,7 +609,7 @@ async fn pending_approvals_appear_and_are_decided_once() {
     let (status, tag, html) = watched(&mut owner, "").await;
     assert!(status == 200 && html.contains("data-waiting=\"0\""), "{html}");
     assert_eq!(watched(&mut owner, &tag).await.0, 304);
-    // The page contains its list's tag, so the first poll already returns 304.
+    // The page contains the entity tag of the list.
     let page = owner.get("/dashboard/approvals").await;
     let (_, shown) = page.html.split_once("data-tag=\"").unwrap();
     let shown = shown.split_once("\">").unwrap().0.replace("&quot;", "\"");
@@ -622,7 +621,7 @@ async fn pending_approvals_appear_and_are_decided_once() {
     let count = owner.get("/dashboard/approvals/waiting?only=count").await;
     count.is(200, "<ul data-waiting=\"1\"></ul>");
     assert!(count.html.len() < 40, "{}", count.html);
-    // The script updates "5 min ago", so the list is not sent again only because time passes.
+    // The script updates relative times, so time alone does not change the list.
     world.advance(300);
     assert_eq!(watched(&mut owner, &tag).await.0, 304);
     for text in [
@@ -701,7 +700,7 @@ async fn pending_approvals_are_paged_and_filtered_by_agent() {
     assert_eq!(all.len(), 40, "each is there once");
     assert_eq!(link(&second.1, "Older pending approvals"), None);
     assert_eq!(link(&second.1, "Newest").unwrap(), "/dashboard/approvals");
-    // The script polls the same page of the list.
+    // The user is on the second page, so the script polls the second page.
     let live = second
         .1
         .split("data-live=\"")
@@ -791,7 +790,7 @@ fn bulk(decision: &str, approvals: &[&str]) -> String {
     format!("/dashboard/approvals/bulk?decision={decision}{}", ids.concat())
 }
 
-/// The summary lists the selected approvals. Each approval is decided separately, with its own audit row.
+/// Each approval is decided separately, with its own audit row.
 #[tokio::test]
 async fn selected_approvals_are_decided_together() {
     let world = World::start().await;
@@ -887,7 +886,6 @@ async fn selected_approvals_are_decided_together() {
     }
 }
 
-/// No single approval is large, but their sum is.
 #[tokio::test]
 async fn approving_a_large_sum_requires_a_recent_sign_in() {
     let world = World::with(&[("RECENT_SIGN_IN_ABOVE_UNITS", "45")]).await;
@@ -966,7 +964,7 @@ async fn the_approval_page_shows_balance_and_payee_history() {
     }
 }
 
-/// This makes two writes: first the policy or the rule, then the approval.
+/// The form first updates the policy or the rule, then decides the approval.
 #[tokio::test]
 async fn an_approval_can_raise_the_limit_that_required_it() {
     let world = World::start().await;
@@ -977,7 +975,7 @@ async fn an_approval_can_raise_the_limit_that_required_it() {
     let seen = owner.get(&page(&approval)).await;
     seen.is(200, "Approve and raise to ");
     let version = seen.input("version");
-    // Another request changes the limit in the meantime.
+    // The limit changes after the page was loaded, so the form is rejected.
     let path = format!("/agents/{agent}/services/lab");
     world
         .edit(OWNER, "PATCH", &path, json!({"require_approval_above_units": 11}))
@@ -998,7 +996,7 @@ async fn an_approval_can_raise_the_limit_that_required_it() {
         .await;
     assert_eq!(done.leads(), format!("{}?notice=approved_and_raised", page(&approval)));
     let log = world.get(OWNER, "/audit-log?kind=policy_edited").await.ok();
-    // The clock does not advance, so the rejected update may be listed first.
+    // The clock stands still, so the order of the audit rows is undefined.
     let mut entries = log["entries"].as_array().unwrap().iter();
     assert!(entries.any(|entry| entry["edit_reason"] == "a larger job"), "{log}");
     let record = world.get(OWNER, &path).await.ok();
@@ -1009,7 +1007,7 @@ async fn an_approval_can_raise_the_limit_that_required_it() {
         .await;
     late.is(409, "already approved");
 
-    // A rule's limit, after a sign-in that is too old.
+    // The sign-in is too old to raise the limit of a rule.
     let rule = json!({"kind": "approval_required", "services": ["lab"], "above_units": 4});
     world
         .edit(OWNER, "POST", &format!("/agents/{agent}/rules"), rule)
@@ -1166,7 +1164,7 @@ async fn decision_pages_apply_filters_and_report_invalid_filters() {
         .is(400, "<option value=\"block\" selected>");
 }
 
-/// The CSV export neutralizes formulas and contains no rows of another user.
+/// The export neutralizes formulas and contains no rows of another user.
 #[tokio::test]
 async fn the_audit_log_is_shown_and_exported() {
     let world = World::start().await;
@@ -1363,7 +1361,7 @@ async fn withdrawal_addresses_become_usable_after_their_delay() {
     for (fields, words) in rows {
         owner.post(&page, &pay, &fields).await.is(400, words);
     }
-    // The sign-in is too old for a withdrawal, so the user signs in again.
+    // The sign-in is too old for a withdrawal.
     world.advance(900);
     let seen = owner.post(&page, &pay, &[amount, confirmed, key]).await;
     assert!(
@@ -1440,8 +1438,7 @@ async fn decision_lists_show_all_agents_or_one_agent() {
         .get(&format!("/dashboard/approvals?agent_id={asking}"))
         .await
         .is(200, "value=\"Zoe\"");
-    // A full name selects the agent. A part of several names shows these agents to choose from. Archived agents are
-    // left out.
+    // A full name selects the agent. A part of several names lists the agents, except archived agents.
     let archived = json!({"name": "Zoe the elder", "archived": true});
     let old = world.agent(OWNER).await;
     world
@@ -1461,7 +1458,7 @@ async fn decision_lists_show_all_agents_or_one_agent() {
         assert!(!asked.html.contains("elder"));
         let seen = owner.get(&format!("{path}?agent=nobody")).await;
         seen.is(200, "None of your newest agents matches");
-        // An entered name replaces the agent from a link.
+        // A name that the user enters overrides the agent in the link.
         let other = format!("{path}?agent_id={asking}&agent=Agent+%3C03%3E");
         owner.get(&other).await.is(200, "value=\"Agent &lt;03&gt;\"");
     }
@@ -1529,7 +1526,7 @@ async fn settlement_pages_filter_by_agent_state_and_day() {
     assert_eq!(has(&owner.get(&older).await.html, &links), [first, second]);
 }
 
-/// Settlements and decisions are exported newest first, and only to the owner.
+/// Exports list the newest rows first.
 #[tokio::test]
 async fn csv_exports_follow_the_filters_without_formulas() {
     let world = World::start().await;
@@ -1543,7 +1540,7 @@ async fn csv_exports_follow_the_filters_without_formulas() {
     edit(agent, "", json!({"name": "=SUM(A1),\"x\""})).await;
     edit(other, "/services/lab", json!({"max_per_call_units": 1_234_567})).await;
     let mut ids = Vec::new();
-    // More rows than one read returns.
+    // The agent has more rows than one database read returns.
     for n in 0..103 {
         world.advance(1);
         let Told::Allowed(id) = world.pay(agent, 1_000_000 + n, &format!("key {n}")).await else {
@@ -1598,7 +1595,7 @@ async fn csv_exports_follow_the_filters_without_formulas() {
         (format!("agent_id={other}&status=&from=&to="), vec![last.clone()]),
         ("status=confirmed".to_owned(), vec![]),
         (format!("from={day}"), vec![last.clone()]),
-        // The cursor at which a file continues.
+        // A file with a cursor contains the rows after the cursor.
         (format!("cursor={}", simple(&last)), newest[1..].to_vec()),
         (format!("cursor={}", simple(&ids[2])), newest[102..].to_vec()),
     ] {
@@ -1670,8 +1667,7 @@ async fn the_catalog_shows_what_an_agent_may_buy() {
         .is(200, "No service fits.");
 }
 
-/// Agents and services with the highest spending come first. If this data is unavailable, the rest of the page is still
-/// shown.
+/// If the spending is unavailable, the rest of the page is still shown.
 #[tokio::test]
 async fn the_overview_shows_thirty_days_of_spending() {
     let world = World::start().await;
@@ -1682,7 +1678,7 @@ async fn the_overview_shows_thirty_days_of_spending() {
         .await
         .ok();
     let stranger = world.agent("bob").await;
-    // The first agent may pay up to three dollars per call, and needs approval above two dollars.
+    // The first agent may pay three dollars per call, and needs approval above two dollars.
     let policy = json!({"max_per_call_units": 3_000_000, "require_approval_above_units": 2_000_000});
     let path = format!("/agents/{first}/services/lab");
     world.edit(OWNER, "PATCH", &path, policy).await.ok();
@@ -1705,7 +1701,7 @@ async fn the_overview_shows_thirty_days_of_spending() {
     let settlement = settlement.unwrap().unwrap();
     let moved = world.ledger.release_hold(&settlement, &unusable(&settlement)).await;
     assert!(matches!(moved.unwrap(), TransitionResult::Done(_)));
-    // Payments from before the shown period, and of another owner.
+    // Payments before the shown period and payments of another owner are not counted.
     pay(&second, 2, 30, 40_000_000).await;
     pay(&second, 2, 29, 7_000_000).await;
     pay(&stranger, 1, 0, 80_000_000).await;

@@ -1,11 +1,10 @@
-//! A preview equals what follows: the decisions after an update differ from the decisions without the update exactly as
-//! the preview says.
+//! Tests that a preview predicts the decisions after an update.
 //!
-//! Two agents have the same limits and get the same drawn requests. One agent's limits are updated before the last day.
-//! Afterwards the update is previewed for the other agent over the last day.
+//! Two agents have the same limits and get the same drawn requests. One agent's limits are updated before the last day,
+//! and the same update is previewed for the other agent over that day.
 //!
-//! `PREVIEW_CASES=1000 cargo nextest run -p purser-dashboard -E 'test(/preview_predicts/)'` draws more histories; 18 have
-//! every kind of rule and every route.
+//! `PREVIEW_CASES=1000 cargo nextest run -p purser-dashboard -E 'test(/preview_predicts/)'` draws more histories than
+//! [`CASES`].
 
 use crate::support::World;
 use purser_domain::{
@@ -43,7 +42,7 @@ fn shop(n: usize) -> Service {
     }
 }
 
-/// What happens to an allowed payment.
+/// The final state of an allowed payment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Confirmed,
@@ -80,7 +79,7 @@ fn steps(rng: &mut Rng, count: u64, (from, to): (Timestamp, Timestamp)) -> Vec<S
     steps.collect()
 }
 
-/// Draws a rule of this kind.
+/// Draws a rule of this kind. Its keys are positions in the list of the agent's keys.
 fn rule(rng: &mut Rng, kind: usize) -> Value {
     let seconds = *rng.pick(&[3_600, 6 * 3_600, 86_400, 4 * 86_400]);
     let action = *rng.pick(&["block", "ask"]);
@@ -135,7 +134,7 @@ fn policy(rng: &mut Rng) -> Value {
 }
 
 const KINDS: usize = 11;
-/// The kind that compares prices with the catalog. The kind before compares prices with a median.
+/// The kind of rule that compares prices with the catalog. The previous kind uses a median.
 const PRICE: usize = 9;
 
 fn intent(step: &Step, service: &Service, key: &str) -> Intent {
@@ -332,13 +331,12 @@ impl World {
         self.call(OWNER, "PUT", &path, None, body).await.ok();
     }
 
-    /// Moves the clock to this time.
     fn pass_until(&self, at: Timestamp) {
         self.advance(i64::try_from(at.since(self.now()).secs()).unwrap());
     }
 }
 
-/// Runs a case, and returns the number of changed decisions.
+/// Returns the number of changed decisions.
 async fn run(world: &World, case: usize) -> u64 {
     let mut rng = Rng::from_seed(u64::try_from(case).unwrap());
     let [kept, updated] = [world.agent(OWNER).await, world.agent(OWNER).await];
@@ -362,7 +360,7 @@ async fn run(world: &World, case: usize) -> u64 {
         for rule in &base {
             world.with_rule(agent, rule).await;
         }
-        // The updates of the last routes need a rule.
+        // The routes `KINDS` and `KINDS + 1` update or remove an existing rule.
         if [KINDS, KINDS + 1].contains(&route) {
             *id = world.with_rule(agent, &added).await;
         }

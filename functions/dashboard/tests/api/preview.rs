@@ -1,4 +1,4 @@
-//! Previews in forms: the second button shows above the filled form what the update would change, and saves nothing.
+//! Tests the preview buttons of forms, which show the effects of an update and save nothing.
 
 use crate::support::World;
 use purser_testkit::sample::{OWNER, service_id};
@@ -59,7 +59,7 @@ async fn a_policy_form_can_be_previewed_before_saving() {
     assert_eq!(policy["max_per_call_units"], 750_000);
 }
 
-/// The report counts each rule's decisions. A preview of all limits finds rules that cover each other, and saves nothing.
+/// The report counts each rule's decisions. A preview of all limits finds rules that cover each other.
 #[tokio::test]
 async fn rules_are_reported_with_their_decisions_and_findings() {
     let world = World::start().await;
@@ -83,7 +83,7 @@ async fn rules_are_reported_with_their_decisions_and_findings() {
             json!([rule["rule_id"], blocked, escalated, tightest, amounts])
         })
         .collect();
-    // The settlements of this world have no checks, so no budget is known to be the tightest.
+    // The test's settlements record no checks, so no budget can be the tightest.
     assert_eq!(decisions, [json!([id, 4, 0, 0, [43, 42, 41]])], "{report}");
     assert_eq!(report["partial"], false);
     let bare = world.get(OWNER, &format!("{path}/versions")).await.ok();

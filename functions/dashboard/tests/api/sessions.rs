@@ -1,5 +1,4 @@
-//! Sessions: when they end, that ending a session takes effect immediately in every instance, which actions require a
-//! recent sign-in, and who may sign in.
+//! Tests when sessions end, which actions require a recent sign-in, and who may sign in.
 
 use crate::support::World;
 use crate::support::browser::{answer, asked};
@@ -23,7 +22,7 @@ async fn ended_sessions_are_rejected_immediately_by_every_instance() {
     let listed = world.get("ann", "/sessions").await.ok();
     assert_eq!(listed["count"], 1);
     let id = listed["sessions"][0]["session_id"].as_str().unwrap();
-    // The listed values cannot be used as a session.
+    // The list contains no value that can be used as a session cookie.
     let (person, secret) = ann.cookies["purser-session"].split_once('.').unwrap();
     assert!(!listed.to_string().contains(secret));
     let mut by_id = world.stranger();
@@ -72,7 +71,7 @@ async fn ending_all_sessions_invalidates_cookies_and_tokens() {
             (401, &json!("invalid_session"))
         );
     }
-    // A sign-in at the identity provider from before the end creates no session, no matter how late it is completed.
+    // A sign-in from before the end creates no session, no matter how late it is completed.
     let before = world.now().secs() - 10;
     *world.issuer.claims.lock().unwrap() = json!({"auth_time": before});
     let revived = under_way.get(&answer("ann", &question)).await;
@@ -168,7 +167,7 @@ async fn equal_subjects_of_different_issuers_are_different_users() {
     assert_eq!(seen.status, 404, "{}", seen.body);
     let listed = other.call_with(&token, "GET", "/agents", None, None).await.ok();
     assert_eq!(listed["count"], 0);
-    // This deployment rejects a token of the other identity provider.
+    // A deployment with a different identity provider rejects the token.
     let refused = world.call_with(&token, "GET", "/agents", None, None).await;
     assert_eq!(refused.status, 401);
 }
@@ -208,7 +207,7 @@ async fn forged_sign_ins_never_reach_the_issuer() {
     assert_eq!(world.issuer.redeemed.load(Ordering::SeqCst), 0);
 }
 
-/// Above the limit per minute, the response is 429, and the identity provider is not called.
+/// Above the limit, the response is 429, and the identity provider is not called.
 #[tokio::test]
 async fn sign_in_attempts_are_limited_per_address() {
     let world = World::with(&[("THROTTLE_PER_MINUTE", "3")]).await;
@@ -223,7 +222,7 @@ async fn sign_in_attempts_are_limited_per_address() {
     assert_eq!(world.issuer.redeemed.load(Ordering::SeqCst), 3);
 }
 
-/// Lists the API actions that require a recent sign-in: method, path below the agent, and body.
+/// API actions that require a recent sign-in: the method, the path below the agent's path, and the body.
 fn widening() -> Vec<(&'static str, &'static str, Value)> {
     vec![
         ("POST", "/keys", json!({})),
@@ -267,7 +266,7 @@ async fn json_updates_that_widen_limits_require_a_recent_sign_in() {
         path(&below.replace("{rule}", rule["rule_id"].as_str().unwrap()))
     };
 
-    // More than ten minutes after the sign-in. The token itself is new.
+    // The token is new, but the sign-in was more than ten minutes ago.
     world.advance(700);
     let before = world.now().secs() - 600;
     let old = world
@@ -345,7 +344,7 @@ async fn forms_that_widen_limits_redirect_to_a_new_sign_in() {
     let start = format!("/dashboard/sign-in/start?next={next}&again=yes");
     ann.get(refused.leads()).await.is(200, &start.replace('&', "&amp;"));
 
-    // Some identity providers do not ask a known user to sign in again. They return an old `auth_time`, or none.
+    // Some identity providers ignore `max_age`, and return an old `auth_time` or none.
     for claims in [json!({"auth_time": world.now().secs() - 600}), json!({})] {
         *world.issuer.claims.lock().unwrap() = claims;
         let question = asked(&ann.get(&start).await);
@@ -361,7 +360,7 @@ async fn forms_that_widen_limits_redirect_to_a_new_sign_in() {
     *world.issuer.claims.lock().unwrap() = json!({"auth_time": world.now().secs()});
     assert_eq!(ann.sign_in("ann", &start).await.leads(), page);
     ann.post(&page, &keys, &[("version", "1")]).await.is(200, "Copy it now");
-    // The new session replaced the old session.
+    // The old cookie is no longer valid.
     let mut old = world.stranger();
     old.cookies = first;
     assert_eq!(old.get("/dashboard").await.leads(), SIGN_IN);

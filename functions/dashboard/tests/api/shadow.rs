@@ -1,4 +1,4 @@
-//! The other trial buttons of a form: a shadow policy with its page, and a backtest with its pages.
+//! Tests the "shadow policy" and "backtest" buttons of forms, and the pages that they open.
 
 use crate::support::World;
 use purser_testkit::sample::{OWNER, service_id};

@@ -1,5 +1,4 @@
-//! Sign-in and sign-out: only the browser that started a sign-in can finish it, and the sign-in redirects only to
-//! Purser's own pages.
+//! Tests that only the browser that started a sign-in can finish it, and that it leads only to Purser's pages.
 
 use crate::support::World;
 use crate::support::browser::{self, Browser, ORIGIN, answer};
@@ -51,8 +50,7 @@ async fn sign_in_responses_are_bound_to_the_browser() {
     let mut attacker = world.stranger();
     let theirs = asked(&mut attacker, "").await;
 
-    // The attacker's complete response, in a browser without a pending sign-in, and in a browser with a different
-    // pending sign-in.
+    // The victim opens the attacker's callback URL, with no pending sign-in or with another pending sign-in.
     let mut victim = world.stranger();
     assert_eq!(
         victim.get(&answer("eve", &theirs)).await.leads(),
@@ -64,7 +62,7 @@ async fn sign_in_responses_are_bound_to_the_browser() {
         "/dashboard/sign-in?notice=sign_in_stale"
     );
 
-    // The attacker's code with the victim's state: neither the verifier nor the nonce matches.
+    // The attacker's code with the victim's state matches neither the PKCE verifier nor the nonce.
     let ours = if victim.cookies.is_empty() {
         asked(&mut victim, "").await
     } else {
@@ -101,7 +99,7 @@ async fn sign_in_responses_are_bound_to_the_browser() {
     assert_eq!(victim.get("/dashboard").await.leads(), "/dashboard/sign-in");
 }
 
-/// The tabs can finish in any order, and after a response that belongs to none of the browser's sign-ins.
+/// The sign-ins can finish in any order, even after a callback that belongs to neither.
 #[tokio::test]
 async fn two_browser_tabs_can_sign_in_concurrently() {
     let world = World::start().await;
@@ -163,7 +161,7 @@ async fn pending_sign_ins_per_browser_are_limited() {
     );
 }
 
-/// A link from another site leads to the page with the button, so no user is signed in without a click.
+/// The link leads to the page with the button, so no user is signed in without a click.
 #[tokio::test]
 async fn links_from_other_sites_start_no_sign_in() {
     let world = World::start().await;
@@ -184,7 +182,7 @@ async fn links_from_other_sites_start_no_sign_in() {
         assert_eq!(seen.leads(), leads);
         assert!(browser.cookies.is_empty());
     }
-    // The button itself, and a URL that is typed into the address bar.
+    // The sign-in starts if the user clicks the button, or types the URL into the address bar.
     for site in ["same-origin", "none"] {
         let headers = [("sec-fetch-site", site)];
         let seen = browser
@@ -228,7 +226,7 @@ async fn an_invalid_session_cookie_is_treated_as_absent() {
     let twice = format!("{token}; purser-session={token}");
     browser.cookies.insert("purser-session".to_owned(), twice);
     assert_eq!(browser.get("/dashboard").await.leads(), "/dashboard/sign-in");
-    // Over plain HTTP the cookie's name has no prefix. A session token in the `Authorization` header opens no page.
+    // Over plain HTTP, the cookie's name has no prefix. An ID token in a header opens no page.
     let bearer = format!("Bearer {token}");
     let seen = world
         .stranger()

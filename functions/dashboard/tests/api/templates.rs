@@ -25,7 +25,7 @@ impl World {
         body
     }
 
-    /// Applies the template and returns the result rows.
+    /// Returns the result rows.
     async fn apply(&self, query: &str, body: Value) -> Vec<Value> {
         self.advance(1);
         let path = format!("{PATH}/apply{query}");
@@ -40,7 +40,6 @@ impl World {
         answer["results"][0].clone()
     }
 
-    /// Reads a limit of an agent's service.
     async fn limit(&self, agent: &str, service: &str, member: &str) -> Value {
         let record = self
             .get(OWNER, &format!("/agents/{agent}/services/{service}"))
@@ -106,7 +105,7 @@ async fn templates_can_be_created_updated_and_removed() {
         .put(OWNER, "/policy-templates/other", Some("*"), body.clone())
         .await;
     assert_eq!(status, 404);
-    // The response can be sent back as a request. An update without changes creates no version.
+    // The response can be sent back as a request, which creates no new version.
     let again = json!({"services": made["services"], "rules": made["rules"]});
     let (status, same) = world.put(OWNER, PATH, Some("\"1\""), again.clone()).await;
     assert_eq!((status, &same), (200, &made));
@@ -225,7 +224,6 @@ async fn invalid_templates_are_rejected_with_field_paths() {
     assert_eq!(status, 200);
 }
 
-/// An agent has at most one automatic freeze rule, so each list of rules may contain only one.
 #[tokio::test]
 async fn a_second_automatic_freeze_rule_is_rejected_in_every_list() {
     let world = World::start().await;
@@ -253,8 +251,7 @@ async fn a_second_automatic_freeze_rule_is_rejected_in_every_list() {
     }
 }
 
-/// A limit that a user set is kept, unless the user requests to overwrite it. All other limits follow the template,
-/// regardless of other updates in between.
+/// A limit that a user set is kept, unless the user requests to overwrite it.
 #[tokio::test]
 async fn agents_follow_template_updates_and_keep_overrides() {
     let world = World::start().await;
@@ -424,13 +421,13 @@ async fn applying_a_template_that_widens_requires_a_recent_sign_in() {
     assert_eq!(apply(&fresh).await["widens"], true);
     assert_eq!(world.limit(&agent, "maps", "max_per_day_units").await, 4);
     assert_eq!(world.limit(&agent, "lab", "max_per_day_units").await, 6);
-    // An update of the template itself changes no agent's limits, so it needs no recent sign-in.
+    // An update of the template itself changes no agent's limits.
     let wide = json!({"services": {"*": {"max_per_day_units": 1_000}}});
     let answer = world.call_with(&old, "PUT", PATH, Some("*"), Some(wide)).await;
     assert_eq!(answer.status, 200);
 }
 
-/// A new agent has its template's limits in its first record, so no payment above these limits is ever allowed.
+/// The limits are in the agent's first record, so no payment above them is ever allowed.
 #[tokio::test]
 async fn a_new_agent_starts_with_the_default_templates_limits() {
     let world = World::start().await;
@@ -499,7 +496,7 @@ async fn a_new_agent_starts_with_the_default_templates_limits() {
     }
 }
 
-/// Another user's agent gives the same error as an agent that does not exist.
+/// The error is the same as for an agent that does not exist.
 #[tokio::test]
 async fn a_template_cannot_be_applied_to_other_users_agents() {
     let world = World::start().await;
@@ -537,7 +534,7 @@ async fn a_template_cannot_be_applied_to_other_users_agents() {
     }
 }
 
-/// The database fails at each write in turn. A repeated call continues, without losing or inventing an override.
+/// The database fails at each write in turn. A repeated call loses no override and adds none.
 #[tokio::test]
 async fn an_interrupted_template_application_is_continued() {
     for failing in 0..6 {
@@ -589,7 +586,7 @@ async fn an_interrupted_template_application_is_continued() {
     }
 }
 
-/// The pages work without JavaScript: a template is created, followed from the table, applied and removed.
+/// The pages work without JavaScript.
 #[tokio::test]
 async fn templates_can_be_created_applied_and_removed_by_form() {
     let world = World::start().await;
@@ -676,7 +673,7 @@ async fn templates_can_be_created_applied_and_removed_by_form() {
     assert_eq!(removed.leads(), format!("{list}?notice=template_removed"));
 }
 
-/// A template can be created from an agent's limits, and a new agent starts with the default template.
+/// A new agent starts with the default template.
 #[tokio::test]
 async fn a_template_form_can_start_from_an_agents_limits() {
     let world = World::start().await;

@@ -1,5 +1,4 @@
-//! The webhook pages: their forms do the same as the API (`tests/it/people/webhooks.rs`), and only one page shows a
-//! secret.
+//! Tests the webhook pages. `tests/it/people/webhooks.rs` tests the API.
 
 use crate::laws::HOSTILE;
 use crate::support::World;
@@ -26,7 +25,7 @@ async fn world_with_queue() -> (World, Sqs) {
     (world, sqs)
 }
 
-/// Creates a webhook by submitting the list page's form with these fields.
+/// Submits the form of the list page.
 async fn create(browser: &mut Browser<'_>, fields: &[(&str, &str)]) -> Seen {
     let place = browser.get(PAGE).await.input("place");
     let fields = [fields, &[("place", &place)]].concat();
@@ -49,7 +48,7 @@ async fn only(world: &World) -> (String, Value) {
     (format!("{PAGE}/{}", webhook["webhook_id"].as_str().unwrap()), webhook)
 }
 
-/// A form that is submitted again is rejected and creates neither a webhook nor a secret.
+/// A form that is submitted again creates neither a webhook nor a secret.
 #[tokio::test]
 async fn webhook_secrets_are_shown_only_once() {
     let world = World::start().await;
@@ -87,7 +86,7 @@ async fn webhook_secrets_are_shown_only_once() {
     owner.get(&page).await.is(200, "signs until");
 }
 
-/// Errors are shown with the rejected input, and a widening update requires a recent sign-in.
+/// Errors are shown with the rejected input.
 #[tokio::test]
 async fn webhooks_can_be_edited_disabled_and_removed() {
     let world = World::start().await;
@@ -191,7 +190,7 @@ async fn another_users_webhook_returns_not_found() {
     );
 }
 
-/// Creates a delivery of this webhook, `ago` seconds ago, whose last call ended with `result`.
+/// Creates a delivery, `ago` seconds ago, whose last call ended with `result`.
 fn delivery(webhook: WebhookId, now: Timestamp, ago: u32, result: Option<CallResult>) -> Delivery {
     let kind = EventKind::WebhookTest;
     let at = now.before(Duration::from_secs_u32(ago));
@@ -299,7 +298,7 @@ async fn webhooks_that_responded_410_can_be_re_enabled() {
     owner.get(PAGE).await.is(200, "on</span>");
 }
 
-/// The page shows when the failures began, their number and the last error. After an update it shows no failures.
+/// After an update, the page shows no failures.
 #[tokio::test]
 async fn failing_webhooks_are_shown_until_an_update() {
     let world = World::start().await;

@@ -14,8 +14,7 @@ pub(crate) const ORIGIN: &str = "http://127.0.0.1:3000";
 pub(crate) struct Browser<'a> {
     world: &'a World,
     pub(crate) cookies: BTreeMap<String, String>,
-    /// Redirects with a report, from each URL without its signature to the signed URL. [`Browser::get`] uses the signed
-    /// URL.
+    /// Maps the URL of a redirect with a report to the signed URL, which [`Browser::get`] uses.
     pub(crate) signed: BTreeMap<String, String>,
 }
 
@@ -75,7 +74,7 @@ pub(crate) fn asked(seen: &Seen) -> BTreeMap<String, String> {
     url.query_pairs().into_owned().collect()
 }
 
-/// Returns the callback URL to which the identity provider redirects after `who` signs in.
+/// Returns the URL to which the identity provider redirects after `who` signs in.
 pub(crate) fn answer(who: &str, asked: &BTreeMap<String, String>) -> String {
     let (state, nonce, challenge) = (&asked["state"], &asked["nonce"], &asked["code_challenge"]);
     format!("/dashboard/callback?code={who}.{nonce}.{challenge}&state={state}")
@@ -95,7 +94,7 @@ impl Browser<'_> {
 
     /// Opens exactly this URL, as a link does.
     pub(crate) async fn open(&mut self, path: &str) -> Seen {
-        // Boxed, because a test function would otherwise store the future of each call that it makes.
+        // Boxed, because a test function would otherwise store the future of each call.
         Box::pin(self.send(Method::GET, path, &[], String::new())).await
     }
 

@@ -13,14 +13,13 @@ pub(crate) struct Issuer {
     pub(crate) url: String,
     key: Arc<Signer>,
     micros: Arc<AtomicI64>,
-    /// How often a code was sent to the token endpoint.
+    /// The number of codes that were sent to the token endpoint.
     pub(crate) redeemed: Arc<AtomicU32>,
     /// Additional claims in every issued token.
     pub(crate) claims: Arc<Mutex<Value>>,
 }
 
 impl Issuer {
-    /// Starts an identity provider with this clock.
     pub(crate) async fn start(micros: Arc<AtomicI64>) -> Self {
         let key = Arc::new(Signer::es256("k"));
         let stand_in = TestIssuer::start(&[&key]).await;
@@ -40,8 +39,7 @@ impl Issuer {
         issuer
     }
 
-    /// Handles a request to the token endpoint. A code contains the user, the sign-in's nonce and the PKCE challenge:
-    /// `<sub>.<nonce>.<challenge>`.
+    /// The token endpoint. A code is `<sub>.<nonce>.<challenge>`, with the PKCE challenge.
     fn redeem(&self, form: &Parameters) -> (u16, String) {
         self.redeemed.fetch_add(1, Ordering::SeqCst);
         let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(&form["code_verifier"]));
@@ -68,7 +66,6 @@ impl Issuer {
         self.token_with(sub, now, &json!({}))
     }
 
-    /// Signs an ID token with additional claims.
     pub(crate) fn token_with(&self, sub: &str, now: Timestamp, more: &Value) -> String {
         self.signed(sub, now, None, more)
     }

@@ -36,9 +36,8 @@ pub(crate) struct World {
     pub(crate) usage: UsageTable,
     pub(crate) catalog: CatalogTable,
     pub(crate) webhooks: WebhooksTable,
-    /// The leases of long operations' slots.
+    /// The leases that limit a user's concurrent long operations.
     pub(crate) slots: CallLeases,
-    /// The proxy in front of the database.
     pub(crate) proxy: Proxy,
     pub(crate) issuer: Issuer,
     journal: Journal,
@@ -53,7 +52,6 @@ struct Journal {
     history: History,
 }
 
-/// A JSON response.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -74,8 +72,7 @@ impl Answer {
     }
 }
 
-/// Responds like `payments` to a request for an attested wallet. With `is_lie`, the attestation is for a different
-/// agent.
+/// Responds like `payments`. With `is_lie`, the attestation is for a different agent.
 fn attested(seed: &WalletSeed, event: &str, is_lie: bool) -> String {
     let event: Value = serde_json::from_str(event).unwrap();
     let asked = &event["request"]["attest_wallet"];
@@ -93,8 +90,7 @@ fn attested(seed: &WalletSeed, event: &str, is_lie: bool) -> String {
 }
 
 impl World {
-    /// Starts a world with three services: `lab` and `maps` are curated, `shed` is not. From tomorrow, `maps.current`
-    /// has a different payee.
+    /// Starts a world with the curated services `lab` and `maps`. The payee of `maps.current` changes tomorrow.
     pub(crate) async fn start() -> Self {
         Self::behind(ProxyConfig::default()).await
     }
@@ -104,7 +100,7 @@ impl World {
         Self::made(ProxyConfig::default(), more).await
     }
 
-    /// Like [`Self::start`], with this proxy configuration between the dashboard and its database.
+    /// Like [`Self::start`], with this proxy configuration.
     pub(crate) async fn behind(config: ProxyConfig) -> Self {
         Self::made(config, &[]).await
     }
@@ -259,7 +255,7 @@ impl World {
         self.call(who, method, path, Some("*"), Some(body)).await
     }
 
-    /// Requests a payment to `lab` as the agent, with this amount and idempotency key.
+    /// Requests a payment to `lab` with the agent's newest key.
     pub(crate) async fn pay(&self, agent: &str, amount: u64, key: &str) -> Told {
         let agent = AgentId::parse(agent).unwrap();
         let payment = Payment {
@@ -269,7 +265,6 @@ impl World {
         authorize(&self.ledger, &payment, self.now()).await.unwrap()
     }
 
-    /// Creates an agent of this user.
     pub(crate) async fn agent(&self, who: &str) -> String {
         let agent = self
             .call(who, "POST", "/agents", None, Some(json!({"name": "buyer"})))
@@ -284,7 +279,7 @@ async fn router(env: &[(&'static str, String)], micros: &Arc<AtomicI64>) -> Rout
     purser_dashboard::router(boot).await.unwrap()
 }
 
-/// Returns a service with two operations, whose id is derived from `n`.
+/// Returns a service with two operations and an id that is derived from `n`.
 pub(crate) fn service(n: u128, slug: &str, curated: bool) -> Service {
     let operation = |action: &str| Operation {
         id: OperationUuid::from_uuid(Uuid::from_u128(n)),
