@@ -1,8 +1,4 @@
-//! The shared functions of the operators' programs. They call the `aws` command, which determines the account and the
-//! region.
-//!
-//! The programs store the production seed, add and remove operators, and repair data after an upgrade. They depend only
-//! on the shared crates, so that a program with access to these keys contains no test code and no Lambda function.
+//! The shared functions of the operators' programs. The `aws` command determines the account and the region.
 
 use purser_api::Env;
 use serde_json::Value;
@@ -25,7 +21,7 @@ pub fn put_secret(arn: &str, value: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Runs `aws` and returns its JSON output. `input` is passed on standard input, which other processes can't read.
+/// Runs `aws` and returns the JSON output. `input` is passed on standard input, which other processes can't read.
 pub fn aws(arguments: &[&str], input: Option<&str>) -> Result<Value, Failed> {
     let mut child = Command::new("aws")
         .args(arguments)
@@ -39,7 +35,7 @@ pub fn aws(arguments: &[&str], input: Option<&str>) -> Result<Value, Failed> {
     }
     let ended = child.wait_with_output()?;
     if !ended.status.success() {
-        // The `aws` command has already printed its own error.
+        // The `aws` command has already printed the error.
         return Err(format!(
             "`aws {}` failed",
             arguments.iter().take(2).copied().collect::<Vec<_>>().join(" ")
@@ -85,7 +81,7 @@ pub fn output(stack: &Value, name: &str) -> Result<String, Failed> {
 /// Returns the region of the described stack and the credentials of the `aws` command, as environment variables.
 pub fn environment(stack: &Value) -> Result<Env, Failed> {
     let credentials = aws(&["configure", "export-credentials", "--format", "process"], None)?;
-    // arn:aws:cloudformation:<region>:<account>:stack/<name>/<id>
+    // The format of the stack's id is `arn:aws:cloudformation:<region>:<account>:stack/<name>/<id>`.
     let region = stack.pointer("/Stacks/0/StackId").and_then(Value::as_str);
     let region = region.and_then(|arn| arn.split(':').nth(3)).unwrap_or_default();
     let field = |name: &str| {

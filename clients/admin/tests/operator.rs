@@ -8,8 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A folder with a fake `aws` command. The command records its calls in `calls` and writes the secret's value to
-/// `secret`.
+/// A folder with a fake `aws` command, which writes each call to `calls` and the secret's value to `secret`.
 struct Account(PathBuf);
 
 impl Account {
@@ -58,7 +57,7 @@ esac
     }
 }
 
-/// The token is printed once. Neither the token nor its digest is passed as an argument.
+/// Neither the token nor the digest is passed as an argument.
 #[test]
 fn only_the_digest_of_a_token_is_stored() {
     let account = Account::holding("add", "{}");

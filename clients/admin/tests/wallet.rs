@@ -1,4 +1,4 @@
-//! Tests of the program `wallet` with a fake `aws` command that records its calls.
+//! Tests of the program `wallet` with a fake `aws` command that records calls.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use purser_chain::WalletSeed;
@@ -7,8 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A folder with a fake `aws` command. The command records its calls in `calls` and writes the secret's value to
-/// `seed`.
+/// A folder with a fake `aws` command, which writes each call to `calls` and the secret's value to `seed`.
 struct Account(PathBuf);
 
 impl Account {
@@ -50,7 +49,6 @@ esac
     }
 }
 
-/// Returns the standard output and the standard error of a program.
 fn printed(output: &Output) -> String {
     [&output.stdout, &output.stderr]
         .map(|text| String::from_utf8_lossy(text))

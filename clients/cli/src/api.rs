@@ -1,4 +1,4 @@
-//! A client for one of Purser's JSON APIs. The client sends one credential in a header of every request.
+//! A client for one of Purser's JSON APIs, with an optional credential in a header of each request.
 
 use crate::USER_AGENT;
 use crate::credentials::CredentialError;
@@ -15,7 +15,7 @@ use url::{Host, Url};
 const TIMEOUT: Duration = Duration::from_secs(35);
 /// The maximum length of a response, in bytes. A list of 2,000 services has about this length.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
-/// The maximum number of attempts. A request is repeated if it is throttled or if the API is temporarily unavailable.
+/// The maximum number of attempts after throttling or temporary unavailability.
 const ATTEMPTS: u32 = 6;
 /// The longest pause between two attempts. It is longer than the rate limit's window of one minute.
 const MAX_PAUSE: Duration = Duration::from_secs(61);
@@ -88,7 +88,7 @@ impl Api {
         Ok(self)
     }
 
-    /// Sends a request, and retries the request after throttling (429) or temporary unavailability (503).
+    /// Sends a request, and retries it after throttling (429) or temporary unavailability (503).
     pub(crate) async fn call(&self, call: Call<'_>) -> Result<Value, Failure> {
         let mut attempts_left = ATTEMPTS;
         loop {

@@ -190,7 +190,7 @@ pub(crate) struct Evidence {
 /// The kind of credential.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Credential {
-    /// Use an operator's token instead of an agent key.
+    /// Use an operator's token, which `login` reads from standard input.
     #[arg(long)]
     pub(crate) operator: bool,
 }

@@ -1,10 +1,7 @@
-//! Reads a facilitator's Bazaar listing (`GET /discovery/resources`, x402 version 2). The parser is strict and has size
-//! limits.
+//! Reads a facilitator's Bazaar listing (`GET /discovery/resources`, x402 version 2).
 //!
-//! An item in the listing is untrusted text, because anyone who pays for a resource can make a facilitator list it. An
-//! imported operation has a URL, a method, parameters and an estimated price, but no payee. Therefore the operation
-//! can't be paid until an operator sets the payee that a probe found. The provider's text is used only as the label and
-//! in the description of parameters.
+//! The listing is untrusted text. An imported operation has no payee, so it can't be paid until an operator sets the
+//! payee that a probe found.
 
 use crate::USER_AGENT;
 use crate::args::Import;
@@ -36,8 +33,7 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 const TIMEOUT: Duration = Duration::from_mins(10);
 /// The catalog's maximum number of operations per service.
 const MAX_OPERATIONS: usize = 200;
-/// The maximum length of a catalog entry that the import writes, in bytes. The catalog stores up to 192 KiB of text per
-/// service.
+/// The maximum length of a catalog entry that the import writes, in bytes. The catalog accepts up to 192 KiB.
 const MAX_ENTRY_BYTES: usize = 190_000;
 const MAX_URL_BYTES: usize = 2_048;
 /// The maximum price: the largest integer that every JSON parser represents exactly.
@@ -49,12 +45,12 @@ pub(crate) struct Listing {
     pub(crate) hosts: Vec<Host>,
     pub(crate) pages: u32,
     pub(crate) entries: usize,
-    /// Why the listing was not read completely. `None` if it was.
+    /// The reason why not all pages were read. `None` if all pages were read.
     pub(crate) stopped: Option<String>,
     pub(crate) refused: Vec<(String, String)>,
 }
 
-/// A host with its listed operations. Each host becomes one service.
+/// A host with the listed operations. Each host becomes one service.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) id: Uuid,
@@ -72,8 +68,7 @@ struct ListedOperation {
     params: Value,
 }
 
-/// Returns whether an import may update a service: an import created the service, and since then no operator has
-/// changed its source, trust status or curation.
+/// Returns whether an import may update a service: an import created it, and no operator has changed it since.
 pub(crate) fn is_created_by_import(service: &Value) -> bool {
     let is = |name: &str, text: &str| service.get(name).and_then(Value::as_str) == Some(text);
     is("source", SOURCE) && is("trust_status", "discovered") && service.get("curated") == Some(&Value::Bool(false))
@@ -147,7 +142,7 @@ async fn read_pages(import: &Import, listing: &mut Listing, seen: &mut Seen) -> 
             .append_pair("offset", &offset.to_string());
         let (items, total) = match fetch_page(&http, url).await {
             Ok(page) => page,
-            // The pages that were read before the error are used. The next import reads the remaining pages.
+            // The pages that were read are used. The next import reads the remaining pages.
             Err(message) if listing.pages > 0 => {
                 listing.stopped = Some(message);
                 break;
@@ -200,7 +195,7 @@ async fn fetch_page(http: &reqwest::Client, url: Url) -> Result<(Vec<Value>, Opt
     }
 }
 
-/// The items that were read before.
+/// The items of the pages that were already read.
 #[derive(Default)]
 struct Seen {
     /// The SHA-256 hash of each item.
@@ -228,7 +223,7 @@ impl Seen {
     }
 }
 
-/// Adds the usable items of a page to the listing. Returns whether any item of the page is new.
+/// Adds the usable items of a page. Returns whether any item of the page is new.
 fn add_new_items(
     import: &Import,
     items: &[Value],
@@ -277,8 +272,7 @@ fn is_wanted(origin: &Url, hosts: &[String]) -> bool {
             .any(|host| origin.host_str() == Some(host.to_ascii_lowercase().as_str()))
 }
 
-/// Returns the URL of an item. Some facilitators have the URL in `url`, or in the `resource` object of the 402
-/// response.
+/// Returns the URL of an item, which some facilitators have in `url` or in the 402 response's `resource`.
 fn item_address(item: &Value) -> Option<&str> {
     let resource = item.get("resource").filter(|resource| !resource.is_null());
     let address = match resource {
@@ -288,7 +282,7 @@ fn item_address(item: &Value) -> Option<&str> {
     address.as_str()
 }
 
-/// Parses an item. Returns the operation and its origin, or the reason why the item is rejected.
+/// Parses an item. Returns the operation's origin and the operation, or the reason why the item is rejected.
 fn parse_item(item: &Value, allows_loopback: bool) -> Result<(Url, ListedOperation), String> {
     let text = |name: &str| item.get(name).and_then(Value::as_str);
     let input = BazaarInput::find(item);
@@ -377,8 +371,7 @@ fn web_address(address: &str, allows_loopback: bool) -> Result<Url, String> {
     Ok(url)
 }
 
-/// Returns whether a text is a valid `routeTemplate` (x402, `specs/extensions/bazaar.md`). Invalid templates are
-/// ignored.
+/// Returns whether a text is a valid `routeTemplate` (x402, `specs/extensions/bazaar.md`).
 fn is_route(route: &str) -> bool {
     let decoded = percent_decode(route);
     let is_written = |c: char| c.is_ascii_alphanumeric() || "_/:.-~%".contains(c);
@@ -407,7 +400,7 @@ fn matches_template(template: &str, path: &str) -> bool {
             .all(|(wanted, found)| wanted == found || wanted.starts_with('{'))
 }
 
-/// Converts path parameters to the catalog's format, for example `/:id` to `/{id}`. Also returns the parameters' names.
+/// Converts path parameters to the catalog's format, for example `/:id` to `/{id}`. Also returns their names.
 fn path_template(path: &str) -> Result<(String, Vec<String>), String> {
     let mut names: Vec<String> = Vec::new();
     let mut segments = Vec::new();
@@ -437,7 +430,7 @@ fn path_template(path: &str) -> Result<(String, Vec<String>), String> {
     Ok((format!("/{}", segments.join("/")), names))
 }
 
-/// Returns the lowest price that Purser could pay, or the reason why Purser could not pay any of the requirements.
+/// Returns the lowest price that Purser could pay, or the reason why Purser can't pay.
 fn max_price(accepts: &[Value]) -> Result<u64, String> {
     let text = |terms: &Value, name: &str| terms.get(name).and_then(Value::as_str).map(str::to_owned);
     let on_base = accepts
@@ -497,8 +490,7 @@ fn slugify(text: &str) -> String {
 }
 
 impl Host {
-    /// Returns the catalog entry to write: the stored service, with as many of the listed operations as fit. An
-    /// operation with a current or scheduled payee is not changed, and no operation is removed.
+    /// Returns the stored service with the listed operations added. Operations with a payee stay unchanged.
     pub(crate) fn entry(
         &self,
         stored: Option<&Value>,
@@ -600,7 +592,6 @@ fn short_id(id: Uuid) -> String {
 }
 
 impl Listing {
-    /// Returns the rejected items and the reasons as JSON.
     pub(crate) fn rejections_json(&self) -> Value {
         let item = |(resource, reason): &(String, String)| json!({"resource": resource, "reason": reason});
         self.refused.iter().map(item).collect()
@@ -654,8 +645,7 @@ mod tests {
         assert_eq!(one, expected);
     }
 
-    /// The operation's endpoint is the route template of the item, and not the URL of one call. The URL may be in
-    /// either field.
+    /// The endpoint is the route template of the item. The item's URL is in `resource`, `resource.url` or `url`.
     #[test]
     fn bazaar_addresses_are_parsed_in_every_published_format() {
         let rows = [

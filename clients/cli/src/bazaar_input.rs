@@ -1,30 +1,24 @@
-//! The parameters of a Bazaar item: `extensions.bazaar` in x402 version 2, `outputSchema.input` in version 1.
-//!
-//! The parameters become the `params` of an operation. `params` is a JSON schema in which the property `in` of each
-//! parameter is the parameter's location (`path`, `query`, `header` or `body`). `bodyType` is the format of the body.
-//! `call_service` (clients/mcp) uses `params` to build the request.
+//! Converts the parameters of a Bazaar item (x402 version 1 or 2) to the `params` of an operation.
 
 use purser_mcp::is_parameter_header;
 use serde_json::{Map, Value, json};
 
 /// The maximum length of `params` that the MCP tool `get_service` returns completely, in bytes.
 const MAX_BYTES: usize = 3_600;
-/// The lengths to which descriptions and examples are cut, in bytes. A smaller length is used if the parameters still
-/// do not fit.
+/// The lengths in bytes to which descriptions and examples are cut, tried in this order.
 const TEXTS: [usize; 3] = [300, 80, 0];
 /// The JSON Schema keywords that remain if texts are cut to length 0.
 const ESSENTIAL: [&str; 3] = ["type", "enum", "in"];
 /// The keywords with texts that may be cut.
 const TEXT_KEYWORDS: [&str; 3] = ["description", "title", "example"];
 
-/// The names of the fields in which items describe the parameters of one location. Version 1 of x402 specifies no
-/// names.
+/// The names of the fields with the path parameters. Version 1 of x402 specifies no names.
 const PATH: [&str; 2] = ["pathParams", "path_params"];
 const QUERY: [&str; 4] = ["queryParams", "query_params", "query", "params"];
 const HEADERS: [&str; 3] = ["headers", "headerFields", "header_fields"];
 const BODY: [&str; 6] = ["body", "bodyFields", "body_fields", "bodyParams", "data", "properties"];
 
-/// An item's description of its input.
+/// An item's input description.
 pub(crate) struct BazaarInput<'a> {
     /// The example (version 2) or the description (version 1) of the input.
     input: &'a Value,
@@ -32,7 +26,7 @@ pub(crate) struct BazaarInput<'a> {
     schemas: &'a Value,
 }
 
-/// A parameter's name, its JSON schema and whether it is required.
+/// A parameter's name and JSON schema, and whether it is required.
 type Parameter = (String, Map<String, Value>, bool);
 
 impl<'a> BazaarInput<'a> {
@@ -69,8 +63,7 @@ impl<'a> BazaarInput<'a> {
             .map(str::to_ascii_uppercase)
     }
 
-    /// Returns the `params` of an operation with these path parameters and these query parameters of the listed URL.
-    /// The error is the reason why the operation can't be called.
+    /// Returns the `params` of an operation. The error says why the operation can't be called.
     pub(crate) fn params(&self, path: &[String], has_body: bool, query: &[(String, String)]) -> Result<Value, String> {
         let mut all: Vec<Parameter> = Vec::new();
         let of_path = self.parameters(&PATH);
@@ -156,8 +149,7 @@ impl<'a> BazaarInput<'a> {
         Ok(fields)
     }
 
-    /// Returns the parameters of one location, from the schema of the input or, without a schema, from the input
-    /// itself.
+    /// Returns the parameters of one location, from the schema of the input or from the input itself.
     fn parameters(&self, names: &[&str]) -> Vec<Parameter> {
         let described = names
             .iter()
@@ -202,7 +194,7 @@ fn properties(schema: &Value, example: &Value) -> Vec<Parameter> {
     all.collect()
 }
 
-/// Returns a parameter that is described by a JSON schema, by the name of a type, or by an example.
+/// Returns a parameter that a JSON schema, the name of a type, or an example describes.
 fn parameter_from(name: &str, value: &Value) -> Parameter {
     const TYPES: [&str; 6] = ["string", "number", "integer", "boolean", "array", "object"];
     let is_schema = |value: &Map<String, Value>| {
@@ -225,7 +217,7 @@ fn parameter_from(name: &str, value: &Value) -> Parameter {
             if schema.get("required").is_some_and(Value::is_boolean) {
                 schema.remove("required");
             }
-            // `target` and `in` have a special meaning in Purser's catalog, so they are not copied.
+            // `target` and `in` have a special meaning in Purser's catalog.
             schema.retain(|keyword, _| keyword != "target" && keyword != "in");
             (schema, required)
         }
@@ -250,7 +242,7 @@ fn parameter_from(name: &str, value: &Value) -> Parameter {
     (name.to_owned(), schema, required)
 }
 
-/// Returns whether a value is an example. Some Bazaars list the placeholder of a route instead of an example.
+/// Returns whether a value is an example and not the placeholder of a route.
 fn is_example(value: &Value) -> bool {
     let is_placeholder = |text: &str| text.is_empty() || text.contains("%7B") || text.starts_with([':', '{', '[']);
     !value.is_null() && !value.as_str().is_some_and(is_placeholder)
@@ -269,8 +261,7 @@ fn add_location(mut schema: Map<String, Value>, location: &str) -> Map<String, V
     schema
 }
 
-/// Returns whether a header is a credential that the caller would need. Other headers that parameters cannot set
-/// (content type, payment) are set by the client for each call.
+/// Returns whether a header is a credential that the caller would need.
 fn is_credential(name: &str) -> bool {
     ["authorization", "proxy-authorization", "cookie"].contains(&name.to_ascii_lowercase().as_str())
 }
@@ -345,7 +336,7 @@ pub(crate) fn printable(text: &str, max: usize) -> String {
 mod tests {
     use super::*;
 
-    /// Returns the parameters of an item with one path parameter, without the field `type`, which is always the same.
+    /// Returns the parameters of an item with one path parameter, without the field `type`.
     fn params_of(item: &Value) -> Value {
         let input = BazaarInput::find(item).unwrap();
         let has_body = input.method().unwrap() == "POST";
@@ -387,7 +378,7 @@ mod tests {
         );
     }
 
-    /// In version 1, items contain types, descriptions or a schema, in fields with various names.
+    /// Items of version 1 contain types, descriptions or a schema, in fields with various names.
     #[test]
     fn version_1_input_formats_become_parameters() {
         let v1 = |input: Value| json!({"accepts": [{}, {"outputSchema": {"input": input}}]});

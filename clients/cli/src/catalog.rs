@@ -1,8 +1,7 @@
-//! The operators' commands for the catalog. Each command shows its changes before it writes them.
+//! The operators' commands for the catalog. Each command shows the changes before it writes them.
 //!
-//! Services that are not in the files are not removed. If a service was changed after the command read the service, the
-//! write is rejected because the version differs. An interrupted command can be repeated, because services that were
-//! already written have no differences.
+//! Services that are not in the files stay. A write is conditional on the version that was read, and an interrupted
+//! command can be repeated.
 
 use crate::args::{Catalog, Consent, Import};
 use crate::bazaar;
@@ -17,7 +16,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
-/// The maximum number of files, and the maximum size of a file. A service has up to 192 KiB of text.
+/// The maximum number of files. `MAX_MEBIBYTES` is the maximum size of a file.
 const MAX_FILES: usize = 2_000;
 const MAX_MEBIBYTES: u32 = 1;
 
@@ -31,7 +30,6 @@ pub(crate) struct DesiredService {
     pub(crate) stored: Option<Value>,
 }
 
-/// A service as described in a file.
 struct ServiceFile {
     file: String,
     id: Option<String>,
@@ -70,7 +68,6 @@ async fn apply(operator: &Operator, path: &Path, consent: &Consent, output: &Out
     write_services(operator, desired, consent, output, json!({})).await
 }
 
-/// Maps the slugs of services to their ids.
 fn ids_by_slug(services: &[Value]) -> BTreeMap<String, String> {
     let text = |service: &Value, name: &str| service.get(name).and_then(Value::as_str).map(str::to_owned);
     services
@@ -164,8 +161,7 @@ fn unreadable_file_failure(path: &Path, error: &io::Error) -> Failure {
     Failure::Words(format!("{} can't be read: {error}", path.display()))
 }
 
-/// Shows the differences, asks for consent, and writes every entry. Returns the errors of the entries that are
-/// rejected.
+/// Shows the differences, asks for consent, and writes every entry. Returns the errors of rejected entries.
 async fn write_services(
     operator: &Operator,
     services: Vec<DesiredService>,
@@ -209,7 +205,7 @@ async fn write_services(
                     let mut lines = vec![format!("{}: {failure}", desired.from)];
                     lines.extend(failure.lines().iter().map(|line| format!("{}: {line}", desired.from)));
                     refused.extend(lines);
-                    // Any other error would occur for every service, so the remaining entries are not written.
+                    // The error would occur for every service, so the remaining entries are not written.
                     if !is_about_the_entry(&failure) {
                         break;
                     }
@@ -242,7 +238,7 @@ async fn write_services(
     })
 }
 
-/// Returns whether the error depends on the entry, so that writing another entry may succeed.
+/// Returns whether the error depends on the entry, so that another entry may succeed.
 fn is_about_the_entry(failure: &Failure) -> bool {
     failure
         .refusal()
@@ -319,7 +315,7 @@ async fn probe(operator: &Operator, services: &[String], includes_all: bool, out
     Ok(Exit::Done)
 }
 
-/// Imports a Bazaar listing. Services that an operator has changed, and operations with a payee, stay unchanged.
+/// Imports a Bazaar listing. Operations with a payee, and services that an operator has changed, stay unchanged.
 async fn import(operator: &Operator, import: &Import, output: &Output) -> Result<Exit, Failure> {
     let mut listing = bazaar::read_bazaar(import).await?;
     let services = operator.services().await?;
@@ -343,7 +339,7 @@ async fn import(operator: &Operator, import: &Import, output: &Output) -> Result
         let is_taken = |slug: &str| slugs.get(slug).is_some_and(|other| *other != id);
         let entry = host.entry(stored.as_ref(), &import.category, is_taken, &mut listing.refused);
         if let Some(slug) = entry.get("slug").and_then(Value::as_str) {
-            // The hosts `a-b.example` and `a.b.example` have the same slug, so the second host gets another slug.
+            // `a-b.example` and `a.b.example` have the same slug, so the second host gets a different slug.
             slugs.insert(slug.to_owned(), id.clone());
         }
         desired.push(DesiredService {

@@ -1,4 +1,4 @@
-//! Reads credentials from the environment or from a file that only the file's owner can read.
+//! Reads credentials from the environment, from the desktop's keyring, or from a file that only the owner can read.
 
 use purser_client::{AgentKey, AgentKeyError, Purser, PurserUrlError};
 use reqwest::header::HeaderValue;
@@ -8,7 +8,7 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
-/// The names of the credential files.
+/// The names of stored credentials. `AGENT_KEY` stores an agent key or the tokens of an OAuth grant.
 pub(crate) const AGENT_KEY: &str = "agent-key";
 pub(crate) const OPERATOR_TOKEN: &str = "operator-token";
 /// The maximum length of a credential, in bytes.
@@ -68,8 +68,7 @@ pub(crate) fn read_variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.is_empty())
 }
 
-/// Returns a header value that consists of a scheme and a credential. Returns `None` if the credential is not one line
-/// of printable ASCII with at most `max_bytes` bytes.
+/// Returns a header value with a scheme and a credential. Returns `None` unless the credential is one line of ASCII.
 pub(crate) fn credential_header(credential: &str, scheme: &str, max_bytes: usize) -> Option<HeaderValue> {
     let credential = credential.trim();
     let is_one = (1..=max_bytes).contains(&credential.len()) && credential.bytes().all(|byte| byte.is_ascii_graphic());
@@ -77,7 +76,6 @@ pub(crate) fn credential_header(credential: &str, scheme: &str, max_bytes: usize
     HeaderValue::from_str(&text).ok().filter(|_| is_one)
 }
 
-/// Reads a credential from standard input.
 pub(crate) fn read_standard_input() -> Result<Zeroizing<String>, CredentialError> {
     let mut text = Zeroizing::new(String::new());
     let read = io::stdin().take(MAX_BYTES).read_to_string(&mut text);

@@ -1,7 +1,4 @@
 //! A catalog entry in the format that operators write, and the differences between two entries.
-//!
-//! If an entry omits `trust_status` or `curated`, or an operation omits `fetches_target` or `payment`, the stored value
-//! stays unchanged. The internal API has the same rule.
 
 use crate::exit::Failure;
 use purser_client::ApiError;
@@ -46,7 +43,7 @@ const KEPT: [&str; 4] = ["trust_status", "curated", "fetches_target", "payment"]
 /// A difference between two entries in one field.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Change {
-    /// The field's name, after the operation's slug if the field belongs to an operation.
+    /// The field's name, after the operation's slug for a field of an operation.
     pub(crate) at: String,
     pub(crate) from: Value,
     pub(crate) to: Value,
@@ -64,8 +61,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// Returns the entry that reproduces a service. An operation with a scheduled change gets the new pricing and no
-/// payment, because an entry with a payment would cancel the scheduled change.
+/// Returns the entry that reproduces a service. A payment is omitted if it would cancel a scheduled change.
 pub(crate) fn service_entry(service: &Value) -> Value {
     let of = |object: &Value, fields: &[(&str, bool)]| -> Map<String, Value> {
         let fields = fields.iter();
@@ -78,7 +74,7 @@ pub(crate) fn service_entry(service: &Value) -> Value {
     let operations = operations.into_iter().flatten().map(|operation| {
         let mut entry = of(operation, &OPERATION);
         // `false` is omitted, because Purser derives the same value from the category and the slug. `true` is kept,
-        // because it protects against fetching pages of other hosts.
+        // because the agents' `allowed_domains` limit only operations with `true`.
         if entry.get("fetches_target") == Some(&Value::Bool(false)) {
             entry.remove("fetches_target");
         }
@@ -100,8 +96,7 @@ pub(crate) fn service_version(service: &Value) -> Result<u64, Failure> {
     version.ok_or_else(|| ApiError::Unreadable("a service without a version").into())
 }
 
-/// Returns the changes that writing an entry would make. `service` is the stored service, or `None` if the service is
-/// new.
+/// Returns the changes that writing an entry would make. `service` is `None` if the service is new.
 pub(crate) fn differences(service: Option<&Value>, entry: &Value) -> Vec<Change> {
     let nothing = Value::Null;
     let service = service.unwrap_or(&nothing);
@@ -142,8 +137,7 @@ pub(crate) fn differences(service: Option<&Value>, entry: &Value) -> Vec<Change>
     changes
 }
 
-/// Returns the stored operation for the comparison with an entry. If the entry has the scheduled pricing, the scheduled
-/// pricing replaces the current pricing.
+/// Returns the stored operation, with the scheduled pricing if the entry has that pricing.
 fn current_or_next(mut stored: Value, entry: &Value) -> Value {
     const PRICING: [&str; 3] = ["price_model", "max_price_units", "payment"];
     let Some(next) = stored.get("next").filter(|next| !next.is_null()).cloned() else {
@@ -159,7 +153,7 @@ fn current_or_next(mut stored: Value, entry: &Value) -> Value {
                 fields.insert(name.to_owned(), next.get(name).cloned().unwrap_or_default());
             }
         } else if entry.get("payment").is_some() {
-            // An entry with a payment cancels the scheduled change, even if the payment equals the current payment.
+            // An entry with a payment cancels the scheduled change, even if the payment is unchanged.
             fields.insert("payment".to_owned(), next.get("payment").cloned().unwrap_or_default());
         }
     }
@@ -194,7 +188,7 @@ fn list_changes(subject: &str, before: &Value, after: &Value, fields: &[(&str, b
         .collect()
 }
 
-/// Converts a field's value to the form in which Purser stores the value.
+/// Converts a field's value to the stored form.
 fn normalize(name: &str, value: Option<&Value>) -> Value {
     let value = value.cloned().unwrap_or_default();
     match (name, &value) {
@@ -215,7 +209,7 @@ fn normalize(name: &str, value: Option<&Value>) -> Value {
     }
 }
 
-/// Returns the structural errors of an entry. Purser itself validates the values.
+/// Returns the structural errors of an entry. Purser validates the values.
 pub(crate) fn validation_errors(entry: &Value) -> Vec<String> {
     let Value::Object(fields) = entry else {
         return vec!["it must be an object".to_owned()];

@@ -1,8 +1,7 @@
 //! Writes the evidence file about a payment.
 //!
-//! A provider sends the signed offer and the signed receipt to the paying client (x402 extension `offer-receipt`).
-//! Purser never receives these objects. Therefore `pay` stores them in the state folder, with the HTTP status of the
-//! response.
+//! Purser never receives a provider's signed objects (x402 extension `offer-receipt`). Therefore `pay` stores them in
+//! the state folder.
 
 use crate::args::Evidence;
 use crate::credentials::directory;
@@ -32,8 +31,7 @@ fn evidence_path(settlement: Uuid) -> Result<PathBuf, Failure> {
     Ok(folder.join(format!("purser/payments/{settlement}.json")))
 }
 
-/// Stores the provider's signed objects for this payment, and the status of the provider's response. Stores nothing if
-/// the response was successful and has no signed objects.
+/// Stores the provider's signed objects for this payment, and the status of the provider's response.
 pub(crate) fn store_provider_objects(payment: &PaymentMade, status: StatusCode, output: &Output) {
     let provider = &payment.provider;
     if provider.offers.is_empty() && provider.receipt.is_none() && status.is_success() {
@@ -103,7 +101,7 @@ async fn payment_evidence(purser: &Purser, settlement: Uuid, arguments: &Evidenc
     }))
 }
 
-/// Returns the evidence of a decision, including the evidence of the decision's payment if there is a payment.
+/// Returns the evidence of a decision and of the decision's payment.
 async fn decision_evidence(purser: &Purser, decision: Uuid, arguments: &Evidence) -> Result<Value, Failure> {
     let found = purser.decision_statement(decision).await?;
     if let Some(settlement) = found.settlement_id {
@@ -118,8 +116,7 @@ async fn decision_evidence(purser: &Purser, decision: Uuid, arguments: &Evidence
     }))
 }
 
-/// Returns the provider's signed objects: from the files on the command line or, without files, the objects that `pay`
-/// stored.
+/// Returns the provider's signed objects from the command line's files, or else those that `pay` stored.
 fn provider_objects(settlement: Uuid, arguments: &Evidence) -> Result<Value, Failure> {
     let kept = match fs::read(evidence_path(settlement)?) {
         Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
@@ -157,7 +154,7 @@ fn read_file(path: &Path) -> Result<Value, Failure> {
     serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))
 }
 
-/// Writes a file that other users can't read, because the file shows what the agent bought.
+/// Writes a file that other users can't read, because it shows what the agent bought.
 fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
     let mut options = OpenOptions::new();
     let opened = options.write(true).create(true).truncate(true).mode(0o600).open(path);

@@ -20,13 +20,11 @@ pub(crate) enum Exit {
     ApprovalRequired = 4,
     /// A payment was sent, and the provider's response is an error or was lost.
     AfterPayment = 5,
-    /// A step of a verification failed, nothing essential was verified, or a log is not consistent with a stored
-    /// checkpoint.
+    /// A verification failed or verified nothing essential, or a log is not consistent with a stored checkpoint.
     NotVerified = 6,
     /// The document or the trust file can't be read, or a decision can't be replayed.
     Unreadable = 7,
-    /// With `--dry-run`, the agents differ from the policies. With `replay`, the new evaluation differs from the
-    /// decision.
+    /// `--dry-run` found differences, or the new evaluation of `replay` differs from the decision.
     Different = 8,
 }
 
@@ -94,7 +92,7 @@ impl Failure {
         }
     }
 
-    /// Returns Purser's error response, if there is one.
+    /// Returns Purser's error response, if any.
     pub(crate) fn refusal(&self) -> Option<&Refusal> {
         match self {
             Self::Pay(PayError::Refused { refusal: rejection } | PayError::Purser(ApiError::Refused(rejection)))
@@ -104,7 +102,7 @@ impl Failure {
         }
     }
 
-    /// Returns the payment, if one was signed.
+    /// Returns the payment, if a payment was signed.
     fn payment(&self) -> Option<&PaymentMade> {
         match self {
             Self::Pay(error) => error.payment(),
@@ -137,8 +135,7 @@ impl Failure {
         }
     }
 
-    /// Returns the lines below the message: a warning about the payment, the advice, `retry_at`, and all validation
-    /// errors.
+    /// Returns the lines below the message: a warning about the payment, advice, and all validation errors.
     pub(crate) fn lines(&self) -> Vec<String> {
         if let Self::Problems { problems: errors, .. } = self {
             return errors.clone();
@@ -158,7 +155,7 @@ impl Failure {
         advice.into_iter().chain(at).chain(errors).collect()
     }
 
-    /// Returns the error as JSON. If Purser returned an error, the JSON contains the body of Purser's response.
+    /// Returns the error as JSON, with the body of Purser's error response, if any.
     pub(crate) fn as_json(&self) -> Value {
         let mut body = match (self.refusal(), self) {
             (Some(rejection), _) => rejection.body.clone(),

@@ -1,9 +1,8 @@
-//! The journal of purchases, with which repeating a killed command continues the same purchase.
+//! The journal of purchases, which lets a repeated command continue the purchase of a killed command.
 //!
-//! Before the first payment, the command writes a random run id to a file. The file's name is derived from the request.
-//! The command removes the file after the response has been written. If a command finds a leftover file, the command
-//! continues the run in the file and therefore uses the same idempotency key. A running command holds a lock on its
-//! file. An identical command that runs concurrently is a separate purchase with a separate file.
+//! Before the first payment, the command writes a run id to a file, and it removes the file after the response. A later
+//! command that finds the file uses the same run id and therefore the same idempotency key. A running command locks the
+//! file, so an identical concurrent command is a separate purchase.
 
 use crate::credentials::{CredentialError, directory};
 use purser_client::IdempotencyKey;
@@ -32,7 +31,7 @@ pub(crate) enum JournalError {
 pub(crate) struct Journal {
     /// The run's id.
     pub(crate) run: String,
-    /// Whether this command started the purchase. False if the command found a leftover file.
+    /// Whether this command created the journal file. False if it found a leftover file.
     pub(crate) is_new: bool,
     path: PathBuf,
     // The open file holds the lock.
@@ -61,8 +60,7 @@ impl Journal {
                 Err(TryLockError::WouldBlock) => continue,
                 Err(TryLockError::Error(error)) => return Err(of(error)),
             }
-            // Another command may have removed the file after it was opened and before it was locked. That command's
-            // purchase is complete, even if a third command has created the file again.
+            // Another command removed the file before it was locked here, and that command's purchase is complete.
             if !is_at(&opened, &path) {
                 continue;
             }

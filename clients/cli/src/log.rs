@@ -1,5 +1,4 @@
-//! A client for a public log of statements. The client reads the log's checkpoint and hash tiles (c2sp.org/tlog-tiles),
-//! and checks that one checkpoint is consistent with another.
+//! A client for the checkpoint and hash tiles of a public statement log (c2sp.org/tlog-tiles).
 
 use crate::args::{Log, Watch};
 use crate::exit::{Exit, Failure};
@@ -52,15 +51,14 @@ impl LogClient {
         }
     }
 
-    /// Reads the latest checkpoint with its signatures.
+    /// Reads the latest checkpoint with the signatures.
     async fn checkpoint(&self) -> Result<String, Failure> {
         let bytes = self.object("checkpoint").await?;
         let bytes = bytes.ok_or_else(|| Failure::Words("the log has no checkpoint".to_owned()))?;
         String::from_utf8(bytes).map_err(|_| Failure::Words("the log's checkpoint is no text".to_owned()))
     }
 
-    /// Checks with the log's tiles that the newer of two trees starts with all entries of the older tree. The inner
-    /// error is the reason why the trees are not consistent.
+    /// Checks that the newer of two trees starts with all entries of the older tree. The inner error says why not.
     pub(crate) async fn check_consistency(
         &self,
         left: &TreeHead,
@@ -92,8 +90,8 @@ impl TileReader for LogClient {
     }
 }
 
-/// Opens a checkpoint note. A trusted log must have signed the note, and enough witnesses must have cosigned the note.
-/// The error is the reason why the checkpoint is rejected.
+/// Opens a checkpoint note with the signature of a trusted log and enough cosignatures. The error says why it is
+/// rejected.
 pub(crate) fn open_checkpoint(note: &str, trust: &Trust) -> Result<Checkpoint, String> {
     let note = Note::parse(note).map_err(|error| error.to_string())?;
     let checkpoint = trust.policy.open_checkpoint(&note).map_err(|error| error.to_string())?;
@@ -119,7 +117,7 @@ pub(crate) async fn run(command: Log, output: &Output) -> Result<Exit, Failure> 
         let Some(seconds) = watch.every else { return checked };
         match checked {
             Ok(Exit::Done) => {}
-            // The log may be available again in the next round. The stored checkpoint is unchanged.
+            // The log may be available again in the next round.
             Err(failure @ Failure::Words(_)) => output.print_text(&failure.to_string()),
             ended => return ended,
         }
@@ -127,8 +125,8 @@ pub(crate) async fn run(command: Log, output: &Output) -> Result<Exit, Failure> 
     }
 }
 
-/// Compares the log's checkpoint with the stored checkpoint. A consistent checkpoint replaces the stored checkpoint. An
-/// inconsistent checkpoint is stored in another file, because both checkpoints together prove the log's misbehaviour.
+/// Compares the log's checkpoint with the stored checkpoint. An inconsistent checkpoint is stored in another file as
+/// proof.
 async fn check(log: &LogClient, trust: &Trust, arguments: &Watch, output: &Output) -> Result<Exit, Failure> {
     let kept = match arguments.state.try_exists() {
         Ok(true) => Some(read_checkpoint(&arguments.state, trust)?),

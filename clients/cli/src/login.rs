@@ -1,4 +1,4 @@
-//! The commands `login` and `logout`.
+//! The commands `login` and `logout`, and the client with the credential of the agent.
 
 use crate::args::Credential;
 use crate::credentials::{

@@ -1,19 +1,4 @@
-//! `purser`: makes an agent's payments from the command line.
-//!
-//! - `args.rs`: the command-line arguments.
-//! - `credentials.rs`, `login.rs`: the stored agent key.
-//! - `journal.rs`: lets a repeated command continue the purchase of a killed command.
-//! - `pay.rs`, `show.rs`, `mcp.rs`: the commands for agents.
-//! - `evidence.rs`: the evidence file about a payment, and the providers' signed objects.
-//! - `verify.rs`: the verification of evidence, with `node.rs` (requests to a chain node).
-//! - `replay.rs`: the replay of a decision from an evidence file.
-//! - `log.rs`: a log's tiles and checkpoints, and the command that watches a log.
-//! - `output.rs`, `payment.rs`, `exit.rs`: the output and the exit codes.
-//! - `catalog.rs`: the commands for operators, with `bazaar.rs` (a Bazaar listing), `entry.rs` (catalog entries and
-//!   their differences), `operator.rs` (the internal API) and `signature.rs` (AWS Signature Version 4).
-//! - `policy.rs`: the commands for signed-in users, with `policy_file.rs` (the policy file), `policy_plan.rs` (the
-//!   differences), `rule.rs` (rules and their differences) and `person.rs` (the dashboard's API).
-//! - `api.rs`: requests to a JSON API with a credential.
+//! `purser`, the command line: pays providers, verifies evidence, and manages the catalog and policies.
 
 mod api;
 mod args;

@@ -1,6 +1,4 @@
-//! `purser mcp`: serves the MCP tools to an agent's host over standard input and output.
-//!
-//! Standard output contains only protocol messages.
+//! `purser mcp`: serves the MCP tools over standard input and output. Standard output has only protocol messages.
 
 use crate::exit::{Exit, Failure};
 use purser_client::{Purser, http_client};
@@ -15,7 +13,7 @@ const TIMEOUT: Duration = Duration::from_secs(55);
 pub(crate) async fn serve(purser: Purser) -> Result<Exit, Failure> {
     let client = http_client(concat!("purser-mcp/", env!("CARGO_PKG_VERSION"))).build();
     let client = client.map_err(|error| Failure::Words(format!("the HTTP client can't be made: {error}")))?;
-    // An agent on this machine can call any URL by itself, so all URLs are allowed.
+    // An agent on this machine can call any URL by itself.
     let providers = Providers::new(client, |_| true);
     let tools = Tools::new(purser, KeyFrom::Purser, providers, TIMEOUT);
     let ended = |error: &dyn std::fmt::Display| Failure::Words(format!("the host's side is not MCP: {error}"));

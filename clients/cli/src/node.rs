@@ -1,7 +1,4 @@
-//! A client for a chain node (Ethereum JSON-RPC). The node's URL is never printed, because the URL may contain an API
-//! key.
-//!
-//! This file also creates HTTP connections to other servers that the user names and that receive no credential.
+//! A client for a chain node (Ethereum JSON-RPC). The URL is never printed, because it may contain an API key.
 
 use crate::USER_AGENT;
 use crate::bazaar::is_this_machine;
@@ -48,8 +45,7 @@ impl Node {
     }
 }
 
-/// Returns an HTTP client that follows no redirects, and the parsed URL. The URL must be `https`, or `http` on a
-/// loopback host.
+/// Returns an HTTP client and the parsed URL, which must be `https`, or `http` on a loopback host.
 pub(crate) fn connection(address: &str) -> Option<(reqwest::Client, Url)> {
     let address = Url::parse(address).ok()?;
     let is_allowed = match address.scheme() {

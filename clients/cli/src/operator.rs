@@ -20,8 +20,8 @@ const MAX_TOKEN_BYTES: usize = 256;
 pub(crate) struct Operator(Api);
 
 impl Operator {
-    /// Creates a client with the token from the environment or, if the variable is not set, with the stored token.
-    /// Requests are signed if the environment has AWS credentials, except requests to a loopback host.
+    /// Creates a client with the operator token from the environment. If the environment has no operator token, the
+    /// client uses the stored operator token.
     pub(crate) fn new(url: &str) -> Result<Self, Failure> {
         let text = match read_variable("PURSER_OPERATOR_TOKEN") {
             Some(text) => Zeroizing::new(text),
@@ -42,12 +42,11 @@ impl Operator {
         require_list(response, "services", "its list of services")
     }
 
-    /// Returns one service with its version.
     pub(crate) async fn service(&self, id: &str) -> Result<Value, Failure> {
         self.0.call(Call::get(&["internal", "services", id])).await
     }
 
-    /// Writes a service. `over` is the version of the existing service that is replaced, or `None` for a new service.
+    /// Writes a service. `over` is the version that is replaced, or `None` for a new service.
     pub(crate) async fn put_service(&self, id: &str, over: Option<u64>, entry: &Value) -> Result<Value, Failure> {
         let path = ["internal", "services", id];
         let call = Call {
@@ -59,7 +58,6 @@ impl Operator {
         self.0.call(call).await
     }
 
-    /// Requests a probe of a service.
     pub(crate) async fn request_probe(&self, id: &str) -> Result<Value, Failure> {
         let path = ["internal", "services", id, "probe"];
         let call = Call {
@@ -70,7 +68,7 @@ impl Operator {
     }
 }
 
-/// Reads an operator's token from standard input, checks that Purser accepts the token, and stores the token.
+/// Reads an operator's token from standard input, checks that Purser accepts it, and stores it.
 pub(crate) async fn login(url: &str, output: &Output) -> Result<Exit, Failure> {
     let text = read_standard_input()?;
     Operator::with_token(url, &text)?.services().await?;

@@ -1,7 +1,4 @@
-//! The output of commands: tables for humans, JSON for programs.
-//!
-//! Text from providers and from the catalog is untrusted. Control characters are not printed, because a terminal would
-//! execute them.
+//! The output of commands, without control characters, which a terminal would execute.
 
 use crate::exit::Failure;
 use serde_json::Value;
@@ -16,7 +13,7 @@ pub(crate) struct Output {
 
 impl Output {
     pub(crate) fn new(json: bool) -> Self {
-        // https://no-color.org
+        // Disables colours if the variable `NO_COLOR` is set (https://no-color.org).
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Self {
             json,
@@ -35,7 +32,7 @@ impl Output {
                 .collect::<Vec<_>>()
                 .join("\n")
         };
-        // A closed pipe is not an error. The reader may be `head`.
+        // A closed pipe is not an error, because the reader may be `head`.
         let _ = writeln!(io::stdout(), "{text}");
     }
 

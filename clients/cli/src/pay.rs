@@ -96,8 +96,7 @@ pub(crate) async fn pay(purser: &Purser, arguments: Pay, output: &Output) -> Res
         let key = IdempotencyKey::from_text(key).map_err(|error| Failure::Words(error.to_string()))?;
         (None, request.key(key))
     } else {
-        // The agent is not part of the file's name, because the agent's key may have been replaced. With the key of
-        // another agent, the same run makes another payment.
+        // The file's name does not depend on the agent, because the agent's key may have been replaced.
         let named = IdempotencyKey::derive("", sent.method.as_str(), &sent.address, &sent.body, 0);
         (Some(Journal::open(&named)?), request)
     };
@@ -122,7 +121,7 @@ pub(crate) async fn pay(purser: &Purser, arguments: Pay, output: &Output) -> Res
             let is_over = match &error {
                 PayError::AlreadyPaid(_) => true,
                 PayError::PaymentLapsed { receipt_status, .. } => *receipt_status == ReceiptStatus::Expired,
-                // This command paid nothing, but the killed command that left the journal file may have paid.
+                // The killed command that left the journal file may have paid.
                 PayError::Request(_)
                 | PayError::Provider(_)
                 | PayError::Terms(_)
@@ -161,8 +160,7 @@ pub(crate) async fn pay(purser: &Purser, arguments: Pay, output: &Output) -> Res
         if let Some(payment) = &paid.payment {
             print_payment(payment, output);
         }
-        // If this command paid nothing, a leftover journal file stays, because the response to that file's payment was
-        // not received yet.
+        // A leftover journal file stays if this command paid nothing, because the file's payment got no response yet.
         if let Some(journal) = journal.filter(|journal| journal.is_new || paid.payment.is_some()) {
             journal.close()?;
         }
@@ -229,8 +227,7 @@ fn print_payment(payment: &PaymentMade, output: &Output) {
     }
 }
 
-/// Returns an error if Purser rejects a call that costs nothing. Purser checks only calls to operations of the catalog,
-/// so other calls are allowed.
+/// Returns an error if Purser rejects an unpaid call to an operation of the catalog.
 async fn check_unpaid_call(payer: &Payer, request: &Request) -> Result<(), Failure> {
     match payer.check_unpaid(request).await {
         Err(PayError::Refused { refusal: rejection }) if rejection.slug == Slug::ServiceNotFound => Ok(()),

@@ -3,7 +3,7 @@
 use purser_client::{PaymentMade, ReceiptState};
 use serde_json::{Value, json};
 
-/// Returns a payment and the status of its receipt as JSON.
+/// Returns a payment and the receipt's status as JSON.
 pub(crate) fn as_json(payment: &PaymentMade) -> Value {
     let hash = match &payment.receipt {
         ReceiptState::Confirmed(settlement) => settlement.tx_hash.as_deref(),
@@ -22,7 +22,7 @@ pub(crate) fn as_json(payment: &PaymentMade) -> Value {
     })
 }
 
-/// Returns a warning if the payment was sent and its receipt is not final.
+/// Returns a warning if the payment was sent and the receipt is not final.
 pub(crate) fn warn_if_not_final(payment: &PaymentMade) -> Option<String> {
     let id = payment.settlement_id;
     (!payment.receipt.is_settled()).then(|| {

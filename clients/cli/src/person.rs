@@ -1,7 +1,4 @@
-//! A client for the dashboard's API that uses a user's session.
-//!
-//! The session token is read from the environment and never stored, because a session lasts only hours and a widening
-//! update needs a recent sign-in.
+//! A client for the dashboard's API with a user's session token, which is never stored.
 
 use crate::api::{Api, Call, require_list};
 use crate::credentials::{CredentialError, credential_header, read_variable};

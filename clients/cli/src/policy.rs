@@ -1,9 +1,7 @@
-//! The users' commands for policies in a file. `apply` requests a preview of its updates from Purser and shows the
-//! preview before it writes the updates.
+//! The users' commands for policies in a file. `apply` shows a preview before it writes.
 //!
-//! Each write is conditional on the version that was read. The first rejected write stops the command. The command can
-//! be repeated, because updates that are already written have no differences. Agents, services, fields and rules that
-//! are not in the file stay unchanged.
+//! Each write is conditional on the version that was read, and the first rejected write stops the command. The command
+//! can be repeated.
 
 use crate::args::{Consent, Policy as Command};
 use crate::catalog::read_text;
@@ -68,7 +66,7 @@ async fn export(user: &Person, selection: &[String], output: &Output) -> Result<
     let mut names = BTreeSet::new();
     for policy in &mut policies {
         if let Selector::Ids(ids) = &policy.agents {
-            // A policy is named after its first agent. If two agents have the same name, the agent's id is added.
+            // Agents with the same name are distinguished by their ids.
             let id = ids.first().cloned().unwrap_or_default();
             if !names.insert(policy.name.clone()) {
                 policy.name = format!("{} ({id})", policy.name);
@@ -106,7 +104,7 @@ struct Differing {
     /// The names of the policies that the agent follows.
     policies: Vec<String>,
     edits: Vec<Edit>,
-    /// All rules that the policies want. `None` if no policy has rules.
+    /// All rules that the policies require. `None` if no policy has rules.
     rules: Option<Vec<Value>>,
     /// Purser's findings about the rules after all updates. Only the first agent with the same updates has findings.
     findings: Vec<Value>,
@@ -219,7 +217,7 @@ async fn read_agent_state(user: &Person, agent: &Agent, policies: &[&Policy]) ->
     Ok(State { services, rules })
 }
 
-/// Returns notes about policies without agents, and about keys that match no service. Both may be typos.
+/// Returns notes about policies without agents, and about service keys that match no service.
 fn notes(policies: &[Policy], matched_pairs: &BTreeSet<(String, String)>) -> Vec<String> {
     let mut notes = Vec::new();
     for policy in policies {
@@ -235,7 +233,7 @@ fn notes(policies: &[Policy], matched_pairs: &BTreeSet<(String, String)>) -> Vec
     notes
 }
 
-/// Maps an overriding policy and an overridden policy to the affected services (and `rules`) and the number of agents.
+/// Maps an overriding and an overridden policy to the affected services and the number of agents.
 type Overrides = BTreeMap<(String, String), (BTreeSet<String>, usize)>;
 
 /// Shows the updates to the user before they are written.
@@ -300,11 +298,9 @@ fn as_json(difference: &Differing) -> Value {
     })
 }
 
-/// Requests a preview for each distinct update, for the first agent with the update, and stores the preview in the
-/// update. Then requests the findings about the limits after all updates of an agent, also once for the same updates.
+/// Requests previews and findings for the updates. Returns the updates that Purser rejects as invalid.
 ///
-/// Returns the updates that Purser rejects as invalid. Other errors are ignored here, because they depend on the time
-/// of the write and occur again during the write.
+/// Other error responses are ignored here, because the write returns them again.
 async fn preview(user: &Person, differences: &mut [Differing]) -> Result<Vec<String>, Failure> {
     let (mut distinct, mut errors) = (BTreeSet::new(), Vec::new());
     for difference in differences {
@@ -365,7 +361,7 @@ fn limits_after(difference: &Differing) -> Value {
     json!({"rules": difference.rules, "policies": policies})
 }
 
-/// Counts the recorded decisions that would have another result with the updated limits, if no user approves anything.
+/// Counts the recorded decisions that would have a different result with the updated limits.
 fn count_changed_decisions(preview: &Value) -> u64 {
     let changed_decisions = preview.pointer("/if_declined/flips").and_then(Value::as_array);
     let counts = changed_decisions
@@ -375,7 +371,7 @@ fn count_changed_decisions(preview: &Value) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
-/// Returns the path and the other parts of the request that writes an update. `version` is the agent's version.
+/// Returns the request that writes an update. `version` is the agent's version.
 fn request<'a>(agent: &'a str, version: u64, write: &'a Write) -> (Vec<&'a str>, Request<'a>) {
     let (method, path, over) = match write {
         Write::Enable(_) => (Method::POST, vec!["services"], 0),
@@ -414,8 +410,7 @@ async fn write(user: &Person, difference: &mut Differing, reason: Option<&str>) 
     Ok(())
 }
 
-/// Returns the error for a command that stopped at a rejected update. The error lists the written and the remaining
-/// updates.
+/// Returns the error for a command that stopped at a rejected update, with the written and the remaining updates.
 fn partial_failure(failure: &Failure, agents: &[Differing], written_count: usize, differences: usize) -> Failure {
     let mut errors = Vec::new();
     let named = |difference: &Differing| format!("{} ({})", difference.agent.name, difference.agent.id);

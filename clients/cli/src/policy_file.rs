@@ -1,9 +1,7 @@
-//! The policy file. The file has named policies. Each policy has the agents that follow the policy, limits for the
-//! agents' services, and rules.
+//! The policy file: named policies with the agents that follow them, limits for services, and rules.
 //!
-//! Unknown fields are rejected, so that a typo does not silently remove a limit. The fields of limits and rules are not
-//! checked here, because Purser validates them. Limits on the whole list of rules are checked here, because Purser
-//! previews each update separately.
+//! Unknown fields are rejected, so that a typo does not silently remove a limit. Purser validates the fields of limits
+//! and rules.
 
 use crate::rule::{rule_kind, rule_without_usage};
 use purser_domain::Agent;
@@ -56,8 +54,7 @@ impl Serialize for Selector {
     }
 }
 
-/// Selects the services that limits apply to. The order of the variants is the precedence: the first key that matches a
-/// service applies.
+/// Selects the services that limits apply to. The variants are in the order of their precedence.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
     /// The service with this slug or id.
@@ -112,8 +109,7 @@ impl<'a> Document<'a> {
 
 /// Parses a policy file in YAML or JSON. Returns all validation errors if the file is invalid.
 pub(crate) fn parse(text: &str) -> Result<Vec<Policy>, Vec<String>> {
-    // The parser tries JSON first, because surrogate pairs, which JSON uses as escapes, are not valid in YAML. Both
-    // parsers reject duplicate fields, which a user might overlook.
+    // JSON is tried first, because JSON's surrogate pairs are not valid in YAML. Both parsers reject duplicate fields.
     let document: serde_yaml_ng::Value = serde_json::from_str(text)
         .or_else(|_| serde_yaml_ng::from_str(text))
         .map_err(|error| vec![format!("it is neither YAML nor JSON: {error}")])?;
@@ -291,8 +287,7 @@ impl Reader {
 
 const WHOLE: &str = "must be a whole number without a sign, separators or a fraction";
 
-/// Returns the validation error for a field of a service's limits, if Purser would not report the error or would
-/// interpret the value differently.
+/// Returns the validation error for a field that Purser would not report or would interpret differently.
 fn field_error(key: &Key, name: &str, value: &Value) -> Option<&'static str> {
     match (name, value) {
         ("enabled", Value::Bool(true)) if !matches!(key, Key::Service(_)) => {
@@ -336,7 +331,7 @@ policies:
         assert_eq!(research.rules, Some(vec![rule]));
         assert_eq!((&policies[1].agents, &policies[1].rules), (&Selector::All, &None));
 
-        // A policy file that was written by `export` can be parsed again.
+        // An exported policy file can be parsed again.
         let document = Document::new(&policies);
         for text in [
             serde_yaml_ng::to_string(&document).unwrap(),

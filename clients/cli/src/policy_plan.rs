@@ -1,8 +1,7 @@
 //! Compares agents with the policies that they follow, and plans the updates that remove the differences.
 //!
-//! If several policies of an agent match a service, the last policy applies. Within a policy, the fields of all matching
-//! keys are merged, and a more specific key overrides a more general key. Fields that all keys omit stay unchanged. The
-//! last policy with rules determines all rules of the agent.
+//! The last policy that matches a service applies. Within a policy, a more specific key overrides a more general key.
+//! Omitted fields stay unchanged. The last policy with rules determines all rules of the agent.
 
 use crate::entry::Change;
 use crate::policy_file::{Key, Limits, Policy, Selector};
@@ -11,7 +10,6 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use url::Host;
 
-/// An agent in the list of agents.
 #[derive(Clone, Debug)]
 pub(crate) struct Agent {
     pub(crate) id: String,
@@ -42,7 +40,6 @@ impl Agent {
     }
 }
 
-/// The current state of an agent.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     /// The agent's services, as the API lists them.
@@ -81,8 +78,7 @@ pub(crate) struct Edit {
     /// The name of the policy that requires the update.
     pub(crate) by: String,
     pub(crate) changes: Vec<Change>,
-    /// Whether the update may allow payments that were rejected before. This value is only shown to the user. Purser
-    /// decides whether an update widens, and then requires a recent sign-in.
+    /// Whether the update may allow payments that were rejected before. Purser makes the binding decision.
     pub(crate) may_widen: bool,
     pub(crate) write: Write,
     /// Purser's preview. Only the first agent with the same update has a preview.
@@ -93,11 +89,11 @@ pub(crate) struct Edit {
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) edits: Vec<Edit>,
-    /// All rules that the policies want. `None` if no policy has rules.
+    /// All rules that the policies require. `None` if no policy has rules.
     pub(crate) rules: Option<Vec<Value>>,
     /// Maps an overriding policy and an overridden policy to the affected services and `rules`.
     pub(crate) overrides: BTreeMap<(String, String), BTreeSet<String>>,
-    /// The matching keys, each as the policy's name and the key.
+    /// The keys that match services, each with the policy's name.
     pub(crate) matched: BTreeSet<(String, String)>,
     pub(crate) problems: BTreeSet<String>,
 }
@@ -124,15 +120,13 @@ pub(crate) fn unknown_agents(policies: &[Policy], agents: &[Agent]) -> Vec<Strin
     unknown
 }
 
-/// Returns the text that identifies a service in a file: the slug, or the id if the service is no longer in the
-/// catalog.
+/// Returns the service's slug, or the id if the service is no longer in the catalog.
 pub(crate) fn service_name(record: &Value) -> &str {
     let text = |name: &str| record.get(name).and_then(Value::as_str);
     text("slug").or_else(|| text("service_id")).unwrap_or_default()
 }
 
-/// Returns the keys of a policy that match the service, and their merged limits: a field of a more specific key overrides
-/// the field of a more general key. Categories and `*` match a service that is enabled, or that its own key enables.
+/// Returns the policy's keys that match the service, and their merged limits.
 fn limits_for<'a>(policy: &'a Policy, record: &Value) -> Option<(Vec<&'a Key>, Limits)> {
     let text = |name: &str| record.get(name).and_then(Value::as_str);
     let (mut keys, mut merged) = (Vec::new(), Limits::new());
@@ -218,7 +212,7 @@ fn service_id(record: &Value) -> &str {
 }
 
 impl Plan {
-    /// Returns the last policy, which applies, and records which other policies are overridden.
+    /// Returns the last policy, which applies, and records the overridden policies.
     fn last_policy<'a, T: Clone>(&mut self, policies: &[(&'a Policy, T)], at: &str) -> Option<(&'a Policy, T)> {
         let ((last, message), others) = policies.split_last()?;
         for (other, _) in others {
@@ -328,14 +322,14 @@ impl Plan {
     }
 }
 
-/// Returns whether a field's new value may allow payments that the old value rejected. Returns true for unknown fields.
+/// Returns whether a field's new value may allow payments that the old value rejected.
 fn widens(field: &str, from: &Value, to: &Value) -> bool {
     match (field, from, to) {
         ("enabled", _, to) => *to == Value::Bool(true),
         ("max_per_call_units" | "max_per_day_units" | "require_approval_above_units", from, to) => {
             to.as_u64() > from.as_u64()
         }
-        // `null` enables all operations, so a list can only restrict the operations.
+        // `null` enables all operations, so a list can only restrict them.
         ("enabled_operations", Value::Null, _) => false,
         ("enabled_operations", Value::Array(from), Value::Array(to)) => !to.iter().all(|item| from.contains(item)),
         ("allowed_domains", Value::Array(from), Value::Array(to)) => {
@@ -346,7 +340,7 @@ fn widens(field: &str, from: &Value, to: &Value) -> bool {
     }
 }
 
-/// Returns a normalized form of a field's value. Equal values have the same form. The order of a list has no meaning.
+/// Returns a normalized form of a field's value. The order of a list has no meaning.
 fn normalize_value(field: &str, value: &Value) -> Value {
     let Value::Array(list) = value else {
         return value.clone();
@@ -362,7 +356,7 @@ fn normalize_value(field: &str, value: &Value) -> Value {
     list.into()
 }
 
-/// Converts a domain to the form in which Purser stores domains: lower case and ASCII (IDNA).
+/// Converts a domain to the stored form: lower case and ASCII (IDNA).
 fn normalize_domain(text: &str) -> String {
     let text = text.strip_suffix('.').unwrap_or(text);
     let ascii = |part: &str| match Host::parse(part) {
@@ -423,7 +417,6 @@ mod tests {
         plan(&policies.iter().collect::<Vec<_>>(), state)
     }
 
-    /// Returns the changes as text, each with the name of the policy.
     fn told(plan: &Plan) -> Vec<String> {
         let edits = plan.edits.iter();
         edits

@@ -9,8 +9,7 @@ use purser_evidence::parse_json;
 use purser_verify::verify_evidence;
 use serde_json::{Value, json};
 
-/// Verifies the statement of the decision in an evidence file, evaluates the decision again with the documents in the
-/// file, and prints the differences.
+/// Evaluates the decision in an evidence file again and prints the differences.
 pub(crate) fn replay(arguments: &Replay, output: &Output) -> Result<Exit, Failure> {
     let path = arguments.file.display();
     let unreadable = |reason: String| Failure::Unreadable(format!("{path} can't be replayed: {reason}"));
@@ -34,7 +33,6 @@ pub(crate) fn replay(arguments: &Replay, output: &Output) -> Result<Exit, Failur
     })
 }
 
-/// Returns the result with the fields of the API's replay.
 fn as_json(replay: &Result<Vec<ReplayDifference>, NoReplay>) -> Value {
     let (outcome, detail, differences) = match replay {
         Err(reason) => ("impossible", Some(reason.to_string()), &[][..]),

@@ -1,9 +1,7 @@
-//! Rules as JSON values. With JSON values, kinds of rules that this version does not know can also be exported and
-//! applied.
+//! Rules as JSON values, so that unknown kinds of rules can be exported and applied.
 //!
-//! Two rules are equal if they have the same fields. A null field counts as absent. The order of strings in a list and
-//! the case of wallet addresses do not matter. The fields that the API adds to a rule (id, version, usage) are not part
-//! of the rule.
+//! Two rules are equal if they have the same fields, except the fields that the API adds (id, version, usage). A null
+//! field counts as absent, and the order of a list has no meaning.
 
 use serde_json::{Map, Value};
 use std::cmp::Reverse;
@@ -30,8 +28,7 @@ impl RuleEdit {
         rule_kind(rule)
     }
 
-    /// Returns whether the update may allow payments that were rejected before. This value is only shown to the user,
-    /// and can be true for an update that does not widen. Purser decides (`shared/domain/src/policy/widening.rs`).
+    /// Returns whether the update may allow payments that were rejected before. Purser makes the binding decision.
     pub(crate) fn may_widen(&self) -> bool {
         match self {
             Self::Add { .. } => false,
@@ -62,15 +59,13 @@ pub(crate) fn rule_without_usage(response: &Value) -> Value {
         .into()
 }
 
-/// Returns the kind of a rule.
 pub(crate) fn rule_kind(rule: &Value) -> &str {
     rule.get("kind").and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Returns the updates that change the stored rules to the wanted rules.
 ///
-/// A wanted rule replaces the most similar stored rule of the same kind that is not wanted. Replacing is preferred
-/// because removing a rule always widens.
+/// A stored rule is replaced rather than removed, because removing a rule always widens.
 pub(crate) fn edits(stored: &[StoredRule<'_>], desired_rules: &[Value]) -> Vec<RuleEdit> {
     let mut stored: Vec<(&StoredRule<'_>, Value)> =
         stored.iter().map(|item| (item, normalize_rule(&item.rule))).collect();
@@ -112,7 +107,7 @@ fn count_shared_fields(left: &Value, right: &Value) -> usize {
     fields.filter(|(name, value)| right.get(name) == Some(value)).count()
 }
 
-/// Returns a normalized form of a rule. Equal rules have the same form.
+/// Returns a normalized form of a rule, which is the same for equal rules.
 fn normalize_rule(rule: &Value) -> Value {
     let mut rule = rule_without_usage(rule);
     // Purser omits an empty list when it stores a vendor allowlist.

@@ -20,7 +20,6 @@ fn print(output: &Output, payload: &impl Serialize, lines: impl FnOnce() -> Vec<
     Exit::Done
 }
 
-/// Shows the agent that the key belongs to.
 pub(crate) async fn whoami(purser: &Purser, output: &Output) -> Result<Exit, Failure> {
     let agent = purser.agent().await?;
     Ok(print(output, &agent, || {
@@ -72,7 +71,6 @@ fn service_lines(services: &[ServiceItem]) -> Vec<String> {
     )
 }
 
-/// Shows one service.
 pub(crate) async fn service(purser: &Purser, service: &str, output: &Output) -> Result<Exit, Failure> {
     let response = purser.service(service).await?;
     Ok(print(output, &response, || detail_lines(&response)))
@@ -107,7 +105,7 @@ fn detail_lines(service: &ServiceDetail) -> Vec<String> {
 pub(crate) async fn list_enabled(purser: &Purser, output: &Output) -> Result<Exit, Failure> {
     let agent = purser.agent().await?;
     let response = purser.list_enabled_services(&agent.agent_id).await?;
-    // Every service has the same rules in the response, because rules belong to the agent.
+    // The rules belong to the agent, so every response has the same rules.
     let rules = match response.services.first() {
         Some(service) => {
             purser
@@ -207,7 +205,6 @@ pub(crate) async fn receipts(purser: &Purser, limit: u8, output: &Output) -> Res
     }))
 }
 
-/// Shows one receipt.
 pub(crate) async fn receipt(purser: &Purser, settlement: Uuid, output: &Output) -> Result<Exit, Failure> {
     let response = purser.receipt(settlement).await?;
     Ok(print(output, &response, || {
@@ -215,7 +212,7 @@ pub(crate) async fn receipt(purser: &Purser, settlement: Uuid, output: &Output) 
     }))
 }
 
-/// Prints the proof of a statement: the receipt's statement, or the decision's statement.
+/// Prints the proof of the receipt's statement or the decision's statement.
 pub(crate) async fn statement(
     purser: &Purser,
     settlement: Uuid,

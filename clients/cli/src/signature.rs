@@ -1,5 +1,4 @@
-//! AWS Signature Version 4 (`SigV4`). The gateway requires signatures from operators if the deployment is configured
-//! that way (docs/runbook.md §2).
+//! AWS Signature Version 4 (`SigV4`), which the gateway can require from operators (docs/runbook.md §2).
 
 use crate::exit::Failure;
 use aws_credential_types::Credentials;
@@ -20,8 +19,7 @@ pub(crate) struct Signer {
 }
 
 impl Signer {
-    /// Reads the credentials from the environment. Returns `None` if there are no credentials. The region comes from
-    /// `AWS_REGION`, from `AWS_DEFAULT_REGION`, or from the gateway's host name.
+    /// Reads the credentials and the region from the environment. Returns `None` without credentials.
     pub(crate) fn from_environment(
         variable: impl Fn(&str) -> Option<String>,
         url: &Url,

@@ -1,5 +1,4 @@
-//! Verifies a statement, a proof or an evidence file offline. If the caller names a chain node, also checks the
-//! transaction in the receipt's statement.
+//! Verifies a statement, a proof or an evidence file offline, or with a chain node that the caller names.
 
 use crate::args::Verify;
 use crate::exit::{Exit, Failure};
@@ -102,8 +101,7 @@ fn provider_keys(document: &str) -> Result<Vec<ProviderKey>, String> {
     ProviderKey::from_did_document(&document).map_err(|error| error.to_string())
 }
 
-/// Fetches the keys of a `did:web` without a path from the DID's host (did:web §3.2). Uses http if the host is a
-/// loopback host.
+/// Fetches the keys of a `did:web` without a path from the DID's host (did:web §3.2).
 async fn fetch_did(did: &str) -> Result<Vec<ProviderKey>, Failure> {
     let failed = |reason: String| Failure::Words(format!("the document of {did} can't be fetched: {reason}"));
     let host = did.trim_start_matches("did:web:").replace("%3A", ":");
@@ -132,8 +130,7 @@ fn proofs_in_evidence(document: &str) -> Vec<(Part, String)> {
     proofs.collect()
 }
 
-/// Runs the step for `--since`: checks that the proof's checkpoint and the stored checkpoint are consistent and are
-/// from the same log.
+/// Checks that the proof's checkpoint and the stored checkpoint (`--since`) are consistent.
 async fn consistency(proof: &str, arguments: &Verify, trust: &Trust) -> Result<Option<Outcome>, Failure> {
     let (Some(since), Some(log)) = (&arguments.since, &arguments.log) else {
         return Ok(None);
@@ -181,7 +178,7 @@ fn result(is_verified: bool) -> String {
     result.to_owned()
 }
 
-/// Runs the chain step. If the caller names a node and the node is unavailable, the step fails and is not skipped.
+/// Runs the chain step. The step fails if the caller's node is unavailable.
 async fn chain(statement: Option<&VerifiedStatement>, node: Option<&Node>) -> Outcome {
     let skipped = |reason: &str| Outcome::Skipped(reason.to_owned());
     let Some(statement) = statement else {

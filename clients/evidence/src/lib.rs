@@ -1,5 +1,5 @@
-//! Verifies evidence of Purser offline, as a stranger does who trusts nothing but a key set: statements, proofs of the log,
-//! evidence files about a payment, and the signed objects of providers.
+//! Verifies evidence of Purser offline, with only a trusted key set: statements, proofs of the log, evidence files
+//! about a payment, and the signed objects of providers.
 //!
 //! | file | content |
 //! |---|---|
@@ -10,8 +10,7 @@
 //! | `transfer.rs` | the transfer that a receipt states, compared with a node's responses |
 //! | `network.rs` | the networks that Purser pays on |
 //!
-//! The formats are in the crate `purser-evidence`, which a deployment writes evidence with. No deployed function uses this
-//! crate. The crate makes no network calls: the caller asks a chain node, and adds the result as a step.
+//! The crate makes no network calls. The caller asks a chain node, and adds the result as a step.
 
 mod network;
 mod pack;

@@ -1,14 +1,8 @@
-//! Verifies an evidence file. The file contains the statements about one payment with their proofs, the documents whose
-//! hashes are in the statements, and the provider's own objects.
+//! Verifies an evidence file: JSON with the statements about one payment, their proofs, and the documents whose hashes
+//! the statements contain.
 //!
-//! The file is JSON: `decision` and `receipt` (each with `statement`, `proof` and an optional `index`, or null),
-//! `inputs` (documents, or null), `settlement` (the receipt as the API returns it), the ids of the decision and the
-//! settlement, `changes` (the statements about later changes of the payment, optional), and `provider` (`offers` and
-//! `receipt`, optional).
-//!
-//! The report lists every field that no step has compared with signed data, as a JSON Pointer (RFC 6901). Each step
-//! removes the fields that it has compared from [`UnverifiedFields`], and the report lists the rest. A new field in the
-//! file is therefore listed until a step verifies the field.
+//! The report lists every field that no step has compared with signed data, as a JSON Pointer (RFC 6901). So a new
+//! field is listed until a step verifies it.
 
 use crate::network::Network;
 use crate::provider::{ProviderObject, SignedByProvider};
@@ -50,7 +44,7 @@ impl Part {
 /// A verification step, with the part of the evidence file that the step verifies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PartStep {
-    /// The part.
+    /// The part of the evidence file that the step verifies.
     pub part: Part,
     /// The verification step, with the outcome.
     #[serde(flatten)]
@@ -69,7 +63,7 @@ pub struct EvidenceReport {
     missing_dids: Vec<String>,
 }
 
-/// The fields of an evidence file that no step has compared with signed data.
+/// The fields of an evidence file that no step has compared with signed data yet.
 struct UnverifiedFields {
     file: Value,
     rest: Value,
@@ -81,7 +75,7 @@ impl UnverifiedFields {
         Self { file, rest }
     }
 
-    /// Removes a field from the list of unverified fields, because a step has compared the field with signed data.
+    /// Records that a step has compared this field with signed data.
     fn mark_verified(&mut self, pointer: &str) {
         let Some((parent, name)) = pointer.rsplit_once('/') else {
             return;
@@ -91,8 +85,7 @@ impl UnverifiedFields {
         }
     }
 
-    /// Returns the JSON Pointers (RFC 6901) of the fields that no step has verified. If no field of an object or list
-    /// was verified, the object or list is listed as a whole.
+    /// Returns the JSON Pointers (RFC 6901) of the unverified fields. A wholly unverified object has one pointer.
     fn into_pointers(self) -> Vec<String> {
         fn collect_pointers(file: &Value, rest: &Value, at: &str, pointers: &mut Vec<String>) {
             match rest {
@@ -150,7 +143,7 @@ struct Provider {
     receipt: Option<Value>,
 }
 
-/// The payment in the verified statements, for the comparison with the provider's objects.
+/// The payment in the verified statements, which is compared with the provider's objects.
 struct Payment {
     url: Option<String>,
     network: Option<String>,
@@ -167,34 +160,28 @@ impl EvidenceReport {
         &self.steps
     }
 
-    /// Returns whether no step failed and the essential statement is verified: the receipt, or a decision that denied
-    /// the payment. A decision that allowed a payment is not sufficient, because it does not prove that the payment was
-    /// made.
+    /// Returns whether no step failed and the file proves a confirmed payment or a denial.
     pub fn is_verified(&self) -> bool {
         let failed = |step: &PartStep| matches!(step.step.outcome, Outcome::Failed(_));
         (self.receipt.is_some() || self.is_denial) && !self.steps.iter().any(failed)
     }
 
-    /// Returns the JSON Pointers of the values that were not compared with signed data. These values may be false even
-    /// in a verified file.
+    /// Returns the JSON Pointers of the values that were not compared with signed data.
     pub fn unverified_pointers(&self) -> &[String] {
         &self.unverified
     }
 
-    /// Returns the `did:web` identifiers that are needed to verify the provider's objects and that [`Trust::providers`]
-    /// lacks. Contains only identifiers of the host that serves the paid resource.
+    /// Returns the `did:web` identifiers of the resource's host that [`Trust::providers`] lacks.
     pub fn missing_dids(&self) -> &[String] {
         &self.missing_dids
     }
 
-    /// Returns the signed statement of the decision; `None` if the signature is invalid or a verification step of the
-    /// decision failed.
+    /// Returns the signed statement of the decision, or `None` if the verification failed.
     pub const fn decision_statement(&self) -> Option<&VerifiedStatement> {
         self.decision.as_ref()
     }
 
-    /// Returns the signed statement of the receipt; `None` if the signature is invalid or a verification step of the
-    /// receipt failed.
+    /// Returns the signed statement of the receipt, or `None` if the verification failed.
     pub const fn receipt_statement(&self) -> Option<&VerifiedStatement> {
         self.receipt.as_ref()
     }
@@ -204,7 +191,7 @@ impl EvidenceReport {
         self.steps.push(PartStep { part, step });
     }
 
-    /// Adds the steps for a statement. If the file lacks the statement, adds a skipped step.
+    /// Adds the steps for a statement, or a skipped step if the file lacks the statement.
     fn add_part(
         &mut self,
         part: Part,
@@ -227,8 +214,7 @@ impl EvidenceReport {
         payload: &StatedPayload,
         trust: &Trust,
     ) -> Option<VerifiedStatement> {
-        // `verify_document` also accepts a statement without a proof. An evidence file needs the proof, because only
-        // the proof contains the statement's position in the log.
+        // An evidence file needs the proof, because only the proof contains the statement's position in the log.
         let proof = payload.proof.parse::<TlogProof>().map_err(DocumentError::from);
         let verified = proof.and_then(|proof| Ok((proof.entry_index(), verify_document(&payload.proof, trust)?)));
         let (index, report) = match verified {
@@ -485,8 +471,7 @@ fn check_same_payment(decision: &Value, payment: &Value) -> Outcome {
     }
 }
 
-/// Compares the fields of the file that repeat signed data with the statements: `transaction_id`, `settlement_id`, and
-/// each field of `settlement` that a statement contains.
+/// Compares the fields of the file that repeat signed data with the statements.
 fn check_copies(
     file: &Value,
     decision: Option<&Value>,
@@ -535,14 +520,13 @@ fn check_copies(
     Outcome::Passed(format!("{} members of the file are as they are stated", compared.len()))
 }
 
-/// Returns whether a displayed field equals the signed field. The API displays names for the network and the token, and
-/// times may have different precision.
+/// Returns whether a displayed field equals the signed field. The API displays the names of networks and tokens.
 fn is_copy(at: &str, shown: &Value, signed: &Value) -> bool {
     let (Some(shown_text), Some(signed_text)) = (shown.as_str(), signed.as_str()) else {
         return shown == signed;
     };
     let network = |text: &str| Network::from_name(text).map(|network| network.chain_id);
-    // RFC 3339 in UTC, with or without trailing zeros in the fraction.
+    // Times in RFC 3339 are equal if they differ only in trailing zeros of the fraction.
     let time = |text: &str| {
         let text = text.strip_suffix('Z')?;
         let text = if text.contains('.') {
@@ -596,7 +580,6 @@ impl Payment {
         Some(host.to_ascii_lowercase())
     }
 
-    /// Verifies a provider's object.
     fn check_provider_object(&self, kind: ProviderObject, signed: &SignedByProvider, trust: &Trust) -> Outcome {
         let text = |name: &str| signed.payload.get(name).and_then(Value::as_str);
         let amount = self.amount.map(|amount| amount.to_string());

@@ -2,7 +2,7 @@
 
 use purser_evidence::{Checkpoint, CheckpointError, KeyType, Note, NoteError, ProofError, TlogProof, VerifierKey};
 
-/// A trusted log: its key, and the origin of its checkpoints.
+/// A trusted log's key and checkpoint origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Log {
     key: VerifierKey,
@@ -17,13 +17,13 @@ pub struct Policy {
     quorum: usize,
 }
 
-/// Why a policy is invalid: it can't be satisfied, or it trusts a key for the wrong kind of message.
+/// Why a policy is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// The key of a log is not of type 0x01.
+    /// The key of a log is not of type 0x01 (Ed25519, c2sp.org/signed-note).
     #[error("a log's key is not an Ed25519 key of notes")]
     Log,
-    /// The key of a witness is not of type 0x04, is repeated, or is also the key of a log.
+    /// The key of a witness is not of type 0x04 (timestamped cosignature, c2sp.org/signed-note) or is not unique.
     #[error("a witness's key is not one of cosignatures, or it is there twice, or it is a log's")]
     Witness,
     /// The quorum is greater than the number of witnesses.
@@ -40,11 +40,10 @@ pub struct CosigningWitness {
     pub time: u64,
 }
 
-/// The result of a verified proof: the entry's index in the tree of a checkpoint, and the witnesses that cosigned the
-/// checkpoint.
+/// The result of a verified proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proven {
-    /// The entry's index.
+    /// The entry's index in the checkpoint's tree.
     pub index: u64,
     /// The checkpoint, signed by a trusted log.
     pub checkpoint: Checkpoint,
@@ -128,8 +127,7 @@ impl Policy {
         })
     }
 
-    /// Returns the checkpoint in a note that a trusted log signed. A log may have several keys. The note is rejected if
-    /// the signature by any of these keys is invalid (c2sp.org/signed-note).
+    /// Returns the checkpoint in a note that a trusted log signed. Any invalid signature by the log is an error.
     pub fn open_checkpoint(&self, note: &Note) -> Result<Checkpoint, CheckpointError> {
         let origin = Checkpoint::parse(note.unverified_text())?.origin().to_owned();
         let mut opened = Err(CheckpointError::OtherLog(origin.clone()));
@@ -143,8 +141,7 @@ impl Policy {
         opened
     }
 
-    /// Returns the cosignatures of trusted witnesses. The note is rejected if any of these cosignatures is invalid,
-    /// regardless of the quorum.
+    /// Returns the cosignatures of trusted witnesses. A single invalid cosignature is an error.
     pub fn verify_cosignatures(&self, note: &Note) -> Result<Vec<CosigningWitness>, WitnessError> {
         let mut cosigned = Vec::new();
         for witness in &self.witnesses {

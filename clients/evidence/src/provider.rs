@@ -1,11 +1,9 @@
 //! The objects of the x402 extension `offer-receipt`: a provider's signed offer in the 402 response, and a signed
 //! receipt in the response to the paid call.
 //!
-//! An object is either signed with EIP-712, with the domain `x402 offer` or `x402 receipt`, version 1 and chain 1, or
-//! is a JWS over its payload. Every EIP-712 signature recovers to some address, and anybody can put their own key into
-//! a `kid`. A valid signature alone therefore proves nothing about the provider. In addition, the signer must be bound
-//! to the payment: the signer is the payee, or uses a key that the resource's host publishes (`did:web`), or uses a key
-//! that the reader trusts for this host ([`ProviderKey`]).
+//! A valid signature alone proves nothing about the provider, because anybody can sign with their own key. The signer
+//! must be the payee, or use a key that the resource's host publishes (`did:web`) or that the reader trusts for this
+//! host ([`ProviderKey`]).
 
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, ED25519, UnparsedPublicKey, VerificationAlgorithm};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -32,15 +30,14 @@ pub enum ProviderObject {
 pub enum ProviderSigner {
     /// The address to which the signature recovers, in lower case.
     Address(String),
-    /// The key with this `kid`. The key is either part of the `kid` (`did:key` or `did:jwk`) or known to the reader.
-    /// The signature is valid.
+    /// The key with this `kid`, with a valid signature. The key is in the `kid` or known to the reader.
     Key(String),
-    /// A key with this `kid`. The key is unknown, so the signature is not verified yet.
+    /// An unknown key with this `kid`. The signature is not verified yet.
     Unknown(String),
 }
 
 impl ProviderSigner {
-    /// Returns the `did:web` whose document contains the unknown key, and the host that publishes the document.
+    /// Returns the `did:web` of the unknown key, and the host that publishes the DID document.
     pub(crate) fn missing_did(&self) -> Option<(String, String)> {
         let Self::Unknown(kid) = self else { return None };
         let did = kid.split('#').next()?;
@@ -48,8 +45,7 @@ impl ProviderSigner {
     }
 }
 
-/// An offer or receipt that a provider signed. The signature is valid, unless the signer is
-/// [`ProviderSigner::Unknown`].
+/// An offer or receipt with a valid signature, unless the signer is [`ProviderSigner::Unknown`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct SignedByProvider {
     /// The payload.
@@ -60,8 +56,8 @@ pub struct SignedByProvider {
 }
 
 impl SignedByProvider {
-    /// Returns why the signer may sign for a payment to this payee for a resource of this host. Returns `None` if the
-    /// signer is not bound to the payment.
+    /// Returns why the signer may sign for this payee and host. Returns `None` if nothing binds the signer to the
+    /// payment.
     pub(crate) fn find_authority(
         &self,
         pay_to: Option<&str>,
@@ -136,8 +132,7 @@ impl ProviderKey {
         Ok(Self { host, kid, signer })
     }
 
-    /// Returns the signers in the document of a host's `did:web`: the assertion methods (DID Core §5.3.2) with
-    /// `publicKeyJwk`, `publicKeyMultibase` or `blockchainAccountId`. Other methods are ignored.
+    /// Returns the signers in the document of a host's `did:web`: the supported assertion methods (DID Core §5.3.2).
     pub fn from_did_document(document: &Value) -> Result<Vec<Self>, ProviderKeyError> {
         let did = document
             .get("id")
@@ -184,14 +179,13 @@ impl KnownSigner {
         if let Some(multibase) = text("publicKeyMultibase") {
             return Key::from_multibase(multibase).map(Self::Key);
         }
-        // A CAIP-10 account id.
+        // The account id has the CAIP-10 format `eip155:<chain>:<address>`.
         let account = text("blockchainAccountId")?.strip_prefix("eip155:")?;
         parse_address(account.split_once(':')?.1).map(Self::Address)
     }
 }
 
-/// Returns the host of a `did:web` without a path. `%3A` separates the port. A `did:web` with a path is rejected,
-/// because the path may belong to another tenant of the host.
+/// Returns the host of a `did:web`. A path is rejected, because it may belong to another tenant of the host.
 fn did_host(did: &str) -> Option<String> {
     let host = did.strip_prefix("did:web:").filter(|host| !host.contains(':'))?;
     let host = host.replace("%3A", ":").replace("%3a", ":");
@@ -288,7 +282,7 @@ impl ProviderObject {
         }
     }
 
-    /// Returns the payload fields that identify the payment. An EIP-712 struct has all of these fields.
+    /// Returns the payload fields that identify the payment. An EIP-712 struct has all of them.
     const fn payment_fields(self) -> &'static [Member] {
         match self {
             Self::Offer => &[
@@ -303,9 +297,7 @@ impl ProviderObject {
         }
     }
 
-    /// Verifies an object of this kind: `{"format": "eip712", "payload", "signature"}` or `{"format": "jws",
-    /// "signature"}`. Other fields are ignored. `keys` contains the keys for signatures whose `kid` does not contain
-    /// the key.
+    /// Verifies an EIP-712 or JWS object. `keys` has the keys that a `kid` does not contain.
     pub fn verify(self, object: &Value, keys: &[ProviderKey]) -> Result<SignedByProvider, ProviderError> {
         let signed = match Object::deserialize(object).map_err(|_| ProviderError::Form)? {
             Object::Eip712 { payload, signature } => {
@@ -404,7 +396,7 @@ fn recover_signer_address(signature: &str, digest: &[u8; 32]) -> Result<String, 
 
 fn eth_address(key: &VerifyingKey) -> String {
     let point = key.to_encoded_point(false);
-    // The address is the end of a hash over the point without its first byte.
+    // The address is the end of a hash over the point without the first byte.
     let hash = keccak(point.as_bytes().split_first().map_or(&[], |(_, rest)| rest));
     let address = hash.split_at(12).1.iter();
     address.fold("0x".to_owned(), |text, byte| format!("{text}{byte:02x}"))
@@ -460,7 +452,6 @@ fn verify_jws(jws: &str, keys: &[ProviderKey]) -> Result<SignedByProvider, Provi
     Ok(SignedByProvider { payload, signer, key })
 }
 
-/// A provider's public key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Key {
     Ed25519(Vec<u8>),
@@ -478,7 +469,7 @@ struct KeyOfDid {
 }
 
 impl Key {
-    /// Returns the key in a `did:key` or `did:jwk`, with or without a fragment; `None` for any other text.
+    /// Returns the key in a `did:key` or `did:jwk`. Returns `None` for any other text.
     fn from_kid(kid: &str) -> Option<Self> {
         let did = kid.split('#').next()?;
         if let Some(text) = did.strip_prefix("did:jwk:") {
@@ -556,7 +547,7 @@ impl Key {
             Self::Ed25519(key) => is_valid(&ED25519, key),
             Self::P256(key) => is_valid(&ECDSA_P256_SHA256_FIXED, key),
             Self::Secp256k1(key) => {
-                // The library rejects a high s, although JWS has no such rule.
+                // JWS allows a high `s`, which the library rejects.
                 let signature = Signature::from_slice(signature);
                 let signature = signature.map(|signature| signature.normalize_s().unwrap_or(signature));
                 let verified = VerifyingKey::from_sec1_bytes(key).and_then(|key| key.verify(message, &signature?));
@@ -566,8 +557,7 @@ impl Key {
     }
 }
 
-/// Decodes base58 with Bitcoin's alphabet. Returns `None` for any other character, or if the text is longer than any
-/// key.
+/// Decodes base58 with Bitcoin's alphabet. Returns `None` for a text longer than any key.
 fn decode_base58(text: &str) -> Option<Vec<u8>> {
     const DIGITS: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
     if text.len() > 128 {

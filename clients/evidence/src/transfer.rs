@@ -1,11 +1,8 @@
-//! Compares the USDC transfer in a receipt with a node's responses about the transaction.
+//! Compares the USDC transfer in a receipt with a node's responses about the transaction. The reader chooses and trusts
+//! the node.
 //!
-//! A node is a third party. A response must concern the requested transaction on the receipt's network. Whether the
-//! response is true depends on the node, which the reader chooses.
-//!
-//! The use of the payment's authorization identifies the transfer (EIP-3009): the token logs the use directly before
-//! the transfer, and an authorization can be used only once. Therefore a transfer can't match two receipts with
-//! different nonces.
+//! The payment's authorization (EIP-3009) identifies the transfer. The token logs the authorization's use directly
+//! before the transfer, and an authorization can be used only once.
 
 use crate::network::Network;
 use purser_evidence::{StatementKind, VerifiedStatement, parse_decimal};
@@ -21,7 +18,7 @@ const AUTHORIZATION_USED: &str = "0x98de503528ee59b575ef0c0a2576a82497bfc029a568
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatedTransfer {
     network: Network,
-    /// The transaction hash. In lower case, like the addresses.
+    /// The transaction hash in lower case, as the addresses.
     tx_hash: String,
     payer: String,
     payee: String,
@@ -79,9 +76,7 @@ enum Units {
 }
 
 impl StatedTransfer {
-    /// Returns the transfer in a receipt. The receipt's `settlement` has `tx_hash`, `network`, `wallet` (the payer),
-    /// `pay_to`, `amount_units` (a number or decimal digits), `asset` (the address or symbol of USDC), `nonce_prefix`
-    /// and `block_number`.
+    /// Returns the transfer in a receipt's field `settlement`.
     pub fn from_statement(statement: &VerifiedStatement) -> Result<Self, NoTransfer> {
         if statement.kind() != Some(StatementKind::Receipt) {
             return Err(NoTransfer::Unstated);
@@ -112,20 +107,17 @@ impl StatedTransfer {
         })
     }
 
-    /// Returns the transaction hash, which is the parameter of `eth_getTransactionReceipt`.
+    /// Returns the transaction hash, for `eth_getTransactionReceipt`.
     pub fn tx_hash(&self) -> &str {
         &self.tx_hash
     }
 
-    /// Returns the number of the transaction's block as an RPC quantity, which is the parameter of
-    /// `eth_getBlockByNumber`.
+    /// Returns the number of the transaction's block as an RPC quantity, the parameter of `eth_getBlockByNumber`.
     pub fn block_number(&self) -> String {
         format!("0x{:x}", self.block_number)
     }
 
-    /// Compares a node's responses with the receipt: the network, the transaction, the block, the use of the
-    /// authorization, and the transfer after the use. Returns the block hash, or the reason why the responses do not
-    /// contain the transfer.
+    /// Compares a node's responses with the receipt. Returns the block hash, or the reason for the mismatch.
     pub fn verify_in_responses(&self, responses: &NodeResponses) -> Result<String, String> {
         let NodeResponses {
             chain_id,

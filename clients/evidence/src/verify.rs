@@ -1,7 +1,4 @@
-//! Verifies a document offline: a statement, or a proof that contains a statement.
-//!
-//! The report lists every step with its outcome. A document is verified only if the statement's signature is valid and
-//! no step failed. If the document lacks a part, the steps for that part are listed as skipped.
+//! Verifies a document offline: a statement, or a proof that contains a statement. The report lists every step.
 
 use crate::policy::{Policy, PolicyError};
 use crate::provider::{ProviderKey, ProviderKeyError};
@@ -63,9 +60,7 @@ struct LogEntry {
 }
 
 impl Trust {
-    /// Parses a trust file: JSON with `jwks` (a JSON Web Key Set), `logs` (each with `vkey` and `origin`), `witnesses`
-    /// (vkeys), `quorum` (the required number of cosigning witnesses) and `providers` (each with `host` and `keys`:
-    /// `did:key`, `did:jwk` or addresses). Only `jwks` is required. Unknown fields are rejected.
+    /// Parses a trust file: JSON with `jwks`, and optionally `logs`, `witnesses`, `quorum` and `providers`.
     pub fn parse(json: &str) -> Result<Self, TrustError> {
         let unreadable = |error: &dyn fmt::Display| TrustError::Unreadable(error.to_string());
         let file = parse_json(json.as_bytes()).and_then(TrustFile::deserialize);
@@ -107,8 +102,7 @@ pub enum StepName {
     Payment,
     /// The fields of the evidence file that repeat signed data equal the signed statements.
     Copies,
-    /// The log's tree contains all entries of an older checkpoint. The caller adds this step, because the caller has
-    /// the tiles.
+    /// The log's tree contains all entries of an older checkpoint. The caller adds this step.
     Consistency,
     /// The provider signed an offer for this payment.
     Offer,
@@ -190,7 +184,7 @@ impl Report {
         &self.steps
     }
 
-    /// Returns the statement if its signature is valid and no step failed.
+    /// Returns the statement if the signature is valid and no step failed.
     pub fn statement(&self) -> Option<&VerifiedStatement> {
         self.statement.as_ref().filter(|_| self.is_verified())
     }
@@ -207,7 +201,7 @@ impl Report {
     }
 }
 
-/// Why a document can't be verified: it is neither a statement, a proof nor an evidence file.
+/// Why a document can't be verified.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
     /// The document begins like a proof but is malformed.
@@ -221,7 +215,7 @@ pub enum DocumentError {
     Unknown,
 }
 
-/// Verifies a document: a statement without a line break at the end, or a proof that contains the statement as `extra`.
+/// Verifies a document: a statement, or a proof that contains the statement as `extra`.
 pub fn verify_document(document: &str, trust: &Trust) -> Result<Report, DocumentError> {
     if document.starts_with(PROOF_HEADER) {
         return Ok(verify_proof(&document.parse()?, trust));
@@ -239,8 +233,7 @@ pub fn verify_document(document: &str, trust: &Trust) -> Result<Report, Document
     })
 }
 
-/// Returns whether a text looks like a JWS. Returns `true` despite padding and line breaks at the end, because the
-/// verification step reports these errors more precisely.
+/// Returns whether a text looks like a JWS, regardless of padding and final line breaks.
 fn looks_like_statement(document: &str) -> bool {
     let is_part =
         |part: &str| !part.is_empty() && part.bytes().all(|c| c.is_ascii_alphanumeric() || b"-_=".contains(&c));

@@ -1,7 +1,7 @@
-//! Builds the request to an operation: the operation's URL with the parameters filled in, the headers and the body.
+//! Builds the request to an operation: the URL with the parameters filled in, the headers and the body.
 //!
-//! Invariant: the request goes to the endpoint's own scheme, host and port. Only the values of path parameters change
-//! the endpoint's path. No parameter sets a header that concerns the connection, the body, the payment or credentials.
+//! Invariant: the request goes to the endpoint's own scheme, host and port. No parameter sets a header that concerns
+//! the connection, the body, the payment or credentials.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use purser_client::Operation;
@@ -14,8 +14,7 @@ use url::{Url, form_urlencoded};
 const ALL_BUT_UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// The maximum length of a URL, in bytes.
 const MAX_ADDRESS_BYTES: usize = 8 * 1024;
-/// Headers that parameters cannot set, because these headers concern the connection, the body, the payment or
-/// credentials.
+/// Headers that parameters cannot set, because they concern the connection, the body, the payment or credentials.
 const OWN_HEADERS: [&str; 16] = [
     "accept-encoding",
     "authorization",
@@ -62,11 +61,7 @@ pub fn is_parameter_header(name: &str) -> bool {
         && !OWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Fills the parameters into an operation's request.
-///
-/// Path parameters go into the path. Every other parameter goes to the location in the catalog's field `in`. Without
-/// `in`, the parameter goes into the query (GET, HEAD, DELETE) or into the body. The catalog's field `bodyType` is the
-/// format of the body, by default JSON. The error describes the invalid parameter.
+/// Fills the parameters into an operation's request. The error describes the invalid parameter.
 pub(crate) fn fill_address(operation: &Operation, parameters: &Map<String, Value>) -> Result<FilledRequest, String> {
     let unusable = || "the catalog's address of this operation can't be called".to_owned();
     let mut url = Url::parse(&operation.endpoint).map_err(|_| unusable())?;
@@ -120,8 +115,7 @@ pub(crate) fn fill_address(operation: &Operation, parameters: &Map<String, Value
     Ok(FilledRequest { url, headers, body })
 }
 
-/// Returns a parameter's location, the field `in` of its description. `params` is a JSON schema, or an object with the
-/// parameters' names as keys.
+/// Returns a parameter's location, the field `in` of the description.
 fn parameter_location<'a>(params: &'a Value, name: &str) -> Option<&'a str> {
     let by_name = [params.get("properties"), Some(params)];
     by_name
@@ -175,8 +169,7 @@ fn form_fields(fields: &Map<String, Value>) -> Result<Vec<(&str, String)>, Strin
     Ok(all)
 }
 
-/// Encodes a form as `multipart/form-data` (RFC 7578). The boundary is derived from the fields, so that a repeated call
-/// has the same body.
+/// Encodes a form as `multipart/form-data` (RFC 7578). A repeated call has the same boundary and body.
 fn multipart(fields: &[(&str, String)]) -> Result<(HeaderValue, Vec<u8>), String> {
     let mut hasher = DefaultHasher::new();
     let boundary = loop {
@@ -206,7 +199,7 @@ pub(crate) fn path_parameters(endpoint: &str) -> Vec<String> {
     segments.filter_map(parameter_name).collect()
 }
 
-/// Returns the parameter's name in a path segment `{name}`, whose braces the URL parser has percent-encoded.
+/// Returns the name in a path segment `{name}`, whose braces the URL parser has percent-encoded.
 fn parameter_name(segment: &str) -> Option<String> {
     let name = segment.strip_prefix("%7B")?.strip_suffix("%7D")?;
     Some(name.to_owned())
@@ -217,7 +210,7 @@ fn path_value(name: &str, value: Option<Value>) -> Result<String, String> {
     let value = value.ok_or_else(|| format!("`parameters` must have `{name}`, which is part of the address"))?;
     let text =
         scalar(&value).ok_or_else(|| format!("`{name}` is part of the address: it must be a text or a number"))?;
-    // Some servers treat an encoded slash as a separator of two segments.
+    // Some servers treat an encoded slash as a path separator.
     if text.is_empty() || text == "." || text == ".." || text.contains(['/', '\\']) {
         return Err(format!(
             "`{name}` is one segment of the address: not empty, no dots alone, no slashes"
@@ -321,7 +314,6 @@ mod tests {
         }
     }
 
-    /// The catalog says which format the body has, and where each parameter goes.
     #[test]
     fn parameters_are_sent_at_the_place_that_the_catalog_names() {
         let call = |body_type: &str, parameters: Value| {

@@ -1,8 +1,8 @@
 //! The arguments of the tools. Unknown fields are rejected.
 //!
-//! Each type accepts exactly the values that its schema allows. `tools.rs` adds `null` to the schema of each optional
-//! argument, and removes `null` values before parsing. A string argument without a pattern may be empty. An empty
-//! string means that the argument is absent.
+//! Each type accepts exactly the values that the type's schema allows. `tools.rs` adds `null` to the schema of each
+//! optional argument, and removes `null` values before parsing. A string argument without a pattern may be empty. An
+//! empty string means that the argument is absent.
 
 use crate::kept::ResponseId;
 use crate::schema::inline_schema;
@@ -191,7 +191,7 @@ enum UsdText {
     Number(Number),
 }
 
-/// An integer from 1 to `MAX`. In JSON, the integer may be written as `5` or `5.0`.
+/// An integer from 1 to `MAX`, which JSON may write as `5` or `5.0`.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "Number")]
 pub(crate) struct Count<const MAX: u8>(pub(crate) u8);
@@ -220,12 +220,10 @@ pub(crate) struct Id(pub(crate) Uuid);
 #[serde(try_from = "String")]
 pub(crate) struct Instant(pub(crate) DateTime<Utc>);
 
-/// An idempotency key.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Key(pub(crate) IdempotencyKey);
 
-/// A category of the catalog.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Category(pub(crate) String);
@@ -314,7 +312,7 @@ impl TryFrom<UsdText> for Usd {
                 let amount = text.parse::<Usdc>().ok().filter(|_| whole.len() <= MAX_DIGITS);
                 amount.map(Usdc::units)
             }
-            // Further decimal places are truncated instead of rounded, so that a maximum price never increases.
+            // Further decimal places are truncated, so that a maximum price never increases.
             UsdText::Number(number) => scale(&number, DECIMALS).map(|scaled| scaled.whole),
         };
         let units = units.filter(|units| *units < MAX_AMOUNT);
@@ -322,8 +320,7 @@ impl TryFrom<UsdText> for Usd {
     }
 }
 
-/// The maximum number of digits before the decimal point that are parsed. A longer number is too large for every
-/// argument.
+/// The maximum number of digits before the decimal point that are parsed.
 const MAX_DECIMALS: usize = 32;
 /// The smallest amount that is rejected as too large, in micro-USDC.
 const MAX_AMOUNT: u64 = 1_000_000_000_000_000;
@@ -334,11 +331,9 @@ struct ScaledNumber {
     is_exact: bool,
 }
 
-/// Multiplies a number by ten to the power of `decimals`, and truncates the remaining decimals. Returns `None` if the
-/// number is negative or too large.
+/// Multiplies a number by ten to the power of `decimals` exactly, and truncates the remaining decimals.
 ///
-/// The function uses the number's decimal text, so that nothing is rounded. For up to 15 digits, the shortest text of a
-/// float has the same digits as the request.
+/// Returns `None` if the number is negative or too large.
 fn scale(number: &Number, decimals: i32) -> Option<ScaledNumber> {
     let text = number.to_string();
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
@@ -388,8 +383,7 @@ impl<const MAX: u8> TryFrom<Number> for Count<MAX> {
 
 impl MaxBytes {
     const MIN: usize = 1_000;
-    /// The maximum. A text of this size with JSON escapes fits the limits of Lambda and API Gateway, and a model's
-    /// context.
+    /// The maximum. A text of this size with JSON escapes fits the limits of Lambda and API Gateway.
     pub(crate) const MAX: usize = 128 * 1024;
 }
 
@@ -432,7 +426,7 @@ impl TryFrom<String> for Cursor {
             let id = ResponseId { slot, nonce };
             Some(Self { id, offset })
         };
-        // The parsers of UUIDs and numbers also accept other formats, which the schema does not allow.
+        // The parsers also accept formats that the schema does not allow.
         let cursor = parse().filter(|cursor| cursor.to_string() == text);
         cursor.ok_or("a cursor is the `cursor` of a result's `rest`")
     }
@@ -444,7 +438,7 @@ impl TryFrom<String> for Id {
     fn try_from(text: String) -> Result<Self, &'static str> {
         const WRONG: &str = "an id is a UUID with its hyphens";
         let id: Uuid = text.parse().map_err(|_| WRONG)?;
-        // The UUID parser also accepts other formats, which the schema does not allow.
+        // The UUID parser also accepts formats that the schema does not allow.
         if id.hyphenated().to_string().eq_ignore_ascii_case(&text) {
             Ok(Self(id))
         } else {
@@ -557,7 +551,6 @@ inline_schema!(
 mod tests {
     use super::*;
 
-    /// `5.0` and `5e0` are 5. `5.5` and the string `"5"` are rejected.
     #[test]
     fn count_arguments_accept_any_notation_of_whole_numbers() {
         let read = |json: &str| serde_json::from_str::<Count<50>>(json).ok().map(|count| count.0);

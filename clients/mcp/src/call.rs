@@ -1,9 +1,7 @@
 //! The tools `call_service` and `check_payment`, which call an operation of the catalog.
 //!
 //! Invariant: a provider is called only after Purser has allowed the call for the agent's key, in the same tool call.
-//! The key's permissions, the catalog, the policy, the freezes and the rules apply to every operation, including
-//! operations without a price. An operation without a price in the catalog is called without a payment, and is never
-//! paid.
+//! An operation without a price is never paid.
 
 use crate::address::{FilledRequest, fill_address};
 use crate::answers::{Called, CheckAnswer, Checked, PaymentAnswer, ReadOn};
@@ -50,7 +48,7 @@ pub(crate) struct Limits<'a> {
     pub(crate) responses: &'a dyn ResponseStore,
 }
 
-/// A tool's own JSON, and a response body that is returned in the content block after the JSON.
+/// A tool's own JSON, and the content block with a response body.
 pub(crate) type WithBody<T> = (T, Option<ContentBlock>);
 
 impl Limits<'_> {
@@ -190,8 +188,7 @@ pub(crate) async fn call_service(
     limits.run_within_limits(&host, call).await.map_err(keyed)
 }
 
-/// Calls an operation without a price in the catalog. If the provider requires a payment, nothing is paid, and the
-/// function returns an error.
+/// Calls an operation without a price in the catalog. Returns an error if the provider requires a payment.
 async fn call_free(
     request: RequestBuilder,
     timeout: Duration,
@@ -226,7 +223,7 @@ pub(crate) async fn read_response(limits: Limits<'_>, request: ReadResponse) -> 
     Ok((ReadOn { rest, notice: NOTICE }, Some(ContentBlock::text(text))))
 }
 
-/// A call to an operation of the catalog that Purser has not allowed yet.
+/// A call to an operation of the catalog, before Purser has allowed it.
 struct PlannedCall<'a> {
     service: String,
     operation: Operation,
@@ -247,8 +244,7 @@ enum Ready {
 }
 
 impl PlannedCall<'_> {
-    /// Checks with Purser whether the agent may make this call. Purser evaluates a payment later, when the payment is
-    /// authorized.
+    /// Checks with Purser whether the agent may make this call. Its payment is evaluated later.
     async fn check_unpaid(&self, purser: &Purser) -> Result<UnpaidCheck, ApiError> {
         let call = Call {
             method: &self.operation.method,
@@ -262,7 +258,6 @@ impl PlannedCall<'_> {
         purser.check_unpaid(&call).await
     }
 
-    /// Returns the result for a call that Purser rejects before the provider is called.
     fn block(&self, rejection: &Refusal) -> Checked {
         let payment = self.operation.payment.as_ref();
         let price = payment.map_or(Usdc::from_units(0), |payment| payment.amount_units);
@@ -315,7 +310,7 @@ impl<'a> Meant<'a> {
             ));
         }
         let target_url = self.target_url.filter(|target| !target.is_empty());
-        // If the target were not a parameter, the policy could evaluate one page while the operation fetches another.
+        // Otherwise, the policy could evaluate a different page than the operation fetches.
         let is_parameter = |target: &str| self.parameters.values().any(|value| value == target);
         if target_url.is_some_and(|target| !is_parameter(target)) {
             return Err(Failure::invalid_arguments(
@@ -368,7 +363,6 @@ pub(crate) fn deadline_after(timeout: Duration) -> Instant {
     now.checked_add(timeout).unwrap_or(now)
 }
 
-/// Generates an idempotency key for a call without a key from the agent.
 fn fresh_key() -> Result<IdempotencyKey, Failure> {
     let text = format!("mcp-{}", Uuid::new_v4());
     IdempotencyKey::from_text(&text).map_err(|error| Failure::invalid_arguments(error.to_string()))

@@ -5,14 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A limit for one caller's concurrent calls and for the concurrent calls to one provider. Cloning is cheap.
+/// A limit for one caller's concurrent calls and for the concurrent calls to one provider.
 #[derive(Clone)]
 pub struct CallLimit(Arc<Begin>);
 
 type Begin = dyn Fn(Option<String>) -> BoxFuture<'static, Result<OpenCall, TooManyCalls>> + Send + Sync;
 
-/// A call that counts as open until it ends. If the value is dropped before the call ends, the call counts as open
-/// until the server's time limit.
+/// A call that counts as open until it ends. A dropped call counts as open until the server's time limit.
 pub struct OpenCall(BoxFuture<'static, ()>);
 
 /// The error for a call that exceeds a limit.
@@ -34,8 +33,7 @@ pub enum CallsOf {
 }
 
 impl CallLimit {
-    /// Creates a limit from a function that starts to count a call. The function's argument is the provider's host.
-    /// `None` means that the call only waits and calls no provider.
+    /// Creates a limit from a function that starts to count a call to a host. `None` stands for a call that only waits.
     pub fn new(
         begin: impl Fn(Option<String>) -> BoxFuture<'static, Result<OpenCall, TooManyCalls>> + Send + Sync + 'static,
     ) -> Self {

@@ -1,6 +1,4 @@
-//! The errors of the tools, as JSON text that tells the agent what to do. An error is returned as a text block with
-//! `isError`, because clients validate structured content against the output schema, and errors do not match the
-//! schema.
+//! The errors of the tools, as JSON text. Structured content would have to match the output schema.
 
 use crate::answers::{CheckAnswer, format_time};
 use crate::call_limit::{CallsOf, TooManyCalls};
@@ -10,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A rejection or another error.
+/// A rejection or other error.
 #[derive(Debug, Serialize)]
 pub(crate) struct Failure {
     /// Purser's slug (docs/errors.md), or a slug that this crate defines.
@@ -217,7 +215,6 @@ impl Failure {
     }
 }
 
-/// Converts the error for a call that exceeds the limit of the caller or of the provider.
 impl From<TooManyCalls> for Failure {
     fn from(error: TooManyCalls) -> Self {
         let message = match error.of {

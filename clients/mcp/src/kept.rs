@@ -1,7 +1,4 @@
 //! Stores long responses to paid calls, so that `read_response` can return the rest.
-//!
-//! A response is stored for [`RETENTION`]. Each agent key has at most [`MAX_KEPT`] stored responses. A new response
-//! replaces the oldest.
 
 use futures_util::future::BoxFuture;
 use std::collections::BTreeMap;
@@ -49,7 +46,7 @@ pub trait ResponseStore: fmt::Debug + Send + Sync {
         text: &'a str,
     ) -> BoxFuture<'a, Result<ResponseId, ResponsesUnavailable>>;
 
-    /// Reads at most `bytes` bytes, starting at `offset`. Returns `None` if the store does not have the response.
+    /// Reads at most `bytes` bytes, starting at `offset`. Returns `None` if the response is not stored.
     fn read_part(
         &self,
         id: ResponseId,

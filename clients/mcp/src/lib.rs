@@ -1,8 +1,7 @@
 //! Purser's tools for agents, as a server of the [Model Context Protocol](https://modelcontextprotocol.io).
 //!
-//! [`Tools`] is the server and does not depend on the transport. `purser mcp` serves the tools over stdio, and
-//! `functions/mcp` serves them over HTTP. The server calls Purser's API with the agent's own key, so the server has no
-//! more permissions than the key.
+//! `purser mcp` serves [`Tools`] over stdio, and `functions/mcp` serves them over HTTP. The server calls Purser's API
+//! with the agent's own key.
 //!
 //! # Guarantees
 //!

@@ -12,8 +12,7 @@ pub struct Providers {
 }
 
 impl Providers {
-    /// Creates the client from an HTTP client that does not follow redirects. Only URLs that `allowed` accepts are
-    /// called.
+    /// Creates the client from an HTTP client without redirects. Only URLs that `allowed` accepts are called.
     pub fn new(client: reqwest::Client, allowed: impl Fn(&Url) -> bool + Send + Sync + 'static) -> Self {
         Self {
             client,

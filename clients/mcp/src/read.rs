@@ -1,4 +1,4 @@
-//! The tools that call no provider. They read the catalog, limits, approvals and receipts, and request limit increases.
+//! The tools that call no provider.
 
 use crate::address::path_parameters;
 use crate::answers::{
@@ -40,7 +40,7 @@ pub(crate) async fn find_services(purser: &Purser, request: FindServices) -> Res
         .map(|service| (count_matching_words(service, &message), service))
         .filter(|(count, _)| message.is_empty() || *count > 0)
         .collect();
-    // The sort is stable, so services with the same number of words stay in the catalog's order.
+    // The stable sort keeps the catalog's order for equal numbers of words.
     found_by.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
     let limit = request.limit.map_or(20, |limit| limit.0);
     Ok(FoundServices {
@@ -54,8 +54,7 @@ pub(crate) async fn find_services(purser: &Purser, request: FindServices) -> Res
     })
 }
 
-/// Counts the words that occur in a service's text. A word of one or two letters must match a whole word, because short
-/// words, for example `in`, are part of most texts.
+/// Counts the words that occur in a service's text. Words of one or two letters must match a whole word.
 fn count_matching_words(service: &ServiceItem, words: &[&str]) -> usize {
     let text = [&service.slug, &service.name, &service.description, &service.category];
     let text = text.map(|text| text.to_lowercase()).join(" ");
@@ -202,7 +201,7 @@ pub(crate) async fn get_approval(
     let wait = Duration::from_secs(arguments.wait_seconds.map_or(0, |seconds| seconds.0).into());
     let verdict = async { Ok::<_, Failure>(PendingApproval::verdict(purser, arguments.approval_id.0, wait).await?) };
     let approval = match calls {
-        // A call that waits occupies the server, like a call to a provider.
+        // A waiting call occupies the server, so the limit of concurrent calls applies.
         Some(calls) if !wait.is_zero() => calls.run_within_limit(None, verdict).await?,
         _ => verdict.await?,
     };

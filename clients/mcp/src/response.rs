@@ -1,9 +1,7 @@
 //! Converts a provider's response to content blocks that a model can read.
 //!
-//! The body is sent once, in a content block after the block with the tool's own JSON. The result has no structured
-//! content, because some hosts show the model only the structured content and others show only the blocks. Therefore
-//! the body is in a block of its own (github.com/anthropics/claude-code/issues/79944,
-//! github.com/github/copilot-cli/issues/3258).
+//! The body has a separate content block, because some hosts show only structured content and others only the blocks
+//! (github.com/anthropics/claude-code/issues/79944, github.com/github/copilot-cli/issues/3258).
 
 use crate::answers::{BodyKind, ProviderAnswer, Rest};
 use crate::arguments::{Cursor, MaxBytes};
@@ -32,7 +30,7 @@ pub(crate) struct ReceivedBody {
     cut: Option<&'static str>,
 }
 
-/// Reads a response up to the size and time limits. A partial body is also returned, because the response may be paid.
+/// Reads a response up to the size and time limits. A partial body is returned, because it may be paid.
 pub(crate) async fn read_body(mut response: Response) -> ReceivedBody {
     let status = response.status().as_u16();
     let headers = select_headers(response.headers());
@@ -62,7 +60,7 @@ pub(crate) async fn read_body(mut response: Response) -> ReceivedBody {
     }
 }
 
-/// Returns the headers that describe the body, or that say where and when to continue.
+/// Returns the headers that describe the body or tell where and when to continue.
 fn select_headers(headers: &HeaderMap) -> BTreeMap<String, String> {
     [CONTENT_DISPOSITION, CONTENT_LANGUAGE, LINK, LOCATION, RETRY_AFTER]
         .into_iter()
@@ -74,8 +72,7 @@ fn select_headers(headers: &HeaderMap) -> BTreeMap<String, String> {
 }
 
 impl ReceivedBody {
-    /// Returns the description of the body, and the body. A text body has at most `max` bytes. The rest of the text is
-    /// stored in `store`, if there is a store.
+    /// Returns the description of the body, and the body. `store` keeps the text after `max` bytes.
     pub(crate) async fn into_result(
         self,
         max: Option<MaxBytes>,
@@ -125,7 +122,7 @@ impl ReceivedBody {
                 response.rest = Some(Rest::new(Cursor { id, offset: end }, text.len()));
                 end
             } else {
-                // A paid text that cannot be stored is returned as far as a result can contain it.
+                // A paid text without a store is returned up to the maximum size of a result.
                 let all = if store.is_some() { MaxBytes::MAX } else { max };
                 response.cut = response.cut.or((text.len() > all).then_some("too_long"));
                 text.floor_char_boundary(all)
@@ -146,7 +143,6 @@ impl Rest {
     }
 }
 
-/// Reads the next part of a stored text.
 pub(crate) async fn read_next_part(
     store: &dyn ResponseStore,
     cursor: Cursor,
@@ -173,7 +169,7 @@ pub(crate) async fn read_next_part(
         Err(error) => error.valid_up_to(),
     };
     let text = part.bytes.get(..end).and_then(|bytes| std::str::from_utf8(bytes).ok());
-    // This server issues no cursor that points into a character.
+    // The server issues only cursors at character boundaries, so a cursor inside a character is rejected.
     let text = text.filter(|text| !text.is_empty()).ok_or_else(not_kept)?.to_owned();
     let offset = cursor.offset.saturating_add(end);
     let rest = (offset < part.total).then(|| Rest::new(Cursor { offset, ..cursor }, part.total));
@@ -186,9 +182,8 @@ fn media_type(content_type: Option<&str>) -> String {
     essence.trim().to_ascii_lowercase()
 }
 
-/// Returns the content block for a body that is not text. An image's type is detected from the bytes, because a wrong
-/// type or an incomplete image makes the model's API reject the whole conversation
-/// (github.com/microsoft/vscode/issues/311732). Bodies of other types are files.
+/// Returns the content block for a body that is not text. Model APIs reject images with a wrong type
+/// (github.com/microsoft/vscode/issues/311732), so the bytes determine the type.
 fn media_block(bytes: &[u8], data: String, content_type: Option<&str>, is_cut: bool) -> (BodyKind, ContentBlock) {
     let kind = media_type(content_type);
     if !is_cut {
@@ -208,7 +203,7 @@ fn media_block(bytes: &[u8], data: String, content_type: Option<&str>, is_cut: b
     (BodyKind::File, ContentBlock::resource(file.with_mime_type(kind)))
 }
 
-/// Returns the media type, if the bytes are an image of a type that model APIs accept.
+/// Returns the media type of an image that model APIs accept.
 fn image_type(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("image/png"),
@@ -245,7 +240,6 @@ mod tests {
         let png = b"\x89PNG\r\n\x1a\nrest";
         let rows: [(&str, &[u8], BodyKind, &str, &str); 10] = [
             ("image/png", png, BodyKind::Image, "image", "image/png"),
-            // The type is detected from the bytes and not from the header.
             ("image/jpeg", png, BodyKind::Image, "image", "image/png"),
             (
                 "application/octet-stream",
@@ -308,7 +302,7 @@ mod tests {
         assert_eq!((kind, block), (BodyKind::Empty, Value::Null));
     }
 
-    /// Reading all parts returns each byte of a text once, for every part size and all characters.
+    /// The parts contain each byte of the text once, for every part size.
     #[tokio::test]
     async fn the_parts_of_a_stored_text_add_up_to_the_text() {
         let text: String = "aä漢😀\n".chars().cycle().take(9_000).collect();

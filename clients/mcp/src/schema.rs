@@ -1,5 +1,4 @@
-//! JSON schemas that cannot be derived from types, and the conversion of argument schemas to keywords that all hosts
-//! accept.
+//! JSON schemas that cannot be derived from types, and their conversion to keywords that all hosts accept.
 
 use serde_json::{Map, Value, json};
 
@@ -32,12 +31,11 @@ inline_schema!(
     schemars::json_schema!({"type": "integer", "minimum": 0})
 );
 
-/// Converts the derived schema of a tool's arguments to keywords that all hosts accept. The result has one string as
-/// `type`, has no `format`, `default`, `title` or `$schema`, and uses `anyOf` for an optional argument that may be
-/// `null`. An `anyOf` must be the only keyword of its schema, so the description is moved into the first alternative.
+/// Converts a derived schema to keywords that all hosts accept: one string as `type`, and `anyOf` without other
+/// keywords.
 ///
-/// Hosts with strict schemas (OpenAI) make every property required, and send `null` for omitted properties. Gemini
-/// accepts neither lists of types nor other keywords next to `anyOf`.
+/// OpenAI's strict schemas make every property required, and send `null` for omitted properties. Gemini accepts no
+/// lists of types, and no other keywords next to `anyOf`.
 pub(crate) fn simplify_for_hosts(schema: &Map<String, Value>) -> Map<String, Value> {
     let mut rewritten = schema.clone();
     for keyword in ["$schema", "title", "description"] {
@@ -74,8 +72,7 @@ pub(crate) fn is_required(schema: &Map<String, Value>, name: &str) -> bool {
     required.is_some_and(|names| names.iter().any(|required| required == name))
 }
 
-/// Returns the `anyOf` alternatives of a property, or the property's schema if the property has no `anyOf`. Returns an
-/// empty list for an unknown property.
+/// Returns the `anyOf` alternatives of a property, or the property's schema, or an empty list.
 pub(crate) fn alternatives<'a>(schema: &'a Map<String, Value>, name: &str) -> Vec<&'a Map<String, Value>> {
     let Some(property) = schema.get("properties").and_then(|properties| properties.get(name)) else {
         return Vec::new();

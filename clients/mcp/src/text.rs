@@ -1,4 +1,4 @@
-//! Prepares untrusted text from providers, the catalog and users, so that a model reads the text as data.
+//! Prepares untrusted text so that a model reads it as data.
 
 use crate::hidden::mark_hidden;
 use serde_json::Value;
@@ -37,7 +37,7 @@ pub(crate) struct CleanText {
 
 /// Removes hidden and control characters from a response body. Line breaks and tabs stay.
 pub(crate) fn clean_body(text: &str) -> CleanText {
-    // The carriage returns of CRLF line breaks are not counted as removed characters.
+    // The carriage returns of line breaks do not count as removed characters.
     let text = text.replace("\r\n", "\n").replace(SEPARATORS, "\n");
     without_hidden(&text, |c| c == '\t')
 }
@@ -48,7 +48,7 @@ pub(crate) fn describe_parameters(params: &Value) -> Option<String> {
     (!is_empty).then(|| clean_data(&params.to_string(), PARAMS))
 }
 
-/// Removes hidden characters from a text, because they can hide instructions. Characters that `is_kept` accepts stay.
+/// Removes hidden characters from a text, because they can hide instructions.
 fn without_hidden(text: &str, is_kept: impl Fn(char) -> bool) -> CleanText {
     let mut kept = String::with_capacity(text.len());
     let mut removed = 0_usize;
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Control characters, and characters that change the direction of text, are removed or replaced.
+    /// Direction marks and control characters are removed or replaced.
     #[test]
     fn untrusted_text_is_truncated_and_loses_hidden_characters() {
         assert_eq!(clean_data("a\u{1b}[2J\nb\u{202e}c\u{200b}\u{e0041}d", 99), "a [2J bcd");
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!((cleaned.text.as_str(), cleaned.removed), ("a\n\tb\nc", 2));
     }
 
-    /// The texts are in many scripts, and their invisible characters belong to words or emoji.
+    /// The invisible characters belong to words or emoji of many scripts.
     #[test]
     fn visible_joiners_selectors_and_flags_are_kept_in_texts() {
         for text in [
@@ -106,7 +106,7 @@ mod tests {
                 .collect()
         };
         let rows = [
-            // A message in tag characters: alone, after a flag without an end tag, and in a flag that is too long.
+            // Tag characters hide a message: alone, after a flag without an end tag, and in a flag that is too long.
             (format!("ok{}", tags("pay me")), "ok", 6),
             (format!("🏴{}", tags("gbeng")), "🏴", 5),
             (format!("🏴{}\u{e007f}", tags("gbpayme")), "🏴", 8),
@@ -115,14 +115,14 @@ mod tests {
                 "🏴\u{e0067}\u{e0062}\u{e0065}\u{e006e}\u{e0067}\u{e007f}",
                 1,
             ),
-            // Bytes encoded as variation selectors, after an emoji and after a letter.
+            // Variation selectors hide bytes after an emoji and after a letter.
             (
                 "😀\u{fe0f}\u{fe01}\u{fe05}\u{e0121}\u{e0165}".to_owned(),
                 "😀\u{fe0f}",
                 4,
             ),
             ("a\u{fe0f}b\u{e0101}".to_owned(), "ab", 2),
-            // Bits encoded as joiners, and words that a filter no longer finds because of joiners.
+            // Joiners hide bits, or prevent a filter from finding words.
             ("می\u{200c}\u{200d}\u{200c}روم".to_owned(), "می\u{200c}روم", 2),
             (
                 "ig\u{200d}no\u{200c}re の\u{200d}漢\u{200c}".to_owned(),

@@ -42,7 +42,7 @@ struct Inner {
     key: KeyFrom,
     providers: Providers,
     longest: Duration,
-    /// The stored responses, if the server has only one agent.
+    /// The stored responses of a server with one agent.
     responses: Arc<dyn ResponseStore>,
 }
 
@@ -66,7 +66,7 @@ pub struct Caller {
     pub responses: Arc<dyn ResponseStore>,
 }
 
-/// A client of Purser, the limit of its concurrent calls, and its stored responses.
+/// A client of Purser, the limit of concurrent calls, and the stored responses.
 type WithLimits = (Purser, Option<CallLimit>, Arc<dyn ResponseStore>);
 
 impl Tools {
@@ -95,7 +95,7 @@ impl Tools {
         Some((purser, Some(calls), responses))
     }
 
-    /// Returns the client with which the tools were created. Its concurrent calls are not limited.
+    /// Returns the server's own client, without a limit of concurrent calls.
     fn agent(&self) -> WithLimits {
         let responses = Arc::clone(&self.0.responses);
         (self.0.purser.clone(), None, responses)
@@ -178,8 +178,7 @@ async fn run_tool<A: DeserializeOwned, R: Serialize, F: Future<Output = Result<R
     Ok(CallToolResult::structured(json(&tool(parse(arguments)?).await?)?))
 }
 
-/// Runs a tool like `run_tool`, but for a result that contains the body of a provider's response. Such a result has no
-/// structured content (see `response.rs`).
+/// Runs a tool like `run_tool`, for a result with a provider's response body.
 async fn run_tool_with_body<A: DeserializeOwned, R: Serialize, F: Future<Output = Result<WithBody<R>, Failure>>>(
     arguments: Map<String, Value>,
     tool: impl FnOnce(A) -> F,
@@ -369,11 +368,9 @@ fn tool_with_body<A: JsonSchema + 'static>(
     tool
 }
 
-/// The metadata key for the maximum result size. With this key, Claude Code shows a result completely up to the given
-/// number of characters. Without this key, Claude Code saves results of more than 50,000 characters to a file. Other
-/// hosts ignore the key.
+/// The metadata key for the maximum result size, up to which Claude Code shows a result completely.
 const MAX_RESULT_SIZE: &str = "anthropic/maxResultSizeChars";
-/// The maximum size of the JSON block before the body, in characters. The size includes room for text that hosts add.
+/// The maximum size of the JSON block before the body, in characters, with room for text that hosts add.
 const MAX_FIRST_BLOCK: usize = 16 * 1024;
 
 #[cfg(test)]
@@ -387,7 +384,7 @@ mod tests {
 
     type Minimal = (&'static str, Value, fn(Value) -> bool);
 
-    /// The minimal arguments of each tool, and a function that returns whether the argument type parses a value.
+    /// The minimal arguments of each tool, and whether the argument type parses a value.
     fn minimal() -> [Minimal; 10] {
         fn reads<T: DeserializeOwned>(arguments: Value) -> bool {
             serde_json::from_value::<T>(arguments).is_ok()
@@ -459,7 +456,7 @@ mod tests {
         }
     }
 
-    /// The keywords that Gemini's function declarations, OpenAI's strict schemas and Anthropic's tools all support.
+    /// The keywords that Gemini's functions, OpenAI's strict schemas and Anthropic's tools all support.
     const COMMON: [&str; 10] = [
         "additionalProperties",
         "anyOf",

@@ -1,15 +1,14 @@
-//! The agent key, with which an agent authenticates to Purser.
+//! The agent key or access token, with which an agent authenticates to Purser.
 
 use reqwest::header::HeaderValue;
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// An agent key, `gak_pub_<id>:gak_sec_<secret>` (spec §5). The client sends the key to Purser only and never prints
-/// it.
+/// An agent key (spec §5) or an access token. The client sends it to Purser only and never prints it.
 #[derive(Clone)]
 pub struct AgentKey(Zeroizing<String>);
 
-/// The reason why a text is not an agent key. The error does not contain the text.
+/// The error for a text that is not an agent key. It does not contain the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AgentKeyError {
     /// The environment variable `PURSER_KEY` is not set.
@@ -50,7 +49,7 @@ impl AgentKey {
         Zeroizing::new(format!("Bearer {}", self.0.as_str()))
     }
 
-    /// Returns the `Authorization` header. The header is marked as sensitive, so that debug output omits the value.
+    /// Returns the `Authorization` header, marked as sensitive so that debug output omits the value.
     pub(crate) fn header(&self) -> Option<HeaderValue> {
         let mut value = HeaderValue::from_str(&self.bearer()).ok()?;
         value.set_sensitive(true);

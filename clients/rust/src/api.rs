@@ -22,13 +22,13 @@ use uuid::Uuid;
 
 /// The timeout for one request to Purser.
 const TIMEOUT: Duration = Duration::from_secs(35);
-/// The maximum number of attempts. A request is repeated if it gets no response or a retryable error.
+/// The maximum number of attempts after no response or a retryable error.
 const ATTEMPTS: u32 = 3;
-/// The longest pause between two attempts. If Purser's `Retry-After` is longer, the method returns the error.
+/// The longest pause between two attempts. If `Retry-After` is longer, the error is returned.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
-/// The maximum of `wait_seconds`, the time for which one request can wait for an approval.
+/// The maximum of the parameter `wait_seconds` of an approval request.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(20);
-/// The maximum length of a response body, in bytes. A list of 500 services takes about a third of the maximum.
+/// The maximum length of a response body, in bytes. A list of 500 services takes about a third.
 const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
 
 /// A client for Purser's agent API that uses the key of one agent. Cloning is cheap.
@@ -94,12 +94,10 @@ pub enum ApiError {
     /// Purser returned an error response.
     #[error(transparent)]
     Refused(Box<Refusal>),
-    /// Purser did not respond to any attempt. The request may have taken effect. Repeating the request with the same
-    /// idempotency key returns the same result.
+    /// Purser did not respond. The request may have taken effect. Repeating it with the same idempotency key is safe.
     #[error("Purser did not answer")]
     Unreachable(#[source] reqwest::Error),
-    /// The response does not have the expected format. Another server sent the response, or a much later version of
-    /// Purser.
+    /// The response does not have the expected format, so another server or a much later version of Purser sent it.
     #[error("the answer is not Purser's: {0}")]
     Unreadable(&'static str),
 }
@@ -129,7 +127,7 @@ impl From<Refusal> for ApiError {
     }
 }
 
-/// A description of a provider call. Authorize and check requests contain this description.
+/// A description of a provider call, for authorize and check requests.
 #[derive(Clone, Debug)]
 pub struct Call<'a> {
     /// The HTTP method.
@@ -274,7 +272,7 @@ impl Purser {
         }
     }
 
-    /// Returns a client whose requests time out at `deadline`.
+    /// Returns a client that calls `source` for the agent key of each request, and shares this client's connections.
     ///
     /// A request without a response before the deadline returns [`ApiError::Unreachable`].
     #[must_use]
@@ -288,7 +286,7 @@ impl Purser {
     /// Returns a client that adds the header `name` to each request that has an agent key. `sign` computes the header's
     /// value from the method, the path and the `Authorization` header.
     ///
-    /// Servers that forward agents' requests to Purser use this header to authenticate the forwarded request.
+    /// Servers that forward agents' requests to Purser authenticate the forwarded request with this header.
     #[must_use]
     pub fn with_signature(
         &self,
@@ -304,8 +302,7 @@ impl Purser {
         }
     }
 
-    /// Creates a client without an agent key. The client can read the public catalog. Purser rejects every other
-    /// request.
+    /// Creates a client without an agent key, for the public catalog.
     pub fn without_key(url: &str) -> Result<Self, PurserUrlError> {
         let base = Url::parse(url).map_err(|_| PurserUrlError::Url)?;
         let is_this_machine = match base.host() {
@@ -335,15 +332,14 @@ impl Purser {
         self.get(&["mcp", "agents", "me"]).await
     }
 
-    /// Lists the services that are enabled for the agent, each with its spend policy.
+    /// Lists the services that are enabled for the agent, each with a spend policy.
     pub async fn list_enabled_services(&self, agent_id: &str) -> Result<EnabledServices, ApiError> {
         self.get(&["mcp", "agents", agent_id, "services"]).await
     }
 
     /// Requests a temporary limit increase from the agent's owner.
     ///
-    /// After the owner has approved the increase, repeat the payment with a new idempotency key and without the
-    /// approval's id.
+    /// After the approval, repeat the payment with a new idempotency key and without the approval's id.
     pub async fn ask_for_raise(&self, request: &RaiseRequest<'_>) -> Result<Approval, ApiError> {
         Ok(self.post(&["x402", "raises"], request).await?.0)
     }
@@ -369,7 +365,7 @@ impl Purser {
         self.get(&["services", service]).await
     }
 
-    /// Returns the decision that authorize would make now. Reserves nothing. `replay_key` must be new for each check.
+    /// Returns the decision that authorize would make now. `replay_key` must be new for each check.
     pub async fn check(&self, call: &Call<'_>, terms: &PaymentTerms, replay_key: &str) -> Result<Preflight, ApiError> {
         let body = AuthorizeBody {
             replay_key: Some(replay_key),
@@ -378,11 +374,9 @@ impl Purser {
         self.post(&["x402", "check"], &body).await.map(|(response, _)| response)
     }
 
-    /// Checks whether the agent may make a call without a payment. Purser evaluates the key's permissions, the catalog,
-    /// the policy, the freezes and the rules. A rejection is returned as [`ApiError::Refused`].
+    /// Checks whether the agent may make a call without a payment. A rejection is returned as [`ApiError::Refused`].
     ///
-    /// A program that calls providers on behalf of agents should make this check before each call, because Purser is
-    /// not involved in calls for which the provider requires no payment.
+    /// A program that calls providers for agents should make this check before each call.
     pub async fn check_unpaid(&self, call: &Call<'_>) -> Result<UnpaidCheck, ApiError> {
         let body = JudgedUnpaid {
             original_request: Original {
@@ -398,8 +392,9 @@ impl Purser {
         response.map(|(response, _)| response)
     }
 
-    /// Authorizes a call: Purser evaluates the policy, reserves the amount and signs the payment. Repeating the same
-    /// call with the same key returns the same payment.
+    /// Authorizes a call: Purser evaluates the policy, reserves the amount and signs the payment.
+    ///
+    /// The same call with the same key returns the same payment.
     pub async fn authorize(
         &self,
         call: &Call<'_>,
@@ -419,10 +414,10 @@ impl Purser {
         })
     }
 
-    /// Completes a settlement: Purser verifies the payment on chain with the help of the provider's settlement header.
+    /// Completes a settlement: Purser verifies the payment on chain with the provider's settlement header.
     ///
-    /// `tx_hash` is needed only if the settlement header contains no transaction hash. The client does not retry this
-    /// request, because the caller is waiting for the paid response.
+    /// `tx_hash` is needed only if the header contains no transaction hash. The request is not retried, because the
+    /// caller waits for the paid response.
     pub async fn complete(
         &self,
         settlement: Uuid,
@@ -450,8 +445,7 @@ impl Purser {
             .await
     }
 
-    /// Returns the signed statement of a decision. `transaction` is the `transaction_id` in the response of authorize.
-    /// Returns a 404 error until the statement is in the log, about a minute after the decision.
+    /// Returns the signed statement of a decision, or a 404 error in the first minute after the decision.
     pub async fn decision_statement(&self, transaction: Uuid) -> Result<AgentDecisionStatement, ApiError> {
         self.get(&["x402", "decisions", &transaction.to_string(), "statement"])
             .await
@@ -473,9 +467,7 @@ impl Purser {
         self.get(&["approvals", &approval.to_string()]).await
     }
 
-    /// Returns an approval once it is no longer pending, or after `max_wait`. Purser delays its response by whole seconds,
-    /// at most by [`MAX_WAIT`]. The method does not retry the request, because the caller waits after a temporary
-    /// failure.
+    /// Returns an approval once it is no longer pending, or after `max_wait`. The request is not retried.
     pub(crate) async fn approval_within(&self, approval: Uuid, max_wait: Duration) -> Result<Approval, ApiError> {
         let seconds = max_wait.min(MAX_WAIT).as_secs();
         if seconds == 0 {
@@ -487,7 +479,7 @@ impl Purser {
         Ok(response)
     }
 
-    /// Builds a URL below the base URL. Each segment is percent-encoded as a single path segment.
+    /// Builds a URL below the base URL. Each segment is percent-encoded.
     fn address(&self, segments: &[&str]) -> Result<Url, ApiError> {
         let mut url = self.base.clone();
         url.path_segments_mut()
@@ -520,8 +512,7 @@ impl Purser {
             .await
     }
 
-    /// Sends a request, and retries it after a temporary failure. Retries are safe, because each request is a read, has
-    /// an idempotency key, or concerns one settlement.
+    /// Sends a request, and retries it after a temporary failure. A retry of these requests never pays twice.
     async fn send_with_retries<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -595,12 +586,10 @@ impl Purser {
     }
 }
 
-/// Returns the time until `deadline`, or zero if the deadline has passed.
 pub(crate) fn time_left(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
 
-/// The reason why a body was not read to its end.
 pub(crate) enum BodyError {
     Broken(reqwest::Error),
     TooLong,
@@ -622,8 +611,7 @@ pub(crate) async fn read_bounded(mut response: Response, max_bytes: usize) -> Re
     Ok(body)
 }
 
-/// Reads the start of a body: at least `max_bytes` bytes, if the body has that many. Returns the bytes and whether the body
-/// was cut or the connection failed.
+/// Reads the start of a body, at least `max_bytes` bytes if available. Returns whether the body was cut.
 pub(crate) async fn read_truncated(mut response: Response, max_bytes: usize) -> (Vec<u8>, bool) {
     let mut body = Vec::new();
     while body.len() <= max_bytes {

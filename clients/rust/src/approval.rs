@@ -6,15 +6,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// The first and the longest pause between two requests for an approval. The pause doubles after each request. The
-/// client pauses only if Purser responds without waiting.
+/// The first and the longest pause between two requests for an approval. The pause doubles after each request.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(15);
 
 /// A call that needs an approval. Nothing was reserved or paid.
 ///
-/// The caller can wait for the approval or drop this value. Repeating the request later in the same run uses the same
-/// idempotency key.
+/// Repeating the request later in the same run uses the same idempotency key.
 #[derive(Clone, Debug)]
 pub struct PendingApproval {
     pub(crate) purser: Purser,
@@ -51,8 +49,7 @@ impl PendingApproval {
     pub async fn wait(&self, max_wait: Duration) -> Result<WaitResult, ApiError> {
         let approval = Box::new(Self::verdict(&self.purser, self.approval_id, max_wait).await?);
         Ok(match approval.status {
-            // An approval with the status `executed` was already used. A repeated call with the same key returns the
-            // payment.
+            // An `executed` approval was already used. A repeated call with the same key returns the payment.
             ApprovalStatus::Approved | ApprovalStatus::Executed => WaitResult::Approved(approval),
             ApprovalStatus::Rejected => WaitResult::Rejected(approval),
             ApprovalStatus::Expired => WaitResult::Expired(approval),
@@ -60,10 +57,7 @@ impl PendingApproval {
         })
     }
 
-    /// Returns an approval of the agent once the approval is decided, or its current state after `max_wait`.
-    ///
-    /// Purser delays its response until the decision. If Purser responds without a delay, the client repeats the
-    /// request with a growing pause, and respects `Retry-After`.
+    /// Returns an approval of the agent once it is decided, or the current state after `max_wait`.
     pub async fn verdict(purser: &Purser, approval_id: Uuid, max_wait: Duration) -> Result<Approval, ApiError> {
         let start = Instant::now();
         let mut pause = FIRST_PAUSE;
@@ -82,7 +76,7 @@ impl PendingApproval {
             if remaining.is_zero() || hint > remaining {
                 return found;
             }
-            // The pause is cut at the end of the wait, so that the last request is made at that time.
+            // The pause ends with the wait at the latest, so that the last request is made at that time.
             tokio::time::sleep(hint.max(pause.saturating_sub(request.elapsed()).min(remaining))).await;
             pause = pause.saturating_mul(2).min(MAX_PAUSE);
         }

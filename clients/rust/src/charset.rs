@@ -5,17 +5,16 @@ use encoding_rs::{DecoderResult, Encoding, UTF_8};
 /// The number of bytes at the start of an HTML or XML document that are searched for a charset declaration.
 const PROLOGUE: usize = 1024;
 
-/// Substrings of the content types that are text.
+/// Substrings of the content types of text.
 const TEXTS: [&str; 5] = ["text/", "json", "xml", "javascript", "charset="];
 
-/// Decodes a text body. Returns `None` if the body is not valid text in its charset.
+/// Decodes a text body. Returns `None` if the body is not valid text in the charset.
 ///
-/// The charset is the first of: a byte order mark, the charset in `content_type`, the declaration at the start of an
-/// HTML or XML document, UTF-8. If `is_whole` is false, the body may end in the middle of a character, and that character
-/// is dropped.
+/// The charset is the first of: a byte order mark, the charset in `content_type`, the document's declaration, UTF-8. If
+/// `is_whole` is false, an incomplete last character is dropped.
 pub fn decode_text(content_type: Option<&str>, body: &[u8], is_whole: bool) -> Option<String> {
     let content_type = content_type.unwrap_or_default().to_ascii_lowercase();
-    // The first bytes of an image or an audio file may look like the byte order mark of UTF-16.
+    // The first bytes of an image or an audio file may look like a byte order mark of UTF-16.
     let is_text = TEXTS.iter().any(|kind| content_type.contains(kind)) || content_type.is_empty();
     let bom = Encoding::for_bom(body).filter(|(encoding, _)| is_text || *encoding == UTF_8);
     let (encoding, mark) = bom.unwrap_or_else(|| {

@@ -38,8 +38,7 @@ fn resolve<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
     }
 }
 
-/// Creates a sample value for a schema. If `is_bare`, the sample has only the required fields, with null where the
-/// schema allows null. Otherwise, the sample has every field.
+/// Creates a sample value for a schema: with only the required fields if `is_bare`, otherwise with every field.
 fn sample(document: &Value, schema: &Value, is_bare: bool) -> Value {
     let schema = resolve(document, schema);
     if let Some(parts) = schema["allOf"].as_array() {
@@ -89,7 +88,7 @@ fn sample(document: &Value, schema: &Value, is_bare: bool) -> Value {
     }
 }
 
-/// Lists the fields of `whole` that are absent in `part` or have another value there.
+/// Lists the fields of `whole` that are absent or different in `part`.
 fn missing(whole: &Value, part: &Value, at: &str) -> Vec<String> {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => whole
@@ -108,7 +107,7 @@ fn missing(whole: &Value, part: &Value, at: &str) -> Vec<String> {
     }
 }
 
-/// Asserts that the type has every field of the response, and serializes the response without changes.
+/// Asserts that the type has every field of the response and serializes the response without changes.
 fn answers<T: DeserializeOwned + Serialize>(document: &Value, id: &str) {
     let (_, operation) = operation(document, id);
     let schema = &operation["responses"]["200"]["content"]["application/json"]["schema"];
@@ -156,8 +155,7 @@ fn the_client_covers_all_agent_routes_and_fields() {
         "services",
         "settlement_statement",
     ];
-    // Operations that this client does not call: documents, keys and checkpoints for verifying statements, and the MCP
-    // server, which is itself a client.
+    // Operations that this client does not call, because they are for verifiers, MCP hosts or OAuth clients.
     let others = [
         "document",
         "llms_txt",

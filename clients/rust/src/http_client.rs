@@ -6,12 +6,10 @@ use reqwest::redirect::Policy;
 /// The `User-Agent` header of this package.
 pub(crate) const USER_AGENT: &str = concat!("purser-client-rust/", env!("CARGO_PKG_VERSION"));
 
-/// Returns a builder for HTTP clients that send `user_agent` (name and version), follow no redirects and decode gzip,
-/// deflate and br.
+/// Returns a builder for HTTP clients that send `user_agent` (name and version) and decode gzip, deflate and br.
 ///
-/// The clients follow no redirects because a redirect could send a payment or a key to another host. The clients use
-/// the proxies from the environment (`HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`) and the system's certificate
-/// authorities (`SSL_CERT_FILE`, `SSL_CERT_DIR`).
+/// The clients follow no redirects, because a redirect could send a payment or a key to another host. They use the
+/// proxies and certificate authorities from the environment.
 pub fn http_client(user_agent: &str) -> ClientBuilder {
     ClientBuilder::new().user_agent(user_agent).redirect(Policy::none())
 }

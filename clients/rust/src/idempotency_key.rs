@@ -24,10 +24,8 @@ impl IdempotencyKey {
 
     /// Derives the key for the `ordinal`-th identical request of a run. Ordinals start at 1.
     ///
-    /// If a run crashes and is started again with the same run id, the run derives the same keys, and therefore pays
-    /// for no call twice. All clients of Purser derive keys in the same way (`clients/vectors.json`): the key is the
-    /// SHA-256 hash, in hexadecimal, of the line `purser-call-v1\n` followed by each part as `<bytes>:<part>\n`. The
-    /// parts are the run id, the method, the URL, the body's hash and the ordinal.
+    /// A run that is repeated with the same run id derives the same keys, so it pays for no call twice. All clients
+    /// derive keys in the same way (`clients/vectors.json`).
     pub fn derive(run: &str, method: &str, url: &str, body: &[u8], ordinal: u64) -> Self {
         let mut hash = Sha256::new_with_prefix("purser-call-v1\n");
         let body = hex(&Sha256::digest(body));

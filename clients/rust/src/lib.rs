@@ -1,8 +1,8 @@
 //! A client that pays [x402](https://www.x402.org) providers through Purser, which checks each payment against the
 //! agent's spend policy and signs exactly what it allowed.
 //!
-//! [`Payer`] does the complete flow for one request. It calls the provider. If the provider requires a payment,
-//! [`Payer`] lets Purser authorize the payment, repeats the call with the payment, and completes the settlement.
+//! [`Payer`] calls the provider, lets Purser authorize the payment if one is required, repeats the call with the
+//! payment, and completes the settlement.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -14,7 +14,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`Purser`] is the typed client of Purser's API. [`Payer`] is built on [`Purser`].
+//! [`Purser`] is the typed client of Purser's API.
 //!
 //! # Guarantees
 //!

@@ -1,14 +1,12 @@
-//! Counts the identical requests of a run. Each identical request gets an ordinal, and its key is derived from the
-//! ordinal.
+//! Numbers the identical requests of a run. A request's idempotency key depends on the request's number, the ordinal.
 
 use crate::IdempotencyKey;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The ordinals of all identical requests of a run. Ordinals start at 1.
+/// The ordinals of all identical requests of a run, from 1.
 ///
 /// A failed request releases its ordinal, so that the retry derives the same idempotency key and does not pay twice.
-/// Concurrent identical requests get different ordinals.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ordinals(Arc<Mutex<HashMap<IdempotencyKey, Numbers>>>);
 
@@ -23,11 +21,11 @@ struct Numbers {
 #[derive(Debug)]
 enum State {
     Bought,
-    /// Reserved by a purchase. The number counts the current attempts of the purchase.
+    /// A purchase has reserved the ordinal. The number counts the purchase's current attempts.
     Held(Arc<Purchase>, u32),
 }
 
-/// Identifies a purchase. All attempts of one purchase share the same `Arc` of this type.
+/// The identity of a purchase, which all attempts share through an `Arc`.
 #[derive(Debug)]
 struct Purchase;
 
@@ -38,7 +36,7 @@ pub(crate) struct Ordinal {
     is_bought: bool,
 }
 
-/// A request and one of its ordinals. This value reserves nothing.
+/// A request and one of its ordinals, which this value does not reserve.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     ordinals: Ordinals,
@@ -84,8 +82,7 @@ impl Ordinal {
         self.place.clone()
     }
 
-    /// Marks the ordinal as bought, so that the next identical request gets another ordinal. Callers also mark an
-    /// ordinal whose key can never pay.
+    /// Marks the ordinal as bought, so that the next identical request gets another ordinal.
     pub(crate) fn mark_bought(mut self) {
         self.is_bought = true;
     }
@@ -102,8 +99,7 @@ impl Drop for Ordinal {
 }
 
 impl Place {
-    /// Reserves the same ordinal for another attempt of the same purchase. Returns `None` if another purchase has
-    /// reserved the ordinal.
+    /// Reserves the ordinal for another attempt. Returns `None` if another purchase has reserved it.
     pub(crate) fn retake(self) -> Option<Ordinal> {
         let mut map = self.ordinals.lock();
         let numbers = map.entry(self.request.clone()).or_default();
@@ -143,7 +139,7 @@ impl Place {
         }
     }
 
-    /// Marks the ordinal as bought, whether or not the ordinal is reserved.
+    /// Marks the ordinal as bought, whether or not it is reserved.
     pub(crate) fn spend(&self) {
         let mut map = self.ordinals.lock();
         let numbers = map.entry(self.request.clone()).or_default();
@@ -194,13 +190,12 @@ mod tests {
         second.mark_bought();
         let third = next();
         assert_eq!(third.number(), 3);
-        // Acknowledging the first purchase marks its ordinal as bought for all requests.
+        // Acknowledging the first purchase marks the ordinal as bought for all requests.
         first.reserved_place().spend();
         drop(first);
         assert_eq!(next().number(), 4);
     }
 
-    /// While another purchase has reserved an ordinal, an attempt cannot reserve it again.
     #[test]
     fn released_ordinals_can_be_retaken_or_spent() {
         let ordinals = Ordinals::default();

@@ -24,13 +24,11 @@ struct PaidBody {
     inner: Body,
     settlement_id: Uuid,
     left: usize,
-    /// The ordinal of the purchase. `None` once the body is complete or failed, and for a response that does not
-    /// complete a purchase.
+    /// The ordinal of the purchase. `None` once the body is complete or failed.
     ordinal: Option<Ordinal>,
 }
 
-/// Wraps a paid response. Reading the body to its end marks `ordinal` as bought. A body longer than `max_bytes` bytes is an
-/// error.
+/// Wraps a paid response, whose complete body marks `ordinal` as bought. The body has at most `max_bytes` bytes.
 pub(crate) fn wrap_paid_response(
     response: Response,
     settlement_id: Uuid,

@@ -1,5 +1,4 @@
-//! The errors of a purchase, grouped by the caller's next action. Error messages contain no text from a provider. Only
-//! [`ProviderAnswer`] contains text from a provider.
+//! The errors of a purchase. Only [`ProviderAnswer`] contains text from a provider.
 
 use crate::api::read_truncated;
 use crate::charset::decode_text;
@@ -12,7 +11,7 @@ use serde_json::Value;
 
 /// The maximum length of the provider's response that an error contains, in bytes.
 const MAX_RESPONSE_BYTES: usize = 16 * 1024;
-/// The maximum distance between the words `nonce` and `used` in an error text that reports a used nonce, in bytes.
+/// The maximum distance in bytes between the words `nonce` and `used` in an error text about a used nonce.
 const NEAR: usize = 16;
 
 /// The reason why a call was not bought.
@@ -45,46 +44,42 @@ pub enum PayError {
         /// The price in the catalog.
         listed: Usdc,
     },
-    /// Purser is unavailable or returned an unexpected response. Repeating the request is safe, because the repetition
-    /// uses the same payment.
+    /// Purser is unavailable or returned an unexpected response. A repeated request uses the same payment.
     #[error(transparent)]
     Purser(ApiError),
     /// The provider did not respond to the paid call. Whether the provider took the payment is not known.
     #[error("the provider did not answer the paid call (settlement {})", .payment.settlement_id)]
     PaymentUnanswered {
-        /// The payment.
+        /// The payment that was sent with the call.
         payment: Box<PaymentMade>,
         /// The connection error.
         source: reqwest::Error,
     },
-    /// The provider's response to the paid call has status 402. The client does not pay again, even if the payment
-    /// requirements changed.
+    /// The provider responded to the paid call with status 402. The client does not pay again.
     #[error("the provider did not accept the payment (settlement {})", .payment.settlement_id)]
     PaymentNotAccepted {
-        /// The payment.
+        /// The payment that the provider did not accept.
         payment: Box<PaymentMade>,
         /// The provider's response.
         answer: ProviderAnswer,
     },
-    /// The provider redirected the paid call. The client did not follow the redirect, because the redirect would send
-    /// the payment to another URL.
+    /// The provider redirected the paid call. The client did not follow, because the payment would go to another URL.
     #[error("the provider redirected the paid call (settlement {})", .payment.settlement_id)]
     PaymentRedirected {
-        /// The payment.
+        /// The payment that was sent before the redirect.
         payment: Box<PaymentMade>,
         /// The `Location` header. The text comes from the provider and is untrusted.
         location: Option<String>,
         /// The redirect response.
         response: Box<Response>,
     },
-    /// An earlier attempt with the same idempotency key has paid for this call. The payment is confirmed on chain, or the
-    /// provider reports that it was used.
+    /// An earlier attempt with the same idempotency key has paid for this call.
     #[error("this call is paid already (settlement {})", .0.payment.settlement_id)]
     AlreadyPaid(Box<AlreadyPaid>),
     /// The payment can no longer be used.
     #[error("the payment of this call can't be used any more (settlement {})", .payment.settlement_id)]
     PaymentLapsed {
-        /// The payment.
+        /// The payment that can no longer be used.
         payment: Box<PaymentMade>,
         /// `expired` if the payment was never used, or `authorized` if the outcome is not known yet.
         receipt_status: ReceiptStatus,
@@ -96,8 +91,7 @@ pub enum PayError {
 pub struct AlreadyPaid {
     /// The payment.
     pub payment: PaymentMade,
-    /// `confirmed` once Purser has verified the payment on chain. Until then, only the provider claims that the call is
-    /// paid.
+    /// `confirmed` once Purser has verified the payment on chain. Until then, only the provider reports the payment.
     pub receipt_status: ReceiptStatus,
     pub(crate) place: Option<Place>,
 }
@@ -112,7 +106,7 @@ impl AlreadyPaid {
 }
 
 impl PayError {
-    /// Returns one sentence that advises the caller what to do next.
+    /// Returns one sentence with advice for the caller.
     pub fn what_to_do(&self) -> &'static str {
         match self {
             Self::Provider(_) => "Nothing was paid. Call again.",
@@ -140,7 +134,7 @@ impl PayError {
         }
     }
 
-    /// Returns the payment, if one was signed.
+    /// Returns the payment, if a payment was signed.
     pub fn payment(&self) -> Option<&PaymentMade> {
         match self {
             Self::PaymentUnanswered { payment, .. }
@@ -152,8 +146,7 @@ impl PayError {
         }
     }
 
-    /// Returns whether the idempotency key can never pay. This is the case if the key's approval has expired or has
-    /// been used by an identical call with another key. A new request needs a new key.
+    /// Returns whether the idempotency key can never pay, because the approval has expired or was already used.
     pub(crate) fn is_bound_in_vain(&self) -> bool {
         match self {
             Self::Refused { refusal: rejection } => {
@@ -179,8 +172,7 @@ impl From<ApiError> for PayError {
 pub struct ProviderAnswer {
     /// The HTTP status.
     pub status: u16,
-    /// The provider's payment requirements from the x402 version 2 header, or the start of the body if the header is
-    /// absent.
+    /// The payment requirements from the x402 version 2 header. Without the header, the start of the body.
     pub text: String,
     /// Whether the text or the body was cut.
     pub cut: bool,
@@ -202,8 +194,7 @@ impl ProviderAnswer {
         Self { status, text, cut }
     }
 
-    /// Returns whether the provider's error text reports that the payment's nonce was used. The text is untrusted, so
-    /// the result only selects the error that the caller gets.
+    /// Returns whether the provider's untrusted error text reports a used nonce.
     pub(crate) fn says_used(&self) -> bool {
         let document: Value = serde_json::from_str(&self.text).unwrap_or_default();
         let error = document.get("error").and_then(Value::as_str).unwrap_or_default();

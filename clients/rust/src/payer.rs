@@ -1,5 +1,4 @@
-//! The complete flow of one request: call the provider, authorize the payment, repeat the call with the payment,
-//! complete the settlement.
+//! Pays for one request: call the provider, authorize, call with the payment, complete the settlement.
 
 use crate::answer::{ApprovalStatus, Authorized, Preflight, ReceiptStatus, SignedPayment};
 use crate::api::{BodyError, read_bounded, time_left};
@@ -24,8 +23,7 @@ use uuid::Uuid;
 const PROVIDER_TIMEOUT: Duration = Duration::from_mins(2);
 /// The default maximum length of a paid response's body, in bytes.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
-/// The maximum number of keys that are tried for one request. Another key is tried only if the payment under the
-/// previous key has expired unused.
+/// The maximum number of keys for one request. The next key is tried after a payment expired unused.
 const MAX_EXPIRED: u32 = 20;
 /// The longest wait for an approval after which the first payment requirements are still used. After a longer wait, the
 /// payer requests them again, because payment requirements can expire.
@@ -36,7 +34,7 @@ const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 
 /// A client that calls providers and pays them through Purser.
 ///
-/// Cloning is cheap. Clones share the ordinals of identical requests.
+/// Clones share the ordinals of identical requests.
 #[derive(Clone, Debug)]
 pub struct Payer {
     purser: Purser,
@@ -54,8 +52,7 @@ pub struct Payer {
 /// A provider's response and the payment for the response.
 #[derive(Debug)]
 pub struct Paid {
-    /// The provider's response, with any status except 402. The purchase is complete once the body has been read to its
-    /// end. An identical call before that uses the same payment.
+    /// The provider's response, with any status except 402. The purchase is complete after the whole body is read.
     pub response: Response,
     /// The payment. `None` if the provider required no payment.
     pub payment: Option<PaymentMade>,
@@ -76,28 +73,28 @@ enum UnpaidResult {
     Payment(PaymentTerms),
 }
 
-/// The result of an authorization request.
+/// The result of an authorization request. The provider may no longer require a payment.
 enum Asking<T> {
     Authorized(T),
     /// The provider no longer requires a payment.
     Unpriced(Response),
 }
 
-/// An authorized payment with its idempotency key.
+/// An authorized payment with the idempotency key.
 struct Purchase {
     authorized: Authorized,
     key: IdempotencyKey,
     /// The ordinal of the key. `None` if the caller chose the key.
     ordinal: Option<Ordinal>,
-    /// The provider's signed offers in the payment requirements that were authorized.
+    /// The provider's signed offers in the authorized payment requirements.
     offers: Vec<Value>,
 }
 
 impl Payer {
     /// Creates a payer. Each call costs at most `ceiling`.
     ///
-    /// `run` identifies this run, for example a job id. If a run is repeated with the same id, it does not pay for a
-    /// call twice.
+    /// `run` identifies this run, for example by a job id. A run that is repeated with the same id pays for no call
+    /// twice.
     pub fn new(purser: Purser, run: impl Into<String>, ceiling: Usdc) -> Result<Self, PayError> {
         let provider = http_client(USER_AGENT)
             .timeout(PROVIDER_TIMEOUT)
@@ -106,9 +103,7 @@ impl Payer {
         Ok(Self::with_client(purser, run, ceiling, provider))
     }
 
-    /// Creates a payer that calls providers with the HTTP client `provider`.
-    ///
-    /// The HTTP client must not follow redirects, and must have a timeout.
+    /// Creates a payer with an HTTP client for providers, which must follow no redirects and have a timeout.
     pub fn with_client(purser: Purser, run: impl Into<String>, ceiling: Usdc, provider: Client) -> Self {
         Self {
             purser,
@@ -124,10 +119,10 @@ impl Payer {
         }
     }
 
-    /// Sets the deadline for calls to providers. The deadline for calls to Purser is set by [`Purser::until`].
+    /// Sets the deadline for calls to providers. [`Purser::until`] sets the deadline for calls to Purser.
     ///
-    /// If a payment was sent before the deadline, the error contains the payment, and repeating the request uses the
-    /// same payment.
+    /// If a payment was sent before the deadline, the error contains it, and repeating the request uses the same
+    /// payment.
     #[must_use]
     pub fn until(self, deadline: Instant) -> Self {
         Self {
@@ -137,9 +132,6 @@ impl Payer {
     }
 
     /// Rejects a price that exceeds the catalog's price by more than `percent` percent.
-    ///
-    /// By default, the catalog's price is not a limit. With this setting, the payer makes a `check` request before each
-    /// paid call.
     #[must_use]
     pub fn max_over_listed(self, percent: u32) -> Self {
         Self {
@@ -150,8 +142,7 @@ impl Payer {
 
     /// Lets Purser check each call before the provider receives it, including calls that cost nothing.
     ///
-    /// The key's permissions, the policy and the freezes then apply to every call, and only operations of the catalog
-    /// can be called. By default, Purser is involved only if the provider requires a payment.
+    /// By default, Purser is involved only if the provider requires a payment.
     #[must_use]
     pub fn check_first(self) -> Self {
         Self {
@@ -202,9 +193,8 @@ impl Payer {
         }
     }
 
-    /// Calls the provider without a payment, and returns the decision that Purser would make about the payment.
-    ///
-    /// Returns `None` if the provider requires no payment.
+    /// Calls the provider without a payment, and returns the decision that Purser would make. Returns `None` for a free
+    /// call.
     pub async fn check(&self, request: &Request) -> Result<Option<Preflight>, PayError> {
         let UnpaidResult::Payment(terms) = self.call_unpaid(request).await? else {
             return Ok(None);
@@ -212,7 +202,7 @@ impl Payer {
         Ok(Some(self.preflight(request, &terms).await?))
     }
 
-    /// Checks whether the agent may make a call that needs no payment. A rejection is returned as an error.
+    /// Checks whether the agent may make a call without a payment. A rejection is returned as an error.
     pub async fn check_unpaid(&self, request: &Request) -> Result<UnpaidCheck, PayError> {
         Ok(self.purser.check_unpaid(&request.call(self.ceiling)).await?)
     }
@@ -320,7 +310,7 @@ impl Payer {
         for _ in 0..MAX_EXPIRED {
             let (key, ordinal) = match std::mem::replace(&mut key, Key::Derived) {
                 Key::Given(key) => (key, None),
-                // If another identical request has continued the purchase, this request gets a new key.
+                // Another identical request has continued the purchase, so this request gets a new key.
                 Key::Held(key, location) => match location.retake() {
                     Some(ordinal) => (key, Some(ordinal)),
                     None => self.next_key(request),
@@ -367,8 +357,7 @@ impl Payer {
         (derived(ordinal.number()), Some(ordinal))
     }
 
-    /// Authorizes the payment with `key`, and waits for an approval if needed. After a wait, replaces `terms` with the
-    /// provider's current payment requirements.
+    /// Authorizes the payment with `key`, and waits for an approval if needed. A wait renews `terms`.
     async fn authorize_under(
         &self,
         request: &Request,
@@ -392,14 +381,13 @@ impl Payer {
         let (Slug::ApprovalRequired, Some(approval_id)) = (&rejection.slug, rejection.approval_id) else {
             return Err(ApiError::Refused(rejection).into());
         };
-        // The approval may be decided already, for example if the run was stopped while it waited.
+        // An earlier attempt of this run may have waited for the approval already.
         let wait = request.wait_for_approval.unwrap_or(self.wait_for_approval);
         let start = Instant::now();
         let found = PendingApproval::verdict(&self.purser, approval_id, wait).await;
         let approval = match found.map(|approval| approval.status) {
             Ok(ApprovalStatus::Approved) => Some(approval_id),
-            // `Executed`: the response to the approved call was lost, and the same key returns its payment. `Rejected`
-            // and `Expired`: authorizing with the same key returns the reason.
+            // The next authorization with this key returns the payment, or the reason for the rejection.
             Ok(ApprovalStatus::Executed | ApprovalStatus::Rejected | ApprovalStatus::Expired) => None,
             // The agent key may lack the permission to read the approval. The caller still gets the approval's id.
             Ok(ApprovalStatus::Pending | ApprovalStatus::Other(_)) | Err(_) => {
@@ -446,7 +434,7 @@ impl Payer {
     }
 }
 
-/// Returns the header that carries the payment. Returns `None` if x402 does not define the header's name.
+/// Returns the header that carries the payment, or `None` if x402 does not define the header's name.
 fn payment_header(signed: &SignedPayment) -> Option<(HeaderName, HeaderValue)> {
     let name: HeaderName = signed.header_name.parse().ok()?;
     let mut value = HeaderValue::from_str(&signed.header_value).ok()?;
@@ -454,8 +442,7 @@ fn payment_header(signed: &SignedPayment) -> Option<(HeaderName, HeaderValue)> {
     PAYMENT_HEADERS.contains(&name.as_str()).then_some((name, value))
 }
 
-/// Handles a 402 response to the paid call. Either the provider took the payment in an earlier attempt, or the provider
-/// rejected this payment.
+/// Handles a 402 response to the paid call. The provider either rejected this payment or already took it.
 async fn rejection_error(mut payment: PaymentMade, response: Response, location: Option<Place>) -> PayError {
     let reply = ProviderAnswer::from_response(response).await;
     let status = payment.look().await.unwrap_or(ReceiptStatus::Authorized);

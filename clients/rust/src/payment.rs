@@ -1,5 +1,4 @@
-//! The payment for a call, with its price and its receipt. A payment is returned with the provider's response or in an
-//! error.
+//! The payment for a call, with its price and its receipt.
 
 use crate::answer::{Authorized, ReceiptStatus, Settlement, Warning};
 use crate::terms::{provider_proof, provider_receipt};
@@ -31,8 +30,7 @@ pub struct PaymentMade {
     pub pay_to: String,
     /// The idempotency key with which this call can be repeated.
     pub idempotency_key: IdempotencyKey,
-    /// Whether an earlier attempt with the same idempotency key was authorized. This payment is then the payment of the
-    /// earlier attempt.
+    /// Whether this is the payment of an earlier attempt with the same idempotency key.
     pub replayed: bool,
     /// Reasons why the provider may reject the payment, for example a very long header.
     pub warnings: Vec<Warning>,
@@ -75,7 +73,7 @@ pub enum ReceiptState {
 }
 
 impl ReceiptState {
-    /// Returns `confirmed`, `pending`, `unproven` or `expired`. All clients of Purser use these words.
+    /// Returns `confirmed`, `pending`, `unproven` or `expired`.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Confirmed(_) => "confirmed",
@@ -85,7 +83,7 @@ impl ReceiptState {
         }
     }
 
-    /// Returns whether the state is `Confirmed` or `Expired`. These two states are final.
+    /// Returns whether the state is `Confirmed` or `Expired`, which are final.
     pub const fn is_settled(&self) -> bool {
         matches!(self, Self::Confirmed(_) | Self::Expired(_))
     }
@@ -158,7 +156,7 @@ impl PaymentMade {
         };
     }
 
-    /// Reads the receipt and returns its status, or `None` if Purser is unavailable.
+    /// Reads the receipt and returns the status, or `None` if Purser is unavailable.
     pub(crate) async fn look(&mut self) -> Option<ReceiptStatus> {
         if let ReceiptState::Confirmed(settlement) = &self.receipt {
             return Some(settlement.receipt_status.clone());

@@ -156,9 +156,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Parses the body of an error response.
-    ///
-    /// A body without the field `error` comes from the API gateway. The slug is then derived from the status.
+    /// Parses the body of an error response. The slug is derived from the status if the API gateway sent the body.
     pub fn read(status: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {
         let body: Map<String, Value> = serde_json::from_slice(body).unwrap_or_default();
         let decision = body.get("decision").and_then(Value::as_object);
@@ -191,7 +189,7 @@ impl Refusal {
         }
     }
 
-    /// Returns one sentence that advises the caller what to do next (docs/errors.md).
+    /// Returns one sentence with advice for the caller (docs/errors.md).
     pub fn what_to_do(&self) -> &'static str {
         match &self.slug {
             Slug::ApprovalRequired => "Wait until a person decides, then repeat the same call with the approval.",
@@ -234,15 +232,13 @@ impl Refusal {
         }
     }
 
-    /// Returns whether every validation error is in the payment requirements, which come from the provider.
+    /// Returns whether every validation error is in the provider's payment requirements.
     fn is_about_the_terms(&self) -> bool {
         let is_of_terms = |error: &Problem| error.path.starts_with("/payment_requirement");
         !self.details.is_empty() && self.details.iter().all(is_of_terms)
     }
 
     /// Returns whether the same request with the same key may succeed later.
-    ///
-    /// The field `retryable` decides. If the field is absent, the status decides.
     pub const fn is_temporary(&self) -> bool {
         match self.context.retryable {
             Some(is_retryable) => is_retryable,
@@ -301,7 +297,7 @@ mod tests {
         Refusal::read(status, None, body.to_string().as_bytes())
     }
 
-    /// If the field `retryable` is absent, an error with status 503 is temporary and an error with status 422 is not.
+    /// Without a field `retryable`, an error with status 503 is temporary and an error with status 422 is not.
     #[test]
     fn the_retryable_field_overrides_the_http_status() {
         let slug = "onchain_settlement_not_verified";

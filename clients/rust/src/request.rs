@@ -1,4 +1,4 @@
-//! A call to a provider, and the conditions under which the call may be paid.
+//! A call to a provider, and the conditions under which it may be paid.
 
 use crate::idempotency_key::hex;
 use crate::ordinals::Place;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use url::Url;
 use uuid::Uuid;
 
-/// A call to a provider, and the conditions under which the call may be paid.
+/// A call to a provider, and the conditions under which it may be paid.
 ///
 /// Debug output omits the headers and the body, because they may be secret.
 #[derive(Clone)]
@@ -34,7 +34,7 @@ pub struct Request {
 pub(crate) enum Key {
     /// The key is derived from the request with the lowest free ordinal.
     Derived,
-    /// The key was derived by an earlier attempt. The `Place` contains the ordinal of that attempt.
+    /// An earlier attempt derived the key, with the ordinal in the `Place`.
     Held(IdempotencyKey, Place),
     /// The caller chose the key.
     Given(IdempotencyKey),
@@ -47,7 +47,7 @@ impl fmt::Debug for Request {
 }
 
 impl Request {
-    /// Creates a request. The URL is normalised and its fragment is removed, as in all clients of Purser.
+    /// Creates a request. The URL is normalised and the fragment is removed, as in all clients of Purser.
     pub fn new(method: Method, url: impl Into<String>) -> Self {
         let text = url.into();
         let url = Url::parse(&text).map_or(text, |mut url| {
@@ -121,7 +121,7 @@ impl Request {
         }
     }
 
-    /// Sets the slugs of the service and the operation. They are needed if two operations have the same method and URL.
+    /// Sets the slugs of the service and the operation, for operations with the same method and URL.
     #[must_use]
     pub fn operation(self, service_id: impl Into<String>, operation_id: impl Into<String>) -> Self {
         Self {
@@ -131,8 +131,7 @@ impl Request {
         }
     }
 
-    /// Sets the id of an approval. The request must have the same idempotency key as the request that created the
-    /// approval.
+    /// Sets the id of an approval. The request must have the approval's idempotency key.
     #[must_use]
     pub fn with_approval(self, approval: Uuid) -> Self {
         Self {
@@ -149,7 +148,7 @@ impl Request {
         Self { key, ..self }
     }
 
-    /// Returns the description of the call that authorize and check requests contain.
+    /// Returns the description of the call for authorize and check requests.
     pub(crate) fn call(&self, ceiling: Usdc) -> Call<'_> {
         Call {
             method: self.method.as_str(),

@@ -1,5 +1,4 @@
-//! A provider's payment requirements in a 402 response of x402 version 1 or 2. The parser has a size limit and accepts
-//! every format that the official x402 clients accept.
+//! A provider's payment requirements in a 402 response of x402 version 1 or 2.
 
 use crate::charset::decode_text;
 use base64::Engine as _;
@@ -23,12 +22,10 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// The headers that contain the settlement, in x402 version 2 and version 1.
 const RESPONSE_HEADERS: [&str; 2] = ["payment-response", "x-payment-response"];
-/// The maximum length of the payment requirements, in bytes. Purser accepts request bodies of 64 KiB, of which the URL
-/// may take 8 KiB.
+/// The maximum length of the payment requirements, in bytes. Purser accepts bodies of 64 KiB.
 pub(crate) const MAX_TERMS_BYTES: usize = 48 * 1024;
 
-/// A provider's payment requirements, decoded from base64 but otherwise unchanged. The JSON text is sent to Purser as
-/// the provider wrote it, because another encoder could write numbers and strings differently.
+/// A provider's payment requirements, exactly as the provider wrote the JSON.
 #[derive(Clone, Debug)]
 pub struct PaymentTerms(Box<RawValue>);
 
@@ -53,8 +50,7 @@ pub enum TermsError {
 }
 
 impl PaymentTerms {
-    /// Reads the payment requirements from the header (version 1 or 2). If the header is absent, reads the body
-    /// (version 1).
+    /// Reads the payment requirements from the header (version 1 or 2) or from the body (version 1).
     pub fn read(headers: &HeaderMap, body: &[u8]) -> Result<Self, TermsError> {
         let (json, versions) = if header(headers).is_some() {
             (payment_required(headers).ok_or(TermsError::NotX402)?, &["1", "2"][..])
@@ -97,8 +93,7 @@ fn header(headers: &HeaderMap) -> Option<&HeaderValue> {
     headers.get(REQUIRED_HEADER).filter(|value| !value.is_empty())
 }
 
-/// Decodes the payment requirements in the header from base64. Accepts both alphabets (RFC 4648 §4, §5), with or
-/// without padding, and ignores white space.
+/// Decodes the payment requirements in the header from base64, in either alphabet (RFC 4648 §4, §5).
 pub(crate) fn payment_required(headers: &HeaderMap) -> Option<Vec<u8>> {
     let digits: Vec<u8> = header(headers)?
         .as_bytes()
@@ -116,15 +111,14 @@ pub(crate) fn payment_required(headers: &HeaderMap) -> Option<Vec<u8>> {
 /// The JSON Pointer to the `offer-receipt` extension in the payment requirements and in the settlement header.
 const OFFER_RECEIPT: &str = "/extensions/offer-receipt/info";
 
-/// Returns the provider's signed receipt (x402 extension `offer-receipt`) without verifying the receipt.
+/// Returns the provider's signed receipt (x402 extension `offer-receipt`) without verifying it.
 pub(crate) fn provider_receipt(headers: &HeaderMap) -> Option<Value> {
     let header = RESPONSE_HEADERS.iter().find_map(|name| headers.get(*name))?;
     let settled: Value = serde_json::from_slice(&BASE64.decode(header.as_bytes()).ok()?).ok()?;
     settled.pointer(&format!("{OFFER_RECEIPT}/receipt")).cloned()
 }
 
-/// Returns the provider's settlement header in the format of the `complete` request: an object with the header's name
-/// as the key.
+/// Returns the provider's settlement header in the format of the `complete` request.
 pub(crate) fn provider_proof(headers: &HeaderMap) -> Option<Value> {
     RESPONSE_HEADERS.iter().find_map(|name| {
         let text = headers.get(*name)?.to_str().ok()?;
@@ -151,6 +145,7 @@ mod tests {
         PaymentTerms::read(headers, body.as_bytes()).map(|terms| terms.as_json().get().to_owned())
     }
 
+    /// The x402 extension `offer-receipt` contains the signed objects.
     #[test]
     fn objects_that_the_provider_signed_are_found() {
         let info = |info: Value| json!({"offer-receipt": {"info": info, "schema": {}}});
@@ -178,7 +173,6 @@ mod tests {
         assert_eq!(provider_receipt(&sent("no base64".to_owned())), None);
     }
 
-    /// The payment requirements are in the header, or in version 1 in the body.
     #[test]
     fn payment_requirements_are_returned_exactly_as_received() {
         let of = |version| json!({"x402Version": version, "accepts": [{"scheme": "exact"}], "vendor": {"a": 1}});

@@ -4,16 +4,12 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// An amount of USDC in micro-USDC. 1,000,000 micro-USDC are 1.00 USD (spec §2).
-///
-/// `Display` and `FromStr` use decimal USD, for example `0.05`.
+/// An amount of USDC in micro-USDC (spec §2). `Display` and `FromStr` use decimal USD, for example `0.05`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Usdc(u64);
 
-/// The error for a text that is not an amount.
-///
-/// An amount is decimal USD without a sign and with at most six decimal places, for example `0.05`.
+/// The error for a text that is not an amount in decimal USD with at most six decimal places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an amount is decimal USD with at most six places, as 0.05")]
 pub struct UsdcError;
@@ -57,8 +53,7 @@ impl FromStr for Usdc {
     }
 }
 
-/// Writes decimal USD with at least two decimal places and otherwise without trailing zeros: `0.05`, `1.00`,
-/// `0.000001`.
+/// Writes decimal USD with at least two decimal places, for example `0.05`, `1.00` or `0.000001`.
 impl fmt::Display for Usdc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = self.0.checked_div(Self::UNITS).unwrap_or_default();

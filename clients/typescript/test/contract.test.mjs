@@ -23,7 +23,10 @@ const INLINE = ['ProviderProof'];
  */
 const OPEN = ['AgentRule'];
 
-/** Operations that this client does not call: documents, and keys and checkpoints for verifying statements. */
+/**
+ * Operations that this client does not call: documents, keys and checkpoints for verifying statements, and OAuth, which
+ * is for MCP clients.
+ */
 const OTHERS = ['document', 'llms_txt', 'log_checkpoint', 'log_trust', 'mcp', 'skill', 'statement_keys'];
 
 /** The operations that need an agent key, or no key. */

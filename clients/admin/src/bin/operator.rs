@@ -5,8 +5,7 @@
 //! operator --stack <name> --remove <operator>
 //! ```
 //!
-//! The secret contains only operator names and token digests. The program reads and writes the secret with the `aws`
-//! command, which determines the account and the region. The functions apply a change within a minute.
+//! The secret contains only operator names and token digests. The functions apply a change within a minute.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,

@@ -1,14 +1,13 @@
-//! Recomputes days of the decision history and its totals from the ledger and the decisions. Run this program after
-//! stream records were lost or could not be read:
+//! Recomputes days of the decision history and the totals, after stream records were lost or unreadable:
+//!
 //! ```text
 //! rebuild --stack <name> --from <day> --to <day> days in UTC, for example 2026-11-21, both inclusive
 //! rebuild --stack <name> --from <day> --to <day> --names also replaces former names and labels of agents
 //! rebuild --stack <name> --from <day> --to <day> --statements only makes decisions without a statement pending again
 //! ```
 //!
-//! The program runs with the caller's permissions, because it gets the account, the region and the credentials from the
-//! `aws` command. The program can run while payments are made. Changes of the last 24 hours are not recomputed, because
-//! the streams will deliver them. An interrupted run can be repeated.
+//! The program can run while payments are made, and can be repeated. Changes of the last 24 hours are not recomputed,
+//! because the streams will deliver them.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -105,7 +104,7 @@ async fn run(stack: &str, (first, last): (Day, Day), names: bool) -> Result<(), 
     Ok(())
 }
 
-/// Makes the decisions of these days pending again if the log has no statement about them.
+/// Makes each decision of the days from `first` to `last` pending if the log has no statement about it.
 async fn state(stack: &str, (first, last): (Day, Day)) -> Result<(), Failed> {
     let outputs = aws(&["cloudformation", "describe-stacks", "--stack-name", stack], None)?;
     let [ledger, decisions] = ["LedgerTableName", "DecisionsTableName"].map(|name| output(&outputs, name));
@@ -139,14 +138,12 @@ async fn state(stack: &str, (first, last): (Day, Day)) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Returns the ids of all agents.
 async fn agents(ledger: &Ledger) -> purser_domain::Result<BTreeSet<AgentId>> {
     let wallets = ledger.read_wallets(WalletPart { index: 0, of: 1 }).await?.into_iter();
     let wallets: Vec<_> = wallets.collect::<purser_domain::Result<_>>()?;
     Ok(wallets.into_iter().map(|(_, agent)| agent).collect())
 }
 
-/// Returns all current and former owners with their agents.
 async fn owners(ledger: &Ledger) -> purser_domain::Result<BTreeMap<UserId, Vec<Agent>>> {
     let ids = agents(ledger).await?;
     let mut owners: BTreeMap<UserId, Vec<Agent>> = BTreeMap::new();

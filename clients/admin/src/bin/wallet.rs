@@ -5,9 +5,8 @@
 //! wallet --stack <name> --restore <file>    stores the seed from a backup file, for a stack that is created again
 //! ```
 //!
-//! The seed is never printed, and is never an argument of a program. The program writes the seed only to the file and
-//! to the standard input of the `aws` command, which determines the account and the region. If the secret already has a
-//! value, the program changes nothing, because another seed would make every existing wallet inaccessible.
+//! The seed is never printed, and is never an argument of a program. An existing value of the secret is never replaced,
+//! because another seed would make every existing wallet inaccessible.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,

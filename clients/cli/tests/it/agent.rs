@@ -96,7 +96,7 @@ async fn the_pay_command_respects_the_cap_and_awaits_approval() {
     );
     assert_eq!(world.footprint().await.settlements, 3);
 
-    // The reading commands print tables and JSON.
+    // The commands that only read print a table, or JSON with `--json`.
     let rows = home.run(&["receipts"]).await.done();
     assert!(
         rows.starts_with("AUTHORIZED (UTC)") && rows.lines().count() == 4,
@@ -242,7 +242,7 @@ async fn an_unproven_payment_warns_against_paying_again() {
         (5, Some("payment_not_accepted"), |_| Some(silent(402))),
     ];
     for (number, (code, error, script)) in answers.into_iter().enumerate() {
-        // Each URL is a separate purchase. With the same URL, the command would continue the failed purchase.
+        // Each URL is a separate purchase, because the same URL would continue the failed purchase.
         let address = format!("{weather}?number={number}");
         relay.answers.lock().unwrap().push(("silent", script));
         let told = home.run(&["--json", "pay", &address]).await;
@@ -285,7 +285,7 @@ async fn an_unproven_payment_warns_against_paying_again() {
     );
 }
 
-/// A call to an operation that is not in the catalog is allowed, because no policy applies.
+/// No policy applies to an operation outside the catalog, so the call is allowed.
 #[tokio::test(flavor = "multi_thread")]
 async fn unpaid_calls_are_checked_against_the_policy() {
     let world = World::start().await;
@@ -303,7 +303,7 @@ async fn unpaid_calls_are_checked_against_the_policy() {
         let refused = home.run(&[command, &free]).await;
         assert_eq!((refused.code, refused.out.as_str()), (3, ""), "{refused:?}");
         assert!(refused.err.contains("service_not_enabled"), "{refused:?}");
-        // The call is not in the catalog, so no limit applies.
+        // No limit applies to a call outside the catalog.
         assert_eq!(home.run(&[command, &elsewhere]).await.code, 0);
     }
 }
@@ -314,8 +314,7 @@ async fn four_parallel_pay_commands_make_forty_separate_purchases() {
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let home = Home::for_agent(&world, &agent);
     let url = weather(&world);
-    // The processes take different times, so some commands end before earlier commands, or start while other commands
-    // run.
+    // The commands overlap in different ways, because they take different times.
     let worker = async || {
         let mut bought = Vec::new();
         for _ in 0..10 {
@@ -362,7 +361,7 @@ async fn the_pay_command_uses_the_newest_price_after_late_approval() {
     };
     let agent = agent(&world, asking).await;
     let home = Home::for_agent(&world, &agent);
-    // After the wait, the provider no longer accepts the payment requirements of the first response.
+    // The provider no longer accepts the payment requirements of the first response.
     let url = format!("{}?offers=vary", weather(&world));
     for arguments in [vec!["pay", &url], vec!["pay", &url, "--wait", "120"]] {
         let escalated = home.run(&["--json", "pay", &url]).await;
@@ -396,8 +395,7 @@ async fn max_over_listed_limits_prices_above_the_catalog() {
     let weather = weather(&world);
     let service = home.run(&["--json", "service", "lab-weather"]).await.json();
     let pay_to = service["operations"][0]["payment"]["pay_to"].as_str().unwrap();
-    // This service lists the same operation for a tenth of the price. This service is used, because its slug sorts
-    // first.
+    // This service lists the same operation for a tenth of the price, and its slug sorts first.
     let mut operation = operation_entry("weather.raised", &weather);
     operation["payment"] = payment_entry(PRICE / 10, pay_to);
     operation["max_price_units"] = json!(PRICE);
@@ -449,7 +447,7 @@ async fn a_killed_and_repeated_pay_command_pays_once() {
                 "{moment}"
             );
         } else {
-            // The provider accepted the payment, but its response is lost.
+            // The provider accepted the payment, but the response is lost.
             assert_eq!(
                 (repeated.code, &repeated.error_json()["error"]),
                 (5, &json!("already_paid")),
@@ -457,7 +455,7 @@ async fn a_killed_and_repeated_pay_command_pays_once() {
             );
         }
         assert_eq!(world.footprint().await.settlements, before + 1, "moment {moment}");
-        // The purchase is complete, so the same command makes a new purchase.
+        // The same command makes a new purchase.
         home.run(&["pay", &weather]).await.done();
         assert_eq!(world.footprint().await.settlements, before + 2, "moment {moment}");
     }
@@ -494,7 +492,7 @@ async fn a_stored_agent_key_is_readable_only_by_its_owner() {
     assert!(home.run(&["whoami"]).await.err.contains("purser login"));
 }
 
-/// The command shows each field of the agent's policies and each of the agent's rules, as the API returns them.
+/// The command shows each limit and rule as the API returns it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_enabled_command_shows_each_limit_of_the_agent() {
     let world = World::start().await;

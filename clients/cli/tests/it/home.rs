@@ -29,14 +29,14 @@ pub(crate) struct CommandOutput {
 }
 
 impl CommandOutput {
-    /// Asserts that the command succeeded, and returns its output.
+    /// Asserts that the command succeeded, and returns the output.
     #[track_caller]
     pub(crate) fn done(self) -> String {
         assert_eq!(self.code, 0, "{self:?}");
         self.out
     }
 
-    /// Asserts that the command succeeded, and returns its output as JSON.
+    /// Asserts that the command succeeded, and returns the output as JSON.
     #[track_caller]
     pub(crate) fn json(self) -> Value {
         let out = self.done();
@@ -68,7 +68,7 @@ impl Home {
         Self::at(&world.stack.base_url)
     }
 
-    /// Creates a home for a Purser server at this URL. With an empty URL, the variable is not set.
+    /// Creates a home for a Purser server at this URL. An empty URL leaves the variable unset.
     pub(crate) fn at(url: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("purser-cli-{}", uuid::Uuid::new_v4()));
         std::fs::create_dir_all(&folder).unwrap();

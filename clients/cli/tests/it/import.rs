@@ -148,7 +148,7 @@ async fn imported_services_are_listed_but_cannot_be_paid() {
     buying["original_request"] = json!({"method": "GET", "url": "https://news.example/today"});
     assert_ne!(world.authorize(&agent, &buying).await.status, 200);
 
-    // A change in the Bazaar updates a service that no operator has changed, but not operations with a payee.
+    // An import updates only services that no operator has changed, and only operations without a payee.
     let mut pinned = service.clone();
     let mut entry: Value = [
         "slug",
@@ -215,7 +215,6 @@ async fn imported_services_are_listed_but_cannot_be_paid() {
     let label = read().await["operations"][1]["label"].clone();
     assert_ne!(label, "Taken over by a stranger");
 
-    // The import can be limited to a host, and can read a file.
     let only = import(&["--host", "maps.example", "--dry-run"]).await;
     assert_eq!((&only["hosts"], &only["differences"]), (&json!(1), &json!(0)));
     std::fs::write(
@@ -230,7 +229,7 @@ async fn imported_services_are_listed_but_cannot_be_paid() {
     assert_eq!((&from_file["hosts"], &from_file["differences"]), (&json!(2), &json!(0)));
 }
 
-/// A listed item becomes an operation. A call over MCP (stdio) has the parameters in the listed locations.
+/// A call over MCP has the parameters in the listed locations.
 #[tokio::test(flavor = "multi_thread")]
 async fn imported_operations_can_be_called_with_their_parameters() {
     let world = World::start().await;
@@ -417,7 +416,7 @@ async fn imports_from_a_hostile_bazaar_are_limited_in_size() {
     assert_eq!(done["refused"].as_array().unwrap().len(), 50);
 }
 
-/// A fake internal API that counts its calls.
+/// A fake internal API that counts calls.
 #[derive(Clone, Default)]
 struct Internal {
     services: Arc<Mutex<BTreeMap<String, Value>>>,

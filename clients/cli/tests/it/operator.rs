@@ -144,7 +144,7 @@ async fn all_validation_errors_of_all_catalog_files_are_reported() {
     }
     assert_eq!(world.rows_of("CatalogTable").await.changes_since(&before), [""; 0]);
 
-    // If Purser rejects an entry, the command reports all validation errors and writes the other entries.
+    // A rejected entry does not stop the other entries.
     for name in ["broken.json", "wrong.json", "twice.json"] {
         std::fs::remove_file(folder.join(name)).unwrap();
     }
@@ -209,7 +209,7 @@ async fn operators_request_probes_with_a_protected_token() {
     assert!(!file.exists());
 }
 
-/// Writes a service, or a part of it, as an operator, with `If-Match: *`.
+/// Writes a service, or the part of the service at `path`, with `If-Match: *`.
 pub(crate) async fn put(world: &World, id: &str, path: &str, body: &Value) -> Value {
     let path = format!("/internal/services/{id}{path}");
     world.operator_edits(Method::PUT, &path, body).await.ok()

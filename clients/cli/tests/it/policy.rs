@@ -30,7 +30,6 @@ async fn agent(world: &World, person: &Person, name: &str, labels: &Value) -> St
     id
 }
 
-/// Returns an agent's policy for a service.
 async fn policy(world: &World, person: &Person, agent: &str, service: &str) -> Value {
     let path = format!("/agents/{agent}/services/{service}");
     world.person_gets(person, &path).await.ok()["policy"].clone()
@@ -49,8 +48,7 @@ fn budget(units: u64) -> (String, Value) {
     ("budget_limit".to_owned(), json!(units))
 }
 
-/// The template from the documentation restricts every agent. A second run finds no difference. A run with the exported
-/// policies finds no difference either.
+/// Neither a second run nor a run with the exported policies finds a difference.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_safe_template_is_applied_once_and_exported_unchanged() {
     let world = World::start().await;
@@ -94,7 +92,7 @@ async fn the_safe_template_is_applied_once_and_exported_unchanged() {
     ] {
         assert!(lines.err.contains(line), "{line}: {lines:?}");
     }
-    // Two new budgets of which the lower one covers the other.
+    // The lower of the two new budgets makes the other budget redundant.
     let covered = "version: 1\npolicies:\n- {name: a, agents: {all: true}, rules: [\
                    {kind: budget_limit, limit_units: 9, window_seconds: 172800}, \
                    {kind: budget_limit, limit_units: 5, window_seconds: 172800}]}\n";
@@ -163,8 +161,7 @@ async fn the_safe_template_is_applied_once_and_exported_unchanged() {
     assert!(unknown.code == 1 && unknown.err.contains("third"), "{unknown:?}");
 }
 
-/// This test covers the writes to the API. Unit tests cover the kinds of rules, and the precedence of keys and
-/// policies.
+/// Unit tests cover the kinds of rules and the precedence of keys and policies.
 #[tokio::test(flavor = "multi_thread")]
 async fn policy_files_are_applied_up_to_the_first_rejection() {
     let world = World::still().await;
@@ -302,7 +299,7 @@ async fn an_invalid_policy_file_changes_nothing() {
             "there is no agent nobody",
         ),
         ("agents: {all: true}, rule: []", "/policies/0/rule: is no member"),
-        // The preview rejects this rule, so the valid update before the rule is not written either.
+        // The preview rejects this rule, so the valid update before it is not written either.
         (
             "agents: {all: true}, services: {lab-search: {max_per_call_units: 1}}, \
              rules: [{kind: count_limit, count: 0, window_seconds: 3600}]",
@@ -323,8 +320,7 @@ async fn an_invalid_policy_file_changes_nothing() {
     }
     assert_eq!(world.rows_of("LedgerTable").await.changes_since(&before), [""; 0]);
 
-    // The command runs without a session token, with an invalid session token, and with an agent key instead of a
-    // session token.
+    // The command runs without a session token, with an invalid token, and with an agent key.
     let (path, body) = (format!("/agents/{id}/keys"), json!({}));
     let key = world.person_edits(&person, Method::POST, &path, &body).await.created();
     let key = key["key"].as_str().unwrap().to_owned();
@@ -348,7 +344,7 @@ async fn an_invalid_policy_file_changes_nothing() {
     }
 }
 
-/// Forwards requests to Purser. Before the first PATCH request, the user updates the same service in another way.
+/// Forwards requests to Purser. Before the first PATCH request, the user updates the same service.
 async fn interposed(world: &Arc<World>, person: &Person, id: &str) -> String {
     let (world, person, path) = (
         world.clone(),

@@ -46,8 +46,7 @@ async fn published_decisions_can_be_replayed_offline() {
     assert_eq!(replay(&home, &json!({}), &trust).await.0, 7);
 }
 
-/// Returns the trust file and the evidence of a decision with this payload and these inputs. The statement is signed
-/// and logged.
+/// Returns the trust file and the evidence of a signed and logged decision.
 fn evidence(payload: &Value, inputs: &Value) -> (Value, Value) {
     let seed = |byte| Seed::new([byte; 32].into());
     let key = StatementKey::new(&seed(1)).unwrap();
@@ -106,7 +105,7 @@ async fn offline_replay_detects_a_wrong_decision() {
     assert_eq!(answer["differences"][0]["what"], "reason");
     assert_eq!(answer["differences"][0]["replayed"], genuine["reason"]);
 
-    // The document has an unknown field, which could change the evaluation, so the replay is impossible.
+    // An unknown field could change the evaluation, so the replay is impossible.
     let mut later = genuine.clone();
     later["facts"]["later"] = json!(1);
     let (file, trust) = evidence(&with_hash(later), &block["inputs"]);

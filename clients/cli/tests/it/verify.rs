@@ -26,8 +26,7 @@ fn seed(byte: u8) -> Seed {
     Seed::new([byte; 32].into())
 }
 
-/// Creates a home with the files `statement`, `proof` and `trust`. The proof shows that the receipt is the only log
-/// entry.
+/// Creates a home with the files `statement`, `proof` and `trust`. The receipt is the only log entry.
 fn home() -> Home {
     let home = Home::at("");
     let key = StatementKey::new(&seed(1)).unwrap();
@@ -56,8 +55,7 @@ fn home() -> Home {
     home
 }
 
-/// Returns Purser's responses about the payment in [`home`]: the statements, the receipt, and the trust file for this
-/// URL.
+/// Returns Purser's responses about the payment in [`home`]: the statements, the receipt, and the trust file.
 fn answers(url: &str) -> (Value, Value, Value) {
     answers_of("allow", url)
 }
@@ -116,8 +114,7 @@ fn answers_of(result: &str, url: &str) -> (Value, Value, Value) {
     (statements, read, trust)
 }
 
-/// `verify` accepts the file that `evidence` writes. The file contains the provider's signed objects, and only its
-/// owner can read it.
+/// The evidence file contains the provider's signed objects, and only the file's owner can read it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_evidence_file_of_a_payment_verifies() {
     let (statements, read, trust) = answers("https://provider.example/weather?city=Oslo");
@@ -165,8 +162,7 @@ async fn the_evidence_file_of_a_payment_verifies() {
         said.starts_with("PART") && said.contains("no node was named") && said.contains(TRANSACTION),
         "{said}"
     );
-    // The output names the fields that no statement contains. A field that differs from its statement makes the
-    // verification fail.
+    // The output names the fields that no statement contains. A field that differs from the statement is an error.
     assert!(
         said.contains("nothing that is signed: ") && said.contains(" /provider, "),
         "{said}"
@@ -179,7 +175,7 @@ async fn the_evidence_file_of_a_payment_verifies() {
     assert_eq!(code, 6);
     assert!(steps.contains(&"copies: failed".to_owned()), "{steps:?}");
 
-    // The objects that `pay` stored belong to another payment. Files on the command line replace these objects.
+    // Files on the command line replace the objects that `pay` stored.
     let kept = home.folder().join(".local/state/purser/payments");
     std::fs::create_dir_all(&kept).unwrap();
     let objects = json!({"offers": [of_provider("an offer by the payee")], "receipt": null, "http_status": 500});
@@ -462,7 +458,7 @@ async fn watching_detects_a_truncated_or_forked_log() {
             note
         );
     }
-    // The tiles are missing or do not match the signed root, or the checkpoint is not signed.
+    // The tiles are missing, don't match the signed root, or belong to an unsigned checkpoint.
     let note = log.put(&entries(900));
     log.0.lock().unwrap().get_mut("tile/0/002").unwrap()[0] ^= 1;
     assert_eq!(watch().await, 6);
@@ -478,7 +474,7 @@ async fn watching_detects_a_truncated_or_forked_log() {
     assert_eq!(watch().await, 7);
 }
 
-/// After a fork, a proof still verifies, but is not consistent with a checkpoint from before the fork.
+/// After a fork, a proof still verifies but is not consistent with an earlier checkpoint.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_proof_is_compared_with_a_stored_checkpoint() {
     let (home, log) = (home(), ServedLog::default());

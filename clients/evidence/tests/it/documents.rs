@@ -131,7 +131,7 @@ async fn each_flipped_bit_of_a_proof_document_is_rejected() {
         let Ok(changed) = String::from_utf8(bytes) else {
             continue;
         };
-        // A changed name of the witness makes the witness unknown, so the quorum is not reached.
+        // A witness with another name is unknown, so the quorum is not reached.
         let is_verified = verify_document(&changed, &trust).is_ok_and(|report| report.is_verified());
         assert!(!is_verified, "bit {at}: {changed}");
     }

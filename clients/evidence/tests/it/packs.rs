@@ -1,4 +1,4 @@
-//! Tests evidence files and the signed objects of providers in them. The objects were created by the official package.
+//! Tests evidence files, with signed objects of providers that the official package created.
 
 use crate::proofs::proof_of;
 use crate::sample::{ORIGIN, checkpoint, log_of, log_signer, statement_key};
@@ -12,7 +12,7 @@ use purser_verify::{
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// Parsers differ in which of two equal keys they use.
+/// JSON parsers differ in which of two equal fields they use, so a repeated field is rejected.
 #[test]
 fn duplicate_fields_in_an_evidence_file_are_rejected() {
     let trust = trust();
@@ -38,7 +38,7 @@ fn duplicate_fields_in_an_evidence_file_are_rejected() {
             let Some((name, value)) = sample[at..].split_once(':') else {
                 continue;
             };
-            // Repeats a field with a short value, which is followed by a comma or the end of the object.
+            // Repeats a field with a short value, which ends at a comma or at the end of the object.
             let Some(end) = value.find([',', '}', ']', '{', '[']) else {
                 continue;
             };
@@ -77,18 +77,17 @@ fn hash(document: &Value) -> String {
         .fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }
 
-/// Returns a file about the payment of the vectors, with these objects of the provider.
+/// Returns an evidence file about the payment in the test vectors, with the provider's signed objects.
 async fn file(provider: Value) -> Value {
     file_of("allow", provider).await
 }
 
-/// Returns the same file with a different result of the decision.
+/// Returns the evidence file of [`file`] for a decision with this `result`.
 async fn file_of(result: &str, provider: Value) -> Value {
     file_with(result, provider, &[]).await
 }
 
-/// Returns the same file with these changes: 2 is a release, 3 is a reversal of the receipt, 4 is the release of
-/// another payment, 5 is an approval for this decision, and 6 is an approval for another decision.
+/// Returns an evidence file with these later changes. Changes 4 and 6 concern another payment or decision.
 async fn file_with(result: &str, provider: Value, changes: &[usize]) -> Value {
     let vectors = vectors();
     let inputs = json!({"agent": {"status": "active"}, "policy": null, "service": {"slug": "lab"}});
@@ -241,7 +240,7 @@ fn provider_object_signers_match_the_official_x402_package() {
         assert_eq!(signed.signer, expected, "{}", vector["name"]);
         assert_eq!(signed.payload["resourceUrl"], vectors()["url"]);
 
-        // A changed payload has an invalid signature, or the signature of a different signer.
+        // A changed payload has an invalid signature or another signer.
         let mut changed = vector["object"].clone();
         if changed["payload"].is_object() {
             changed["payload"]["network"] = json!("eip155:8453");
@@ -285,7 +284,7 @@ async fn an_evidence_file_passes_every_verification_step() {
         ["/how_to_check", "/provider/offers/0/acceptIndex", "/trust"]
     );
 
-    // Without the documents of the inputs, the decision or the provider's objects, the rest is still verified.
+    // The rest of the file is still verified.
     for (name, missing) in [
         ("inputs", &[][..]),
         (
@@ -365,7 +364,7 @@ async fn an_evidence_file_without_required_parts_is_not_verified() {
         assert_eq!(not_passed(&report), ["receipt statement: skipped"]);
         assert_eq!(report.is_verified(), is_verified, "{result}");
     }
-    // A statement instead of a proof has no position in the log.
+    // A statement without a proof has no position in the log.
     let mut file = file(Value::Null).await;
     file["receipt"]["proof"] = file["receipt"]["statement"].clone();
     assert!(!verified(&file).is_verified());
@@ -430,7 +429,7 @@ async fn each_changed_evidence_value_fails_or_is_listed_as_unverified() {
     }
 }
 
-/// Returns the changes of a file that are not detected although the changed field is not listed as unverified.
+/// Returns the changes that are neither detected nor in a field that is listed as unverified.
 fn silent_changes(file: &Value) -> Vec<String> {
     let mut all = Vec::new();
     pointers(file, "", &mut all);
@@ -460,8 +459,7 @@ fn silent_changes(file: &Value) -> Vec<String> {
     silent
 }
 
-/// Anybody can sign an object and put their own key into it. A signer counts only if the signer is the payee, if the
-/// resource's host publishes the key, or if the reader trusts the key for this host.
+/// Anybody can sign an object with their own key, so a signer must be bound to the payment.
 #[tokio::test]
 async fn provider_signers_not_bound_to_the_payee_are_skipped() {
     for (offer, receipt) in [
@@ -514,7 +512,7 @@ async fn keys_of_a_host_are_trusted_only_for_its_resources() {
     assert_eq!(steps(Vec::new()), (skipped.to_vec(), did.clone()));
     let of_host = ProviderKey::from_did_document(&did_document("provider.example")).unwrap();
     assert_eq!(steps(of_host), (Vec::new(), Vec::new()));
-    // The document of another host, whatever its keys are, and a key that the host does not publish for assertions.
+    // Neither a key of another host nor a key outside `assertionMethod` counts.
     let of_another = ProviderKey::from_did_document(&did_document("attacker.example")).unwrap();
     assert_eq!(steps(of_another), (skipped.to_vec(), did.clone()));
     let mut unpublished = did_document("provider.example");
@@ -524,7 +522,7 @@ async fn keys_of_a_host_are_trusted_only_for_its_resources() {
         let refused = ProviderKey::from_did_document(&did_document(wrong));
         assert_eq!(refused, Err(ProviderKeyError::Did), "{wrong}");
     }
-    // A key in the trust file, for this host and for another host.
+    // The trust file binds a key to one host.
     let trusted = |host: &str| {
         let key = "did:key:z6MkoQvSUGEwGvmff3C8umDgJUDQjmKZuTGjYLyXBTG7Xt71";
         let file = json!({"jwks": {"keys": []}, "providers": [{"host": host, "keys": [key]}]});
@@ -538,7 +536,6 @@ async fn keys_of_a_host_are_trusted_only_for_its_resources() {
     assert_eq!(ProviderKey::for_host("a", "did:key:no"), Err(ProviderKeyError::Text));
 }
 
-/// A provider's object that does not identify the payment proves nothing, regardless of its signer.
 #[test]
 fn provider_objects_without_a_required_field_are_rejected() {
     let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();

@@ -101,7 +101,7 @@ async fn proofs_need_the_required_number_of_witnesses() {
         verified(&[&first, &first], 1).await,
         Err(RejectedProof::Witnesses(WitnessError::Note(_)))
     ));
-    // An invalid cosignature by a known witness makes the note invalid, although there are enough other cosignatures.
+    // An invalid cosignature by a known witness makes the note invalid, although there are enough others.
     let invalid = witnesses[2].cosign_checkpoint("other\n", 7).unwrap();
     assert!(verified(&[&first, &second, &invalid], 2).await.is_err());
 

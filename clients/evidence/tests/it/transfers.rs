@@ -125,7 +125,7 @@ fn a_stated_transfer_is_compared_with_the_node_responses() {
     }
 }
 
-/// Two receipts that claim the same transfer have different nonces, and the transfer has only one nonce.
+/// Two receipts that claim the same transfer have different nonces.
 #[test]
 fn each_transfer_matches_only_its_own_receipt() {
     let mut other = payload();
