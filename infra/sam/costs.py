@@ -37,8 +37,8 @@ PRICE = {
 ASSUMED = {
     "authorize": Fraction("0.1"), "complete": Fraction("0.2"), "changes": Fraction("0.06"), "history": Fraction("0.15"),
     "message": Fraction("0.05"), "log GB": Fraction("3.8"), "stored GB": Fraction("2.5"), "KMS requests": 100_000,
-    # The agent, the service and the policy of a decision (shared/store/src/usage/versions.rs), which the payments of
-    # the test do not have.
+    # The agent, the service and the policy of a decision (shared/store/src/usage/versions.rs), which the daily check
+    # reads again. The statements of the test do not have them.
     "inputs": 3,
 }  # fmt: skip
 

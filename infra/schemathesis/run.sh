@@ -42,8 +42,8 @@ PYTHONPATH=infra/schemathesis .venv-schemathesis/bin/schemathesis --config-file 
 
 # A route without any successful response was not really tested. Some operations are exceptions, and other tests cover them:
 # schemathesis doesn't call the route of the description, the end of all sessions is left out, the run has no session of a
-# browser, JSON-RPC isn't described by OpenAPI, and some operations need the result of a probe, a pending change or a shadow
-# policy.
+# browser, JSON-RPC isn't described by OpenAPI, and some operations need the result of a probe, a pending change, a shadow
+# policy or a user's consent.
 python3 - "$folder/reached.json" docs/openapi.json <<'PYTHON' || failed=1
 import json, sys
 reached, document = (json.load(open(path)) for path in sys.argv[1:])

@@ -1,6 +1,5 @@
-//! Gives containers access to the stack. The services that functions call listen on loopback, which a container can't
-//! reach because it has its own loopback interface. If a bridge is configured, the same ports are also opened at the
-//! bridge's address.
+//! Opens the stack's loopback ports at an address that containers can reach, because a container has its own loopback
+//! interface.
 
 use crate::error::StackError;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,7 +11,7 @@ use url::Url;
 pub(crate) fn across(bridge: IpAddr, loopback: &str) -> Result<String, StackError> {
     let moved = |mut url: Url| url.set_ip_host(bridge).is_ok().then_some(url);
     let url = Url::parse(loopback).ok().and_then(moved);
-    // The stack's URLs have no path, but a `Url` prints an empty path as a slash.
+    // A `Url` prints an empty path as a slash.
     url.map(|url| url.as_str().trim_end_matches('/').to_owned())
         .ok_or_else(|| StackError::Bridge {
             address: SocketAddr::from((bridge, 0)),
@@ -20,7 +19,7 @@ pub(crate) fn across(bridge: IpAddr, loopback: &str) -> Result<String, StackErro
         })
 }
 
-/// Opens the port of a loopback address at the bridge until the runtime ends. Returns the URL at the bridge.
+/// Forwards a port at the bridge's address to loopback. Returns the URL at the bridge.
 pub(crate) async fn open(bridge: IpAddr, loopback: &str) -> Result<String, StackError> {
     let url = across(bridge, loopback)?;
     let port = Url::parse(loopback).ok().and_then(|url| url.port()).unwrap_or_default();
@@ -44,11 +43,9 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    /// A connection to the bridge's address is forwarded to loopback.
     #[tokio::test]
     async fn the_bridge_forwards_in_both_directions() {
-        // Any other address of this machine can be the bridge. This address is also a loopback address, but no service
-        // listens there.
+        // No service listens at this loopback address, so the test uses it as the bridge's address.
         let bridge = IpAddr::from([127, 0, 0, 2]);
         let service = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = service.local_addr().unwrap().port();
@@ -67,7 +64,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_unavailable_bridge_address_is_reported() {
-        // A documentation address (RFC 5737 §3), which is no address of this machine.
+        // A documentation address (RFC 5737 §3), which no machine has.
         let error = open(IpAddr::from([192, 0, 2, 1]), "http://127.0.0.1:9")
             .await
             .unwrap_err();

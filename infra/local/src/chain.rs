@@ -1,4 +1,4 @@
-//! Controls the local chain with calls that only a development node supports.
+//! Controls the local chain by calls that only a development node supports.
 
 use alloy::primitives::{Address, U256};
 use alloy::sol;
@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// The network that the local chain imitates.
+/// The network that the local chain simulates.
 pub const NETWORK: Network = Network::BaseSepolia;
 
 sol! {
-    /// The test token's `mint`, which anyone may call.
+    /// Anyone may call the test token's `mint`.
     function mint(address to, uint256 value);
 }
 
-/// A failed call of the local chain.
+/// The error of a call to the local chain.
 #[derive(Debug, thiserror::Error)]
 pub enum DevChainError {
     /// The node did not respond.
@@ -26,7 +26,7 @@ pub enum DevChainError {
     /// The node returned an error.
     #[error("the local chain refused {method}: {error}")]
     Refused {
-        /// The called method.
+        /// The JSON-RPC method.
         method: &'static str,
         /// The JSON-RPC error.
         error: Value,
@@ -38,8 +38,7 @@ pub enum DevChainError {
 pub struct DevChain {
     client: reqwest::Client,
     rpc_url: String,
-    /// Held while a transaction is sent, because the node gives concurrent transactions from one account the same
-    /// nonce.
+    /// Held while a transaction is sent, because the node gives concurrent transactions the same nonce.
     sending: Arc<Mutex<()>>,
 }
 
@@ -73,7 +72,7 @@ impl DevChain {
         }
     }
 
-    /// Waits until the node responds, for at most ten seconds.
+    /// Waits up to ten seconds until the node responds.
     pub(crate) async fn ready(&self) -> Result<(), DevChainError> {
         for _ in 0..100 {
             if self.call("eth_chainId", json!([])).await.is_ok() {
@@ -84,47 +83,47 @@ impl DevChain {
         self.call("eth_chainId", json!([])).await.map(|_| ())
     }
 
-    /// Moves the chain's clock and mines a block with the new time.
+    /// Advances the chain's clock, and mines a block with the new time.
     pub async fn advance(&self, seconds: u64) -> Result<(), DevChainError> {
         self.call("evm_increaseTime", json!([seconds])).await?;
         self.call("evm_mine", json!([])).await.map(|_| ())
     }
 
-    /// Stops interval mining. After that, only transactions and calls mine a block.
+    /// Stops interval mining. From then on, only transactions and calls mine a block.
     pub async fn stand_still(&self) -> Result<(), DevChainError> {
         self.call("evm_setIntervalMining", json!([0])).await?;
         self.call("evm_setAutomine", json!([true])).await.map(|_| ())
     }
 
-    /// Sets the time of the next block, in seconds; it must be later than the newest block's.
+    /// Sets the time of the next block, in seconds since 1970. It must be later than that of the newest block.
     pub async fn next_block_at(&self, seconds: u64) -> Result<(), DevChainError> {
         self.call("evm_setNextBlockTimestamp", json!([seconds]))
             .await
             .map(|_| ())
     }
 
-    /// Mines a block with this timestamp, in seconds.
+    /// Mines a block with this time, in seconds since 1970.
     pub async fn mine_at(&self, seconds: u64) -> Result<(), DevChainError> {
         self.next_block_at(seconds).await?;
         self.mine(1).await
     }
 
-    /// Mines `blocks` blocks.
+    /// Mines this number of blocks.
     pub async fn mine(&self, blocks: u64) -> Result<(), DevChainError> {
         self.call("anvil_mine", json!([blocks])).await.map(|_| ())
     }
 
-    /// Takes a snapshot of the chain's state. A snapshot can be reverted to once.
+    /// Takes a snapshot of the chain's state, to which the chain can be reverted once.
     pub async fn snapshot(&self) -> Result<Value, DevChainError> {
         self.call("evm_snapshot", json!([])).await
     }
 
-    /// Reverts the chain to a snapshot, as in a reorganization: later blocks are removed.
+    /// Removes all blocks after a snapshot, as a reorg does.
     pub async fn revert(&self, snapshot: &Value) -> Result<(), DevChainError> {
         self.call("evm_revert", json!([snapshot])).await.map(|_| ())
     }
 
-    /// Mints `units` of the test token to a wallet.
+    /// Mints `units` of the test token, in micro-USDC, to a wallet.
     pub async fn mint(&self, token: Address, wallet: Address, units: u64) -> Result<(), DevChainError> {
         let call = mintCall {
             to: wallet,
@@ -133,8 +132,7 @@ impl DevChain {
         self.send(token, call.abi_encode()).await.map(|_| ())
     }
 
-    /// Sends a transaction from the node's first account, which is unlocked, and waits until the transaction is mined.
-    /// Returns the transaction's hash.
+    /// Sends a transaction from the node's first account, and waits until the transaction is mined. Returns the hash.
     pub async fn send(&self, to: Address, data: Vec<u8>) -> Result<String, DevChainError> {
         let accounts = self.call("eth_accounts", json!([])).await?;
         let data = alloy::hex::encode_prefixed(data);
@@ -143,7 +141,7 @@ impl DevChain {
             let _turn = self.sending.lock().await;
             self.call("eth_sendTransaction", json!([transaction])).await?
         };
-        // The node mines in the background. Mining takes milliseconds, or up to a second in a test that stopped mining.
+        // Mining takes milliseconds, or up to a second after `stand_still`.
         for _ in 0..200 {
             if !self.call("eth_getTransactionReceipt", json!([hash])).await?.is_null() {
                 break;

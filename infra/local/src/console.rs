@@ -17,7 +17,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry};
 
-/// Returns a subscriber that writes lines to `writer`, with the colours of ECMA-48 if `is_coloured` is set.
+/// Returns a subscriber that writes short lines, with colours if `is_coloured` is set.
 pub fn console<W>(writer: W, is_coloured: bool) -> impl Subscriber + Send + Sync
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
@@ -33,10 +33,10 @@ struct Console<W> {
     colours: bool,
 }
 
-/// The decision about a payment, stored in the request's span until the request's line is written.
+/// The decision about a payment, which the request's line contains.
 struct DecisionText(String);
 
-/// A colour, as the parameter of ECMA-48's "select graphic rendition".
+/// A colour code (ECMA-48, "select graphic rendition").
 #[derive(Clone, Copy)]
 struct Colour(u8);
 
@@ -126,12 +126,12 @@ where
     }
 }
 
-/// The fields of a log event, in their order.
+/// The fields of a log event.
 #[derive(Default)]
 struct Fields(Vec<(&'static str, String)>);
 
 impl Fields {
-    /// Returns the value of a field; an empty text if the field is missing.
+    /// Returns the value of a field; empty if the field is missing.
     fn value(&self, name: &str) -> &str {
         let field = self.0.iter().find(|(known, _)| *known == name);
         field.map_or("", |(_, value)| value)

@@ -9,7 +9,7 @@ use utoipa::openapi::{
 
 type Schemas = BTreeMap<String, RefOr<Schema>>;
 
-/// Returns the document as stored in `docs/openapi.json`, with a final line break.
+/// Returns the text of `docs/openapi.json`.
 pub fn openapi() -> Result<String, serde_json::Error> {
     let groups = [
         purser_catalog::openapi(),
@@ -26,8 +26,7 @@ pub fn openapi() -> Result<String, serde_json::Error> {
     Ok(text)
 }
 
-/// Names the schemas that client generators would otherwise number or leave out (`tests/generators`): variants of a
-/// `oneOf`, and objects inside other schemas.
+/// Names schemas that client generators would otherwise number or leave out (`tests/generators`).
 fn name_schemas(document: &mut OpenApi) {
     if let Some(components) = &mut document.components {
         let mut schemas: Schemas = mem::take(&mut components.schemas).into_iter().collect();
@@ -67,7 +66,7 @@ fn name_schemas(document: &mut OpenApi) {
     }
 }
 
-/// Converts the schema of a rule (an `allOf` of a `oneOf` and an object with common fields) to a `oneOf` of objects.
+/// Moves the common fields of a rule's schema into each alternative, so that each is one object.
 fn distribute(schema: &RefOr<Schema>, schemas: &Schemas) -> Option<OneOf> {
     let RefOr::T(Schema::AllOf(all_of)) = schema else {
         return None;
@@ -99,7 +98,7 @@ fn resolve<'a>(schema: &'a RefOr<Schema>, schemas: &'a Schemas) -> Option<&'a Re
     }
 }
 
-/// Turns a variant into a component, named by the variant's kind.
+/// Turns an alternative into a component, named by its `kind`.
 fn name_variant(parent: &str, variant: &mut RefOr<Schema>, variants: &mut Schemas) {
     let RefOr::T(Schema::Object(object)) = variant else {
         return;
@@ -113,7 +112,7 @@ fn name_variant(parent: &str, variant: &mut RefOr<Schema>, variants: &mut Schema
     }
 }
 
-/// Returns the value of a text schema that has only one value.
+/// Returns the only value of a string schema.
 fn constant(schema: &RefOr<Schema>) -> Option<&str> {
     match schema {
         RefOr::T(Schema::Object(Object {
@@ -135,7 +134,7 @@ fn is_object(object: &Object) -> bool {
     }
 }
 
-/// Gives nullable objects a title, and turns a text schema with one value into a `const`, which needs no name.
+/// Gives a title to nullable objects, and turns string schemas with one value into a `const`.
 fn name_parts(schema: &mut RefOr<Schema>) {
     let value = constant(schema).map(str::to_owned);
     let RefOr::T(schema) = schema else { return };

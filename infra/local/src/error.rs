@@ -11,15 +11,15 @@ use std::path::PathBuf;
 /// The reason why a stack did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StackError {
-    /// A port is not available, usually because another program uses it.
+    /// A port can't be opened, usually because another program uses it.
     #[error("port {port} of 127.0.0.1: {source}")]
     Port {
-        /// The port; zero if any port was accepted.
+        /// The port; zero for any port.
         port: u16,
         /// The system's error.
         source: io::Error,
     },
-    /// A port at the bridge address is not available.
+    /// A port at the bridge's address can't be opened.
     #[error("{address}: {source}")]
     Bridge {
         /// The address and the port.
@@ -30,13 +30,13 @@ pub enum StackError {
     /// Anvil or the providers did not start.
     #[error(transparent)]
     Child(#[from] ChildError),
-    /// A call of the chain's controls failed.
+    /// A call to the local chain failed.
     #[error(transparent)]
     Chain(#[from] DevChainError),
-    /// A route has no function.
+    /// The template has a route whose function the stack does not start.
     #[error(transparent)]
     Unrouted(#[from] UnroutedError),
-    /// The file for recorded calls can't be opened.
+    /// The file for recorded AWS calls can't be opened.
     #[error("{path} can't be written: {source}", path = .path.display())]
     Record {
         /// The file's path.
@@ -50,7 +50,7 @@ pub enum StackError {
     /// A function did not start.
     #[error("the function {function} did not start: {source}")]
     Function {
-        /// The function's logical id.
+        /// The function's logical id in `template.yaml`.
         function: &'static str,
         /// The function's error.
         source: purser_api::BootError,

@@ -1,5 +1,5 @@
-//! The HTTP API in front of the functions: the routes of `template.yaml`, with the request context that API Gateway
-//! adds, so that a function sees no difference. `/_local/…` exists only here.
+//! The HTTP API in front of the functions, with the routes of `template.yaml` and API Gateway's events. Only the local
+//! gateway has `/_local/…`.
 
 use crate::chain::{DevChain, NETWORK};
 use crate::issuer::{DEMO_OWNER, Issuer};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use tower::ServiceExt as _;
 
-/// The state behind `/_local/…`.
+/// The state of the routes `/_local/…`.
 #[derive(Clone)]
 pub(crate) struct Controls {
     /// How far the stack's clock is ahead of the system's clock, in microseconds.
@@ -28,12 +28,12 @@ pub(crate) struct Controls {
     pub(crate) issuer: Issuer,
 }
 
-/// A template route whose function is missing in the stack.
+/// A route of `template.yaml` whose function is missing in the stack.
 #[derive(Debug, thiserror::Error)]
 #[error("template.yaml routes {} {} to {}, which is not here", .0.method, .0.path, .0.function)]
 pub struct UnroutedError(Route);
 
-/// Builds the gateway for these functions, which are listed by logical id.
+/// Returns the gateway for functions by logical id.
 pub(crate) fn router(
     routes: &[Route],
     functions: &BTreeMap<&str, Router>,
@@ -56,8 +56,7 @@ pub(crate) fn router(
         let method = match route.method.as_str() {
             "ANY" => {
                 if !path.ends_with('}') {
-                    // An HTTP API routes a path with a trailing slash like the path without it, and passes the slash
-                    // on.
+                    // API Gateway ignores a trailing slash in routing, and passes it to the function.
                     gateway = gateway.route(&format!("{path}/"), any(handler.clone()));
                 }
                 gateway = gateway.route(&path, any(handler));
@@ -73,7 +72,7 @@ pub(crate) fn router(
         };
         gateway = gateway.route(&path, on(method, handler));
     }
-    // axum responds to HEAD with the GET route. API Gateway does so only if there is a HEAD route.
+    // axum responds to HEAD with a GET route, but API Gateway only with a HEAD route.
     if let Some(handler) = &fallback {
         let has_head = |path: &str| routes.iter().any(|route| route.method == "HEAD" && route.path == path);
         for path in routes
@@ -90,16 +89,16 @@ pub(crate) fn router(
         .route("/_local/token", post(sign_in))
         .with_state(controls);
     let gateway = match fallback {
-        // As in API Gateway, a method that a path does not have is an unknown route.
+        // In API Gateway, an unknown method is an unknown route.
         Some(handler) => gateway.fallback(handler.clone()).method_not_allowed_fallback(handler),
         None => gateway,
     };
     Ok(gateway.merge(local))
 }
 
-/// Calls a function with a request and the context that API Gateway adds.
+/// Calls a function with the request context of API Gateway.
 pub(crate) async fn invoke(function: Router, peer: SocketAddr, request: Request) -> Response {
-    // The function must not see the outer router's extensions (matched path, original URI).
+    // The function must not see the gateway's extensions (matched path, original URI).
     let (mut parts, body) = request.into_parts();
     parts.extensions.clear();
     let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
@@ -158,12 +157,12 @@ async fn fund(State(controls): State<Controls>, body: Bytes) -> Response {
     }
 }
 
-/// `POST /_local/token`: returns an ID token of the demo owner, with a sign-in at the current time.
+/// `POST /_local/token`: returns an ID token of the demo owner, for a sign-in at the current time.
 async fn sign_in(State(controls): State<Controls>) -> Response {
     Json(json!({"token": controls.issuer.token(&DEMO_OWNER)})).into_response()
 }
 
-/// Parses the body as JSON, whatever its content type, as on every other route; null if the body is not JSON.
+/// Parses the body as JSON, whatever its content type is. Returns null for an invalid body.
 fn parse_json_or_null(body: &[u8]) -> Value {
     serde_json::from_slice(body).unwrap_or_default()
 }

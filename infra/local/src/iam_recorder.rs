@@ -1,13 +1,11 @@
-//! Records which function makes which AWS call, so that `infra/sam/calls.py` can check the IAM roles against the calls.
+//! Records the permission that each AWS call of a function needs, for `infra/sam/calls.py`.
 //!
-//! Every function signs with an access key whose id is the function's logical id, so a request's signature identifies
-//! the sender. Proxies between the functions and AWS record each request in the form in which IAM would evaluate it,
-//! and forward it. Calls by the stack and the tests bypass the proxies.
+//! Every function signs with an access key whose id is the function's logical id. Proxies in front of AWS read the id
+//! from the signature.
 //!
-//! A line is a required permission, and each stack writes a line only once: `{"function", "action", "resource", "keys",
-//! "attributes", "within", "only_if_new"}`. A transaction needs the permissions of its items (developer guide, "Using
-//! IAM with DynamoDB transactions"). Only the prefix of a partition key, up to `#`, is recorded. The attributes are the
-//! attributes that an update names.
+//! Each line of the file is a needed permission:
+//! `{"function", "action", "resource", "keys", "attributes", "within", "only_if_new"}`. Only the prefix of a partition
+//! key, up to `#`, is recorded.
 
 use purser_testkit::{Fate, Moment, Proxy, ProxyConfig, Step};
 use serde_json::{Value, json};
@@ -17,7 +15,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Appends to a file. Clones and other processes may share the file, because each line is a single write.
+/// Appends lines to a file. Several processes may share the file, because each line is a single write.
 #[derive(Clone)]
 pub(crate) struct IamRecorder(Arc<Mutex<Record>>);
 
@@ -26,7 +24,7 @@ struct Record {
     written: HashSet<String>,
 }
 
-/// Returns the URL of a recording proxy for the service at `url`; `url` itself without a recorder.
+/// Returns the URL of a recording proxy in front of `url`; `url` itself without a recorder.
 pub(crate) async fn recorder_url(recorder: Option<&IamRecorder>, url: String) -> String {
     match recorder {
         Some(recorder) => recorder.start_proxy(url).await,
@@ -35,7 +33,6 @@ pub(crate) async fn recorder_url(recorder: Option<&IamRecorder>, url: String) ->
 }
 
 impl IamRecorder {
-    /// Opens a file for appending.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         Ok(Self(Arc::new(Mutex::new(Record {
@@ -44,7 +41,7 @@ impl IamRecorder {
         }))))
     }
 
-    /// Starts a proxy for the AWS service at `upstream` that records every call. Returns the proxy's URL.
+    /// Starts a recording proxy in front of an AWS service. Returns the proxy's URL.
     pub(crate) async fn start_proxy(&self, upstream: String) -> String {
         let proxy = Proxy::start(upstream, ProxyConfig::default()).await;
         let recorder = self.clone();
@@ -82,7 +79,7 @@ impl IamRecorder {
             Ok(()) => {
                 record.written.insert(line);
             }
-            // A call that was not recorded counts as never made, so the check fails.
+            // The check of the roles fails for each call that was not recorded.
             Err(error) => tracing::error!(cause = %error, "iam_recorder.not_written"),
         }
     }
@@ -93,20 +90,20 @@ impl IamRecorder {
 struct Need {
     action: String,
     resource: String,
-    /// The partition key prefixes; empty if the request names no key, as in a scan or on an index.
+    /// The prefixes of the partition keys; empty if the request names none, as in a scan.
     keys: BTreeSet<String>,
-    /// The attributes that an update changes or compares, including key attributes.
+    /// The attributes that an update changes or compares.
     attributes: BTreeSet<String>,
-    /// The transaction that contains the request.
+    /// The kind of transaction that contains the request.
     within: Option<&'static str>,
-    /// For a put: whether the condition excludes overwriting.
+    /// Whether the condition of a `PutItem` prevents the replacement of an item.
     only_if_new: bool,
 }
 
 impl Need {
-    /// Returns the permission to read a secret.
+    /// Returns the permission to read the secret `arn`.
     fn for_secret(arn: &str) -> Self {
-        // `arn:aws:secretsmanager:<region>:<account>:secret:<name>`
+        // The format is `arn:aws:secretsmanager:<region>:<account>:secret:<name>`.
         let name = arn.rsplit(':').next().unwrap_or(arn);
         Self::new("GetSecretValue", name.to_owned(), [])
     }
@@ -163,13 +160,13 @@ impl Need {
     }
 }
 
-/// Returns the function that a Lambda call at this path invokes.
+/// Returns the function in the path of a Lambda `Invoke` call.
 fn invoked_function(path: &str) -> Option<&str> {
     path.strip_prefix("/2015-03-31/functions/")?
         .strip_suffix("/invocations")
 }
 
-/// Returns the permissions that a request needs. An unknown request gets the key `?`, which no role has.
+/// Returns the permissions that a request needs. For an unknown operation, the key is `?`, which no role has.
 fn required_permissions(operation: &str, request: &Value) -> Vec<Need> {
     match operation {
         "TransactWriteItems" => {
@@ -180,7 +177,7 @@ fn required_permissions(operation: &str, request: &Value) -> Vec<Need> {
             };
             items.flatten().map(need).collect()
         }
-        // In one call, IAM evaluates all keys of a table together.
+        // IAM evaluates all keys of one table together.
         "BatchGetItem" => {
             let tables = request.get("RequestItems").and_then(Value::as_object);
             let need = |(table, requested): (&String, &Value)| {
@@ -196,23 +193,22 @@ fn required_permissions(operation: &str, request: &Value) -> Vec<Need> {
                 (None, _) => Need::new(operation, table, []),
             }]
         }
-        // Creating a key with tags also needs the permission to tag (KMS developer guide, "Controlling access to
-        // tags").
+        // Creating a key with tags needs a second permission (KMS developer guide, "Controlling access to tags").
         "CreateKey" => [("CreateKey", "*"), ("TagResource", "WalletKeys")]
             .map(|(action, resource)| Need::new(action, resource.to_owned(), []))
             .into(),
         "GetPublicKey" | "Sign" => vec![Need::new(operation, "WalletKeys".to_owned(), [])],
-        // The stack has only one encryption key.
+        // The stack has only one key for encryption.
         "Decrypt" | "Encrypt" => vec![Need::new(operation, "WebhookSecretsKey".to_owned(), [])],
         "ChangeMessageVisibility" | "SendMessage" => {
             let url = text(request, "QueueUrl");
             let queue = url.rsplit('/').next().unwrap_or_default();
             vec![Need::new(operation, queue.to_owned(), [])]
         }
-        // The stack has only one bus.
+        // The stack has only one event bus.
         "PutEvents" => vec![Need::new(operation, "EventBus".to_owned(), [])],
         "GetSecretValue" => vec![Need::for_secret(&text(request, "SecretId"))],
-        // Reading several secrets in one call needs a permission of its own, and the permission for each secret.
+        // IAM needs `BatchGetSecretValue`, and the permission to read each secret.
         "BatchGetSecretValue" => {
             let ids = list(request, "SecretIdList").iter().filter_map(Value::as_str);
             let all = Need::new(operation, "*".to_owned(), []);
@@ -222,7 +218,7 @@ fn required_permissions(operation: &str, request: &Value) -> Vec<Need> {
     }
 }
 
-/// Returns the attributes that an update names in its key and its expressions (developer guide, "Expressions").
+/// Returns the attributes in an update's key and expressions (DynamoDB developer guide, "Expressions").
 fn attributes(request: &Value) -> BTreeSet<String> {
     const WORDS: [&str; 14] = [
         "SET",
@@ -264,7 +260,7 @@ fn partition(item: &Value) -> String {
     pk.map_or_else(unknown, key_beginning)
 }
 
-/// Returns the prefix of the partition key in `pk = :pk AND …`.
+/// Returns the prefix of the partition key in a query's `pk = :pk AND …`.
 fn partition_prefix(request: &Value) -> String {
     let condition = text(request, "KeyConditionExpression");
     let name = condition.strip_prefix("pk = ").and_then(|rest| rest.split(' ').next());
@@ -297,7 +293,7 @@ fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
 mod tests {
     use super::*;
 
-    /// Checks the permissions that a request needs: action, resource and keys.
+    /// Asserts the permissions that a request needs: action, resource and keys.
     #[track_caller]
     fn check(operation: &str, request: &Value, needed: &[(&str, &str, &[&str])]) {
         let needs = required_permissions(operation, request);
@@ -392,7 +388,7 @@ mod tests {
                 ("GetSecretValue", "B", &[]),
             ],
         );
-        // No role allows an unknown request.
+        // No role has the key `?`, so an unknown operation makes the IAM check fail.
         check(
             "ExecuteStatement",
             &json!({"Statement": "SELECT"}),

@@ -1,9 +1,7 @@
-//! The stack's OpenID provider, so that users can sign in without an external account: the authorization code flow with
-//! PKCE (OpenID Connect Core 1.0 §3.1, RFC 7636), and a page with a button for each demo user.
+//! The stack's OpenID provider: the authorization code flow with PKCE, and a page with a button for each demo user. It
+//! is never deployed.
 //!
-//! The functions know the provider only by `OIDC_ISSUER` and treat it like any other provider.
-//! `functions/dashboard/tests/api/sign_in.rs` tests the rejections by a provider. The issuer uses the stack's clock, which
-//! an external provider would not follow: `/_local/clock` makes codes and tokens expire. The issuer is never deployed.
+//! `functions/dashboard/tests/api/sign_in.rs` tests sign-ins that a provider rejects.
 
 use axum::extract::{Form, Query, State};
 use axum::http::{StatusCode, header};
@@ -20,17 +18,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use url::Url;
 
-/// The dashboard's client id: a public client, which uses PKCE.
+/// The id of the dashboard's OAuth client.
 pub const CLIENT_ID: &str = "purser-dashboard";
 
 /// A user who can sign in at the local issuer.
 #[derive(Debug, PartialEq, Eq)]
 pub struct DemoUser {
-    /// The `sub` claim, which never changes.
+    /// The `sub` claim.
     pub sub: &'static str,
     /// The e-mail address.
     pub email: &'static str,
-    /// The name that the dashboard shows.
+    /// The name on the dashboard.
     pub name: &'static str,
 }
 
@@ -41,7 +39,7 @@ pub const DEMO_OWNER: DemoUser = DemoUser {
     name: "Olive Owner",
 };
 
-/// A second user, who must not see the owner's data.
+/// A second user, who must not see the data of [`DEMO_OWNER`].
 pub const DEMO_STRANGER: DemoUser = DemoUser {
     sub: "b84e0a97-51c3-4f9d-a1de-7c90d25e6b02",
     email: "second@example.test",
@@ -50,39 +48,39 @@ pub const DEMO_STRANGER: DemoUser = DemoUser {
 
 const USERS: [&DemoUser; 2] = [&DEMO_OWNER, &DEMO_STRANGER];
 
-/// An ID token's lifetime: a working day, after which the dashboard requires a new sign-in.
+/// The lifetime of an ID token, after which the dashboard requires a new sign-in.
 const TOKEN_LIFE: Duration = Duration::from_secs_u32(8 * 3_600);
-/// A code's lifetime. The browser takes the code to the client immediately.
+/// The lifetime of an authorization code. The browser passes it to the dashboard immediately.
 const CODE_LIFE: Duration = Duration::from_secs_u32(60);
 
-/// A running issuer. Clones share all state.
+/// A running issuer. Clones share its state.
 #[derive(Clone)]
 pub struct Issuer(Arc<Provider>);
 
 struct Provider {
-    /// The published documents: the issuer's URL, endpoints and keys.
+    /// The issuer's URL, endpoints and keys.
     published: TestIssuer,
-    /// The only redirect address, compared exactly (RFC 9700 §4.1.3), as `template.yaml` registers it.
+    /// The only redirect address, which is compared exactly (RFC 9700 §4.1.3).
     redirect_uri: String,
-    /// Where a browser is redirected after signing out.
+    /// The URL to which a sign-out redirects.
     signed_out_uri: String,
     clock: Clock,
-    /// The newest key signs. Earlier keys stay published, so that earlier tokens can be verified.
+    /// The newest key signs. Earlier keys stay published, so that their tokens stay valid.
     keys: Mutex<Vec<Signer>>,
     codes: Mutex<HashMap<String, Grant>>,
 }
 
-/// The grant that a code stands for.
+/// The sign-in for which a code was issued.
 struct Grant {
     user: &'static DemoUser,
-    /// The PKCE challenge: the hash of a verifier that only the client knows.
+    /// The PKCE challenge: a hash of the verifier, which only the client has.
     challenge: String,
     nonce: String,
     expires_at: Timestamp,
 }
 
 impl Issuer {
-    /// Creates an issuer at `url` for a dashboard below `dashboard`. Neither URL has a trailing slash.
+    /// Creates an issuer at `url` for the dashboard at `dashboard`. Neither URL ends with a slash.
     pub fn new(url: &str, dashboard: &str, clock: Clock) -> Self {
         let below = |path: &str| format!("{dashboard}{path}");
         let issuer = Self(Arc::new(Provider {
@@ -97,13 +95,12 @@ impl Issuer {
         issuer
     }
 
-    /// Returns the issuer's URL, which is the `iss` claim of the tokens.
+    /// Returns the issuer's URL, which is the tokens' `iss` claim.
     pub fn url(&self) -> &str {
         &self.0.published.address
     }
 
-    /// Returns the claims for a sign-in at the current time, with the lifetime `lifetime`. Tests change a claim and sign
-    /// the result.
+    /// Returns the claims of a sign-in at the current time. Tests change a claim and sign the result.
     pub fn claims(&self, user: &DemoUser, lifetime: Duration) -> Value {
         let now = self.0.clock.now();
         json!({
@@ -119,13 +116,13 @@ impl Issuer {
         })
     }
 
-    /// Returns an ID token with any claims, signed with the current key.
+    /// Signs these claims with the current key.
     pub fn sign(&self, claims: &Value) -> String {
         let keys = lock(&self.0.keys);
         keys.last().map(|key| key.token(claims)).unwrap_or_default()
     }
 
-    /// Returns the ID token for a sign-in at the current time.
+    /// Returns an ID token for a sign-in at the current time.
     pub fn token(&self, user: &DemoUser) -> String {
         self.token_for(user, TOKEN_LIFE)
     }
@@ -135,22 +132,22 @@ impl Issuer {
         self.sign(&self.claims(user, lifetime))
     }
 
-    /// Returns the address to which the browser is redirected, with a code, after the user has signed in on the page at
-    /// `page`; `None` if the client's request is rejected.
+    /// Returns the address to which the user's browser is redirected after a sign-in at `page`; `None` if the request
+    /// is rejected.
     pub fn redirect_with_code(&self, page: &str, user: &'static DemoUser) -> Option<String> {
         let page = Url::parse(page).ok()?;
         let request: Parameters = page.query_pairs().into_owned().collect();
         self.grant(&request, user)
     }
 
-    /// Signs with a new key from now on. The old key stays published, because its tokens are valid until they expire.
+    /// Adds a key, which signs from now on. The earlier keys stay published.
     pub fn rotate_key(&self) {
         let mut keys = lock(&self.0.keys);
         keys.push(Signer::es256(&uuid::Uuid::new_v4().to_string()));
         self.0.published.publish(&keys.iter().collect::<Vec<_>>());
     }
 
-    /// Returns the router with the issuer's endpoints.
+    /// Returns the issuer's endpoints.
     pub(crate) fn router(&self) -> Router {
         let own = Router::new()
             .route("/authorize", get(show_user_list).post(sign_in))
@@ -160,8 +157,8 @@ impl Issuer {
         self.0.published.router().merge(own)
     }
 
-    /// Stores a code for the user, and returns the client's address with the code; `None` if the request has an unknown
-    /// client, a different address, or no PKCE.
+    /// Stores a code for the user, and returns the client's address with the code. Returns `None` for an unknown client
+    /// or address, or without PKCE.
     fn grant(&self, form: &Parameters, user: &'static DemoUser) -> Option<String> {
         let provider = &self.0;
         let is = |name: &str, value: &str| form.get(name).is_some_and(|given| given == value);
@@ -182,7 +179,7 @@ impl Issuer {
         };
         lock(&provider.codes).insert(code.clone(), grant);
         let mut address = Url::parse(&provider.redirect_uri).ok()?;
-        // `iss` identifies the issuer of the response (RFC 9207).
+        // `iss` identifies the issuer (RFC 9207).
         let parameters = [
             ("code", code.as_str()),
             ("state", form.get("state")?),
@@ -192,7 +189,7 @@ impl Issuer {
         Some(address.into())
     }
 
-    /// Returns the user and the nonce for a code. The first attempt uses up the code.
+    /// Returns the user and the nonce of a code, which can be used once.
     fn redeem(&self, form: &Parameters) -> Option<(&'static DemoUser, String)> {
         let grant = lock(&self.0.codes).remove(form.get("code")?)?;
         let is_its_verifier = encoded(Sha256::digest(form.get("code_verifier")?)) == grant.challenge;
@@ -202,8 +199,7 @@ impl Issuer {
     }
 }
 
-/// `GET /authorize`: shows a button for each demo user. The form is sent to the page's URL, which contains the client's
-/// parameters.
+/// `GET /authorize`: shows a button for each demo user. The forms keep the parameters of the URL.
 async fn show_user_list() -> Response {
     let page = html! {
         (DOCTYPE)
@@ -249,8 +245,8 @@ async fn sign_in(
     }
 }
 
-/// `POST /token`: exchanges a code and its verifier for tokens. No endpoint accepts the access token, but clients
-/// expect one.
+/// `POST /token`: exchanges a code and its verifier for tokens. Nothing accepts the access token, but clients expect
+/// one.
 async fn redeem(State(issuer): State<Issuer>, Form(form): Form<Parameters>) -> Response {
     let Some((user, nonce)) = issuer.redeem(&form) else {
         return (
@@ -273,8 +269,8 @@ async fn redeem(State(issuer): State<Issuer>, Form(form): Form<Parameters>) -> R
     ([NO_STORE], Json(tokens)).into_response()
 }
 
-/// `GET /end-session` (OpenID Connect RP-Initiated Logout 1.0 §2): redirects the browser back to the client. The issuer
-/// keeps no sessions.
+/// `GET /end-session` (OpenID Connect RP-Initiated Logout 1.0 §2): redirects to the client, because the issuer has no
+/// sessions.
 async fn end_session(State(issuer): State<Issuer>, Query(parameters): Query<Parameters>) -> Response {
     let Ok(mut address) = Url::parse(&issuer.0.signed_out_uri) else {
         return StatusCode::NOT_FOUND.into_response();
@@ -285,7 +281,7 @@ async fn end_session(State(issuer): State<Issuer>, Query(parameters): Query<Para
     Redirect::to(address.as_str()).into_response()
 }
 
-/// A poisoned lock can be used, because no code panics while it holds the lock, and no map is left half changed.
+/// Ignores that another thread has panicked, because no code can panic between two related changes.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -299,7 +295,6 @@ fn secret() -> String {
     )
 }
 
-/// Responses that contain a secret must not be cached.
 const NO_STORE: (header::HeaderName, &str) = (header::CACHE_CONTROL, "no-store");
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The local stack: the whole service on one machine, for development and for the tests.
+//! The local stack: the whole service on one machine, for development and tests.
 //!
-//! The stack runs the same routers as Lambda, behind the routes of `template.yaml`, with tables created from that file.
-//! Only the local stack has `/_local/clock`, `/_local/fund`, `/_local/token`, an issuer for signing in, and demo data.
+//! The stack runs the routers of the Lambda functions behind the routes of `template.yaml`. Only the local stack has
+//! `/_local/…`, an OpenID issuer and demo data.
 
 mod bridge;
 mod chain;

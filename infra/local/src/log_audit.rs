@@ -1,9 +1,6 @@
-//! Records the functions' log lines and, separately, the texts that must not be logged, so that `tests/logs/check.py`
-//! can check the logs.
+//! Records the functions' log lines, and separately the texts that no log may contain, for `tests/logs/check.py`.
 //!
-//! Each process writes two files: the log lines at the lowest level, as `CloudWatch` would get them, and a JSON line
-//! for each text that must not occur in them. The stack adds its secrets. The gateway records texts that callers send
-//! and receive: credentials, sessions, signed payments, and the texts of request bodies.
+//! The secret texts come from the stack and from the requests and responses at the gateway.
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -20,13 +17,13 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Purser's crates at their lowest level, and the warnings of all other crates. Lines of higher levels are included.
+/// Purser's crates log at the lowest level, and all others only warnings.
 const EVERYTHING: &str = "warn,purser=trace";
 
-/// The minimum length of a recorded text. Shorter texts may occur anywhere by coincidence.
+/// Shorter texts are not recorded, because they may occur in a log by coincidence.
 const LONG_ENOUGH: usize = 16;
 
-/// Records the log of this process. Clones share the files.
+/// The recorder of this process. Clones share the files.
 #[derive(Clone)]
 pub struct LogAudit(Arc<Heard>);
 
@@ -36,14 +33,14 @@ struct Heard {
 }
 
 impl LogAudit {
-    /// Returns the audit of this process if `PURSER_LOGS` names a folder.
+    /// Returns the recorder if `PURSER_LOGS` names a folder.
     pub fn from_environment() -> Option<Self> {
         static OF_PROCESS: OnceLock<Option<LogAudit>> = OnceLock::new();
         let open = || {
             let folder = Env::from_process().get("PURSER_LOGS").map(str::to_owned)?;
             match Self::open(Path::new(&folder)) {
                 Ok(audit) => Some(audit),
-                // The error makes the later check fail, because too little was recorded.
+                // The later check of the logs fails, because the file of this process is missing.
                 Err(error) => {
                     tracing::error!(cause = %error, "audit.not_opened");
                     None
@@ -66,17 +63,17 @@ impl LogAudit {
         })))
     }
 
-    /// Records all later log lines, unless the process already logs elsewhere.
+    /// Records all later log lines, unless the process already has a log subscriber.
     pub fn listen(&self) {
         log_to(EVERYTHING, self.lines());
     }
 
-    /// Returns the file for log lines. Other writers may use it too, because each line is a single write.
+    /// Returns the file for log lines. Several processes may write to it, because each line is a single write.
     pub fn lines(&self) -> Arc<File> {
         Arc::clone(&self.0.lines)
     }
 
-    /// Adds a text that must not be logged. Texts that are too short to search for are skipped.
+    /// Adds a text that no log may contain. Short texts are ignored.
     pub fn must_not_log(&self, description: &str, text: &str) {
         if text.len() < LONG_ENOUGH {
             return;
@@ -91,8 +88,7 @@ impl LogAudit {
         }
     }
 
-    /// Records the parts of a credential: both halves of an agent's key, each part of a token, and the parts of a
-    /// cookie except for the user's id.
+    /// Records the secret parts of a credential: of an agent's key, a token, or a cookie.
     pub(crate) fn record_credential(&self, description: &str, text: &str) {
         for part in text.split([':', '.', ' ', '=', ';']) {
             if description != COOKIE || UserId::parse(part).is_none() {
@@ -119,7 +115,7 @@ impl LogAudit {
     }
 
     fn record_text(&self, description: &str, text: &str) {
-        // Kinds of events in a webhook are not secret, and log lines contain them too.
+        // The kinds of events that a webhook selects are not secret.
         if !is_name(text) && EventKind::from_name(text).is_none() {
             self.must_not_log(description, text);
         }
@@ -184,9 +180,9 @@ impl LogAudit {
 
 const COOKIE: &str = "a cookie";
 
-/// Forwards a request and its response, and records the texts in them that must not be logged.
+/// Forwards a request, and records the secrets in the request and its response.
 pub(crate) async fn audit(State(audit): State<LogAudit>, mut request: Request, next: Next) -> Response {
-    // Secrets can only be found in responses that are not compressed.
+    // A compressed response could not be searched.
     request.headers_mut().remove(header::ACCEPT_ENCODING);
     let headers = request.headers();
     for (what, name) in [
@@ -199,7 +195,7 @@ pub(crate) async fn audit(State(audit): State<LogAudit>, mut request: Request, n
         }
     }
     let requested = format!("{} {}", request.method(), request.uri().path());
-    // The body is forwarded frame by frame. The function must limit a body that never ends.
+    // The body is forwarded in frames, because the function itself must limit a body that never ends.
     let read = Arc::new(Mutex::new(Vec::new()));
     let request = request.map(|body| {
         let read = Arc::clone(&read);
@@ -214,7 +210,7 @@ pub(crate) async fn audit(State(audit): State<LogAudit>, mut request: Request, n
     });
     let (parts, body) = next.run(request).await.into_parts();
     audit.record_body(&requested, &read.lock().unwrap_or_else(PoisonError::into_inner));
-    // The response's body is in memory, so reading it can't fail.
+    // The body is in memory, so reading it can't fail.
     let body = body.collect().await.map_or_else(|_| Bytes::new(), Collected::to_bytes);
     audit.record_response(&parts.headers, &body);
     Response::from_parts(parts, Body::from(body))
@@ -224,14 +220,12 @@ fn texts<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = 
     headers.get_all(name).iter().filter_map(|value| value.to_str().ok())
 }
 
-/// Whether a field names a user: the user to whom an agent is offered, or the user whose agents an operator freezes. A
-/// user's id is not secret, and log lines contain it too.
+/// Returns whether a field contains a user's id, which is not secret.
 fn is_user(name: &str, value: &str) -> bool {
     matches!(name, "id" | "to") && UserId::parse(value).is_some()
 }
 
-/// Returns whether a body's text is only an identifier that log lines may contain: an id, an address, a hash, or a word
-/// of the API.
+/// Returns whether a text is an identifier that log lines may contain, such as an id, an address or a hash.
 fn is_name(text: &str) -> bool {
     let is_word = text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
     let is_hash = text
@@ -248,7 +242,7 @@ fn hexadecimal(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Compares the texts that were recorded as secret with the expected texts.
+    /// Asserts which texts were recorded as secret.
     fn check(tell: impl FnOnce(&LogAudit), expected: &[&str]) {
         let folder = std::env::temp_dir().join(format!("purser-audit-{}", uuid::Uuid::new_v4()));
         let audit = LogAudit::open(&folder).unwrap();
@@ -279,7 +273,6 @@ mod tests {
         );
     }
 
-    /// UUIDs, `0x` values and lowercase words with underscores count as names.
     #[test]
     fn the_log_audit_treats_free_text_as_secret() {
         let body = json!({
@@ -297,7 +290,6 @@ mod tests {
         check(|audit| audit.record_body("POST /", form), &["0123456789abcdefABCD"]);
     }
 
-    /// Agent keys, cookies, sign-in states, form tokens and signed payments are secrets.
     #[test]
     fn the_log_audit_records_secrets_in_responses() {
         let (cookie, state, key) = ("c".repeat(20), "s".repeat(20), "3".repeat(64));

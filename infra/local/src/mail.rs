@@ -8,33 +8,31 @@ use purser_testkit::Ses;
 use std::net::IpAddr;
 use tokio::process::Child;
 
-/// The sender of all mail.
 const SENDER: &str = "purser@example.test";
 
-/// The mail service to use.
+/// The mail service of a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MailService {
-    /// A test double, which keeps the mail for a test: [`Mail::ses`].
+    /// A test double, which keeps the mail: [`Mail::ses`].
     #[default]
     StandIn,
-    /// `aws-ses-v2-local` on this port (zero selects a free port), with a page that lists the mail:
-    /// [`Mail::inbox_url`]. If it is not installed, no mail is sent.
+    /// `aws-ses-v2-local` on this port, if it is installed; zero selects a free port.
     Inbox(u16),
 }
 
 /// The running mail service.
 pub struct Mail {
-    /// The test double, which keeps the sent mail.
+    /// The test double, which keeps the mail.
     pub ses: Ses,
-    /// The URL of the page that lists the sent mail, if there is a page.
+    /// The URL of the page that lists the mail; `None` without a page.
     pub inbox_url: Option<String>,
-    /// The URL for functions; `None` if there is no mail service.
+    /// The URL for functions; `None` without a mail service.
     url: Option<String>,
     _child: Option<Child>,
 }
 
 impl Mail {
-    /// Starts the service. With a recorder, functions reach the service through it.
+    /// Starts the mail service. A recorder records the functions' calls to it.
     pub(crate) async fn start(
         service: MailService,
         recorder: Option<&IamRecorder>,
@@ -64,7 +62,7 @@ impl Mail {
         })
     }
 
-    /// Returns the functions' environment variables. With a bridge, they contain the bridge's address for containers.
+    /// Returns the functions' environment variables, with the bridge's address if there is a bridge.
     pub(crate) async fn variables(&self, bridge: Option<IpAddr>) -> Result<Vec<(String, String)>, StackError> {
         let Some(url) = &self.url else {
             return Ok(Vec::new());

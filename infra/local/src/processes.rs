@@ -1,7 +1,6 @@
-//! The stack's two child processes: Anvil, and the x402 facilitator and providers in Node.
+//! The stack's child processes: Anvil, and the x402 facilitator and providers in Node.
 //!
-//! Neither process outlives the stack. Each process holds the read end of a pipe from the stack, and ends when the pipe
-//! closes, however the stack's process ends.
+//! Each process ends when its pipe from the stack closes, however the stack ends.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -14,7 +13,7 @@ pub enum ChildError {
     /// The program could not be started.
     #[error("could not start {program}: {source}")]
     Start {
-        /// The program.
+        /// The program's name, for example `anvil`.
         program: &'static str,
         /// The system's error.
         source: std::io::Error,
@@ -22,12 +21,12 @@ pub enum ChildError {
     /// The program is not installed.
     #[error("{0} is not installed: run `make setup`")]
     Missing(&'static str),
-    /// The program exited, or printed something unexpected.
+    /// The program exited, or its output was unexpected.
     #[error("{program} did not come up: {detail}")]
     Failed {
-        /// The program.
+        /// The program's name, for example `anvil`.
         program: &'static str,
-        /// The details.
+        /// The exit status, or the unexpected output.
         detail: String,
     },
 }
@@ -37,14 +36,14 @@ fn x402_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("x402")
 }
 
-/// Starts Anvil on a loopback port. Anvil mines a block every second, and immediately after a transaction.
+/// Starts Anvil, which mines a block every second and after each transaction.
 pub(crate) fn anvil(chain_id: u64, port: u16) -> Result<Child, ChildError> {
     let binary = x402_folder().join("node_modules/@foundry-rs/anvil-linux-amd64/bin/anvil");
     if !binary.exists() {
         return Err(ChildError::Missing("Anvil"));
     }
-    // Anvil does not watch its standard input, so a shell watches it: `cat` ends when the stack closes the pipe. The
-    // descriptor is duplicated as number 3, because background jobs of a shell have no standard input.
+    // Anvil ignores its standard input, so a shell waits for the end of the pipe. It uses descriptor 3, because
+    // background jobs of a shell have no standard input.
     let script = r#"exec 3<&0; "$@" </dev/null & pid=$!; trap 'kill "$pid" 2>/dev/null' EXIT; cat <&3 >/dev/null"#;
     Command::new("sh")
         .args(["-c", script, "anvil"])
@@ -68,14 +67,13 @@ pub(crate) fn anvil(chain_id: u64, port: u16) -> Result<Child, ChildError> {
         })
 }
 
-/// The mail service's address, as Node prints it.
+/// The address that the mail service prints.
 #[derive(serde::Deserialize)]
 struct Inbox {
     inbox_url: String,
 }
 
-/// Starts the mail service, whose page lists the sent mail, and waits until it responds. Returns the process and the
-/// URL; `None` if the service is not installed.
+/// Starts the mail service. Returns the process and its URL; `None` if the service is not installed.
 pub(crate) async fn inbox(port: u16) -> Result<Option<(Child, String)>, ChildError> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("mail");
     if !folder.join("node_modules").exists() {
@@ -97,7 +95,7 @@ pub(crate) async fn inbox(port: u16) -> Result<Option<(Child, String)>, ChildErr
     Ok(Some((child, inbox_url)))
 }
 
-/// Parses the first line that a child prints as JSON.
+/// Parses the first line of a child's output as JSON.
 async fn first_line<T: serde::de::DeserializeOwned>(
     child: &mut Child,
     program: &'static str,
@@ -117,27 +115,27 @@ async fn first_line<T: serde::de::DeserializeOwned>(
     serde_json::from_str(&line).map_err(|error| failed(error.to_string()))
 }
 
-/// The addresses of the facilitator and the providers, as Node prints them.
+/// The addresses of the facilitator and the providers.
 #[derive(Clone, Debug, serde::Deserialize)]
 pub struct Providers {
-    /// The official facilitator.
+    /// The URL of the official facilitator.
     pub facilitator_url: String,
-    /// The paid provider that speaks x402 v2.
+    /// The URL of the provider that speaks x402 v2.
     pub provider_url: String,
-    /// The paid provider that speaks x402 v1.
+    /// The URL of the provider that speaks x402 v1.
     pub provider_v1_url: String,
-    /// The wallet that receives the payments to both providers.
+    /// The wallet that both providers are paid to.
     pub pay_to: String,
-    /// The contract that makes many transfers in one transaction.
+    /// The address of a contract that makes several transfers in one transaction.
     pub batch_address: String,
 }
 
 /// The ports of the providers; zero selects a free port.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProviderPorts {
-    /// For the v2 provider.
+    /// The port of the provider that speaks x402 v2.
     pub v2: u16,
-    /// For the v1 provider.
+    /// The port of the provider that speaks x402 v1.
     pub v1: u16,
 }
 

@@ -1,6 +1,5 @@
-//! The initial data of a stack: new secrets, the catalog of `catalog.json`, and an agent with a key and a funded
-//! wallet. All secrets are generated at every start. The rest is created through the functions, with the requests of an
-//! operator and an owner.
+//! The initial data of a stack: new secrets, the catalog in `catalog.json`, and an agent with a balance. The catalog
+//! and the agent are created by requests to the functions.
 
 use crate::{Providers, gateway};
 use axum::Router;
@@ -19,13 +18,13 @@ use std::net::SocketAddr;
 /// The initial balance of the demo agent's wallet: 1,000 dollars.
 pub(crate) const DEMO_FUNDS: u64 = 1_000_000_000;
 
-// The names are the logical ids in `template.yaml`, like the names of the tables.
+// Tables and secrets are named by their logical id in `template.yaml`.
 pub(crate) const WALLET_SEED_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:WalletSeedSecret";
 pub(crate) const NONCE_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:NonceKeySecret";
 pub(crate) const STATEMENTS_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:StatementsKeySecret";
 pub(crate) const RPC_URL_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:RpcUrlSecret";
 pub(crate) const SIGN_IN_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:SignInKeySecret";
-/// The keys that verify asserted client addresses, each with the function that uses the key.
+/// The keys with which functions verify client addresses that other functions forward, by function.
 pub(crate) const CLIENT_IP_KEY_ARNS: [(&str, &str); 3] = [
     (
         "AgentsFunction",
@@ -45,13 +44,13 @@ pub(crate) const OPERATORS_ARN: &str = "arn:aws:secretsmanager:us-east-1:0000000
 /// The reason why the demo data could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum SeedError {
-    /// `catalog.json` is not a catalog.
+    /// `catalog.json` is no valid catalog.
     #[error("catalog.json: {0}")]
     Catalog(String),
     /// A function rejected a request.
     #[error("seeding {seeding}: {detail}")]
     Refused {
-        /// The object that was being created.
+        /// The object that the request should create.
         seeding: String,
         /// The response.
         detail: String,
@@ -64,9 +63,8 @@ pub enum SeedError {
     Key(#[from] KeyError),
 }
 
-/// The values of the stack's secrets.
 pub(crate) struct SecretValues {
-    /// The wallet seed; `None` if KMS holds the wallet keys.
+    /// The wallet seed; `None` with KMS custody.
     wallet_seed: Option<String>,
     nonce_key: String,
     statements_key: String,
@@ -104,11 +102,11 @@ fn hex(bytes: &[u8]) -> String {
 /// The name of the stack's operator.
 pub(crate) const OPERATOR: &str = "local";
 
-/// The names under which the demo owner and the demo stranger act as operators in the browser. The stranger is no
-/// operator unless `OPERATOR_CLAIM` says so.
+/// The operator names of the demo owner and the second user in the browser. By default, only the demo owner is
+/// permitted.
 pub(crate) const BROWSER_OPERATORS: [&str; 2] = ["ada", "bob"];
 
-/// Returns the value of the operators' secret for these names and tokens.
+/// Returns the value of the operators' secret.
 pub(crate) fn operators(tokens: &[(&str, &str)]) -> String {
     let digest = |token: &str| SecretDigest::from_secret(token).to_hex();
     let listed = tokens
@@ -118,7 +116,7 @@ pub(crate) fn operators(tokens: &[(&str, &str)]) -> String {
 }
 
 impl SecretValues {
-    /// Returns the wallet seed; `None` if KMS holds the wallet keys.
+    /// Returns the wallet seed; `None` with KMS custody.
     pub(crate) fn wallet_seed(&self) -> Result<Option<WalletSeed>, SeedError> {
         Ok(self.wallet_seed.as_deref().map(WalletSeed::from_hex).transpose()?)
     }
@@ -149,12 +147,12 @@ impl SecretValues {
     }
 }
 
-/// The seeded agent.
+/// The demo agent.
 #[derive(Clone, Debug)]
 pub struct DemoAgent {
     /// The agent's id.
     pub id: AgentId,
-    /// The agent's whole API key.
+    /// The whole API key of the agent.
     pub key: String,
     /// The agent's wallet.
     pub wallet_address: Address,
@@ -166,9 +164,9 @@ const CATALOG: &str = include_str!("../catalog.json");
 #[derive(Deserialize)]
 struct SeededService {
     id: String,
-    /// The demo owner's changes to a new agent's permissive policy; null for no changes.
+    /// The demo owner's changes to the agent's policy for this service; null for none.
     demo_policy: Option<Value>,
-    /// The service, as an operator's request body.
+    /// The operator's request body.
     service: Value,
 }
 
@@ -180,16 +178,16 @@ fn parse_catalog(providers: &Providers) -> Result<Vec<SeededService>, SeedError>
     serde_json::from_str(&text).map_err(|error| SeedError::Catalog(error.to_string()))
 }
 
-/// A caller of a function: an operator or the demo owner. The function gets the requests as from the gateway.
+/// An operator or the demo owner, whose requests go directly to a function.
 pub(crate) struct Caller<'a> {
     function: &'a Router,
     credential: (&'static str, String),
-    /// The `If-Match` header of updates; `None` for requests that create an object.
+    /// The `If-Match` header of updates.
     if_match: Option<&'static str>,
 }
 
 impl<'a> Caller<'a> {
-    /// Returns an operator who calls the internal function.
+    /// Returns an operator who calls the function `internal`.
     pub(crate) fn operator(function: &'a Router, token: &str) -> Self {
         Self {
             function,
@@ -198,7 +196,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Returns a user who calls the function for signed-in users.
+    /// Returns a user who calls the function `people`.
     pub(crate) fn person(function: &'a Router, token: &str) -> Self {
         Self {
             function,
@@ -207,7 +205,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Sends a request, which must succeed. `seeding` names the object in errors.
+    /// Sends a request, which must succeed. `seeding` names the created object in errors.
     async fn send(&self, seeding: &str, method: &str, path: &str, body: &Value) -> Result<Value, SeedError> {
         let refused = |detail: String| SeedError::Refused {
             seeding: seeding.to_owned(),
@@ -233,7 +231,7 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Writes the catalog with an operator's requests, and adds more operations to these services.
+/// Creates the catalog as an operator, with `operations` added to the services.
 pub(crate) async fn catalog(
     operator: &Caller<'_>,
     providers: &Providers,
@@ -256,7 +254,7 @@ pub(crate) async fn catalog(
     Ok(())
 }
 
-/// Creates the demo agent and its key, and sets its policies, with the owner's requests.
+/// Creates the demo agent as the owner, with an API key and policies.
 pub(crate) async fn agent(owner: &Caller<'_>, providers: &Providers) -> Result<DemoAgent, SeedError> {
     const SEEDING: &str = "the demo agent";
     let unreadable = |what: &str| SeedError::Refused {

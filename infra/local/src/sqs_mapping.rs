@@ -1,8 +1,5 @@
-//! The queues' event source mappings: they pass message batches to `webhooks` and `notices`, whose responses name the
-//! failed messages.
-//!
-//! The mappings work as in Lambda, except for the polling rate. If a call fails or ends without a response, all
-//! messages of its batch stay in the queue, and are received again when they become visible.
+//! The event source mappings from the queues to the functions `webhooks` and `notices`, as in Lambda except for the
+//! polling rate.
 
 use purser_api::Clock;
 use purser_notices::Notifications;
@@ -11,30 +8,30 @@ use purser_webhooks::Webhooks;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The queue of events for webhooks.
+/// The name of the queue of events for webhooks.
 pub const WEBHOOK_EVENTS: &str = "WebhookEventsQueue";
 /// The queue of tests and redeliveries that users request.
 const WEBHOOK_REQUESTS: &str = "WebhookRequestsQueue";
-/// The queue of deliveries to webhooks.
+/// The name of the queue of deliveries to webhooks.
 pub const WEBHOOK_DELIVERIES: &str = "WebhookDeliveriesQueue";
 
-/// The queue of events for notifications.
+/// The name of the queue of events for notifications.
 pub const NOTICE_EVENTS: &str = "NoticeEventsQueue";
 /// The queue of test notifications that users request.
 const NOTICE_REQUESTS: &str = "NoticeRequestsQueue";
-/// The queue of notifications.
+/// The name of the queue of notifications.
 pub const NOTICES: &str = "NoticesQueue";
 
-/// The timeout for a batch and its maximum number of messages, as in `template.yaml`.
+/// The timeout of a call and the maximum size of a batch, as in `template.yaml`.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const BATCH: usize = 10;
-/// The time between two sweeps. It is shorter than the minute in `template.yaml`, because a test can advance the clock
-/// by hours.
+/// The interval of the sweep for paused deliveries, which is shorter than in `template.yaml`, because a test can
+/// advance the clock by hours.
 const SWEEP: Duration = Duration::from_secs(5);
-/// The time between two polls of a queue.
+/// The interval at which a queue is polled.
 const PACE: Duration = Duration::from_millis(50);
 
-/// Creates the queues of `template.yaml`, with the time of this clock.
+/// Creates the queues of `template.yaml`. `clock` determines when messages become visible.
 pub(crate) fn queues(clock: Clock) -> Sqs {
     let sqs = Sqs::new(move || clock.now().micros());
     sqs.create(WEBHOOK_EVENTS, 180, 20);
@@ -46,7 +43,7 @@ pub(crate) fn queues(clock: Clock) -> Sqs {
     sqs
 }
 
-/// Returns the functions' environment variables for the queues at that endpoint.
+/// Returns the functions' environment variables for queues at `url`.
 pub(crate) fn variables(url: &str) -> [(String, String); 11] {
     [
         ("SQS_ENDPOINT", url.to_owned()),
@@ -64,8 +61,8 @@ pub(crate) fn variables(url: &str) -> [(String, String); 11] {
     .map(|(name, value)| (name.to_owned(), value))
 }
 
-/// Adds the rules of the event bus: each event of this deployment is sent to the queue of events for notifications, and
-/// each event with an owner also to the queue of events for webhooks.
+/// Adds the rules of the event bus: all events go to the queue for notifications, and events with an owner also to the
+/// queue for webhooks.
 pub fn follow_bus(bus: &EventBus, sqs: &Sqs, deployment: &str) {
     let passing = |queue: &'static str| {
         let sqs = sqs.clone();
@@ -85,7 +82,7 @@ pub fn follow_bus(bus: &EventBus, sqs: &Sqs, deployment: &str) {
     bus.on(is_ours, passing(NOTICE_EVENTS));
 }
 
-/// Runs the sweep of paused deliveries every [`SWEEP`] until the runtime ends.
+/// Resumes paused deliveries at the interval [`SWEEP`].
 pub(crate) fn sweep(webhooks: Webhooks) {
     tokio::spawn(async move {
         loop {
@@ -95,8 +92,7 @@ pub(crate) fn sweep(webhooks: Webhooks) {
     });
 }
 
-/// Fills the event queues from the bus, and calls the functions with the messages of all queues, until the runtime
-/// ends.
+/// Connects the bus with the queues, and the queues with the functions, until the runtime ends.
 pub(crate) fn follow(bus: &EventBus, sqs: &Sqs, deployment: &str, webhooks: &Webhooks, notifications: &Notifications) {
     follow_bus(bus, sqs, deployment);
     for queue in [WEBHOOK_EVENTS, WEBHOOK_REQUESTS, WEBHOOK_DELIVERIES] {
@@ -115,7 +111,7 @@ pub(crate) fn follow(bus: &EventBus, sqs: &Sqs, deployment: &str, webhooks: &Web
     }
 }
 
-/// Calls a function with a queue's messages.
+/// Polls a queue, and calls a function with its messages.
 fn poll<F>(sqs: &Sqs, queue: &'static str, call: impl Fn(Value) -> F + Send + 'static)
 where
     F: Future<Output = Option<Value>> + Send + 'static,
@@ -125,7 +121,7 @@ where
         loop {
             while let Some(batch) = sqs.receive(queue, BATCH) {
                 let (sqs, work) = (sqs.clone(), tokio::time::timeout(TIMEOUT, call(batch.clone())));
-                // Runs in a separate task, as each call in Lambda runs in a separate execution environment.
+                // In Lambda, each call has a separate execution environment.
                 tokio::spawn(async move {
                     let response = work.await.ok().flatten();
                     sqs.delete_done(queue, &batch, response.as_ref());

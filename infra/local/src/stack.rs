@@ -1,5 +1,5 @@
-//! The whole service on one machine: every function behind one gateway, over an embedded DynamoDB, a local chain, and
-//! paid providers that use the official SDK. All servers listen on loopback and end with the [`Stack`].
+//! The whole service on one machine: the functions behind a gateway, with an embedded DynamoDB, a local chain, and paid
+//! providers. All servers listen on loopback.
 
 use crate::bridge;
 use crate::chain::{DevChain, NETWORK};
@@ -40,67 +40,64 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::process::Child;
 
-/// Starts a server, such as a proxy, between the functions and the database or the node. The closure takes the upstream
-/// URL and returns the URL for the functions.
+/// Starts a proxy in front of the database or the node. Maps the URL of the database or node to the URL of the proxy.
 pub type Front = Box<dyn FnOnce(String) -> Pin<Box<dyn Future<Output = String> + Send>> + Send>;
 
 /// Options of a stack.
 pub struct Options {
     /// The gateway's port; zero selects a free port.
     pub gateway_port: u16,
-    /// The ports of the chain, the database, the issuer and the providers; zeros select free ports.
+    /// The ports of the services that the functions call; zeros select free ports.
     pub ports: Ports,
-    /// The functions' `THROTTLE_PER_MINUTE`.
+    /// The value of the variable `THROTTLE_PER_MINUTE`.
     pub throttle_per_minute: u32,
     /// The custody of the wallet keys.
     pub custody: CustodyKind,
-    /// Additional environment variables for the functions, which override the stack's variables.
+    /// Environment variables of the functions, which override the stack's.
     pub environment: BTreeMap<String, String>,
-    /// A server in front of the database, such as a proxy that injects conflicts.
+    /// A proxy in front of the database, for example for conflicts.
     pub front: Option<Front>,
-    /// A server in front of the chain's node, such as a proxy that counts.
+    /// A proxy in front of the chain's node, for example for counting calls.
     pub node_front: Option<Front>,
-    /// Additional operations for the catalog's services: the service's slug, and the operation as an operator's request
-    /// body, in which `{pay_to}` stands for the providers' wallet.
+    /// Further operations of the catalog's services: the service's slug, and the operation, with `{pay_to}` for the
+    /// providers' wallet.
     pub operations: Vec<(&'static str, Value)>,
-    /// The functions' clock. The default is the system's clock, advanced by `/_local/clock`.
+    /// The functions' clock. The default is the system's clock plus the time by which `/_local/clock` advanced it.
     pub clock: Option<Clock>,
-    /// An address of this machine at which containers reach the services that functions call: the gateway of a Docker
-    /// bridge.
+    /// An address at which containers reach the stack, such as the gateway of a Docker bridge.
     pub bridge: Option<IpAddr>,
-    /// A file to which every AWS call of a function is appended, as the permission that the call needs.
+    /// A file to which the permissions that AWS calls need are appended.
     pub record: Option<PathBuf>,
-    /// The recorder of texts that must not be logged.
+    /// The recorder of texts that no log may contain.
     pub log_audit: Option<LogAudit>,
-    /// Whether the tables' changes are streamed.
+    /// Whether the tables have streams.
     pub streams: Streaming,
     /// The mail service to use.
     pub mail: MailService,
 }
 
-/// Whether the tables have streams, which `events` and `history` read. The embedded database becomes slower as the
-/// streams grow.
+/// Whether the tables have streams. The embedded database becomes slower with long streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Streaming {
-    /// The tables have the streams that the template declares. [`Stack::publish_changes`] passes their records on.
+    /// The tables have streams. [`Stack::publish_changes`] passes the records to the functions.
     On,
-    /// The tables have streams, and [`Stack::aggregate_history`] passes their records to `history`. No events are published.
+    /// The tables have streams. [`Stack::aggregate_history`] passes the records to `history`, and nothing is published.
     #[default]
     Journal,
-    /// The tables have no streams, so no events are published and the decision history is empty.
+    /// The tables have no streams, so nothing is published and the decision history is empty.
     Off,
 }
 
-/// The ports of the processes around the functions.
+/// The ports of the services that the functions call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ports {
-    /// The chain's RPC.
+    /// The port of the chain's node.
     pub rpc: u16,
-    /// The database.
+    /// The port of the database.
     pub dynamodb: u16,
-    /// The issuer.
+    /// The port of the issuer.
     pub issuer: u16,
-    /// The providers.
+    /// The ports of the providers.
     pub providers: ProviderPorts,
 }
 
@@ -125,32 +122,32 @@ impl Default for Options {
     }
 }
 
-/// The environment variable for how many seconds a sign-in counts as recent.
+/// The variable with the number of seconds for which a sign-in counts as recent.
 pub(crate) const RECENT_SIGN_IN: &str = "RECENT_SIGN_IN_SECONDS";
 
 /// A running stack.
 pub struct Stack {
     /// The gateway's URL.
     pub base_url: String,
-    /// The chain's RPC URL.
+    /// The URL of the chain's node.
     pub rpc_url: String,
-    /// The URL of the embedded DynamoDB, without a proxy.
+    /// The URL of the embedded database, without a proxy.
     pub dynamodb_url: String,
-    /// The paid providers.
+    /// The addresses of the facilitator and the providers.
     pub providers: Providers,
-    /// The seeded agent.
+    /// The demo agent.
     pub agent: DemoAgent,
-    /// The chain's controls.
+    /// Controls the chain.
     pub chain: DevChain,
-    /// A database client without a proxy.
+    /// A client of the database, without a proxy.
     pub db: Client,
-    /// The ledger, for tests that write to it directly.
+    /// The ledger, for direct writes in tests.
     pub ledger: Ledger,
-    /// The catalog table, for tests that write to it directly.
+    /// The catalog table, for direct writes in tests.
     pub catalog: CatalogTable,
-    /// The wallet keys: see [`Stack::new_wallet`].
+    /// The custody of the wallet keys. [`Stack::new_wallet`] creates a wallet.
     pub custody: Custody,
-    /// KMS, which holds the wallet keys if the custody is `Kms`.
+    /// KMS, which has the wallet keys with KMS custody.
     pub kms: Kms,
     /// The functions' clock.
     pub clock: Clock,
@@ -158,48 +155,47 @@ pub struct Stack {
     pub issuer: Issuer,
     /// The demo agent's owner.
     pub owner: &'static DemoUser,
-    /// The initial operator token: see [`Stack::set_operators`].
+    /// The operator token until [`Stack::set_operators`].
     pub internal_token: String,
-    /// The probe function. In the cloud, a schedule runs it every minute; here, the stack's user runs it.
+    /// The function `probe`, which no schedule runs here.
     pub probe: Probe,
-    /// The reconcile function, which the stack's user runs like the probe.
+    /// The function `reconcile`, which no schedule runs here.
     pub reconcile: Reconcile,
-    /// The queues of webhooks and notifications.
+    /// The queues for webhooks and notifications.
     pub sqs: Sqs,
     /// The mail service.
     pub mail: Mail,
-    /// The function `events`. [`Stack::publish_changes`] passes the stream records to it and to `history`.
+    /// The function `events`. [`Stack::publish_changes`] calls it.
     pub events: Events,
-    /// The function `history`, which writes the decision history.
+    /// The function `history`. [`Stack::publish_changes`] calls it.
     pub history: History,
     /// The event bus.
     pub bus: EventBus,
     streams: Option<Streams>,
     is_publishing: bool,
-    /// The function `history` without a proxy in front of the database, for [`Stack::aggregate_history`].
+    /// Another instance of `history` without a proxy, for [`Stack::aggregate_history`].
     folding: History,
-    /// The functions by logical id, as Lambda runs them. Agents reach the functions through the gateway.
+    /// The functions by logical id.
     pub functions: BTreeMap<&'static str, Router>,
     secrets: SecretsManager,
     log_audit: Option<LogAudit>,
-    /// The functions' environment variables. With a bridge, they contain the bridge's addresses.
+    /// The functions' environment variables. If there is a bridge, they contain its address.
     pub environment: BTreeMap<String, String>,
-    /// The folder with the log of statements.
+    /// The folder with the statement log.
     pub log: LogFolder,
     _children: [Child; 2],
     _database: DynamoDb,
 }
 
-/// The folder with a stack's statement log. The folder is removed with the stack, because the next stack has different
-/// keys.
+/// The folder with a stack's statement log, which is removed with the stack.
 #[derive(Debug)]
 pub struct LogFolder(pub PathBuf);
 
 impl LogFolder {
-    /// The archive's folder within the log's folder.
+    /// The name of the archive's folder in the log's folder.
     pub const ARCHIVE: &str = "archive";
 
-    /// Creates a folder name and sets it in the functions' environment.
+    /// Chooses a folder, and adds it to the functions' environment.
     fn new(environment: &mut BTreeMap<String, String>) -> Self {
         let path = std::env::temp_dir().join(format!("purser-log-{}", uuid::Uuid::new_v4()));
         environment.insert("LOG_BUCKET".to_owned(), format!("folder:{}", path.display()));
@@ -213,13 +209,13 @@ impl LogFolder {
 
 impl Drop for LogFolder {
     fn drop(&mut self) {
-        // The folder does not exist if the stack made no statement.
+        // Without statements, the folder does not exist.
         let _missing = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// Returns a function's boot configuration. The function signs with an access key whose id is the function's name, so
-/// the recorder knows the caller.
+/// Returns a function's configuration. The access key id is the function's name, so that the recorder can identify the
+/// function.
 fn boot_for(function: &str, mut environment: BTreeMap<String, String>, clock: Clock) -> Boot {
     environment.insert("AWS_ACCESS_KEY_ID".to_owned(), function.to_owned());
     let keys = seed::CLIENT_IP_KEY_ARNS.into_iter();
@@ -230,16 +226,14 @@ fn boot_for(function: &str, mut environment: BTreeMap<String, String>, clock: Cl
 }
 
 impl Stack {
-    /// Starts all services and creates the demo data. `report_progress` receives progress messages.
+    /// Starts all services and creates the demo data. `report_progress` gets progress messages.
     #[expect(clippy::too_many_lines, reason = "it starts each part in order")]
     pub async fn start(options: Options, report_progress: impl Fn(&str)) -> Result<Self, StackError> {
-        // A port in use is reported before any service starts. The gateway's URL is also the dashboard's URL, which the
-        // issuer and the functions need before the gateway runs.
+        // The ports are bound first, so that a used port is reported immediately and all URLs are known.
         let gateway = Socket::bind(options.gateway_port).await?;
         let issuer = Socket::bind(options.ports.issuer).await?;
         report_progress("starting DynamoDB (embedded) with the tables of template.yaml");
         let (database, streams) = database(options.streams, options.ports.dynamodb)?;
-        // The client is configured like the functions, so it calls only services of the stack.
         let env = aws_environment([&database.url; 5]).into_iter().collect::<Env>();
         let db = Client::new(&Boot::new(env, Clock::system()).aws);
         report_progress("starting the chain (Anvil, posing as Base Sepolia)");
@@ -248,7 +242,7 @@ impl Stack {
         let rpc_url = format!("http://127.0.0.1:{rpc_port}");
         let chain = DevChain::new(rpc_url.clone());
         report_progress("starting the paid providers and the facilitator (official x402 SDK)");
-        // The calls run concurrently, because loading the SDK takes longer than all other steps.
+        // The calls are concurrent, because loading the SDK takes longest.
         let ((), (node, providers)) =
             tokio::try_join!(async { chain.ready().await.map_err(StackError::from) }, async {
                 processes::providers(&rpc_url, NETWORK.chain_id(), options.ports.providers)
@@ -270,8 +264,7 @@ impl Stack {
             Some(front) => front(rpc_url.clone()).await,
             None => rpc_url.clone(),
         };
-        // The node's URL is in a secret, which containers read too. So with a bridge, all functions use the bridge's
-        // URL.
+        // The node's URL is in a secret that functions in containers also read, so all functions use the bridge's URL.
         let functions_rpc = match options.bridge {
             Some(bridge) => bridge::open(bridge, &functions_rpc).await?,
             None => functions_rpc,
@@ -336,7 +329,7 @@ impl Stack {
         let boot = |function: &str| boot_for(function, environment.clone(), clock.clone());
 
         report_progress("filling the catalog");
-        // The internal function starts first, so that the other functions find a filled catalog.
+        // The other functions must find the catalog, which `internal` creates.
         let internal = purser_internal::routers(boot("InternalFunction"))
             .await
             .map_err(start_error("InternalFunction"))?;
@@ -456,7 +449,7 @@ impl Stack {
         })
     }
 
-    /// Replaces the operators. Each pair is a name and a token.
+    /// Replaces the operators' names and tokens.
     pub fn set_operators(&self, operators: &[(&str, &str)]) {
         if let Some(audit) = &self.log_audit {
             for (_, token) in operators {
@@ -466,9 +459,7 @@ impl Stack {
         self.secrets.store(seed::OPERATORS_ARN, &seed::operators(operators));
     }
 
-    /// Passes all remaining stream records to `history` and `events`. In the cloud, event source mappings do this;
-    /// here, the stack's user calls this function. Returns the number of records that were given up after repeated
-    /// failures.
+    /// Passes all remaining stream records to `history` and `events`. Returns the number of records that were given up.
     pub async fn publish_changes(&self) -> usize {
         match &self.streams {
             Some(streams) if self.is_publishing => {
@@ -478,17 +469,16 @@ impl Stack {
         }
     }
 
-    /// Passes all remaining stream records to `history`, and publishes nothing. Returns the number of records that were
-    /// given up after repeated failures. A call without records costs little.
+    /// Passes all remaining stream records to `history`. Returns the number of records that were given up.
     pub async fn aggregate_history(&self) -> usize {
         let Some(streams) = &self.streams else { return 0 };
         let call = async |event: Value| call_stream_functions((&self.events, &self.folding), &self.clock, event).await;
-        // The boxed type keeps the type of this future out of the types of requests in tests.
+        // Without the box, the types of the tests' futures would become too large.
         let folding: Pin<Box<dyn Future<Output = usize> + Send + '_>> = Box::pin(streams.fold(TRIES, call));
         folding.await
     }
 
-    /// Passes new records to `history` and `events` while the returned future runs.
+    /// Passes new stream records to `history` and `events`, as long as the returned future runs.
     pub fn publish_continuously(&self) -> impl Future<Output = ()> + Send + 'static {
         let streams = self.streams.clone().filter(|_| self.is_publishing);
         let (events, history, clock) = (self.events.clone(), self.history.clone(), self.clock.clone());
@@ -501,23 +491,23 @@ impl Stack {
         }
     }
 
-    /// Creates a new wallet for an agent, as `people` and `payments` do together.
+    /// Creates a wallet for an agent, as `people` and `payments` do together.
     pub async fn new_wallet(&self, agent: AgentId) -> Result<Wallet, CustodyError> {
         let key = match self.custody.kms_keys() {
-            // The stack's own database always responds.
+            // The embedded database always responds, so the fallback is never used.
             None => NewKey::Seed(self.ledger.assign_wallet_index().await.unwrap_or(u32::MAX)),
             Some(keys) => NewKey::Kms(keys.create_key(agent, KEYS_STACK, None).await?),
         };
         self.custody.wallet_for_new_key(key).await?.attest(agent).await
     }
 
-    /// Returns every value in Secrets Manager, so that a test can check that none leaks.
+    /// Returns all values in Secrets Manager, so that a test can check that none leaks.
     pub fn secret_values(&self) -> Vec<String> {
         self.secrets.values()
     }
 }
 
-/// Starts the database. Returns the tables' streams if they have any.
+/// Starts the database. Returns the streams if the tables have streams.
 fn database(streams: Streaming, port: u16) -> Result<(DynamoDb, Option<Streams>), StackError> {
     let started = match streams {
         Streaming::On | Streaming::Journal => {
@@ -528,12 +518,11 @@ fn database(streams: Streaming, port: u16) -> Result<(DynamoDb, Option<Streams>)
     started.map_err(|source| StackError::Port { port, source })
 }
 
-/// The interval at which a mapping reads a stream (Lambda developer guide, "Using Lambda with `DynamoDB`": four times a
-/// second).
+/// The interval at which a stream is read, as in Lambda.
 const POLL: Duration = Duration::from_millis(250);
-/// The number of attempts for a failing record. In the cloud, Lambda retries a record for up to a day.
+/// The maximum number of attempts for a record.
 const TRIES: u32 = 10;
-/// The timeout of a call, as in the template.
+/// The timeout of a call, as in `template.yaml`.
 const CALL: Duration = Duration::from_secs(55);
 
 async fn publish_stream_records(streams: &Streams, functions: (&Events, &History), clock: &Clock) -> usize {
@@ -541,8 +530,8 @@ async fn publish_stream_records(streams: &Streams, functions: (&Events, &History
     streams.deliver(TRIES, call).await
 }
 
-/// Calls the function whose mapping would deliver the event. `history` gets its batches with the stack's time, which
-/// may be ahead of the database's time.
+/// Calls the function to which the mapping delivers the event. `history` gets the stack's time, which may be ahead of
+/// the database's.
 async fn call_stream_functions((events, history): (&Events, &History), clock: &Clock, event: Value) -> Option<Value> {
     match event.get("shardId") {
         Some(_) => history.handle_event(&written_at(event, clock.now().secs())).await.ok(),
@@ -550,9 +539,8 @@ async fn call_stream_functions((events, history): (&Events, &History), clock: &C
     }
 }
 
-/// Verifies the payees of the seeded catalog and publishes the log's keys, as the first run of `events` does. Returns
-/// the internal function. If no events are published, the returned function verifies the payees after each update, also
-/// after a request by another function.
+/// Verifies the catalog's payees and publishes the log's keys. If nothing is published, the returned function verifies
+/// payees after each update.
 async fn with_payee_verification(
     internal: Routers,
     events: &Events,
@@ -573,7 +561,7 @@ async fn with_payee_verification(
     })
 }
 
-/// Verifies the catalog's payees after each update, for stacks that publish no events.
+/// Verifies the catalog's payees after each update, because `events` gets no stream records.
 async fn verify_payees_after(State(events): State<Events>, request: Request, next: Next) -> Response {
     let updates = !request.method().is_safe();
     let response = next.run(request).await;
@@ -586,20 +574,19 @@ async fn verify_payees_after(State(events): State<Events>, request: Request, nex
     response
 }
 
-/// Returns the response of a function that another function invokes.
+/// Calls a function as another function does, and returns its response.
 async fn invoke_internal(routers: Routers, event: String) -> String {
     let event = RawValue::from_string(event).unwrap_or_default();
     let response = handle_gateway_or_direct_event(routers, LambdaEvent::new(event, Context::default())).await;
     response.get().to_owned()
 }
 
-/// The name of the event bus.
 const BUS: &str = "local";
 
-/// The stack name in the tags of the functions' KMS keys.
+/// The stack's name in the tags of KMS keys.
 const KEYS_STACK: &str = "local";
 
-/// Returns the custody's name in the functions' environment variable.
+/// Returns the value of the functions' variable for the custody.
 const fn custody_name(custody: CustodyKind) -> &'static str {
     match custody {
         CustodyKind::Seed => "seed",
@@ -607,13 +594,11 @@ const fn custody_name(custody: CustodyKind) -> &'static str {
     }
 }
 
-/// Returns a client for the KMS at this URL.
 fn keys_at(url: &str) -> KmsKeys {
     let env = aws_environment([url; 5]).into_iter().collect::<Env>();
     KmsKeys::new(Boot::new(env, Clock::system()).aws)
 }
 
-/// Returns the error for a function that did not start.
 fn start_error(function: &'static str) -> impl FnOnce(purser_api::BootError) -> StackError {
     move |source| StackError::Function { function, source }
 }
@@ -623,7 +608,7 @@ fn follow_queues(bus: &EventBus, sqs: &Sqs, streams: Streaming, boot: impl Fn(&s
     let webhooks = Webhooks::boot(boot("WebhooksFunction")).map_err(start_error("WebhooksFunction"))?;
     let notices = Notifications::boot(boot("NoticesFunction")).map_err(start_error("NoticesFunction"))?;
     sqs_mapping::follow(bus, sqs, KEYS_STACK, &webhooks, &notices);
-    // If no events are published, there are no deliveries to pause.
+    // Without events, `webhooks` has no deliveries to pause.
     if let Streaming::On = streams {
         sqs_mapping::sweep(webhooks);
     }
@@ -635,7 +620,7 @@ fn ledger(db: Client) -> Ledger {
     Ledger::new(db, "LedgerTable", "DecisionsTable")
 }
 
-/// Returns the AWS endpoints of this stack, with credentials that work nowhere else.
+/// Returns the AWS endpoints, with credentials that are valid nowhere else.
 fn aws_environment([dynamodb, secrets, lambda, kms, bus]: [&str; 5]) -> BTreeMap<String, String> {
     [
         ("AWS_REGION", "us-east-1"),
@@ -652,7 +637,7 @@ fn aws_environment([dynamodb, secrets, lambda, kms, bus]: [&str; 5]) -> BTreeMap
     .collect()
 }
 
-/// Returns the functions' environment variables, as `template.yaml` sets them in the cloud.
+/// Returns the functions' environment variables as in `template.yaml`.
 fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
     let mut variables: BTreeMap<String, String> = [
         ("CATALOG_TABLE", "CatalogTable"),
@@ -681,12 +666,12 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         ("INTERNAL_FUNCTION", "InternalFunction"),
         ("WALLET_KEYS_STACK", KEYS_STACK),
         ("OIDC_CLIENT_ID", issuer::CLIENT_ID),
-        // Locally, all callers have the same address, so the throttle's limit per address is reached first.
+        // Local callers share one address, so their limit per address applies first.
         ("KEY_REQUESTS_PER_MINUTE", "1000000"),
         ("MAX_HOLDS_PER_AGENT", "1000000"),
-        // An accepted payee can be paid immediately.
+        // A new payee can be paid immediately.
         ("ACCEPTED_PAYEE_DELAY_SECONDS", "0"),
-        // The local chain does not reorganize unless a test asks for it, and mines only if there are transactions.
+        // The local chain reorganizes only in tests, and mines only with transactions.
         ("FINALITY_CONFIRMATIONS", "1"),
         ("WATCH_CONFIRMATIONS", "1"),
         (RECENT_SIGN_IN, "600"),
@@ -708,8 +693,7 @@ fn browser_operators(issuer: &str) -> String {
     pairs.collect::<Vec<_>>().join(",")
 }
 
-/// Returns the URLs of the issuer, the dashboard and the API, and the hosts that a probe or a tool may call at any
-/// address: the local providers.
+/// Returns the URLs of issuer, dashboard and API, and the providers' loopback hosts, which probes and tools may call.
 fn addresses(issuer: &str, gateway: &str, providers: &Providers) -> [(String, String); 5] {
     let called = [&providers.provider_url, &providers.provider_v1_url];
     let called = called.map(|url| url.trim_start_matches("http://")).join(",");
@@ -731,7 +715,7 @@ async fn listen(port: u16) -> Result<TcpListener, StackError> {
         .map_err(|source| StackError::Port { port, source })
 }
 
-/// A bound loopback port with a known address that does not accept requests yet.
+/// A bound loopback port that accepts no requests yet.
 struct Socket {
     listener: TcpListener,
     url: String,
@@ -750,7 +734,7 @@ impl Socket {
         })
     }
 
-    /// Serves a router in the background until the runtime ends. Returns the URL.
+    /// Serves a router until the runtime ends. Returns the URL.
     fn serve(self, router: Router) -> String {
         let Self { listener, url } = self;
         let service = router.into_make_service_with_connect_info::<SocketAddr>();
@@ -759,8 +743,7 @@ impl Socket {
     }
 }
 
-/// Returns the port, or a free port for zero, for a process that will listen there. A port in use is an error, so that
-/// the other program is not mistaken for that process.
+/// Returns `port`, or a free port if it is zero. Returns an error if another program uses the port.
 async fn free_port(port: u16) -> Result<u16, StackError> {
     let address = listen(port).await?.local_addr();
     address

@@ -1,5 +1,4 @@
-//! Writes `.local/stack.json`, in which tools find a running stack, and `.local/functions.json`, the functions'
-//! environment variables for `sam local --env-vars`.
+//! Writes `.local/stack.json` for tools, and `.local/functions.json` for `sam local --env-vars`.
 
 use crate::chain::NETWORK;
 use crate::stack::{RECENT_SIGN_IN, Stack};
@@ -10,8 +9,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The lifetime of the file's token: ten years, the longest single step of `/_local/clock`, so that a tool that
-/// advances the clock need not sign in again.
+/// The lifetime of the token in the file: ten years, so that no step of `/_local/clock` makes it expire.
 const TOKEN_LIFE: Duration = Duration::from_secs_u32(10 * 366 * 86_400);
 
 /// The content of `.local/stack.json`.
@@ -19,17 +17,17 @@ const TOKEN_LIFE: Duration = Duration::from_secs_u32(10 * 366 * 86_400);
 pub struct StackFile {
     /// The gateway's URL.
     pub base_url: String,
-    /// The dashboard, for a browser.
+    /// The dashboard's URL.
     pub dashboard_url: String,
     /// The paid provider that speaks x402 v2.
     pub provider_url: String,
-    /// The chain's RPC URL.
+    /// The URL of the chain's node.
     pub rpc_url: String,
     /// The database's URL.
     pub dynamodb_url: String,
     /// The chain's id.
     pub chain_id: u64,
-    /// The token's address.
+    /// The address of the token contract.
     pub usdc_address: String,
     /// The demo agent.
     pub agent: StackAgent,
@@ -39,42 +37,41 @@ pub struct StackFile {
     pub internal_token: String,
 }
 
-/// The demo owner in `.local/stack.json`.
+/// The demo owner.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StackUser {
-    /// The user's `sub` claim, for the issuer and in the tables.
+    /// The user's `sub` claim.
     pub sub: String,
     /// A session token, for `Authorization: Bearer`.
     pub token: String,
-    /// The time until which the token counts as a recent sign-in. `POST /_local/token` (`make token`) returns a new
-    /// one.
+    /// The time until which the token counts as a recent sign-in. `make token` returns a new token.
     pub token_recent_until: String,
 }
 
-/// The demo agent in `.local/stack.json`.
+/// The demo agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StackAgent {
     /// The agent's id.
     pub agent_id: String,
-    /// The whole API key: a secret of this stack only.
+    /// The whole API key.
     pub key: String,
     /// The agent's wallet.
     pub wallet_address: String,
 }
 
-/// The error for a file that can't be written or read.
+/// The stack file can't be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StackFileError {
     /// A file system error.
     #[error(".local: {0}")]
     File(#[from] io::Error),
-    /// The content is no valid stack file.
+    /// The file is no valid stack file.
     #[error(".local: {0}")]
     Form(#[from] serde_json::Error),
 }
 
 impl StackFile {
-    /// Returns the file's content for a running stack.
+    /// Returns the file's content for a stack.
     pub fn new(stack: &Stack) -> Self {
         let recent = stack
             .environment
@@ -108,7 +105,7 @@ impl StackFile {
         write(folder, STACK, &serde_json::to_vec_pretty(self)?)
     }
 
-    /// Reads the file of the last started stack.
+    /// Reads the file of the stack that was started last.
     pub fn read(folder: &Path) -> Result<Self, StackFileError> {
         Ok(serde_json::from_slice(&std::fs::read(folder.join(STACK))?)?)
     }
@@ -119,8 +116,7 @@ impl StackFile {
     }
 }
 
-/// Returns the folder for a stack's files: `.local`, unless `STACK_FOLDER` names a different folder, so that scripts
-/// with a separate stack don't overwrite the files of a running stack.
+/// Returns the folder for a stack's files: `STACK_FOLDER`, or `.local`.
 pub fn stack_folder(env: &Env) -> PathBuf {
     env.get("STACK_FOLDER").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.local"),
@@ -132,8 +128,7 @@ pub fn stack_folder(env: &Env) -> PathBuf {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct FunctionsFile<'a> {
-    /// The environment variables of all functions. `sam local` passes each function only the variables that
-    /// `template.yaml` declares for it.
+    /// The environment variables. `sam local` passes each function only the variables in `template.yaml`.
     parameters: &'a BTreeMap<String, String>,
 }
 

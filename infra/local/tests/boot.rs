@@ -1,5 +1,5 @@
-//! Tests that an invalid environment or secret stops a function at its start, not at the first payment. The error
-//! message names the variable and contains no secret value.
+//! Tests that an invalid variable or secret stops a function at its start, with an error that names the variable and no
+//! secret.
 
 #![expect(clippy::panic, reason = "a test stops where its ground is missing")]
 
@@ -8,9 +8,8 @@ use purser_local::LogAudit;
 use purser_testkit::{Reply, ScriptedNode, SecretsManager};
 use std::collections::BTreeMap;
 
-/// No server listens at this URL.
 const NOWHERE: &str = "http://127.0.0.1:1";
-/// A seed that no wallet uses, because it differs from BIP-32's test vectors.
+/// A wallet seed that is only used in tests.
 const SEED: &str = "000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f";
 
 type Texts = BTreeMap<String, String>;
@@ -22,7 +21,7 @@ fn texts<const N: usize>(pairs: [(&str, &str); N]) -> Texts {
         .collect()
 }
 
-/// Returns all environment variables of all functions, as `template.yaml` sets them.
+/// Returns all environment variables of all functions in `template.yaml`.
 fn variables() -> Texts {
     texts([
         ("AWS_REGION", "us-east-1"),
@@ -73,7 +72,7 @@ fn secrets() -> Texts {
     ])
 }
 
-/// Returns the error of a function that is started with these variables and secrets; `None` if it starts.
+/// Returns the error of a function with these variables and secrets; `None` if the function starts.
 async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String> {
     let audit = LogAudit::from_environment();
     if let Some(audit) = &audit {
@@ -291,7 +290,7 @@ async fn a_malformed_environment_variable_stops_the_function() {
         let said = said(function, variables, secrets()).await;
         assert_eq!(said, Some(format!("`{name}` {words}")), "{function}, {name}");
     }
-    // These values are only valid on a test network.
+    // A payment change delay of zero is valid only on a test network.
     let mut variables = variables();
     let delay = [("NETWORK", "base"), ("PAYMENT_CHANGE_DELAY_SECONDS", "0")];
     variables.extend(delay.map(|(name, value)| (name.to_owned(), value.to_owned())));
@@ -384,7 +383,7 @@ async fn a_missing_or_malformed_secret_stops_the_function() {
     }
 }
 
-/// Starts a node that responds only with its chain id and its client version.
+/// Starts a node that returns only the chain id and the client version.
 async fn node(version: &'static str) -> String {
     let node = ScriptedNode::start(move |method, _| match method {
         "eth_chainId" => Reply::Result("0x14a34".into()),
@@ -402,7 +401,7 @@ async fn accept_provider_ok_is_rejected_outside_local_chains() {
         ("true", Some("HardhatNetwork/2.22.0/@ethereumjs/vm/5.3.0"), None),
         ("true", Some("Geth/v1.16.4-stable/linux-amd64/go1.24.7"), refused),
         ("true", Some("reth/v1.8.2-anvil/x86_64-unknown-linux-gnu"), refused),
-        // A node that does not respond may be on any network.
+        // Only a node's response proves that the chain is local.
         ("true", None, Some("got no answer")),
         ("false", Some("Geth/v1.16.4-stable/linux-amd64/go1.24.7"), None),
         ("", Some("Geth/v1.16.4-stable/linux-amd64/go1.24.7"), None),

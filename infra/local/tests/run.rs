@@ -1,5 +1,4 @@
-//! Tests the program of `make run`: its environment variables, and the controls that only it has, called as with `curl`
-//! from a terminal.
+//! Tests the program of `make run`, with its variables and its local routes.
 
 #![expect(
     clippy::indexing_slicing,
@@ -15,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// A running stack that ends when it is dropped.
+/// A running stack, which ends when it is dropped.
 struct Run {
     process: Child,
     folder: PathBuf,
@@ -24,7 +23,6 @@ struct Run {
 }
 
 impl Run {
-    /// Starts a stack on free ports.
     async fn start(name: &str, variables: &[(&str, &str)]) -> Self {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("run-{name}"));
         let _ = fs::remove_dir_all(&folder);
@@ -37,7 +35,7 @@ impl Run {
             .spawn()
             .unwrap();
         let file = loop {
-            // The file is missing or incomplete until the stack is ready.
+            // The file is complete only when the stack is ready.
             if let Ok(file) = StackFile::read(&folder) {
                 break file;
             }
@@ -52,7 +50,7 @@ impl Run {
         }
     }
 
-    /// Sends a request as `curl -d` does: with a form's content type, whatever the body is.
+    /// Sends a request with the content type of an HTML form, as `curl -d` does.
     async fn curl(&self, path: &str, body: String) -> (u16, Value) {
         let request = self
             .http
@@ -64,7 +62,7 @@ impl Run {
         (answer.status().as_u16(), answer.json().await.unwrap())
     }
 
-    /// Sends `provider_ok` for an unknown settlement. Returns the error, which shows how far the request got.
+    /// Sends `provider_ok` for an unknown settlement. The error shows whether the function accepts the field.
     async fn assertion(&self) -> String {
         let body = json!({"provider_ok": true, "tx_hash": format!("0x{}", "ab".repeat(32))});
         let path = format!("/x402/settlements/{}/complete", Uuid::nil());
@@ -72,7 +70,7 @@ impl Run {
         answer["error"].as_str().unwrap().to_owned()
     }
 
-    /// Returns the variable's value for functions in containers.
+    /// Returns the value of `ACCEPT_PROVIDER_OK` for functions in containers.
     fn in_containers(&self) -> Value {
         let text = fs::read(self.folder.join("functions.json")).unwrap();
         serde_json::from_slice::<Value>(&text).unwrap()["Parameters"]["ACCEPT_PROVIDER_OK"].clone()
@@ -87,7 +85,6 @@ impl Drop for Run {
     }
 }
 
-/// `ACCEPT_PROVIDER_OK` also reaches functions that run in containers.
 #[tokio::test]
 async fn provider_assertions_count_only_when_configured() {
     let told = Run::start("told", &[("ACCEPT_PROVIDER_OK", "true")]).await;
@@ -99,7 +96,6 @@ async fn provider_assertions_count_only_when_configured() {
     assert_eq!(untold.in_containers(), Value::Null);
 }
 
-/// An invalid body is rejected with 400.
 #[tokio::test]
 async fn local_clock_and_fund_routes_accept_any_content_type() {
     let stack = Run::start("controls", &[]).await;
@@ -124,8 +120,6 @@ async fn local_clock_and_fund_routes_accept_any_content_type() {
     }
 }
 
-/// The test fills a small demo fleet. Each call has the expected outcome, and the owner's lists and sums contain the
-/// calls.
 #[tokio::test]
 async fn the_demo_fleet_fills_a_running_stack_once() {
     let stack = Run::start("fleet", &[]).await;

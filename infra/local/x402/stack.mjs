@@ -17,7 +17,7 @@ import { startFacilitator } from './facilitator.mjs';
 import { startProviderV1 } from './provider-v1.mjs';
 import { startProviderV2 } from './provider-v2.mjs';
 
-// Anvil's accounts are derived from this public phrase. Account 2 is the merchant. The facilitator has the last
+// Anvil's well-known accounts 2 and 9, as Anvil prints them. The merchant has account 2. The facilitator has the last
 // account, so that tests that send from the first accounts do not compete with it for nonces.
 const DEV_MNEMONIC = 'test test test test test test test test test test test junk';
 const MERCHANT = mnemonicToAccount(DEV_MNEMONIC, { addressIndex: 2 }).address;

@@ -1,9 +1,8 @@
-// Two habits of real providers that make a purchase harder, for both local providers. Query parameters enable them, and
-// the catalog's operation stays the same.
+// Query parameters with which both local providers behave like difficult real providers:
 //
-//   ?offers=vary    Each 402 has a nonce, an id and a date of its own, as `sign-in-with-x` asks for. In v2, a payment has to
-//                   echo the nonce of an offer of the last five minutes.
-//   ?answers=lost   The first answer to each payment is lost after the money has moved. The same payment gets it again.
+//   ?offers=vary    Each 402 response has a new nonce, id and date (`sign-in-with-x`). In v2, a payment must contain a
+//                   nonce of the last five minutes.
+//   ?answers=lost   The first response to each payment is lost after the transfer. The second response is sent.
 
 import { randomUUID } from 'node:crypto';
 

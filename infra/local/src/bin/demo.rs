@@ -1,4 +1,4 @@
-//! `make demo`: makes one payment through the whole flow against the running stack, and prints each step.
+//! `make demo`: makes one payment against the running stack, and prints each step.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -27,7 +27,7 @@ async fn main() -> ExitCode {
 async fn run() -> Result<(), Failed> {
     let env = purser_api::Env::from_process();
     let stack = StackFile::read(&stack_folder(&env)).map_err(|error| format!("{error}; is `make run` running?"))?;
-    // Another gateway, such as `sam local`, may serve the same tables and chain.
+    // `BASE_URL` selects another gateway with the same tables and chain, such as `sam local`.
     let base = env.get("BASE_URL").unwrap_or(&stack.base_url);
     let provider = &stack.provider_url;
     let http = Client::new();
@@ -133,7 +133,7 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_default()
 }
 
-/// Returns the request with a fresh UUID in the field `name`.
+/// Returns the request with a new UUID in the field `name`.
 fn with(request: &Value, name: &str) -> Result<Value, Failed> {
     let mut request = request.clone();
     let random: [u8; 16] = purser_api::random_bytes()?;
@@ -146,7 +146,7 @@ fn decode(header: &str) -> Result<Vec<u8>, Failed> {
     Ok(base64::engine::general_purpose::STANDARD.decode(header)?)
 }
 
-/// Returns the JSON of a successful response. Any other response ends the demo with an error.
+/// Returns the JSON of a successful response, or an error for any other response.
 async fn answer(request: RequestBuilder) -> Result<Value, Failed> {
     let response = request.send().await?;
     let status = response.status();

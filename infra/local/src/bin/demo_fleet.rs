@@ -1,5 +1,4 @@
-//! `make demo-fleet`: fills the running stack with a fleet of agents and a month of their payments. `AGENTS` and `DAYS`
-//! reduce the size.
+//! `make demo-fleet`: fills the running stack with agents and a month of payments. `AGENTS` and `DAYS` reduce the size.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,

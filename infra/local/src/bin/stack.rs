@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The port for agents. All other services use their usual ports.
+/// The port of the gateway for agents.
 const GATEWAY: u16 = 3000;
 const PORTS: Ports = Ports {
     rpc: 8545,
@@ -22,14 +22,13 @@ const PORTS: Ports = Ports {
     providers: ProviderPorts { v2: 4020, v1: 4021 },
 };
 
-/// The port of the inbox page, which lists the mail to users.
+/// The port of the page that lists the mail to users.
 const INBOX: u16 = 8005;
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let mut env = purser_api::Env::from_process();
-    // A program gets JSON lines. A user at a terminal gets short lines, or JSON if `LOG_FORMAT=json` or `LOG_LEVEL` is
-    // set.
+    // A terminal gets short lines unless `LOG_FORMAT=json` or `LOG_LEVEL` is set. Anything else gets JSON lines.
     let is_for_person = std::io::stdout().is_terminal() && env.get("LOG_LEVEL").is_none();
     if is_for_person && env.get("LOG_FORMAT") != Some("json") {
         let colours = env.get("NO_COLOR").is_none();
@@ -41,7 +40,7 @@ async fn main() -> ExitCode {
     let bridge = bridge(&mut env);
     let custody = env.parse_custody();
     let folder = stack_folder(&env);
-    // The functions validate these values. SAM passes the values to functions in containers.
+    // SAM passes these values to functions in containers. The functions validate the values.
     let passed_on = [
         "ACCEPT_PROVIDER_OK",
         "FACILITATOR_URL",
@@ -51,7 +50,7 @@ async fn main() -> ExitCode {
     .into_iter();
     let environment = passed_on.filter_map(|name| Some((name.to_owned(), env.get(name)?.to_owned())));
     let environment = environment.collect();
-    // Scripts start a stack on any free ports, and read the ports from the stack's files.
+    // Scripts start a stack on free ports, and read the ports from `.local/stack.json`.
     let (gateway_port, ports, inbox) = match env.get("PORTS") {
         Some("free") => (0, Ports::default(), 0),
         _ => (GATEWAY, PORTS, INBOX),
@@ -104,7 +103,7 @@ async fn main() -> ExitCode {
         events.publish_due_events(MINUTE).await
     }));
     tokio::spawn(stack.publish_continuously());
-    // SIGTERM ends the process without cleanup. The child processes end when their pipe to this process closes.
+    // On SIGTERM, the child processes end because their pipe to this process closes.
     let _ = tokio::signal::ctrl_c().await;
     StackFile::remove(&folder);
     FunctionsFile::remove(&folder);
@@ -112,9 +111,8 @@ async fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Reads `BIND`: an address of this machine at which containers reach the stack. Loopback addresses are rejected
-/// because a container can't reach them. The unspecified address is rejected because it would open the stack to the
-/// network.
+/// Reads `BIND`, the address of this machine for containers. Loopback is unreachable for containers, and the
+/// unspecified address would open the stack to the network.
 fn bridge(env: &mut purser_api::Env) -> Option<IpAddr> {
     let address = env.get("BIND")?.parse().ok();
     let address = address.filter(|address: &IpAddr| !address.is_loopback() && !address.is_unspecified());
@@ -126,7 +124,7 @@ fn bridge(env: &mut purser_api::Env) -> Option<IpAddr> {
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// Runs every minute what a schedule runs in the cloud.
+/// Runs a job every minute, as a schedule does in the cloud.
 async fn every_minute(failure: &'static str, job: impl AsyncFn() -> purser_domain::Result<()>) {
     loop {
         if let Err(error) = job().await {
@@ -141,7 +139,7 @@ fn fail(error: &dyn std::error::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Returns the text for a new user: the URLs, and commands for a first payment.
+/// Returns the URLs, and commands for a first payment.
 fn welcome(stack: &Stack) -> String {
     let Stack {
         base_url,

@@ -1,8 +1,7 @@
-//! A TLS proxy in front of plain addresses, for `infra/sam/bench_cold.py`: the connection between a function and AWS
-//! must not take longer than the function itself.
+//! A TLS proxy for local AWS services, because functions call AWS over TLS (`infra/sam/bench_cold.py`).
 //!
-//! `tls CERTIFICATE KEY ADDRESS…` takes the certificate and its key in PEM, and addresses as `<host>:<port>`. For each
-//! address it prints a line with the loopback address where it accepts TLS. It runs until it is killed.
+//! `tls CERTIFICATE KEY ADDRESS…` takes PEM files and the servers' addresses as `<host>:<port>`. It prints the loopback
+//! address of each server's proxy.
 
 use std::{env, error::Error, io::Write as _, process::ExitCode, sync::Arc};
 use tokio::io::copy_bidirectional;
@@ -49,7 +48,6 @@ async fn serve() -> Result<()> {
 async fn front(listener: TcpListener, acceptor: TlsAcceptor, address: String) {
     while let Ok((plain, _)) = listener.accept().await {
         let (acceptor, address) = (acceptor.clone(), address.clone());
-        // A failed connection is closed, so the client gets an error.
         tokio::spawn(async move {
             let _ = plain.set_nodelay(true);
             let (Ok(mut outside), Ok(mut inside)) = tokio::join!(acceptor.accept(plain), TcpStream::connect(address))

@@ -1,8 +1,6 @@
-//! Calls the running stack as the owner, as an agent, and as the providers that agents pay.
+//! Calls the running stack as an owner, as an agent, and as the providers.
 //!
-//! Most services of the local catalog have addresses without a server, so the demo plays all providers. It requests
-//! payments with the catalog's prices, and submits each signed authorization to the token, as a facilitator does
-//! (EIP-3009: anyone may submit an authorization). So Purser sees real transfers.
+//! Most services in the local catalog have no server, so the demo submits the signed payments to the token itself.
 
 use super::story::Purchase;
 use crate::chain::{DevChain, NETWORK};
@@ -24,16 +22,16 @@ use std::time::Duration;
 pub(super) type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 sol! {
-    /// EIP-3009, with the signature as bytes, as Circle's token accepts it.
+    /// EIP-3009, with the signature as bytes.
     function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, bytes signature);
 }
 
-/// An address that belongs to no service: Anvil's fourth account. The owner's withdrawals go to the same address.
+/// The address of Anvil's fourth account, which belongs to no service. The owner's withdrawals go there.
 pub(super) const STRANGER: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
-/// The maximum number of attempts for a call that is throttled or has a conflict.
+/// The maximum number of attempts for a call that is throttled or conflicts.
 const ATTEMPTS: u32 = 4;
 
-/// Parses the field at this JSON pointer.
+/// Parses the value at a JSON pointer.
 pub(super) fn member<T: DeserializeOwned>(value: &Value, pointer: &str) -> Result<T, Failed> {
     let field = value.pointer(pointer).cloned().unwrap_or_default();
     serde_json::from_value(field).map_err(|error| format!("{pointer} of a response of the stack: {error}").into())
@@ -44,12 +42,12 @@ pub(super) struct Calls {
     http: Client,
     stack: StackFile,
     chain: DevChain,
-    /// The services' listings by slug.
+    /// The services of the catalog by slug.
     services: BTreeMap<String, Value>,
 }
 
 impl Calls {
-    /// Reads the listings of the services in these offers.
+    /// Reads the services of the operations in `offers`.
     pub(super) async fn new<'a>(stack: StackFile, offers: impl Iterator<Item = &'a String>) -> Result<Self, Failed> {
         let chain = DevChain::new(stack.rpc_url.clone());
         let mut calls = Self {
@@ -67,8 +65,8 @@ impl Calls {
         Ok(calls)
     }
 
-    /// Sends a request, and repeats it if the response says that a repetition helps. Returns the body of a success, or
-    /// of the expected `error`.
+    /// Sends a request, and repeats it after a temporary error. Returns the body of a success, or of the expected
+    /// `error`.
     pub(super) async fn call(
         &self,
         method: Method,
@@ -101,7 +99,7 @@ impl Calls {
         Ok(Value::Null)
     }
 
-    /// Returns an ID token for the owner, with a sign-in at the current time.
+    /// Returns an ID token of the owner, for a sign-in at the current time.
     pub(super) async fn sign_in(&self) -> Result<String, Failed> {
         member(
             &self.call(Method::POST, "/_local/token", "", &json!({}), None).await?,
@@ -116,7 +114,7 @@ impl Calls {
             .map(|_| ())
     }
 
-    /// Advances the clocks of the stack and the chain, and returns the stack's time.
+    /// Advances the clocks of the stack and the chain. Returns the stack's time.
     pub(super) async fn advance(&self, seconds: u64) -> Result<Timestamp, Failed> {
         let clock = self
             .call(
@@ -150,13 +148,13 @@ impl Calls {
         find().ok_or_else(|| format!("the catalog has no {offer}").into())
     }
 
-    /// Returns a percentage of an operation's price.
+    /// Returns `percent` percent of an operation's catalog price, in micro-USDC.
     pub(super) fn units(&self, offer: &str, percent: u64) -> Result<u64, Failed> {
         let price: u64 = member(self.operation(offer)?, "/payment/amount_units")?;
         Ok(price.saturating_mul(percent) / 100)
     }
 
-    /// Returns the body with each `{"percent", "of"}` replaced by the amount.
+    /// Replaces each `{"percent", "of"}` in the body by that percentage of an operation's catalog price.
     pub(super) fn fill_amounts(&self, body: &Value) -> Result<Value, Failed> {
         match body {
             Value::Object(fields) => match (fields.get("percent").and_then(Value::as_u64), fields.get("of")) {
@@ -170,7 +168,7 @@ impl Calls {
         }
     }
 
-    /// Returns the agent's request to authorize a purchase.
+    /// Returns the agent's authorize request for a purchase.
     pub(super) fn request(&self, purchase: &Purchase, approval: Option<&str>) -> Result<Value, Failed> {
         let operation = self.operation(&purchase.offer)?;
         let serial = purchase.serial;
@@ -207,7 +205,7 @@ impl Calls {
         Ok(request)
     }
 
-    /// Settles a payment from the header that the agent sends to the provider. Returns the provider's payment response.
+    /// Submits a payment to the token. Returns the provider's payment response.
     pub(super) async fn settle(&self, header: &str) -> Result<Value, Failed> {
         let Payment { payload } = serde_json::from_slice(&STANDARD.decode(header)?)?;
         let Authorization {

@@ -1,7 +1,5 @@
-//! `make demo-fleet`: creates an owner with many agents, and a month of payments, rejections and approvals.
-//!
-//! The demo uses only the API calls of owners, agents and providers, and writes nothing to a table. Two runs on new
-//! stacks differ only in ids, dates and addresses.
+//! `make demo-fleet`: creates an owner with many agents, and a month of payments, denials and approvals, by API calls
+//! only.
 
 mod calls;
 mod story;
@@ -16,12 +14,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use story::{Act, PlannedAgent, Planner, Purchase, Story};
 
-/// The number of concurrent calls.
+/// The maximum number of concurrent calls.
 const AT_ONCE: usize = 8;
-/// The number of agents that are created within a minute of the stack's time. This stays below the throttle's limit,
-/// because the owner makes up to seven calls per agent.
+/// The number of agents created per minute, at which the owner's calls stay below the throttle's limit.
 const AGENTS_PER_MINUTE: usize = 150;
-/// The initial balance of a wallet in micro-USDC: more than an agent spends in a month.
+/// The initial balance of a wallet in micro-USDC, which exceeds a month of payments.
 const FUNDS_UNITS: u64 = 500_000_000;
 const PAYOUT_UNITS: u64 = 250_000;
 const JOURNAL_ATTEMPTS: usize = 120;
@@ -30,10 +27,10 @@ const DAY_SECONDS: u64 = 86_400;
 /// The reason why the fleet could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
-    /// The owner already has a fleet.
+    /// The owner already has a demo fleet.
     #[error("this stack has the fleet already; stop it, and start a new one with `make run`")]
     Filled,
-    /// A call failed, or its response differs from the story.
+    /// A call failed, or its response is not the one in `story.json`.
     #[error("{0}")]
     Failed(#[from] Failed),
 }
@@ -43,42 +40,42 @@ pub enum FleetError {
 pub struct FleetSize {
     /// The number of agents.
     pub agents: usize,
-    /// The number of days with payments.
+    /// The number of days on which the agents pay.
     pub days: usize,
 }
 
 impl FleetSize {
-    /// The minimum number of agents: two per role, and some agents that only pay.
+    /// The minimum number of agents.
     pub const FEWEST_AGENTS: usize = 50;
     /// The maximum number of agents.
     pub const MAX_AGENTS: usize = 10_000;
-    /// The maximum number of days: the longest range of `GET /usage`.
+    /// The maximum number of days, which is the longest range of `GET /usage`.
     pub const MAX_DAYS: usize = 31;
 
-    /// Scales a `count` per thousand agents to this fleet; the result is at least `min`.
+    /// Scales a `count` per thousand agents to this fleet. The result is at least `min`.
     fn share(self, count: usize, min: usize) -> usize {
         (self.agents.saturating_mul(count) / 1_000).max(min)
     }
 }
 
-/// The numbers of created objects.
+/// The numbers of created objects and calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FleetCounts {
-    /// The created agents.
+    /// The number of created agents.
     pub agents: u64,
-    /// The authorized payments.
+    /// The number of authorized payments.
     pub payments: u64,
     /// The total amount of the authorized payments, in micro-USDC.
     pub units: u64,
-    /// The payments that a provider settled.
+    /// The number of payments that a provider settled.
     pub settled: u64,
-    /// The rejected calls.
+    /// The number of denied calls.
     pub refusals: u64,
-    /// The requested approvals.
+    /// The number of requested approvals.
     pub approvals: u64,
-    /// The approvals that were approved or rejected.
+    /// The number of approvals that a user decided.
     pub decided: u64,
-    /// The withdrawals.
+    /// The number of withdrawals.
     pub payouts: u64,
 }
 
@@ -118,7 +115,7 @@ impl fmt::Display for FleetCounts {
     }
 }
 
-/// An agent of the fleet.
+/// A created agent.
 struct Member {
     path: String,
     key: String,
@@ -129,12 +126,12 @@ struct Fleet {
     calls: Calls,
     /// An ID token of the owner, with a recent sign-in.
     token: String,
-    /// The created agents, in the order of the plan.
+    /// The created agents by their number in the plan.
     members: BTreeMap<usize, Member>,
     counts: FleetCounts,
 }
 
-/// Fills the stack. `report_progress` receives progress messages.
+/// Creates the fleet. `report_progress` gets progress messages.
 pub async fn fill(
     stack: StackFile,
     size: FleetSize,
@@ -162,7 +159,7 @@ pub async fn fill(
     if agents.iter().any(is_planned) {
         return Err(FleetError::Filled);
     }
-    // Days are UTC days, as in `GET /usage`.
+    // The demo starts at midnight UTC, because `GET /usage` has UTC days.
     let days = fleet.calls.advance(0).await?.secs() / DAY_SECONDS;
     let first = Timestamp::from_secs(days.saturating_add(1).saturating_mul(DAY_SECONDS));
     let first = first.ok_or_else(|| Failed::from("the clock of the stack is out of range"))?;
@@ -191,13 +188,12 @@ fn after(time: Timestamp, seconds: u64) -> Timestamp {
 }
 
 impl Fleet {
-    /// Makes a call as the owner. A null `body` sends no body.
+    /// Sends a request as the owner. A null `body` sends no body.
     async fn owner(&self, method: Method, path: &str, body: &Value) -> Result<Value, Failed> {
         self.calls.call(method, path, &self.token, body, None).await
     }
 
-    /// Advances the clocks to this time unless it is past. The owner then signs in again, because some actions require
-    /// a recent sign-in.
+    /// Advances the clocks to this time, and signs the owner in again, because some requests need a recent sign-in.
     async fn wait_until(&mut self, time: Timestamp) -> Result<(), Failed> {
         let ahead = time.since(self.calls.advance(0).await?).secs();
         if ahead > 0 {
@@ -207,7 +203,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Creates the day's agents, starting at 01:00.
+    /// Creates the agents of a day, from 01:00 on.
     async fn create(&mut self, agents: &[PlannedAgent], day: usize, start: Timestamp) -> Result<(), Failed> {
         let new: Vec<_> = agents
             .iter()
@@ -267,7 +263,7 @@ impl Fleet {
         })
     }
 
-    /// Carries out the acts of a slot. The acts of one agent run in order, and different agents run concurrently.
+    /// Runs the acts of one time of day. The acts of one agent run in order, and different agents run concurrently.
     async fn act(&mut self, actions: Vec<(usize, Act)>) -> Result<(), Failed> {
         let mut by_agent: BTreeMap<usize, Vec<Act>> = BTreeMap::new();
         for (index, action) in actions {
@@ -382,7 +378,7 @@ impl Fleet {
         Ok(counts)
     }
 
-    /// Waits until the usage sums contain all calls since `first`.
+    /// Waits until the usage sums contain all decisions since `first`.
     async fn journal(&self, first: Timestamp) -> Result<(), Failed> {
         let day = |time: Timestamp| time.to_string().chars().take(10).collect::<String>();
         let path = format!("/usage?from={}&to={}", day(first), day(self.calls.advance(0).await?));

@@ -1,8 +1,6 @@
-//! The actions of the demo fleet: `story.json`, and a random plan based on it.
+//! Plans the acts of the demo fleet from `story.json` and a fixed seed.
 //!
-//! A plan depends only on the size, because the seed is fixed. Amounts are percentages of the catalog's prices, so a
-//! plan needs no running stack. Each kind of rejection has separate agents, so the outcome of every call is known in
-//! advance.
+//! Each kind of denial has separate agents, so that the outcome of every call is known in advance.
 
 use super::FleetSize;
 use fastrand::Rng;
@@ -18,20 +16,19 @@ pub(super) struct Story {
     notes: Notes,
 }
 
-/// The purpose of an agent. The agent's name begins with the kind's name.
+/// The purpose of an agent, with which the agent's name begins.
 #[derive(Clone, Deserialize)]
 pub(super) struct Kind {
     name: String,
     team: String,
     cost_centre: String,
-    /// The operations that the agent pays for, as `service/operation`. The first operation of a service has the highest
-    /// price, or nearly.
+    /// The operations that the agent calls, as `service/operation`. The first operation has about the highest price.
     pub(super) offers: Vec<String>,
     /// The host of the pages that the agent fetches.
     page: Option<String>,
 }
 
-/// The agents with the same limits and the same actions. An agent without a role pays within its limits.
+/// A role: agents with the same limits and acts. An agent without a role pays within its limits.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(
@@ -41,7 +38,7 @@ pub(super) struct Kind {
 struct Role {
     kind: String,
     per_thousand: usize,
-    /// The policy updates per service, and the rules. `{"percent", "of"}` stands for an amount.
+    /// The policy by service. `{"percent", "of"}` is a percentage of an operation's catalog price.
     services: Map<String, Value>,
     rules: Vec<Value>,
     has_no_funds: bool,
@@ -52,7 +49,7 @@ struct Role {
     asks: Vec<Purchase>,
 }
 
-/// Payments, and a later call that is rejected with the given error.
+/// Payments, and then a call that is rejected with this error.
 #[derive(Clone, Deserialize)]
 struct Refusal {
     #[serde(default)]
@@ -73,21 +70,20 @@ struct Notes {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Purchase {
     pub(super) offer: String,
-    /// The provider's price as a percentage of the listed price; 100 by default.
+    /// The provider's price as a percentage of the catalog price; 100 by default.
     pub(super) percent: Option<u64>,
     pub(super) page: Option<String>,
     pub(super) has_low_ceiling: bool,
     pub(super) is_above_catalog: bool,
     pub(super) is_to_stranger: bool,
-    /// A number that is unique to this purchase.
+    /// A number that makes the purchase unique.
     pub(super) serial: u64,
 }
 
-/// An action of an agent or its owner.
+/// An act of an agent or its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Act {
-    /// A payment. The provider settles the payment and the agent completes it, unless the payment is abandoned or not
-    /// reported.
+    /// A payment. The provider may not settle it, or the agent may not report it.
     Pay {
         purchase: Purchase,
         is_settled: bool,
@@ -98,7 +94,7 @@ pub(super) enum Act {
         purchase: Purchase,
         error: String,
     },
-    /// A call that requires an approval: the owner's decision with a note, and whether the agent then pays.
+    /// A call that requires an approval, the owner's decision, and whether the agent then pays.
     Ask {
         purchase: Purchase,
         decision: Option<(&'static str, String)>,
@@ -108,7 +104,7 @@ pub(super) enum Act {
     PayOut,
 }
 
-/// An agent.
+/// A planned agent.
 #[derive(Clone)]
 pub(super) struct PlannedAgent {
     pub(super) name: String,
@@ -117,25 +113,24 @@ pub(super) struct PlannedAgent {
     pub(super) rules: Vec<Value>,
     pub(super) has_no_funds: bool,
     pub(super) has_payouts: bool,
-    /// The days on which the owner creates and freezes the agent.
+    /// The days on which the agent is created and frozen.
     pub(super) created_on: usize,
     frozen_on: Option<usize>,
     kind: Kind,
-    /// The index of the agent's role in the story.
+    /// The index of the agent's role.
     role: Option<usize>,
 }
 
-/// The acts at one time of a day, each with the agent's index.
+/// The acts of one time of day, each with the agent's index.
 pub(super) struct Slot {
-    /// The second of the day, in UTC.
+    /// The second of the UTC day.
     pub(super) second: u64,
     pub(super) acts: Vec<(usize, Act)>,
 }
 
 const SEED: u64 = 402;
 const SLOTS: usize = 12;
-/// The percentage of agents that exist on the first day. The others are created within the first two thirds of the
-/// days.
+/// The percentage of agents that exist from the first day. The others are created in the first two thirds of the days.
 const FIRST_PERCENT: usize = 60;
 
 impl Story {
@@ -144,16 +139,16 @@ impl Story {
     }
 }
 
-/// Draws the acts of one day after another.
+/// Draws the acts of each day in order.
 pub(super) struct Planner {
     story: Story,
     size: FleetSize,
     pub(super) agents: Vec<PlannedAgent>,
     rng: Rng,
     serial: u64,
-    /// How often an agent of each role was chosen, because the agents of a role take turns.
+    /// How often each agent of a role was chosen, by role.
     turns: BTreeMap<usize, usize>,
-    /// The index of the role for the next rejection, because roles take turns.
+    /// The index of the role that gets the next denial.
     next_refusal: usize,
 }
 
@@ -183,7 +178,7 @@ impl Planner {
         }
     }
 
-    /// Returns the acts of the next day, in slots about 75 minutes apart from 07:00 on.
+    /// Returns the acts of the next day, in slots of about 75 minutes from 07:00 on.
     pub(super) fn day(&mut self, day: usize) -> Vec<Slot> {
         let seconds = (7 * 3_600_u64..).step_by(75 * 60).take(SLOTS);
         let mut slots: Vec<Slot> = seconds
@@ -220,7 +215,7 @@ impl Planner {
         slots
     }
 
-    /// Adds acts at the end of the last day: pending approvals, and agents that are close to a limit.
+    /// Adds acts to the end of the last day, so that approvals are pending and limits are nearly reached.
     fn end(&mut self, slots: &mut [Slot], day: usize) {
         for _ in 0..self.size.share(23, 20) {
             let actions = self.approval(false).into_iter().collect();
@@ -236,7 +231,7 @@ impl Planner {
         }
     }
 
-    /// Adds acts to a random slot, starting with the slot `first`.
+    /// Adds acts to a random slot, from the slot `first` on.
     fn put(&mut self, slots: &mut [Slot], first: usize, actions: Vec<(usize, Act)>) {
         let chosen = self.rng.usize(first..SLOTS);
         if let Some(slot) = slots.get_mut(chosen) {
@@ -252,7 +247,7 @@ impl Planner {
         }
     }
 
-    /// Plans a payment by an agent that only pays. Some agents pay far more often than others.
+    /// Plans a payment of an agent without a role. Some of them pay far more often than others.
     fn payment(&mut self, day: usize) -> Option<(usize, Act)> {
         let payers = self.agents.iter().enumerate().filter(|(_, agent)| agent.pays_on(day));
         let payers: Vec<usize> = payers.map(|(index, _)| index).collect();
@@ -278,7 +273,7 @@ impl Planner {
         ))
     }
 
-    /// Plans the acts for the next role that has a rejection and a free agent.
+    /// Plans the acts of the next role with a denial.
     fn refusal(&mut self, day: usize) -> Vec<(usize, Act)> {
         for _ in 0..self.story.roles.len() {
             let role = self.next_refusal;
@@ -316,8 +311,7 @@ impl Planner {
         Some(actions)
     }
 
-    /// Plans a call that needs an approval, and the approval's outcome. An approval that nobody decides expires after a
-    /// day.
+    /// Plans a call that needs an approval, and the approval's outcome.
     fn approval(&mut self, may_be_decided: bool) -> Option<(usize, Act)> {
         let roles = self
             .story
@@ -355,7 +349,7 @@ impl Planner {
         ))
     }
 
-    /// Returns the index of the role's next agent.
+    /// Returns the next agent of the role that satisfies `is_match`.
     fn next(&mut self, role: usize, is_match: impl Fn(&PlannedAgent) -> bool) -> Option<usize> {
         let agents = self.agents.iter().enumerate();
         let fitting = agents.filter(|(_, agent)| agent.role == Some(role) && is_match(agent));
@@ -368,7 +362,7 @@ impl Planner {
 }
 
 impl PlannedAgent {
-    /// Returns whether the agent pays on that day, within all limits.
+    /// Returns whether the agent makes payments without a denial on that day.
     fn pays_on(&self, day: usize) -> bool {
         let is_payer = self.role.is_none() || self.has_payouts || self.frozen_on.is_some_and(|frozen| day < frozen);
         is_payer && self.created_on <= day
@@ -419,7 +413,7 @@ fn agent(story: &Story, size: FleetSize, rng: &mut Rng, index: usize, agent_inde
     }
 }
 
-/// Returns limits that payments up to the listed price never reach, for some of the services.
+/// Returns limits for some of the services, which payments up to the catalog price never reach.
 fn generous(kind: &Kind, rng: &mut Rng) -> Map<String, Value> {
     let mut services = Map::new();
     for offer in kind.offers.iter().rev() {
@@ -476,7 +470,6 @@ mod tests {
         }
     }
 
-    /// The default size: a thousand agents and a month.
     #[test]
     fn the_demo_month_has_payments_denials_and_approvals_of_all_kinds() {
         let (_, days) = plan(1_000, 30);

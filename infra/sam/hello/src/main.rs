@@ -1,4 +1,4 @@
-//! Responds to every event in the same way. `infra/sam/bench_cold.py` compares the functions with this program.
+//! A function that only responds. `infra/sam/bench_cold.py` compares the functions with it.
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use serde_json::{Value, json};

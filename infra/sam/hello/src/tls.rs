@@ -1,5 +1,4 @@
-//! Makes one call over TLS to `TLS_URL`, and responds. `infra/sam/bench_cold.py` compares the first calls of functions
-//! with this program.
+//! A function that makes one TLS call to `TLS_URL`. `infra/sam/bench_cold.py` compares the functions with it.
 
 use aws_smithy_http_client::{
     Connector,
