@@ -1,16 +1,14 @@
-//! The identity of requests: `parse_json` and `Fingerprint::for_request`.
+//! Fuzzes request fingerprints: two JSON documents that differ only in notation or in null fields have the same
+//! fingerprint.
 //!
-//! The input is one JSON document, or two on separate lines. Two documents have the same fingerprint if and only if
-//! they are equal except for spelling and for null members at the top and in the description of the call. Spelling is
-//! the order of members, escapes, white space, and the notation of a number (RFC 8785: numbers are IEEE doubles).
-//! Integers beyond 2^53 are distinguished by value; such an integer in another notation may count as another request,
-//! which causes a conflict but never a payment.
+//! The input is one JSON document, or two documents on separate lines. Integers beyond 2^53 are compared by value,
+//! although RFC 8785 treats numbers as IEEE doubles.
 
 use purser_domain::{Fingerprint, parse_json};
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
 
-/// See the module's documentation.
+/// Checks that documents with equal content, and only these, have the same fingerprint.
 pub fn canonical_json(bytes: &[u8]) {
     let mut lines = bytes.splitn(2, |byte| *byte == b'\n');
     let Some(one) = lines.next().and_then(|line| parse_json(line).ok()) else {
@@ -18,7 +16,6 @@ pub fn canonical_json(bytes: &[u8]) {
     };
     let print = fingerprint(&one);
 
-    // Serializing and parsing the document again loses nothing.
     let again = parse_json(one.to_string().as_bytes()).expect("what was written can be read");
     assert_eq!(fingerprint(&again), print, "{one}");
 
@@ -46,7 +43,7 @@ fn fingerprint(value: &Value) -> Fingerprint {
     Fingerprint::for_request(value, &[])
 }
 
-/// The document without null members, where null counts as absent.
+/// Returns the document without the null fields that fingerprints ignore.
 fn asked(value: &Value) -> Value {
     let Value::Object(members) = value else {
         return value.clone();
@@ -64,7 +61,7 @@ fn asked(value: &Value) -> Value {
     Value::Object(document)
 }
 
-/// Whether two values are equal except for spelling; compares them directly and not as text.
+/// Compares the values of two documents, and not their text.
 fn equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => {
@@ -101,8 +98,7 @@ fn has_large_integer(value: &Value) -> bool {
     }
 }
 
-/// Writes the same document as another client could: members reversed, every character escaped, numbers in scientific
-/// notation, white space wherever it is allowed.
+/// Writes the document in another notation: reversed fields, escaped characters, scientific numbers, extra white space.
 fn respell(value: &Value, into: &mut String) {
     into.push_str(" \t");
     match value {
@@ -146,7 +142,7 @@ fn respell_text(text: &str, into: &mut String) {
     into.push('"');
 }
 
-/// Asserts that a repeated member is refused, however the second one is spelled.
+/// Asserts that the parser rejects a repeated field, also if the second name is spelled with escapes.
 fn a_repeated_key_is_refused(value: &Value) {
     let Value::Object(members) = value else { return };
     let Some((name, member)) = members.iter().next() else {
@@ -161,7 +157,7 @@ fn a_repeated_key_is_refused(value: &Value) {
         spell_again(name, &mut repeated);
         write!(repeated, ":{member}}}").unwrap();
         assert!(parse_json(repeated.as_bytes()).is_err(), "{repeated}");
-        // At any depth.
+        // A repeated field is also rejected in a nested object.
         assert!(
             parse_json(format!("[{{\"a\":{repeated}}}]").as_bytes()).is_err(),
             "{repeated}"
@@ -169,7 +165,7 @@ fn a_repeated_key_is_refused(value: &Value) {
     }
 }
 
-/// Asserts that the members that identify an attempt are ignored at the top and count everywhere below it.
+/// Asserts that the fingerprint ignores `idempotency_key` at the top level, but not in nested objects.
 fn attempts_are_left_out(value: &Value) {
     const KEY: &str = "idempotency_key";
     let Value::Object(members) = value else { return };

@@ -1,12 +1,12 @@
-//! Hosts and allowlist entries (`docs/spec.md` §4.10): `Target`, `DomainPattern`, `parse_web_url`.
+//! Fuzzes hosts and allowlist entries (`docs/spec.md` §4.10).
 //!
-//! The input is an entry and a URL on separate lines. An entry covers a host if and only if a direct implementation of
-//! the table says so, whatever the spelling of either.
+//! The input is an allowlist entry and a URL on separate lines. `DomainPattern::matches` must agree with a second
+//! implementation, `covers`.
 
 use purser_domain::{DomainPattern, Target, Url, parse_web_url};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// See the module's documentation.
+/// Checks the parsers of hosts, and the comparison of a host with an allowlist entry.
 pub fn hosts(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let (entry, url) = text.split_once('\n').unwrap_or((text, text));
@@ -26,7 +26,7 @@ pub fn hosts(bytes: &[u8]) {
     }
 }
 
-/// A direct implementation of the table, row by row.
+/// Returns whether an allowlist entry covers a host, as the table in `docs/spec.md` §4.10 specifies.
 fn covers(entry: &str, host: &str) -> bool {
     if entry == "*" {
         return true;
@@ -36,18 +36,16 @@ fn covers(entry: &str, host: &str) -> bool {
     }
     let [entry, host]: [Vec<&str>; 2] = [entry, host].map(|name| name.split('.').collect());
     if entry.iter().any(|label| label.contains('*')) {
-        // A glob has as many labels as the host, each of which matches.
+        // A glob has as many labels as the hosts that match the glob.
         return entry.len() == host.len() && entry.iter().zip(&host).all(|(glob, label)| fits(glob, label));
     }
-    // A bare domain covers the apex and every subdomain.
     host.ends_with(&entry)
 }
 
-/// Whether a label matches a glob, by trying every text that a star may stand for.
+/// Returns whether a label matches a glob. Tries every text that `*` may stand for.
 fn fits(glob: &str, label: &str) -> bool {
     match glob.chars().next() {
         None => label.is_empty(),
-        // Several adjacent stars mean the same as one.
         Some('*') => {
             let rest = glob.trim_start_matches('*');
             (0..=label.len()).any(|taken| label.is_char_boundary(taken) && fits(rest, &label[taken..]))
@@ -80,7 +78,7 @@ fn an_entry_is_kept_as_it_is_compared(entry: &str, pattern: &DomainPattern) {
     if kept == "*" {
         assert_eq!(entry, "*", "nothing but a star is any host");
     } else {
-        // A pattern that ends with a star would match every top-level domain.
+        // A pattern whose last label contains a star would match several top-level domains.
         assert!(!kept.rsplit('.').next().unwrap().contains('*'), "{kept}");
     }
 }
@@ -102,10 +100,10 @@ fn a_host_is_what_the_web_connects_to(url: &str, target: &Target) {
         Some(host),
         "{url:?}"
     );
-    // The URL to connect to is serialized in one way, which every parser reads alike.
+    // The HTTP client parses the URL again, and must connect to the host that was checked.
     let written = Url::parse(parsed.as_str()).expect("what was written can be read");
     assert_eq!(written.host_str(), parsed.host_str());
-    // Neither user info before the host nor a port after it changes the host.
+    // User info before the host and a port after the host do not change the host.
     let disguised = format!("https://example.com:443@{host}:8443/@example.com");
     assert_eq!(
         Target::parse(&disguised).as_ref().map(Target::host),

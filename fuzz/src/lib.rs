@@ -1,11 +1,7 @@
-//! Fuzz targets: functions of arbitrary bytes, each of which checks a property and panics if it does not hold.
+//! Fuzz targets: functions of arbitrary bytes that compare the product with a second, direct implementation of the
+//! specification.
 //!
-//! libFuzzer calls them in search of new paths (`fuzz/run.sh`). The test `corpus` calls the same functions with every
-//! file of `corpus/<target>`, so findings stay fixed. [`TARGETS`] is the list for both.
-//!
-//! A target uses the product's public interface and checks its property independently: it decides what is right by its
-//! own direct implementation of the contract. Deliberately elsewhere: the answers of single endpoints
-//! (`tests/it/bad_input.rs`), and the promises of the API as a whole (`infra/schemathesis`).
+//! libFuzzer calls the targets (`fuzz/run.sh`). The test `corpus` replays the inputs in `corpus/<target>`.
 
 mod canonical_json;
 mod hosts;
@@ -19,10 +15,10 @@ pub use node_answers::node_answers;
 pub use payment_requirement::payment_requirement;
 pub use payment_response::payment_response;
 
-/// A fuzz target.
+/// A function that checks a property of arbitrary bytes. Panics if the property does not hold.
 pub type Target = fn(&[u8]);
 
-/// Every target by its name, which is also the name of its binary and of its corpus folder.
+/// All fuzz targets by name. The target's binary and its corpus folder have the same name.
 pub const TARGETS: [(&str, Target); 5] = [
     ("canonical_json", canonical_json),
     ("hosts", hosts),

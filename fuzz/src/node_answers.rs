@@ -1,9 +1,8 @@
-//! A node's answers about a payment, through `Chain::verify_transfer` and a loopback node that returns the input.
+//! Fuzzes a node's responses about a payment: `Chain::verify_transfer`, with a loopback node that returns the input.
 //!
-//! The input is three lines: the answer to `eth_getTransactionByHash`; the newest block's number, of which the
-//! transaction's block is an ancestor; and the answer to `eth_getLogs`. Each answer is a whole JSON-RPC reply or only
-//! its result. A payment is found only if a direct implementation finds it in the same lines, in the transaction's own
-//! block and deep enough. Nothing final is reported for a block that is not final.
+//! The lines of the input are the JSON-RPC responses to `eth_getTransactionByHash`, `eth_blockNumber` and
+//! `eth_getLogs`. `verify_transfer` may find a payment only if a second implementation in this file also finds the
+//! payment.
 
 use purser_api::pooled_http_client;
 use purser_chain::{Chain, Evidence, Finality, HttpNode};
@@ -20,7 +19,7 @@ use tokio::runtime::{Builder, Runtime};
 const NETWORK: Network = Network::BaseSepolia;
 const CONFIRMATIONS: u64 = 3;
 
-/// The node's answers: a transaction, the newest block's number, and logs.
+/// The lines of the input: a transaction, the number of the newest block, and logs.
 type Lines = [String; 3];
 
 static SAYS: Mutex<Lines> = Mutex::new([const { String::new() }; 3]);
@@ -47,14 +46,14 @@ impl Bench {
         let finality = Finality {
             confirmations: CONFIRMATIONS,
         };
-        // The timeout is long, so that a slow moment of a busy machine does not look like a finding.
+        // The timeout is long, so that a busy machine does not cause a false finding.
         let node = HttpNode::new(pooled_http_client(), &url, Duration::from_mins(1)).expect("an address");
         let chain = Chain::from_node(NETWORK, Arc::new(node), finality);
         Self { runtime, chain }
     }
 }
 
-/// See the module's documentation.
+/// Checks that `Chain::verify_transfer` finds no payment that the node's responses don't prove.
 pub fn node_answers(bytes: &[u8]) {
     static BENCH: LazyLock<Mutex<Bench>> = LazyLock::new(|| Mutex::new(Bench::new()));
     let Ok(text) = std::str::from_utf8(bytes) else { return };
@@ -95,7 +94,7 @@ fn expected() -> ExpectedTransfer {
     }
 }
 
-/// The transaction's block, which must be deep enough by these lines, and the logs.
+/// Returns the transaction's block and the logs. Asserts that the block is final.
 fn final_block_of(lines: &Lines) -> (BlockId, Value) {
     let [transaction, head, logs] = lines.each_ref().map(|line| result_of(line));
     assert!(same_word(&transaction["hash"], tx_hash().to_b256()));
@@ -110,7 +109,7 @@ fn final_block_of(lines: &Lines) -> (BlockId, Value) {
     (BlockId { number, hash }, logs)
 }
 
-/// Asserts that our transaction used our nonce once in that block, directly followed by exactly our transfer.
+/// Asserts that the block's logs contain the expected use of the nonce, directly followed by the expected transfer.
 fn is_paid(block: BlockId, logs: &Value, log_index: u64) {
     let ExpectedTransfer {
         token,
@@ -179,7 +178,7 @@ fn result_of(line: &str) -> Value {
     }
 }
 
-/// The newest block's number and the hash of the transaction's block, as the EVM returns them.
+/// Returns the result of `eth_call`: the number of the newest block and the hash of the transaction's block.
 fn viewed() -> String {
     let [transaction, head, _] = says().each_ref().map(|line| {
         reply_of(line).map_or_else(
@@ -196,7 +195,6 @@ fn viewed() -> String {
     json!(word).to_string()
 }
 
-/// Serves one connection until it ends.
 async fn serve(mut socket: TcpStream) {
     let mut bytes = Vec::new();
     loop {
@@ -207,7 +205,7 @@ async fn serve(mut socket: TcpStream) {
             Some("eth_getTransactionByHash") => says()[0].clone(),
             Some("eth_call") => viewed(),
             Some("eth_getLogs") => says()[2].clone(),
-            // The receipt is read for a transaction without matching logs.
+            // `Chain` reads the receipt if the transaction has no matching logs.
             Some("eth_getTransactionReceipt") => {
                 json!({"transactionHash": tx_hash().to_b256(), "status": "0x0"}).to_string()
             }

@@ -1,8 +1,7 @@
-//! A provider's payment requirement: `Offer::choose_cheapest` over decoded bodies and headers, v1 and v2.
+//! Fuzzes a provider's payment requirements, of x402 versions 1 and 2.
 //!
-//! The input is the requirement as in a response body (JSON) or as in the v2 header (base64 of JSON). In every case the
-//! chosen entry is one of the input's, on our chain, for the pinned token, only to its payee and for exactly its price,
-//! and no payable entry is cheaper.
+//! The input is the JSON of a response body, or the base64 text of the version 2 header. `Offer::choose_cheapest` must
+//! return the cheapest member of the input that Purser can pay, unchanged.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use purser_api::AuthorizeRequest;
@@ -13,7 +12,7 @@ use purser_domain::{
 use serde_json::{Value, json, value::RawValue};
 use uuid::Uuid;
 
-/// See the module's documentation.
+/// Checks that `Offer::choose_cheapest` returns the cheapest payable member of the input.
 pub fn payment_requirement(bytes: &[u8]) {
     let decoded = STANDARD.decode(bytes.trim_ascii());
     let text = decoded.as_deref().unwrap_or(bytes);
@@ -67,7 +66,6 @@ fn an_offer_is_an_entry_that_can_be_paid(requirement: &Value, network: Network, 
     assert!(!is_bare(requirement) || other.is_none_or(|other| *other == entry[price]));
     assert_eq!(entry["scheme"], "exact");
     assert_eq!(entry["network"], name);
-    // The price is exactly this text: no sign, no point, no exponent, no leading zero.
     assert_eq!(entry[price].as_str(), Some(offer.amount().units().to_string().as_str()));
     assert!(offer.amount() > Amount::ZERO && offer.amount() <= Amount::MAX);
     let token = network.token();
@@ -148,7 +146,7 @@ fn problems_are_told(requirement: &Value, problems: &[ValidationError]) {
     }
 }
 
-/// Asserts that a whole request with this requirement is accepted if and only if the offer is, and then pays that
+/// Asserts that `AuthorizeRequest::parse` and `Offer::choose_cheapest` both reject the requirements, or return the same
 /// offer.
 fn a_request_is_as_good_as_its_offer(requirement: &Value, network: Network, chosen: &Result<Offer, NoOffer>) {
     let body = json!({

@@ -1,15 +1,13 @@
-//! A provider's payment response: `find_transaction_hash` over the raw text of a header, decoded objects and objects of
-//! headers.
+//! Fuzzes a provider's payment response: `find_transaction_hash`, for a header's text and for JSON.
 //!
-//! The input is a header's text, or JSON. A hash is returned only if the input contains it, and the same response in
-//! another wrapping gives the same hash.
+//! A returned hash must occur in the input, and the other formats of the same response must give the same hash.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use purser_api::{CompleteRequest, ProviderProof};
 use purser_domain::{NoTransaction, TxHash, find_transaction_hash, is_proof_absent, parse_json};
 use serde_json::{Map, Value, json};
 
-/// See the module's documentation.
+/// Checks that `find_transaction_hash` returns only hashes that occur in the input.
 pub fn payment_response(bytes: &[u8]) {
     if let Ok(text) = std::str::from_utf8(bytes) {
         a_text_means_the_same_under_every_header(text);
@@ -18,7 +16,6 @@ pub fn payment_response(bytes: &[u8]) {
     if let Ok(value) = parse_json(bytes) {
         holds(&value);
     }
-    // As a header would contain these bytes.
     holds(&Value::from(STANDARD.encode(bytes)));
 }
 
@@ -39,7 +36,7 @@ fn holds(response: &Value) {
     complete_looks_up_what_it_is_told(response, named.as_ref().ok().copied());
 }
 
-/// Whether the digits occur anywhere in the value, as plain text or in base64 of either alphabet.
+/// Returns whether the hexadecimal digits occur in the value, as plain text or in base64 of either alphabet.
 fn mentions(value: &Value, digits: &str) -> bool {
     match value {
         Value::String(text) => {
@@ -47,12 +44,12 @@ fn mentions(value: &Value, digits: &str) -> bool {
                 .chars()
                 .filter(|letter| letter.is_ascii_alphanumeric() || "+/-_".contains(*letter));
             let standard: String = letters.collect::<String>().replace('-', "+").replace('_', "/");
-            // The bits after the last byte may be anything: a shorter text has them not.
+            // An incomplete last group of four base64 characters is ignored.
             let whole = standard.len() / 4 * 4;
             let decoded = STANDARD.decode(&standard[..whole]).unwrap_or_default();
             [text.as_bytes(), &decoded].iter().any(|bytes| {
                 let text = String::from_utf8_lossy(bytes).to_ascii_lowercase();
-                // An escaped digit, as `\u0030`, is one too.
+                // A JSON escape such as `\u0030` may replace a digit, so every value with such an escape passes.
                 text.contains(digits) || text.contains("\\u00")
             })
         }
@@ -97,7 +94,7 @@ fn header_names_have_no_case(response: &Value, named: Option<&Result<TxHash, NoT
     }
 }
 
-/// Asserts that `tx_hash` and the proof's own hash must agree, and that either is enough; without both there is none.
+/// Asserts that a request is rejected if it has no transaction hash, or a `tx_hash` other than the hash in the proof.
 fn complete_looks_up_what_it_is_told(response: &Value, named: Option<Result<TxHash, NoTransaction>>) {
     const GIVEN: &str = "0x7014000000000000000000000000000000000000000000000000000000abb2d8";
     let look_up = |body: &Value| {

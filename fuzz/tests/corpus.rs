@@ -1,4 +1,4 @@
-//! Replays every file of the corpus through the function that libFuzzer calls.
+//! Replays every file of the corpus through its fuzz target.
 
 use purser_fuzz::TARGETS;
 use std::collections::BTreeSet;
