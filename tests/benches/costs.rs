@@ -1,5 +1,4 @@
-//! `make bench`: the cost of each operation compared with its budget. Costs are counted and not timed, so any build
-//! will do. The figures go to `target/bench/costs.jsonl`.
+//! `make bench`: compares the cost of each operation with its budget. Writes `target/bench/costs.jsonl`.
 
 use purser_tests::{Cost, World, every_operation, judged_policy};
 use serde_json::{Value, json};

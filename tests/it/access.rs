@@ -1,4 +1,4 @@
-//! Tests access control: every route of the OpenAPI document, with every kind of credential that the route must reject.
+//! Tests that every route of the OpenAPI document rejects every other kind of credential.
 
 use purser_domain::Duration;
 use purser_local::{DEMO_OWNER, DEMO_STRANGER, Issuer};
@@ -7,21 +7,19 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// A route of the document, other than MCP's.
 #[derive(Clone)]
 pub(crate) struct Route {
     pub(crate) method: Method,
     pub(crate) path: String,
-    /// The route's first security scheme; `None` if the route is public.
+    /// The route's first security scheme in the OpenAPI document; `None` if the route is public.
     pub(crate) scheme: Option<String>,
-    /// Whether the route accepts an owner's session in addition to an agent's API key.
+    /// Whether the route accepts both an owner's session and an agent's API key.
     pub(crate) takes_both: bool,
     /// The route's OpenAPI operation object.
     pub(crate) operation: Value,
 }
 
 impl Route {
-    /// Returns the path's parameters.
     pub(crate) fn names(&self) -> Vec<&str> {
         let parts = self.path.split('/');
         parts
@@ -29,7 +27,6 @@ impl Route {
             .collect()
     }
 
-    /// Returns whether the route has this query parameter.
     pub(crate) fn takes(&self, name: &str) -> bool {
         let mut parameters = self.operation["parameters"].as_array().into_iter().flatten();
         parameters.any(|parameter| parameter["in"] == "query" && parameter["name"] == name)
@@ -70,10 +67,10 @@ pub(crate) fn routes() -> Vec<Route> {
     routes
 }
 
-/// A route that finds a decision only by its statement. These worlds have no log; `people::statements` tests the route.
+/// `people::statements` tests this route, because a world without a statement log has no statements.
 pub(crate) const STATED_LATER: &str = "/x402/decisions/{transactionId}/statement";
 
-/// A world in which every path parameter names something that exists and belongs to the demo owner.
+/// Returns a world, and a value for each path parameter that names an existing object of the demo owner.
 pub(crate) async fn world_with_everything() -> (World, BTreeMap<&'static str, String>) {
     let world = World::start().await;
     let owner = world.person(&DEMO_OWNER);
@@ -138,9 +135,9 @@ fn filled(path: &str, names: &BTreeMap<&str, String>) -> String {
     filled
 }
 
-/// Calls a route with these headers and, if the route takes a body, an empty object.
+/// Calls a route with these headers. A route that takes a body gets an empty object.
 async fn call(world: &World, route: &Route, path: &str, headers: &[(&str, String)]) -> Answer {
-    // Paths without an agent find decisions by the decision history.
+    // The routes without an agent in the path read the decision history, so the history must be complete.
     assert_eq!(world.stack.aggregate_history().await, 0);
     let mut request = world
         .http
@@ -154,7 +151,7 @@ async fn call(world: &World, route: &Route, path: &str, headers: &[(&str, String
     World::send(request).await
 }
 
-/// Returns the header with the credential of the route's intended caller.
+/// Returns the header with the credential of the caller for whom the route is.
 fn credential(world: &World, route: &Route) -> (&'static str, String) {
     let bearer = |token: &str| ("authorization", format!("Bearer {token}"));
     match route.scheme.as_deref() {
@@ -165,7 +162,6 @@ fn credential(world: &World, route: &Route) -> (&'static str, String) {
     }
 }
 
-/// Sends each kind of body to every route without a body, as the route's intended caller.
 #[tokio::test(flavor = "multi_thread")]
 async fn routes_without_a_body_reject_requests_with_a_body() {
     let (world, names) = world_with_everything().await;
@@ -203,8 +199,7 @@ async fn routes_without_a_body_reject_requests_with_a_body() {
     assert_eq!(world.rows().await.changes_since(&before), Vec::<String>::new());
 }
 
-/// Calls every route with each query parameter that only other routes have, as the route's intended caller. An update
-/// with `?preview=true` must not be carried out if the route has no preview.
+/// An update with `?preview=true` must not be carried out if the route has no preview.
 #[tokio::test(flavor = "multi_thread")]
 async fn routes_reject_unknown_query_parameters() {
     let (world, names) = world_with_everything().await;
@@ -240,7 +235,7 @@ async fn routes_reject_unknown_query_parameters() {
     assert_eq!(world.rows().await.changes_since(&before), Vec::<String>::new());
 }
 
-/// Invalid session tokens, each with the reason.
+/// Returns invalid session tokens, each with the reason.
 fn bad_tokens(world: &World) -> Vec<(&'static str, String)> {
     let issuer = &world.stack.issuer;
     let hour = Duration::from_secs_u32(3_600);
@@ -255,7 +250,7 @@ fn bad_tokens(world: &World) -> Vec<(&'static str, String)> {
     };
     let stranger = Issuer::new(issuer.url(), &world.stack.base_url, world.stack.clock.clone());
     let now = world.now().secs();
-    // {"alg":"none","typ":"JWT"}
+    // The JOSE header `{"alg":"none","typ":"JWT"}` of an unsigned token.
     let none = "eyJhbGciOiJub25lIiwidHlwIjoiSldUIn0";
     vec![
         ("expired", changed("exp", json!(now - 3_600))),
@@ -272,7 +267,6 @@ fn bad_tokens(world: &World) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Calls every route with every credential that it must reject.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_route_rejects_credentials_of_another_kind() {
     let (world, names) = world_with_everything().await;
@@ -309,7 +303,7 @@ async fn every_route_rejects_credentials_of_another_kind() {
                 assert_eq!(answer.status, 200, "{path}: {}", answer.body);
                 expect("somebody else", &stranger, 404, "not_found").await;
                 for (why, token) in &tokens {
-                    // A token that does not look like a session counts as an API key.
+                    // A token without two dots counts as an API key.
                     let is_a_session = token.split('.').count() == 3;
                     let slug = ["invalid_authorization_header", "invalid_session"][usize::from(is_a_session)];
                     expect(why, &bearer(token), 401, slug).await;
@@ -325,7 +319,7 @@ async fn every_route_rejects_credentials_of_another_kind() {
                     expect(why, &bearer(token), 401, "invalid_session").await;
                 }
                 if route.method == Method::PUT && route.path == "/policy-templates/{templateName}" {
-                    // Any caller of this route creates a template of the caller's.
+                    // Any signed-in user may call this route.
                     continue;
                 }
                 if [
@@ -365,7 +359,7 @@ async fn every_route_rejects_credentials_of_another_kind() {
     assert_eq!(world.rows().await.changes_since(&before), Vec::<String>::new());
 }
 
-/// Shows that the parameters of the previous test are valid: the intended caller can read every route with them.
+/// Calls every read route with the right credential, which proves that the path parameters above are valid.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_read_route_accepts_its_own_kind_of_credentials() {
     let (world, names) = world_with_everything().await;
@@ -383,7 +377,6 @@ async fn every_read_route_accepts_its_own_kind_of_credentials() {
             Some("session") => vec![("authorization", format!("Bearer {session}"))],
             Some(_) => vec![("x-internal-token", world.stack.internal_token.clone())],
         };
-        // Operators name services by UUID.
         let path = if route.path.starts_with("/internal/") {
             path.replace("lab-search", &world.service("lab-search").await.id.to_string())
         } else {
@@ -406,13 +399,13 @@ async fn sessions_survive_issuer_key_rotation() {
     world.person_gets(&before, "/agents").await.ok();
     world.stack.issuer.rotate_key();
     let after = world.person(&DEMO_OWNER);
-    // The function fetches unknown keys at most every 30 s.
+    // For a token with an unknown key, a function reads the issuer's keys at most every 30 seconds.
     world.set_clock(world.now().after(Duration::from_secs_u32(31)));
     world.person_gets(&after, "/agents").await.ok();
     world.person_gets(&before, "/agents").await.ok();
 }
 
-/// The removal takes effect within a minute and does not affect other operators.
+/// A removed operator's token stops working within a minute.
 #[tokio::test(flavor = "multi_thread")]
 async fn removed_operators_lose_access() {
     let world = World::still().await;

@@ -9,10 +9,9 @@ use purser_tests::{TestAgent, World, body_of, dollars, operation_entry, service_
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// The seconds after which the copy of the catalog is due for a check.
+/// The time, in seconds, after which a function checks whether its cached catalog is current.
 const DUE: u32 = 6;
 
-/// The instant one microsecond earlier.
 fn just_before(at: Timestamp) -> Timestamp {
     Timestamp::from_micros(at.micros() - 1).unwrap()
 }
@@ -84,8 +83,7 @@ async fn agents_can_read_their_services_and_policies() {
     world.get(&agent, &path("no-such")).await.refused(404, "not_found");
 }
 
-/// Returns the used and remaining amounts in the agent's policy for `lab-search`, and asserts that a preflight returns
-/// the same amounts.
+/// Returns the used and the remaining amounts for `lab-search`. Asserts that a preflight returns the same amounts.
 async fn left(world: &World, agent: &TestAgent) -> Value {
     let policy = world.get(agent, &agent.path("/services/lab-search/policy")).await.ok();
     let check = world.check(agent, &body_of(world.offer(1))).await.ok();
@@ -143,7 +141,7 @@ async fn agents_can_read_their_exact_remaining_limits() {
     };
     assert_eq!(left(&world, &agent).await, told(0, 0, 0));
 
-    // More payments than a decision reads in one call: 12 to this service, and one to another service.
+    // A decision reads at most 10 payments of a window in one call, so 12 payments need two calls.
     let start = world.now();
     for _ in 0..12 {
         world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
@@ -153,12 +151,11 @@ async fn agents_can_read_their_exact_remaining_limits() {
     world.authorize(&agent, &elsewhere).await.ok();
     assert_eq!(left(&world, &agent).await, told(12, 13, 13));
 
-    // The spend and the cap of a disabled service are returned, too.
     world.put_policy(&agent, "lab-search", false, policy.clone()).await;
     assert_eq!(left(&world, &agent).await, told(12, 13, 13));
     world.put_policy(&agent, "lab-search", true, policy).await;
 
-    // An amount counts until its window ends, and no longer at that instant.
+    // A payment stops counting at the exact end of its window.
     for (until, at_last, afterwards) in [
         (start.after(MIN_BUDGET_WINDOW), told(12, 13, 13), told(12, 0, 13)),
         (start.after(Duration::DAY), told(12, 0, 13), told(0, 0, 0)),
@@ -169,7 +166,6 @@ async fn agents_can_read_their_exact_remaining_limits() {
         assert_eq!(left(&world, &agent).await, afterwards);
     }
 
-    // If a cap is lowered below the spend, nothing remains.
     world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
     let lower = SpendPolicy {
         max_per_day: units(1),
@@ -181,7 +177,6 @@ async fn agents_can_read_their_exact_remaining_limits() {
     };
     assert_eq!(now[..2], [json!(dollars(1)), json!(0)]);
 
-    // A service that was never enabled has no spend, and permits no payment.
     let mut never = body_of(world.offer(1));
     never["service_id"] = "lab-weather".into();
     let check = world.check(&agent, &never).await.ok();
@@ -262,7 +257,7 @@ async fn unpayable_services_are_listed_with_a_reason() {
     assert_eq!(told(&id).await, unavailable("disabled_in_catalog"));
     assert_eq!(authorized(&id).await, not_found());
 
-    // A service disabled by its owner is never listed; that setting is shown only if the catalog allows the service.
+    // `disabled_for_agent` is shown only for services that the catalog allows.
     world.put_policy(&agent, "news", false, SpendPolicy::permissive()).await;
     assert_eq!(told(&id).await, (json!([false, "disabled_in_catalog"]), None));
     set("trust-status", json!({"trust_status": "listed"})).await;

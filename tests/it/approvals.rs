@@ -43,7 +43,7 @@ async fn approved_calls_are_paid_exactly_once() {
         (&pending["amount_units"], &pending["transaction_id"]),
         (&json!(dollars(6)), &asked["transaction_id"])
     );
-    // The same key repeats the decision; another key makes another decision about the same approval.
+    // The same idempotency key returns the same decision. Another key makes a new decision with the same approval.
     let again = world.authorize(&agent, &body).await.refused(402, "approval_required");
     assert_eq!(
         (&again["approval_id"], &again["transaction_id"]),
@@ -63,7 +63,6 @@ async fn approved_calls_are_paid_exactly_once() {
         .await
         .refused(402, "approval_required");
 
-    // The body is the same for both: a preflight with the approval predicts the response of authorize.
     let mut preflight = carrying(&body, id);
     preflight["replay_key"] = fresh_key().into();
     let foreseen = async || {
@@ -94,7 +93,7 @@ async fn approved_calls_are_paid_exactly_once() {
         (&replay["approval_id"], &replay["settlement_id"]),
         (&json!(id), &authorized["settlement_id"])
     );
-    // As after a lost response, the same key without the approval returns the response again, with the payment.
+    // The response was lost, so the agent repeats the request without the approval's id.
     let again = world.authorize(&agent, &body).await.ok();
     assert_eq!(as_repeated(&again), as_repeated(&authorized));
     assert_eq!(world.footprint().await.settlements, 1);
@@ -158,7 +157,6 @@ async fn a_preflight_with_an_approval_predicts_the_authorization() {
     assert_eq!(late["reason"], "approval_expired");
 }
 
-/// The response has the receipt status `confirmed` and no payment.
 #[tokio::test(flavor = "multi_thread")]
 async fn replays_of_confirmed_payments_sign_nothing() {
     let world = World::still().await;
@@ -200,14 +198,13 @@ async fn an_approval_request_stays_open_for_a_day() {
     assert_eq!(world.footprint().await.settlements, 0);
 }
 
-/// The response has the receipt status and no payment.
 #[tokio::test(flavor = "multi_thread")]
 async fn replays_of_expired_payments_sign_nothing() {
     let world = World::still().await;
     let agent = world.agent(asking(), vec![]).await;
     let body = body_of(world.offer(dollars(1)));
     let first = world.authorize(&agent, &body).await.ok();
-    // The provider's timeout is 300 seconds, and the deadline is on a whole second.
+    // The payment expires at a whole second, after the provider's timeout of 300 seconds.
     let deadline = Timestamp::from_secs(world.now().secs())
         .unwrap()
         .after(Duration::from_secs_u32(300));
@@ -227,7 +224,6 @@ async fn replays_of_expired_payments_sign_nothing() {
     assert_eq!(late["settlement_id"], first["settlement_id"]);
 }
 
-/// A preflight predicts the rejection, and each decision or expiry permits a new request.
 #[tokio::test(flavor = "multi_thread")]
 async fn too_many_pending_approvals_block_an_agent() {
     let world = World::still().await;
@@ -267,7 +263,7 @@ async fn too_many_pending_approvals_block_an_agent() {
         "that it was tried is on record"
     );
 
-    // A pending approval is returned again for any key, and other agents' approvals are not affected.
+    // A pending approval is returned again for any idempotency key.
     for n in [0, 19] {
         let checked = world.check(&agent, &question(n)).await.ok();
         assert_eq!(checked["result"], "escalate");
@@ -284,10 +280,9 @@ async fn too_many_pending_approvals_block_an_agent() {
         .authorize(&other, &question(20))
         .await
         .refused(402, "approval_required");
-    // A call that needs no approval is not affected.
     world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
 
-    // Each approval decision permits one new request, even with the key that was rejected.
+    // Each approval decision permits one new approval request, even with the idempotency key of a rejected approval.
     for (id, verdict, body) in [
         (&ids[0], ApprovalDecision::Approve, one_more),
         (&ids[1], ApprovalDecision::Reject, question(21)),
@@ -301,7 +296,7 @@ async fn too_many_pending_approvals_block_an_agent() {
             .await
             .refused(403, "policy_blocked");
     }
-    // An expiry permits a new request, too.
+    // After an approval expires, a new approval request is possible.
     world.pass(86_400);
     let checked = world.check(&agent, &question(24)).await.ok();
     assert_eq!(checked["result"], "escalate");
@@ -332,7 +327,7 @@ async fn approval_polls_return_on_a_decision_or_timeout() {
     };
     let later = async || tokio::time::sleep(time::Duration::from_millis(1_500)).await;
 
-    // No decision is made.
+    // No user decides, so the poll ends after its maximum duration.
     let id = asked(&world, &agent).await;
     let (status, took) = waiting(&id, 2).await;
     assert_eq!(status, "pending");
@@ -343,7 +338,7 @@ async fn approval_polls_return_on_a_decision_or_timeout() {
     let (status, took) = waiting(&id, 0).await;
     assert!(status == "pending" && took < time::Duration::from_secs(15), "{took:?}");
 
-    // A user decides while the call waits. Afterwards a call returns immediately.
+    // A user decides during the poll. The next poll returns immediately.
     let decide = async {
         later().await;
         world.resolve(&id, ApprovalDecision::Approve).await;
@@ -356,7 +351,7 @@ async fn approval_polls_return_on_a_decision_or_timeout() {
     let (status, took) = waiting(&id, 20).await;
     assert!(status == "approved" && took < time::Duration::from_secs(15), "{took:?}");
 
-    // The approval expires while the call waits.
+    // The approval expires during the poll.
     let agent = world.agent(asking(), vec![]).await;
     let id = asked(&world, &agent).await;
     let path = format!("/approvals/{id}?wait_seconds=20");
@@ -388,8 +383,7 @@ async fn rejected_approval_polls_return_without_waiting() {
     assert!(begun.elapsed() < time::Duration::from_secs(15));
 }
 
-/// The number of long-polling requests is limited, because each request occupies an instance of the function for
-/// signed-in users.
+/// The number of waiting polls is limited, because each occupies an instance of the function.
 #[tokio::test(flavor = "multi_thread")]
 async fn excess_approval_polls_return_immediately() {
     let world = World::still().await;
@@ -407,7 +401,7 @@ async fn excess_approval_polls_return_immediately() {
     for agent in &waiting {
         approvals.push(asked(&world, agent).await);
     }
-    // Returns the durations of the fastest and the slowest of these concurrent calls.
+    // Makes concurrent polls, each by an agent for `wait_seconds`. Returns the fastest and the slowest duration.
     let took = async |calls: &[(usize, u32)]| {
         let calls = calls.iter().map(|(n, seconds)| {
             let path = format!("/approvals/{}?wait_seconds={seconds}", approvals[*n]);
@@ -426,15 +420,15 @@ async fn excess_approval_polls_return_immediately() {
     };
     let (a_second, soon) = (time::Duration::from_secs(1), time::Duration::from_secs(15));
     assert!(took(&[(0, 1); 4]).await.0 >= a_second);
-    // The waits of one agent are used up, which does not affect other agents.
+    // The agent has used its waiting polls of this minute, so further polls return immediately.
     assert!(took(&[(0, 20); 30]).await.1 < soon);
     assert!(took(&[(1, 1); 4]).await.0 >= a_second);
-    // The eight waits of one owner's agents are used up, which does not affect other owners.
+    // The agent's owner has used the eight waiting polls of this minute.
     assert!(took(&[(2, 20); 4]).await.1 < soon);
     assert!(took(&[(3, 1), (3, 1), (3, 1), (3, 1), (4, 1), (4, 1), (4, 1)]).await.0 >= a_second);
-    // The fifteen waits of all agents are used up.
+    // All agents together have used the fifteen waiting polls of this minute.
     assert!(took(&[(4, 20)]).await.1 < soon);
-    // The next minute allows new waits.
+    // In the next minute, polls can wait again.
     world.pass(60);
     assert!(took(&[(2, 1)]).await.0 >= a_second);
 }

@@ -1,8 +1,6 @@
-//! Attempts of a malicious agent or provider to get an unauthorized payment: check and authorize reject each attempt
-//! over HTTP, and nothing is reserved or signed.
+//! Tests that check and authorize reject attempts of a malicious agent or provider to get an unauthorized payment.
 //!
-//! Races are tested in `races.rs`, ownership in `isolation.rs`, and the property for every catalog in
-//! `shared/domain/tests/signed.rs`.
+//! `races.rs` tests races, and `isolation.rs` the ownership of objects.
 
 use purser_domain::{AgentStatus, DomainPattern, SpendPolicy};
 use purser_local::Options;
@@ -17,7 +15,7 @@ use std::collections::BTreeMap;
 const STRANGER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
 /// The payee of another service in the catalog.
 const OTHER_PAYEE: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
-/// The catalog's price of a call, which is fixed and also the maximum.
+/// The catalog's price and maximum price of a call, in micro-USDC.
 const PRICE: u64 = 10_000;
 
 fn entry(n: u8, slug: &str, endpoint: &str, payment: Value) -> Value {
@@ -37,7 +35,7 @@ fn entry(n: u8, slug: &str, endpoint: &str, payment: Value) -> Value {
     })
 }
 
-/// A stack whose catalog has operations with fixed prices.
+/// Starts a stack whose catalog has operations with a maximum price.
 async fn strict() -> World {
     let paid = || payment_entry(PRICE, "{pay_to}");
     let mut unbounded = entry(5, "exact.metered", "https://exact.example/v1/metered", paid());
@@ -75,7 +73,7 @@ async fn strict() -> World {
     .await
 }
 
-/// Creates an agent with a balance that only the catalog limits.
+/// Creates an agent whose payments only the catalog limits.
 async fn unlimited(world: &World) -> TestAgent {
     let agent = world.poor_agent(vec![]).await;
     for service in ["lab-weather", "lab-search", "lab-reports", "lab-scrape"] {
@@ -85,7 +83,7 @@ async fn unlimited(world: &World) -> TestAgent {
     agent
 }
 
-/// Returns an honest request for a call to this URL.
+/// Returns a valid request for a call to this URL.
 fn calling(world: &World, method: &str, url: &str) -> Value {
     let mut body = body_of(world.offer(PRICE));
     let members = body.as_object_mut().unwrap();
@@ -96,14 +94,13 @@ fn calling(world: &World, method: &str, url: &str) -> Value {
 
 const WEATHER: &str = "https://exact.example/v1/weather";
 
-/// Returns the status, and the reason if a policy denied the request, otherwise the slug.
+/// Returns the status, and the reason of the denial or else the error slug.
 fn said(answer: &Answer) -> (u16, String) {
     let reason = answer.body["decision"]["reason"].as_str().unwrap_or(answer.slug());
     (answer.status, reason.to_owned())
 }
 
-/// Asserts that authorize rejects the attack in this way, that check predicts the rejection, and that neither changed
-/// anything.
+/// Asserts that check and authorize reject the body in this way, and that neither writes anything.
 async fn refused(world: &World, agent: &TestAgent, attack: &str, body: &Value, (status, reason): (u16, &str)) {
     let before = world.footprint().await;
     let foreseen = world.check(agent, body).await;
@@ -122,7 +119,6 @@ async fn refused(world: &World, agent: &TestAgent, attack: &str, body: &Value, (
     assert_eq!(world.footprint().await, before, "{attack} reserves nothing");
 }
 
-/// Swapped payees, raised prices and look-alike URLs are rejected.
 #[tokio::test(flavor = "multi_thread")]
 async fn payments_require_a_catalog_operation_payee_and_price() {
     const NO_OPERATION: (u16, &str) = (403, "operation_not_enabled_for_agent");
@@ -148,8 +144,7 @@ async fn payments_require_a_catalog_operation_payee_and_price() {
     };
     let asking = |units| with("payment_requirement", world.offer(units));
     let calls = |method, url| calling(&world, method, url);
-    // The 402 response has two payment requirements, in either order. The cheaper one is evaluated, and its payee is a
-    // stranger's wallet.
+    // The provider offers two payments. The cheaper one goes to a stranger, and the evaluation chooses it.
     let mut two = world.offer(PRICE);
     let stranger = offer_v2(&OfferedTerms {
         units: PRICE - 1,
@@ -258,14 +253,14 @@ async fn payments_require_a_catalog_operation_payee_and_price() {
     for (attack, body, expected) in &rows {
         refused(&world, &agent, attack, body, *expected).await;
     }
-    // A price that rises by one percent each time never becomes the reference price.
+    // The price rises by one percent each time, and must not become the reference price.
     let mut price = PRICE;
     for _ in 0..5 {
         price += price.div_ceil(100);
         refused(&world, &agent, "the price ratchets", &asking(price), TOO_DEAR).await;
     }
 
-    // The payment counts in the window of the called operation's service, not of the service that the request names.
+    // The payment counts for the service of the called operation, not for the service in the request.
     let paid = world.authorize(&agent, &honest()).await.ok();
     let receipt = format!("/x402/settlements/{}", paid["settlement_id"].as_str().unwrap());
     let receipt = world.get(&agent, &receipt).await.ok();
@@ -288,7 +283,6 @@ async fn payments_require_a_catalog_operation_payee_and_price() {
     assert_eq!(city["operation_id"], "exact.city");
 }
 
-/// Calling or naming another operation does not circumvent the limits of an operation.
 #[tokio::test(flavor = "multi_thread")]
 async fn key_scopes_and_allowlists_apply_to_the_actual_call() {
     let world = strict().await;
@@ -347,7 +341,6 @@ async fn key_scopes_and_allowlists_apply_to_the_actual_call() {
     assert_eq!(body["details"][0]["path"], "/metadata/targetUrl");
 }
 
-/// An authorization belongs to its own request and its own agent.
 #[tokio::test(flavor = "multi_thread")]
 async fn replays_cannot_redirect_or_share_a_payment() {
     let world = strict().await;
@@ -398,7 +391,7 @@ async fn replays_cannot_redirect_or_share_a_payment() {
     assert_eq!(world.footprint().await, before);
 }
 
-/// A burst within one second, for a cap that allows twenty payments.
+/// The cap allows twenty of the payments.
 #[tokio::test(flavor = "multi_thread")]
 async fn payment_bursts_cannot_exceed_the_cap() {
     let world = strict().await;
@@ -418,8 +411,7 @@ async fn payment_bursts_cannot_exceed_the_cap() {
     }
     let allowed = answers.iter().filter(|answer| answer.status == 200).count();
     assert!(allowed <= 20, "{counts:?}");
-    // How many calls the database serves in time depends on the machine. The other calls may be repeated
-    // (docs/errors.md §2).
+    // A slow database may make calls fail with a retryable error (docs/errors.md §2).
     let expected = [
         (200, ""),
         (402, "daily_spend_limit_exceeded"),

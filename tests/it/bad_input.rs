@@ -1,5 +1,4 @@
-//! Tests invalid, hostile and incomplete input over HTTP: each request gets the matching error in the error envelope,
-//! and changes nothing. Single fields of bodies are tested in `bodies.rs`.
+//! Tests that invalid requests get an error and change nothing. `bodies.rs` tests the fields of bodies.
 
 use purser_domain::SpendPolicy;
 use purser_testkit::Rng;
@@ -12,7 +11,6 @@ use std::io::{Read as _, Write as _};
 
 const NOTHING: [String; 0] = [];
 
-/// A stack with an agent that could pay, and its rows before the test.
 struct Ground {
     world: World,
     agent: TestAgent,
@@ -27,7 +25,7 @@ impl Ground {
         Self { world, agent, before }
     }
 
-    /// The two routes that evaluate a payment, each with a body that would be authorized.
+    /// Returns the routes that evaluate a payment, each with a valid body.
     fn payments(&self) -> [(&'static str, Value); 2] {
         let authorize = body_of(self.world.offer(5_000));
         let mut check = authorize.clone();
@@ -36,20 +34,19 @@ impl Ground {
         [("/x402/authorize", authorize), ("/x402/check", check)]
     }
 
-    /// Posts these exact bytes.
+    /// Posts a body of these bytes.
     async fn post_bytes(&self, path: &str, body: impl Into<Vec<u8>>) -> Answer {
         let request = self.world.http.post(format!("{}{path}", self.world.stack.base_url));
         World::send(request.bearer_auth(&self.agent.key).body(body.into())).await
     }
 
-    /// Asserts that nothing changed and no decision was recorded.
+    /// Asserts that no row has changed and no decision was stored.
     async fn untouched(&self) {
         assert_eq!(self.world.rows().await.changes_since(&self.before), NOTHING);
         assert_eq!(self.world.decisions(&self.agent).await, 0);
     }
 }
 
-/// The content type of the request does not matter.
 #[tokio::test(flavor = "multi_thread")]
 async fn request_bodies_are_limited_to_65536_bytes() {
     const LIMIT: usize = 65_536;
@@ -76,13 +73,13 @@ async fn request_bodies_are_limited_to_65536_bytes() {
         }
         let (status, body) = raw(&ground, "POST", path, Framing::Chunked, padded(LIMIT).as_bytes()).await;
         assert_eq!(status, expected, "{body}");
-        // The function does not wait for a body whose `Content-Length` is too large.
+        // The function rejects a body by its `Content-Length`, before the body is sent.
         let announced = raw(&ground, "POST", path, Framing::Announced(LIMIT + 1), b"");
         let announced = tokio::time::timeout(std::time::Duration::from_secs(60), announced).await;
         let (status, body) = announced.expect("an answer without the body");
         assert_eq!((status, &body["error"]), (413, &json!("request_too_large")));
     }
-    // Bodies are parsed as JSON, whatever the header says.
+    // Bodies are parsed as JSON, whatever the `Content-Type` header is.
     let (path, valid) = &ground.payments()[1];
     for kind in [
         "text/plain",
@@ -107,11 +104,11 @@ async fn request_bodies_are_limited_to_65536_bytes() {
 enum Framing {
     Length,
     Chunked,
-    /// `Content-Length` announces this length, but no body is sent.
+    /// Announces a length in `Content-Length` and sends no body.
     Announced(usize),
 }
 
-/// Sends a request that an HTTP library would normalize, with the agent's key. Returns the status and the body.
+/// Sends a request without an HTTP library, which would normalize it. Returns the status and the body.
 async fn raw(ground: &Ground, method: &str, target: &str, framing: Framing, body: &[u8]) -> (u16, Value) {
     let address = ground.world.stack.base_url.trim_start_matches("http://").to_owned();
     let framed = match framing {
@@ -227,7 +224,7 @@ async fn hostile_paths_return_not_found() {
             );
         }
     }
-    // Paths are compared as written, but an id in a path may be percent-encoded or, if it is a UUID, in upper case.
+    // An id in a path may be percent-encoded, and a UUID may be in upper case.
     for target in [
         "//services",
         "/services/",
@@ -328,7 +325,7 @@ async fn headers_cannot_change_the_method_or_path_of_a_request() {
         assert!(!answer.headers.contains_key("content-encoding"), "{name}");
         assert_eq!(answer.ok(), expected, "{name}");
     }
-    // A body is parsed without decoding, whatever the headers say.
+    // A body is parsed without decompression, whatever the `Content-Encoding` header is.
     let authorize = ground.world.http.post(format!("{base}/x402/authorize"));
     let gzip = [
         0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0xab, 0xae, 5, 0, 0x43, 0xbf, 0xa6, 0xa3, 2, 0, 0, 0,
@@ -341,8 +338,7 @@ async fn headers_cannot_change_the_method_or_path_of_a_request() {
     ground.untouched().await;
 }
 
-/// `OPTIONS` is treated like any other method: no route has it, and no CORS preflight succeeds. `HEAD` exists only on
-/// public routes.
+/// No route accepts the method `OPTIONS`, so no CORS preflight request of a browser succeeds.
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_methods_are_not_found_without_cors_headers() {
     let ground = Ground::new().await;
@@ -381,7 +377,7 @@ async fn unknown_methods_are_not_found_without_cors_headers() {
     ground.untouched().await;
 }
 
-/// The parsing of headers and keys is tested in `shared/domain/src/policy/agent.rs`.
+/// `shared/domain/src/policy/agent.rs` tests the parsing of keys.
 #[tokio::test(flavor = "multi_thread")]
 async fn malformed_agent_keys_are_rejected() {
     let ground = Ground::new().await;
@@ -405,20 +401,19 @@ async fn malformed_agent_keys_are_rejected() {
             .refused(401, slug);
         assert!(!told.to_string().contains("gak_"), "no part of a key is told back");
     }
-    // Two headers are ambiguous, even if equal. A key in another header is ignored.
+    // Two headers are ambiguous, even if they are equal.
     let twice = get().bearer_auth(&key).bearer_auth(&key);
     World::send(twice).await.refused(401, "invalid_authorization_header");
     let cookie = format!("authorization={key}");
     let elsewhere = get().header("x-api-key", &key).header("cookie", cookie);
     World::send(elsewhere).await.refused(401, "invalid_agent_key");
-    // The scheme is case-insensitive, and several spaces are accepted.
     World::send(get().header("authorization", format!("BEARER   {key}")))
         .await
         .ok();
     ground.untouched().await;
 }
 
-/// The parsing of parameters is tested in `shared/api/src/http/query.rs`.
+/// `shared/api/src/http/query.rs` tests the parsing of parameters.
 #[tokio::test(flavor = "multi_thread")]
 async fn query_strings_are_parsed_strictly() {
     let ground = Ground::new().await;
@@ -479,11 +474,10 @@ const PLAUSIBLE: [&str; 16] = [
     "0x2b8c4f4e-0000-0000-0000-000000000000",
 ];
 
-/// Changes documents at random, with the same changes in every run.
+/// Changes JSON documents at random, and in the same way in every run.
 struct Mutator(Rng);
 
 impl Mutator {
-    /// A random value, ordinary or awkward.
     fn value(&mut self) -> Value {
         let numbers = [
             json!(0),
@@ -520,11 +514,10 @@ impl Mutator {
         }
     }
 
-    /// Changes one or several values of a document.
     fn mutate(&mut self, body: &mut Value) {
         for _ in 0..=self.0.index(4) / 2 {
             let mut at = &mut *body;
-            // Descends to a random depth and changes the value there.
+            // Selects a value at a random depth.
             for _ in 0..=self.0.index(5) {
                 let inner = match at {
                     Value::Object(members) => members.len(),
@@ -572,7 +565,7 @@ impl Mutator {
                     ),
                 }
             }
-            // Often a plausible value.
+            // Most of the new texts are valid in some field.
             Value::String(text) if choice < 5 => *text = (*self.0.pick(&PLAUSIBLE)).to_owned(),
             Value::Number(number) if choice < 5 => {
                 *number = self.0.pick(&[0, 1, 60, 19_999, 20_000, 1_000_000]).to_owned().into()
@@ -581,7 +574,6 @@ impl Mutator {
         }
     }
 
-    /// Changes some bytes of a text at random.
     fn scramble(&mut self, text: String) -> Vec<u8> {
         let mut bytes = text.into_bytes();
         for _ in 0..=self.0.index(3) {
@@ -597,7 +589,7 @@ impl Mutator {
     }
 }
 
-/// Each response has a status below 500, and only an authorization writes to the tables.
+/// No response has a status of 500 or above, and only authorizations write to the tables.
 #[tokio::test(flavor = "multi_thread")]
 async fn mutated_requests_never_fail_internally_or_spend_unrecorded() {
     const SEED: u64 = 0x5EED_0402;
@@ -666,7 +658,7 @@ async fn mutated_requests_never_fail_internally_or_spend_unrecorded() {
         assert_eq!(after.1, before.1 + decided, "{shown}: {}", answer.body);
         let replayed = answer.headers.contains_key("idempotent-replayed");
         if answer.status == 200 && path == "/x402/authorize" && !replayed {
-            // The price is a string in the request; everything else was authorized.
+            // The request may contain the price as a text, so the response's amount is used.
             let amount = answer.body["amount_units"].as_u64().unwrap();
             assert!(shown.contains(&format!("\"{amount}\"")), "{shown}: {}", answer.body);
             footprint.settlements += 1;
@@ -679,7 +671,7 @@ async fn mutated_requests_never_fail_internally_or_spend_unrecorded() {
         }
         before = after;
     }
-    // The mutations pass the parser and reach each of these outcomes.
+    // Some of the changed requests are valid, and each of these statuses occurs.
     for status in [200, 400, 402, 403, 404, 409] {
         assert!(statuses.keys().any(|(found, _)| *found == status), "{statuses:?}");
     }

@@ -1,5 +1,4 @@
-//! Tests each field of every route's body: missing, of a wrong type, unknown. Each missing required field has a
-//! separate slug, and these slugs are those of [`REQUIRED_FIELDS`].
+//! Tests each field of every route's body: missing, unknown, and with invalid values.
 
 use crate::access::{Route, routes};
 use crate::schemas::Document;
@@ -13,7 +12,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// A complete body and its route.
+/// A complete, valid body and its route.
 pub(crate) struct Whole {
     pub(crate) method: Method,
     /// The path in the OpenAPI document.
@@ -23,7 +22,7 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
-    /// The same body at another path.
+    /// Returns the same body for another path.
     pub(crate) fn at(&self, path: String) -> Self {
         let Self {
             method, route, body, ..
@@ -43,7 +42,7 @@ pub(crate) struct Ground {
     owner: Person,
     pub(crate) agent: TestAgent,
     pub(crate) wholes: Vec<Whole>,
-    /// Values of path parameters.
+    /// The path parameters that name existing objects.
     pub(crate) named: [(&'static str, String); 5],
 }
 
@@ -365,8 +364,7 @@ impl Ground {
         }
     }
 
-    /// Sends a body with its caller's credential and a version that no record has, because a missing field is reported
-    /// before a wrong version.
+    /// Sends a body with a version that no record has. Missing fields must be reported before a wrong version.
     pub(crate) async fn send(&self, whole: &Whole, body: &Value) -> Answer {
         self.send_bytes(whole, "\"99\"", body.to_string().into_bytes()).await
     }
@@ -400,8 +398,7 @@ impl Ground {
     }
 }
 
-/// Collects the JSON pointers of all fields, including nested fields, except for a provider's data and free-form
-/// objects.
+/// Collects the JSON pointers of all fields except those of a provider's data and of free-form objects.
 fn members(value: &Value, at: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(object) => {
@@ -496,7 +493,7 @@ async fn missing_fields_have_the_published_slugs() {
         "every route that takes a body"
     );
 
-    // A scrape must name its target. The evaluation finds that the target is missing, not the body's parser.
+    // The evaluation, and not the parser, rejects a scrape request without a target.
     let policy = SpendPolicy {
         allowed_domains: vec![DomainPattern::parse("example.com").unwrap()],
         ..SpendPolicy::permissive()
@@ -549,13 +546,10 @@ fn each_required_field_in_openapi_has_an_error_slug() {
         .map(|name| name.as_str().unwrap())
         .filter(|name| !REQUIRED_FIELDS.contains(name))
         .collect();
-    // If this field is missing, the status is 422 with a separate slug.
     assert_eq!(missing, ["payment_response_header"]);
 }
 
-/// Returns whether the value is invalid although no schema excludes it: fields that x402 defines, an empty vendor
-/// allowlist, a policy in both of its forms, two kinds of limits for a new agent, a limit increase that is too long or
-/// increases no cap, granted caps of an approval that is no limit increase, and a window without or with two periods.
+/// Returns whether the value is invalid by a rule that a JSON schema can't express.
 fn is_for_no_schema(whole: &Whole, at: &str, value: &Value) -> bool {
     let is_vendor_list = whole.body["kind"] == "vendor_allowlist" && at.is_empty();
     let is_beside = !at.starts_with("/policy") && !["/service_id", "/enabled"].contains(&at) && !value.is_null();
@@ -564,7 +558,7 @@ fn is_for_no_schema(whole: &Whole, at: &str, value: &Value) -> bool {
     let is_raise = whole.route == "/x402/raises" && ["", "/until"].contains(&at);
     let is_grant = whole.route.ends_with("/approve") && at != "/note";
     let is_limited_twice = whole.route == "/agents" && value["limits"].is_string() && value["template"].is_string();
-    // A window has exactly one of two fields, and only a calendar period has a time zone.
+    // A window has exactly one of two fields. Only a calendar period has a time zone.
     let is_window = ["/window_seconds", "/period", "/time_zone"]
         .iter()
         .any(|field| at.ends_with(field))
@@ -574,7 +568,6 @@ fn is_for_no_schema(whole: &Whole, at: &str, value: &Value) -> bool {
     is_vendor_list || is_twice || is_of_x402 || is_raise || is_grant || is_limited_twice || is_window
 }
 
-/// Sends every valid value of every field, one at a time. The next test sends invalid values.
 #[tokio::test(flavor = "multi_thread")]
 async fn values_allowed_by_body_schemas_are_accepted() {
     let ground = Ground::new().await;
@@ -588,7 +581,7 @@ async fn values_allowed_by_body_schemas_are_accepted() {
             }
             let answer = ground.send(whole, &with(&whole.body, &at, value.clone())).await;
             if let (201, Some(id)) = (answer.status, answer.body["webhook_id"].as_str()) {
-                // A user can have at most ten webhooks, so this webhook is deleted.
+                // A user can have at most ten webhooks.
                 let path = format!("/webhooks/{id}");
                 let request = ground.world.persons_request(&ground.owner, Method::DELETE, &path);
                 World::send(request.header("if-match", "*")).await.ok();
@@ -611,7 +604,7 @@ pub(crate) fn route_of<'a>(whole: &Whole, routes: &'a [Route]) -> &'a Route {
     route.unwrap()
 }
 
-/// The body with this value at this pointer.
+/// Returns the body with this value at this JSON pointer.
 pub(crate) fn with(body: &Value, at: &str, value: Value) -> Value {
     let mut changed = body.clone();
     if at.is_empty() {
@@ -630,7 +623,7 @@ async fn query_schemas_match_the_accepted_values() {
     let ground = Ground::new().await;
     let document = Document::read();
     let (_, approval) = &ground.named[1];
-    // Rejects the approval, so that no call waits for it.
+    // A pending approval would be returned again in later calls.
     let reject = ground.agent.path(&format!("/approvals/{approval}/reject"));
     let rejected = ground
         .world
@@ -664,7 +657,7 @@ async fn query_schemas_match_the_accepted_values() {
     );
 }
 
-/// Each field's parsing is tested next to its parser. This test shows that every route parses every field.
+/// Unit tests cover all invalid values. This test checks that every route parses every field.
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_body_fields_are_reported_by_path() {
     let ground = Ground::new().await;
@@ -680,13 +673,13 @@ async fn invalid_body_fields_are_reported_by_path() {
         let schema = document.body(&route_of(whole, &routes).operation);
         for (at, value) in document.wrong(schema, "", &whole.body) {
             let is_not_judged = at.starts_with("/payment_requirement") || at.starts_with("/payment_response_header");
-            // If a webhook names an agent twice, the agent counts once.
+            // A repeated agent is valid and does not count towards the maximum length.
             let counts_once = at == "/agents" && value.as_array().is_some_and(|agents| agents.len() > 1);
             if at.is_empty() || is_not_judged || counts_once {
                 continue;
             }
             let answer = ground.send(whole, &with(&whole.body, &at, value.clone())).await;
-            // The operation may check a list's length after the version, and a very long list exceeds the body limit.
+            // A list that is too long may get 412 or 413, which some routes check before the body's fields.
             if [412, 413].contains(&answer.status) && value.is_array() {
                 continue;
             }
@@ -731,7 +724,7 @@ async fn invalid_body_fields_are_reported_by_path() {
         let now = ground.world.rows_of(table).await;
         assert_eq!(now.changes_since(before), Vec::<String>::new());
     }
-    // The unchanged bodies are accepted, so only the changed field was invalid in these requests.
+    // The unchanged bodies are valid, so each error above was caused by the changed field.
     for whole in &ground.wholes {
         let answer = ground.send(whole, &whole.body).await;
         assert_ne!(answer.status, 400, "{} {}: {}", whole.method, whole.route, answer.body);

@@ -1,5 +1,4 @@
-//! Tests the dashboard in a real browser: Debian's Chromium, driven by `tests/browser/story.mjs` and, with the fleet of
-//! `make demo-fleet`, by `tests/browser/fleet.mjs`. Both scripts write screenshots to `target/browser`.
+//! Tests the dashboard in Chromium with the scripts in `tests/browser`, which write screenshots to `target/browser`.
 
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -17,13 +16,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::process::Command;
 
-/// The path in Debian. The environment variable `CHROMIUM` overrides it.
+/// The path of Chromium in Debian. The environment variable `CHROMIUM` overrides it.
 const CHROMIUM: &str = "/usr/bin/chromium";
 
-/// A timeout that is much longer than the script takes.
+/// The timeout of a script.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A webhook endpoint that records every call and lists the calls as they arrived, for the script to verify.
+/// Starts a webhook receiver that lists the recorded calls, for the scripts.
 async fn program() -> String {
     type Calls = Arc<Mutex<Vec<Value>>>;
     let taken = async |State(calls): State<Calls>, headers: HeaderMap, body: String| {
@@ -44,7 +43,7 @@ async fn program() -> String {
     .await
 }
 
-/// Creates operators' actions to read: a pending change, and a freeze of another user's agent.
+/// Creates a pending catalog change and a freeze of another user's agent, which the operators' pages show.
 async fn with_operators_acts(world: &World) {
     let paid_to = |pay_to: &str| {
         let mut operation = operation_entry("news.read", "https://newcomer.example/news");
@@ -66,7 +65,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The browser's path, if everything that the scripts need is installed.
+/// Returns the path of Chromium, if everything that the scripts need is installed.
 fn chromium() -> Option<String> {
     let env = Env::from_process();
     let chromium = env.get("CHROMIUM").unwrap_or(CHROMIUM);
@@ -82,7 +81,7 @@ fn chromium() -> Option<String> {
     None
 }
 
-/// Runs a script of `tests/browser` until it succeeds.
+/// Runs a script in `tests/browser`.
 async fn tell(script: &str, story: &Value, chromium: &str) {
     let telling = Command::new("node")
         .arg(root().join("tests/browser").join(script))
@@ -102,7 +101,7 @@ async fn tell(script: &str, story: &Value, chromium: &str) {
     );
 }
 
-/// The test covers everything from sign-in to the revocation of the key.
+/// The owner signs in, manages an agent, and finally revokes the agent's API key.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_can_manage_an_agent_in_a_browser() {
     let Some(chromium) = chromium() else { return };
@@ -129,8 +128,7 @@ async fn an_owner_can_manage_an_agent_in_a_browser() {
     tell("story.mjs", &story, &chromium).await;
 }
 
-/// The owner of the demo fleet does five tasks, each in at most four clicks from the overview, and axe-core checks the
-/// pages.
+/// Each of five tasks takes at most four clicks from the overview. axe-core checks the pages.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_can_govern_many_agents_in_a_browser() {
     let Some(chromium) = chromium() else { return };

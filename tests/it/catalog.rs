@@ -95,7 +95,6 @@ async fn the_service_list_applies_filters_and_limits() {
 #[tokio::test(flavor = "multi_thread")]
 async fn services_have_exactly_the_documented_fields() {
     let world = World::still().await;
-    // The probe determines which operations are paid and which are free.
     world
         .stack
         .probe
@@ -127,7 +126,7 @@ async fn services_have_exactly_the_documented_fields() {
         &item["free_operation_count"],
         &item["min_price_units"],
     );
-    // Two operations of the demo, and the one that these tests pay.
+    // The demo catalog has two operations of this service, and the tests add a third.
     assert_eq!(counts, (&json!(3), &json!(2), &json!(1), &json!(0)));
 
     let by_slug = world.call(Method::GET, "/services/lab-weather", None, None).await.ok();
@@ -239,7 +238,7 @@ async fn catalog_changes_are_visible_within_seconds() {
     assert_eq!(list(&world, "?slug=lab-search").await["services"][0]["name"], "Renamed");
 }
 
-/// The catalog object for this change is not stored yet, so every function scans the table instead.
+/// The catalog object is not stored yet, so every function reads the table instead.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_function_sees_catalog_changes_without_the_catalog_object() {
     let world = World::still().await;
@@ -273,7 +272,6 @@ async fn every_function_sees_catalog_changes_without_the_catalog_object() {
     }
 }
 
-/// The providers here use the official SDK, in both versions of the protocol.
 #[tokio::test(flavor = "multi_thread")]
 async fn probe_results_match_the_catalog_for_real_providers() {
     let world = World::still().await;
@@ -296,7 +294,7 @@ async fn probe_results_match_the_catalog_for_real_providers() {
             let expected = match (operation.endpoint.host_str(), &operation.payment) {
                 (Some("127.0.0.1"), Some(_)) => Availability::PaidX402,
                 (Some("127.0.0.1"), None) => Availability::FreeVerified,
-                // Names that do not resolve, and a service that is not probed.
+                // These services have host names that do not resolve, or are not probed.
                 _ => Availability::Unverified,
             };
             assert_eq!(record.availability(operation), expected, "{}", operation.slug);
@@ -308,14 +306,14 @@ async fn probe_results_match_the_catalog_for_real_providers() {
     }
 }
 
-/// Scopes and limits are checked against the named operation, so it must be the called operation.
+/// The limits apply to the operation in the request, so it must be the called operation.
 #[tokio::test(flavor = "multi_thread")]
 async fn naming_one_service_while_calling_another_is_rejected() {
     let world = World::start().await;
     let weather = format!("{}/weather", world.stack.providers.provider_url);
     let rows = [
         (json!({"service_id": "lab-search"}), "GET", Some("/service_id")),
-        // With a different method the call matches nothing in the catalog, whichever service the agent names.
+        // No operation in the catalog has this method, so the service in the request does not matter.
         (json!({"service_id": "lab-search"}), "POST", None),
         (json!({"service_id": "lab-weather"}), "POST", None),
         (
@@ -356,7 +354,7 @@ async fn naming_one_service_while_calling_another_is_rejected() {
     }
 }
 
-/// An unlisted method is the agent's mistake, so the response lists the operations that would match.
+/// The response lists the operations at the same URL, so that the agent can correct the method.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_error_for_an_unlisted_call_names_the_available_operations() {
     let world = World::start().await;

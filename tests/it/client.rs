@@ -1,5 +1,5 @@
-//! Tests that the Rust client pays the official servers through the real service, whatever a provider does and whenever
-//! the agent's process dies.
+//! Tests that the Rust client pays official x402 servers exactly once, whatever a provider does and whenever the
+//! process dies.
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -16,7 +16,7 @@ use reqwest::{Client, Method, Proxy, StatusCode};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The price of the weather.
+/// The price of a weather call, in micro-USDC.
 const PRICE: u64 = 10_000;
 
 fn purser(world: &World, agent: &TestAgent) -> Purser {
@@ -27,7 +27,7 @@ fn payer(world: &World, agent: &TestAgent, run: &str) -> Payer {
     Payer::new(purser(world, agent), run, Usdc::from_units(1_000_000)).unwrap()
 }
 
-/// An agent that may buy the weather.
+/// Creates an agent that may buy weather calls under this policy.
 async fn agent(world: &World, policy: SpendPolicy) -> TestAgent {
     let agent = world.poor_agent(vec![]).await;
     world.enable(&agent, "lab-weather", policy).await;
@@ -46,7 +46,6 @@ fn confirmed(receipt: &ReceiptState) -> &Settlement {
     }
 }
 
-/// Calls over the cap are denied with `retry_at`, and an approval is used once.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rust_client_pays_and_waits_for_approval() {
     let world = World::start().await;
@@ -57,17 +56,16 @@ async fn the_rust_client_pays_and_waits_for_approval() {
     let agent = agent(&world, policy.clone()).await;
     let payer = payer(&world, &agent, "story");
 
-    // The client pays servers of both versions. Each identical request of a run is a separate purchase.
+    // Each of two identical requests in a run is a separate purchase.
     for _ in 0..2 {
         let paid = payer.get(weather(&world)).await.unwrap();
         assert_eq!(paid.response.status(), 200);
         let payment = paid.payment.unwrap();
-        // The response is read, so the next request is another purchase.
+        // A purchase is complete once its response is read, so the next request is another purchase.
         assert!(!paid.response.text().await.unwrap().is_empty());
         let receipt = confirmed(&payment.receipt);
         assert_eq!((payment.amount.units(), receipt.id), (PRICE, payment.settlement_id));
     }
-    // Over the cap, the error says when the call fits, and nothing is paid.
     let over = payer.get(weather(&world)).await.unwrap_err();
     let PayError::Refused { refusal } = over else {
         panic!("{over:?}")
@@ -79,7 +77,6 @@ async fn the_rust_client_pays_and_waits_for_approval() {
     );
     assert_eq!(world.footprint().await.settlements, 2);
 
-    // Above the threshold, a user is asked and approves, and the call continues.
     let asking = SpendPolicy {
         require_approval_above: units(PRICE - 1),
         ..SpendPolicy::permissive()
@@ -107,13 +104,12 @@ async fn the_rust_client_pays_and_waits_for_approval() {
         (receipt.receipt_status, receipt.amount_units.units()),
         (ReceiptStatus::Confirmed, PRICE)
     );
-    // An approval is used once: repeating the call returns the payment already made.
     let again = pending.proceed(&payer).await.unwrap_err();
     assert!(
         matches!(&again, PayError::AlreadyPaid(paid) if paid.payment.settlement_id == id),
         "{again:?}"
     );
-    // An approval granted while no call waited is used by the next run.
+    // A user granted the approval while no call was waiting.
     let run = self::payer(&world, &agent, "story, day two");
     let PayError::ApprovalRequired(asked) = run.get(weather(&world)).await.unwrap_err() else {
         panic!("no approval is asked for")
@@ -130,7 +126,6 @@ async fn the_rust_client_pays_and_waits_for_approval() {
         .unwrap()
         .settlement_id;
 
-    // All the routes that an agent may read.
     let purser = payer.purser();
     let me = purser.agent().await.unwrap();
     assert_eq!(me.agent_id, agent.id.to_string());
@@ -166,7 +161,7 @@ async fn the_rust_client_pays_x402_version_1_providers() {
         .unwrap();
     assert_eq!(paid.response.status(), 200);
     confirmed(&paid.payment.unwrap().receipt);
-    // A call that requires no payment is not paid.
+    // If the provider requires no payment, the client makes no payment.
     let free = payer
         .get(format!("{}/free", world.stack.providers.provider_url))
         .await
@@ -174,7 +169,7 @@ async fn the_rust_client_pays_x402_version_1_providers() {
     assert!(free.payment.is_none() && free.response.status() == 200);
 }
 
-/// A payer that calls Purser and providers through a relay.
+/// Returns a payer whose calls to Purser and providers go through a relay.
 fn relayed(url: &str, agent: &TestAgent, run: &str) -> Payer {
     let purser = Purser::new(url, &AgentKey::from_text(&agent.key).unwrap()).unwrap();
     let provider = Client::builder()
@@ -186,7 +181,7 @@ fn relayed(url: &str, agent: &TestAgent, run: &str) -> Payer {
 
 /// Returns the amount that the agent's wallet has spent.
 async fn spent(world: &World, agent: &TestAgent) -> u64 {
-    // balanceOf(address)
+    // The call data of the token's `balanceOf(address)`.
     let data = format!("0x70a08231{:0>64}", agent.wallet.trim_start_matches("0x"));
     let token = purser_local::NETWORK.token().address.to_string();
     let left = world
@@ -202,7 +197,7 @@ async fn spent(world: &World, agent: &TestAgent) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_and_repeated_client_run_pays_once() {
     let world = World::start().await;
-    // Each of the four exchanges has two moments: the unpaid call, authorize, the paid call, complete.
+    // The relay can stop before and after the response of each of the four exchanges.
     for moment in 0..8 {
         let agent = agent(&world, SpendPolicy::permissive()).await;
         let (relay, url) = Relay::start(&world, Some(moment)).await;
@@ -220,7 +215,7 @@ async fn a_killed_and_repeated_client_run_pays_once() {
                 assert!(moment < 5, "{moment}");
                 confirmed(&paid.payment.unwrap().receipt);
             }
-            // The provider accepted the payment, and its response can't be obtained again.
+            // The provider does not repeat the paid response.
             Err(PayError::AlreadyPaid(already)) => {
                 assert!((5..=7).contains(&moment), "{moment}");
                 let is_proved = already.receipt_status == ReceiptStatus::Confirmed;
@@ -232,7 +227,6 @@ async fn a_killed_and_repeated_client_run_pays_once() {
     }
 }
 
-/// The client reports redirects, changed payment requirements, failures and invented proofs.
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_responses_after_payment_never_cause_another_payment() {
     let world = World::start().await;
@@ -293,7 +287,7 @@ async fn hostile_responses_after_payment_never_cause_another_payment() {
             }
             (_, other) => panic!("{what}: {other:?}"),
         };
-        // Repeating the request sends the same payment, which the provider now accepts.
+        // The repeated request sends the same payment.
         let paid = payer.get(weather(&world)).await.unwrap().payment.unwrap();
         assert_eq!(paid.settlement_id, settlement, "{what}");
         confirmed(&paid.receipt);
@@ -339,7 +333,7 @@ async fn sent_payments_stay_unproven_until_confirmed() {
         let begun = std::time::Instant::now();
         let still = payment.confirm(Duration::from_secs(1)).await.as_str();
         assert_eq!((still, begun.elapsed().as_secs() >= 1), ("unproven", true), "{status}");
-        // The provider accepts the payment later, when another process of the run sends it again.
+        // Another process of the run sends the payment again, and the provider accepts it.
         let later = relayed(&url, &agent, &run).get(weather(&world)).await.unwrap();
         assert_eq!(later.payment.unwrap().settlement_id, payment.settlement_id);
         payment.confirm(Duration::ZERO).await;
@@ -348,20 +342,18 @@ async fn sent_payments_stay_unproven_until_confirmed() {
     assert_eq!(spent(&world, &agent).await, 3 * PRICE);
 }
 
-/// A paid price above the listed one is reported with the listed price.
 #[tokio::test(flavor = "multi_thread")]
 async fn prices_too_far_above_the_listed_price_are_rejected() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let purchase = purser(&world, &agent).service("lab-weather").await.unwrap();
     let pay_to = purchase.operations[0].payment.clone().unwrap().pay_to;
-    // This service lists the call for a tenth of the price. Its slug sorts first, so the listed price is this one.
+    // The catalog's price is a tenth of the provider's price.
     let mut operation = operation_entry("weather.raised", &weather(&world));
     operation["payment"] = payment_entry(PRICE / 10, &pay_to);
     operation["max_price_units"] = json!(PRICE);
     world.enter(&service_entry("a-raised-price", &[operation])).await;
     world.enable(&agent, "a-raised-price", SpendPolicy::permissive()).await;
-    // Functions reload the catalog after five seconds.
     tokio::time::sleep(Duration::from_millis(5_500)).await;
 
     let listed = |payment: &PaymentMade| payment.listed.map(Usdc::units);
@@ -380,10 +372,8 @@ async fn prices_too_far_above_the_listed_price_are_rejected() {
             other => panic!("{percent}: {other:?}"),
         }
     }
-    // The same key returns the same response, including the listed price.
     let again = payer(&world, &agent, "raised").get(weather(&world)).await.unwrap_err();
     assert_eq!(again.payment().and_then(listed), Some(PRICE / 10), "{again:?}");
-    // A price equal to the listed price needs no permission.
     let request = Request::new(Method::GET, weather(&world)).operation("lab-weather", "weather.current");
     let as_listed = payer(&world, &agent, "as listed").max_over_listed(0);
     let paid = as_listed.send(request).await.unwrap();
@@ -403,7 +393,7 @@ async fn four_workers_sharing_one_payer_make_forty_purchases() {
             let mut bought = Vec::new();
             for call in 0..10 {
                 let paid = payer.get(url.as_str()).await.unwrap();
-                // Later calls end before earlier ones, and calls start while others run.
+                // The delays change the order in which concurrent calls begin and end.
                 tokio::time::sleep(Duration::from_millis(DELAYS[(worker + call) % DELAYS.len()])).await;
                 assert!(paid.response.text().await.unwrap().contains("Lisbon"));
                 bought.push(paid.payment.unwrap().settlement_id);
@@ -453,8 +443,7 @@ async fn the_client_uses_the_newest_requirements_after_approval() {
         ..SpendPolicy::permissive()
     };
     let agent = agent(&world, asking).await;
-    // The provider then no longer accepts the first payment requirements, neither from a waiting nor from a proceeding
-    // call.
+    // During the wait, the provider's payment requirements change.
     let url = format!("{}?offers=vary", weather(&world));
     for run in ["proceeds", "waits"] {
         let payer = payer(&world, &agent, run);
@@ -470,7 +459,7 @@ async fn the_client_uses_the_newest_requirements_after_approval() {
             assert!(matches!(waited, WaitResult::Approved(_)), "{waited:?}");
             pending.proceed(&payer).await
         });
-        // The client measures its wait by the machine's clock, and sends payment requirements that are a second old.
+        // The payment requirements are a second old when the client sends them.
         tokio::time::sleep(Duration::from_millis(1_500)).await;
         let later = json!({"advance_seconds": 600});
         let moved = world.call(Method::POST, "/_local/clock", None, Some(&later)).await;
@@ -482,15 +471,14 @@ async fn the_client_uses_the_newest_requirements_after_approval() {
     assert_eq!(spent(&world, &agent).await, 2 * PRICE);
 }
 
-/// Until the response is read, repeating the call reports `AlreadyPaid`, unless the payment is acknowledged.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_makes_no_second_payment_before_the_response_is_read() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let settlement = |payment: &Option<PaymentMade>| payment.as_ref().unwrap().settlement_id;
 
-    // The response is not read, or only in part. Repeating the call repeats the payment, whose response can't be
-    // obtained again.
+    // The response is not read completely. A repeated call sends the same payment, but the provider does not repeat the
+    // response.
     let short = payer(&world, &agent, "short").max_answer_bytes(4);
     let unread = payer(&world, &agent, "unread");
     for payer in [&short, &unread] {
@@ -514,7 +502,6 @@ async fn a_client_makes_no_second_payment_before_the_response_is_read() {
             (again.payment.settlement_id, &again.receipt_status),
             (first, &ReceiptStatus::Confirmed)
         );
-        // This lasts until the payment is acknowledged.
         assert!(matches!(
             payer.get(weather(&world)).await,
             Err(PayError::AlreadyPaid(_))
@@ -526,7 +513,6 @@ async fn a_client_makes_no_second_payment_before_the_response_is_read() {
     assert_eq!(spent(&world, &agent).await, 4 * PRICE);
 }
 
-/// Purser also rejects prices above the ceiling and invalid keys.
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_payment_requirements_are_rejected_before_payment() {
     let world = World::still_with(Options::default()).await;
@@ -571,7 +557,7 @@ async fn invalid_payment_requirements_are_rejected_before_payment() {
     ));
     assert!(matches!(payer.get("nowhere").await.unwrap_err(), PayError::Request(_)));
 
-    // The payment requirements are valid for the client, but above the request's ceiling, so Purser rejects them.
+    // The price exceeds the request's maximum price.
     let stingy = Request::new(Method::GET, weather(&world)).ceiling(Usdc::from_units(PRICE - 1));
     match payer.send(stingy).await.unwrap_err() {
         PayError::Refused { refusal } => assert_eq!(refusal.slug, Slug::AmountExceedsMax),
@@ -604,7 +590,7 @@ fn the_client_accepts_only_https_or_loopback_urls() {
     assert!(!at("http://purser.example") && !at("ftp://127.0.0.1") && !at("purser.example") && !at("https:"));
 }
 
-/// The test vectors that apply to every client.
+/// All clients use the test vectors in `clients/vectors.json`.
 #[test]
 fn idempotency_keys_are_derived_as_every_client_does() {
     let vectors: Vec<Value> = serde_json::from_str(include_str!("../../clients/vectors.json")).unwrap();

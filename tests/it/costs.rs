@@ -1,5 +1,4 @@
-//! Tests that the cost of each operation through the real functions is within its documented budget. Costs are counted,
-//! not timed; `make bench` prints them.
+//! Tests that the cost of each operation is within its budget in `docs/data-model.md`.
 
 use purser_domain::{Duration, LimitAction, Rule, RuleId, RuleKind, SpendPolicy, Timestamp, UsualPrice};
 use purser_local::{DEMO_OWNER, NETWORK, Outcome};
@@ -27,14 +26,13 @@ async fn long_histories_and_many_services_do_not_raise_costs() {
     world.add_settlements(&agent, 1_200).await;
     world.add_services(&agent, "lab-search", 99).await;
     let mut costs = every_operation(&world, &agent).await;
-    // Every budget applies except for this operation's, because it searches for the time at which the call fits.
+    // This denial has a larger budget, because it searches for the time at which the payment fits.
     let denial = costs.iter_mut().find(|cost| cost.name == "daily denial").unwrap();
     denial.budget = LONG_DENIAL;
     let excess: Vec<String> = costs.iter().filter_map(|cost| cost.excess()).collect();
     assert!(excess.is_empty(), "{excess:#?}");
 
-    // The call fits once more than a thousand payments have left the window. `retry_at` is the time at which the 1,008
-    // payments that were read have left it.
+    // The decision reads 1,008 payments. `retry_at` is the time at which these have left the window.
     let denied = world.authorize(&agent, &body_of(world.offer(dollars(90)))).await;
     let denied = denied.refused(402, "daily_spend_limit_exceeded");
     let last_seen = first_of_history(world.now()).micros() + 1_007;
@@ -42,9 +40,7 @@ async fn long_histories_and_many_services_do_not_raise_costs() {
     assert_eq!(denied["retry_at"], left.to_string());
 }
 
-/// The cost does not depend on the number of services in the catalog. A new agent consists of its counter, its record
-/// and, for the first agent under this catalog, the default services. The first payment at each service writes rows
-/// that later payments find.
+/// A new agent consists of its counter, its record and, once per catalog version, the default services.
 #[tokio::test(flavor = "multi_thread")]
 async fn new_agent_cost_is_independent_of_catalog_size() {
     let world = World::metered().await;
@@ -59,9 +55,8 @@ async fn new_agent_cost_is_independent_of_catalog_size() {
         calls.sort_unstable();
         calls
     };
-    // The creation of the demo agent stored the default services. The user is read and counted, and the operators'
-    // freezes and the list of policy templates are read. For the wallet, the seed's counter is incremented, or a spare
-    // KMS key is searched for. One transaction claims the wallet, and another stores the agent.
+    // The default services were stored with the demo agent. One transaction claims the wallet, and another stores the
+    // agent.
     create().await;
     let calls = vec![
         "GetItem",
@@ -80,7 +75,6 @@ async fn new_agent_cost_is_independent_of_catalog_size() {
         answer.ok();
         measured
     };
-    // The preflight reads the default services and records the use of the API key.
     world.check(&agent, &body_of(world.offer(1))).await.ok();
     let (first, later) = (pay().await, pay().await);
     assert_eq!(first.units.read, later.units.read);
@@ -92,7 +86,6 @@ async fn new_agent_cost_is_independent_of_catalog_size() {
     assert_eq!((writes(&first), writes(&later)), (2, 1));
 }
 
-/// Each of many payments costs the same as the first one.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_authorization_costs_the_same_after_many_payments() {
     let world = World::metered().await;
@@ -108,8 +101,7 @@ async fn an_authorization_costs_the_same_after_many_payments() {
     assert_eq!(costs.len(), 1, "{costs:?}");
 }
 
-/// A made-up hash costs one node call, however late, and none after the maximum number of failed proofs. A hash that
-/// confirmed another payment costs as much as a payment, plus one call for its receipt.
+/// A wrong hash costs one node call, and none after the maximum number of failed proofs.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_transaction_hash_costs_few_node_calls() {
     let world = World::metered().await;
@@ -146,14 +138,14 @@ async fn a_wrong_transaction_hash_costs_few_node_calls() {
     ];
     assert_eq!(measured.sequence(), used);
 
-    // Only node calls are compared, since the use of the key may be recorded again at any time.
+    // The database calls may also record the last use of the key.
     world.pass(3_600);
     world.stack.chain.advance(3_600).await.unwrap();
     for n in 0..30_u8 {
         let invented = proof(&format!("0x{}", format!("{n:02x}").repeat(32)));
         let (measured, answer) = measure(&world, world.complete(&agent, settlement, &invented)).await;
         let told = answer.refused(422, "onchain_settlement_not_verified");
-        // Two failed proofs were counted before.
+        // Two proofs have failed before, so 18 more are checked.
         let calls = if n < 18 { 1 } else { 0 };
         assert_eq!(
             (&told["retryable"], node_calls(&measured)),
@@ -168,11 +160,11 @@ async fn a_wrong_transaction_hash_costs_few_node_calls() {
     }
 }
 
-/// A contract that logs 12,000 times and then forwards its call data to the token.
+/// The code of a contract that logs 12,000 times, and then calls the token with its call data.
 fn logging_contract() -> String {
-    // PUSH2 12000; then a loop: LOG0 of nothing, and decrement.
+    // The code pushes 12000 (PUSH2), and then makes an empty log (LOG0) in a loop.
     let logs = "612ee05b5f5fa060019003806003575b";
-    // Copies all call data to memory, and CALLs the token with it.
+    // The code calls the token with all call data.
     let token = NETWORK.token().address.to_string();
     format!(
         "0x{logs}365f5f375f5f365f5f73{}5af100",
@@ -180,7 +172,6 @@ fn logging_contract() -> String {
     )
 }
 
-/// Finding a payment's proof takes the same three calls, whatever else the transaction logs.
 #[tokio::test(flavor = "multi_thread")]
 async fn twelve_thousand_logs_do_not_raise_verification_costs() {
     let world = World::metered().await;
@@ -199,7 +190,7 @@ async fn twelve_thousand_logs_do_not_raise_verification_costs() {
     assert_eq!(node_calls(&measured), 3);
 }
 
-/// Makes payments on chain, each in its own transaction, all in one block. Returns the hashes.
+/// Makes the payments in one block, each in a separate transaction. Returns the hashes.
 async fn settle_in_one_block(world: &World, authorized: &[Value]) -> Vec<String> {
     let chain = &world.stack.chain;
     let accounts = chain.call("eth_accounts", json!([])).await.unwrap();
@@ -220,11 +211,10 @@ async fn settle_in_one_block(world: &World, authorized: &[Value]) -> Vec<String>
     hashes
 }
 
-/// Covers a payment from authorize to the receipt, including the later watch. A hundred payments share the calls of
-/// reconcile: all payments of one agent, and all payments in one block.
+/// A payment takes four node calls. A hundred payments of one agent, or in one block, share the calls of reconcile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_takes_four_node_calls_plus_reconciliation() {
-    /// The limit in tenths of a call.
+    /// The maximum number of reconcile's node calls per payment, in tenths of a call.
     const RECONCILED_TENTHS: usize = 1;
     const NOBODY_COMPLETES_TENTHS: usize = 2;
     const PAYMENTS: usize = 100;
@@ -237,13 +227,13 @@ async fn a_payment_takes_four_node_calls_plus_reconciliation() {
         (node_calls(&measured), run.unwrap())
     };
     world.stack.chain.stand_still().await.unwrap();
-    // The first run records where the watch begins.
+    // The first run stores the block from which blocks are checked.
     reconcile().await;
     let calls = (0..2 * PAYMENTS).map(|_| authorizing(&world, &agent, body_of(world.offer(1))));
     let (measured, answers) = measure(&world, few_at_once(CALLERS, calls)).await;
     assert!(node_calls(&measured) <= 2 * PAYMENTS, "{}", node_calls(&measured));
     let authorized: Vec<Value> = answers.into_iter().map(Answer::ok).collect();
-    // Half of the payments that are not completed are made on chain.
+    // Half of the uncompleted payments are made on the chain.
     let (completed, others) = authorized.split_at(PAYMENTS);
     let hashes = settle_in_one_block(&world, completed).await;
     settle_in_one_block(&world, &others[..PAYMENTS / 2]).await;
@@ -253,7 +243,7 @@ async fn a_payment_takes_four_node_calls_plus_reconciliation() {
     answers.into_iter().for_each(|answer| drop(answer.ok()));
     assert!(node_calls(&measured) <= 3 * PAYMENTS, "{}", node_calls(&measured));
 
-    // The block is now deep enough to be checked again.
+    // The block is now deep enough for its second check.
     world.stack.chain.mine(5).await.unwrap();
     let (calls, run) = reconcile().await;
     assert!(run.outcomes().is_empty(), "{run:?}");
@@ -270,8 +260,7 @@ async fn a_payment_takes_four_node_calls_plus_reconciliation() {
     assert!(calls * 10 <= NOBODY_COMPLETES_TENTHS * PAYMENTS, "{calls}");
 }
 
-/// The cost of the outflow search depends on blocks and wallets: a thousand wallets take three node calls, however much
-/// was paid, and 40 wallets take a read unit.
+/// A search over a thousand wallets takes three node calls. Reading 40 wallets takes one read unit.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outflow_search_of_many_wallets_takes_few_node_calls() {
     const WALLETS: u64 = 1_000;
@@ -289,7 +278,7 @@ async fn an_outflow_search_of_many_wallets_takes_few_node_calls() {
         let searches = searches.filter(|call| call.operation == "eth_getLogs").count();
         (searches, measured.units.read)
     };
-    // The first run records where the search begins.
+    // The first run stores the block from which transfers are searched.
     reconcile().await;
     chain.mine(60).await.unwrap();
     let (searches, few) = reconcile().await;
@@ -317,20 +306,19 @@ async fn an_outflow_search_of_many_wallets_takes_few_node_calls() {
     chain.mine(299).await.unwrap();
     let (searches, many) = reconcile().await;
     assert!(searches <= 3, "{searches}");
-    // In tenths. The watch reads four units per block, and a block with payments is read once more.
+    // In tenths of a read unit. A block takes four units, and a block with payments is read twice.
     let blocks = 299 - 60;
     assert!(many <= few + blocks * 40 + 400, "{many} after {few}");
 }
 
-/// A fleet's pages read only the rows that they show. Of further agents they read only the index keys, half a unit per
-/// 4 KB. Names and states are read only for a search, at one unit per agent.
+/// Pages read only the rows that they show, and the index keys of other agents. A search also reads each agent.
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_with_many_agents_read_only_the_shown_rows() {
-    /// The maximum, in tenths of a unit.
+    /// The pages, each with its maximum number of read units, in tenths of a unit.
     const PAGES: [(&str, u64); 6] = [
-        // The session, the index, the approval and the agent.
+        // Reads the session, the index, the approval and the agent.
         ("/dashboard/approvals/waiting", 45),
-        // The index of the decided approvals, twice.
+        // Also reads the index of decided approvals twice.
         ("/dashboard/approvals", 65),
         ("/dashboard/decisions", 20),
         ("/dashboard/settlements", 20),
@@ -386,9 +374,8 @@ async fn pages_with_many_agents_read_only_the_shown_rows() {
     assert!(text.contains(">asking</a>") && !text.contains(">another</a>"), "{text}");
 }
 
-/// A partition accepts 1,000 write units a second. At 1,000 payments a second the index of holds has 16 partitions, and
-/// the claims of a two-second block have 4. All other partitions belong to single agents, each of which can pay 250
-/// times a second.
+/// A partition accepts 1,000 write units a second. The index of authorized settlements therefore has 16 partitions, and
+/// the claims of a block have 4.
 #[tokio::test(flavor = "multi_thread")]
 async fn payment_writes_are_spread_over_partitions() {
     let world = World::metered().await;
@@ -399,12 +386,12 @@ async fn payment_writes_are_spread_over_partitions() {
     assert_eq!(writes, expected.into());
 }
 
-/// The number of node calls.
+/// Returns the number of node calls in a measured request.
 fn node_calls(measured: &RequestCost) -> usize {
     measured.rounds.iter().flatten().filter(|call| call.is_rpc()).count()
 }
 
-/// The check for a newer catalog delays no request: it runs concurrently with the reads that use the cached copy.
+/// The check runs concurrently with the decision's other reads.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_catalog_version_check_adds_no_round_trip() {
     let world = World::metered().await;
@@ -417,7 +404,7 @@ async fn the_catalog_version_check_adds_no_round_trip() {
     assert_eq!(measured.sequence(), [reads, vec!["TransactWriteItems"]]);
 }
 
-/// A long-polling request costs as much as a poll, plus the counters of waits, plus one read of one row per second.
+/// A waiting poll costs as much as a poll, the updates of the counters, and one row per second.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiting_approval_poll_reads_once_per_second() {
     let world = World::metered().await;
@@ -434,15 +421,13 @@ async fn a_waiting_approval_poll_reads_once_per_second() {
     let calls = measured.rounds.iter().flatten();
     let calls: Vec<&str> = calls.map(|call| call.operation.as_str()).collect();
     let count = |name: &str| calls.iter().filter(|call| **call == name).count();
-    // The counters are updated in the background: for the address and the key, and for the waits of the agent, of its
-    // owner and of all agents.
+    // The counters are updated in the background: for the address, the key, the agent, its owner and all agents.
     assert_eq!((count("BatchGetItem"), count("GetItem")), (1, 3), "{calls:?}");
     assert!(count("UpdateItem") <= 5, "{calls:?}");
     assert_eq!(measured.units.read, 50, "in tenths: 2 of the poll, 3 of the wait");
 }
 
-/// Rules that need recent payments write no further item, and the day's totals stay below one unit. A rule that counts
-/// payments costs as much as a budget.
+/// A payment with any kind of rule consumes at most as many units as a payment with a budget.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_limit_costs_at_most_as_much_as_a_budget() {
     let world = World::metered().await;

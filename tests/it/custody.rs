@@ -1,4 +1,4 @@
-//! Tests the custody of the wallet keys: the guarantees of each kind, and the effects of KMS failures.
+//! Tests both kinds of custody of the wallet keys, and failures of KMS.
 
 use purser_api::CustodyKind;
 use purser_chain::is_attested;
@@ -9,7 +9,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Starts a stack with this custody, and no delay for withdrawal addresses.
+/// Starts a stack with this custody. New withdrawal addresses can be used immediately.
 async fn world_of(custody: CustodyKind) -> World {
     World::with(Options {
         custody,
@@ -35,7 +35,7 @@ async fn key_of(world: &World, agent: AgentId) -> (String, WalletKey) {
     }
 }
 
-/// Signatures of a repeated payment differ, but the token accepts only one of them.
+/// A replay signs the same payment again with another signature. The token accepts only one of the signatures.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_agent_has_its_own_kms_key() {
     let world = world_of(CustodyKind::Kms).await;
@@ -52,7 +52,7 @@ async fn each_agent_has_its_own_kms_key() {
     assert_eq!(tags[&key]["purser-agent"], id.to_string());
     assert_eq!(tags[&key]["purser-stack"], "local");
 
-    // Each signature has a new random number, and a high or a low `s`. The token accepts one of the signatures, once.
+    // KMS signatures of the same payment differ. The token accepts one of them, once.
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let mut spent = 0;
     for _ in 0..8 {
@@ -75,11 +75,11 @@ async fn each_agent_has_its_own_kms_key() {
         spent += 1;
     }
     assert_eq!(world.footprint().await.settlements, spent);
-    // No function was given a seed.
+    // No secret contains a wallet seed, which would have 128 digits.
     assert!(world.stack.secret_values().iter().all(|value| value.len() != 128));
 }
 
-/// Until the key recovers, requests are rejected, and only one settlement is held.
+/// Requests fail until the KMS key works again. Only one settlement is reserved.
 #[tokio::test(flavor = "multi_thread")]
 async fn payments_are_signed_after_the_kms_key_recovers() {
     let world = world_of(CustodyKind::Kms).await;
@@ -117,7 +117,7 @@ async fn wallets_with_a_foreign_key_cannot_reserve_payments() {
     }
 }
 
-/// `people` writes agents' records, so a compromised `people` can give an agent any wallet.
+/// `people` writes agents' records, so a compromised `people` can store any wallet in an agent's record.
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_cannot_use_another_agents_wallet() {
     const TO: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
@@ -159,7 +159,7 @@ async fn agents_cannot_use_another_agents_wallet() {
     }
 }
 
-/// `people` requests attestations from `payments`, so a compromised `people` can request any attestation.
+/// A compromised `people` can request any attestation of a wallet from `payments`.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_wallet_is_attested_for_one_agent() {
     for custody in [CustodyKind::Seed, CustodyKind::Kms] {
@@ -205,7 +205,7 @@ async fn each_wallet_is_attested_for_one_agent() {
             assert_eq!(refused["status"], 500, "{refused}");
             assert!(!refused.to_string().contains("signature"), "{refused}");
         }
-        // The rejected requests claimed nothing, so the new key is still free.
+        // The rejected requests claimed nothing.
         let attested = attest(unknown, &new_key).await;
         assert_eq!(attested["status"], 200, "{attested}");
     }
@@ -237,7 +237,7 @@ async fn agents_are_created_only_with_attested_wallets() {
     make().await.created();
 }
 
-/// The template's policies let a role use a key by its tags, which take effect some minutes after the key's creation.
+/// A role may use a KMS key by the key's tags, which take effect some minutes after the key's creation.
 #[tokio::test(flavor = "multi_thread")]
 async fn delayed_kms_keys_are_reused_by_the_next_agent() {
     let world = World::with(Options {
@@ -257,8 +257,8 @@ async fn delayed_kms_keys_are_reused_by_the_next_agent() {
         World::send(request.json(&json!({"name": "errands"}))).await
     };
     let known = kms.tags();
-    // To read the public key, each request makes four attempts with three delays. Eight of the nine rejections end the
-    // first two requests. The third request reads the key, but can't sign.
+    // A request makes four attempts to read the key, so two requests use up eight of the nine rejections. The third
+    // request can't sign.
     kms.refuse_new_keys(9);
     for _ in 0..2 {
         let refused = make(&DEMO_OWNER).await.refused(503, "temporarily_unavailable");
@@ -267,7 +267,7 @@ async fn delayed_kms_keys_are_reused_by_the_next_agent() {
     kms.fail("Sign", "AccessDeniedException");
     make(&DEMO_OWNER).await.refused(503, "temporarily_unavailable");
     kms.behave();
-    // An agent of another user gets this key.
+    // The next agent, of another user, gets the unused key.
     let made = make(&DEMO_STRANGER).await.created();
     let agent = AgentId::parse(made["agent_id"].as_str().unwrap()).unwrap();
     let (key, _) = key_of(&world, agent).await;

@@ -1,5 +1,4 @@
-//! Checks the documentation against the code: the error catalogue, the checks, every citation, and the OpenAPI
-//! document. Also checks that no merge left two versions of one text.
+//! Compares the documentation with the code: errors, checks, citations, and the OpenAPI document.
 
 use purser_api::Failure;
 use purser_chain::Pending;
@@ -23,8 +22,7 @@ fn text_of(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Returns the section of `docs/errors.md` for an error. A new kind of error fails to compile here: write its section,
-/// and add it to [`every_error`].
+/// Returns the section of `docs/errors.md` for an error. Add each new kind of error here and to [`every_error`].
 fn section_of(kind: &ErrorKind) -> &'static str {
     match kind {
         ErrorKind::InvalidRequest(_) => "invalid_request",
@@ -39,7 +37,7 @@ fn section_of(kind: &ErrorKind) -> &'static str {
         ErrorKind::SecondOperatorRequired => "second_operator_required",
         ErrorKind::CrossSiteRequest => "cross_site_request",
         ErrorKind::Refused(refusal) => section_of_reason(&refusal.reason),
-        // The sections of the reasons document this error, as for a denied payment.
+        // The section of the denial's reason also documents this error.
         ErrorKind::UnpaidRefused(refusal) => section_of_reason(&refusal.reason),
         ErrorKind::PayoutRefused(_) => "payout_refused",
         ErrorKind::ServiceNotFound => "service_not_found",
@@ -78,7 +76,7 @@ fn section_of_reason(reason: &Reason) -> &'static str {
     }
 }
 
-/// One error of every kind that [`section_of`] distinguishes.
+/// Returns one error of every kind.
 fn every_error() -> Vec<ErrorKind> {
     let (nil, amount) = (Uuid::nil(), Amount::ZERO);
     let settlement = SettlementId::from_uuid(nil);
@@ -132,7 +130,7 @@ fn every_error() -> Vec<ErrorKind> {
             wallet: Address::ZERO,
         },
     ];
-    // The page names a field as an example. All fields are in `tests/it/bodies.rs`.
+    // `docs/errors.md` names one field as an example.
     let field = ErrorKind::FieldRequired {
         field: "max_payment_units",
         problems: Vec::new(),
@@ -180,7 +178,7 @@ fn every_error() -> Vec<ErrorKind> {
     reasons.into_iter().map(refused).chain([field]).chain(others).collect()
 }
 
-/// The sections of `docs/errors.md` whose title is a slug, each with its text.
+/// Returns the text of each section of `docs/errors.md` whose title is a slug.
 fn catalogue() -> BTreeMap<String, String> {
     let text = text_of("docs/errors.md");
     let mut sections = BTreeMap::new();
@@ -195,7 +193,6 @@ fn catalogue() -> BTreeMap<String, String> {
     sections
 }
 
-/// `docs/errors.md` has a section for every error, with its status, and no others.
 #[test]
 fn the_error_documentation_matches_the_code() {
     let catalogue = catalogue();
@@ -225,8 +222,7 @@ fn the_error_documentation_matches_the_code() {
     assert_eq!(written, told);
 }
 
-/// A test over HTTP provokes every error that an operation's description lists. `World::send` checks the other
-/// direction: an operation returns only errors that the description lists.
+/// `World::send` checks the other direction: an operation returns only errors in its description.
 #[test]
 fn every_promised_error_is_provoked_by_a_test() {
     let tests = ["tests/it", "functions/dashboard/tests"].map(|folder| root().join(folder));
@@ -237,7 +233,7 @@ fn every_promised_error_is_provoked_by_a_test() {
     assert!(promised.values().all(|errors| errors.len() > 1), "{promised:?}");
     let slugs: BTreeSet<&String> = promised.values().flatten().map(|(_, slug)| slug).collect();
     for slug in slugs {
-        // `bodies.rs` provokes each `<field>_required` by a table of fields.
+        // A table in `bodies.rs` provokes each `<field>_required`.
         let text = if slug == "<field>_required" {
             "_required\"".to_owned()
         } else {
@@ -290,8 +286,8 @@ fn the_policy_checks_are_documented_in_order() {
     assert_eq!(documented, names);
 }
 
-/// Returns the `decision.reason` of a block, as `docs/errors.md` writes it. A new kind of block fails to compile here:
-/// write its row, and add it to [`every_block`].
+/// Returns the `decision.reason` of a block as in `docs/errors.md`. Add each new kind of block here and to
+/// [`every_block`].
 fn row_of(block: &Block) -> String {
     match block {
         Block::Category(_) => "category_block:<category>".to_owned(),
@@ -315,7 +311,7 @@ fn row_of(block: &Block) -> String {
     }
 }
 
-/// One block of every kind that [`row_of`] distinguishes.
+/// Returns one block of every kind.
 fn every_block() -> Vec<Block> {
     let (amount, now) = (Amount::ZERO, Timestamp::from_secs(0).unwrap());
     let freezes = [Freeze::Own, Freeze::Agent, Freeze::Owner, Freeze::Deployment].map(Block::AgentFrozen);
@@ -365,7 +361,7 @@ fn every_block() -> Vec<Block> {
     freezes.into_iter().chain(unpayable).chain(others).collect()
 }
 
-/// The reasons of an unproven settlement.
+/// Returns the reasons with which a proof of a settlement can fail.
 fn reasons_of_proofs() -> BTreeSet<String> {
     let pending = [Pending::NotMined, Pending::NotFinal { missing: 1 }].map(Pending::reason);
     let others = ["transaction_unknown", "too_many_failed_proofs", "chain_unavailable"];
@@ -392,12 +388,12 @@ fn reasons_of_payouts() -> BTreeSet<String> {
     refusals.map(|refusal| refusal.reason_name().to_owned()).collect()
 }
 
-/// The words in backticks of a text.
+/// Returns the words in backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// The words in backticks in the first cells of a section's table, below its header.
+/// Returns the words in backticks in the first column of a section's table.
 fn first_cells(section: &str) -> BTreeSet<String> {
     let (_, rows) = section.split_once("\n|---").unwrap_or_default();
     let cells = rows
@@ -419,7 +415,7 @@ fn the_error_documentation_lists_exactly_the_reasons() {
     }
 }
 
-/// Collects the fields and values that the API's description names.
+/// Collects the names of fields and the enumerated values in the API's description.
 fn described_words(document: &Value, words: &mut BTreeSet<String>) {
     match document {
         Value::Object(members) => {
@@ -434,7 +430,7 @@ fn described_words(document: &Value, words: &mut BTreeSet<String>) {
     }
 }
 
-/// Returns the slugs that only `/mcp` uses, from the section of `docs/errors.md` about it.
+/// Returns the slugs in the section of `docs/errors.md` about `/mcp`.
 fn slugs_of_mcp() -> BTreeSet<String> {
     let page = text_of("docs/errors.md");
     let (_, section) = page.split_once("\n## 5. ").expect("§5");
@@ -449,7 +445,6 @@ fn documented_mcp_slugs_occur_in_the_source() {
     }
 }
 
-/// Checks every word like `retry_at` or `catalog_payee:…` on `docs/errors.md`.
 #[test]
 fn every_documented_error_value_can_be_produced() {
     // A parameter of OpenID Connect.
@@ -471,7 +466,7 @@ fn every_documented_error_value_can_be_produced() {
             .flatten(),
     );
     let page = text_of("docs/errors.md");
-    // `tests/it/bodies.rs` compares the slugs of missing fields.
+    // `bodies.rs` compares the slugs of missing fields.
     let is_name = |word: &&str| word.contains('_') && !word.contains(' ') && !word.ends_with("_required");
     let is_lower = |word: &&str| word.chars().all(|letter| !letter.is_ascii_uppercase() && letter != '…');
     let unknown: BTreeSet<&str> = quoted(&page)
@@ -483,7 +478,7 @@ fn every_documented_error_value_can_be_produced() {
     assert!(unknown.is_empty(), "{unknown:#?}");
 }
 
-/// The pages of the documentation, except for the specification.
+/// Returns the pages of the documentation except for the specification.
 fn pages() -> Vec<(PathBuf, String)> {
     let files = written_files().into_iter();
     let pages =
@@ -493,7 +488,7 @@ fn pages() -> Vec<(PathBuf, String)> {
         .collect()
 }
 
-/// A slug follows its status: ``404 `not_found` ``, ``401 `invalid_session`, `invalid_agent_key` ``.
+/// A slug follows its status, as in ``404 `not_found` ``.
 #[test]
 fn documented_slugs_exist_in_the_error_documentation() {
     let mut known: BTreeSet<String> = catalogue().into_keys().chain(slugs_of_mcp()).collect();
@@ -514,7 +509,7 @@ fn documented_slugs_exist_in_the_error_documentation() {
     }
 }
 
-/// A careless merge leaves duplicate rows.
+/// A merge can leave two versions of a row.
 #[test]
 fn documentation_tables_have_one_row_per_name() {
     for (file, text) in pages() {
@@ -534,7 +529,7 @@ fn documentation_tables_have_one_row_per_name() {
     }
 }
 
-/// A careless merge leaves duplicate numbers.
+/// A merge can leave two items with the same number.
 #[test]
 fn numbered_lists_in_documents_count_from_one() {
     for (file, text) in pages() {
@@ -554,7 +549,7 @@ fn numbered_lists_in_documents_count_from_one() {
     }
 }
 
-/// Every hand-written text file of the repository except this one, whose examples are not real citations.
+/// Returns the hand-written text files except for this file, whose examples are no citations.
 fn written_files() -> Vec<PathBuf> {
     const FOLDERS: [&str; 9] = [
         ".cargo",
@@ -587,7 +582,7 @@ fn written_files() -> Vec<PathBuf> {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             if path.is_dir() {
-                // Installed packages, compiled files, and the build of the TypeScript client.
+                // These folders contain installed packages and builds.
                 if !["node_modules", "__pycache__", "dist"].contains(&name.as_str()) {
                     folders.push(path);
                 }
@@ -599,7 +594,7 @@ fn written_files() -> Vec<PathBuf> {
     files
 }
 
-/// The anchors that GitHub gives to the headings of a page: lower case, without punctuation, a hyphen for each space.
+/// Returns the anchors that GitHub gives to the headings of a page.
 fn anchors_of_sections(page: &str) -> BTreeSet<String> {
     page.lines()
         .filter(|line| line.starts_with('#'))
@@ -615,7 +610,7 @@ fn anchors_of_sections(page: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The numbers of a document's sections: `7` of `## 7. Errors`, `4.10` of `### 4.10 Rules`.
+/// Returns the numbers of a document's sections, such as `7` of `## 7. Errors`.
 fn numbers_of_sections(text: &str) -> BTreeSet<String> {
     let headings = text.lines().filter(|line| line.starts_with('#'));
     let numbers = headings.filter_map(|line| {
@@ -627,12 +622,12 @@ fn numbers_of_sections(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Whether the character can be part of a file name.
+/// Returns whether the character can be part of a file name.
 fn is_of_a_name(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.')
 }
 
-/// The sections right after a citation: `` §3.3, §7`` or ``) §2.1 to §2.3``.
+/// Returns the section numbers after a citation, as in `` §3.3, §7`` or ``) §2.1 to §2.3``.
 fn sections_after(rest: &str) -> Vec<String> {
     let mut sections = Vec::new();
     let mut rest = rest.trim_start_matches(['`', ')', ',']);
@@ -684,7 +679,7 @@ fn every_documentation_reference_resolves() {
                 wrong.push(format!("{here}: there is no docs/{name}"));
                 continue;
             };
-            // A picture has no sections.
+            // Only Markdown pages have sections.
             let page = String::from_utf8_lossy(&page);
             let numbers = numbers_of_sections(&page);
             for section in sections_after(rest) {
@@ -694,7 +689,7 @@ fn every_documentation_reference_resolves() {
             }
         }
 
-        // The links of a page are relative to it.
+        // Links are relative to the page that contains them.
         for (at, _) in text.match_indices("](").filter(|_| is_page) {
             let rest = &text[at + 2..];
             let Some((target, rest)) = rest.split_once(')') else {
@@ -713,7 +708,7 @@ fn every_documentation_reference_resolves() {
                 wrong.push(format!("{here}: {target} is not there"));
                 continue;
             };
-            // A picture has no sections.
+            // Only Markdown pages have sections.
             let page = String::from_utf8_lossy(&page);
             if !anchor.is_empty() && !anchors_of_sections(&page).contains(anchor) {
                 wrong.push(format!("{here}: {target} has no heading #{anchor}"));
@@ -726,7 +721,7 @@ fn every_documentation_reference_resolves() {
             }
         }
 
-        // A comment must cite a page with its folder, so that readers can find it.
+        // A comment must cite a page with its folder.
         for page in ["spec.md", "decisions.md", "errors.md", "data-model.md", "x402.md"] {
             for (at, _) in text.match_indices(page).filter(|_| !is_page) {
                 let before = &text[..at];
@@ -743,9 +738,8 @@ fn every_documentation_reference_resolves() {
     );
 }
 
-/// Compares the methods and paths that the template routes to functions with the document's. Pages and tiles are only
-/// in the template. All routes with the operator token belong to one function without other routes, so that the
-/// deployment can require AWS credentials in front of that function (`infra/sam/template_test.py`).
+/// Compares the routes in `template.yaml` with those in the OpenAPI document. One function has all routes with operator
+/// tokens, and no others.
 #[test]
 fn the_sam_template_and_openapi_have_equal_routes() {
     let template = Template::of_repository();
@@ -756,7 +750,7 @@ fn the_sam_template_and_openapi_have_equal_routes() {
         // A `HEAD` route belongs to a `GET` route that is described.
         .filter(|route| route.method != "HEAD")
         .filter(|route| route.path != "/dashboard" && !route.path.starts_with("/dashboard/"))
-        // OpenAPI has no parameter with several path segments, which a tile's path needs.
+        // A path parameter of OpenAPI can't have several segments, as the path of a tile has.
         .filter(|route| route.path != "/log/tile/{proxy+}")
         .map(|route| {
             let is_internal = route.function == "InternalFunction";
@@ -782,7 +776,6 @@ fn the_sam_template_and_openapi_have_equal_routes() {
     assert_eq!(routed, described);
 }
 
-/// The texts for agents name only existing routes, errors and fields, and their links need no API key.
 #[test]
 fn agent_guides_match_the_openapi_document() {
     let document: Value = serde_json::from_str(&text_of("docs/openapi.json")).unwrap();
@@ -837,7 +830,7 @@ fn the_openapi_document_matches_the_code() {
     );
 }
 
-/// A kind that is not described could not be requested by clients that follow the description.
+/// Clients can request only the kinds in the description.
 #[test]
 fn both_audit_logs_document_every_kind() {
     let document: Value = serde_json::from_str(&text_of("docs/openapi.json")).unwrap();
@@ -874,7 +867,7 @@ fn openapi_operation_ids_are_unique_and_links_resolve() {
     }
 }
 
-/// No type contradicts another: a value that must match several schemas has one type in all of them.
+/// The schemas of one value must not require different types.
 #[test]
 fn openapi_schemas_are_consistent() {
     fn walk(value: &Value) {
@@ -896,7 +889,7 @@ fn openapi_schemas_are_consistent() {
     walk(&serde_json::from_str(&text_of("docs/openapi.json")).unwrap());
 }
 
-/// A string that is rejected for its content must not be described without restrictions.
+/// The schema of a string that may be rejected for its content must restrict the string.
 #[test]
 fn body_string_schemas_declare_their_allowed_values() {
     fn walk<'a>(document: &'a Value, schema: &'a Value, at: &str, loose: &mut BTreeSet<String>) {
@@ -930,14 +923,13 @@ fn body_string_schemas_declare_their_allowed_values() {
             walk(&document, &operation["requestBody"], "", &mut loose);
         }
     }
-    // Metadata may be any text. A provider's data may be passed on with any names; its proof is checked later.
+    // These strings have no restrictions: metadata, and a provider's data.
     let metadata = "/components/schemas/Metadata/additionalProperties";
     let proof = "/components/schemas/ProviderProof/oneOf";
     let expected = [metadata.to_owned(), proof.to_owned(), format!("{proof}/propertyNames")];
     assert_eq!(Vec::from_iter(loose), expected);
 }
 
-/// Every path in ARCHITECTURE.md exists, and every crate is listed there.
 #[test]
 fn the_architecture_page_lists_every_crate() {
     let map = text_of("ARCHITECTURE.md");

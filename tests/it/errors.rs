@@ -1,6 +1,6 @@
-//! Provokes every error of the specification (`docs/spec.md` §7) that an agent can get, over HTTP, and checks the
-//! status, the slug, the exact context, and that nothing else changed. A block or an escalation writes one decision
-//! row, and a failure before a decision writes none. The preflight returns the same error and writes nothing.
+//! Provokes every error of `docs/spec.md` §7 that an agent can get, and checks its status, slug and context.
+//!
+//! A denial stores one decision and nothing else. A preflight returns the same error and stores nothing.
 
 use base64::Engine as _;
 use purser_domain::{
@@ -21,7 +21,7 @@ use std::pin::Pin;
 
 const STRANGER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
 
-/// All checks, in the order in which they are made (`docs/errors.md` §4).
+/// The names of all checks in their order (`docs/errors.md` §4).
 const CHECKS: [&str; 12] = [
     "service_enabled",
     "agent_active",
@@ -37,20 +37,20 @@ const CHECKS: [&str; 12] = [
     "usdc_balance",
 ];
 
-/// The expected content of a block or an escalation.
+/// The expected content of a denial.
 struct Refusal {
     status: u16,
     slug: &'static str,
-    /// All context fields, except ids that are created with the response.
+    /// The context fields, except for ids that are created with the response.
     context: Value,
-    /// The `decision` field without its checks and its latency.
+    /// The `decision` object without its checks and its latency.
     decision: Value,
-    /// The first check that failed, with its numbers.
+    /// The first failed check, with its numbers.
     failed: Value,
 }
 
 impl Refusal {
-    /// The decision and the context, both with the `retry_at` that either has.
+    /// Returns the expected decision and context. `retry_at` is either in both or in neither.
     fn decision_and_context(&self) -> (Value, Value) {
         let (mut decision, mut context) = (self.decision.clone(), self.context.clone());
         if let Some(retry_at) = decision.get("retry_at").or(context.get("retry_at")).cloned() {
@@ -65,18 +65,18 @@ fn decision(result: &str, reason: &str, rule: &str) -> Value {
     json!({"result": result, "reason": reason, "rule_triggered": rule})
 }
 
-/// A failed check without numbers.
+/// Returns a failed check without numbers.
 fn failed(name: &str) -> Value {
     json!({"name": name, "outcome": "failed", "passed": false, "limit": null, "used": null, "remaining": null})
 }
 
-/// A failed check with its numbers.
+/// Returns a failed check with its limit and its used amount.
 fn over(name: &str, limit: u64, used: u64) -> Value {
     let remaining = limit.saturating_sub(used);
     json!({"name": name, "outcome": "failed", "passed": false, "limit": limit, "used": used, "remaining": remaining})
 }
 
-/// A `policy_blocked` that names this reason and rule.
+/// Returns the expected `policy_blocked` error.
 fn policy_blocked(reason: &str, rule: &str, failed: Value) -> Refusal {
     Refusal {
         status: 403,
@@ -116,7 +116,7 @@ fn domains(entries: &[&str]) -> Vec<DomainPattern> {
         .collect()
 }
 
-/// Returns the body with some fields replaced. A null value removes a field.
+/// Returns the body with replaced fields. The value null removes a field.
 fn with(body: &Value, members: Value) -> Value {
     let mut body = body.clone();
     for (name, value) in members.as_object().unwrap() {
@@ -128,7 +128,7 @@ fn with(body: &Value, members: Value) -> Value {
     body
 }
 
-/// An authorize body for an operation, as an agent that has read the catalog sends it.
+/// Returns an authorize body for an operation.
 async fn body_for(world: &World, service: &str, operation: &str, units: u64) -> Value {
     let service = world.service(service).await;
     let operation = service
@@ -144,7 +144,7 @@ async fn body_for(world: &World, service: &str, operation: &str, units: u64) -> 
     )
 }
 
-/// Creates an agent with a balance, no limits on these services, and these rules.
+/// Creates an agent with a balance, these rules, and no limits for these services.
 async fn free_agent(world: &World, services: &[&str], rules: Vec<Rule>) -> TestAgent {
     let agent = world.poor_agent(rules).await;
     for service in services {
@@ -154,7 +154,6 @@ async fn free_agent(world: &World, services: &[&str], rules: Vec<Rule>) -> TestA
     agent
 }
 
-/// Reads the agent's decisions.
 async fn decisions(world: &World, agent: &TestAgent) -> Decisions {
     let items = world.scan("DecisionsTable").await.into_iter().map(|item| {
         let text = |(name, value): (String, aws_sdk_dynamodb::types::AttributeValue)| {
@@ -167,10 +166,10 @@ async fn decisions(world: &World, agent: &TestAgent) -> Decisions {
     own.map(|item| (item["sk"].clone(), item)).collect()
 }
 
-/// Decision rows by transaction id, each by attribute.
+/// The attributes of stored decisions, by transaction id.
 type Decisions = BTreeMap<String, BTreeMap<String, String>>;
 
-/// The ledger and the agent's decisions at one moment.
+/// The stored rows at one moment.
 struct Before {
     rows: Rows,
     decisions: Decisions,
@@ -186,7 +185,7 @@ impl Before {
         }
     }
 
-    /// Asserts that nothing has changed since this state.
+    /// Asserts that the stored rows have not changed.
     async fn still_holds(&self, world: &World, agent: &TestAgent, after: &str) {
         assert_eq!(
             world.rows().await.changes_since(&self.rows),
@@ -197,7 +196,6 @@ impl Before {
     }
 }
 
-/// Removes a field from a response and returns it.
 #[track_caller]
 fn take(body: &mut Value, name: &str) -> Value {
     body.as_object_mut()
@@ -206,7 +204,7 @@ fn take(body: &mut Value, name: &str) -> Value {
         .unwrap_or_else(|| panic!("`{name}` is missing in {body}"))
 }
 
-/// Removes the fields that every error has, and returns the rest: the slug and its context.
+/// Returns the slug and the context of an error, without the fields of every error.
 #[track_caller]
 fn context_of(answer: Answer, status: u16, slug: &str) -> Value {
     let request = answer.headers["x-request-id"].to_str().unwrap().to_owned();
@@ -221,7 +219,7 @@ fn context_of(answer: Answer, status: u16, slug: &str) -> Value {
     body
 }
 
-/// Asserts that a response is this rejection, and returns its transaction id and its checks.
+/// Asserts that a response is this denial. Returns its transaction id and its checks.
 #[track_caller]
 fn told(answer: Answer, expected: &Refusal) -> (String, Value) {
     let mut body = context_of(answer, expected.status, expected.slug);
@@ -238,7 +236,7 @@ fn told(answer: Answer, expected: &Refusal) -> (String, Value) {
     (transaction, checks)
 }
 
-/// Asserts that the checks are complete and in order, and that the expected one failed first.
+/// Asserts that all checks are listed in order, and that this check is the first that failed.
 #[track_caller]
 fn assert_checks(checks: &Value, first_failed: &Value) {
     let checks = checks.as_array().unwrap();
@@ -247,9 +245,9 @@ fn assert_checks(checks: &Value, first_failed: &Value) {
     assert_eq!(checks.iter().find(|check| check["passed"] == false), Some(first_failed));
 }
 
-/// Asserts the preflight's response to a body, and that the preflight wrote nothing.
+/// Asserts that a preflight predicts this denial, and stores nothing.
 async fn foresees(world: &World, agent: &TestAgent, body: &Value, expected: &Refusal) -> Value {
-    // The first decision after a rule was added counts the payments before the rule.
+    // The first decision after a rule was added may write rows, so it is made before the comparison.
     world.check(agent, body).await.ok();
     let before = Before::take(world, agent).await;
     let foreseen = world.check(agent, body).await.ok();
@@ -276,7 +274,7 @@ async fn foresees(world: &World, agent: &TestAgent, body: &Value, expected: &Ref
         "remaining_today_units": foreseen["remaining_today_units"],
         "budgets": foreseen["budgets"],
     });
-    // Present only if the amount is above the catalog's price.
+    // The field is present only if the amount exceeds the catalog's price.
     if let Some(listed) = foreseen.get("listed_amount_units") {
         assert!(listed.as_u64() < Some(amount), "{foreseen}");
         told["listed_amount_units"] = listed.clone();
@@ -286,8 +284,7 @@ async fn foresees(world: &World, agent: &TestAgent, body: &Value, expected: &Ref
     foreseen["checks"].clone()
 }
 
-/// Asserts that a call is blocked as its preflight predicts, that nothing changes, and that one decision records the
-/// reason.
+/// Asserts that authorize denies a body as the preflight predicts, and stores one decision.
 async fn blocks(world: &World, agent: &TestAgent, body: &Value, expected: &Refusal) {
     let foreseen = foresees(world, agent, body, expected).await;
     let Before { rows, decisions } = Before::take(world, agent).await;
@@ -297,7 +294,7 @@ async fn blocks(world: &World, agent: &TestAgent, body: &Value, expected: &Refus
     recorded(world, agent, &decisions, &transaction, expected).await;
 }
 
-/// Asserts that exactly one decision was added, and that it records this rejection.
+/// Asserts that exactly this decision was added.
 async fn recorded(world: &World, agent: &TestAgent, before: &Decisions, transaction: &str, expected: &Refusal) {
     let mut now = decisions(world, agent).await;
     let row = now
@@ -312,7 +309,7 @@ async fn recorded(world: &World, agent: &TestAgent, before: &Decisions, transact
     assert_eq!(row["error"], expected.slug);
 }
 
-/// Asserts that a response is this error with exactly this context, and that nothing changed. Returns the message.
+/// Asserts that a response is this error and that nothing was stored. Returns the message.
 async fn nothing_moves(
     world: &World,
     agent: &TestAgent,
@@ -328,7 +325,7 @@ async fn nothing_moves(
     message
 }
 
-/// Asserts that authorize and its preflight would allow a body.
+/// Asserts that a preflight would allow a body.
 async fn would_pay(world: &World, agent: &TestAgent, body: &Value) {
     let foreseen = world.check(agent, body).await.ok();
     let told = ["would_authorize", "result", "reason", "approval_required"].map(|name| foreseen[name].clone());
@@ -339,7 +336,6 @@ async fn would_pay(world: &World, agent: &TestAgent, body: &Value) {
     );
 }
 
-/// All routes send the same response, whichever part of the key is wrong.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_without_a_valid_agent_key_are_unauthorized() {
     let world = World::still().await;
@@ -393,7 +389,6 @@ async fn calls_without_a_valid_agent_key_are_unauthorized() {
     world.call(Method::GET, "/services", None, None).await.ok();
 }
 
-/// The response names each validation error.
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_bodies_are_rejected_and_bind_no_idempotency_key() {
     let world = World::start().await;
@@ -420,7 +415,6 @@ async fn invalid_bodies_are_rejected_and_bind_no_idempotency_key() {
                 "payment_requirement_required",
                 json!({}),
             ),
-            // A scrape must name its target, unless everything is allowed.
             (
                 json!({"service_id": "lab-scrape"}),
                 400,
@@ -442,10 +436,9 @@ async fn invalid_bodies_are_rejected_and_bind_no_idempotency_key() {
     }
 }
 
-/// A policy update, a rule, the call, and the expected rejection.
+/// A change of the policy, a rule, the request's body, and the expected denial.
 type Row = (fn(&mut SpendPolicy), Option<RuleKind>, Value, Refusal);
 
-/// The preflight predicts each rejection.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_policy_denial_reports_its_numbers() {
     let world = World::still().await;
@@ -559,7 +552,7 @@ async fn every_policy_denial_reports_its_numbers() {
     world.enable(&agent, "lab-search", SpendPolicy::permissive()).await;
     would_pay(&world, &agent, &search).await;
 
-    // Services that were never enabled or are disabled, named by slug, by UUID and by the called URL.
+    // Services are named by slug, by UUID, and only by the called URL.
     world
         .put_policy(&agent, "lab-scrape", false, SpendPolicy::permissive())
         .await;
@@ -576,13 +569,11 @@ async fn every_policy_denial_reports_its_numbers() {
         }
     }
 
-    // A frozen agent can't pay, but can still read about itself.
     world.edit(&agent, |agent| agent.status = AgentStatus::Frozen).await;
     let frozen = policy_blocked("agent_frozen", "agent_frozen", failed("agent_active"));
     blocks(&world, &agent, &search, &frozen).await;
     world.get(&agent, "/mcp/agents/me").await.ok();
 
-    // The response contains the remaining amount of a budget, and the time at which the call fits.
     let budget = rule(RuleKind::BudgetLimit {
         limit: units(12_000),
         window: Duration::from_secs_u32(3_600).into(),
@@ -620,10 +611,9 @@ async fn every_policy_denial_reports_its_numbers() {
     would_pay(&world, &poor, &at(250_000)).await;
 }
 
-/// Asserts that a call escalates as its preflight predicts: one approval, one key bound to it, one decision, and no
-/// payment. Returns the approval's id.
+/// Asserts that authorize requires an approval as the preflight predicts. Returns the approval's id.
 ///
-/// `above` is the threshold of the policy, or of a rule with a permissive policy.
+/// `above` is the approval threshold of the policy or of a rule.
 async fn escalates(world: &World, agent: &TestAgent, body: &Value, above: u64, rule: &str) -> String {
     let amount = body["payment_requirement"]["accepts"][0]["amount"]
         .as_str()
@@ -668,7 +658,6 @@ async fn escalates(world: &World, agent: &TestAgent, body: &Value, above: u64, r
     recorded(world, agent, &decided, &transaction, &expected).await;
     assert_eq!(decisions(world, agent).await[&transaction]["apid"], approval);
 
-    // Repeating the call returns the same approval and the same response, and adds nothing.
     let before = Before::take(world, agent).await;
     let (again, _) = told(world.authorize(agent, body).await, &expected);
     assert_eq!(again, transaction);
@@ -700,7 +689,7 @@ async fn approval_thresholds_and_rules_require_approval() {
     would_pay(&world, &agent, &body_of(world.offer(4_000))).await;
 }
 
-/// Asserts that a call with an approval is blocked because of the approval.
+/// Asserts that authorize denies a call because of its approval.
 async fn void(world: &World, agent: &TestAgent, body: &Value, reason: &str) {
     let Before { rows, decisions } = Before::take(world, agent).await;
     let expected = policy_blocked(reason, "approval_required", Value::Null);
@@ -710,7 +699,7 @@ async fn void(world: &World, agent: &TestAgent, body: &Value, reason: &str) {
     recorded(world, agent, &decisions, &transaction, &expected).await;
 }
 
-/// Single use and expiry are tested in `approvals.rs`.
+/// `approvals.rs` tests that an approval is used once and expires.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_approval_allows_only_its_own_request_once() {
     let world = World::still().await;
@@ -752,7 +741,6 @@ async fn an_approval_allows_only_its_own_request_once() {
         nothing_moves(&world, &agent, world.authorize(&agent, &used), expected).await;
     }
 
-    // After a rejection, the request and its key stay rejected. Only a new key creates a new approval request.
     let (carrying, approval) = ask(6_000).await;
     world.resolve(&approval, ApprovalDecision::Reject).await;
     let body = with(&carrying, json!({"approval_id": null}));
@@ -771,7 +759,7 @@ async fn an_approval_allows_only_its_own_request_once() {
     assert_eq!(polled["status"], "expired");
 }
 
-/// Other owners' ids on every route are tested in `isolation.rs`.
+/// `isolation.rs` tests ids of other owners on every route.
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_and_foreign_objects_both_return_not_found() {
     let world = World::start().await;
@@ -779,7 +767,7 @@ async fn missing_and_foreign_objects_both_return_not_found() {
     let other = world.agent(SpendPolicy::permissive(), vec![]).await;
     let body = body_of(world.offer(5_000));
 
-    // A service that is unknown, can't be inferred, or was disabled by an operator.
+    // The service is unknown, can't be found by the URL, or is disabled.
     let at = |url: &str| json!({"service_id": null, "original_request": {"method": "GET", "url": url}});
     for named in [
         json!({"service_id": "no-such-service"}),
@@ -834,7 +822,7 @@ async fn missing_and_foreign_objects_both_return_not_found() {
     assert_eq!(messages.len(), 1, "one answer for all of them: {messages:?}");
 }
 
-/// The fields that belong to a request are tested in `shared/domain/src/x402/fingerprint.rs`.
+/// `shared/domain/src/x402/fingerprint.rs` tests which fields belong to a request.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idempotency_key_belongs_to_one_request() {
     const REUSED: &str = "idempotency_key_reused_for_different_request";
@@ -845,7 +833,7 @@ async fn an_idempotency_key_belongs_to_one_request() {
     let reused = |settlement: &Value| (409, REUSED, json!({"settlement_id": settlement}));
     let dearer = |body: &Value| with(body, json!({"payment_requirement": world.offer(5_001)}));
 
-    // After an authorization the response names the settlement, and the current catalog and policy are not read.
+    // A conflict with an authorized request is reported without reading the catalog or the policy.
     let body = body_of(world.offer(5_000));
     let paid = world.authorize(&agent, &body).await.ok();
     let nobody = with(&body, json!({"service_id": "no-such-service"}));
@@ -866,7 +854,7 @@ async fn an_idempotency_key_belongs_to_one_request() {
     world.enable(&agent, "lab-search", careful()).await;
     world.authorize(&other, &body).await.ok();
 
-    // After an escalation there is no settlement to name.
+    // An escalated request has no settlement.
     let asked = body_of(world.offer(10_001));
     world.authorize(&agent, &asked).await.refused(402, "approval_required");
     nothing_moves(
@@ -877,7 +865,7 @@ async fn an_idempotency_key_belongs_to_one_request() {
     )
     .await;
 
-    // Neither a denial nor a failure before a decision uses the key.
+    // A denied or failed request does not bind its idempotency key.
     let denied = with(&body_of(world.offer(5_000)), json!({"max_payment_units": 1}));
     for (change, status, slug) in [
         (json!({}), 402, "amount_exceeds_max"),
@@ -890,7 +878,7 @@ async fn an_idempotency_key_belongs_to_one_request() {
     let free = with(&denied, json!({"max_payment_units": 5_000}));
     world.authorize(&agent, &free).await.ok();
 
-    // The preflight's replay key is separate, and is kept for a day.
+    // A preflight's `replay_key` is independent of idempotency keys, and is stored for one day.
     let key = &body["idempotency_key"];
     let preflight = with(&body, json!({"idempotency_key": null, "replay_key": key}));
     let check = async |body: &Value| world.post(&agent, "/x402/check", body).await;
@@ -913,8 +901,7 @@ fn proof_of(transaction: &str) -> Value {
     json!({"payment_response_header": base64::engine::general_purpose::STANDARD.encode(response)})
 }
 
-/// The parsing of responses is tested in `shared/domain/src/x402/proof.rs`, the matching of transfers in `transfer.rs`
-/// beside it.
+/// `shared/domain/src/x402` tests the parsing of proofs (`proof.rs`) and the matching of transfers (`transfer.rs`).
 #[tokio::test(flavor = "multi_thread")]
 async fn payments_without_on_chain_proof_are_not_confirmed() {
     let world = World::start().await;
@@ -929,7 +916,7 @@ async fn payments_without_on_chain_proof_are_not_confirmed() {
         nothing_moves(&world, &agent, world.complete(&agent, settlement, &body), expected).await;
     };
 
-    // No proof at all, and a proof without a transaction.
+    // The request has no proof, or a proof without a transaction hash.
     let hash = format!("0x{}", "ab".repeat(32));
     for body in [json!({}), json!({"payment_response_header": "", "tx_hash": hash})] {
         refuses(id(0), body, (422, "provider_proof_required", json!({}))).await;
@@ -942,7 +929,7 @@ async fn payments_without_on_chain_proof_are_not_confirmed() {
     )
     .await;
 
-    // No transaction with that hash is mined, so the response asks the caller to retry later.
+    // The transaction may still be mined, so the error is retryable.
     const SLUG: &str = "onchain_settlement_not_verified";
     let not_yet = json!({"reason": "transaction_not_mined", "retryable": true, "retry_after": 2});
     refuses(id(0), proof_of(&hash), (422, SLUG, not_yet)).await;
@@ -950,8 +937,7 @@ async fn payments_without_on_chain_proof_are_not_confirmed() {
     let pending = world.complete(&agent, id(0), &proof_of(&hash)).await;
     assert_eq!(pending.headers["retry-after"], "2");
 
-    // A failed transaction, and the payment of another settlement with the same fields except for the nonce: both are
-    // final.
+    // A failed transaction and the payment of another settlement can't become a proof later, so the errors are final.
     let reverted = chain.send(token, vec![1, 2, 3, 4]).await.unwrap();
     refuses(id(0), proof_of(&reverted), never("transaction_reverted")).await;
     let first = chain.send(token, transfer_of(&paid[0]).to_vec()).await.unwrap();
@@ -959,31 +945,27 @@ async fn payments_without_on_chain_proof_are_not_confirmed() {
     world.complete(&agent, id(0), &proof_of(&first)).await.ok();
     let used = (409, "settlement_transaction_already_used", json!({}));
     refuses(id(1), proof_of(&first), used.clone()).await;
-    // Another agent's or an unknown settlement is not found, even with a used transaction.
     let other = world.agent(SpendPolicy::permissive(), vec![]).await;
     let theirs = world.authorize(&other, &body_of(world.offer(5_000))).await.ok();
     for unknown in [theirs["settlement_id"].as_str().unwrap(), &fresh_key()] {
         refuses(unknown, proof_of(&first), (404, "not_found", json!({}))).await;
     }
-    // A confirmed settlement already has a transaction, so an unknown transaction never becomes its payment.
+    // A confirmed settlement accepts no other transaction.
     refuses(id(0), proof_of(&hash), never("transaction_unknown")).await;
-    // If the body names two transactions, the service does not guess which one is meant.
     let mut failing = proof_of(&first);
     failing["tx_hash"] = json!(reverted);
     let words = "must be the transaction that `payment_response_header` names, or be left out";
     let differ = json!({"details": [{"path": "/tx_hash", "message": words}]});
     refuses(id(1), failing.clone(), (400, "invalid_request", differ)).await;
-    // If the provider's response names a wrong transaction, the caller replaces the response.
     failing["payment_response_header"] = json!("e30=");
     refuses(id(1), failing, never("transaction_reverted")).await;
 
-    // A transaction with two payments confirms only one settlement by proof.
+    // By proof, a transaction with two payments confirms only one settlement.
     let batch = batch_of(token, vec![transfer_of(&paid[2]), transfer_of(&paid[3])]);
     let batcher = world.stack.providers.batch_address.parse().unwrap();
     let both = chain.send(batcher, batch).await.unwrap();
     world.complete(&agent, id(2), &proof_of(&both)).await.ok();
     refuses(id(3), proof_of(&both), used.clone()).await;
-    // A settlement with a confirmed transaction cannot be confirmed by another transaction.
     refuses(id(2), proof_of(&first), used).await;
     let again = world.complete(&agent, id(2), &proof_of(&both)).await.ok();
     assert_eq!(
@@ -993,7 +975,6 @@ async fn payments_without_on_chain_proof_are_not_confirmed() {
     assert!(decisions(&world, &agent).await.is_empty());
 }
 
-/// During the outage, payments are still authorized.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chain_outage_only_delays_confirmations() {
     let environment = [("FINALITY_CONFIRMATIONS", "1000")];
@@ -1007,7 +988,7 @@ async fn a_chain_outage_only_delays_confirmations() {
     let world = World::node_proxied(ProxyConfig::default(), options).await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let (chain, node) = (&world.stack.chain, world.node_proxy.as_ref().unwrap());
-    // The response depends on the exact depth, so no block may be mined meanwhile.
+    // The response depends on the number of confirmations, so no block may be mined meanwhile.
     chain.stand_still().await.unwrap();
 
     node.go_down();
@@ -1034,7 +1015,7 @@ async fn a_chain_outage_only_delays_confirmations() {
     };
     nothing_moves(&world, &agent, complete(), pending(503, "chain_unavailable", 2)).await;
 
-    // The node is up again, first with too few confirmations and then with enough.
+    // The node works again, first with too few confirmations.
     node.come_up().await;
     nothing_moves(
         &world,
@@ -1047,11 +1028,11 @@ async fn a_chain_outage_only_delays_confirmations() {
     assert_eq!(complete().await.ok()["confirmed_via"], "onchain");
 }
 
-/// Public routes are not throttled.
+/// Public routes have no limit per address.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_throttled_address_waits_for_the_next_minute() {
     let world = World::still_with(Options {
-        // More calls than the local stack's owner needs to create the demo agent.
+        // The limit exceeds the number of calls with which the stack creates the demo agent.
         throttle_per_minute: 20,
         ..Options::default()
     })
@@ -1075,7 +1056,7 @@ async fn a_throttled_address_waits_for_the_next_minute() {
         }
     };
 
-    // Twenty calls, by any caller and with any result, reach the limit.
+    // Calls count with any caller and any result.
     world.set_clock(second(60));
     calls(18).await;
     let nobody = world.call(Method::GET, "/mcp/agents/me", None, None).await;
@@ -1085,7 +1066,7 @@ async fn a_throttled_address_waits_for_the_next_minute() {
     limited(Box::pin(me()), 60).await;
     world.set_clock(Timestamp::from_micros(second(77).micros() + 999_999).unwrap());
 
-    // On every route for agents, the throttle comes before the checks of key, body and id.
+    // The throttle comes before all other checks.
     let id = agent.id;
     let complete = format!("/x402/settlements/{}/complete", fresh_key());
     for (path, body) in [
@@ -1102,7 +1083,6 @@ async fn a_throttled_address_waits_for_the_next_minute() {
         let call = world.call(method, path, Some("gak_pub_x:gak_sec_y"), body.as_ref());
         limited(Box::pin(call), 43).await;
     }
-    // An IP address in a header is ignored.
     for header in ["x-forwarded-for", "x-real-ip", "forwarded", "true-client-ip"] {
         let request = world.http.get(format!("{}/mcp/agents/me", world.stack.base_url));
         let request = request.bearer_auth(&agent.key).header(header, "203.0.113.7");
@@ -1112,14 +1092,12 @@ async fn a_throttled_address_waits_for_the_next_minute() {
     let nowhere = world.call(Method::GET, "/nowhere", None, None).await;
     nowhere.refused(404, "not_found");
 
-    // Throttled calls are not counted in the next minute.
     world.set_clock(second(120));
     calls(20).await;
     limited(Box::pin(me()), 60).await;
 }
 
-/// The checks before any policy: the key, the body, the idempotency record, the service. The order of the later checks
-/// is tested in `shared/domain/tests/admission.rs`.
+/// `shared/domain/tests/admission.rs` tests the order of the policy's checks.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_most_permanent_rejection_is_reported_first() {
     let world = World::start().await;

@@ -1,8 +1,7 @@
-//! Passes every file of `events/` to its function as Lambda does, and compares the response with the table.
+//! Passes every file of `events/` to its function as Lambda does, and compares the responses with a table.
 //!
-//! The table is also the order of the replay: a placeholder such as `{{settlement_id}}` stands for a value of an
-//! earlier response (`events/README.md`). A file without a row, a row without a file, and a route without a file fail
-//! the test.
+//! The order of the table matters, because a placeholder such as `{{settlement_id}}` stands for a value of an earlier
+//! response (`events/README.md`).
 
 use lambda_http::{Context, LambdaEvent};
 use purser_api::{GatewayEvent, GatewayResponse, handle_gateway_event};
@@ -39,7 +38,7 @@ const EVENTS: [(&str, u16, &str); 205] = [
     ("catalog/head-log-trust", 200, ""),
     ("catalog/get-log-checkpoint", 200, ""),
     ("catalog/head-log-checkpoint", 200, ""),
-    // Log entries are private; `people/statements.rs` reads tiles.
+    // Log entries are private. `people/statements.rs` reads tiles.
     ("catalog/get-log-tile-entries", 404, "not_found"),
     ("catalog/head-log-tile-entries", 404, ""),
     // An agent's routes about itself.
@@ -70,7 +69,7 @@ const EVENTS: [(&str, u16, &str); 205] = [
         "idempotency_key_reused_for_different_request",
     ),
     ("payments/check-no-credentials", 401, "invalid_agent_key"),
-    // Authorize, with rejections in the order of the checks. A later event reads the approval that is created here.
+    // The rejections come in the order of the checks. A later event reads the approval that is created here.
     ("payments/authorize-no-credentials", 401, "invalid_agent_key"),
     (
         "payments/authorize-malformed-authorization",
@@ -135,7 +134,7 @@ const EVENTS: [(&str, u16, &str); 205] = [
     ("people/poll-approval-session", 200, ""),
     ("people/poll-approval-unknown", 404, "not_found"),
     ("people/poll-approval-no-credentials", 401, "invalid_agent_key"),
-    // A person's agents.
+    // A signed-in user's agents.
     ("people/list-agents", 200, ""),
     ("people/list-agents-no-credentials", 401, "invalid_session"),
     ("people/list-agents-agent-key", 401, "invalid_session"),
@@ -205,11 +204,11 @@ const EVENTS: [(&str, u16, &str); 205] = [
     ("people/read-usage-bad-range", 400, "invalid_request"),
     ("people/list-audit-log", 200, ""),
     ("people/get-settlement", 200, ""),
-    // The agent already belongs to the user, as after a lost response.
+    // The user already owns the agent of the accepted offer, as after a lost response.
     ("people/list-handovers", 200, ""),
     ("people/accept-handover", 200, ""),
     ("people/accept-handover-unknown", 404, "not_found"),
-    // Webhooks, at an unresolvable name.
+    // The URL's host does not resolve.
     ("people/create-webhook", 201, ""),
     ("people/create-webhook-private", 400, "invalid_request"),
     ("people/list-webhooks", 200, ""),
@@ -224,16 +223,16 @@ const EVENTS: [(&str, u16, &str); 205] = [
     ("people/get-notices", 200, ""),
     ("people/replace-notices", 200, ""),
     ("people/test-notices", 202, ""),
-    // Sessions. Ending all sessions also ends the session of the token.
+    // The event that ends all sessions also ends the session of the events' token.
     ("people/list-sessions", 200, ""),
     ("people/end-session-unknown", 404, "not_found"),
     ("people/end-sessions", 200, ""),
     ("people/list-agents-ended-session", 401, "invalid_session"),
-    // Pages.
+    // Pages of the dashboard.
     ("people/overview-signed-out", 303, ""),
     ("people/head-overview-signed-out", 303, ""),
     ("people/sign-in", 200, ""),
-    // Operators.
+    // The operators' routes.
     ("internal/list-services", 200, ""),
     ("internal/list-services-no-credentials", 401, "invalid_internal_token"),
     ("internal/list-services-session", 401, "invalid_internal_token"),
@@ -295,14 +294,14 @@ const SCHEDULES: [&str; 5] = [
     "reconcile/every-hour",
 ];
 
-/// The events of stream and queue mappings, which each function's own tests replay.
+/// Each function's tests replay its events of streams and queues.
 const BATCHES: [&str; 3] = [
     "history/ledger-stream",
     "notices/what-happened",
     "webhooks/what-happened",
 ];
 
-/// Every event of the gateway, by file, with its placeholders.
+/// Returns every event of the gateway by file, with its placeholders.
 fn events() -> BTreeMap<String, Value> {
     let mut events = BTreeMap::new();
     for group in std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()) {
@@ -322,7 +321,7 @@ fn events() -> BTreeMap<String, Value> {
     events
 }
 
-/// The function of a file: `events/payments/…` is for `PaymentsFunction`.
+/// Returns the function of a file by its folder, such as `PaymentsFunction` for `events/payments/…`.
 fn function_of(file: &str) -> String {
     let (group, _) = file.split_once('/').unwrap();
     format!("{}{}Function", group[..1].to_uppercase(), &group[1..])
@@ -360,7 +359,7 @@ fn recorded_events_match_the_sam_template_routes() {
     assert!(alone.is_empty(), "without an event, or without a route: {alone:?}");
 }
 
-/// Values that occur twice in a file are equal, as in the gateway's events.
+/// Values that occur twice in a gateway event are equal.
 #[test]
 fn recorded_events_are_valid_gateway_events() {
     for (file, event) in events() {
@@ -402,7 +401,7 @@ fn recorded_events_are_valid_gateway_events() {
             .collect();
         assert_eq!(query.iter().map(String::as_str).collect::<BTreeSet<_>>(), raw, "{file}");
 
-        // The path is the route's path with its parameters filled in. An unknown route may have any path.
+        // The path matches the route, except for the path of an unknown route.
         let route_key = event["routeKey"].as_str().unwrap();
         if let Some((method, route)) = route_key.split_once(' ') {
             let parameters = event["pathParameters"].as_object().into_iter().flatten();
@@ -412,20 +411,19 @@ fn recorded_events_are_valid_gateway_events() {
                     .replace(&format!("{{{name}+}}"), value)
             });
             assert_eq!(event["rawPath"], path, "{file}");
-            // For a route with any method, only the context has the method.
             assert!(method == "ANY" || context["http"]["method"] == method, "{file}");
         }
     }
 }
 
-/// The placeholders' values, from the seeded agent or from the last response that had one.
+/// The values of the placeholders, from the seeded agent and from earlier responses.
 struct Placeholders(BTreeMap<&'static str, String>);
 
 impl Placeholders {
     fn fill(&self, file: &str) -> GatewayEvent {
         let mut text = text_of(file);
         for (name, value) in &self.0 {
-            // Escaped for a JSON string, because an entity tag has quotes.
+            // An entity tag contains quotes, which must be escaped in JSON.
             let escaped = Value::from(value.as_str()).to_string();
             text = text.replace(
                 &format!("{{{{{name}}}}}"),
@@ -465,7 +463,7 @@ impl Placeholders {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_recorded_event_gets_the_documented_response() {
     let world = World::start().await;
-    // The request that ends all sessions ends this session, too.
+    // The event that ends all sessions also ends this session, so a new session is needed.
     world.browser_session(&DEMO_OWNER).await;
     let agent = &world.stack.agent;
     let token = |user| world.stack.issuer.token(user);
@@ -554,8 +552,7 @@ async fn every_recorded_event_gets_the_documented_response() {
     assert_eq!(bodies["people/poll-approval"], bodies["people/poll-approval-session"]);
 }
 
-/// The probe, `events` and `webhooks` run on a schedule's default event, whatever it contains. The event for reconcile
-/// says which shard of the due work the run processes, or that the run is for the wallets.
+/// Only the event of reconcile has content: the shard of the due settlements, or a run for the wallets.
 #[test]
 fn recorded_schedule_events_match_the_scheduler_format() {
     let [probe, reconcile, events, webhooks, wallets] =

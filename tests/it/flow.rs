@@ -1,11 +1,11 @@
-//! Tests that an agent pays a real provider: the official server and facilitator, unmodified, v2 and v1.
+//! Tests payments to the unmodified official x402 server and facilitator, in versions 1 and 2.
 
 use base64::Engine as _;
 use purser_local::Options;
 use purser_tests::{Answer, TestAgent, World, as_repeated, body_of, dollars, fresh_key};
 use serde_json::{Value, json};
 
-/// Calls a provider without paying, and decodes its payment requirements: the v2 header or the v1 body.
+/// Calls a provider without paying, and returns its payment requirements.
 async fn requirement(world: &World, url: &str) -> Value {
     let unpaid = world.http.get(url).send().await.unwrap();
     assert_eq!(unpaid.status(), 402);
@@ -26,7 +26,7 @@ fn body(requirement: Value, url: &str) -> Value {
     })
 }
 
-/// Authorizes and pays. Returns the settlement's id, and the name and value of the provider's payment response header.
+/// Makes a payment. Returns the settlement's id, and the name and value of the payment response header.
 async fn pay(world: &World, agent: &TestAgent, url: &str) -> (String, String, String) {
     let authorized = world
         .authorize(agent, &body(requirement(world, url).await, url))
@@ -132,7 +132,6 @@ async fn every_proof_format_confirms_payments_in_both_x402_versions() {
                 .complete(&agent, &settlement, &json!({"payment_response_header": proof}))
                 .await,
         );
-        // The repetition returns the same row, without a node call.
         confirmed(
             world
                 .complete(&agent, &settlement, &json!({"payment_response_header": proof}))
@@ -156,7 +155,7 @@ async fn every_proof_format_confirms_payments_in_both_x402_versions() {
     assert_eq!(world.footprint().await.settlements, 6);
 }
 
-/// The provider's application rejects a payment whose id does not have 16 to 128 characters with 400, without settling.
+/// The provider requires a payment id of 16 to 128 characters.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_required_payment_identifier_is_added_and_kept() {
     let world = World::start().await;
@@ -185,7 +184,7 @@ async fn a_required_payment_identifier_is_added_and_kept() {
     let proof = json!({"payment_response_header": proof});
     confirmed(world.complete(&agent, settlement, &proof).await);
 
-    // An existing id is kept, whatever its form, because the provider compares it.
+    // An existing id is kept, because the provider compares it.
     for own in ["order-2026-11-23-0001", "order-1"] {
         let mut asked = asked.clone();
         asked["idempotency_key"] = fresh_key().into();
@@ -201,7 +200,7 @@ async fn repeated_authorize_calls_return_one_settlement() {
     let world = World::start().await;
     let agent = world.demo();
     let url = format!("{}/weather", world.stack.providers.provider_url);
-    // A provider that puts a new nonce into each 402 response sends the same payment requirements again.
+    // The provider puts a new nonce into each 402 response.
     let mut request = body(requirement(&world, &url).await, &url);
     request["payment_requirement"]["extensions"] = json!({"sign-in-with-x": {"info": {"nonce": fresh_key()}}});
     request["payment_requirement"]["resource"]["description"] = json!("an hour ago");
@@ -220,7 +219,6 @@ async fn repeated_authorize_calls_return_one_settlement() {
     let newest = world.authorize(&agent, &request).await.ok();
     assert_eq!(newest["settlement_id"], first.body["settlement_id"]);
 
-    // The provider accepts the header that was made for its newest payment requirements.
     let payment = &newest["payment"];
     let send = || {
         world
@@ -237,7 +235,6 @@ async fn repeated_authorize_calls_return_one_settlement() {
     assert_eq!(world.footprint().await.settlements, 1);
 }
 
-/// `provider_ok` replaces the proof header, but not the check on chain.
 #[tokio::test(flavor = "multi_thread")]
 async fn provider_ok_is_only_accepted_in_development() {
     let setting = ("ACCEPT_PROVIDER_OK".to_owned(), "true".to_owned());
@@ -253,7 +250,7 @@ async fn provider_ok_is_only_accepted_in_development() {
         let authorized = world.authorize(&agent, &request).await.ok();
         let settlement = authorized["settlement_id"].as_str().unwrap();
 
-        // The assertion replaces the header, but never the check on chain.
+        // The field `provider_ok` replaces the proof header, but never the transfer on the chain.
         let unmined = json!({"provider_ok": true, "tx_hash": format!("0x{}", "ab".repeat(32))});
         let expected = if takes_it {
             (422, "onchain_settlement_not_verified")

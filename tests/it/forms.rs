@@ -5,7 +5,6 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, StatusCode};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The maximum number of pages that a crawl opens.
 const MAX_PAGES: usize = 150;
 /// The name of the field with the session's token.
 const TOKEN: &str = "form_token";
@@ -18,12 +17,12 @@ pub(crate) struct Browser<'a> {
     token: String,
 }
 
-/// A form with one of its buttons, and its fields as a browser would send them.
+/// A form with one of its buttons, as a browser would send it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PageForm {
     pub(crate) action: String,
     pub(crate) fields: BTreeMap<String, String>,
-    /// The names of the fields in which a user writes text.
+    /// The names of the text fields.
     pub(crate) texts: BTreeSet<String>,
 }
 
@@ -51,7 +50,7 @@ impl<'a> Browser<'a> {
         (page.status() == StatusCode::OK && is_page).then_some(page.text().await.unwrap())
     }
 
-    /// Returns every form that posts, on every page that links reach from the overview.
+    /// Returns every form with the method POST on the pages that links reach from the overview.
     pub(crate) async fn forms(&self) -> BTreeSet<PageForm> {
         let (mut forms, mut seen) = (BTreeSet::new(), BTreeSet::new());
         let mut open = vec!["/dashboard".to_owned()];
@@ -75,7 +74,7 @@ impl<'a> Browser<'a> {
         forms
     }
 
-    /// Posts the form with the token of this session. Stored forms have no token.
+    /// Posts a form with this session's form token.
     pub(crate) async fn post(&self, form: &PageForm) -> reqwest::Response {
         let mut fields = form.fields.clone();
         fields.insert(TOKEN.to_owned(), self.token.clone());

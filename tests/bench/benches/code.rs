@@ -1,7 +1,4 @@
-//! Measures the steps of one call: parsing, matching the catalog, hashing, signing, and reading the proof.
-//!
-//! Each step is compared with a minimal reference: the same bytes parsed by bare `serde_json` or hashed by bare
-//! SHA-256, or the same digest signed by bare `k256`.
+//! Measures the steps of one call, each against a minimal reference such as bare `serde_json`, SHA-256 or `k256`.
 
 use alloy::primitives::hex;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -68,11 +65,10 @@ fn reading(table: &mut Table) {
     }
 }
 
-/// The maximum ratio of two equal times, given the noise of a machine that isn't idle.
+/// The maximum ratio of two times that should be equal. The margin allows for other load on the machine.
 const SAME: f64 = 1.25;
 
-/// The maximum ratio for a backtest. A backtest evaluates each decision three times and a replay once, and both read
-/// the decision from its record.
+/// The maximum ratio of a backtest to a replay. A backtest evaluates each decision three times.
 const BACKTESTED: f64 = 4.0;
 
 fn deciding(table: &mut Table) {
@@ -93,8 +89,7 @@ fn deciding(table: &mut Table) {
     }
 }
 
-/// Compares a backtest of 10,000 decisions within three days with a separate evaluation of each decision from its
-/// record. The tested policy refuses some of the decisions.
+/// Compares a backtest of 10,000 decisions with a separate evaluation of each decision.
 fn backtesting(table: &mut Table) {
     let mut case = Case::allow(1);
     case.world.day.oldest.clear();
@@ -121,7 +116,7 @@ fn backtesting(table: &mut Table) {
         })
         .collect();
     let mut policy = case.world.enabled.clone().unwrap();
-    // At each decision, a million micro-units were already used.
+    // The recorded decisions have a daily usage of 1,000,000 micro-units.
     policy.policy.max_per_day = Amount::from_units(1_050_000).unwrap();
     let candidate = ProposedLimits {
         rules: Some(case.world.agent.rules.clone()),
@@ -224,7 +219,6 @@ fn signing(table: &mut Table) {
     table.compare(
         "derive",
         "a wallet",
-        // A new index for each measurement, because derived wallets are cached.
         || {
             index = (index + 1) % (1 << 31);
             seed.derive_wallet(black_box(index)).unwrap()

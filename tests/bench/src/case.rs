@@ -4,17 +4,17 @@ use crate::world::{NETWORK, World, authorize_body};
 use purser_api::AuthorizeRequest;
 use purser_domain::{CatalogMatch, EvaluationInputs, Eviction, GivenApproval, Intent, RecentPayments};
 
-/// The input of a decision.
+/// The input of an allowed decision that uses every kind of check.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The state that the decision depends on.
+    /// The agent, the catalog and the windows.
     pub world: World,
-    /// The request.
+    /// The agent's authorize request.
     pub intent: Intent,
 }
 
 impl Case {
-    /// An allowed call, in a world of `services` services.
+    /// Returns an allowed request in a catalog of `services` services.
     pub fn allow(services: usize) -> Self {
         let world = World::with_services(services);
         let request = AuthorizeRequest::parse(&authorize_body(&world), NETWORK).unwrap();
@@ -24,17 +24,17 @@ impl Case {
         }
     }
 
-    /// The catalog match of the request.
+    /// Matches the request with the catalog.
     pub fn purchase(&self) -> CatalogMatch<'_> {
         CatalogMatch::find_in_catalog(&self.intent, &self.world.catalog).unwrap()
     }
 
-    /// The facts of the evaluation.
+    /// Returns the evaluation inputs.
     pub fn facts(&self) -> EvaluationInputs<'_> {
         self.facts_about(self.purchase(), None)
     }
 
-    /// The facts of the evaluation, for that catalog match and with that approval.
+    /// Returns the evaluation inputs with the catalog match `purchase` and an approval.
     pub fn facts_about<'a>(
         &'a self,
         purchase: CatalogMatch<'a>,

@@ -1,6 +1,4 @@
-//! The shared parts of the code benchmarks: the data for their decisions, and the table of results.
-//!
-//! `benches/code.rs` measures the steps of one call, and compares each with a reference.
+//! The inputs of the code benchmarks, and the table of their results.
 
 mod case;
 mod table;

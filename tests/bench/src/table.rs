@@ -1,7 +1,5 @@
-//! Measures pairs, and writes the results as one JSON line for each pair.
-//!
-//! Our code and its reference are measured one after the other, in one process and with the same settings. The ratio of
-//! a row is the median of our code divided by that of the reference. A ratio below 1 means that our code is faster.
+//! Measures our code and then a reference, and writes the ratio of the medians. A ratio below 1 means that our code is
+//! faster.
 
 use criterion::Criterion;
 use serde_json::{Value, json};
@@ -18,8 +16,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table for the benchmark. Removes the results of an earlier run, so that they aren't mistaken for new
-    /// ones.
+    /// Creates an empty table. Removes the results of an earlier run.
     pub fn new(bench: &str) -> io::Result<Self> {
         let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench");
         let raw = target.join("criterion").join(bench);
@@ -40,7 +37,7 @@ impl Table {
         })
     }
 
-    /// Measures `ours` and the reference. The names become directory names, so they must be plain words.
+    /// Measures `ours` and the reference. Criterion uses `group` and `name` as directory names.
     pub fn compare<T>(
         &mut self,
         group: &str,
@@ -51,7 +48,7 @@ impl Table {
         self.measure_all(group, name, None, ours, reference);
     }
 
-    /// Measures as [`Table::compare`] does, and checks that the ratio isn't above a maximum.
+    /// Calls [`Table::compare`], and checks that the ratio isn't above a maximum.
     pub fn hold<T>(
         &mut self,
         limit: f64,
@@ -87,7 +84,7 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// The median in nanoseconds; `None` if the command line excludes this measurement.
+    /// Returns the median in nanoseconds; `None` if the command line excludes this measurement.
     fn measure<T>(&mut self, group: &str, name: &str, whose: &str, run: &mut dyn FnMut() -> T) -> Option<f64> {
         let plain = |c: char| c.is_ascii_alphanumeric() || " ,-_".contains(c);
         let row = format!("{group}, {name}");
@@ -103,7 +100,7 @@ impl Table {
         estimates.pointer("/median/point_estimate")?.as_f64()
     }
 
-    /// Writes the table to `target/bench/<bench>.jsonl`.
+    /// Writes the results to `target/bench/<bench>.jsonl`, one line for each pair.
     pub fn write(self) -> io::Result<()> {
         let lines: String = self.rows.iter().map(|row| format!("{row}\n")).collect();
         fs::write(self.file, lines)

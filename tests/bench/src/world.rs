@@ -9,7 +9,7 @@ use purser_domain::{
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// The network of all payments here.
+/// The network of all payments in these benchmarks.
 pub const NETWORK: Network = Network::BaseSepolia;
 
 /// The data that a decision depends on, besides the request.
@@ -17,17 +17,17 @@ pub const NETWORK: Network = Network::BaseSepolia;
 pub struct World {
     /// The agent, with rules of every kind.
     pub agent: Agent,
-    /// The catalog.
+    /// The catalog of services.
     pub catalog: Catalog,
-    /// The policy of the service in the middle of the catalog; `None` if it is not enabled.
+    /// The agent's policy for the service that gets the payment; `None` if the agent has not enabled the service.
     pub enabled: Option<EnabledService>,
-    /// The daily window. Three of its entries have expired.
+    /// The daily window. Three of the window's payments have expired.
     pub day: Window,
     /// The windows of the agent's three budgets.
     pub budgets: Vec<(RuleId, Window)>,
-    /// The wallet's balance.
+    /// The balance of the agent's wallet.
     pub balance: Amount,
-    /// The time.
+    /// The time of the evaluation.
     pub at: Timestamp,
 }
 
@@ -40,7 +40,7 @@ fn uuid(kind: u128, n: usize) -> Uuid {
 }
 
 impl World {
-    /// A world with `count` services in the catalog, each with five operations.
+    /// Returns a world with `count` services in the catalog, each with five operations.
     pub fn with_services(count: usize) -> Self {
         let at = Timestamp::from_secs(1_795_223_340).unwrap();
         let bought = count / 2;
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// The index of the service that gets the payment. It is in the middle of the catalog.
+    /// Returns the index of the service that gets the payment, in the middle of the catalog.
     fn bought(&self) -> usize {
         self.catalog.services().len() / 2
     }
@@ -208,7 +208,7 @@ fn policy() -> SpendPolicy {
     }
 }
 
-/// A window of which eight entries were read, three of them rolled off, with more entries after them.
+/// Returns a window with the oldest eight of its payments. Three of these have expired.
 fn window(scope: WindowScope, period: WindowPeriod, stamp: u64, at: Timestamp) -> Window {
     let entry = |n: usize| {
         let age = period.max_duration().micros() / 6 * i64::try_from(8 - n).unwrap();
@@ -230,7 +230,7 @@ fn window(scope: WindowScope, period: WindowPeriod, stamp: u64, at: Timestamp) -
     }
 }
 
-/// One entry of a v2 requirement.
+/// Returns one `accepts` member of version 2 payment requirements.
 fn entry_v2(price: u64, pay_to: Address) -> Value {
     let token = NETWORK.token();
     json!({
@@ -240,7 +240,7 @@ fn entry_v2(price: u64, pay_to: Address) -> Value {
     })
 }
 
-/// A v2 requirement as providers write it: the more expensive entry comes first, and another is on an unsupported
+/// Returns version 2 payment requirements with three members: a more expensive one, the cheapest, and one on another
 /// chain.
 pub fn offer_v2(price: u64, pay_to: Address) -> Value {
     let mut elsewhere = entry_v2(price, pay_to);
@@ -256,7 +256,7 @@ pub fn offer_v2(price: u64, pay_to: Address) -> Value {
     })
 }
 
-/// The v1 form of the same requirement.
+/// Returns the payment requirements of [`offer_v2`] in x402 version 1.
 pub fn offer_v1(price: u64, pay_to: Address) -> Value {
     let token = NETWORK.token();
     let entry = |network: &str, price: u64| {
@@ -275,7 +275,7 @@ pub fn offer_v1(price: u64, pay_to: Address) -> Value {
     })
 }
 
-/// An authorize body for scraping a page with the service in the middle of the catalog.
+/// Returns the request body of an authorize call to the service in the middle of the catalog.
 pub fn authorize_body(world: &World) -> Value {
     let bought = world.bought();
     json!({

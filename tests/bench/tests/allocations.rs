@@ -1,6 +1,4 @@
 //! Checks that an allowed payment allocates no memory for the catalog match, the decision, and the amounts to reserve.
-//!
-//! The counter is the global allocator of this test binary, and counts each thread separately.
 
 use purser_bench::Case;
 use purser_domain::{
@@ -9,7 +7,7 @@ use purser_domain::{
 };
 use uuid::Uuid;
 
-/// The number of allocations of a decision, which must allow the payment.
+/// Returns the number of memory allocations of a decision that allows the payment.
 fn allocations(facts: &EvaluationInputs<'_>) -> u64 {
     let mut charged = 0;
     let counted = allocation_counter::measure(|| {
@@ -49,11 +47,10 @@ fn an_allow_decision_allocates_no_memory() {
     for facts in [eager, needed, unknown_balance] {
         assert_eq!(allocations(&facts), 0);
     }
-    // Shows that the counter works: a refusal copies its context.
+    // Proves that the counter works, because a denial allocates memory for its context.
     assert!(allocation_counter::measure(|| drop(evaluate(&unknown_operation))).count_total > 0);
 }
 
-/// The agent has the maximum number of rules and budgets, a wildcard pattern and an approval.
 #[test]
 fn worst_case_decisions_allocate_no_memory() {
     let mut case = Case::allow(1);

@@ -1,4 +1,4 @@
-//! The callers. Each makes one payment, and repeats failed calls as the responses and `docs/errors.md` say.
+//! Callers that each make one payment, and retry failed calls as `docs/errors.md` says.
 
 use crate::Size;
 use crate::phase::Plan;
@@ -11,29 +11,26 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// The time for which a caller repeats a call. Without an outage of the node, each call must succeed within this time.
+/// The time for which a caller retries a call.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// The time that a caller whose key was replaced waits for the new key.
+/// The time after which a caller whose key was rotated has the new key.
 const ROTATION: Duration = Duration::from_millis(100);
-/// One caller out of this number never makes the authorized payment.
+/// One payment out of this number is authorized but never made.
 const LOST: u64 = 50;
-/// The maximum number of concurrent payments. More of them mean that the machine is too slow for the rate.
+/// The maximum number of concurrent payments.
 const MAX_AT_ONCE: usize = 20_000;
 
-/// An authorized payment as its caller knows it.
+/// A payment that Purser authorized.
 #[derive(Clone, Debug)]
 pub struct Payment {
-    /// The number of the agent.
+    /// The index of the agent.
     pub payer: usize,
-    /// The settlement's id.
     pub settlement: String,
-    /// The amount, in micro-units.
     pub units: u64,
-    /// Whether the payment was made on the chain.
     pub is_made: bool,
 }
 
-/// Starts each payment of the run when it is due, and waits until all callers have ended.
+/// Starts each payment of the run at its time, and waits until all payments have ended.
 pub async fn pay(place: &Arc<Place>, size: &Size, plan: Plan, report: &Arc<Report>) {
     let started = Instant::now();
     let mut callers = JoinSet::new();
@@ -71,7 +68,7 @@ struct Caller {
 }
 
 impl Caller {
-    /// Makes the payment with this number.
+    /// Makes one payment.
     async fn makes(self, number: u64, due: Instant) {
         let payer = &self.place.payers[self.payer];
         let body = body_of(self.place.world.offer(1_000 + number % 997));
@@ -110,8 +107,8 @@ impl Caller {
         }
     }
 
-    /// Repeats a call until its response is final, and records how long this took since the call was due. Returns
-    /// `None` if the caller gave up.
+    /// Repeats a call until its response is final, and records the latency since `due`. Returns `None` after
+    /// [`PATIENCE`].
     async fn insists(&self, call: Call, due: Instant, request: impl Fn(&str) -> Request) -> Option<Answer> {
         let phase = self.plan.at(due - self.started);
         let payer: &Payer = &self.place.payers[self.payer];
@@ -123,7 +120,7 @@ impl Caller {
                 None => Duration::ZERO,
                 Some(answer) => match pause_of(answer) {
                     Some(pause) => pause,
-                    // The key was rotated during the call. The caller gets the new key a moment later.
+                    // The agent's key was rotated during the call.
                     None if answer.slug() == "invalid_agent_key" => ROTATION,
                     None => {
                         self.report.answered(call, phase, due.elapsed());
@@ -143,7 +140,7 @@ impl Caller {
     }
 }
 
-/// The time to wait before the same call is repeated (`docs/errors.md`, section 2); `None` if the response is final.
+/// Returns the time before the next attempt (`docs/errors.md`, section 2); `None` if the response is final.
 fn pause_of(answer: &Answer) -> Option<Duration> {
     let seconds = || {
         let header = answer.headers.get("retry-after").and_then(|value| value.to_str().ok());

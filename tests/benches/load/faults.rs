@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// One call out of this number kills its process.
+/// One call out of this number kills the called process.
 const KILLS: u64 = 1_000;
-/// Out of this number of database calls, one is throttled, one is rejected, and one loses its response.
+/// One database call out of this number is throttled, one is rejected, and one loses its response.
 const DATABASE: u64 = 300;
-/// The time between two edits, and between two rotations of keys.
+/// The time between two policy updates, and between two key rotations.
 const EDITS: Duration = Duration::from_millis(50);
 const ROTATIONS: Duration = Duration::from_millis(500);
 
-/// Runs the phases of the plan.
+/// Injects the faults of each phase until the run ends.
 pub async fn follow(place: Arc<Place>, plan: Plan) {
     for (phase, length) in plan.phases() {
         println!("load     {phase:?} for {} s", length.as_secs());
@@ -57,7 +57,7 @@ pub async fn follow(place: Arc<Place>, plan: Plan) {
     }
 }
 
-/// Raises and lowers the limits of the agents that never reach them, always to more than the agents spend.
+/// Updates the limits of the agents without a cap, always to more than the agents spend.
 async fn edit(place: &Place, until: Instant) {
     let mut rng = Rng::from_seed(7);
     let unlimited: Vec<_> = place.payers.iter().filter(|payer| payer.cap.is_none()).collect();
@@ -75,7 +75,7 @@ async fn edit(place: &Place, until: Instant) {
     }
 }
 
-/// Rotates the keys of agents. The old key becomes invalid at once.
+/// Rotates the API keys of agents. The old key becomes invalid at once.
 async fn rotate(place: &Place, until: Instant) {
     let mut rng = Rng::from_seed(11);
     while Instant::now() < until {

@@ -1,10 +1,7 @@
-//! `make load`: makes many payments per second with many agents. Meanwhile functions are killed, the database throttles
-//! and loses responses, the node is down, the receiver of a webhook is down, keys are rotated and limits are edited. At
-//! the end the ledger, the chain, the usage and the events must agree exactly, and outside of the node's outage no
-//! caller may have waited longer than [`callers::PATIENCE`]. `docs/performance.md` explains the results.
+//! `make load`: makes many payments per second while processes, the database, the node and a webhook receiver fail. At
+//! the end the ledger, the chain, the usage and the events must agree (`docs/performance.md`).
 //!
-//! Each payment starts at a fixed time, not when an earlier payment ends. Latency counts from this time, so it includes
-//! the delay of payments that could not start because of slow responses.
+//! Each payment starts at a fixed time, so the latencies include the delay that slow responses cause.
 
 mod callers;
 mod faults;
@@ -42,7 +39,6 @@ pub struct Size {
 }
 
 fn main() -> ExitCode {
-    // Log lines are formatted as in production, and discarded.
     purser_api::log_to("warn,purser=info", std::io::sink);
     let size = Size::parse();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");

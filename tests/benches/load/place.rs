@@ -1,4 +1,4 @@
-//! The stack of a run, the processes of its `payments` function, and the agents that make payments.
+//! The stack of a load test, the processes of the function `payments`, and the agents that make payments.
 
 use crate::Size;
 use crate::callers::Payment;
@@ -18,20 +18,16 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 
-/// The owners. The receiver of the first owner's webhook is down.
+/// The owners of the agents. The webhook receiver of the first owner is down.
 pub const OWNERS: [&DemoUser; 2] = [&DEMO_OWNER, &DEMO_STRANGER];
-/// The timeout of a run of `reconcile`.
 const RECONCILE: Duration = Duration::from_secs(55);
-/// One agent out of this number has a daily limit that it reaches.
+/// One agent out of this number reaches its daily limit.
 const CAPPED: usize = 10;
-/// The daily limit of these agents, in micro-units.
+/// The daily limit of the agents that reach it, in micro-units.
 pub const CAP: u64 = 20_000;
 
-/// An agent that makes payments.
 pub struct Payer {
-    /// The id and the wallet of the agent.
     pub agent: TestAgent,
-    /// The current API key of the agent.
     pub key: RwLock<String>,
     /// The daily limit, in micro-units; `None` if the agent has none.
     pub cap: Option<u64>,
@@ -40,45 +36,40 @@ pub struct Payer {
 }
 
 impl Payer {
-    /// Returns the current API key.
     pub fn key(&self) -> String {
         self.key.read().expect("not poisoned").clone()
     }
 }
 
-/// The stack of a run, and the state that the callers share.
+/// The stack of a load test, and the state that the callers share.
 pub struct Place {
-    /// The stack.
     pub world: World,
-    /// The chain's node.
     pub node: PayingNode,
-    /// The agents.
     pub payers: Vec<Payer>,
-    /// The processes of `payments`.
+    /// The processes of the function `payments`.
     pub environments: Vec<Process>,
-    /// The authorized payments so far.
+    /// The payments that were authorized so far.
     pub payments: Mutex<Vec<Payment>>,
-    /// The published events.
+    /// The events on the event bus.
     pub published: Mutex<PublishedEvents>,
-    /// The events that the second owner's webhook has received: the type of each event, by id.
+    /// The events that the second owner's webhook receiver got: the type of each event, by event id.
     pub received: Arc<Mutex<BTreeMap<String, String>>>,
     /// The difference between the functions' clock and the system's clock, in microseconds.
     ahead: Arc<AtomicI64>,
-    /// The environments that handle no call.
+    /// The processes of `payments` that handle no call.
     free: (mpsc::UnboundedSender<usize>, AsyncMutex<mpsc::UnboundedReceiver<usize>>),
 }
 
-/// The events that the event bus has received.
+/// The events on the event bus.
 #[derive(Debug, Default)]
 pub struct PublishedEvents {
-    /// The settlements by event type, each with the number of different events.
+    /// The number of different events by event type and settlement.
     pub settlements: BTreeMap<String, BTreeMap<String, u32>>,
     /// The types of the second owner's events, by event id.
     pub of_second_owner: BTreeMap<String, String>,
 }
 
 impl Place {
-    /// Starts the stack, its processes and its agents.
     pub async fn start(size: &Size) -> Self {
         let node = PayingNode::start();
         let url = node.url.clone();
@@ -146,7 +137,7 @@ impl Place {
         }
     }
 
-    /// Sends a request to a free environment, and waits for one if necessary. Returns `None` if the process crashed.
+    /// Sends a request to an idle process of `payments`. Returns `None` if the process crashed.
     pub async fn send(&self, request: &Request) -> Option<Answer> {
         let number = self.free.1.lock().await.recv().await.expect("an environment");
         let answer = self.environments[number].send(request).await;
@@ -154,8 +145,7 @@ impl Place {
         answer
     }
 
-    /// Until the process ends, mines blocks, delivers the records of the streams, counts the events, and runs
-    /// `reconcile` every minute.
+    /// Mines blocks, delivers stream records, counts events, and runs `reconcile` every minute, until the program ends.
     pub fn keep_time(self: &Arc<Self>) {
         self.mine();
         tokio::spawn(self.world.stack.publish_continuously());
@@ -176,13 +166,12 @@ impl Place {
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(Duration::from_secs(60)).await;
-                // A run fails while the node is down.
+                // `reconcile` fails while the node is down.
                 let _failed = place.world.stack.reconcile.reconcile_all(RECONCILE).await;
             }
         });
     }
 
-    /// Mines blocks up to the time of the functions.
     fn mine(&self) {
         self.node.mine_until(self.world.now().secs());
     }
@@ -194,14 +183,13 @@ impl Place {
         }
     }
 
-    /// The number of killed processes.
     pub fn kills(&self) -> u32 {
         self.environments.iter().map(|process| process.killer().kills()).sum()
     }
 
-    /// Ends all faults, lets every hold expire, and runs `reconcile` until nothing is left. Returns the payments.
+    /// Ends all faults, waits until every hold has expired, and runs `reconcile`. Returns the payments.
     pub async fn finish(&self) -> Vec<Payment> {
-        /// This is longer than a payment is valid. `reconcile` reads the claims of each block in between.
+        /// Longer than a payment is valid, so that all holds expire.
         const AHEAD: i64 = 600 * 1_000_000;
         for process in &self.environments {
             process.spare();
@@ -252,7 +240,7 @@ impl PublishedEvents {
     }
 }
 
-/// The receivers of both webhooks: one rejects every event, and the other accepts every event.
+/// Returns the receivers of both webhooks: the first rejects every event, and the second accepts every event.
 fn program(received: Arc<Mutex<BTreeMap<String, String>>>) -> Router {
     let alive = move |body: String| async move {
         let event: Value = serde_json::from_str(&body).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! The latencies of a run by call and phase, as a table, as JSON, in HdrHistogram's percentile format, and as a plot.
+//! Writes the latencies of a load test, by call and phase, as a table, as JSON, as HdrHistogram percentiles, and as a
+//! plot.
 
 use crate::Size;
 use crate::callers::Payment;
@@ -15,30 +16,26 @@ use std::time::Duration;
 /// The measured calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Call {
-    /// From the time at which the payment was due to the authorization or refusal.
+    /// Measured from the time at which the payment was due until the decision.
     Authorize,
-    /// From the payment on the chain to the response to its proof.
+    /// Measured from the transfer on the chain until the receipt.
     Complete,
 }
 
-/// The measurements so far.
 #[derive(Default)]
 pub struct Report(Mutex<Figures>);
 
 #[derive(Default)]
 struct Figures {
-    /// Latencies in microseconds.
     latencies: BTreeMap<(Call, Phase), Histogram<u64>>,
     /// The number of calls without a final response in time.
     gave_up: BTreeMap<(Call, Phase), u64>,
     wrong: Vec<String>,
 }
 
-/// The percentiles of the table.
 const PERCENTILES: [f64; 4] = [50.0, 99.0, 99.9, 100.0];
 
 impl Report {
-    /// Records a final response.
     pub fn answered(&self, call: Call, phase: Phase, latency: Duration) {
         let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
         let mut figures = self.0.lock().expect("not poisoned");
@@ -49,7 +46,7 @@ impl Report {
         latencies.record(micros).expect("it grows");
     }
 
-    /// Records a caller that gave up. This is an error unless the outage of the node excuses it.
+    /// Records a caller that gave up. If `is_excused` is not set, also records an error.
     pub fn gave_up(&self, call: Call, phase: Phase, is_excused: bool, last: &Value) {
         let mut figures = self.0.lock().expect("not poisoned");
         *figures.gave_up.entry((call, phase)).or_default() += 1;
@@ -60,17 +57,14 @@ impl Report {
         }
     }
 
-    /// Records an error of the run.
     pub fn wrong(&self, line: String) {
         self.0.lock().expect("not poisoned").wrong.push(line);
     }
 
-    /// Takes the recorded errors.
     pub fn take_wrong(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().expect("not poisoned").wrong)
     }
 
-    /// Prints the table, and writes the files to `target/load`.
     pub fn print(&self, size: &Size, payments: &[Payment], kills: u32) {
         let figures = self.0.lock().expect("not poisoned");
         let made = payments.iter().filter(|payment| payment.is_made).count();
@@ -116,7 +110,6 @@ impl Report {
 }
 
 impl Figures {
-    /// The latencies of a call in all phases.
     fn latencies(&self, call: Call) -> Histogram<u64> {
         let mut all = Histogram::new(3).expect("three digits");
         for ((of, _), latencies) in &self.latencies {
@@ -128,7 +121,7 @@ impl Figures {
     }
 }
 
-/// `HdrHistogram`'s percentile distribution in milliseconds, in the format of its plotter.
+/// Returns the percentiles in milliseconds, in the format of `HdrHistogram`'s plotter.
 fn percentiles(latencies: &Histogram<u64>) -> String {
     let mut text = "       Value     Percentile TotalCount 1/(1-Percentile)\n\n".to_owned();
     let mut count = 0;
@@ -149,8 +142,7 @@ fn milliseconds(micros: u64) -> f64 {
     micros as f64 / 1_000.0
 }
 
-/// Draws the latency at each percentile. Both axes are logarithmic, so that slow calls take as much width as the
-/// others.
+/// Draws the latency at each percentile. Both axes are logarithmic.
 fn plot(path: &PathBuf, lines: &[(String, Histogram<u64>)]) -> Result<(), Box<dyn std::error::Error>> {
     let area = SVGBackend::new(path, (900, 500)).into_drawing_area();
     area.fill(&WHITE)?;

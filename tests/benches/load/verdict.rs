@@ -1,4 +1,4 @@
-//! Checks the end of a run with the stored rows, the chain, the usage and the events.
+//! Compares the stored rows, the chain, the usage and the events at the end of a load test.
 
 use crate::callers::Payment;
 use crate::place::{OWNERS, Place};
@@ -8,17 +8,16 @@ use purser_testkit::invariants;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The time within which the last events must reach the webhook whose receiver is up.
+/// The time within which the last events must reach the webhook receiver that is up.
 const DELIVERY: Duration = Duration::from_secs(60);
 
-/// A stored settlement.
 struct StoredSettlement {
     agent: String,
     units: u64,
     status: String,
 }
 
-/// The invariants that are violated at the end of a run.
+/// Returns the violated invariants.
 pub async fn check(place: &Place, payments: &[Payment], report: &Report) -> Vec<String> {
     let mut wrong = report.take_wrong();
     let world = &place.world;
@@ -43,7 +42,7 @@ pub async fn check(place: &Place, payments: &[Payment], report: &Report) -> Vec<
     wrong
 }
 
-/// Checks the confirmed sum of each agent in the ledger, on the chain and in the usage, and that it isn't above the
+/// Checks that the confirmed sum of each agent is equal in the ledger, on the chain and in the usage, and within the
 /// limit.
 async fn agents(
     place: &Place,
@@ -79,7 +78,7 @@ async fn agents(
             ));
         }
     }
-    // The run is shorter than the window, so every payment that wasn't released counts.
+    // The run is shorter than the limit's period, so every payment that wasn't released counts.
     for payer in &place.payers {
         let id = payer.agent.id.to_string();
         let counts = |stored: &&StoredSettlement| stored.agent == id && stored.status != "expired";
@@ -90,8 +89,7 @@ async fn agents(
     }
 }
 
-/// Checks that each payment has one event of each type, and that the webhook whose receiver is up has received every
-/// event.
+/// Checks that each payment has one event of each type, and that the second owner's receiver got all of its events.
 async fn events(place: &Place, stored: &BTreeMap<String, StoredSettlement>, wrong: &mut Vec<String>) {
     let waited = tokio::time::Instant::now() + DELIVERY;
     let missing = || {
@@ -125,7 +123,7 @@ async fn events(place: &Place, stored: &BTreeMap<String, StoredSettlement>, wron
     }
 }
 
-/// The stored settlements of the run's agents, by id.
+/// Returns the settlements of the run's agents, by id.
 async fn stored(place: &Place) -> BTreeMap<String, StoredSettlement> {
     let agents: BTreeSet<String> = place.payers.iter().map(|payer| payer.agent.id.to_string()).collect();
     let mut found = BTreeMap::new();

@@ -1,9 +1,6 @@
-//! The floor: the recorded database and node calls of a handler, made again with nothing around them.
+//! Repeats the recorded database and node calls of a handler without the handler, as a lower bound for its time.
 //!
-//! The calls are recorded and not written by hand, so that the floor always matches the code: the same items with the
-//! same conditions, concurrent if the handler's are. Values that must be new each time, such as a settlement's id, are
-//! replaced in the text. Building the inputs is not timed: the floor consists of the SDK's sending and, if the handler
-//! signs, one signature by a key in memory or by KMS.
+//! The calls are recorded, so they always match the code. Only the SDK's calls and the handler's signature are timed.
 
 use alloy::primitives::{Address, B256, Signature};
 use aws_sdk_dynamodb::Client;
@@ -30,7 +27,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
 
-/// The recorded calls of a handler, in rounds.
+/// The recorded calls of a handler. The calls of one round are concurrent.
 #[derive(Clone)]
 pub struct RecordedCalls(Vec<Vec<Recording>>);
 
@@ -41,7 +38,7 @@ struct Recording {
     request: String,
 }
 
-/// Recorded calls that are ready to be sent once.
+/// Prepared calls, which can be sent once.
 pub struct Bare {
     rounds: Vec<Vec<Request>>,
     signature: Option<B256>,
@@ -57,7 +54,7 @@ enum Request {
     Rpc(Vec<u8>),
 }
 
-/// The clients of the floor.
+/// The clients that repeat the recorded calls.
 #[derive(Clone)]
 pub struct Asker {
     pub db: Client,
@@ -66,7 +63,7 @@ pub struct Asker {
     pub signer: Signer,
 }
 
-/// The holder of the floor's key.
+/// Where the key for signatures is: in memory or in KMS.
 #[derive(Clone)]
 pub enum Signer {
     Memory(SigningKey),
@@ -93,8 +90,7 @@ impl Signer {
                     .signing_algorithm(SigningAlgorithmSpec::EcdsaSha256);
                 let answer = asked.send().await.expect("a signature");
                 let der = answer.signature().expect("a signature").as_ref();
-                // KMS returns neither a low `s` nor the parity. A payment needs both, and a key in memory provides
-                // them.
+                // KMS may return a high `s`, and never returns the parity. The handler also computes both.
                 let signature = k256::ecdsa::Signature::from_der(der).expect("DER");
                 let signature = signature.normalize_s().unwrap_or(signature);
                 let signature = [false, true].into_iter().find(|is_odd| {
@@ -118,7 +114,7 @@ impl RecordedCalls {
         Self(rounds.into_iter().map(round).collect())
     }
 
-    /// Removes the node calls, for a call that turned out not to need them: their time does not count.
+    /// Removes the node calls, because the measured request makes none.
     pub fn without_node(mut self) -> Self {
         for round in &mut self.0 {
             round.retain(|recording| !recording.is_rpc);
@@ -127,12 +123,12 @@ impl RecordedCalls {
         self
     }
 
-    /// The sort key of the recorded item whose partition key has this prefix.
+    /// Returns the sort key of the recorded item whose partition key begins with `prefix`.
     pub fn sort_key(&self, prefix: &str) -> String {
         self.put(prefix, |item, _| item["sk"]["S"].as_str().map(str::to_owned))
     }
 
-    /// The partition key, without this prefix, of the recorded item whose partition key has it.
+    /// Returns the rest of the recorded partition key that begins with `prefix`.
     pub fn partition(&self, prefix: &str) -> String {
         self.put(prefix, |_, rest| Some(rest.to_owned()))
     }
@@ -153,7 +149,6 @@ impl RecordedCalls {
         panic!("nothing is put at {prefix}")
     }
 
-    /// Replaces texts in the recorded requests.
     pub fn with(&self, exchanged: &[(&str, &str)]) -> Self {
         let mut recorded = self.clone();
         for recording in recorded.0.iter_mut().flatten() {
@@ -164,7 +159,6 @@ impl RecordedCalls {
         recorded
     }
 
-    /// Prepares the calls to be sent once.
     pub fn bare(&self) -> Bare {
         let round = |recordings: &Vec<Recording>| recordings.iter().map(Request::from_recording).collect();
         Bare {
@@ -175,7 +169,6 @@ impl RecordedCalls {
 }
 
 impl Bare {
-    /// Adds one signature at the end.
     pub fn and_sign(self, digest: B256) -> Self {
         Self {
             signature: Some(digest),
@@ -183,7 +176,7 @@ impl Bare {
         }
     }
 
-    /// Sends all calls, and signs.
+    /// Sends all calls, and makes the signatures.
     pub async fn ask(self, asker: &Asker) {
         for round in self.rounds {
             together(round.into_iter().map(|request| request.ask(asker))).await;
@@ -194,7 +187,7 @@ impl Bare {
     }
 }
 
-/// Awaits all futures concurrently, as `tokio::join!` does for a few.
+/// Awaits all futures concurrently, like `tokio::join!`.
 async fn together(asked: impl Iterator<Item = impl Future<Output = ()>>) {
     let mut asked: Vec<Pin<Box<_>>> = asked.map(Box::pin).collect();
     poll_fn(|context| {

@@ -1,4 +1,4 @@
-//! A function as in Lambda: it takes an event as bytes and returns an answer as bytes.
+//! Calls a function as Lambda does: with an event in bytes, and a response in bytes.
 
 use axum::Router;
 use lambda_http::{Context, LambdaEvent};
@@ -6,11 +6,10 @@ use purser_api::{Boot, Clock, GatewayEvent, handle_gateway_event};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// A function that was started on the current runtime.
 #[derive(Clone)]
 pub struct Function(Router);
 
-/// A caller's request.
+/// An HTTP request to a function.
 #[derive(Clone, Copy)]
 pub struct Call<'a> {
     pub method: &'a str,
@@ -21,7 +20,7 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// API Gateway's event for the request.
+    /// Returns the API Gateway event for the request.
     pub fn event(&self) -> Vec<u8> {
         let Self {
             method,
@@ -74,11 +73,10 @@ impl Call<'_> {
     }
 }
 
-/// The function's answer.
 pub struct FunctionResponse(Vec<u8>);
 
 impl FunctionResponse {
-    /// Asserts the status; a failure shows the answer.
+    /// Asserts the status, and shows the response in the error.
     #[track_caller]
     pub fn expect(&self, status: u16) {
         let expected = format!("{{\"statusCode\":{status},");
@@ -86,7 +84,7 @@ impl FunctionResponse {
         assert!(as_expected, "{expected} … {}", String::from_utf8_lossy(&self.0));
     }
 
-    /// The headers and the body of an answer that must have this status.
+    /// Asserts the status, and returns the headers and the body.
     #[track_caller]
     pub fn read(&self, status: u16) -> (Value, Value) {
         self.expect(status);
@@ -97,7 +95,7 @@ impl FunctionResponse {
 }
 
 impl Function {
-    /// Starts a function with these variables; `others` override them.
+    /// Starts a function with these environment variables. `others` override them.
     pub async fn start<S, F>(start: S, variables: &BTreeMap<String, String>, others: &[(&str, &str)]) -> Self
     where
         S: FnOnce(Boot) -> F,
@@ -111,12 +109,12 @@ impl Function {
         Self(start(boot).await.expect("it starts"))
     }
 
-    /// Calls the function: everything between the runtime API's answer to "next" and our response to it.
+    /// Calls the function with an event in bytes.
     pub async fn call(&self, event: &[u8]) -> FunctionResponse {
         let event: GatewayEvent = serde_json::from_slice(event).expect("an event");
         let mut context = Context::default();
         context.request_id = "8f507cfc-xmpl-4697-b07a-ac58fc914c95".to_owned();
-        // Far in the future, but set, so that the timer is used.
+        // The deadline is in the far future. Without a deadline, the function would use no timer.
         context.deadline = Clock::system().now().micros().unsigned_abs() / 1_000 + 15_000;
         context.xray_trace_id =
             Some("Root=1-68a8f5c0-00000000000000000000001c;Parent=53995c3f42cd8ad8;Sampled=1".to_owned());

@@ -1,4 +1,5 @@
-//! How authorize scales with the agent's payments, its services, the catalog, and the number of callers.
+//! Measures how the time of authorize grows with the agent's payments, its services, the catalog, and the concurrent
+//! callers.
 
 use crate::function::Function;
 use crate::operations::allow;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const TURNS: usize = 150;
 
-/// One of the compared variants: its functions, its caller and its body.
+/// One of the compared variants of an authorize call.
 struct Variant<'a> {
     name: &'a str,
     function: &'a Function,
@@ -21,7 +22,7 @@ struct Variant<'a> {
     body: fn(&Place) -> Value,
 }
 
-/// Authorize with 0, 1,000 and 100,000 earlier settlements, all within the last hour.
+/// Measures authorize with 0, 1,000 and 100,000 earlier settlements, all within the last hour.
 pub fn history(report: &mut Report) {
     let place = Place::start(3);
     let settlements = [
@@ -39,7 +40,7 @@ pub fn history(report: &mut Report) {
     });
 }
 
-/// Authorize with 1, 100 and 10,000 enabled services.
+/// Measures authorize with 1, 100 and 10,000 enabled services.
 pub fn services(report: &mut Report) {
     let place = Place::start(3);
     let services = [
@@ -57,8 +58,7 @@ pub fn services(report: &mut Report) {
     });
 }
 
-/// Authorize with the seeded catalog and with 1,000 and 10,000 more entries: once naming the service, and once finding
-/// it by the called URL.
+/// Measures authorize with 1,000 and 10,000 additional services, by the service's name and by the called URL.
 pub fn catalog(report: &mut Report) {
     let place = Place::start(1);
     let tables = [("Catalog1000", 1_000), ("Catalog10000", 10_000)];
@@ -118,7 +118,7 @@ pub fn catalog(report: &mut Report) {
     });
 }
 
-/// Authorize with 1 to 64 callers, all on one window or each on its own.
+/// Measures authorize with 1 to 64 concurrent callers, with one agent or with an agent per caller.
 pub fn callers(report: &mut Report) {
     const EACH_ROUND: usize = 64;
     const ROUNDS: usize = 3;
@@ -146,7 +146,7 @@ pub fn callers(report: &mut Report) {
     });
 }
 
-/// Starts the plain and the recorded function and warms them up with a call of every agent.
+/// Starts `payments` with and without a proxy, and calls both functions once for every agent.
 async fn warm(place: &Place) -> (Function, Function) {
     let recorded = place.recorded_payments().await;
     let function = place.payments(&[]).await;
@@ -161,7 +161,7 @@ async fn warm(place: &Place) -> (Function, Function) {
     (function, recorded)
 }
 
-/// The same request by each agent, with these names.
+/// Returns one variant for each agent.
 fn of_each_agent<'a>(
     place: &'a Place,
     function: &'a Function,
@@ -178,7 +178,7 @@ fn of_each_agent<'a>(
     place.agents.iter().zip(names).map(variant).collect()
 }
 
-/// Times the variants alternately and compares the others with the first.
+/// Times the variants alternately, and compares each with `reference`.
 async fn compare(
     place: &Place,
     report: &mut Report,
@@ -195,7 +195,7 @@ async fn compare(
             let event = place.authorize(variant.agent, &(variant.body)(place));
             let began = Instant::now();
             let answered = variant.function.call(&event).await;
-            // The first few are a warm-up.
+            // The first five rounds are a warm-up.
             if n >= 5 {
                 times[which].push(began.elapsed());
             }
@@ -218,7 +218,7 @@ async fn compare(
 
 async fn units(place: &Place, variant: &Variant<'_>) -> (f64, f64) {
     let event = || place.authorize(variant.agent, &(variant.body)(place));
-    // The work that only a first call does is not counted.
+    // What only the first call of an agent does is not measured.
     variant.recorded.call(&event()).await.expect(200);
     tokio::time::sleep(Duration::from_millis(200)).await;
     let (_, Units { read, write }) = place.record(variant.recorded, &event(), 200).await;

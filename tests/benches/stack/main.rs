@@ -1,9 +1,7 @@
-//! `make bench`: the operations of the service through the real functions, and how they scale. Each operation is
-//! compared with its floor - the same database and node calls, without our code - in the same run and alternately. The
-//! measurements and how to read them: `docs/performance.md`. The figures go to `target/bench/stack.jsonl`.
+//! `make bench`: measures each operation against the same database and node calls without our code.
+//! `docs/performance.md` explains the results, which are written to `target/bench/stack.jsonl`.
 //!
-//! Calls enter as Lambda's event in bytes and leave as its answer in bytes. The database is the embedded one, over
-//! HTTP, and the chain is a node that answers immediately, so that their time does not hide ours.
+//! The database is embedded and the node answers immediately, so that their time does not hide ours.
 
 mod bare;
 mod function;
@@ -19,14 +17,12 @@ use place::{Place, many_threads, one_thread};
 use purser_api::CustodyKind;
 use timing::{Report, Turn, crowded, in_turns};
 
-/// The number of callers in the concurrent benches.
 const CALLERS: usize = 32;
 
 fn main() {
-    // Lines are formatted as in production, and discarded.
     purser_api::log_to("warn,purser=info", std::io::sink);
     let chosen: Vec<String> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
-    // For pages the units matter, which need no optimized build, so pages are a separate bench.
+    // The pages' database units don't depend on the build, so this bench can run without optimization.
     if chosen == ["pages"] {
         return pages::fleet(&mut Report::start("pages"));
     }
@@ -38,7 +34,7 @@ fn main() {
     }
 }
 
-/// A part of the bench and its name. `cargo bench … --bench stack -- one-caller` runs a single part.
+/// A bench and its name. `cargo bench … --bench stack -- one-caller` runs a single bench.
 type Part = (&'static str, fn(&mut Report));
 
 const PARTS: [Part; 8] = [
@@ -72,7 +68,7 @@ fn one_caller(report: &mut Report) {
     });
 }
 
-/// The operations that sign, with KMS: both ours and the floor then make one more call.
+/// Measures the operations that sign, with the wallet keys in KMS.
 fn keys_in_kms(report: &mut Report) {
     const TURNS: usize = 400;
     let place = Place::start_with(1, CustodyKind::Kms);
@@ -97,7 +93,6 @@ fn many_callers(report: &mut Report) {
         let recorded = place.recorded_payments().await;
         let payments = place.payments(&[]).await;
         let asker = place.asker().await;
-        // Each caller is a separate agent that has called before.
         let rounds = |operation: &Operation, rounds, turns| -> Vec<Vec<Vec<Turn>>> {
             let round = || {
                 place
@@ -118,7 +113,8 @@ fn many_callers(report: &mut Report) {
             report.beside_floor("32 callers", operation.name, operation.limit, medians);
         }
     });
-    // The database has become slow by now, so a new place is started.
+    // The embedded database slows down with the transactions of the last ten minutes, so the next bench gets a new
+    // stack.
     drop(place);
     let place = Place::start(CALLERS);
     many_threads().block_on(async {

@@ -1,4 +1,4 @@
-//! The operations of an agent, each with its floor.
+//! The measured operations of an agent.
 
 use crate::bare::RecordedCalls;
 use crate::function::Function;
@@ -12,17 +12,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// An operation: a request builder, and the recorded calls.
 pub struct Operation {
     pub name: &'static str,
-    /// The maximum as a multiple of its floor; `None` if the operation is only shown.
+    /// The maximum ratio to the time of the bare calls; `None` if the operation has no limit.
     pub limit: Option<f64>,
     turn: Box<MakeTurn>,
 }
 
-/// Builds an agent's request and its floor.
+/// Builds an agent's request and the bare calls for the same request.
 type MakeTurn = dyn Fn(&Place, &TestAgent) -> Turn;
 
-/// The maximum for the required operations, as a multiple of their floors.
+/// The maximum ratio to the time of the bare calls.
 const LIMIT: f64 = 1.15;
-/// The maximum for a replay. It makes the fewest calls, so its own work has a larger share.
+/// The maximum ratio for a replay. A replay makes the fewest calls, so our code has a larger share of the time.
 const REPLAY_LIMIT: f64 = 1.2;
 
 impl Operation {
@@ -31,18 +31,17 @@ impl Operation {
         Self { name, limit, turn }
     }
 
-    /// Builds `count` requests of that agent.
     pub fn turns(&self, place: &Place, agent: &TestAgent, count: usize) -> Vec<Turn> {
         (0..count).map(|_| (self.turn)(place, agent)).collect()
     }
 }
 
-/// Sixty-four random hexadecimal digits.
+/// Returns 64 random hexadecimal digits.
 fn fresh_hash() -> String {
     format!("{}{}", fresh_key(), fresh_key()).replace('-', "")
 }
 
-/// The recorded calls, rewritten for another agent.
+/// Returns the recorded calls, rewritten for another agent.
 fn of_agent(recorded: &RecordedCalls, first: &str, agent: &TestAgent, exchanged: &[(&str, &str)]) -> RecordedCalls {
     let id = agent.id.to_string();
     let mut exchanged = exchanged.to_vec();
@@ -50,7 +49,7 @@ fn of_agent(recorded: &RecordedCalls, first: &str, agent: &TestAgent, exchanged:
     recorded.with(&exchanged)
 }
 
-/// All operations except complete, which needs an authorized payment first.
+/// Returns all operations except complete, which needs an authorized payment first.
 pub async fn operations(place: &Place, function: &Function) -> Vec<Operation> {
     vec![
         allow(place, function).await,
@@ -115,7 +114,7 @@ async fn block(place: &Place, function: &Function) -> Operation {
 }
 
 async fn escalate(place: &Place, function: &Function) -> Operation {
-    /// An agent may have at most twenty open approvals, and none of these is decided, so several agents take turns.
+    /// An agent may have at most twenty open approvals, so the escalations use several agents.
     const ASKING: usize = 40;
     let mut asking = Vec::new();
     for _ in 0..ASKING {
@@ -126,7 +125,7 @@ async fn escalate(place: &Place, function: &Function) -> Operation {
     let asked = AtomicUsize::new(0);
     let body = |place: &Place| {
         let mut body = purser_tests::body_of(place.world.offer(dollars(30)));
-        // A new request each time: an equal one would share the open approval.
+        // An equal request would return the open approval.
         body["original_request"]["url"] = format!("https://provider.example/{}", fresh_key()).into();
         body
     };
@@ -186,7 +185,7 @@ async fn receipt(place: &Place, function: &Function) -> Operation {
         allowed["settlement_id"].as_str().expect("an id")
     );
     let (recorded, _) = place.record(function, &place.get(agent, &path), 200).await;
-    // Only its own agent can read it, so one caller is enough.
+    // Only the agent that paid can read the receipt.
     Operation::new("receipt", None, move |place, agent| Turn {
         event: place.get(agent, &path),
         status: 200,
@@ -206,7 +205,7 @@ async fn list(place: &Place, function: &Function) -> Operation {
     })
 }
 
-/// The operation complete. Its payments are authorized and made beforehand, separately for ours and for the floor.
+/// The operation complete. Each measured call needs a payment that was authorized and made beforehand.
 pub struct Completing {
     recorded: RecordedCalls,
     agent: String,
@@ -256,7 +255,7 @@ fn completion(place: &Place, agent: &TestAgent, settlement: &str, hash: &str) ->
     place.post(agent, &format!("/x402/settlements/{settlement}/complete"), Some(&proof))
 }
 
-/// Authorizes and makes a payment; returns the settlement's id and the transaction's hash.
+/// Authorizes and makes a payment. Returns the settlement's id and the transaction's hash.
 async fn authorized(place: &Place, function: &Function, agent: &TestAgent) -> (String, String) {
     let event = place.authorize(agent, &place.allowed_body());
     let (_, allowed) = function.call(&event).await.read(200);

@@ -1,5 +1,4 @@
-//! The cost of a person's pages with many agents and many payments, compared with the same pages for the smallest fleet
-//! that is not read whole.
+//! Measures a user's pages with 1,000 agents and 100,000 payments.
 
 use crate::function::{Call, Function};
 use crate::place::{Place, one_thread};
@@ -10,10 +9,10 @@ use std::time::{Duration, Instant};
 
 const FEW: usize = 30;
 const MANY: usize = 1_000;
-/// The number of settlements per agent: 100,000 in total.
+/// The number of settlements per agent.
 const SETTLEMENTS: usize = 100;
 const TURNS: usize = 9;
-/// The path and the query of pages, and of the same lists as JSON.
+/// The path and the query of each page, and of its list as JSON.
 const PAGES: [(&str, &str); 11] = [
     ("/dashboard/approvals/waiting", ""),
     ("/dashboard/approvals", ""),
@@ -27,10 +26,9 @@ const PAGES: [(&str, &str); 11] = [
     ("/decisions", ""),
     ("/settlements", ""),
 ];
-/// The maximum time of a page, with any number of agents.
+/// The maximum time of a page.
 const MAX: Duration = Duration::from_secs(1);
 
-/// The pages of a person with 1,000 agents and 100,000 settlements.
 pub fn fleet(report: &mut Report) {
     let place = Place::start(1);
     one_thread().block_on(async {

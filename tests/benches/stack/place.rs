@@ -1,5 +1,4 @@
-//! The environment of the measurements: a private stack with a node that answers immediately, agents, and functions to
-//! call.
+//! The stack, the agents and the functions of the measurements.
 
 use crate::bare::{Asker, RecordedCalls, Signer};
 use crate::function::{Call, Function};
@@ -13,28 +12,27 @@ use serde_json::Value;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
-/// The latency of calls while they are recorded: much longer than it takes to send several calls, so that they overlap.
+/// The database's latency while calls are recorded. The latency is long, so that concurrent calls overlap.
 const LATENCY: Duration = Duration::from_millis(25);
 
-/// A running stack. The database slows down with the transactions of the last ten minutes, so no place is used for
-/// long.
+/// A running stack. The database slows down with the transactions of the last ten minutes, so each bench starts a new
+/// stack.
 pub struct Place {
     pub world: World,
     pub node: PayingNode,
     pub agents: Vec<TestAgent>,
-    /// The proxy in front of the database, for recorded functions.
+    /// The proxy that records database calls.
     pub proxy: Proxy,
-    /// The runtime of the stack.
     pub runtime: Runtime,
 }
 
 impl Place {
-    /// A place with `agents` agents that have the same policy and have not called yet.
+    /// Starts a stack with `agents` agents that have the same policy and no calls.
     pub fn start(agents: usize) -> Self {
         Self::start_with(agents, CustodyKind::Seed)
     }
 
-    /// A place whose wallets' keys are in this custody.
+    /// Starts a stack whose wallet keys are in this custody.
     pub fn start_with(agents: usize, custody: CustodyKind) -> Self {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
@@ -71,16 +69,16 @@ impl Place {
         }
     }
 
-    /// The payments function without a proxy.
+    /// Starts the function `payments` without the recording proxy.
     pub async fn payments(&self, others: &[(&str, &str)]) -> Function {
         let payments = async |boot| Ok(purser_payments::routers(boot).await?.gateway);
         Function::start(payments, &self.world.stack.environment, others).await
     }
 
-    /// The payments function behind the proxy, after a first call of the first agent.
+    /// Starts the function `payments` behind the recording proxy, and calls it twice for the first agent.
     pub async fn recorded_payments(&self) -> Function {
         let function = self.payments(&[("DYNAMODB_ENDPOINT", self.proxy.url.as_str())]).await;
-        // The work that is done only once a minute or by a first call is not recorded.
+        // What only a first call or one call a minute does, such as recording the use of a key, is not measured.
         for _ in 0..2 {
             let body = self.allowed_body();
             function.call(&self.authorize(&self.agents[0], &body)).await.expect(200);
@@ -89,10 +87,10 @@ impl Place {
         function
     }
 
-    /// Records the database and node calls of a function for an event, and the units that they consume.
+    /// Records the database and node calls of a function for an event. Also returns the consumed database units.
     pub async fn record(&self, function: &Function, event: &[u8], status: u16) -> (RecordedCalls, Units) {
         self.node.set_latency(LATENCY);
-        // Background calls of earlier events, such as recording the use of a key, are not counted here.
+        // Background writes of earlier calls, such as the last use of a key, must not be recorded.
         self.proxy.quiet().await;
         self.proxy.calls().take();
         self.node.take();
@@ -104,7 +102,7 @@ impl Place {
         (RecordedCalls::new(in_rounds(calls)), units)
     }
 
-    /// The floor's clients, which are the same as the functions'.
+    /// Returns the clients for the bare calls, configured like the functions' clients.
     pub async fn asker(&self) -> Asker {
         let boot = Boot::new(
             self.world.stack.environment.clone().into_iter().collect(),
@@ -161,12 +159,12 @@ impl Place {
     }
 }
 
-/// A runtime for one caller, as in Lambda: a function runs on one thread and handles one request at a time.
+/// Returns a runtime with one thread, as Lambda handles one request at a time.
 pub fn one_thread() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-/// A runtime for many callers, with as many threads as the machine has cores.
+/// Returns a runtime with one thread per core.
 pub fn many_threads() -> Runtime {
     Builder::new_multi_thread().enable_all().build().expect("a runtime")
 }

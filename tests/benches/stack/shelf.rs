@@ -1,5 +1,5 @@
-//! The catalog: five hundred of ten thousand entries, and the answer that it is unchanged. The floor is a function that
-//! only returns the same bytes.
+//! Measures the catalog list, and the response that the list is unchanged, against a function that returns the same
+//! bytes.
 
 use crate::function::{Call, Function};
 use crate::place::{Place, one_thread};

@@ -1,4 +1,4 @@
-//! Alternating timing, and its results.
+//! Times our function and the bare calls alternately, and reports the medians.
 
 use crate::bare::{Asker, Bare};
 use crate::function::Function;
@@ -8,10 +8,10 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The floor's name in the results.
+/// The name of the reference in the results.
 const FLOOR: &str = "the same calls, bare";
 
-/// A request and its floor.
+/// A request to our function, and the bare calls for the same request.
 pub struct Turn {
     pub event: Vec<u8>,
     pub status: u16,
@@ -26,9 +26,9 @@ pub struct Row {
     /// The name of the reference, and its time.
     pub reference: &'static str,
     pub reference_median: Duration,
-    /// The maximum of the ratio.
+    /// The maximum ratio.
     pub limit: Option<f64>,
-    /// Read and write units, where they matter.
+    /// The database's read and write units; `None` if the row reports none.
     pub units: Option<(f64, f64)>,
 }
 
@@ -56,18 +56,18 @@ impl Row {
     }
 }
 
-/// The rows so far: printed immediately, and written for `make bench`.
+/// Prints each row immediately, and writes the rows for `make bench`.
 pub struct Report(File);
 
 impl Report {
-    /// Starts the report of a bench of `infra/bench.py`.
+    /// Starts the report of a bench in `infra/bench.py`.
     pub fn start(bench: &str) -> Self {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench");
         fs::create_dir_all(&folder).expect("a folder");
         Self(File::create(folder.join(format!("{bench}.jsonl"))).expect("a file"))
     }
 
-    /// Adds a comparison of two medians: that of our function, and that of the minimal function.
+    /// Adds the medians of our function and of the bare calls.
     pub fn beside_floor(
         &mut self,
         group: &'static str,
@@ -99,8 +99,8 @@ impl Report {
     }
 }
 
-/// The medians of our function and of the minimal function, with one caller. The calls alternate, so that other load on
-/// the machine affects both functions equally.
+/// Returns the medians of our function and of the bare calls, with one caller. The calls alternate, so that other load
+/// on the machine affects both equally.
 pub async fn in_turns(function: &Function, asker: &Asker, turns: Vec<Turn>) -> (Duration, Duration) {
     let (mut ours, mut floors) = (Vec::new(), Vec::new());
     for (n, Turn { event, status, floor }) in turns.into_iter().enumerate() {
@@ -120,8 +120,7 @@ pub async fn in_turns(function: &Function, asker: &Asker, turns: Vec<Turn>) -> (
     (median(&mut ours), median(&mut floors))
 }
 
-/// The median times per request of our function and of the minimal function, with many callers. Each caller sends its
-/// requests one after another. The rounds of both functions alternate.
+/// Returns the median times per request of our function and of the bare calls, with many concurrent callers.
 pub async fn crowded(function: &Function, asker: &Asker, rounds: Vec<Vec<Vec<Turn>>>) -> (Duration, Duration) {
     let (mut ours, mut floors) = (Vec::new(), Vec::new());
     for (n, callers) in rounds.into_iter().enumerate() {
@@ -158,7 +157,7 @@ pub async fn crowded(function: &Function, asker: &Asker, rounds: Vec<Vec<Vec<Tur
     (median(&mut ours), median(&mut floors))
 }
 
-/// Processes each caller's items in order, all callers concurrently; returns the time per item.
+/// Processes each caller's items in order, and the callers concurrently. Returns the time per item.
 pub async fn all<T, F>(callers: Vec<Vec<T>>, work: impl Fn(T) -> F + Clone + Send + 'static) -> Duration
 where
     T: Send + 'static,

@@ -1,9 +1,5 @@
-//! The payments function on one thread, with the database and the node in the same process: `one-call <operation>`
-//! calls it until everything is warm, and then once more in [`measured`].
-//!
-//! `tests/budget.rs` runs it under callgrind, which counts instructions in [`measured`] but not in [`uncounted`], where
-//! the database and the node work. The clock is stopped and randomness comes from a sequence, so the counts are
-//! reproducible except for hash maps and the SDK's own ids, which vary them by about a thousandth.
+//! Calls the function `payments` on one thread, so that callgrind can count the instructions of one call
+//! (`tests/budget.rs`). The clock is stopped and randomness is seeded, so the counts are nearly the same in each run.
 
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
@@ -30,19 +26,17 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use tokio::runtime::{Builder, Runtime};
 
-/// The seed of the wallets.
 const SEED: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 const PAYEE: &str = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
-/// The URL of an operation.
+/// The called URL of an operation.
 const URL: &str = "https://lab-7.example/pay/3";
-/// The number of services, and of operations of each: large enough that work on the whole catalog shows.
+/// The number of services, and of operations of each service.
 const SERVICES: u8 = 10;
 const OPERATIONS: u8 = 40;
-/// The number of calls before the counted one. They open connections, and fill caches and lazy values.
+/// The number of calls before the counted call. These calls open connections and fill caches.
 const WARM: u32 = 3;
 
 fn main() -> ExitCode {
-    // Log lines are formatted as in production, and discarded.
     purser_api::log_to("warn,purser=info", std::io::sink);
     let Some(operation) = std::env::args().nth(1) else {
         eprintln!("one-call: allow, limited, replay, block or complete");
@@ -68,19 +62,19 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The counted part: from the bytes of the event to the bytes of the response.
+/// Callgrind counts only instructions in this function: from the bytes of the event to the bytes of the response.
 #[inline(never)]
 fn measured(runtime: &Runtime, place: &Place, event: &[u8]) -> Vec<u8> {
     runtime.block_on(place.call(event))
 }
 
-/// The part that is not counted: the work of the database and the node.
+/// Callgrind does not count instructions in this function: the work of the database and the node.
 #[inline(never)]
 fn uncounted(world: &World, request: &HttpRequest) -> (u16, Vec<u8>) {
     world.answer(request)
 }
 
-/// A started function and the API key of an agent.
+/// The started function, and an agent's API key.
 struct Place {
     function: axum::Router,
     wire: Wire,
@@ -88,7 +82,7 @@ struct Place {
 }
 
 impl Place {
-    /// With `limits`, the agent has a rule of each kind that counts or remembers payments and can allow the first one.
+    /// Starts the function. With `limits`, the agent has a rule of each kind that counts or remembers payments.
     async fn start(limits: bool) -> Self {
         let wire = Wire(Arc::new(World {
             clock: Arc::new(AtomicI64::new(sample::start().micros())),
@@ -151,7 +145,7 @@ impl Place {
         }
     }
 
-    /// Everything from the runtime API's response to "next" to the function's response.
+    /// Calls the function with an event in bytes.
     async fn call(&self, event: &[u8]) -> Vec<u8> {
         let event: GatewayEvent = serde_json::from_slice(event).expect("an event");
         let mut context = Context::default();
@@ -161,12 +155,13 @@ impl Place {
         answer.to_json().get().as_bytes().to_vec()
     }
 
-    /// Returns the event for a call of the operation, and the expected status.
+    /// Returns the event of an operation's call, and the expected status.
     async fn event(&self, operation: &str, call: u32) -> (Vec<u8>, u16) {
         match operation {
             "allow" => (self.authorize(1, call), 200),
             "limited" => {
-                // The call is later than the minimum interval and has another URL, so that it isn't a duplicate.
+                // The clock advances by more than the minimum interval, and each call has another URL, so no call is a
+                // duplicate.
                 self.wire.0.clock.fetch_add(2_000_000, SeqCst);
                 (self.authorize_url(1, call, &format!("{URL}?number={call}")), 200)
             }
@@ -224,7 +219,7 @@ impl Place {
     }
 }
 
-/// Limits that allow the calls.
+/// Returns a rule of each kind that counts or remembers payments. The rules allow all calls.
 fn every_limit() -> impl Iterator<Item = Rule> {
     let hour = Duration::from_secs_u32(3_600);
     let kinds = [
@@ -266,12 +261,12 @@ fn every_limit() -> impl Iterator<Item = Rule> {
     })
 }
 
-/// The function's dependencies.
+/// The database, the node and the clock.
 struct World {
     database: Database,
     chain: Mutex<ScriptedChain>,
     is_counted: AtomicBool,
-    /// The time, in microseconds.
+    /// The time in microseconds since 1970.
     clock: Arc<AtomicI64>,
 }
 
@@ -325,7 +320,6 @@ fn carried_out<Q: DeserializeOwned, R: Serialize>(
     }
 }
 
-/// The function's HTTP client.
 #[derive(Clone)]
 struct Wire(Arc<World>);
 
@@ -382,7 +376,7 @@ impl HttpConnector for Wire {
             world.answer(&request)
         };
         HttpConnectorFuture::new(async move {
-            // A real response is never available immediately.
+            // A real response is never available immediately, so the simulated response isn't either.
             tokio::task::yield_now().await;
             let status = status.try_into().expect("a status");
             Ok(HttpResponse::new(status, SdkBody::from(body)))

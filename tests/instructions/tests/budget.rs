@@ -1,18 +1,12 @@
-//! The instruction budget of a call, from the bytes of the event to the bytes of the response. The number of
-//! instructions is the same on every machine, even under load. The work of the database and the node is not counted,
-//! but that of their clients is.
+//! Compares the instructions of one call with a budget. The number is the same on every machine, even under load.
 //!
-//! The counts are for the tests' build, without optimization. They are many times those of the released build, so only
-//! their changes are meaningful. `docs/performance.md` has the figures of the released build.
-//!
-//! Callgrind is run directly and not through gungraun (formerly iai-callgrind): its runner would have to be built and
-//! installed in exactly the library's version, and here it would replace only three options and one number of a file.
+//! The counts are for the unoptimized build of the tests, so only their changes matter. Callgrind runs without
+//! gungraun, because its runner would have to be installed in exactly the library's version.
 
 use std::path::Path;
 use std::process::Command;
 
-/// The budgets in thousands of instructions, and the percentage by which a call may exceed them. If a call exceeds its
-/// budget, remove the waste, or raise the budget if the work is justified.
+/// The budgets in thousands of instructions, and the percentage by which a call may exceed its budget.
 const BUDGETS: [(&str, u64); 4] = [
     ("allow", 22_211),
     ("replay", 21_394),
@@ -41,7 +35,6 @@ fn a_completion_stays_within_its_instruction_budget() {
     judge("complete");
 }
 
-/// A rule of each kind that counts or remembers payments costs no more than the decision itself.
 #[test]
 fn limits_at_most_double_the_instructions_of_a_decision() {
     if !is_counting() {
@@ -56,7 +49,6 @@ fn limits_at_most_double_the_instructions_of_a_decision() {
     println!("{with} instructions with limits, {without} without");
 }
 
-/// Whether the program that counts instructions is installed.
 fn is_counting() -> bool {
     let is_counting = Command::new("valgrind").arg("--version").output().is_ok();
     if !is_counting {
@@ -79,12 +71,12 @@ fn judge(operation: &str) {
     );
 }
 
-/// The number of instructions of one call.
+/// Returns the number of instructions of one call.
 fn counted(operation: &str) -> u64 {
     let profile = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{operation}.callgrind"));
     let mut callgrind = Command::new("valgrind");
     callgrind.args(["--tool=callgrind", "--collect-atstart=no"]);
-    // Each option toggles counting when its function is entered and left.
+    // Callgrind starts and stops counting when one of these functions is entered or left.
     callgrind.args([
         "--toggle-collect=one_call::measured",
         "--toggle-collect=one_call::uncounted",

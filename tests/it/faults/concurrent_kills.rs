@@ -1,4 +1,4 @@
-//! Runs several processes of one function with several clients, and kills processes at random calls and random moments.
+//! Kills several processes of `payments` at random while several clients send requests.
 
 use super::{authorizing, completing, confirmed, made_once, payments, policy};
 use purser_testkit::Rng;
@@ -13,7 +13,7 @@ const KEYS: usize = 30;
 /// The number of one-dollar payments that fit into the daily cap.
 const FIT: usize = 20;
 
-/// Sends a request to one process after another until a process lives long enough to respond.
+/// Sends a request to one process after another until one responds.
 async fn insist(processes: Arc<Vec<Process>>, first: usize, request: Request) -> Answer {
     for turn in 0..1_000 {
         let process = &processes[(first + turn) % PROCESSES];
@@ -25,7 +25,6 @@ async fn insist(processes: Arc<Vec<Process>>, first: usize, request: Request) ->
     panic!("no process lives to answer");
 }
 
-/// Exactly the payments that fit into the daily cap are made, each once.
 #[tokio::test(flavor = "multi_thread")]
 async fn random_kills_neither_lose_nor_duplicate_payments() {
     let world = World::start().await;
@@ -35,8 +34,7 @@ async fn random_kills_neither_lose_nor_duplicate_payments() {
         processes.push(payments(&world, &[]).await);
     }
     let processes = Arc::new(processes);
-    // One call in sixteen kills its process, before or after it takes effect; sometimes a process is killed between
-    // calls.
+    // One call in sixteen kills its process, before or after it takes effect.
     for (index, process) in processes.iter().enumerate() {
         let mut rng = Rng::from_seed(0x9e37_79b9_7f4a_7c15 + u64::try_from(index).unwrap());
         process.kill_where(move |_, _| rng.below(32) == 0);
@@ -54,7 +52,7 @@ async fn random_kills_neither_lose_nor_duplicate_payments() {
         }
     });
 
-    // Each key has two independent clients.
+    // Two clients use each idempotency key.
     let offer = world.offer(dollars(1));
     let requests: Vec<Request> = (0..KEYS)
         .map(|_| authorizing(&agent, &body_of(offer.clone())))
@@ -104,6 +102,6 @@ async fn random_kills_neither_lose_nor_duplicate_payments() {
         "{kills} kills, of them at most {} at random moments",
         at_random.load(SeqCst)
     );
-    // The number depends on the interleaving; about sixty is usual.
+    // Usually there are about sixty kills.
     assert!(kills >= 30, "{kills} kills");
 }

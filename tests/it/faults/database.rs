@@ -1,6 +1,5 @@
-//! DynamoDB fails during every operation that writes or replays a payment. A short fault causes no error, and a lasting
-//! fault causes a clear error before the function's timeout. In both cases nothing is half written, and a retry returns
-//! the result, which exists once.
+//! Tests DynamoDB failures during every operation on a payment: no partial writes, and a retry that succeeds once. A
+//! long failure causes an error before the function's timeout.
 
 use super::{authorizing, completing, confirmed, payments, process};
 use purser_local::DEMO_OWNER;
@@ -26,7 +25,6 @@ use Operation::{Approve, Authorize, Complete, EditPolicy, Escalate, Freeze, Repl
 
 const ALL: [Operation; 7] = [Authorize, Replay, Escalate, Complete, Approve, Freeze, EditPolicy];
 
-/// Whether a call writes to the ledger.
 fn writes_the_ledger(step: &Step<'_>) -> bool {
     step.call.ends_with("LedgerTable") && (writes_in_a_transaction(step) || writes_one(step))
 }
@@ -35,7 +33,6 @@ fn writes_in_a_transaction(step: &Step<'_>) -> bool {
     step.call.starts_with("TransactWriteItems")
 }
 
-/// Returns whether the call is a single write outside a transaction.
 fn writes_one(step: &Step<'_>) -> bool {
     ["PutItem ", "UpdateItem ", "DeleteItem "]
         .iter()
@@ -44,7 +41,7 @@ fn writes_one(step: &Step<'_>) -> bool {
 
 type Script = Box<dyn FnMut(&Step<'_>) -> Fate + Send>;
 
-/// Returns a script that applies `fate`, at this moment, to the first `times` calls of each name that `which` selects.
+/// Returns a script that applies `fate` to the first `times` calls of each selected name, at this moment.
 fn first(
     times: u32,
     moment: Moment,
@@ -62,8 +59,7 @@ fn first(
     })
 }
 
-/// The operations, each with a separate process, on the agents of one user. A bench's database faults do not affect
-/// other benches.
+/// The operations of one user's agents, each in a separate process.
 struct Bench<'a> {
     world: &'a World,
     owner: Person,
@@ -71,17 +67,16 @@ struct Bench<'a> {
     frozen: TestAgent,
     edited: TestAgent,
     processes: BTreeMap<Operation, Arc<Process>>,
-    /// The number of payments that the payer has made so far.
     made: usize,
-    /// A counter that makes every request of a kind different.
+    /// A counter that makes requests different.
     turn: u64,
 }
 
-/// An operation that is ready to be sent.
+/// A prepared operation.
 struct Asked {
     operation: Operation,
     request: Request,
-    /// The operation's input: the first response for a replay, or the approval's id.
+    /// The input of the operation: the first response for a replay, or the approval's id.
     about: Value,
 }
 
@@ -117,7 +112,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Prepares the input of an operation, without faults.
+    /// Prepares an operation without faults.
     async fn prepare(&mut self, operation: Operation) -> Asked {
         self.turn += 1;
         let (world, payer) = (self.world, &self.payer);
@@ -175,7 +170,7 @@ impl<'a> Bench<'a> {
         asked
     }
 
-    /// Sends the requests, each to its own process.
+    /// Sends the requests, each to a separate process.
     fn asking(&self, asked: &[Asked]) -> Vec<impl Future<Output = Answer> + Send + use<>> {
         let one = |asked: &Asked| {
             let process = Arc::clone(&self.processes[&asked.operation]);
@@ -188,7 +183,7 @@ impl<'a> Bench<'a> {
         asked.iter().map(one).collect()
     }
 
-    /// Starts every function, which opens its connections and loads the catalog.
+    /// Starts every function and loads its catalog.
     async fn warm(&self) {
         for process in self.processes.values() {
             process.insist(&Request::get("nobody", "/approvals/none")).await;
@@ -201,7 +196,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Asserts that the operation was done exactly once, and that a retry returns this response.
+    /// Asserts that the operation took effect once, and that a retry returns the same response.
     async fn assert_done(&self, asked: &Asked, answer: Answer) {
         let (world, payer) = (self.world, &self.payer);
         match asked.operation {
@@ -259,7 +254,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The names of the faults that must get a temporary error.
+/// The faults for which a function must return a temporary error.
 const CONTENDED: &str = "others hold the rows for long";
 const THROTTLED: &str = "the tables' throughput is used up";
 const THROTTLED_WRITES: &str = "writes are throttled";
@@ -273,7 +268,7 @@ const TEMPORARY: [&str; 5] = [
     UNPROCESSED,
 ];
 
-/// A fault: its name, the operations that succeed despite it, and its effect on the calls of a function.
+/// A fault: its name, the operations that succeed despite it, and its effect on calls.
 struct Fault {
     name: &'static str,
     unharmed: &'static [Operation],
@@ -288,7 +283,7 @@ fn fault(name: &'static str, unharmed: &'static [Operation], script: impl Fn() -
     }
 }
 
-/// Asserts that nothing is half written, and that every payment exists once.
+/// Asserts that no partial writes exist and that every payment was made once.
 async fn assert_sound(world: &World, made: Option<usize>, faults: &[Fault]) {
     let names: Vec<&str> = faults.iter().map(|fault| fault.name).collect();
     let found = purser_testkit::invariants::violations(&world.stack.db, "LedgerTable").await;
@@ -298,10 +293,9 @@ async fn assert_sound(world: &World, made: Option<usize>, faults: &[Fault]) {
     }
 }
 
-/// Runs every operation with every fault. Failing operations must respond in time, and a retry after the fault must
-/// succeed.
+/// Runs every operation with every fault. A failed operation must respond in time, and its retry must succeed.
 async fn check(faults: Vec<Fault>) {
-    /// The number of concurrent faults; most of the time they wait.
+    /// The number of concurrently tested faults. Most of them only wait.
     const AT_ONCE: usize = 4;
     let world = World::start().await;
     let mut benches = Vec::new();
@@ -341,7 +335,7 @@ async fn check(faults: Vec<Fault>) {
             if fault.unharmed.contains(&asked.operation) {
                 assert!(answer.status < 409, "{shown}");
             } else {
-                // Contention and throttling pass, so they are temporary and no internal error.
+                // Contention and throttling end by themselves, so the error must be 503.
                 let temporary = answer.status == 503;
                 assert!(temporary || !TEMPORARY.contains(&fault.name), "{shown}");
                 if temporary {
@@ -394,7 +388,7 @@ async fn temporary_database_faults_cause_no_errors() {
         done("it hangs up after it wrote", 2, any, |_| Fate::HangUp),
         done("an answer breaks off", 1, any, |_| Fate::CutOff),
         done("an answer never comes", 1, writes_the_ledger, |_| Fate::Silence),
-        // The fault repeats as often as the SDK makes attempts, so the store must recognize the rows that it wrote.
+        // All of the SDK's attempts fail, so the store must recognize the rows that it wrote.
         done("answers never come", 3, writes_in_a_transaction, |_| Fate::Silence),
         arrived("every call is slow", every, any, |_| {
             Fate::Wait(Duration::from_millis(300))
@@ -403,7 +397,6 @@ async fn temporary_database_faults_cause_no_errors() {
     .await;
 }
 
-/// After the fault, each request that is repeated is carried out exactly once.
 #[tokio::test(flavor = "multi_thread")]
 async fn lasting_database_faults_are_reported_in_time() {
     type Of = fn(&Step<'_>) -> bool;
@@ -417,14 +410,14 @@ async fn lasting_database_faults_are_reported_in_time() {
     let throttled = |_: &Step<'_>| Fate::throttled("ProvisionedThroughputExceededException");
     check(vec![
         arrived(THROTTLED_WRITES, &[Replay], writes_the_ledger, throttled),
-        // The fault does not affect `Complete`, which writes single rows.
+        // `Complete` makes no transaction.
         arrived(
             THROTTLED_TRANSACTIONS,
             &[Replay, Complete],
             writes_in_a_transaction,
             |step| Fate::throttled_transaction(step.request, "ProvisionedThroughputExceeded"),
         ),
-        // Lasts until just before the function's timeout.
+        // The contention lasts until shortly before the function's timeout.
         arrived(CONTENDED, &[Replay], writes_the_ledger, |step| {
             Fate::conflict(step.request)
         }),
@@ -432,7 +425,7 @@ async fn lasting_database_faults_are_reported_in_time() {
         done("it never answers after it wrote", &[Replay], writes_the_ledger, |_| {
             Fate::Silence
         }),
-        // The fault does not affect `Freeze`, which reads no batch of the ledger.
+        // `Freeze` reads no batch of the ledger.
         arrived(UNPROCESSED, &[Freeze], batches, |step| Fate::unprocessed(step.request)),
         arrived(THROTTLED, &[], any, throttled),
         arrived("it fails", &[], any, |_| Fate::server_error()),
@@ -444,7 +437,6 @@ async fn lasting_database_faults_are_reported_in_time() {
     .await;
 }
 
-/// During the outage each call gets the status 500.
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_recover_from_an_unreachable_database() {
     let world = World::start().await;

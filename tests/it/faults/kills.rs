@@ -1,8 +1,7 @@
-//! Kills the function's process at each step of an operation, restarts it, and sends the request again.
+//! Kills a function's process at each step of an operation, restarts it, and repeats the request. There must be one
+//! payment and one receipt.
 //!
-//! Each payment has several kills: the first attempt dies at one step, the second attempt at another step, and only the
-//! third attempt completes. Wherever the two steps are, before or after the commit, there is one payment and one
-//! receipt. The number of kills at each step is printed. The simulation kills approvals and updates.
+//! Two attempts per payment are killed, at two different steps. The simulation covers approvals and updates.
 
 use super::steps::{AUTHORIZE, COMPLETE, FIRST, Kills, REPLAY, Stop, stops};
 use super::{authorizing, completing, confirmed, made_once, payments, policy};
@@ -10,16 +9,14 @@ use purser_local::DEMO_OWNER;
 use purser_tests::{Answer, Process, Request, TestAgent, World, as_repeated, body_of, dollars};
 use serde_json::Value;
 
-/// Returns the step for the first attempt, and a step for the second attempt that varies by payment, so that all pairs
-/// occur.
+/// Returns the steps at which the first two attempts are killed, so that all pairs occur.
 fn pair(places: &[Stop], payment: usize) -> [Stop; 2] {
     let turn = payment / places.len();
-    // 11 is coprime to the number of steps of every operation here, so the second step takes all values.
+    // The factor 11 has no common divisor with any number of steps here, so all steps occur.
     [payment, payment * 11 + turn * 3].map(|at| places[at % places.len()])
 }
 
-/// Sends a request until a process lives long enough to respond, and kills the process at these steps first. Collects
-/// the responses in `told`.
+/// Repeats a request until it gets a response, with kills at these steps. Collects the responses in `told`.
 async fn ask(
     kills: &Kills,
     process: &Process,
@@ -34,7 +31,7 @@ async fn ask(
     process.insist(request).await
 }
 
-/// Repeats a request that has taken effect, with kills.
+/// Repeats a request that has already taken effect, with kills.
 async fn ask_again(
     kills: &Kills,
     process: &Process,
@@ -61,7 +58,6 @@ async fn complete(kills: &Kills, process: &Process, agent: &TestAgent, authorize
     }
 }
 
-/// The payment is made once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_survives_kills_at_any_two_steps() {
     const PAYMENTS: usize = 63;
@@ -101,7 +97,6 @@ async fn a_payment_survives_kills_at_any_two_steps() {
     assert!(kills.total() >= 240, "{} kills", kills.total());
 }
 
-/// The process is killed at every step in turn; the payment is made once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_payment_survives_a_kill() {
     let world = World::start().await;

@@ -1,8 +1,7 @@
-//! Faults around the functions, without mocks: processes are killed, the database fails, and nodes and providers return
-//! false data. In every case nothing is paid twice, no cap is exceeded, nothing is half written, and a retry returns
-//! the response.
+//! Tests faults of processes, the database, nodes and providers: every payment is made once, no cap is exceeded, and
+//! retries succeed.
 //!
-//! The functions run in separate processes here, with Lambda's runtime API and its deadline (`Process`).
+//! The functions run in separate processes with Lambda's runtime API (`Process`).
 
 mod concurrent_kills;
 mod database;
@@ -19,7 +18,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The payments function, with these variables overriding the stack's.
+/// Starts the function `payments`. `environment` overrides the stack's variables.
 async fn payments(world: &World, environment: &[(&'static str, &'static str)]) -> Process {
     process(world, "payments", environment).await
 }
@@ -35,7 +34,7 @@ async fn process(world: &World, function: &'static str, environment: &[(&'static
     Process::for_program(world, program).await
 }
 
-/// A policy that needs an approval above twenty dollars.
+/// Returns a policy that requires an approval above twenty dollars.
 fn policy(max_per_day: u64) -> SpendPolicy {
     SpendPolicy {
         max_per_call: units(dollars(100)),
@@ -55,7 +54,7 @@ fn completing(agent: &TestAgent, authorized: &Value, hash: &str) -> Request {
     Request::post(&agent.key, &format!("/x402/settlements/{settlement}/complete"), &proof)
 }
 
-/// Asserts that the receipt is confirmed by this transaction on chain, and returns it.
+/// Asserts that the receipt is confirmed by this transaction, and returns it.
 #[track_caller]
 fn confirmed(answer: Answer, hash: &str) -> Value {
     let row = answer.ok();
@@ -66,7 +65,7 @@ fn confirmed(answer: Answer, hash: &str) -> Value {
     row
 }
 
-/// The nonces that the agent's wallet has used on chain, one for each payment.
+/// Returns the nonces that the agent's wallet has used on the chain.
 async fn nonces_used(world: &World, agent: &TestAgent) -> Vec<String> {
     let logs = authorizations_used(world, agent).await;
     logs.iter()
@@ -74,7 +73,7 @@ async fn nonces_used(world: &World, agent: &TestAgent) -> Vec<String> {
         .collect()
 }
 
-/// The `AuthorizationUsed` events of the agent's wallet on chain.
+/// Returns the `AuthorizationUsed` events of the agent's wallet on the chain.
 async fn authorizations_used(world: &World, agent: &TestAgent) -> Vec<Value> {
     let wallet = agent.wallet.trim_start_matches("0x").to_lowercase();
     let filter = json!([{
@@ -86,8 +85,8 @@ async fn authorizations_used(world: &World, agent: &TestAgent) -> Vec<Value> {
     logs.as_array().unwrap().clone()
 }
 
-/// Asserts that everything authorized for the agent exists once and at that price, with as many settlements, counted
-/// payments, nonces on chain and confirmed receipts as payments, and that the invariants of `docs/data-model.md` hold.
+/// Asserts that the agent made exactly `payments` payments of `price`, in the ledger and on the chain. Also checks the
+/// invariants of `docs/data-model.md`.
 async fn made_once(world: &World, agent: &TestAgent, payments: usize, price: u64) {
     let after = world.footprint().await;
     let total = price * u64::try_from(payments).unwrap();

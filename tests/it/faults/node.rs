@@ -1,6 +1,5 @@
-//! The chain's node fails, returns false data, lags and reorganizes. Authorize responds whatever the node does.
-//! Complete returns a retryable error with a reason until the payment is deep enough on chain, and confirms nothing
-//! else.
+//! Tests nodes that fail, lag, return false data, or reorganize. Authorize always responds, and complete confirms only
+//! final payments.
 
 use super::{authorizing, completing, confirmed, nonces_used, payments, policy};
 use purser_domain::SpendPolicy;
@@ -10,10 +9,10 @@ use purser_tests::{Process, Request, TestAgent, World, as_repeated, body_of, dol
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Three blocks make a payment final.
+/// A block with three confirmations is final.
 const SETTINGS: [(&str, &str); 1] = [("FINALITY_CONFIRMATIONS", "3")];
 
-/// Asserts the retryable error with this reason, and that nothing changed except for the count of failed proofs.
+/// Asserts the retryable error with this reason. Only the count of failed proofs may change.
 async fn not_yet(world: &World, process: &Process, request: &Request, reason: &str, fault: &str) {
     let before = world.rows().await;
     let answer = process
@@ -34,7 +33,7 @@ async fn not_yet(world: &World, process: &Process, request: &Request, reason: &s
     assert!(changes.is_empty(), "{fault}: {changes:#?}");
 }
 
-/// A script that applies `fate` to every call, or to the calls of one method.
+/// Returns a script that applies `fate` to every call, or to the calls of one method.
 fn answering(method: Option<&'static str>, moment: Moment, fate: fn() -> Fate) -> impl FnMut(&Step<'_>) -> Fate {
     move |step| {
         let meant = method.is_none_or(|method| method == step.call);
@@ -46,7 +45,6 @@ fn answering(method: Option<&'static str>, moment: Moment, fate: fn() -> Fate) -
     }
 }
 
-/// `authorize` still responds, and `complete` succeeds once the node works again.
 #[tokio::test(flavor = "multi_thread")]
 async fn node_faults_never_lose_a_payment() {
     const UNAVAILABLE: &str = "chain_unavailable";
@@ -153,7 +151,7 @@ async fn node_faults_never_lose_a_payment() {
     let mut paid = 0;
     for (fault, reason, (method, moment, fate)) in rows {
         println!("{fault}");
-        // A node is trusted once it has served the right chain, so each fault gets a new process.
+        // A process checks the node's chain only once, so each fault needs a new process.
         process.stop().await;
         process.node.follow(answering(method, moment, fate));
         let body = body_of(world.offer(dollars(1)));
@@ -173,7 +171,7 @@ async fn node_faults_never_lose_a_payment() {
         assert_eq!(nonces_used(&world, &agent).await.len(), paid);
     }
 
-    // No server listens at the node's address; later the node is up again.
+    // No server listens at the node's address until later.
     process.stop().await;
     process.node.go_down();
     let body = body_of(world.offer(dollars(1)));
@@ -218,8 +216,8 @@ async fn the_second_endpoint_replaces_an_unavailable_first() {
     confirmed(world.complete(&agent, settlement, &proof).await, &hash);
 }
 
-/// A payment is made, then removed by a reorg of depth 2, and is neither confirmed nor released. Then it is made again
-/// with the same signature.
+/// A reorg of depth 2 removes a payment, which is neither confirmed nor released, and is then made again with the same
+/// signature.
 async fn reorganized(world: &World, agent: &TestAgent, process: &Process, undo: impl AsyncFn()) {
     let chain = &world.stack.chain;
     let token = NETWORK.token().address;
@@ -251,7 +249,6 @@ async fn reorganized(world: &World, agent: &TestAgent, process: &Process, undo: 
         [&json!("authorized"), &Value::Null]
     );
 
-    // A retry gets the same payment, and the chain accepts it once more.
     let again = process.send(&authorizing(agent, &body)).await.unwrap().ok();
     assert_eq!(as_repeated(&again), as_repeated(&authorized), "the same payment");
     let hash = chain.send(token, transfer_of(&again).to_vec()).await.unwrap();
@@ -261,7 +258,6 @@ async fn reorganized(world: &World, agent: &TestAgent, process: &Process, undo: 
     purser_testkit::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
 }
 
-/// The reorganization happens before the payment is final.
 #[tokio::test(flavor = "multi_thread")]
 async fn reorganized_payments_are_not_confirmed() {
     let world = World::start().await;

@@ -1,6 +1,5 @@
-//! Providers that fail or return false data about the payment, in an agent's whole flow: the agent authorizes, calls
-//! the provider with the payment, and completes with the provider's response. A receipt is confirmed if and only if the
-//! transfer is on chain, whatever the provider's response is and however much time passes.
+//! Tests providers that fail or return false data about a payment: a receipt is confirmed if and only if the transfer
+//! is on the chain.
 
 use super::{authorizations_used, confirmed, nonces_used, policy};
 use alloy::primitives::Bytes;
@@ -15,14 +14,14 @@ use purser_tests::{TestAgent, World, body_of, dollars, transfer_of};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The provider's state: the chain, and a payment of the same amount by somebody else.
+/// The chain, and another account's payment of the same amount.
 #[derive(Clone)]
 struct Provider {
     chain: DevChain,
     foreign: String,
 }
 
-/// The response of the official SDK for a payment (docs/x402.md §3.3).
+/// Returns the payment response of the official SDK (docs/x402.md §3.3).
 fn response(success: bool, reason: Option<&str>, transaction: &str) -> String {
     let mut response = json!({"success": success, "transaction": transaction, "network": NETWORK.caip2()});
     if let Some(reason) = reason {
@@ -31,7 +30,7 @@ fn response(success: bool, reason: Option<&str>, transaction: &str) -> String {
     STANDARD.encode(response.to_string())
 }
 
-/// Handles the payment and responds as the path says.
+/// Responds to a payment as the path says.
 async fn serve(State(provider): State<Provider>, Path(story): Path<String>, headers: HeaderMap) -> impl IntoResponse {
     let payment = STANDARD.decode(&headers["payment-signature"]).unwrap();
     let payment: Value = serde_json::from_slice(&payment).unwrap();
@@ -51,7 +50,7 @@ async fn serve(State(provider): State<Provider>, Path(story): Path<String>, head
         "says-yes-made-up" => (200, Some(response(true, None, &made_up))),
         "says-yes-foreign" => (200, Some(response(true, None, &provider.foreign))),
         "says-yes-reverted" => {
-            // The token rejects this call, as it would reject a repeated payment.
+            // The token rejects this call like a repeated payment.
             let hash = provider.submit(Bytes::from_static(&[1, 2, 3, 4])).await;
             (200, Some(response(true, None, &hash)))
         }
@@ -81,7 +80,7 @@ impl Provider {
             .unwrap()
     }
 
-    /// Sends the transfer without waiting for a block.
+    /// Sends a transaction without waiting for its block.
     async fn send(&self, transfer: Bytes) -> String {
         let accounts = self.chain.call("eth_accounts", json!([])).await.unwrap();
         let transaction = json!({
@@ -96,13 +95,12 @@ impl Provider {
     }
 }
 
-/// The transaction of the agent's latest payment.
+/// Returns the hash of the agent's last payment.
 async fn last_payment(world: &World, agent: &TestAgent) -> String {
     let logs = authorizations_used(world, agent).await;
     logs.last().unwrap()["transactionHash"].as_str().unwrap().to_owned()
 }
 
-/// False responses of the provider neither confirm nor release a payment.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_chain_decides_whether_a_payment_is_confirmed() {
     let price = dollars(1);
@@ -119,8 +117,7 @@ async fn the_chain_decides_whether_a_payment_is_confirmed() {
     let routes = axum::Router::new().route("/{story}", get(serve)).with_state(provider);
     let url = purser_testkit::serve(routes).await;
 
-    // The path; the provider's status; complete's response to the provider's response alone; whether the payment is
-    // made.
+    // The path, the provider's status, the error of `complete`, and whether the payment is made.
     let rows = [
         ("fails-after-settling", 500, (422, "provider_proof_required", ""), true),
         (
@@ -182,13 +179,13 @@ async fn the_chain_decides_whether_a_payment_is_confirmed() {
         if story == "pending" {
             chain.stand_still().await.unwrap();
             chain.mine(1).await.unwrap();
-            // The same response again: now the chain agrees with it.
+            // The chain now contains the payment.
             world.complete(&agent, &settlement, &proof).await.ok();
         }
         if made {
             let hash = last_payment(&world, &agent).await;
             if story != "says-no" {
-                // A caller who has searched the chain may name a transaction that the provider did not.
+                // The agent may name a transaction that the provider did not name.
                 let found = json!({"payment_response_header": "e30=", "tx_hash": hash});
                 confirmed(world.complete(&agent, &settlement, &found).await, &hash);
             }
@@ -198,23 +195,22 @@ async fn the_chain_decides_whether_a_payment_is_confirmed() {
         }
     }
 
-    // The transaction's real payer can still complete: a false claim blocks nothing.
+    // The false proof of the other agent claimed nothing.
     let theirs = others["settlement_id"].as_str().unwrap();
     let proof = json!({"payment_response_header": {"payment-response": response(true, None, &foreign)}});
     confirmed(world.complete(&other, theirs, &proof).await, &foreign);
 
-    // Time alone neither releases a payment nor confirms a false response, although the payments have long expired by
-    // the stack's clock.
+    // The payments have expired by the stack's clock, which alone releases no payment.
     world.pass(3_600);
     let total = |payments: usize| price * u64::try_from(payments).unwrap();
     assert_eq!(world.footprint().await.total, total(rows.len() + 1));
     for (settlement, proof) in &unpaid {
         let answer = world.complete(&agent, settlement, proof).await;
-        // By now the other agent's payment is confirmed for its own settlement.
+        // The transaction now belongs to the other agent's settlement.
         assert!(matches!(answer.status, 409 | 422 | 503), "{}", answer.body);
     }
-    // A payment that its provider denied becomes a receipt without the agent. A payment that was claimed falsely stays
-    // held as long as the chain would accept it.
+    // Reconcile confirms the payment that its provider denied. The payment that was never made stays reserved while it
+    // is valid.
     let run = async || {
         world
             .stack
@@ -229,7 +225,7 @@ async fn the_chain_decides_whether_a_payment_is_confirmed() {
     chain.advance(400).await.unwrap();
     let seen = run().await;
     assert_eq!(counts(&seen), [1, unpaid.len()], "{seen:?}");
-    // A made-up payment is released, because no block can contain it any longer.
+    // No later block can contain the payment.
     let (settlement, proof) = &unpaid[0];
     let told = world.complete(&agent, settlement, proof).await;
     let told = told.refused(422, "onchain_settlement_not_verified");

@@ -1,5 +1,4 @@
-//! Kills reconcile at each step of its outflow search and runs it again: each outflow is reported once. The simulation
-//! kills the other steps.
+//! Kills reconcile at each step of its outflow search: each outflow is reported once.
 
 use super::{policy, process};
 use purser_testkit::Moment;
@@ -8,10 +7,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// A call's name, its number among the calls of that name, and a moment of it.
+/// A step: the name of a call, its number among the calls of this name, and the moment.
 type IndexKey = (String, u32, Moment);
 
-/// Runs reconcile to its end or kills it at a step. Returns all steps that it reached.
+/// Runs reconcile, or kills it at a step. Returns the reached steps.
 async fn run(reconcile: &Process, kill_at: Option<&IndexKey>) -> Vec<IndexKey> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (places, kill_at) = (Arc::clone(&seen), kill_at.cloned());
@@ -49,7 +48,7 @@ async fn outflows_are_reported_once_despite_kills() {
     let agent = world.agent(policy(dollars(1_000)), vec![]).await;
     let reconcile = process(&world, "reconcile", &[("WATCH_CONFIRMATIONS", "1")]).await;
     run(&reconcile, None).await;
-    // In addition to the theft there is a held payment, which the search finds among the settlements.
+    // The wallet also has an authorized payment, which is no outflow.
     let happen = async || {
         let paid = world.authorize(&agent, &body_of(world.offer(1_000))).await.ok();
         world.settle(&paid).await;
@@ -65,7 +64,7 @@ async fn outflows_are_reported_once_despite_kills() {
             "{step}: {places:?}"
         );
     }
-    // Five calls before the search read the progress and the wallets.
+    // The first five calls of the search read the progress and the wallets.
     let search = places
         .iter()
         .position(|(call, ..)| call.starts_with("eth_getLogs"))

@@ -1,37 +1,33 @@
-//! The steps of an operation, the kills at each of them, and a table of the kills that occurred.
+//! The steps of an operation at which its process can be killed, and the counts of the kills.
 
 use purser_testkit::Moment;
 use purser_tests::{Answer, Process, Request};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-/// The calls of a process while it starts: for the catalog's version and its object.
+/// The calls of a process that starts.
 const START: [&str; 3] = [
     "GetItem CatalogTable",
     "GetItem CatalogTable 2",
     "BatchGetItem CatalogTable",
 ];
 
-/// The calls of each operation in a process that has just started. Repeated calls of the same name are numbered, and
-/// concurrent calls come in any order.
+/// The calls of each operation in a new process. The calls of the same name are numbered.
 pub(super) const AUTHORIZE: [&str; 8] = [
     "UpdateItem ThrottleTable",
     "BatchGetItem LedgerTable",
     "Query LedgerTable",
-    // The service's verified payees.
     "GetItem UsageTable",
-    // The use of the API key, recorded in the background.
     "UpdateItem ThrottleTable 2",
     "eth_chainId",
     "eth_call",
     "TransactWriteItems LedgerTable",
 ];
-/// The first payment of an agent at one of its default services, which also writes the policy.
+/// The first payment to a default service also writes the policy.
 pub(super) const FIRST: [&str; 10] = [
     "UpdateItem ThrottleTable",
     "BatchGetItem LedgerTable",
     "Query LedgerTable",
-    // The service's verified payees.
     "GetItem UsageTable",
     "GetItem LedgerTable",
     "UpdateItem ThrottleTable 2",
@@ -45,7 +41,7 @@ pub(super) const REPLAY: [&str; 4] = [
     "UpdateItem ThrottleTable",
     "BatchGetItem LedgerTable",
     "Query LedgerTable",
-    // The settlement, whose status is returned.
+    // Reads the settlement, whose status is in the response.
     "GetItem LedgerTable",
 ];
 pub(super) const COMPLETE: [&str; 9] = [
@@ -60,36 +56,34 @@ pub(super) const COMPLETE: [&str; 9] = [
     "UpdateItem LedgerTable",
 ];
 
-/// Node calls that are made before the function knows whether it needs them: a process that has just started requests
-/// the chain id, and a running process reads the balance of an agent whose last decision needed it.
+/// Calls that a function makes before it needs them: the chain id at the start, and the balance.
 const EARLY: [&str; 2] = ["eth_chainId", "eth_call"];
 
-/// A step at which a process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stop {
-    /// At a call: before it is forwarded, or after it took effect and before its response is returned.
+    /// Before the call is forwarded, or after it took effect.
     Call(&'static str, Moment),
-    /// At the end, before the reply is sent.
+    /// After all calls, before the response is sent.
     Reply,
 }
 
-/// Returns every step at which an operation can be killed.
+/// Returns every step of an operation.
 pub(super) fn stops(operation: &[&'static str]) -> Vec<Stop> {
     let calls = START.iter().chain(operation);
     let both = |call: &&'static str| [Moment::Arrived, Moment::CarriedOut].map(|moment| Stop::Call(call, moment));
     calls.flat_map(both).chain([Stop::Reply]).collect()
 }
 
-/// The kills that happened, by operation and place.
+/// The number of kills by operation and step.
 #[derive(Clone, Default)]
 pub(super) struct Kills {
     hit: Arc<Mutex<BTreeMap<(&'static str, Stop), u32>>>,
-    /// The calls made by each operation.
+    /// The calls that each operation has made.
     seen: Arc<Mutex<BTreeSet<(&'static str, String)>>>,
 }
 
 impl Kills {
-    /// Sends a request to a process that is killed when it reaches that step.
+    /// Sends a request, and kills the process at this step.
     pub(super) async fn send(
         &self,
         process: &Process,
@@ -99,7 +93,7 @@ impl Kills {
     ) -> Option<Answer> {
         let mut calls: BTreeMap<(String, Moment), u32> = BTreeMap::new();
         let kills = self.clone();
-        // The calls of the previous, killed process are not steps of this one.
+        // The calls of an earlier process must not count for this process.
         process.quiet().await;
         let mut armed = true;
         process.kill_where(move |call, moment| {
@@ -138,8 +132,8 @@ impl Kills {
         self.hit.lock().unwrap().values().sum()
     }
 
-    /// Asserts that the operation was killed at each of its steps, and that it makes only these calls, early calls, and
-    /// the calls in `repeated`, which it makes once it has taken effect.
+    /// Asserts that the operation was killed at each of its steps, and made no calls besides `calls`, early calls and
+    /// `repeated`.
     pub(super) fn assert_everywhere(&self, operation: &'static str, calls: &[&'static str], repeated: &[&'static str]) {
         let hit = self.hit.lock().unwrap();
         let times = |stop| hit.get(&(operation, stop)).copied().unwrap_or_default();
