@@ -1,5 +1,4 @@
-//! Tests freezes by operators: their effect, when it begins, and that only operators can end them. `people/edits.rs`
-//! tests the owner's freeze.
+//! Tests freezes by operators. `people/edits.rs` tests freezes by the owner.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
@@ -15,15 +14,15 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The number of copies of the freeze record.
+/// The number of copies of the operators' freezes.
 const COPIES: u8 = 4;
 
-/// Returns the number of the freeze record's copy that the agent's decisions read.
+/// Returns the number of the copy that the agent's decisions read.
 fn copy_of(agent: &TestAgent) -> u8 {
     agent.id.uuid().into_bytes()[15] % COPIES
 }
 
-/// Creates one agent for each copy of the operators' freezes.
+/// Creates an agent for each copy of the operators' freezes.
 async fn one_of_each(world: &World, owner: &Person) -> Vec<TestAgent> {
     let mut agents: Vec<TestAgent> = Vec::new();
     while agents.len() < usize::from(COPIES) {
@@ -61,7 +60,7 @@ fn is_refused(answer: Answer, reason: &str) {
     assert!(told["message"].as_str().unwrap().contains("operator"), "{told}");
 }
 
-/// An agent with a payment, and a request that its owner has approved.
+/// An agent with an authorized payment, and a request that the owner has approved.
 struct Buyer {
     agent: TestAgent,
     body: Value,
@@ -99,7 +98,7 @@ impl Buyer {
         let before = world.footprint().await;
         let new = body_of(world.offer(dollars(1)));
         is_refused(world.authorize(&self.agent, &new).await, reason);
-        // A replay would return the signed payment again.
+        // A replay would return the signed payment.
         is_refused(world.authorize(&self.agent, &self.body).await, reason);
         is_refused(world.authorize(&self.agent, &self.approved).await, reason);
         let foreseen = world.check(&self.agent, &new).await.ok();
@@ -120,7 +119,6 @@ impl Buyer {
     }
 }
 
-/// A freeze of an agent, an owner or the deployment lasts until operators end it.
 #[tokio::test(flavor = "multi_thread")]
 async fn operator_freezes_block_every_decision() {
     let world = World::still().await;
@@ -132,7 +130,6 @@ async fn operator_freezes_block_every_decision() {
     let elsewhere = Buyer::new(&world, &stranger, world.agent_of(&stranger, "other").await).await;
     let id = person_id(&world, &owner).await;
 
-    // Each of the agents reads a different copy.
     for buyer in &buyers {
         let target = format!("agents/{}", buyer.agent.id);
         let listed = freeze(&world, &target).await.ok();
@@ -156,7 +153,6 @@ async fn operator_freezes_block_every_decision() {
         for buyer in &buyers {
             buyer.is_refused_everything(&world, reason).await;
         }
-        // An agent created afterwards is frozen, too.
         let later = world.agent_of(&owner, "later").await;
         is_refused(world.authorize(&later, &body_of(world.offer(1))).await, reason);
         if target == "deployment" {
@@ -172,7 +168,6 @@ async fn operator_freezes_block_every_decision() {
     }
 }
 
-/// Payments that were signed before the freeze can still be proven and read.
 #[tokio::test(flavor = "multi_thread")]
 async fn owners_see_operator_freezes_but_cannot_end_them() {
     let world = World::still().await;
@@ -194,13 +189,12 @@ async fn owners_see_operator_freezes_but_cannot_end_them() {
     let frozen = listed["agents"].as_array().unwrap().iter();
     let frozen = frozen.filter(|agent| agent["frozen_by_operators"] == expected);
     assert_eq!(frozen.count(), 1);
-    // Both the owner and an operator freeze the agent: the response reports the operator's freeze, which the owner
-    // can't end.
+    // If the owner and an operator freeze the agent, the response reports the operator's freeze.
     let both = json!({"status": "frozen"});
     world.person_edits(&owner, Method::PATCH, &path, &both).await.ok();
     buyer.is_refused_everything(&world, "agent_frozen:by_operator").await;
 
-    // Payments signed before the freeze can still be proven and read.
+    // The payment was signed before the freeze.
     let hash = world.settle(&buyer.paid).await;
     let receipt = completing(&world, &buyer.agent, &buyer.paid, &hash).await.ok();
     assert_eq!(receipt["receipt_status"], "confirmed");
@@ -214,7 +208,7 @@ async fn owners_see_operator_freezes_but_cannot_end_them() {
     assert_eq!(refused["decision"]["reason"], "agent_frozen");
 }
 
-/// Payments race with the freeze. A decision that begins after the response to the freeze is denied.
+/// A payment whose decision begins after the response to the freeze is denied.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_payment_is_signed_after_an_operator_freeze() {
     let world = World::conflicted().await;
@@ -236,7 +230,6 @@ async fn no_payment_is_signed_after_an_operator_freeze() {
     }
 }
 
-/// The largest number of freezes does not raise the cost of a decision.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_number_of_operator_freezes_is_limited() {
     let world = World::metered().await;
@@ -273,7 +266,7 @@ async fn the_number_of_operator_freezes_is_limited() {
     let one_more = format!("agents/{}", agent.id);
     freeze(&world, &one_more).await.refused(409, "too_many_freezes");
     assert_eq!(world.rows().await.changes_since(&before), Vec::<String>::new());
-    // Existing freezes can be set again any number of times, and so can the freeze of the deployment.
+    // An existing freeze can be set again, even at the maximum number.
     freeze(&world, &person(0)).await.ok();
     unfreeze(&world, &person(0)).await.ok();
     freeze(&world, &person(99)).await.ok();
@@ -329,7 +322,6 @@ async fn freezes_require_a_valid_reason_and_target() {
     assert_eq!(world.rows().await.changes_since(&before), Vec::<String>::new());
 }
 
-/// Each action has one entry in the operators' log, and one in the log of the affected agents' owner.
 #[tokio::test(flavor = "multi_thread")]
 async fn operator_actions_appear_in_the_owners_audit_log() {
     let world = World::start().await;
@@ -389,7 +381,7 @@ async fn operator_actions_appear_in_the_owners_audit_log() {
     assert_eq!(told[1]["after"]["owner"], other);
     assert_eq!(told[5]["after"]["reason"], "reported stolen");
     assert_eq!(told[5]["agent_id"], agent.id.to_string());
-    // Operators read the owner's log as the owner does, also page by page.
+    // Operators read the same entries as the owner.
     let path = format!("/internal/audit-log?person_id={own}&kind=freeze_set");
     assert_eq!(world.operator_gets(&path).await.ok()["count"], 2);
     let (paged, pages) = world.pages_of(&owner, "/audit-log", "entries", 2).await;
@@ -408,16 +400,15 @@ async fn operator_actions_appear_in_the_owners_audit_log() {
 /// The effect of a freeze on a route or tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gate {
-    /// The same response as before the freeze, because the route reads or proves an existing payment.
+    /// The route still reads or proves existing payments.
     Open,
-    /// 403 `policy_blocked`.
+    /// The route responds with 403 `policy_blocked`.
     Blocked,
-    /// 200 with the result `block`.
+    /// The route responds with 200 and the result `block`.
     Foreseen,
 }
 
-/// Returns the effect of a freeze for each route of agents and each tool of `/mcp`. A new route or tool has to be added
-/// here.
+/// Returns the effect of a freeze on each route and each MCP tool of agents. Add each new route or tool here.
 fn gate_of(method: &Method, name: &str) -> Gate {
     match (method.as_str(), name) {
         ("GET", _)
@@ -434,8 +425,7 @@ fn gate_of(method: &Method, name: &str) -> Gate {
     }
 }
 
-/// An agent with everything that its routes name: a confirmed payment, a pending approval request, and a denial by a
-/// cap.
+/// An agent with a confirmed payment, a pending approval request, and a denial by a cap.
 struct Gated<'a> {
     world: &'a World,
     owner: &'a Person,
@@ -501,7 +491,7 @@ impl<'a> Gated<'a> {
         &self.names.iter().find(|(known, _)| *known == name).unwrap().1
     }
 
-    /// Calls every route and every tool of agents. Returns each name with the response.
+    /// Calls every route and every MCP tool of agents.
     async fn calls(&self) -> Vec<(Method, String, Answer)> {
         let mut answers = Vec::new();
         for route in crate::access::routes() {
@@ -577,8 +567,7 @@ impl<'a> Gated<'a> {
     }
 }
 
-/// Calls every route and every tool in every state that freezes an agent. A frozen agent can only read, so none of its
-/// texts reaches its owner.
+/// A frozen agent can only read, so its texts do not reach its owner.
 #[tokio::test(flavor = "multi_thread")]
 async fn frozen_agents_can_only_read() {
     let world = World::still().await;
@@ -604,7 +593,6 @@ async fn frozen_agents_can_only_read() {
             let is_tool = method.as_str() == "tool";
             let result = &answer.body["result"];
             match gate_of(method, name) {
-                // The agent has bought no text.
                 Gate::Open if name == "read_response" => {
                     let text = result["content"][0]["text"].as_str().unwrap();
                     assert!(text.contains("response_not_kept"), "{asked}");
@@ -628,14 +616,13 @@ async fn frozen_agents_can_only_read() {
                 Gate::Foreseen => assert_eq!(answer.body["reason"], reason, "{asked}"),
             }
         }
-        // Approvals and their notifications are rows of the ledger. The preflight binds its `replay_key` to its
-        // request.
+        // Only the row of a preflight's `replay_key` changes.
         let mut changes = world.rows_of("LedgerTable").await.changes_since(&before);
         changes.retain(|change| !change.starts_with("[\"R#"));
         assert_eq!(changes, Vec::<String>::new(), "{state}");
         gated.set(state, false).await;
     }
-    // Nothing but the freezes stopped it.
+    // After the freezes have ended, the same request succeeds.
     let raise = &gated.bodies["/x402/raises"][0];
     assert_eq!(
         world.post(&gated.agent, "/x402/raises", raise).await.ok()["status"],

@@ -1,11 +1,11 @@
-//! Tests agents whose ownership operators transfer.
+//! Tests ownership transfers of agents by operators.
 
 use purser_local::{DEMO_OWNER, DEMO_STRANGER};
 use purser_tests::{Answer, Person, TestAgent, World, body_of, dollars, together};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// An agent with a pending request, its owner, and another user.
+/// An agent with a pending approval request, its owner, and another user.
 struct Town {
     world: World,
     old: Person,
@@ -71,7 +71,6 @@ impl Town {
     }
 }
 
-/// For its previous owner the agent no longer exists.
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_keep_keys_and_approvals_after_an_ownership_transfer() {
     let town = Town::start().await;
@@ -94,11 +93,10 @@ async fn agents_keep_keys_and_approvals_after_an_ownership_transfer() {
     let accepted = town.accept(new).await;
     let version = accepted.etag().to_owned();
     assert_eq!(accepted.ok()["agent_id"], town.agent.id.to_string());
-    // A repetition, as after a lost response, changes nothing.
     assert_eq!(town.accept(new).await.etag(), version);
     assert_eq!(town.offers(new).await, json!([]));
 
-    // For its previous owner the agent no longer exists.
+    // For its previous owner, the agent does not exist any more.
     for path in [
         "",
         "/keys",
@@ -125,7 +123,6 @@ async fn agents_keep_keys_and_approvals_after_an_ownership_transfer() {
     assert_eq!(town.waiting(old).await, json!([]));
     town.accept(old).await.refused(404, "not_found");
 
-    // The new owner decides the agent's pending request, and the agent's key stays valid.
     assert_eq!(town.waiting(new).await[0]["approval_id"], town.approval);
     town.approve(new).await.ok();
     let mut carrying = town.question.clone();
@@ -134,8 +131,7 @@ async fn agents_keep_keys_and_approvals_after_an_ownership_transfer() {
     world.authorize(&town.agent, &body_of(world.offer(1))).await.ok();
 }
 
-/// Returns whether a user can read a decision by each route, list, page, file and search. All of them must agree.
-/// `cookie` is the user's browser session.
+/// Returns whether a user can read a decision. All routes, lists, pages, files and searches must agree.
 async fn reads(town: &Town, (person, cookie): (&Person, &str), decided: &Value) -> bool {
     let (world, agent) = (&town.world, town.agent.id);
     let transaction = decided["transaction_id"].as_str().unwrap();
@@ -167,7 +163,6 @@ async fn reads(town: &Town, (person, cookie): (&Person, &str), decided: &Value) 
         let has = |id: &str| text.contains(id);
         found.push((path, has(transaction) || settlement.is_some_and(has)));
     };
-    // Only the agent's current owner can list its decisions.
     let of_agent = format!("/decisions?agent_id={agent}");
     let listed = world.person_gets(person, &of_agent).await;
     if listed.status == 200 {
@@ -197,7 +192,7 @@ async fn reads(town: &Town, (person, cookie): (&Person, &str), decided: &Value) 
     first
 }
 
-/// Makes a payment, a denial and an approval request of the agent, each with a different amount.
+/// Makes a payment, a denial and an approval request, each with a different amount.
 async fn decide(town: &Town, units: u64) -> [Value; 3] {
     let (world, agent) = (&town.world, &town.agent);
     let paid = world.authorize(agent, &body_of(world.offer(units))).await.ok();
@@ -208,8 +203,8 @@ async fn decide(town: &Town, units: u64) -> [Value; 3] {
     [paid, refused, asked]
 }
 
-/// This also holds if the decision was made before the transfer and aggregated after it. Only its writer can read a
-/// note on an approval.
+/// A decision before the transfer stays with the previous owner. Only the writer of an approval's note can read the
+/// note.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_decision_is_readable_only_by_the_owner_at_that_time() {
     let town = Town::start().await;
@@ -238,7 +233,7 @@ async fn a_decision_is_readable_only_by_the_owner_at_that_time() {
             assert_eq!(reads(&town, (new, &cookies[1]), decided).await, !by_old, "{decided}");
         }
     }
-    // The approval can still be used, so the new owner sees it, without the note.
+    // The new owner sees an approval that can still be used, without its note.
     for path in [
         "/approvals".to_owned(),
         town.agent.path(&format!("/approvals/{}", town.approval)),
@@ -248,8 +243,7 @@ async fn a_decision_is_readable_only_by_the_owner_at_that_time() {
     }
 }
 
-/// Windows continue, each owner has separate sums and logs, entries keep the names of their time, and the agent's key
-/// reads the receipts of all times. The new owner's agent follows no template.
+/// Windows continue after the transfer. Each owner has separate sums and logs.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ownership_transfer_splits_history_but_not_windows() {
     let town = Town::start().await;
@@ -325,7 +319,6 @@ async fn an_ownership_transfer_splits_history_but_not_windows() {
     }
 }
 
-/// An operator can withdraw an offer earlier, or replace its recipient.
 #[tokio::test(flavor = "multi_thread")]
 async fn ownership_transfer_offers_expire_after_a_week() {
     let town = Town::start().await;
@@ -344,7 +337,7 @@ async fn ownership_transfer_offers_expire_after_a_week() {
     world.pass(1);
     assert_eq!(town.offers(&new).await, json!([]));
     town.accept(&new).await.refused(404, "not_found");
-    // The transfer is redirected to another user, so the first recipient can no longer accept it.
+    // The offer now names another user.
     town.offer().await;
     let other = json!({"to": "5e".repeat(32), "reason": "a mistake"});
     World::send(world.operators_request(Method::PUT, &town.at()).json(&other))

@@ -1,9 +1,7 @@
-//! Tests that no caller can read or change objects of other owners. Every route of the OpenAPI document is called with
-//! every kind of id that it takes, of another agent of the same owner and of an agent of another owner. The response is
-//! byte for byte the response for an unknown id, and nothing is stored.
+//! Tests that no caller can read or change objects of other owners: ids of others get the same response as unknown ids,
+//! and nothing is stored.
 //!
-//! An unknown route, query parameter or id in a body fails this test: declare here whether it belongs to an agent.
-//! `access.rs` tests which kind of caller may use a route.
+//! Declare each new path parameter, query parameter and id in a body here.
 
 use crate::access::{Route, STATED_LATER, routes, world_with_everything};
 use crate::bodies::Ground;
@@ -15,7 +13,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Path parameters that name an object of one agent or owner.
+/// Path parameters that name an object of an agent or owner.
 const OWNED: [&str; 12] = [
     "agentId",
     "approvalId",
@@ -60,13 +58,13 @@ const FILTERS: [&str; 30] = [
     "service_id",
     "slug",
     "status",
-    // A name of the caller's template, which `lists_contain_no_data_of_other_users` need not try.
+    // Templates are found only among the caller's templates.
     "template",
     "to",
     "trust_status",
     "wait_seconds",
 ];
-/// Body fields that name an object. The first six have separate tests below.
+/// Body fields that name an object.
 const REFERENCES: [&str; 10] = [
     "approval_id",
     "approval_ids",
@@ -74,14 +72,14 @@ const REFERENCES: [&str; 10] = [
     "payment_response_header",
     "replay_key",
     "tx_hash",
-    // A denied decision of the caller, which `people/raises.rs` tests.
+    // `people/raises.rs` tests decisions of other agents.
     "transaction_id",
     // Names in the catalog, which all callers share.
     "operation_id",
     "service_id",
     "trust_status",
 ];
-/// The id of a person who owns nothing.
+/// The id of a user who owns nothing.
 const NOBODY: &str = "5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e";
 const LISTS: [&str; 3] = ["approvals", "decisions", "settlements"];
 
@@ -93,15 +91,14 @@ fn shadow() -> Value {
 type Names = BTreeMap<&'static str, String>;
 type Headers = Vec<(&'static str, String)>;
 
-/// An agent, its owner, and every object that an agent can have.
+/// An agent, its owner, and an object of every kind.
 struct Home {
     owner: Person,
     agent: TestAgent,
-    /// A value for each path parameter.
     names: Names,
-    /// A pending approval request.
+    /// A pending approval request of the agent.
     question: Value,
-    /// The transaction of a payment that has not been completed.
+    /// The transaction of a payment that is not completed.
     hash: String,
 }
 
@@ -117,7 +114,7 @@ impl Home {
         let rule = json!({"kind": "category_block", "categories": ["finance"]});
         let rule = edit(Method::POST, "/rules", rule).await.created();
         edit(Method::PUT, "/shadow", shadow()).await.ok();
-        // Every list gets two items.
+        // A second payment, so that every list has two items.
         world.authorize(&agent, &body_of(world.offer(1))).await.ok();
         let paid = world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
         let question = body_of(world.offer(dollars(6)));
@@ -132,7 +129,6 @@ impl Home {
         let template = format!("of-{}", agent.id);
         let path = format!("/policy-templates/{template}");
         let limits = json!({"services": {"lab-search": {"max_per_day_units": dollars(999)}}});
-        // Creating it needs no version.
         let made = world.persons_request(owner, Method::PUT, &path).json(&limits);
         World::send(made).await.created();
         let names = [
@@ -150,7 +146,7 @@ impl Home {
                 world.service("lab-search").await.operations[0].id.to_string(),
             ),
             ("serviceId", "lab-search".to_owned()),
-            // The version of the policy and of the agent, which has the rule.
+            // The version of the policy and of the agent.
             ("version", "3".to_owned()),
             ("sessionId", world.newest_session(owner).await),
             ("settlementId", text(&paid["settlement_id"])),
@@ -175,7 +171,7 @@ impl Home {
         vec![("authorization", format!("Bearer {}", self.agent.key))]
     }
 
-    /// Returns the texts that no other caller may see.
+    /// Returns texts that other callers must never see.
     fn marks(&self) -> Vec<&str> {
         let names = self.names.iter().filter(|(name, _)| !SHARED.contains(name));
         let names = names.map(|(_, value)| value.as_str());
@@ -183,7 +179,7 @@ impl Home {
     }
 }
 
-/// Two agents of one owner, and one of another.
+/// Two agents of one owner, and an agent of another owner.
 struct Town {
     world: World,
     first: Home,
@@ -247,7 +243,7 @@ impl Town {
         }
     }
 
-    /// Asserts that ids of other owners get the same response as unknown ids.
+    /// Asserts that a request with other owners' ids gets the response to unknown ids.
     async fn is_nothing(
         &self,
         route: &Route,
@@ -263,11 +259,11 @@ impl Town {
         assert_eq!(told, unknown, "{asked}");
     }
 
-    /// Tests every path that names an object in `theirs`, also combined with the caller's ids.
+    /// Calls every route with ids of `theirs`, also combined with the caller's ids. Returns the number of calls.
     async fn walk(&self, scheme: &str, caller: &Headers, own: &Home, theirs: &Home) -> usize {
         let mut walked = 0;
         let owns_both = scheme == "session" && own.owner.token == theirs.owner.token;
-        // An owner may use both of their own agents.
+        // An owner may use all of their agents.
         let opens = |route: &&Route| {
             route.scheme.as_deref() == Some(scheme) || (scheme == "session" && route.takes_both && !owns_both)
         };
@@ -281,7 +277,7 @@ impl Town {
                 names
             };
             for name in named.iter().filter(|name| OWNED.contains(name)) {
-                // A path without an agent names objects of the owner, whichever agent they are about.
+                // In a path without an agent, an object belongs to the owner.
                 let is_owners =
                     ["agentId", "backtestId", "sessionId", "webhookId"].contains(name) || !named.contains(&"agentId");
                 if is_owners && owns_both {
@@ -344,7 +340,7 @@ fn unlike(id: &str) -> String {
     format!("{rest}{}", if last == "e" { "f" } else { "e" })
 }
 
-/// A body that the route accepts, so that only the ownership is wrong.
+/// Returns a valid body for a route.
 fn body_for(route: &Route, home: &Home) -> Option<Value> {
     let body = match (route.method.as_str(), route.path.as_str()) {
         ("POST", "/agents") | ("PATCH", "/agents/{agentId}") => json!({"name": "renamed"}),
@@ -408,7 +404,7 @@ fn body_for(route: &Route, home: &Home) -> Option<Value> {
     Some(body)
 }
 
-/// A parameter that is not listed here would not be tested.
+/// Every parameter and body field that may name an object must be declared in this file.
 #[test]
 fn isolation_tests_cover_every_request_parameter() {
     let known: BTreeSet<&str> = OWNED.into_iter().chain(SHARED).collect();
@@ -425,7 +421,7 @@ fn isolation_tests_cover_every_request_parameter() {
             assert!(is_known, "{asked}: whose is {name}?");
         }
     }
-    // All members that a body may have. `_status` is matched too, because names may end with it.
+    // The fields that may name an object, by the ends of their names.
     let document: Value = serde_json::from_str(&openapi().unwrap()).unwrap();
     let schemas = document["components"]["schemas"].as_object().unwrap();
     let bodies = schemas
@@ -452,14 +448,12 @@ async fn foreign_and_missing_objects_get_identical_responses() {
     assert!(town.walk("session", &elsewhere.session(), elsewhere, first).await >= 50);
     assert!(town.walk("session", &first.session(), first, second).await >= 9);
     town.is_as_it_was(&before).await;
-    // No audit log has a row about the call, not even the caller's.
     let rows = town.world.rows_of("AuditTable").await;
     assert_eq!(rows.changes_since(&audit), Vec::<String>::new());
 
     let operator = vec![("x-internal-token", town.world.stack.internal_token.clone())];
-    // Each path was valid: the right caller succeeds and sees no data of others. Removals come last.
+    // The owner's calls succeed, which proves that the paths are valid. Routes that remove an object come last.
     let mut all = routes();
-    // Current versions are restored before any update, and the shadow policy is applied before another is attached.
     all.sort_by_key(|route| {
         let restores = route.path.contains("{version}");
         let promotes = route.path.ends_with("/promote");
@@ -480,7 +474,6 @@ async fn foreign_and_missing_objects_get_identical_responses() {
         let told = town
             .send(&route.method, &path, &headers, body_for(route, second).as_ref())
             .await;
-        // An approval is decided only once, a withdrawal address has to wait, and a reconcile request is only accepted.
         let waits = path.ends_with("/reject") || path.ends_with("/payouts");
         let fine = match waits {
             true => 409,
@@ -508,7 +501,7 @@ async fn the_wrong_credential_type_reveals_no_ids() {
         .collect();
     for route in routes() {
         let wrong: [(&Headers, &str); 2] = match route.scheme.as_deref() {
-            // An owner's session is accepted too, but no other session (`tests/it/access.rs`).
+            // The route also accepts the owner's session.
             Some("agentKey") if route.takes_both => [(&operator, "invalid_agent_key"), (&nothing, "invalid_agent_key")],
             Some("agentKey") => [
                 (&session, "invalid_authorization_header"),
@@ -534,7 +527,6 @@ async fn the_wrong_credential_type_reveals_no_ids() {
     town.is_as_it_was(&before).await;
 }
 
-/// Filters by foreign agents and foreign cursors reveal nothing, either.
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_contain_no_data_of_other_users() {
     let town = Town::start().await;
@@ -542,13 +534,12 @@ async fn lists_contain_no_data_of_other_users() {
     let asks = routes()
         .into_iter()
         .filter(|route| route.takes("cursor") || route.takes("agent_id"));
-    // Operators see everything. An audit log is the user's partition, and `people::audit` reads other users' logs.
-    // Routes that name a webhook were tested above.
+    // Operators can list everything. `people::audit` tests the audit log.
     let asks = asks
         .map(|route| route.path)
         .filter(|path| !path.ends_with("/audit-log") && !path.contains('{'));
     let asks: BTreeSet<String> = asks.collect();
-    // The list of agents has no `agent_id`; its cursor is tested below.
+    // The list of agents has no filter `agent_id`.
     let walked = LISTS.into_iter().chain(["agents"]);
     assert_eq!(
         asks,
@@ -557,14 +548,13 @@ async fn lists_contain_no_data_of_other_users() {
     );
     let get = async |path: String, headers: &Headers| town.send(&Method::GET, &path, headers, None).await;
     for list in LISTS {
-        // For the caller, another owner's agent does not exist.
         let agent = &first.names["agentId"];
         let told = get(format!("/{list}?agent_id={agent}"), &elsewhere.session()).await;
         let unknown = get(format!("/{list}?agent_id={}", unlike(agent)), &elsewhere.session()).await;
         assert_eq!(told, unknown, "{list}");
         told.says_nothing_of(first, list);
 
-        // A cursor from another user's list is a valid position in the caller's list.
+        // A cursor of another user's list selects a position in the caller's own list.
         for (owner, of) in [(first, ""), (second, &*format!("&agent_id={}", second.agent.id))] {
             let page = get(format!("/{list}?limit=1{of}"), &owner.session()).await.json();
             let cursor = page["next_cursor"]
@@ -598,14 +588,13 @@ async fn lists_contain_no_data_of_other_users() {
     }
 }
 
-/// Returns the text with the ids replaced by unknown ids of the same form.
+/// Returns the text with unknown ids of the same form.
 fn with_unknown(text: &str, ids: &[String]) -> String {
     ids.iter()
         .fold(text.to_owned(), |text, id| text.replace(id, &unlike(id)))
 }
 
-/// Sends every body of the API that names an object of an owner as another user, with these ids and with unknown ids:
-/// both have the same status, nothing changes, and no audit log has a row about it.
+/// Sends every body with another user's ids and with unknown ids: the responses are equal and nothing is stored.
 #[tokio::test(flavor = "multi_thread")]
 async fn actions_on_foreign_and_unknown_ids_write_no_row() {
     let ground = Ground::new().await;
@@ -627,7 +616,7 @@ async fn actions_on_foreign_and_unknown_ids_write_no_row() {
             body["agents"] = agents.clone();
         }
         let names = |text: &str| ids.iter().any(|id| text.contains(id));
-        // A new webhook belongs to the caller, and gets only events of the caller's agents, whatever it names.
+        // A new webhook gets only events of the caller's agents, even if it names another owner's agent.
         if whole.path.starts_with("/x402/")
             || whole.route == "/webhooks"
             || !names(&whole.path) && !names(&body.to_string())
@@ -664,7 +653,7 @@ async fn actions_on_foreign_and_unknown_ids_write_no_row() {
     }
 }
 
-/// Does the same as the previous test for the forms of the pages.
+/// Submits every form with another user's ids and with unknown ids: the responses are equal and nothing is stored.
 #[tokio::test(flavor = "multi_thread")]
 async fn forms_with_foreign_and_unknown_ids_write_no_row() {
     let (world, names) = world_with_everything().await;
@@ -678,7 +667,7 @@ async fn forms_with_foreign_and_unknown_ids_write_no_row() {
         let mut texts = form.fields.values().chain([&form.action]);
         texts.any(|text| ids.iter().any(|id| text.contains(id)))
     });
-    // Sessions note their last use.
+    // The rows of sessions contain the time of the last use, which changes.
     let ledger = async || {
         let mut rows = world.scan("LedgerTable").await;
         rows.iter_mut().for_each(|row| drop(row.remove("seen")));
@@ -709,7 +698,7 @@ async fn forms_with_foreign_and_unknown_ids_write_no_row() {
     );
 }
 
-/// The approvals of others are not found even if the call is the same.
+/// A bulk decision finds only the caller's approvals, even if other agents requested the same call.
 #[tokio::test(flavor = "multi_thread")]
 async fn bulk_decisions_find_no_approvals_of_other_users() {
     let town = Town::start().await;
@@ -740,7 +729,6 @@ async fn other_agents_cannot_use_an_approval() {
                 .ok();
         }
         let before = town.tables().await;
-        // The call uses the other agent's idempotency key, and then a fresh key.
         for key in [theirs.question["idempotency_key"].clone(), fresh_key().into()] {
             let mut body = theirs.question.clone();
             body["idempotency_key"] = key;
@@ -757,7 +745,6 @@ async fn other_agents_cannot_use_an_approval() {
         }
         town.is_as_it_was(&before).await;
     }
-    // The approval stayed valid.
     let mut body = town.second.question.clone();
     body["approval_id"] = json!(town.second.names["approvalId"]);
     world.authorize(&town.second.agent, &body).await.ok();
@@ -794,7 +781,6 @@ async fn equal_idempotency_keys_of_two_agents_are_independent() {
         assert_eq!(all.len(), agents.len(), "{name}");
     }
 
-    // The same holds for a preflight's replay key.
     let mut body = body;
     body.as_object_mut().unwrap().remove("idempotency_key");
     body["replay_key"] = fresh_key().into();
@@ -822,7 +808,7 @@ async fn payments_never_complete_settlements_of_other_agents() {
         let proof = json!({"payment_response_header": "e30=", "tx_hash": hash});
         world.complete(&home.agent, &home.names["settlementId"], &proof).await
     };
-    // The same amount to the same payee, in a real and final transaction.
+    // The proof is a final transaction of another agent, with the same amount and payee.
     for (mine, theirs) in [(&town.first, &town.second), (&town.elsewhere, &town.first)] {
         let before = town.tables().await;
         let refused = complete(mine, &theirs.hash).await;
@@ -830,7 +816,7 @@ async fn payments_never_complete_settlements_of_other_agents() {
         assert_eq!(refused["retryable"], false, "{refused}");
         town.is_as_it_was(&before).await;
     }
-    // The rejected proofs claimed nothing, so the payers' proofs are accepted.
+    // The rejected proofs claimed nothing.
     for home in [&town.first, &town.second, &town.elsewhere] {
         let row = complete(home, &home.hash).await.ok();
         assert_eq!(
@@ -843,7 +829,7 @@ async fn payments_never_complete_settlements_of_other_agents() {
         .refused(409, "settlement_transaction_already_used");
 }
 
-/// Returns a response, and the database calls made for it, sorted by name.
+/// Returns the response of a route, and the names of its database calls.
 async fn work(town: &Town, route: &Route, names: &Names, key: &str, body: Option<&Value>) -> (Response, Vec<String>) {
     let calls = town.world.proxy.as_ref().unwrap().calls();
     calls.take();
@@ -854,13 +840,12 @@ async fn work(town: &Town, route: &Route, names: &Names, key: &str, body: Option
     (told, calls)
 }
 
-/// The test does not measure the response time, which depends on the database calls. Every kind of invalid key causes
-/// the same calls.
+/// The response time depends on the database calls, which are equal for all invalid keys.
 #[tokio::test(flavor = "multi_thread")]
 async fn all_invalid_keys_get_the_same_response_and_database_calls() {
     let town = Town::new(World::watched().await).await;
     let (world, home) = (&town.world, &town.first);
-    // An existing agent requires more reads than an unknown agent, because its budgets take additional reads.
+    // An agent with budgets takes additional reads, so an existing agent could be distinguished from an unknown one.
     let budget = json!({"kind": "budget_limit", "limit_units": dollars(1_000), "window_seconds": 86_400});
     let edit = async |method, below: &str, body: Value| {
         world
@@ -906,8 +891,7 @@ async fn all_invalid_keys_get_the_same_response_and_database_calls() {
         }
         work_for_nobody.push((route.clone(), calls.clone()));
     }
-    // A valid key causes more reads, which shows that counting calls can reveal a difference. This part comes last,
-    // because the use of a key is recorded in the background.
+    // A valid key causes more reads, which proves that the comparison can find a difference.
     let mut told_apart = 0;
     for (route, for_nobody) in work_for_nobody {
         let body = body_for(&route, home);

@@ -1,6 +1,5 @@
-//! Tests the path from `events` over the event bus, the rule of `template.yaml` and the queues to a webhook. The same
-//! test runs with this project's test doubles and with ministack, a third-party emulator of AWS. So an independent
-//! implementation accepts the functions' requests, and the doubles behave like that implementation.
+//! Tests the path of an event from `events` to a webhook, with this project's test doubles and with ministack, an AWS
+//! emulator. So an independent implementation confirms the requests and the doubles.
 
 use axum::Router;
 use axum::body::Bytes;
@@ -29,21 +28,20 @@ use tokio::time::{Instant, sleep};
 const STACK: &str = "purser-dev";
 const BUS: &str = "purser";
 const SET_ASIDE: &str = "WebhooksSetAsideQueue";
-/// The visibility timeout in seconds, and the maximum receive count. Both are lower than deployed, to shorten the test.
+/// The visibility timeout in seconds, and the maximum receive count. Both are low, to shorten the test.
 const HIDDEN: i64 = 1;
 const RECEIPTS: u32 = 3;
 const TIME: Duration = Duration::from_secs(30);
 
-/// Queues and a bus like those of AWS, at one address.
+/// The queues and the event bus of an AWS emulator.
 trait Messaging {
     fn url(&self) -> &str;
-    /// A queue's URL.
     fn queue(&self, name: &str) -> String;
-    /// A batch as the event source mapping receives it; `None` if no message is visible.
+    /// Returns a batch as an event source mapping receives it; `None` if no message is visible.
     async fn receive(&self, queue: &str) -> Option<Value>;
     /// Deletes the messages that the function's response does not report as failed.
     async fn delete_done(&self, queue: &str, batch: &Value, answer: &Value);
-    /// The number of messages in the dead-letter queue of events.
+    /// Returns the number of messages in the dead-letter queue of events.
     async fn set_aside(&self) -> usize;
 }
 
@@ -57,7 +55,7 @@ impl Ours {
     async fn start() -> Self {
         let clock = Clock::system();
         let sqs = Sqs::new(move || clock.now().micros());
-        // The event bus's other rule passes events to the queue for notifications.
+        // The template's second rule passes events to the queue for notifications.
         for queue in [WEBHOOK_EVENTS, WEBHOOK_DELIVERIES, NOTICE_EVENTS] {
             sqs.create(queue, HIDDEN, RECEIPTS);
         }
@@ -100,7 +98,7 @@ struct Ministack {
 }
 
 impl Ministack {
-    /// Starts ministack with the bus, its rule and the queues of the template; `None` if it is not installed.
+    /// Starts ministack with the template's bus, rule and queues; `None` if ministack is not installed.
     async fn start() -> Option<Self> {
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.venv-ministack/bin/ministack");
         if !program.exists() {
@@ -111,7 +109,7 @@ impl Ministack {
             .unwrap()
             .local_addr()
             .unwrap();
-        // By default ministack listens on all addresses, and on two more ports.
+        // Without these options, ministack listens on all addresses.
         let process = Command::new(program)
             .env("BIND_HOST", "127.0.0.1")
             .env("GATEWAY_PORT", free.port().to_string())
@@ -164,7 +162,7 @@ impl Ministack {
         self.call("events", &format!("AWSEvents.{operation}"), body).await
     }
 
-    /// Calls ministack, which distinguishes services by the scope of the signature and does not verify the signature.
+    /// Calls a service of ministack, which the scope of the signature selects.
     async fn call(&self, service: &str, target: &str, body: Value) -> Value {
         let scope = format!("AWS4-HMAC-SHA256 Credential=test/20261121/us-east-1/{service}/aws4_request, Signature=00");
         let request = self.http.post(&self.url).header("x-amz-target", target);
@@ -218,7 +216,7 @@ impl Messaging for Ministack {
     }
 }
 
-/// The event pattern of the template's rule, for this deployment.
+/// Returns the event pattern of the template's rule for this deployment.
 fn pattern() -> Value {
     let template = include_str!("../../template.yaml").replace("${AWS::StackName}", STACK);
     let (_, rule) = template.split_once("\n  WebhookEventsRule:\n").expect("the rule");
@@ -231,7 +229,7 @@ fn pattern() -> Value {
     json!({"source": [format!("purser:{STACK}")], "detail": {"owner": [{"exists": true}]}})
 }
 
-/// A webhook endpoint whose responses a test sets.
+/// A webhook receiver whose responses a test sets.
 struct Program {
     authority: String,
     answers: Arc<AtomicU16>,
@@ -302,7 +300,7 @@ async fn put_webhook(table: &WebhooksTable, kms: &Kms, authority: &str) {
     table.create_webhook(&webhook, &secret, &sample::audit()).await.unwrap();
 }
 
-/// Waits for the two messages that the rule must pass on.
+/// Waits for the two messages that the rule passes.
 async fn both(messaging: &impl Messaging) -> Value {
     let patience = Instant::now() + TIME;
     let mut records = Vec::new();
@@ -317,8 +315,8 @@ async fn both(messaging: &impl Messaging) -> Value {
     json!({"Records": records})
 }
 
-/// Creates an agent, makes an ownerless freeze, and publishes another deployment's events on the same bus. Returns the
-/// outcome.
+/// Publishes events of this deployment, with and without an owner, and of another deployment. Returns what happened as
+/// text.
 async fn story(messaging: &impl Messaging, bus_url: &str) -> Vec<String> {
     let (emulator, streams) = Emulator::with_streams().await;
     let program = Program::start().await;
@@ -331,7 +329,7 @@ async fn story(messaging: &impl Messaging, bus_url: &str) -> Vec<String> {
     };
     let variables = |stack: &str| {
         [
-            // The region of the bus and the queues: ministack keeps separate ones for each region.
+            // Ministack keeps separate buses and queues for each region.
             ("AWS_REGION", "us-east-1".to_owned()),
             ("STACK", stack.to_owned()),
             ("NETWORK", "base-sepolia".to_owned()),
@@ -420,7 +418,7 @@ async fn story(messaging: &impl Messaging, bus_url: &str) -> Vec<String> {
     told
 }
 
-/// A message that the function can't process is received up to the limit and then moves to the dead-letter queue.
+/// A message that can't be processed moves to the dead-letter queue after the maximum receive count.
 async fn poisoned(messaging: &impl Messaging, send: impl AsyncFn()) -> Vec<usize> {
     send().await;
     let mut left = Vec::new();

@@ -1,4 +1,4 @@
-//! Provokes every metric over HTTP and reads its log line as CloudWatch does.
+//! Provokes every metric, and reads its log line as CloudWatch does.
 
 use purser_domain::SpendPolicy;
 use purser_local::{DEMO_OWNER, NETWORK, Options};
@@ -9,7 +9,7 @@ use purser_tests::{
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The log lines of this process, in the production format.
+/// The JSON log lines of this process.
 struct Lines(Log);
 
 impl Lines {
@@ -17,15 +17,14 @@ impl Lines {
         Self(Log::start("warn,purser=info"))
     }
 
-    /// Returns the lines so far. Each line is checked as a log line and, if it has metrics, as a document of the
-    /// embedded metric format.
+    /// Returns the lines so far, after checking each of them.
     fn lines(&self) -> Vec<Value> {
         let text = self.0.text();
         let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
         lines.inspect(check).collect()
     }
 
-    /// Returns the only line about the agent that counts this metric.
+    /// Returns the only line about the agent that has this metric.
     fn one(&self, agent: &TestAgent, metric: &str, dimensions: &[(&str, &str)]) -> Value {
         let lines = self.lines().into_iter().filter(|line| {
             let about = line["agent.id"] == agent.id.to_string();
@@ -37,13 +36,13 @@ impl Lines {
         lines[0].clone()
     }
 
-    /// The sum of this metric over all lines.
+    /// Returns the sum of this metric over all lines.
     fn sum(&self, metric: &str) -> u64 {
         self.lines().iter().filter_map(|line| counts(line, metric)).sum()
     }
 }
 
-/// The value that a line adds to a metric that it declares.
+/// Returns the value of a metric that a line declares.
 fn counts(line: &Value, metric: &str) -> Option<u64> {
     let directives = line["_aws"]["CloudWatchMetrics"].as_array()?;
     let declared = directives
@@ -100,14 +99,12 @@ fn policy() -> SpendPolicy {
     }
 }
 
-/// No secret is logged.
 #[tokio::test(flavor = "multi_thread")]
 async fn payment_outcomes_are_counted_once_with_ids() {
     let log = Lines::start();
     let world = World::start().await;
     let agent = world.agent(policy(), vec![]).await;
 
-    // Allowed, then replayed.
     let body = body_of(world.offer(5_000));
     let paid = world.authorize(&agent, &body).await;
     let request = paid.headers["x-request-id"].to_str().unwrap().to_owned();
@@ -124,7 +121,6 @@ async fn payment_outcomes_are_counted_once_with_ids() {
     assert_eq!(log.one(&agent, "Replays", &[])["settlement.id"], paid["settlement_id"]);
     assert_eq!(log.sum("Decisions"), 1, "a replay decides nothing");
 
-    // Denied.
     let refused = world.authorize(&agent, &body_of(world.offer(dollars(101)))).await;
     let refused = refused.refused(402, "amount_exceeds_per_call_limit");
     let line = log.one(
@@ -134,7 +130,7 @@ async fn payment_outcomes_are_counted_once_with_ids() {
     );
     assert_eq!(line["transaction.id"], refused["transaction_id"]);
 
-    // Escalated: another request shares the same approval, which is counted once.
+    // The second request shares the approval, which is counted once.
     let mut costly = body_of(world.offer(dollars(60)));
     world.authorize(&agent, &costly).await.refused(402, "approval_required");
     let staged = log.one(&agent, "ApprovalsStaged", &[]);
@@ -149,7 +145,7 @@ async fn payment_outcomes_are_counted_once_with_ids() {
     assert_eq!(staged["approval.id"], joined["approval_id"]);
     assert_eq!(log.sum("Decisions"), 4);
 
-    // Completed: first not yet final, then confirmed, then repeated, and rejected for another payment's transaction.
+    // First the transaction is not final. Then the settlement is confirmed, and the request is repeated.
     let settlement = paid["settlement_id"].as_str().unwrap();
     let proof = |hash: &str| json!({"payment_response_header": "e30=", "tx_hash": hash});
     let unmined = format!("0x{}", "1".repeat(64));
@@ -175,7 +171,7 @@ async fn payment_outcomes_are_counted_once_with_ids() {
     assert_eq!(counts(&line, "ConfirmationFailures"), Some(1));
     assert_eq!(log.sum("ConfirmationFailures"), 2);
 
-    // A changed payee, which `events` counts, and an unknown token.
+    // A change of a payee and a request with an unknown operator token are also counted.
     let url = format!("{}/internal/services/{}", world.stack.base_url, fresh_key());
     let write = async |entry: &Value, token: &str| {
         let request = world.http.put(&url).header("if-match", "*").json(entry);
@@ -203,7 +199,6 @@ async fn payment_outcomes_are_counted_once_with_ids() {
         .refused(401, "invalid_internal_token");
     assert_eq!(log.sum("OperatorsRefused"), 1);
 
-    // Failed requests of a probe.
     assert_eq!(log.sum("ThrottleUnavailable"), 0);
     world.stack.probe.run_probes(Duration::from_secs(55)).await.unwrap();
     assert!(log.sum("ProbeObstacles") > 0, "the seeded providers don't exist");
@@ -233,7 +228,7 @@ async fn anomalies_are_counted_as_metrics() {
     let line = log.one(&agent, "ConfirmationFailures", &[("Outcome", "not_yet")]);
     assert_eq!(line["failure"], "chain_unavailable");
 
-    // Requests continue without the throttle.
+    // Without the throttle's table, requests are still served.
     assert!(log.sum("ThrottleUnavailable") >= 2);
 }
 
@@ -304,8 +299,8 @@ async fn withdrawal_and_reconcile_outcomes_are_counted() {
         (&line["settlement.id"], &line["tx.hash"], &line["level"]),
         (&paid["settlement_id"], &json!(hash), &json!("INFO"))
     );
-    // After the revert, the chain no longer has the payment. The payment is not due, so an operator requests the
-    // reconciliation.
+    // The chain no longer contains the payment. An operator requests the reconciliation, because the payment is not
+    // due.
     chain.revert(&before).await.unwrap();
     let path = format!(
         "/internal/agents/{}/settlements/{}/reconcile",
@@ -318,7 +313,7 @@ async fn withdrawal_and_reconcile_outcomes_are_counted() {
     let line = log.one(&agent, "Reconciliations", &[("Outcome", "taken_back")]);
     assert_eq!((&line["tx.hash"], &line["level"]), (&json!(hash), &json!("WARN")));
 
-    // With a node of a different chain the run fails and reports nothing about any payment.
+    // The run fails, because the node serves another chain.
     chain.call("anvil_setChainId", json!([1])).await.unwrap();
     assert!(
         world

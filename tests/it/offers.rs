@@ -1,5 +1,4 @@
-//! Tests payment requirements as providers write them: the differences between two calls of one purchase, the fields
-//! that are echoed, and the fields that have no effect. `shared/domain/src/x402` tests the parsing.
+//! Tests payment requirements as providers write them. `shared/domain/src/x402` tests the parsing.
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use base64::Engine as _;
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 const REUSED: &str = "idempotency_key_reused_for_different_request";
 const STRANGER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
 
-/// Returns variations of a 402 response with the same payment requirements in effect.
+/// Returns 402 responses that differ only in fields that have no effect.
 fn variations(world: &World, units: u64) -> Vec<(&'static str, Value)> {
     let offered = |units| OfferedTerms {
         units,
@@ -98,7 +97,7 @@ fn signed(answer: &Value) -> &Value {
     &answer["payment"]["payload"]["payload"]["authorization"]
 }
 
-/// Asserts that the response has the first response's payment, in a header for this 402 response.
+/// Asserts that the response repeats the first payment, in a header for this 402 response.
 fn is_again(first: &Value, again: &Answer, requirement: &Value, why: &str) {
     assert_eq!(again.status, 200, "{why}: {}", again.body);
     assert_eq!(again.headers["idempotent-replayed"], "true", "{why}");
@@ -107,8 +106,7 @@ fn is_again(first: &Value, again: &Answer, requirement: &Value, why: &str) {
     echoes(&again.body, requirement, why);
 }
 
-/// Asserts that the header is written for this 402 response: its version, its payment requirements, and its other
-/// fields.
+/// Asserts that the payment header repeats the fields of this 402 response.
 fn echoes(answer: &Value, requirement: &Value, why: &str) {
     let payload = &answer["payment"]["payload"];
     assert_eq!(payload["x402Version"], requirement["x402Version"], "{why}");
@@ -135,7 +133,7 @@ async fn payment_requirements_with_equal_terms_are_one_request() {
         let again = world.authorize(&agent, &with(&body, &requirement)).await;
         is_again(&first, &again, &requirement, why);
     }
-    // A fresh key accepts each variation too, and all variations are one request under a preflight's key.
+    // For an idempotency key and for a preflight's `replay_key`, all variations are the same request.
     let preflight = fresh_key();
     for (why, requirement) in variations(&world, 5_000) {
         let mut anew = with(&body, &requirement);
@@ -149,7 +147,7 @@ async fn payment_requirements_with_equal_terms_are_one_request() {
         }
     }
 
-    // A change of a field that is evaluated or signed makes a different request.
+    // Another value of an evaluated or signed field makes another request.
     let other = |pointer: &str, value: Value| {
         let mut body = body.clone();
         let (parent, name) = pointer.rsplit_once('/').unwrap();
@@ -177,7 +175,6 @@ async fn payment_requirements_with_equal_terms_are_one_request() {
     }
 }
 
-/// A higher price does not match the approval.
 #[tokio::test(flavor = "multi_thread")]
 async fn approved_purchases_accept_fresh_payment_requirements() {
     let world = World::still().await;
@@ -188,7 +185,7 @@ async fn approved_purchases_accept_fresh_payment_requirements() {
         let mut body = body_of(world.offer(5_000));
         let asked = world.authorize(&agent, &body).await.refused(402, "approval_required");
         let id = asked["approval_id"].as_str().unwrap().to_owned();
-        // The key finds its approval under any variation, and so does another key with the approval.
+        // A request with any variation uses the approval, with the same or with another idempotency key.
         let fresh = with(&body, &requirement);
         let waiting = world.authorize(&agent, &fresh).await.refused(402, "approval_required");
         assert_eq!(waiting["approval_id"], asked["approval_id"], "{why}");
@@ -298,8 +295,7 @@ async fn unusual_json_in_payment_requirements_is_echoed_unaltered() {
     let header = String::from_utf8(header).unwrap();
     assert!(header.contains(&format!("\"extensions\":{edges}")), "{header}");
     assert!(header.contains(r#""description":"\ud83d""#), "{header}");
-    // These fields are not evaluated, so other numbers make the same request. In evaluated fields, such numbers are
-    // rejected.
+    // These fields are not evaluated, so other numbers in them make no other request.
     let again = text.replace("617", "618").replace("1e999", "2e999");
     let (status, is_replay, again) = post_text(&world, &agent, "/x402/authorize", again).await;
     assert!(status == 200 && is_replay, "{again}");
@@ -379,7 +375,7 @@ async fn payment_responses_confirm_in_every_encoding() {
     }
 }
 
-/// A provider fetches the page in the call's URL, regardless of the target that the agent declares.
+/// The provider fetches the page in the called URL, whatever target the agent declares.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_declared_target_url_must_match_the_call() {
     let world = World::still().await;
@@ -424,7 +420,7 @@ async fn the_declared_target_url_must_match_the_call() {
         let told = fetch(query).await.refused(403, "domain_not_allowed");
         assert_eq!(told["hostname"], host, "{query}");
     }
-    // Without an allowlist of domains, nothing is compared.
+    // Only an allowlist of domains restricts the target.
     world.enable(&agent, "lab-scrape", SpendPolicy::permissive()).await;
     fetch("?url=www.evil.test").await.ok();
 }

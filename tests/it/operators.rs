@@ -23,14 +23,14 @@ const NOTHING: [String; 0] = [];
 /// A payee that differs from the catalog's.
 pub(crate) const STRANGER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
 
-/// Functions check for a newer catalog every five seconds.
+/// The time, in seconds, after which every function has loaded a changed catalog.
 pub(crate) const SEEN_AFTER: u32 = 6;
 
 pub(crate) fn at(id: &str) -> String {
     format!("/internal/services/{id}")
 }
 
-/// An operation that pays the local providers' wallet.
+/// Returns an operation whose payee is the local providers' wallet.
 fn paid_operation(world: &World, slug: &str, units: u64) -> Value {
     let mut operation = operation_entry(slug, &format!("https://newcomer.example/{slug}"));
     operation["estimated_price_units"] = json!(units);
@@ -38,7 +38,7 @@ fn paid_operation(world: &World, slug: &str, units: u64) -> Value {
     operation
 }
 
-/// Sends an upsert with this `If-Match` or none.
+/// Writes a service. `if_match` is the expected version.
 async fn put(world: &World, id: &str, if_match: Option<&str>, entry: &Value) -> Answer {
     let request = world.operators_request(Method::PUT, &at(id)).json(entry);
     World::send(match if_match {
@@ -48,7 +48,7 @@ async fn put(world: &World, id: &str, if_match: Option<&str>, entry: &Value) -> 
     .await
 }
 
-/// Returns the only service with that slug, as the public routes return it; `None` if there is none.
+/// Returns the service with this slug from the public routes; `None` if there is none.
 async fn public(world: &World, slug: &str) -> Option<Value> {
     let list = world
         .call(Method::GET, &format!("/services?slug={slug}"), None, None)
@@ -58,7 +58,7 @@ async fn public(world: &World, slug: &str) -> Option<Value> {
     list["services"].get(0).cloned()
 }
 
-/// An authorize body for a service.
+/// Returns an authorize body for a service.
 fn buying(world: &World, slug: &str, units: u64) -> Value {
     let mut body = body_of(world.offer(units));
     body["service_id"] = json!(slug);
@@ -66,7 +66,7 @@ fn buying(world: &World, slug: &str, units: u64) -> Value {
     body
 }
 
-/// If the payment, the trust status or `curated` is omitted, the stored value stays.
+/// An omitted payment, trust status or `curated` keeps its value.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_catalog_service_is_replaced_as_a_whole() {
     let world = World::still().await;
@@ -105,12 +105,12 @@ async fn a_catalog_service_is_replaced_as_a_whole() {
     assert_eq!(made, expected);
     assert_eq!(world.operator_gets(&at(&id)).await.ok(), expected);
 
-    // Writing the same service again is no update.
+    // Writing the same service again changes no row.
     let before = world.rows_of("CatalogTable").await;
     assert_eq!(put(&world, &id, Some("\"1\""), &entry).await.ok(), expected);
     assert_eq!(world.rows_of("CatalogTable").await.changes_since(&before), NOTHING);
 
-    // Fields that are missing in the replacement are removed, except for the fields that always stay.
+    // All other omitted fields are removed.
     let mut next = service_entry(
         "newcomer",
         &[entry["operations"][0].clone(), paid_operation(&world, "news.list", 7)],
@@ -147,7 +147,6 @@ async fn a_catalog_service_is_replaced_as_a_whole() {
     );
 }
 
-/// `*` stands for any version. Only one of several concurrent updates of a version is stored.
 #[tokio::test(flavor = "multi_thread")]
 async fn catalog_updates_require_a_matching_version() {
     let world = World::start().await;
@@ -186,7 +185,7 @@ async fn catalog_updates_require_a_matching_version() {
         assert_eq!(done.etag(), format!("\"{}\"", version + 1));
         assert_eq!(done.ok()["version"], version + 1);
     }
-    // A service that does not exist has no version that a client could send.
+    // The version "0" creates a service.
     let unknown = fresh_key();
     for if_match in ["\"1\"", "*"] {
         let told = put(&world, &unknown, Some(if_match), &service_entry("other", &[])).await;
@@ -245,7 +244,6 @@ async fn catalog_updates_require_a_matching_version() {
     }
     assert_eq!(world.operator_gets(&at(&id)).await.ok(), won[0].body);
 
-    // An update of any version is retried until it is stored.
     let path = format!("{}/trust-status", at(&id));
     let edits = TrustStatus::ALL.iter().map(|status| {
         let request = world.operators_request(Method::PUT, &path).header("if-match", "*");
@@ -256,8 +254,7 @@ async fn catalog_updates_require_a_matching_version() {
     }
 }
 
-/// A committed update succeeds even if the catalog object can't be stored. The object is stored when operators list
-/// services the next time.
+/// The update succeeds if the catalog object can't be stored. The object is stored later, when operators list services.
 #[tokio::test(flavor = "multi_thread")]
 async fn catalog_updates_succeed_without_the_catalog_object() {
     let world = World::metered().await;
@@ -293,12 +290,12 @@ async fn a_slug_belongs_to_one_service() {
         .refused(409, "slug_taken");
     assert_eq!(told["service_id"], first);
     assert_eq!(world.operator_gets(&at(&first)).await.ok(), made);
-    // Each update wrote a row and a claim, and increased the catalog's version. Then the object was rebuilt.
+    // Each update wrote a row, a claim and the catalog's version. Then the object was stored.
     let mut changed = world.rows_of("CatalogTable").await.changes_since(&before);
     changed.retain(|row| !["[\"OBJECT", "[\"CHUNK#"].iter().any(|object| row.starts_with(object)));
     assert_eq!(changed.len(), 5);
 
-    // A renamed service releases its old name.
+    // Another service can get the previous slug of a renamed service.
     put(&world, &first, Some("*"), &service_entry("renamed", &[]))
         .await
         .ok();
@@ -336,7 +333,7 @@ async fn a_slug_belongs_to_one_service() {
     );
 }
 
-/// Disabled or not yet curated services do not exist for agents.
+/// For agents, disabled and uncurated services do not exist.
 #[tokio::test(flavor = "multi_thread")]
 async fn disabled_or_uncurated_services_are_hidden_from_agents() {
     let world = World::still().await;
@@ -407,7 +404,7 @@ async fn disabled_or_uncurated_services_are_hidden_from_agents() {
     ] {
         set(below, out).await;
         absent(below).await;
-        // The owner can still read and tighten the agent's policy for the service, but not enable the service.
+        // The owner can read and tighten the policy for the service, but not enable the service.
         world.person_edits(&owner, Method::PATCH, &policy, &tight).await.ok();
         let on = world
             .person_edits(&owner, Method::PATCH, &policy, &json!({"enabled": true}))
@@ -440,11 +437,11 @@ async fn disabled_or_uncurated_services_are_hidden_from_agents() {
     );
 }
 
-/// A provider on this machine, whose responses a test sets.
+/// A local provider whose responses a test sets.
 pub(crate) struct Provider {
     pub(crate) address: SocketAddr,
     pub(crate) url: String,
-    /// The payment requirement in its response. A number is returned as a status instead.
+    /// The payment requirements in the provider's response, or the status of its response.
     wants: Arc<Mutex<Value>>,
 }
 
@@ -469,7 +466,7 @@ impl Provider {
         *self.wants.lock().unwrap() = what;
     }
 
-    /// A world with a stopped clock, whose probe may call only this provider.
+    /// Starts a stack with a stopped clock, whose probe may call only this provider.
     async fn world(&self) -> World {
         let allowed = ("PROBE_ALLOWED_HOSTS".to_owned(), self.address.to_string());
         let world = World::still_with(Options {
@@ -510,7 +507,7 @@ pub(crate) fn offer(units: u64, pay_to: &str) -> Value {
     })
 }
 
-/// Requests a probe of the service, runs it, and returns the service as operators see it afterwards.
+/// Probes a service, and returns it as operators see it.
 async fn probed(world: &World, id: &str) -> Value {
     let asked = world
         .operator_edits(Method::POST, &format!("{}/probe", at(id)), &json!({}))
@@ -524,7 +521,7 @@ async fn probed(world: &World, id: &str) -> Value {
     world.operator_gets(&at(id)).await.ok()
 }
 
-/// Requests an agent's payment for the operation, to this payee.
+/// Authorizes a payment for the operation, to this payee.
 pub(crate) async fn pays(world: &World, agent: &TestAgent, units: u64, pay_to: &str, url: &str) -> Answer {
     let requirement = offer_v2(&OfferedTerms {
         units,
@@ -537,7 +534,6 @@ pub(crate) async fn pays(world: &World, agent: &TestAgent, units: u64, pay_to: &
     world.authorize(agent, &body).await
 }
 
-/// An observed change of payee or price is shown to operators but not signed.
 #[tokio::test(flavor = "multi_thread")]
 async fn probed_payments_apply_only_after_an_operator_sets_them() {
     let provider = Provider::start().await;
@@ -545,7 +541,7 @@ async fn probed_payments_apply_only_after_an_operator_sets_them() {
     let owner = world.person(&DEMO_OWNER);
     let payee = world.stack.providers.pay_to.clone();
     let url = format!("{}/news", provider.url);
-    // The probe runs before any agent may pay the service, so a price that an operator sets takes effect without delay.
+    // No agent may pay the service yet, so a set price takes effect immediately.
     let mut entry = service_entry("newcomer", &[operation_entry("news.read", &url)]);
     entry["curated"] = json!(false);
     let (id, _) = world.enter(&entry).await;
@@ -557,7 +553,7 @@ async fn probed_payments_apply_only_after_an_operator_sets_them() {
             .await
     };
 
-    // Without a probe result, nothing is reported.
+    // The provider returned no payment requirements.
     let told = probed(&world, &id).await;
     let operation = &told["operations"][0];
     assert_eq!(
@@ -569,7 +565,7 @@ async fn probed_payments_apply_only_after_an_operator_sets_them() {
         (&json!("status_500"), &json!("listed"))
     );
 
-    // The first observed payment is reported. An operator sets the price by naming it.
+    // An operator sets the observed price and payee in the catalog.
     provider.wants(offer(1_000, &payee));
     let pinned = payment_entry(1_000, &payee);
     assert_eq!(paths(pin(&pinned).await, "unseen"), ["/payment"]);
@@ -613,7 +609,7 @@ async fn probed_payments_apply_only_after_an_operator_sets_them() {
         .refused(403, "policy_blocked");
     assert_eq!(stranger["decision"]["reason"], "catalog_payee:pay_to_not_in_catalog");
 
-    // A different payee, and then a different price, are recorded and shown, but not signed.
+    // Another payee or price is shown to operators, and not signed.
     let changed = async || world.operator_gets("/internal/services?changed=true").await.ok();
     let quiet = json!({"services": [], "count": 0});
     assert_eq!(changed().await, quiet);
@@ -650,7 +646,7 @@ async fn probed_payments_apply_only_after_an_operator_sets_them() {
         assert_eq!(refused["decision"]["reason"], "catalog_payee:pay_to_not_in_catalog");
         assert_eq!(world.footprint().await, before);
     }
-    // An outage does not hide the change.
+    // If the provider is down, the observed change stays.
     provider.wants(json!(503));
     let told = probed(&world, &id).await;
     assert_eq!(
@@ -670,7 +666,7 @@ async fn probed_payments_apply_only_after_an_operator_sets_them() {
             .all(|item| item["id"] != id)
     );
 
-    // An operator accepts the changed price. Because agents now pay the service, the change takes effect after a delay.
+    // Agents pay the service now, so an accepted price takes effect after the delay.
     let told = pin(&payment_entry(2_000, STRANGER)).await.ok();
     let operation = &told["operations"][0];
     assert_eq!(
@@ -731,7 +727,7 @@ async fn probes_run_when_due_or_when_requested() {
     assert_eq!(run().await.operations, 0);
 }
 
-/// By default the probe calls no private address, such as this provider's.
+/// The probe calls no private address, such as that of this provider.
 #[tokio::test(flavor = "multi_thread")]
 async fn probes_call_only_public_addresses_by_default() {
     let provider = Provider::start().await;
@@ -767,7 +763,7 @@ async fn probes_call_only_public_addresses_by_default() {
     assert_eq!(told["trust_status"], "listed");
 }
 
-/// The parsing of fields is tested in `functions/internal/src/entry.rs`.
+/// `functions/internal/src/entry.rs` tests the parsing of fields.
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_operator_requests_report_all_validation_errors() {
     let world = World::start().await;

@@ -1,5 +1,4 @@
-//! Tests operators who act in the browser: their actions, which need a recent sign-in and a second operator, and what a
-//! compromised browser can't do.
+//! Tests operators' actions in the browser, which need a recent sign-in and often a second operator.
 
 use crate::operators::{Provider, SEEN_AFTER, STRANGER, at, disable_all, offer, pays};
 use purser_domain::{Address, parse_address};
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A user who has the operators' claim, but is not in the deployment's list.
+/// A user with the operators' claim who is not in `BROWSER_OPERATORS`.
 const KIM: DemoUser = DemoUser {
     sub: "0b0c6a2e-7d1f-4f0e-8f5d-5a1f3c9e4d03",
     email: "kim@example.test",
@@ -22,7 +21,7 @@ const KIM: DemoUser = DemoUser {
 const RECENT_SECONDS: u32 = 600;
 const FREEZES: &str = "/dashboard/operator/freezes";
 
-/// Starts a world in which every user has the operators' claim, so only the deployment's list decides.
+/// Starts a stack in which all users have the operators' claim.
 async fn office(more: &[(&str, &str)]) -> World {
     let everybody = [("OPERATOR_CLAIM", "aud"), ("OPERATOR_VALUE", CLIENT_ID)];
     let more = everybody.iter().chain(more);
@@ -85,15 +84,14 @@ impl<'a> Browser<'a> {
         answer.text().await.unwrap()
     }
 
-    /// Returns the form token in the page.
+    /// Returns the form token of a page.
     async fn token(&self, path: &str) -> String {
         let page = self.page(path).await;
         let (_, rest) = page.split_once("name=\"form_token\" value=\"").unwrap();
         rest.split('"').next().unwrap().to_owned()
     }
 
-    /// Sends the first form of the page at `on` that posts to `path`, with its hidden fields, its checkbox checked, and
-    /// these fields.
+    /// Sends the page's first form with the action `path`, with its hidden fields and these fields.
     async fn sends(&self, on: &str, path: &str, fields: &[(&str, &str)]) -> Posted {
         let page = self.page(on).await;
         let (_, form) = page
@@ -111,7 +109,7 @@ impl<'a> Browser<'a> {
         self.posts(path, &fields).await
     }
 
-    /// Posts a form. The clock is stopped, so the method advances it, because the audit log sorts by time.
+    /// Posts a form, and advances the stopped clock, because the audit log sorts by time.
     async fn posts(&self, path: &str, fields: &[(&str, &str)]) -> Posted {
         self.world.pass(1);
         let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
@@ -136,7 +134,7 @@ impl<'a> Browser<'a> {
     }
 }
 
-/// Returns the newest actions in the operators' audit log: the operator, the kind, and the error.
+/// Returns the newest entries of the operators' audit log: the operator, the kind, and the error.
 async fn acts(world: &World, count: usize) -> Vec<(String, String, Value)> {
     let log = world.operator_gets("/internal/audit-log").await.ok();
     let rows = log["entries"].as_array().unwrap().iter().take(count);
@@ -154,7 +152,7 @@ fn shown(address: &str) -> String {
     address.to_checksum(None)
 }
 
-/// A service whose provider requests a payment to a stranger, as a probe has observed.
+/// A service whose provider requests payment to another payee, as a probe has observed.
 struct Shop {
     provider: Provider,
     world: World,
@@ -200,7 +198,7 @@ impl Shop {
         format!("{}/operations/{}/{what}", self.page(), self.operation)
     }
 
-    /// Requests a probe of the service in the browser, and runs it.
+    /// Requests a probe of the service in the browser, and runs the probe.
     async fn probe(&self, browser: &Browser<'_>) {
         let page = self.page();
         browser
@@ -231,7 +229,7 @@ impl Shop {
     }
 }
 
-/// Neither time, nor the same operator with a token, nor an earlier version puts the payee into effect.
+/// Only a second operator can put the payee into effect.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payee_set_in_a_browser_waits_for_a_second_operator() {
     let shop = Shop::open(&[]).await;
@@ -251,7 +249,7 @@ async fn a_payee_set_in_a_browser_waits_for_a_second_operator() {
             "{html}"
         );
     }
-    // The operator confirms the payment that a probe observed.
+    // The operator accepts the payment that the probe observed.
     let unconfirmed = ada.posts(&shop.form("pin"), &[]).await;
     assert_eq!(unconfirmed.status, 403, "a form without its token");
     let other = [
@@ -301,7 +299,6 @@ async fn a_payee_set_in_a_browser_waits_for_a_second_operator() {
         (&json!("catalog_payee:pay_to_not_in_catalog"), None)
     );
 
-    // The same operator, in the browser and with a token.
     ada.sends(&shop.page(), &shop.form("accept"), &[])
         .await
         .is_refused(403, "you requested this change yourself");
@@ -321,7 +318,6 @@ async fn a_payee_set_in_a_browser_waits_for_a_second_operator() {
             act("browser:ada", "payment_pinned", None),
         ]
     );
-    // Time changes nothing.
     world.pass(30 * 86_400);
     shop.pays(2_000, STRANGER).await.refused(403, "policy_blocked");
     drop((ada, bob));
@@ -331,7 +327,7 @@ async fn a_payee_set_in_a_browser_waits_for_a_second_operator() {
         html.contains("once another operator accepts it") && html.contains("browser:ada"),
         "{html}"
     );
-    // The service was updated after Bob opened the page.
+    // The service was updated after Bob had opened the page.
     let curated = format!("{}/curated", at(&shop.id));
     for curated_now in [false, true] {
         let body = json!({"curated": curated_now});
@@ -360,7 +356,7 @@ async fn a_payee_set_in_a_browser_waits_for_a_second_operator() {
     drop(shop.provider);
 }
 
-/// The change then waits for the delay of every change, also by the clock of the function that verifies payees.
+/// After a repetition with a token, the change waits for the usual delay.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_browser_change_can_be_requested_again_with_a_token() {
     let shop = Shop::open(&[]).await;
@@ -383,7 +379,7 @@ async fn a_browser_change_can_be_requested_again_with_a_token() {
     shop.pays(2_000, STRANGER).await.ok();
 }
 
-/// If no second operator is needed, the delay is the usual delay of a change.
+/// Without the need for a second operator, the change waits for the usual delay.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delayed_change_can_be_withdrawn_in_a_browser() {
     let shop = Shop::open(&[("SECOND_BROWSER_OPERATOR", "false")]).await;
@@ -398,7 +394,6 @@ async fn a_delayed_change_can_be_withdrawn_in_a_browser() {
     ada.sends(&shop.page(), &shop.form("accept"), &[])
         .await
         .is_refused(403, "you requested this change yourself");
-    // An operator can withdraw their change.
     ada.sends(&shop.page(), &shop.form("withdraw"), &[])
         .await
         .is_done("change_withdrawn");
@@ -411,7 +406,6 @@ async fn a_delayed_change_can_be_withdrawn_in_a_browser() {
     shop.pays(2_000, STRANGER).await.refused(403, "policy_blocked");
     shop.pays(1_000, &world.stack.providers.pay_to).await.ok();
 
-    // The same withdrawal with a token.
     let version = shop.write(STRANGER, 1_000).await["version"].as_u64().unwrap();
     let path = format!("{}/operations/{}/withdraw-change", at(&shop.id), shop.operation);
     let withdraw = async |version: &str| {
@@ -492,7 +486,7 @@ async fn ending_a_freeze_in_a_browser_needs_a_second_operator() {
     );
 }
 
-/// The scopes of freezes: the path of the token's routes, and the fields of the forms.
+/// Returns the scopes of a freeze: the path for operators with a token, and the fields of the form.
 async fn freeze_scopes(world: &World, agent: &TestAgent) -> [(String, [(&'static str, String); 2]); 3] {
     let owner = world.person_gets(&world.person(&DEMO_OWNER), "/sessions").await.ok();
     let owner = owner["person"].as_str().unwrap();
@@ -507,8 +501,7 @@ async fn freeze_scopes(world: &World, agent: &TestAgent) -> [(String, [(&'static
     })
 }
 
-/// Sends every form that begins or ends a freeze, from every browser, for a freeze that was set with a token: the
-/// freeze stays unchanged. A compromised `people` can request only the same actions from `internal`.
+/// No form changes a freeze that was set with a token.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_freeze_cannot_be_changed_in_a_browser() {
     for second in ["true", "false"] {
@@ -520,7 +513,7 @@ async fn a_token_freeze_cannot_be_changed_in_a_browser() {
         ];
         for (path, fields) in freeze_scopes(&world, &agent).await {
             let [scope, id] = fields.each_ref().map(|(name, value)| (*name, value.as_str()));
-            // The token's freeze replaces a freeze from a browser, and the request to end that freeze.
+            // The token's freeze replaces the browser's freeze, and the request to end it.
             let fields = [scope, id, ("reason", "a look")];
             let [ada, _] = &browsers;
             ada.sends(FREEZES, FREEZES, &fields).await.is_done("operator_froze");
@@ -563,8 +556,7 @@ async fn a_token_freeze_cannot_be_changed_in_a_browser() {
     }
 }
 
-/// A browser begins or ends its freeze while an operator's token sets a freeze, in each scope and in random orders: the
-/// token's freeze stays, whatever was read before it was stored.
+/// A browser and a token change the same freeze concurrently, in random order. The token's freeze must stay.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_browser_request_racing_a_token_freeze_ends_no_freeze() {
     let world = office(&[("SECOND_BROWSER_OPERATOR", "false")]).await;
@@ -621,7 +613,7 @@ async fn a_browser_request_racing_a_token_freeze_ends_no_freeze() {
     }
 }
 
-/// If the end of an earlier freeze was requested, a second browser's confirmation does not end a new freeze.
+/// A second operator's confirmation ends only the freeze whose end was requested.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_freeze_discards_an_earlier_request_to_end_it() {
     let world = office(&[]).await;
@@ -640,7 +632,6 @@ async fn a_new_freeze_discards_an_earlier_request_to_end_it() {
         let freezes = world.operator_gets("/internal/freezes").await.ok();
         assert_eq!(freezes["freezes"][0]["reason"], "not yet");
         assert_eq!(freezes["freezes"][0]["end_requested_by"], "browser:bob");
-        // The audit log keeps the operator and the reason of the earlier freeze.
         let log = world.operator_gets("/internal/audit-log?kind=freeze_set").await.ok();
         let before = json!({"reason": "stolen", "operator": "browser:ada", "end_asked_by": "browser:ada"});
         assert_eq!(log["entries"][0]["before"], before);
@@ -675,7 +666,7 @@ async fn offering_an_agent_in_a_browser_needs_two_operators() {
             .is_done("offer_awaits_second");
         assert_eq!(offered().await, 0);
     }
-    // An offer to a different user is no confirmation.
+    // An offer to another user is no confirmation.
     let other = "c".repeat(64);
     bob.sends(&page, &form("offer"), &[("to", &other), ("reason", "r")])
         .await
@@ -711,7 +702,7 @@ async fn offering_an_agent_in_a_browser_needs_two_operators() {
     );
 }
 
-/// Neither the claim nor the list alone is enough: a user needs both, a recent sign-in, and a registered name.
+/// An operator needs the claim, an entry in the list, a recent sign-in and a registered name.
 #[tokio::test(flavor = "multi_thread")]
 async fn browser_actions_need_a_registered_operator_with_recent_sign_in() {
     let world = office(&[]).await;
@@ -733,7 +724,6 @@ async fn browser_actions_need_a_registered_operator_with_recent_sign_in() {
         (&log["entries"][0]["kind"], &log["entries"][0]["error"]),
         (&json!("freeze_set"), &json!("recent_sign_in_required"))
     );
-    // An operator who is no longer registered can't act, as with a token.
     let token = world.stack.internal_token.clone();
     world.stack.set_operators(&[("local", &token)]);
     world.pass(61);
@@ -746,7 +736,6 @@ async fn browser_actions_need_a_registered_operator_with_recent_sign_in() {
     assert_eq!(log["entries"], json!([]));
 }
 
-/// The list alone is not enough, either.
 #[tokio::test(flavor = "multi_thread")]
 async fn registered_users_without_the_claim_are_not_operators() {
     let world = World::still().await;

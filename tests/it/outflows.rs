@@ -1,5 +1,5 @@
-//! A transfer from a wallet that no settlement explains is reported once. The tests run over the real stack and an
-//! Anvil chain on which another party uses the wallets' keys.
+//! Tests that a transfer that no settlement explains is reported once, on a chain on which another party uses the
+//! wallets' keys.
 
 use alloy::primitives::{Address, U256};
 use alloy::sol;
@@ -18,7 +18,7 @@ sol! {
 }
 
 const TIME: Duration = Duration::from_secs(55);
-/// The receiver of the stolen money.
+/// The payee of the unexplained transfers.
 const THIEF: &str = "0x00000000000000000000000000000000000000bb";
 /// The number of blocks after which a transfer is compared with settlements.
 const WATCH: [(&str, &str); 1] = [("WATCH_CONFIRMATIONS", "10")];
@@ -34,7 +34,7 @@ async fn world(variables: &[(&str, &str)]) -> World {
     })
     .await;
     world.stack.chain.stand_still().await.unwrap();
-    // The first run records the block from which wallets are watched.
+    // The first run stores the block from which transfers are searched.
     world.stack.chain.mine(DEEP).await.unwrap();
     run(&world).await;
     world
@@ -51,13 +51,13 @@ async fn run(world: &World) -> Vec<Outcome> {
         .to_vec()
 }
 
-/// Makes the chain's transfers deep enough, and runs.
+/// Mines enough blocks for all transfers, and runs the outflow search.
 async fn run_deep(world: &World) -> Vec<Outcome> {
     world.stack.chain.mine(DEEP).await.unwrap();
     run(world).await
 }
 
-/// Makes a transfer by the wallet itself, without an authorization.
+/// Makes a transfer from the wallet that no settlement explains.
 pub(crate) async fn steal(world: &World, wallet: &str, units: u64) -> String {
     let chain = &world.stack.chain;
     chain.call("anvil_impersonateAccount", json!([wallet])).await.unwrap();
@@ -78,10 +78,9 @@ pub(crate) async fn steal(world: &World, wallet: &str, units: u64) -> String {
     hash.as_str().unwrap().to_owned()
 }
 
-/// Returns the payment with another nonce, after replacing the wallet's code so that any signature is valid, as if the
-/// wallet's key had signed.
+/// Returns the payment with another nonce. The wallet accepts any signature, as if the thief had the key.
 async fn forged(world: &World, authorized: &Value, nonce: u8) -> Value {
-    /// Returns ERC-1271's magic value to every call.
+    /// The code of a contract that returns ERC-1271's magic value to every call.
     const SIGNS_ANYTHING: &str = "0x631626ba7e60e01b60005260206000f3";
     let mut forged = authorized.clone();
     let authorization = &mut forged["payment"]["payload"]["payload"]["authorization"];
@@ -91,7 +90,7 @@ async fn forged(world: &World, authorized: &Value, nonce: u8) -> Value {
     forged
 }
 
-/// Returns the outflows that operators can read, newest first.
+/// Returns the outflows in the operators' list, newest first.
 async fn told(world: &World) -> Vec<Value> {
     let listed = world.operator_gets("/internal/audit-log?outflows=true").await.ok();
     listed["entries"].as_array().unwrap().clone()
@@ -131,9 +130,9 @@ async fn an_unexplained_outflow_is_reported_once() {
     );
     let paid = pay(&world, &agent, 5_000).await;
     let stolen = steal(&world, &agent.wallet, 7_000).await;
-    // Anyone can make a transfer of zero from any wallet.
+    // Anyone can make a transfer of zero from any wallet, so it is no outflow.
     steal(&world, &other.wallet, 0).await;
-    // A second transfer of the same amount to the same payee as a payment.
+    // A transfer with the amount and payee of a payment, and another nonce.
     let again = forged(&world, &paid, 0x11).await;
     let again = world.settle(&again).await;
     run(&world).await;
@@ -173,7 +172,6 @@ async fn an_unexplained_outflow_is_reported_once() {
     assert_eq!(lines().len(), 2, "{:?}", lines());
     assert!(lines().iter().all(|line| line["OutflowUnexplained"] == 1));
 
-    // The owner sees the same in JSON and on the page. Other users do not.
     let path = format!("/audit-log?kind=outflow_found&agent_id={}", agent.id);
     let owned = world.person_gets(&owner, &path).await.ok();
     assert_eq!(owned["count"], 2, "{owned}");
@@ -192,14 +190,13 @@ async fn an_unexplained_outflow_is_reported_once() {
     let nobodys = format!("/internal/audit-log?outflows=true&person_id={}", "0".repeat(64));
     assert_eq!(world.operator_gets(&nobodys).await.ok()["count"], 0);
 
-    // An outflow is reported once, even if the search is repeated from an earlier block.
     run_deep(&world).await;
     rewind(&world).await;
     run_deep(&world).await;
     assert_eq!((told(&world).await.len(), lines().len()), (2, 2));
 }
 
-/// Resets the search's progress, as if a run had been killed before it could record it.
+/// Resets the progress of the search.
 async fn rewind(world: &World) {
     put_place(world, AttributeValue::N("1".to_owned())).await;
 }
@@ -222,10 +219,10 @@ async fn transfers_of_settlements_are_never_reported_as_outflows() {
         world.set_clock(Timestamp::from_secs(seconds).unwrap());
     };
     pay(&world, &agent, 1_000).await;
-    // A payment that is not completed, and still held when its block is compared.
+    // The settlement is still authorized when the search compares its payment.
     let held = authorize(&world, &agent, 2_000).await;
     world.settle(&held).await;
-    // Two payments in one transaction, of which one is completed.
+    // One transaction contains two payments, of which the agent completes one.
     let (one, two) = (
         authorize(&world, &agent, 3_000).await,
         authorize(&world, &agent, 3_000).await,
@@ -242,7 +239,7 @@ async fn transfers_of_settlements_are_never_reported_as_outflows() {
     run_deep(&world).await;
     assert_eq!(told(&world).await, Vec::<Value>::new());
 
-    // A payment that appears after its release, despite finality, is found by the search and counts again.
+    // A payment that appears after its release is no outflow, and counts again.
     let before = world.stack.chain.snapshot().await.unwrap();
     let late = authorize(&world, &agent, 4_000).await;
     mine_at(valid_before(&late)).await;
@@ -254,7 +251,7 @@ async fn transfers_of_settlements_are_never_reported_as_outflows() {
     assert_eq!(world.get(&agent, &path).await.ok()["receipt_status"], "confirmed");
     assert_eq!(told(&world).await, Vec::<Value>::new());
 
-    // A second transfer in a payment's transaction is not part of the payment.
+    // A transaction with a payment also contains another transfer.
     let paid = authorize(&world, &agent, 5_000).await;
     let beside = forged(&world, &paid, 0x22).await;
     let both = batch_of(NETWORK.token().address, vec![transfer_of(&beside), transfer_of(&paid)]);
@@ -264,7 +261,6 @@ async fn transfers_of_settlements_are_never_reported_as_outflows() {
     assert_eq!(told(&world).await.len(), 1);
 }
 
-/// A real outflow is still reported.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_nonce_key_reports_no_false_outflows() {
     let world = world(&WATCH).await;
@@ -284,7 +280,7 @@ async fn a_changed_nonce_key_reports_no_false_outflows() {
         (&environment["RPC_URL_SECRET_ARN"], world.stack.rpc_url.as_str()),
     ]);
     environment.insert("SECRETS_ENDPOINT".to_owned(), secrets.serve().await);
-    // As the stack's own function signs (`infra/local/src/iam_recorder.rs`).
+    // The recorder identifies the function by its access key id (`infra/local/src/iam_recorder.rs`).
     environment.insert("AWS_ACCESS_KEY_ID".to_owned(), "ReconcileFunction".to_owned());
     let boot = Boot::new(environment.into_iter().collect(), world.stack.clock.clone());
     let wrong = Reconcile::boot(boot).await.unwrap();
@@ -294,7 +290,6 @@ async fn a_changed_nonce_key_reports_no_false_outflows() {
     assert_eq!(told[0]["after"]["tx_hash"], json!(stolen));
 }
 
-/// Payments end even if the search fails.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_outflow_search_is_repeated_later() {
     let log = Log::start("warn,purser=info");
@@ -312,7 +307,6 @@ async fn a_failed_outflow_search_is_repeated_later() {
     assert_eq!(told(&world).await.len(), 1);
 }
 
-/// Each shard of the wallets is searched by a separate run.
 #[tokio::test(flavor = "multi_thread")]
 async fn outflow_runs_over_shards_find_the_outflows_of_their_wallets() {
     let world = world(&WATCH).await;
@@ -334,7 +328,6 @@ async fn outflow_runs_over_shards_find_the_outflows_of_their_wallets() {
         assert_eq!(told(&world).await.len(), found, "{index}");
     }
     assert_eq!(found, 6);
-    // A run over all wallets reports nothing again.
     run_deep(&world).await;
     assert_eq!(told(&world).await.len(), 6);
 }

@@ -1,5 +1,4 @@
-//! Tests when a changed payee or a raised price in the catalog takes effect, over HTTP: the delay, the second operator,
-//! and that neither can be circumvented. The rule is in `shared/domain/src/catalog/pricing.rs`.
+//! Tests when a changed payee or a raised price takes effect (`shared/domain/src/catalog/pricing.rs`).
 
 use purser_domain::Timestamp;
 use purser_local::{DEMO_OWNER, Options, Streaming};
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 
 /// A payee that differs from the catalog's.
 const STRANGER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
-/// Functions check for a newer catalog every five seconds.
+/// The time, in seconds, after which every function has loaded a changed catalog.
 const SEEN_AFTER: u32 = 6;
 const DAY: u32 = 86_400;
 const URL: &str = "https://newcomer.example/news";
@@ -32,7 +31,7 @@ impl Office {
         let bob = "b".repeat(64);
         let ada = world.stack.internal_token.clone();
         world.stack.set_operators(&[("ada", &ada), ("bob", &bob)]);
-        // The change of operators takes effect within a minute.
+        // The function reads the operators' secret again within a minute.
         world.pass(61);
         Self { world, bob }
     }
@@ -41,12 +40,12 @@ impl Office {
         self.world.stack.providers.pay_to.clone()
     }
 
-    /// An operation at [`URL`] that pays its provider a thousand units.
+    /// Returns an operation at [`URL`] for a thousand micro-USDC.
     fn operation(&self) -> Value {
         paid(operation_entry("news.read", URL), 1_000, &self.payee())
     }
 
-    /// Writes a service as Ada, and waits until functions have reloaded the catalog.
+    /// Writes a service as Ada, and waits until functions have loaded the catalog.
     async fn write(&self, id: &str, entry: &Value) -> Value {
         let request = self.world.operators_request(Method::PUT, &at(id));
         let request = match self.world.operator_gets(&at(id)).await.status {
@@ -59,7 +58,7 @@ impl Office {
         answer.body
     }
 
-    /// Sets, as Ada, whether the service is curated.
+    /// Sets whether the service is curated, as Ada.
     async fn curate(&self, id: &str, curated: bool) -> Value {
         let path = format!("{}/curated", at(id));
         let set = self
@@ -77,13 +76,13 @@ impl Office {
         World::send(request).await
     }
 
-    /// Creates an agent, which gets all open services.
+    /// Creates an agent, which gets all curated services.
     async fn agent(&self) -> TestAgent {
         let owner = self.world.person(&DEMO_OWNER);
         self.world.agent_of(&owner, "reader").await
     }
 
-    /// Requests a payment of `units` to this payee for a call, without naming a service. Returns the response.
+    /// Authorizes a payment for a call, without naming a service.
     async fn pays(&self, agent: &TestAgent, units: u64, pay_to: &str) -> Answer {
         self.pays_at(agent, units, pay_to, URL).await
     }
@@ -204,7 +203,7 @@ async fn payee_changes_apply_only_after_their_delay() {
         }
         assert_eq!(min_price().await, 1_000);
     }
-    // Nothing happens except that time passes.
+    // The change takes effect without a further write.
     let before = world.rows_of("CatalogTable").await;
     world.set_clock(from);
     office.pays(&agent, 2_000, STRANGER).await.ok();
@@ -244,7 +243,7 @@ async fn price_increases_are_delayed_but_decreases_apply_immediately() {
         operation["price_model"] = json!("per_token");
         operation
     };
-    // The change, the maximum price of a call after it, and whether the change is delayed.
+    // A change, the maximum price after the change, and whether the change is delayed.
     let rows = [
         (dearer(1_001), 1_000, true),
         (up_to(1_001), 1_000, true),
@@ -272,7 +271,6 @@ async fn price_increases_are_delayed_but_decreases_apply_immediately() {
     assert_eq!(reason, "catalog_payment:operation_has_no_payment");
 }
 
-/// The operator who made the change cannot accept it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_operator_can_accept_a_delayed_price_change() {
     let office = Office::open().await;
@@ -296,7 +294,6 @@ async fn a_second_operator_can_accept_a_delayed_price_change() {
         .refused(403, "second_operator_required");
     let any = office.accept(bob, &id, of, "*").await;
     assert_eq!(paths(any, "*"), ["/If-Match"]);
-    // The acceptance names a change that is not the pending one.
     let told = office.accept(bob, &id, of, "\"1\"").await;
     assert_eq!(told.refused(412, "version_conflict")["version"], 2);
     office
@@ -324,7 +321,6 @@ async fn a_second_operator_can_accept_a_delayed_price_change() {
     office.accept(bob, &id, of, "\"3\"").await.refused(404, "not_found");
 }
 
-/// Operators see the payment time as `paid_from`.
 #[tokio::test(flavor = "multi_thread")]
 async fn accepted_payees_are_paid_after_the_configured_delay() {
     let delay = ("ACCEPTED_PAYEE_DELAY_SECONDS".to_owned(), "3600".to_owned());
@@ -359,7 +355,6 @@ async fn accepted_payees_are_paid_after_the_configured_delay() {
     office.pays(&agent, 1_000, STRANGER).await.ok();
 }
 
-/// Writing the same change again, or a service without a payment, keeps the time of the change.
 #[tokio::test(flavor = "multi_thread")]
 async fn writing_the_original_service_reverts_a_delayed_change() {
     let office = Office::open().await;
@@ -371,7 +366,7 @@ async fn writing_the_original_service_reverts_a_delayed_change() {
     let changed = service_entry("newcomer", &[paid(operation.clone(), 1_000, STRANGER)]);
     let next = async |entry: &Value| office.write(&id, entry).await["operations"][0]["next"].clone();
     let waiting = next(&changed).await;
-    // Writing the change again, or an update without a payment, keeps the time of the change.
+    // The same change, or an update without a payment, keeps the time of the change.
     let mut silent = changed.clone();
     silent["operations"][0].as_object_mut().unwrap().remove("payment");
     silent["name"] = json!("Other");
@@ -379,7 +374,7 @@ async fn writing_the_original_service_reverts_a_delayed_change() {
         assert_eq!(next(again).await, waiting);
     }
     assert_eq!(office.curate(&id, true).await["operations"][0]["next"], waiting);
-    // A different change has a new time.
+    // Another change starts the delay again.
     let dearer = service_entry("newcomer", &[paid(operation, 1_001, STRANGER)]);
     assert!(time(&next(&dearer).await["from"]) > time(&waiting["from"]));
     assert_eq!(next(&original).await, Value::Null);
@@ -389,8 +384,7 @@ async fn writing_the_original_service_reverts_a_delayed_change() {
     assert_eq!(refused(office.pays(&agent, 1_000, STRANGER).await), NOT_ITS_PAYEE);
 }
 
-/// Sequences of updates that end with a stranger's payment in the catalog. None of the sequences lets a call pay the
-/// stranger until a day after its last update, even for an agent created now.
+/// Each sequence of updates ends with another payee, which gets no payment within a day of the last update.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_sequence_of_updates_shortens_the_payee_delay() {
     let office = Office::open().await;
@@ -405,13 +399,13 @@ async fn no_sequence_of_updates_shortens_the_payee_delay() {
         unpaid["payment"] = Value::Null;
         office.write(&id, &lists(std::slice::from_ref(&operation))).await;
         let edits: Vec<(String, Value)> = match sequence {
-            // A changed operation; an operation that is removed first, or whose payment is removed first; a second
-            // operation.
+            // The operation is changed (0), replaced (1), or loses its payment first (2). Or a second operation is
+            // added (3).
             0 => vec![(id.clone(), lists(&[changed()]))],
             1 => vec![(id.clone(), lists(&[])), (id.clone(), lists(&[changed()]))],
             2 => vec![(id.clone(), lists(&[unpaid])), (id.clone(), lists(&[changed()]))],
             3 => vec![(id.clone(), lists(&[operation.clone(), other()]))],
-            // A different id, a template, a different spelling of the address.
+            // The operation has another id (4), a path parameter (5), or another spelling of the URL (6).
             4 => vec![(id.clone(), lists(&[other()]))],
             5 | 6 => {
                 let endpoint = if sequence == 5 {
@@ -422,19 +416,19 @@ async fn no_sequence_of_updates_shortens_the_payee_delay() {
                 let moved = paid(operation_entry("news.any", endpoint), 1_000, STRANGER);
                 vec![(id.clone(), lists(&[moved]))]
             }
-            // A renamed service.
+            // The service and the operation are renamed.
             7 => {
                 let mut renamed = changed();
                 renamed["operation_id"] = json!("news.renamed");
                 vec![(id.clone(), list("renamed", &[renamed]))]
             }
-            // A service that is closed, changed and opened again.
+            // The service becomes uncurated, is changed, and becomes curated again.
             8 => {
                 let mut closed = lists(&[changed()]);
                 closed["curated"] = json!(false);
                 vec![(id.clone(), closed), (id.clone(), lists(&[changed()]))]
             }
-            // A second service that lists the call, before and after the first service removes it.
+            // A second service lists the call, in addition to the first or instead of it.
             9 => vec![(fresh_key(), list("another", &[other()]))],
             _ => vec![(id.clone(), lists(&[])), (fresh_key(), list("aftermath", &[other()]))],
         };
@@ -449,12 +443,12 @@ async fn no_sequence_of_updates_shortens_the_payee_delay() {
             let answer = office.pays(&agent, 1_000, STRANGER).await;
             assert!((400..500).contains(&answer.status), "{sequence}: {}", answer.body);
         }
-        // After the delay the stranger can be paid, which shows that the stranger's change was pending.
+        // After the delay, the payee gets payments, which proves that the change was pending.
         let shown = office.world.operator_gets(&at(&last)).await.ok();
         let operations = shown["operations"].as_array().unwrap();
         let waits = |one: &&Value| one["next"]["payment"]["pay_to"] == STRANGER;
         assert_eq!(operations.iter().filter(waits).count(), 1, "{sequence}: {shown}");
-        // Makes room for the next sequence.
+        // Removes the operations, because the next sequence uses the same URL.
         for of in [&id, &last] {
             office.write(of, &list(&format!("gone-{of}"), &[])).await;
         }
@@ -462,7 +456,7 @@ async fn no_sequence_of_updates_shortens_the_payee_delay() {
     }
 }
 
-/// No agent can have such a service enabled.
+/// No agent can have enabled such a service.
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_to_uncurated_services_apply_immediately() {
     let office = Office::open().await;
@@ -500,7 +494,7 @@ async fn a_test_network_may_disable_the_payee_delay() {
     office.pays(&agent, 1_000, STRANGER).await.ok();
 }
 
-/// A second event is published when the delayed change is made.
+/// One event is published for the request of the change, and one when it takes effect.
 #[tokio::test(flavor = "multi_thread")]
 async fn delayed_changes_publish_events_when_effective() {
     let world = World::still_with(Options {

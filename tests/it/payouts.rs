@@ -1,6 +1,4 @@
-//! Tests that an owner withdraws an agent's balance: over the real stack, the official facilitator and a real chain;
-//! with a test facilitator that fails, returns false data or is slow; and with the function's process killed at each
-//! step.
+//! Tests withdrawals with the official facilitator, with one that fails, and with kills at each step.
 
 use axum::body::Bytes;
 use axum::extract::State;
@@ -22,9 +20,8 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
 const DAY: u64 = 86_400;
-/// A little longer than a withdrawal is valid, in seconds.
+/// A time, in seconds, after which a withdrawal has expired.
 const USABLE: u64 = 310;
-/// The timeout of a run of reconcile in the cloud.
 const TIME: Duration = Duration::from_secs(55);
 
 const TO: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
@@ -35,7 +32,7 @@ async fn advance(world: &World, seconds: u64) {
     world.call(Method::POST, "/_local/clock", None, Some(&body)).await.ok();
 }
 
-/// Returns the balance of an address on the chain.
+/// Returns the token balance of an address.
 async fn holds(world: &World, address: &str) -> u64 {
     let data = format!("0x70a08231{:0>64}", address.trim_start_matches("0x").to_lowercase());
     let call = json!([{"to": NETWORK.token().address, "data": data}, "latest"]);
@@ -72,7 +69,7 @@ async fn receipt(world: &World, person: &Person, agent: &TestAgent, id: &Value) 
     world.person_gets(person, &path).await.ok()
 }
 
-/// Returns the entries of the user's audit log about this agent and kind, newest first.
+/// Returns the audit entries about the agent, newest first.
 async fn told_of(world: &World, person: &Person, agent: &TestAgent, kind: &str) -> Vec<Value> {
     let path = format!("/audit-log?agent_id={}&kind={kind}", agent.id);
     let log = world.person_gets(person, &path).await.ok();
@@ -88,13 +85,12 @@ async fn reconcile(world: &World) {
     world.stack.reconcile.reconcile_all(TIME).await.unwrap();
 }
 
-/// Advances the time until pending settlements are due, and reconciles them.
+/// Advances the time until open withdrawals are due, and reconciles them.
 async fn end(world: &World) {
     advance(world, USABLE).await;
     reconcile(world).await;
 }
 
-/// A withdrawal is made once per idempotency key, and API keys of agents cannot see it.
 #[tokio::test(flavor = "multi_thread")]
 async fn withdrawals_are_exact_and_wait_for_the_address_delay() {
     let world = World::start().await;
@@ -107,7 +103,6 @@ async fn withdrawals_are_exact_and_wait_for_the_address_delay() {
     );
     let named = name(&world, &person, &agent, TO).await.ok();
     assert_eq!((&named["set_up"], &named["address"]), (&json!(true), &json!(TO)));
-    // Setting the same address again does not restart the wait.
     assert_eq!(
         name(&world, &person, &agent, TO).await.ok()["good_from"],
         named["good_from"]
@@ -122,7 +117,6 @@ async fn withdrawals_are_exact_and_wait_for_the_address_delay() {
     );
     advance(&world, 61).await;
 
-    // The exact amount is withdrawn once, however often it is requested.
     let key = fresh_key();
     let paid = pay_out(&world, &person, &agent, json!(1_234_567), &key).await.created();
     assert_eq!(
@@ -156,7 +150,7 @@ async fn withdrawals_are_exact_and_wait_for_the_address_delay() {
     );
     assert!(confirmed["tx_hash"].is_string());
 
-    // First more than the balance; then the whole balance, even of a frozen agent.
+    // A frozen agent's balance can be withdrawn.
     let much = pay_out(&world, &person, &agent, json!(funded), &fresh_key()).await;
     refused_for(much, "insufficient_balance");
     let frozen = json!({"status": "frozen"});
@@ -176,7 +170,7 @@ async fn withdrawals_are_exact_and_wait_for_the_address_delay() {
     let none = pay_out(&world, &person, &agent, json!("balance"), &fresh_key()).await;
     refused_for(none, "insufficient_balance");
 
-    // Lists distinguish withdrawals, agents' API keys see none of them, and they do not count as spent.
+    // Withdrawals do not count as spent, and API keys can't see them.
     let log = world.person_gets(&person, "/decisions?result=payout").await.ok();
     assert_eq!(
         (&log["count"], &log["decisions"][0]["receipt_status"]),
@@ -200,7 +194,6 @@ async fn withdrawals_are_exact_and_wait_for_the_address_delay() {
     purser_testkit::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
 }
 
-/// A changed address waits again, and no other user can set or remove the address.
 #[tokio::test(flavor = "multi_thread")]
 async fn withdrawal_addresses_require_a_recent_sign_in() {
     let world = World::start().await;
@@ -223,7 +216,7 @@ async fn withdrawal_addresses_require_a_recent_sign_in() {
         let wrong = pay_out(&world, &person, &agent, amount, "k").await;
         wrong.refused(400, "invalid_request");
     }
-    // A request may not contain the address.
+    // A request can't name the address.
     let elsewhere = json!({"amount_units": 1, "idempotency_key": "k", "address": OTHER});
     let path = agent.path("/payouts");
     let wrong = world.person_edits(&person, Method::POST, &path, &elsewhere).await;
@@ -239,7 +232,7 @@ async fn withdrawal_addresses_require_a_recent_sign_in() {
         .refused(404, "not_found");
 
     advance(&world, DAY - 3_600).await;
-    // A session without a recent sign-in can read and remove the address, but nothing else.
+    // Without a recent sign-in, an owner can only read and remove the address.
     let old = world.person(&DEMO_OWNER);
     advance(&world, 900).await;
     name(&world, &old, &agent, OTHER)
@@ -262,14 +255,14 @@ async fn withdrawal_addresses_require_a_recent_sign_in() {
     assert_eq!((holds(&world, TO).await, holds(&world, OTHER).await), (0, 0));
 }
 
-/// The behavior of the test facilitator.
+/// What the test facilitator does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
     PassOn,
-    /// Reports success without submitting the payment.
+    /// Reports success without submitting the transfer.
     Lies,
     Refuses,
-    /// Submits the payment, but does not respond before the caller's timeout.
+    /// Submits the transfer, but responds after the caller's timeout.
     Slow,
     Garbage,
     /// Closes the connection without a response.
@@ -282,12 +275,11 @@ struct Front {
 }
 
 struct Shared {
-    /// The official facilitator, once the stack runs.
+    /// The URL of the official facilitator.
     upstream: OnceLock<String>,
     manner: Mutex<Manner>,
     asked: AtomicUsize,
-    /// Called when a request has arrived and when it was carried out. Returns whether the request never gets a
-    /// response.
+    /// Called when a request arrives and when it was carried out. If it returns true, the request gets no response.
     hook: Mutex<Box<dyn FnMut(Moment) -> bool + Send>>,
 }
 
@@ -349,7 +341,7 @@ async fn settle(State(front): State<Arc<Shared>>, body: Bytes) -> impl IntoRespo
     }
 }
 
-/// Starts a stack that submits withdrawals through a [`Front`], and whose withdrawal addresses can be used immediately.
+/// Starts a stack with a test facilitator. New withdrawal addresses can be used immediately.
 async fn fronted() -> (World, Front) {
     let front = Front::start().await;
     let environment = [("FACILITATOR_URL", front.url.as_str()), ("PAYOUT_DELAY_SECONDS", "0")];
@@ -367,7 +359,6 @@ async fn fronted() -> (World, Front) {
     (world, front)
 }
 
-/// A rejected withdrawal is submitted again on request, unless its address was changed in between.
 #[tokio::test(flavor = "multi_thread")]
 async fn withdrawals_tolerate_facilitator_failures() {
     let (world, front) = fronted().await;
@@ -407,7 +398,6 @@ async fn withdrawals_tolerate_facilitator_failures() {
         );
     }
 
-    // A rejected withdrawal is submitted once when it is requested again.
     let key = fresh_key();
     front.behave(Manner::Refuses);
     let first = pay_out(&world, &person, &agent, json!(dollars(1)), &key)
@@ -423,8 +413,7 @@ async fn withdrawals_tolerate_facilitator_failures() {
     end(&world).await;
     assert_eq!(holds(&world, TO).await, paid);
 
-    // The withdrawal is not submitted to an address that was changed in between, and the repetition returns nothing
-    // new.
+    // The address was changed before the repetition, so the withdrawal is not submitted again.
     let person = world.person(&DEMO_OWNER);
     let key = fresh_key();
     front.behave(Manner::Refuses);
@@ -483,7 +472,7 @@ async fn of_concurrent_withdrawals_one_is_made() {
     purser_testkit::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
 }
 
-/// An operator's freeze stops withdrawals, including repeated requests. The owner's freeze does not (above).
+/// The owner's freeze does not stop withdrawals, as the first test shows.
 #[tokio::test(flavor = "multi_thread")]
 async fn operator_freezes_stop_withdrawals_until_operators_end_them() {
     let (world, front) = fronted().await;
@@ -512,7 +501,6 @@ async fn operator_freezes_stop_withdrawals_until_operators_end_them() {
         assert_eq!((holds(&world, TO).await, front.asked()), (before, asked));
         unfreeze().await;
 
-        // The freeze stops the repetition of a rejected withdrawal. After the freeze the withdrawal is made.
         front.behave(Manner::Refuses);
         let key = fresh_key();
         let first = pay_out(&world, &person, &agent, json!(dollars(1)), &key)
@@ -536,7 +524,6 @@ async fn operator_freezes_stop_withdrawals_until_operators_end_them() {
     }
 }
 
-/// An ownership transfer removes the address, even for earlier reserved withdrawals. The new owner sets a new address.
 #[tokio::test(flavor = "multi_thread")]
 async fn withdrawals_never_reach_a_previous_owners_address() {
     let (world, front) = fronted().await;
@@ -619,7 +606,6 @@ async fn withdrawal_actions_and_rejections_are_audited() {
         (&row["request_id"], &row["user_agent"], &row["error"]),
         (&json!(request_id), &json!("teller"), &Value::Null)
     );
-    // Without a change there is no audit row.
     name(&world, &person, &agent, TO).await.ok();
     one("payout_address_named", 1).await;
     name(&world, &person, &agent, OTHER).await.ok();
@@ -659,7 +645,6 @@ async fn withdrawal_actions_and_rejections_are_audited() {
     assert_eq!(one("payout_address_named", 3).await["error"], "recent_sign_in_required");
 }
 
-/// A step at which the process is killed.
 #[derive(Clone, Copy, Debug)]
 enum Stop {
     Call(&'static str, Moment),
@@ -777,7 +762,7 @@ async fn killed_withdrawals_are_made_exactly_once() {
     purser_testkit::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
 }
 
-/// A payment that was authorized before the withdrawal took the balance fails on chain, and its amount is released.
+/// The withdrawal takes the balance, so an earlier authorized payment fails on the chain and is released.
 #[tokio::test(flavor = "multi_thread")]
 async fn withdrawals_can_take_the_balance_of_open_payments() {
     let (world, _front) = fronted().await;

@@ -1,5 +1,4 @@
-//! Tests users' management of their agents over HTTP: its effect, who may do it, and that a change applies from its
-//! response on.
+//! Tests users' management of their agents. A change applies once it has a response.
 
 mod agents;
 mod approvals;
@@ -44,10 +43,10 @@ const LEE: DemoUser = DemoUser {
     name: "Lee Fourth",
 };
 
-/// No changes.
+/// The changed rows if nothing is written.
 const NOTHING: [String; 0] = [];
 
-/// A world, a user, and an agent that the user created.
+/// A stack, a user, and an agent that the user created.
 struct Household {
     world: World,
     kim: Person,
@@ -61,28 +60,25 @@ impl Household {
         Self { world, kim, agent }
     }
 
-    /// Reads a path below the agent's as Kim.
     async fn read(&self, below: &str) -> Value {
         self.world.person_gets(&self.kim, &self.agent.path(below)).await.ok()
     }
 
-    /// Writes to a path below the agent's as Kim, for any version.
+    /// Sends a write to a path below the agent's path, without a version check.
     async fn edit(&self, method: Method, below: &str, body: Value) -> Answer {
         let path = self.agent.path(below);
         self.world.person_edits(&self.kim, method, &path, &body).await
     }
 
-    /// Updates the agent's policy for `lab-search`.
     async fn set_policy(&self, policy: Value) -> Value {
         self.edit(Method::PATCH, "/services/lab-search", policy).await.ok()
     }
 
-    /// Freezes or unfreezes the agent.
     async fn set_status(&self, status: &str) -> Value {
         self.edit(Method::PATCH, "", json!({"status": status})).await.ok()
     }
 
-    /// Transfers the agent to this user, who accepts.
+    /// Transfers the agent to another user, who accepts.
     async fn hand_over_to(&self, person: &Person) {
         self.offer_to(person).await;
         self.accept(person).await.ok();
@@ -103,14 +99,14 @@ impl Household {
         World::send(self.world.persons_request(person, Method::POST, &path)).await
     }
 
-    /// Advances the stopped clock by a day. Sessions are shorter, so Kim signs in again.
+    /// Advances the stopped clock by a day, and signs Kim in again.
     fn pass_a_day(&mut self) {
         self.world.pass(24 * 3_600);
         self.kim = self.world.person(&KIM);
     }
 }
 
-/// Denies all later version checks on windows, so an update is stored but fails before it stops payments in flight.
+/// Rejects later writes of the agent's version to windows, so that an update is stored but not completed.
 fn deny_stamps(proxy: &Proxy) {
     proxy.follow(|step| {
         let stamps = step.moment == Moment::Arrived && step.call == "TransactWriteItems LedgerTable";
@@ -123,14 +119,13 @@ fn deny_stamps(proxy: &Proxy) {
     });
 }
 
-/// Returns the body with the approval for it.
+/// Returns the body with this approval's id.
 fn carrying(body: &Value, approval: &Value) -> Value {
     let mut body = body.clone();
     body["approval_id"] = approval.clone();
     body
 }
 
-/// Returns the names of an object's fields.
 fn members(object: &Value) -> Vec<&String> {
     object.as_object().expect("an object").keys().collect()
 }

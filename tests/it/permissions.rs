@@ -1,5 +1,4 @@
-//! Makes AWS calls that no other test makes, because `infra/sam/calls.py` checks that roles allow exactly the calls
-//! that are made. Each call is also a test.
+//! Makes AWS calls that no other test makes, because `infra/sam/calls.py` compares the roles with the recorded calls.
 
 use purser_domain::{Agent, DefaultServices, Duration, RuleId, RuleKind, UserId, WindowScope};
 use purser_local::DEMO_OWNER;
@@ -20,7 +19,7 @@ async fn owner_budgets_are_charged_and_shown() {
     assert_eq!(listed["rules"][0]["used_units"], 2_000, "{listed}");
 }
 
-/// The payment counted in the daily window stays.
+/// The payment has left the budget's window, but not the daily window.
 #[tokio::test(flavor = "multi_thread")]
 async fn requested_evictions_of_budget_windows_are_carried_out() {
     let world = World::still().await;
@@ -48,7 +47,6 @@ async fn requested_evictions_of_budget_windows_are_carried_out() {
         .reconcile_all(std::time::Duration::from_mins(1))
         .await
         .unwrap();
-    // The payment counted in the daily window stays, but it has left the budget.
     assert_eq!(world.footprint().await.entries, 1);
     assert!(world.stack.ledger.read_eviction_requests().await.unwrap().is_empty());
 }

@@ -1,16 +1,14 @@
-//! Tests that a preflight gives the same response as authorize for the same request at the same time, however often it
-//! was called before. `errors.rs` tests that a preflight predicts each rejection completely.
+//! Tests that preflight and authorize give the same response to the same request. `errors.rs` tests each rejection.
 
 use purser_domain::{AgentStatus, SpendPolicy};
 use purser_tests::{World, body_of, dollars, fresh_key, units};
 use serde_json::json;
 
-/// A repeated preflight with the same replay key evaluates again.
 #[tokio::test(flavor = "multi_thread")]
 async fn preflight_and_authorize_always_agree() {
     let world = World::still().await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
-    // The same request in every situation, and a request that exceeds its own maximum.
+    // Each situation is tested with this request, and with one whose price exceeds its own maximum.
     let body = body_of(world.offer(dollars(2)));
     let mut dear = body.clone();
     dear["max_payment_units"] = (dollars(2) - 1).into();
@@ -25,7 +23,6 @@ async fn preflight_and_authorize_always_agree() {
         (active, true, free, "allow", "x402_authorized"),
         (active, false, free, "block", "service_not_enabled"),
         (active, true, asking, "escalate", "approval_required"),
-        // A freeze takes precedence over the approval.
         (frozen, true, asking, "block", "agent_frozen"),
         (active, true, free, "allow", "x402_authorized"),
     ] {
@@ -81,7 +78,7 @@ async fn a_preflight_reports_when_a_blocked_call_will_fit() {
         ..SpendPolicy::permissive()
     };
     let agent = world.agent(policy, vec![]).await;
-    // More payments than the first read of a window returns, so that the later payments must expire too.
+    // One read of the window does not return all payments, so `retry_at` needs a second read.
     for _ in 0..12 {
         world
             .authorize(&agent, &body_of(world.offer(dollars(3) / 12)))
@@ -96,7 +93,6 @@ async fn a_preflight_reports_when_a_blocked_call_will_fit() {
         .await
         .refused(402, "daily_spend_limit_exceeded");
     assert!(refused["retry_at"].is_string(), "{refused}");
-    // The value is the same wherever it appears.
     for decision in [&refused["decision"], &foreseen["decision"]] {
         assert_eq!(decision["retry_at"], refused["retry_at"]);
     }

@@ -1,5 +1,4 @@
-//! Makes many concurrent calls through the real functions, over a database with DynamoDB's transaction conflicts. No
-//! payment beyond the limits is allowed, nothing is done twice, and contention never causes a 5xx.
+//! Makes concurrent calls over a database with transaction conflicts: no limit is exceeded, and no call gets a 5xx.
 
 use alloy::primitives::Address;
 use purser_domain::{ApprovalId, SpendPolicy};
@@ -38,7 +37,6 @@ fn roomy() -> SpendPolicy {
     }
 }
 
-/// All concurrent calls return the same payment.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_idempotency_key_creates_one_settlement() {
     let world = World::conflicted().await;
@@ -64,7 +62,6 @@ async fn one_idempotency_key_creates_one_settlement() {
     assert!(world.proxy.as_ref().unwrap().conflicts() > 0, "transactions did meet");
 }
 
-/// One of the two bodies is authorized, and calls with the other body are rejected.
 #[tokio::test(flavor = "multi_thread")]
 async fn different_bodies_with_one_idempotency_key_conflict() {
     let world = World::conflicted().await;
@@ -140,7 +137,7 @@ async fn one_approval_is_executed_once() {
         .unwrap();
     assert!(matches!(resolved, ResolveResult::Done(_)));
 
-    // Each retry has a new key, so the retries share only the approval.
+    // Each retry has a new idempotency key and shares the approval.
     let mut retry = body;
     retry["approval_id"] = approval.to_string().into();
     let answers = together(
@@ -239,7 +236,6 @@ async fn concurrent_completions_return_the_same_receipt() {
     assert_eq!(rows.len(), 1, "the same row for all");
 }
 
-/// Of forty requests, twenty get a pending approval; the others bind no key.
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_requests_never_exceed_the_approval_limit() {
     const MAY_WAIT: usize = 20;
@@ -271,7 +267,6 @@ async fn concurrent_requests_never_exceed_the_approval_limit() {
         "a refusal binds no key, and nothing is reserved"
     );
 
-    // Each caller gets the same approval again, and each decided approval permits a new one.
     let again = asking().await;
     let ids = |answers: &[Answer]| -> BTreeSet<String> {
         let waiting = answers.iter().filter(|answer| answer.status == 402);

@@ -1,5 +1,4 @@
-//! Tests that every signed payment ends as confirmed or expired, by evidence from the chain alone. The tests run over
-//! the real stack and an Anvil chain that is stopped, advanced to a given second, and reorganized.
+//! Tests that reconcile confirms or expires every payment by evidence from the chain alone.
 
 mod node;
 mod wallets;
@@ -21,14 +20,13 @@ sol! {
     function cancelAuthorization(address authorizer, bytes32 nonce, bytes signature);
 }
 
-/// The timeout of a run in the cloud.
+/// The timeout of a run of reconcile.
 const TIME: Duration = Duration::from_secs(55);
 
 async fn run(world: &World) -> Run {
     world.stack.reconcile.reconcile_all(TIME).await.unwrap()
 }
 
-/// The outcomes of a run.
 async fn outcomes(world: &World) -> Vec<Outcome> {
     run(world).await.outcomes().to_vec()
 }
@@ -53,7 +51,7 @@ fn budget(limit: u64) -> Rule {
     }
 }
 
-/// A stack with these variables, a stopped clock and no interval mining.
+/// Starts a stack with a stopped clock, and without interval mining.
 async fn world<const N: usize>(variables: [(&str, &str); N]) -> World {
     let environment = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let world = World::still_with(Options {
@@ -65,13 +63,12 @@ async fn world<const N: usize>(variables: [(&str, &str); N]) -> World {
     world
 }
 
-/// Mines a block with that time, and sets the stack's clock to it.
+/// Mines a block at this time, and sets the stack's clock to it.
 async fn mine_at(world: &World, seconds: u64) {
     world.stack.chain.mine_at(seconds).await.unwrap();
     world.set_clock(Timestamp::from_secs(seconds).unwrap());
 }
 
-/// Authorizes a payment of `units` micro-USDC and returns the response.
 async fn authorize(world: &World, agent: &TestAgent, units: u64) -> Value {
     world.authorize(agent, &body_of(world.offer(units))).await.ok()
 }
@@ -84,7 +81,7 @@ fn authorization(authorized: &Value) -> &Value {
     &authorized["payment"]["payload"]["payload"]["authorization"]
 }
 
-/// Returns a payment's `validBefore`, in seconds.
+/// Returns a payment's `validBefore`, in seconds since 1970.
 fn valid_before(authorized: &Value) -> u64 {
     authorization(authorized)["validBefore"]
         .as_str()
@@ -103,12 +100,12 @@ async fn status(world: &World, agent: &TestAgent, authorized: &Value) -> String 
     receipt["receipt_status"].as_str().unwrap().to_owned()
 }
 
-/// Returns the body of `complete`.
+/// Returns the body of a complete request.
 fn proof(hash: &str) -> Value {
     json!({"payment_response_header": "e30=", "tx_hash": hash})
 }
 
-/// Sends an operator's reconcile request.
+/// Requests the reconciliation as an operator.
 async fn mark(world: &World, agent: &TestAgent, authorized: &Value) -> Value {
     let path = format!(
         "/internal/agents/{}/settlements/{}/reconcile",
@@ -125,9 +122,9 @@ async fn unreported_payments_are_confirmed_by_reconcile() {
     let world = world([]).await;
     let agent = world.agent(policy(dollars(100)), vec![]).await;
     let paid = authorize(&world, &agent, 5_000).await;
-    // A stranger submits the payment, which is valid whoever submits it.
+    // Any account can submit the payment.
     let hash = world.settle(&paid).await;
-    // While the payment may still be completed, reconcile does not look it up.
+    // Before the payment's deadline, the agent may still complete it, so reconcile does not check the payment.
     mine_at(&world, valid_before(&paid) - 1).await;
     assert_eq!(outcomes(&world).await, []);
     mine_at(&world, valid_before(&paid)).await;
@@ -137,14 +134,13 @@ async fn unreported_payments_are_confirmed_by_reconcile() {
         (&receipt["receipt_status"], &receipt["tx_hash"]),
         (&json!("confirmed"), &json!(hash))
     );
-    // A later proof by the agent changes nothing.
     let told = world.complete(&agent, settlement(&paid), &proof(&hash)).await.ok();
     assert_eq!(told["settled_at"], receipt["settled_at"]);
     let last = run(&world).await;
     assert!(last.outcomes().is_empty() && last.is_complete, "{last:?}");
 }
 
-/// The final block must be past the deadline. Until then, even an operator's request releases nothing.
+/// Only a final block past the deadline releases a payment.
 #[tokio::test(flavor = "multi_thread")]
 async fn unused_payments_are_released_after_finality() {
     let world = world([]).await;
@@ -156,7 +152,6 @@ async fn unused_payments_are_released_after_finality() {
     let early = run(&world).await;
     assert_eq!(early.outcomes(), []);
     assert_eq!(early.lag.secs(), 0);
-    // An operator's request does not release it either.
     mark(&world, &agent, &held).await;
     assert_eq!(outcomes(&world).await, [Outcome::NotYet]);
     world.authorize(&agent, &more).await.refused(403, "policy_blocked");
@@ -171,12 +166,10 @@ async fn unused_payments_are_released_after_finality() {
         (0, 0),
         "the day's and the budget's"
     );
-    // The released amount is available once more, and no more than that.
     authorize(&world, &agent, 10_000).await;
     world.authorize(&agent, &more).await.refused(403, "policy_blocked");
 }
 
-/// Payments in the last valid block are never released, even if the provider denies the payment.
 #[tokio::test(flavor = "multi_thread")]
 async fn payments_in_the_last_valid_block_are_confirmed() {
     let world = world([("FINALITY_CONFIRMATIONS", "2")]).await;
@@ -184,9 +177,9 @@ async fn payments_in_the_last_valid_block_are_confirmed() {
     let paid = authorize(&world, &agent, 10_000).await;
     world.stack.chain.next_block_at(valid_before(&paid) - 1).await.unwrap();
     let hash = world.settle(&paid).await;
-    // The final block is the previous one: at that block the payment is unused and not due.
+    // At the final block, the payment is unused and not due.
     assert_eq!(outcomes(&world).await, []);
-    // The provider denies the payment, and by the agent's clock it has long expired.
+    // The provider denies the payment, and the agent's clock is past the deadline.
     let denied = json!({"payment_response_header": {"payment-response": {"success": false, "transaction": ""}}});
     let answer = world.complete(&agent, settlement(&paid), &denied).await;
     answer.refused(422, "settlement_transaction_hash_required");
@@ -202,8 +195,7 @@ async fn payments_in_the_last_valid_block_are_confirmed() {
     assert_eq!(world.footprint().await.total, 10_000);
 }
 
-/// The payment may be pending, so the error is retryable until reconcile has seen that no later block can contain the
-/// payment.
+/// The transaction may be pending, so the error is retryable until the payment is released.
 #[tokio::test(flavor = "multi_thread")]
 async fn completing_with_an_unknown_transaction_is_retryable_until_release() {
     let world = world([("FINALITY_CONFIRMATIONS", "2")]).await;
@@ -225,11 +217,11 @@ async fn completing_with_an_unknown_transaction_is_retryable_until_release() {
         );
     };
     told(&unpaid, "transaction_not_mined").await;
-    // The stack's clock is past the deadline, which proves nothing.
+    // Time on the stack's clock alone does not release the payment.
     let ends = valid_before(&unpaid);
     world.set_clock(Timestamp::from_secs(ends + 3_600).unwrap());
     told(&unpaid, "transaction_not_mined").await;
-    // The block of the last valid second is final; then a block of the next second is mined and becomes final.
+    // First the block of the last valid second becomes final, and then a later block.
     world.stack.chain.mine_at(ends - 1).await.unwrap();
     world.stack.chain.mine_at(ends).await.unwrap();
     assert_eq!(outcomes(&world).await, []);
@@ -240,7 +232,7 @@ async fn completing_with_an_unknown_transaction_is_retryable_until_release() {
     told(&paid, "transaction_unknown").await;
 }
 
-/// The chain is slower than the stack's clock: the hold has ended by the clock, but not at the final block.
+/// The stack's clock is past the deadline, but the final block is not.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_system_clock_alone_releases_no_payment() {
     let world = world([("FINALITY_CONFIRMATIONS", "3")]).await;
@@ -248,7 +240,7 @@ async fn the_system_clock_alone_releases_no_payment() {
     let held = authorize(&world, &agent, 10_000).await;
     world.pass(80_000);
     assert_eq!(outcomes(&world).await, []);
-    // The newest block is past the deadline. The final block, two blocks before, is not.
+    // The newest block is past the deadline, but the final block is not.
     mine_at(&world, valid_before(&held) + 1).await;
     world.stack.chain.mine_at(valid_before(&held) + 2).await.unwrap();
     assert_eq!(outcomes(&world).await, []);
@@ -258,7 +250,7 @@ async fn the_system_clock_alone_releases_no_payment() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn canceled_authorizations_are_released_when_due() {
-    /// Returns ERC-1271's magic value to every call, so that anyone can sign for the wallet.
+    /// The code of a contract that returns ERC-1271's magic value to every call, so that any signature is valid.
     const SIGNS_ANYTHING: &str = "0x631626ba7e60e01b60005260206000f3";
     let world = world([]).await;
     let agent = world.agent(policy(10_000), vec![]).await;
@@ -280,7 +272,6 @@ async fn canceled_authorizations_are_released_when_due() {
     authorize(&world, &agent, 10_000).await;
 }
 
-/// Missing, false or contradictory responses of a node neither confirm nor release the wrong payment.
 #[tokio::test(flavor = "multi_thread")]
 async fn payments_are_settled_correctly_despite_faulty_nodes() {
     let world = world([]).await;
@@ -305,11 +296,11 @@ async fn payments_are_settled_correctly_despite_faulty_nodes() {
         let run = reconcile.reconcile_all(TIME).await;
         assert_eq!(run.ok().map(|run| run.outcomes().to_vec()), expected, "{manner:?}");
         let mut changes = world.rows().await.changes_since(&before);
-        // The last checked block may change, because only contract calls return nonsense.
+        // Only contract calls fail here, so the run may store its last checked block.
         changes.retain(|change| !change.starts_with("[\"RECONCILE\""));
         assert!(changes.is_empty(), "{manner:?}: {changes:#?}");
     }
-    // Logs that contradict the payment are not accepted either: the hold stays and is postponed by a minute.
+    // The logs contradict the payment, so it stays authorized and is checked again after a minute.
     node.set(Manner::Forging);
     let forged = reconcile.reconcile_all(TIME).await.unwrap();
     assert_eq!(
@@ -335,8 +326,7 @@ async fn payments_are_settled_correctly_despite_faulty_nodes() {
     assert_eq!(world.footprint().await.total, 10_000);
 }
 
-/// A rate limit of ten node calls a minute is enough for a batch of any kind. In the meantime, `complete` tells
-/// its callers to retry.
+/// The node accepts ten calls a minute, which must suffice for any batch.
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_node_calls_suffice_to_reconcile_a_batch() {
     const HOLDS: usize = 60;
@@ -354,7 +344,7 @@ async fn ten_node_calls_suffice_to_reconcile_a_batch() {
         }
     }
     mine_at(&world, valid_before(&last)).await;
-    // Three calls are too few: no payment ends.
+    // Three node calls are too few for any result.
     node.set(Manner::Scarce(3));
     let run = reconcile.reconcile_all(TIME).await;
     assert!(run.is_err() || run.unwrap().count_outcome(Outcome::Failed) == HOLDS);
@@ -367,7 +357,7 @@ async fn ten_node_calls_suffice_to_reconcile_a_batch() {
     assert_eq!(ended, (HOLDS / 3, HOLDS / 3 * 2), "{run:?}");
 }
 
-/// In each block with one agent's payments, a stranger makes more transfers of zero than the node returns.
+/// The blocks of one agent's payments have more transfers than the node returns in a query.
 #[tokio::test(flavor = "multi_thread")]
 async fn flooded_blocks_delay_only_their_own_agent() {
     const FLOODED: usize = 60;
@@ -406,7 +396,6 @@ async fn flooded_blocks_delay_only_their_own_agent() {
     assert_eq!(run.count_outcome(Outcome::Confirmed), FLOODED, "{run:?}");
 }
 
-/// A node that is down stops only the outcomes that require both nodes.
 #[tokio::test(flavor = "multi_thread")]
 async fn disagreeing_nodes_settle_no_payment() {
     let world = world([]).await;
@@ -418,8 +407,7 @@ async fn disagreeing_nodes_settle_no_payment() {
     mine_at(&world, valid_before(&unpaid)).await;
     let before = world.rows().await;
 
-    // By the first node a payment that was made would be released. By the second node a payment that was not made would
-    // be held forever.
+    // Each node alone would lead to a wrong result: a release of a made payment, or a payment that stays reserved.
     first.set(Manner::Claiming { used: false });
     second.set(Manner::Claiming { used: true });
     assert_eq!(
@@ -430,7 +418,7 @@ async fn disagreeing_nodes_settle_no_payment() {
     changes.retain(|change| !change.starts_with("[\"RECONCILE\""));
     assert!(changes.is_empty(), "{changes:#?}");
 
-    // A node that is down stops only the outcomes that need both nodes.
+    // If a node is down, only results that need both nodes wait.
     first.set(Manner::Honest);
     second.set(Manner::Down);
     let run = reconcile.reconcile_all(TIME).await.unwrap();
@@ -451,7 +439,6 @@ async fn disagreeing_nodes_settle_no_payment() {
     assert_eq!(world.footprint().await.total, 10_000);
 }
 
-/// A node that is down ends the run with an error.
 #[tokio::test(flavor = "multi_thread")]
 async fn unreadable_holds_do_not_stop_a_reconcile_run() {
     let world = world([]).await;
@@ -504,8 +491,7 @@ async fn concurrent_reconcile_runs_and_completions_settle_payments_once() {
     assert!(run(&world).await.outcomes().is_empty(), "nothing is left");
 }
 
-/// The owner and the agent can read the statement of a reversal, and an evidence file with the statement shows that the
-/// receipt is void.
+/// The statement and the evidence file of a reversal show that the receipt is void.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reversal_has_a_statement_for_the_owner_and_the_agent() {
     let world = world([("WATCH_CONFIRMATIONS", "4")]).await;
@@ -546,7 +532,6 @@ async fn a_reversal_has_a_statement_for_the_owner_and_the_agent() {
     assert!(!verify_evidence(&file.to_string(), &trust).unwrap().is_verified());
 }
 
-/// The payment is then confirmed in another block, or released.
 #[tokio::test(flavor = "multi_thread")]
 async fn vanished_confirmations_are_reverted_and_logged() {
     let world = world([("WATCH_CONFIRMATIONS", "4")]).await;
@@ -556,7 +541,7 @@ async fn vanished_confirmations_are_reverted_and_logged() {
         authorize(&world, &agent, 20_000).await,
     ];
     let chain = &world.stack.chain;
-    // Blocks are watched from the first run on.
+    // Blocks are checked from the first run on.
     run(&world).await;
     let before = chain.snapshot().await.unwrap();
     for authorized in [&again, &never] {
@@ -566,7 +551,7 @@ async fn vanished_confirmations_are_reverted_and_logged() {
     }
     chain.revert(&before).await.unwrap();
     chain.mine(3).await.unwrap();
-    // The blocks are not deep enough yet to be checked.
+    // The block is not deep enough for its second check.
     assert_eq!(outcomes(&world).await, []);
     chain.mine(2).await.unwrap();
     let taken_back = run(&world).await;
@@ -606,7 +591,7 @@ async fn vanished_confirmations_are_reverted_and_logged() {
     let path = format!("/agents/{}/decisions/{one}", agent.id);
     assert_eq!(world.person_gets(&owner, &path).await.ok()["result"], "take_back");
 
-    // The same payment may be made again, in another block.
+    // The payment is made again, in another block.
     let hash = world.settle(&again).await;
     mine_at(&world, valid_before(&never)).await;
     chain.mine(3).await.unwrap();
@@ -623,7 +608,7 @@ async fn vanished_confirmations_are_reverted_and_logged() {
     assert_eq!(world.footprint().await.total, 10_000);
 }
 
-/// A facilitator whose transaction was lost sends another one.
+/// The facilitator's first transaction was lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn replacement_transactions_are_confirmed_in_the_same_run() {
     let world = world([]).await;
@@ -650,8 +635,7 @@ async fn replacement_transactions_are_confirmed_in_the_same_run() {
     assert_ne!(first, second);
 }
 
-/// The payment was released on a chain that a reorg then replaced by a chain with the payment. A reconcile request
-/// finds the payment, and so does a proof.
+/// A reorg makes a payment appear that was released. Reconcile and complete both confirm it.
 #[tokio::test(flavor = "multi_thread")]
 async fn payments_found_after_release_are_confirmed() {
     for by_mark in [true, false] {
@@ -662,7 +646,6 @@ async fn payments_found_after_release_are_confirmed() {
         let paid = authorize(&world, &agent, 10_000).await;
         mine_at(&world, valid_before(&paid)).await;
         assert_eq!(outcomes(&world).await, [Outcome::Released]);
-        // Another payment uses the released amount meanwhile.
         authorize(&world, &agent, 9_000).await;
 
         chain.revert(&before).await.unwrap();
@@ -682,7 +665,7 @@ async fn payments_found_after_release_are_confirmed() {
         assert_eq!(receipt(&world, &agent, &paid).await["tx_hash"], json!(hash));
         let footprint = world.footprint().await;
         assert_eq!((footprint.entries, footprint.total), (4, 2 * 19_000), "{footprint:?}");
-        // The spend exceeds the cap, so nothing fits, and the response has the amount that counts.
+        // The payments exceed the cap, so no further payment fits.
         world
             .authorize(&agent, &body_of(world.offer(1)))
             .await
@@ -693,7 +676,7 @@ async fn payments_found_after_release_are_confirmed() {
     }
 }
 
-/// Settlements for which an operator requested reconciliation come first.
+/// Settlements that operators marked come first.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_backlogs_are_reconciled_over_several_runs() {
     let world = world([("RECONCILE_MOST_SETTLEMENTS", "2")]).await;
@@ -725,7 +708,6 @@ async fn large_backlogs_are_reconciled_over_several_runs() {
     assert!(idle.outcomes().is_empty() && idle.is_complete, "{idle:?}");
 }
 
-/// A request is removed when it is processed, and stays while the node is down.
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_can_request_reconciliation_in_any_state() {
     let world = world([]).await;
@@ -739,7 +721,6 @@ async fn operators_can_request_reconciliation_in_any_state() {
     mark(&world, &agent, &paid).await;
     assert_eq!(outcomes(&world).await, [Outcome::Confirmed], "long before it is due");
     assert_eq!(marks().await, 0);
-    // A payment confirmed long ago is checked again and stays confirmed.
     mark(&world, &agent, &paid).await;
     assert_eq!(outcomes(&world).await, [Outcome::Unchanged]);
     mine_at(&world, valid_before(&never)).await;
@@ -748,7 +729,6 @@ async fn operators_can_request_reconciliation_in_any_state() {
     assert_eq!(outcomes(&world).await, [Outcome::Unchanged]);
     assert_eq!(marks().await, 0);
 
-    // While the node is down, a reconcile request stays pending.
     let (node, reconcile) = Node::between(&world).await;
     mark(&world, &agent, &paid).await;
     node.set(Manner::Nonsense);
@@ -763,7 +743,6 @@ async fn operators_can_request_reconciliation_in_any_state() {
     assert_eq!(marks().await, 0);
 }
 
-/// Makes a settlement's row unreadable.
 async fn damage(world: &World, agent: &TestAgent, authorized: &Value) {
     let update = world.stack.db.update_item().table_name("LedgerTable");
     let update = update.key("pk", AttributeValue::S(format!("S#{}", agent.id)));
@@ -794,7 +773,7 @@ async fn reconcile_requests_stay_while_settlements_are_unreadable() {
     }
 }
 
-/// The claim's block was removed, and the node has lost its logs or forges them.
+/// A reorg removed the block with the transaction, and the node returns no logs or forged logs.
 #[tokio::test(flavor = "multi_thread")]
 async fn confirmations_keep_their_claim_until_reconciled() {
     for manner in [Manner::Logless, Manner::Forging] {
@@ -821,9 +800,7 @@ async fn confirmations_keep_their_claim_until_reconciled() {
         node.set(manner);
         let run = reconcile.reconcile_all(TIME).await;
         match manner {
-            // The next run checks again.
             Manner::Logless => assert!(run.is_err(), "{run:?}"),
-            // The settlement waits for an operator.
             _ => assert_eq!(run.unwrap().outcomes(), [Outcome::Contradicted]),
         }
         assert_eq!(claims().await, 1, "{manner:?}");
@@ -875,9 +852,7 @@ async fn only_operators_can_request_reconciliation_of_existing_settlements() {
     assert_eq!(marked, expected);
 }
 
-/// Two transfers are two payments, whoever put them into one transaction: a batching facilitator, or an attacker who
-/// wants holds that never end. By an agent's proof the transaction confirms only one of the payments (the contract's
-/// 409).
+/// By proof, the transaction confirms only one of its payments (409 for the other).
 #[tokio::test(flavor = "multi_thread")]
 async fn batched_payments_are_confirmed_by_their_own_transfers() {
     let world = world([]).await;
@@ -908,8 +883,6 @@ async fn batched_payments_are_confirmed_by_their_own_transfers() {
     purser_testkit::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
 }
 
-/// Payments of two payers, in many blocks and in batches, some of them made: several concurrent runs end each of them
-/// exactly once.
 #[tokio::test(flavor = "multi_thread")]
 async fn parallel_reconcile_runs_settle_each_payment_once() {
     let world = world([]).await;

@@ -1,27 +1,24 @@
-//! Draws values from the schemas of the OpenAPI document: valid values in the forms that hosts use (every property
-//! filled, `null`, integers such as `5.0`, non-ASCII texts of the full length, empty texts and lists), and invalid
-//! values, each of which one keyword of the schema excludes.
+//! Draws valid and invalid values from the schemas of the OpenAPI document.
 //!
-//! A draw begins with a complete body, which satisfies the conditions that a schema can't express (a service must be in
-//! the catalog, an item must not occur twice).
+//! A draw changes one value of a complete valid body, which satisfies rules that a schema can't express.
 
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use uuid::Uuid;
 
-/// The document, to resolve its references.
+/// The OpenAPI document.
 pub(crate) struct Document(Value);
 
 /// The pattern of a filter by label.
 const LABEL: &str = "^[a-z][a-z0-9_.-]{0,29}(=[^\\x00-\\x1f\\x7f-\\x9f]{1,60})?$";
 
-/// The pattern of a template's name. Only one template name is known to the tests.
+/// The pattern of a template's name.
 const TEMPLATE: &str = "^[a-z0-9][a-z0-9_-]{0,49}$";
 
-/// The pattern of a text that users read.
+/// The pattern of texts that pages show.
 const SHOWN: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$";
 
-/// A JSON pointer into a body, and a value for it.
+/// A JSON pointer into a body, and the value to put there.
 pub(crate) type Draw = (String, Value);
 
 impl Document {
@@ -36,7 +33,7 @@ impl Document {
         self.resolved(&operation["requestBody"]["content"]["application/json"]["schema"])
     }
 
-    /// Valid and invalid texts for a query parameter.
+    /// Returns valid and invalid texts for a query parameter.
     pub(crate) fn parameter(&self, schema: &Value) -> (Vec<String>, Vec<String>) {
         let text = |value: Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let right = self.right(schema, "", &Value::Null).into_iter().map(|(_, value)| value);
@@ -47,7 +44,7 @@ impl Document {
                 .as_object()
                 .is_some_and(|keywords| !keywords.contains_key("pattern"))
         };
-        // If the schema has only a type, any text is valid.
+        // Without further restrictions, every text is valid.
         if choices
             .iter()
             .any(|choice| types(choice) == ["string"] && is_free(choice) && choice["format"].is_null())
@@ -63,7 +60,7 @@ impl Document {
         });
         let bounds = bounds.flatten().map(|number| number.to_string());
         let wrong = bounds.chain(["", "\u{0}", "1.5", "-1", "1e1", "null", "[]"].map(str::to_owned));
-        // `null` is the key of a label, and like `1e1` the name of a template.
+        // `null` is a valid label key, and `1e1` a valid template name.
         let has = |pattern: &str| choices.iter().any(|choice| choice["pattern"] == pattern);
         let (is_label, is_name) = (has(LABEL), has(TEMPLATE));
         let is_wrong = |text: &String| match text.as_str() {
@@ -81,7 +78,7 @@ impl Document {
         }
     }
 
-    /// Returns the alternatives of a schema, without references.
+    /// Returns the alternatives of a schema with their references resolved.
     fn choices<'a>(&'a self, schema: &'a Value) -> Vec<&'a Value> {
         let schema = self.resolved(schema);
         match schema["oneOf"].as_array() {
@@ -90,7 +87,7 @@ impl Document {
         }
     }
 
-    /// Returns the alternative that describes an object: among tagged alternatives, the one with the object's tag.
+    /// Returns the alternative of the schema that describes this object, by the object's tag.
     fn object<'a>(&'a self, schema: &'a Value, own: &Map<String, Value>) -> Option<&'a Value> {
         let is_tagged = |choice: &Value| {
             let mut properties = choice["properties"].as_object().into_iter().flatten();
@@ -105,7 +102,7 @@ impl Document {
             .find(|choice| is_tagged(choice))
     }
 
-    /// Returns all valid values at or below this pointer, including `own`.
+    /// Returns all valid values at or below this pointer.
     pub(crate) fn right(&self, schema: &Value, at: &str, own: &Value) -> Vec<Draw> {
         let mut draws = vec![];
         for choice in self.choices(schema) {
@@ -153,8 +150,7 @@ impl Document {
         draws
     }
 
-    /// Returns the pointers at or below this one whose texts may have any character except control characters, without
-    /// free-form objects.
+    /// Returns the pointers of texts in which any character except control characters is valid.
     pub(crate) fn free_texts(&self, schema: &Value, at: &str, own: &Value) -> BTreeSet<String> {
         let choices = self.choices(schema);
         let is_free = |choice: &Value| {
@@ -189,7 +185,7 @@ impl Document {
         places
     }
 
-    /// Returns invalid values at or below this pointer, each excluded by one keyword.
+    /// Returns invalid values at or below this pointer, each of which violates one keyword.
     pub(crate) fn wrong(&self, schema: &Value, at: &str, own: &Value) -> Vec<Draw> {
         let choices = self.choices(schema);
         let allowed: Vec<&str> = choices.iter().flat_map(|choice| types(choice)).collect();
@@ -219,7 +215,7 @@ impl Document {
             if choice["pattern"].is_string() || !choice["enum"].is_null() {
                 add(json!("\u{0}"));
             }
-            // Users read these texts. Opaque values, such as idempotency keys, have another pattern.
+            // Texts without this pattern are not shown to users.
             if choice["pattern"] == SHOWN {
                 for unreadable in [
                     "\u{200b}",
@@ -283,7 +279,7 @@ fn types(schema: &Value) -> Vec<&str> {
     }
 }
 
-/// Returns the valid values of one type at this pointer, except for `own` and objects.
+/// Returns the valid values of one type at this pointer.
 fn values(schema: &Value, kind: &str, own: &Value) -> Vec<Value> {
     match kind {
         "null" => vec![Value::Null],
@@ -292,7 +288,7 @@ fn values(schema: &Value, kind: &str, own: &Value) -> Vec<Value> {
             let own = own.as_u64();
             let bounds = ["minimum", "maximum"].map(|bound| schema[bound].as_u64());
             let numbers = bounds.into_iter().chain([own]).flatten();
-            // `5` and `5.0`.
+            // The same number as an integer (`5`) and as a float (`5.0`).
             let both = |number: u64| {
                 let float: Value = serde_json::from_str(&format!("{number}.0")).unwrap();
                 [json!(number), float]
@@ -300,7 +296,7 @@ fn values(schema: &Value, kind: &str, own: &Value) -> Vec<Value> {
             numbers.flat_map(both).collect()
         }
         "string" => texts(schema).into_iter().map(Value::String).collect(),
-        // The items of a list are often names.
+        // The items of a list may have to be names of existing objects, so only an empty list is drawn.
         "array" if schema["minItems"].is_null() => vec![json!([])],
         "array" => Vec::new(),
         "object" if schema["properties"].is_null() => vec![json!({})],
@@ -309,7 +305,7 @@ fn values(schema: &Value, kind: &str, own: &Value) -> Vec<Value> {
     }
 }
 
-/// Writes each `const` as an `enum` with one value.
+/// Replaces each `const` by an `enum` with one value.
 fn constants_as_enums(schema: &mut Value) {
     if let Some(members) = schema.as_object_mut() {
         if let Some(value) = members.remove("const") {
@@ -321,7 +317,7 @@ fn constants_as_enums(schema: &mut Value) {
     }
 }
 
-/// Texts of a schema; none for a schema of names that must exist.
+/// Returns valid texts for a schema; none if the text must name an existing object.
 pub(crate) fn texts(schema: &Value) -> Vec<String> {
     const LETTERS: [&str; 3] = ["x", "\u{e9}", "\u{1f4a1}"];
     let own = |texts: &[&str]| -> Vec<String> { texts.iter().map(|text| (*text).to_owned()).collect() };
@@ -348,7 +344,6 @@ pub(crate) fn texts(schema: &Value) -> Vec<String> {
                 "0x90f79bf6eb2c4f870365e785982e1f101e93b906",
             ]);
         }
-        // The formats of list entries.
         Some("cidr" | "host-pattern") => return Vec::new(),
         Some(other) => panic!("a text of the format {other}"),
         None => {}
@@ -362,7 +357,7 @@ pub(crate) fn texts(schema: &Value) -> Vec<String> {
     }
     let place = "0".repeat(32);
     match pattern {
-        // Texts of the full length, in characters of one to four bytes; and the empty text, if it is not excluded.
+        // Texts of the full length with characters of one to four bytes, and the empty text if valid.
         "" | "^[^\\x00-\\x1f\\x7f-\\x9f]*$" | SHOWN | "^([^\\x00-\\x1f\\x7f-\\x9f]|\\r?\\n)*$" => {
             let longest = usize::try_from(schema["maxLength"].as_u64().unwrap_or(8)).unwrap();
             let shortest = schema["minLength"].as_u64().unwrap_or_default();
@@ -384,7 +379,6 @@ pub(crate) fn texts(schema: &Value) -> Vec<String> {
         "^0x[0-9a-f]{40}$" => vec![format!("0x{}", "0a".repeat(20))],
         LABEL => own(&["team", "team=s\u{fc}d=\u{1f4a1}"]),
         TEMPLATE => own(&["research"]),
-        // Slugs and keys of labels.
         "^[a-z][a-z0-9_.-]{0,29}$" => Vec::new(),
         "^[a-z0-9_-]{1,128}$" | "^[a-z0-9_-]+(\\.[a-z0-9_-]+)+$" => Vec::new(),
         other => panic!("a text of the pattern {other}"),

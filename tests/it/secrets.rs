@@ -1,5 +1,5 @@
-//! Tests that no secret leaks: a whole scenario runs, including every possible failure, and then the logs, every table
-//! and every response are searched for each secret.
+//! Tests that no secret leaks: after a scenario with many failures, logs, tables and responses are searched for
+//! secrets.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use coins_bip32::xkeys::{Parent as _, XPriv};
@@ -21,15 +21,15 @@ const TABLES: [&str; 5] = [
     "ThrottleTable",
 ];
 
-/// A secret, its name in failure messages, and how many responses must contain it.
+/// A secret, its name in failure messages, and the number of responses that must contain it.
 struct Secret {
     name: &'static str,
     text: String,
-    /// The number; `None` for a secret that any response with the payment may contain.
+    /// The number of responses that must contain the secret; `None` for any number.
     told: Option<usize>,
 }
 
-/// A response: its request, its status, and its whole text.
+/// A recorded response.
 struct Response {
     asked: String,
     status: u16,
@@ -39,7 +39,7 @@ struct Response {
 /// The scenario's state and actors.
 struct Story {
     world: World,
-    /// The client follows no redirects, so that every intermediate response is recorded.
+    /// The client follows no redirects, so that every response is recorded.
     http: reqwest::Client,
     told: RefCell<Vec<Response>>,
     secrets: RefCell<Vec<Secret>>,
@@ -74,13 +74,13 @@ impl Story {
         self.secrets.borrow_mut().push(Secret { name, text, told });
     }
 
-    /// Registers an API key's secret: the digits of its secret half.
+    /// Registers the secret half of an API key.
     fn is_secret_key(&self, key: &str, told: usize) {
         let (_, digits) = key.split_once(":gak_sec_").unwrap();
         self.is_secret("an agent key", digits, Some(told));
     }
 
-    /// Registers a token's secret: its signature, without which it is useless.
+    /// Registers the signature of a token, without which the token is useless.
     fn is_secret_token(&self, token: &str) {
         let (_, signature) = token.rsplit_once('.').unwrap();
         self.is_secret("a session", signature, Some(0));
@@ -107,7 +107,6 @@ impl Story {
             .request(method, format!("{}{path}", self.world.stack.base_url))
     }
 
-    /// Sends a request and records the response.
     async fn send(&self, request: RequestBuilder) -> (u16, HeaderMap, String) {
         let asked = request.try_clone().unwrap().build().unwrap();
         let response = request.send().await.unwrap();
@@ -121,14 +120,13 @@ impl Story {
         (status, headers, text)
     }
 
-    /// Sends a request whose response must be JSON with this status.
+    /// Sends a request. Asserts that the response is JSON with this status.
     async fn json(&self, status: u16, request: RequestBuilder) -> Value {
         let (answered, _, text) = self.send(request).await;
         assert_eq!(answered, status, "{text}");
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Signs in as a browser does, and returns the cookie.
     async fn sign_in(&self) -> String {
         let cookie = |headers: &HeaderMap| {
             let set = headers.get_all(SET_COOKIE).iter().map(|value| value.to_str().unwrap());
@@ -161,13 +159,12 @@ impl Story {
         assert_eq!(status, 303, "{text}");
         let session = cookie(&headers);
         self.is_secret_token(&session);
-        // The code can't be used again, nor without the cookie of the pending sign-in.
+        // The code was used, and the second request has no cookie of a pending sign-in.
         self.send(self.http.get(&back).header("cookie", &attempt)).await;
         self.send(self.http.get(&back)).await;
         session
     }
 
-    /// Reads a page.
     async fn page(&self, session: &str, path: &str) -> String {
         let (status, _, text) = self
             .send(self.request(Method::GET, path).header("cookie", session))
@@ -176,7 +173,7 @@ impl Story {
         text
     }
 
-    /// Returns a request that submits a form of a page.
+    /// Returns a request that submits a page's form.
     fn form(&self, session: &str, page: &str, path: &str, more: &str) -> RequestBuilder {
         let (_, token) = page.split_once("name=\"form_token\" value=\"").unwrap();
         let token = token.split('"').next().unwrap();
@@ -188,7 +185,7 @@ impl Story {
     }
 }
 
-/// A user manages an agent, by JSON and by pages. The agent pays, requests an approval, and is denied.
+/// A user manages an agent, which pays, requests an approval, and is denied.
 async fn people_and_their_agent(story: &Story) -> TestAgent {
     let world = &story.world;
     let session = story.sign_in().await;
@@ -247,7 +244,6 @@ async fn people_and_their_agent(story: &Story) -> TestAgent {
     let hash = world.settle(&paid).await;
     let receipt = format!("/x402/settlements/{}", paid["settlement_id"].as_str().unwrap());
     let proof = json!({"payment_response_header": {"payment-response": {"transaction": hash}}, "tx_hash": hash});
-    // A payment sent in place of its receipt is not echoed.
     let misplaced = json!({"payment_response_header": paid["payment"]["header_value"]});
     story
         .json(
@@ -295,7 +291,6 @@ async fn people_and_their_agent(story: &Story) -> TestAgent {
     ] {
         story.page(&session, page).await;
     }
-    // A key that was created on a page is shown on that page.
     let page = format!("/dashboard{}", path(""));
     let html = story.page(&session, &page).await;
     let version = story.json(200, as_owner(Method::GET, &path(""))).await["version"].clone();
@@ -305,7 +300,7 @@ async fn people_and_their_agent(story: &Story) -> TestAgent {
     assert_eq!(status, 200, "{shown}");
     let (_, third) = shown.split_once("gak_sec_").unwrap();
     story.is_secret("an agent key", &third[..64], Some(1));
-    // The same form from another site, without its token, and without a session.
+    // The form is sent from another site, without the form token, and without a session.
     let form = || story.form(&session, &html, &format!("{page}/keys"), "version=1");
     story.send(form().header("sec-fetch-site", "cross-site")).await;
     story.send(form().body("version=1")).await;
@@ -378,7 +373,7 @@ async fn operators(story: &Story) {
     story.json(200, as_operator(Method::GET, &path)).await;
 }
 
-/// Values in the wrong place, and incomplete values.
+/// Sends secrets in wrong places, and incomplete secrets.
 async fn mistakes(story: &Story, agent: &TestAgent) {
     let world = &story.world;
     let owner = world.person(&DEMO_OWNER);
@@ -473,7 +468,6 @@ async fn mistakes(story: &Story, agent: &TestAgent) {
         .json(400, edit(Method::POST, "/rules").header("if-match", "*").json(&listed))
         .await;
 
-    // An internal error: a record that can't be read.
     let key_of_record = |sk: &str| [("pk", format!("A#{}", agent.id)), ("sk", sk.to_owned())];
     let record = key_of_record("#").map(|(name, text)| (name.to_owned(), AttributeValue::S(text)));
     let broken = world
@@ -496,7 +490,7 @@ async fn mistakes(story: &Story, agent: &TestAgent) {
     story.json(200, get("/mcp/agents/me").bearer_auth(key)).await;
 }
 
-/// Formats a value as text. Bytes appear both unchanged and in hexadecimal.
+/// Formats a value as text. Bytes appear unchanged and in hexadecimal.
 fn text_of(value: &AttributeValue) -> String {
     match value {
         AttributeValue::B(bytes) => {
@@ -515,7 +509,7 @@ fn text_of(value: &AttributeValue) -> String {
     }
 }
 
-/// The private keys of the first wallets of a seed, in hexadecimal digits.
+/// Returns the private keys of a seed's first wallets, in hexadecimal.
 fn wallets_of(seed: &str) -> Vec<String> {
     let bytes: Vec<u8> = alloy::hex::decode(seed).unwrap();
     let root = XPriv::root_from_seed(&bytes, None).unwrap();
@@ -558,7 +552,6 @@ async fn secrets_never_appear_in_logs_tables_or_errors() {
         assert!(!items.is_empty(), "{table} is empty: is this test still looking?");
         tables.extend(items.into_iter().map(|item| text_of(&AttributeValue::M(item)) + "\n"));
     }
-    // A key's digest is stored, as bytes.
     let (_, secret) = agent.key.split_once(':').unwrap();
     let digest: String = SecretDigest::from_secret(secret)
         .as_bytes()

@@ -1,5 +1,5 @@
-//! Tests data that is read concurrently before the function knows whether it is needed: a wallet's balance, and the
-//! rows of the service that the cached catalog names. The data must never decide about a different wallet or service.
+//! Tests early reads, which run before a function knows whether it needs them. They must not affect the decision about
+//! another wallet or service.
 
 use purser_domain::SpendPolicy;
 use purser_local::Options;
@@ -7,7 +7,7 @@ use purser_tests::{World, body_of, fresh_key, measure, operation_entry, payment_
 use reqwest::Method;
 use serde_json::Value;
 
-/// The seconds after which the copy of the catalog is due for a check.
+/// The time, in seconds, after which a function checks whether its cached catalog is current.
 const DUE: u32 = 6;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -24,8 +24,7 @@ async fn prefetched_balances_apply_only_to_their_wallet() {
         .wallet;
     let allowed = async || world.authorize(&agent, &body_of(world.offer(1))).await;
     allowed().await.ok();
-    // No update of the service changes a wallet. If a wallet did change, a balance of the old wallet must not be used
-    // for the new one.
+    // No update changes an agent's wallet. If it changed, the old wallet's balance must not be used.
     let other = world.stack.new_wallet(agent.id).await.unwrap();
     world.edit(&agent, |agent| agent.wallet = other).await;
     allowed().await.refused(402, "insufficient_usdc_balance");
@@ -46,8 +45,7 @@ async fn calls_with_a_wrong_key_secret_trigger_no_balance_reads() {
     assert_eq!(measured.sequence(), [["BatchGetItem", "Query", "UpdateItem"]]);
 }
 
-/// After a call that is replayed, or rejected before it needs the balance, the next call does not read the balance
-/// early.
+/// A replayed or rejected call needs no balance, so the next call does not read the balance early.
 #[tokio::test(flavor = "multi_thread")]
 async fn balances_are_prefetched_after_a_payment() {
     let world = World::metered().await;
@@ -79,7 +77,6 @@ async fn rejected_agent_keys_trigger_no_further_balance_reads() {
     let agent = world.agent(SpendPolicy::spec_defaults(), vec![]).await;
     let authorize = async || measure(&world, world.authorize(&agent, &body_of(world.offer(1)))).await;
     authorize().await.1.ok();
-    // This environment has not seen the update yet.
     let now = world.now();
     world
         .edit(&agent, |agent| {
@@ -99,12 +96,10 @@ async fn rejected_agent_keys_trigger_no_further_balance_reads() {
     assert_eq!(measured.sequence(), [["BatchGetItem", "Query", "UpdateItem"]]);
 }
 
-/// A URL that has moved to another service is evaluated by that service's policy, although the cached catalog, which
-/// determined the early reads, still named the first service.
+/// The cached catalog still names the first service, whose rows were read early.
 #[tokio::test(flavor = "multi_thread")]
 async fn urls_moved_to_another_service_use_its_policy() {
     const ADDRESS: &str = "https://moved.example/x";
-    // Otherwise a call that moves to another service can be paid there only after a day.
     let at_once = ("PAYMENT_CHANGE_DELAY_SECONDS".to_owned(), "0".to_owned());
     let world = World::still_with(Options {
         environment: [at_once].into(),
@@ -146,7 +141,7 @@ async fn urls_moved_to_another_service_use_its_policy() {
     let answer = world.post(&agent, "/x402/check", &checked).await.ok();
     assert_eq!(answer["reason"], "service_not_enabled");
 
-    // A policy with a lower cap than was paid before: only its own window counts.
+    // The cap is lower than the payments to the other service, which do not count here.
     let small = SpendPolicy {
         max_per_day: units(1),
         ..SpendPolicy::spec_defaults()

@@ -1,5 +1,4 @@
-//! Tests a compromised function that writes the rows that its role allows: other functions reject the rows and raise
-//! alarms.
+//! Tests that other functions reject rows of a compromised function and raise an alarm.
 
 use purser_domain::{Service, WalletKey};
 use purser_local::{DEMO_OWNER, Options, Streaming};
@@ -14,7 +13,7 @@ use std::collections::BTreeMap;
 
 const STRANGER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
 const URL: &str = "https://newcomer.example/news";
-/// Functions check for a newer catalog every five seconds.
+/// The time, in seconds, after which every function has loaded a changed catalog.
 const SEEN_AFTER: u32 = 6;
 const DAY: u32 = 86_400;
 
@@ -26,7 +25,7 @@ async fn start() -> World {
     .await
 }
 
-/// The number of log lines of `events`, by the change that they report.
+/// Returns the number of log lines of `events` by kind of change.
 fn changes_seen(log: &Log) -> BTreeMap<String, usize> {
     let mut seen = BTreeMap::new();
     for line in log.text().lines() {
@@ -50,7 +49,6 @@ async fn pays(world: &World, agent: &TestAgent, pay_to: &str) -> Answer {
     world.authorize(agent, &body).await
 }
 
-/// A compromised `internal` writes the payee, which is then paid only after the delay.
 #[tokio::test(flavor = "multi_thread")]
 async fn unaccepted_payees_are_rejected_and_raise_an_alarm() {
     let log = Log::start("warn,purser=info");
@@ -70,7 +68,7 @@ async fn unaccepted_payees_are_rejected_and_raise_an_alarm() {
     pays(&world, &agent, &payee).await.ok();
     assert_eq!(changes_seen(&log).get("payee"), None, "nobody paid it before");
 
-    // Writes the row and the object as if the delay were over, without an audit entry.
+    // A compromised function writes as if the delay were over, without an audit entry.
     let mut service: Service = world.service("newcomer").await;
     service.version += 1;
     let payment = service.operations[0].payment.as_mut().unwrap();
@@ -115,7 +113,6 @@ async fn suspicious_row_changes_raise_alarms() {
         .owner;
     let other = world.poor_agent(vec![]).await;
     let other = world.stack.ledger.read_agent_by_id(other.id).await.unwrap().unwrap();
-    // The rows are written without logs, as by a compromised function.
     world
         .edit(&agent, |record| record.keys[0].digest = other.keys[0].digest)
         .await;
@@ -141,6 +138,6 @@ async fn suspicious_row_changes_raise_alarms() {
     let added = |change: &str| seen.get(change).unwrap_or(&0) - before.get(change).unwrap_or(&0);
     let changes = ["key", "wallet", "owner", "payout_address"].map(added);
     assert_eq!(changes, [2, 1, 2, 1]);
-    // The record of the freeze, and the four copies that decisions read.
+    // The five rows are the record of the freeze and its four copies.
     assert_eq!(added("freeze"), 5);
 }

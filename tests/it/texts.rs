@@ -1,6 +1,5 @@
-//! Tests texts that agents, users, operators and providers write: new texts that users read have no direction controls,
-//! and stored texts are shown with the code points of their hidden characters. The tests discover the fields, forms and
-//! pages. `people/notices.rs` tests mail, webhooks, tools and logs.
+//! Tests that texts for users accept no direction controls, and that pages escape stored hidden characters.
+//! `people/notices.rs` tests mail, webhooks, tools and logs.
 
 use crate::access::{routes, world_with_everything};
 use crate::bodies::{Ground, route_of, with};
@@ -14,8 +13,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The free-text fields that accept any character: identifiers that are compared exactly, the agent's description of
-/// its call, and operators' notes on an operation. Pages show these texts with `visible`.
+/// Free-text fields that accept any character. Pages escape these texts with `visible`.
 const OPAQUE: [&str; 11] = [
     "body_hash",
     "execution",
@@ -30,9 +28,7 @@ const OPAQUE: [&str; 11] = [
     "transaction_id",
 ];
 
-/// Checks every text field of every body in the OpenAPI document, and every `edit_reason`: a text that users read
-/// rejects direction controls and accepts the joiners of scripts and emoji. A new field must have this pattern, or be
-/// in the list above.
+/// Every text field must reject direction controls and accept joiners, or be in the list above.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_text_field_rejects_direction_controls_or_is_opaque() {
     let ground = Ground::new().await;
@@ -77,7 +73,7 @@ async fn every_text_field_rejects_direction_controls_or_is_opaque() {
     assert!(accepted.contains("idempotency_key"), "{accepted:?}");
 }
 
-/// Texts with direction controls, then texts whose joiners form a Persian word, an emoji and a flag.
+/// The first texts contain direction controls. The others are valid: a Persian word, an emoji and a flag with joiners.
 const TEXTS: [&str; 5] = [
     "x\u{202e}y",
     "x\u{2066}y",
@@ -86,7 +82,6 @@ const TEXTS: [&str; 5] = [
     "🏴\u{e0067}\u{e0062}\u{e0065}\u{e006e}\u{e0067}\u{e007f}",
 ];
 
-/// Every text field of every form on a page: no direction control is stored, and the forms do store other texts.
 #[tokio::test(flavor = "multi_thread")]
 async fn dashboard_forms_store_no_direction_control_characters() {
     let (world, _) = world_with_everything().await;
@@ -125,12 +120,12 @@ async fn dashboard_forms_store_no_direction_control_characters() {
     assert!(joined >= 4, "only {joined} rows with a text of a form");
 }
 
-/// The word in the texts of the next test, and its replacement in the tables.
+/// A word in the texts of the next test, which is replaced in the tables.
 const WORD: &str = "qqq";
 pub(crate) const HIDDEN: &str = "q\u{202e}q\u{200b}\u{2066}\u{3164}q می\u{200c}خواهم 👩\u{200d}💻";
 const SHOWN: &str = "q\\u{202e}q\\u{200b}\\u{2066}\\u{3164}q می\u{200c}خواهم 👩\u{200d}💻";
 
-/// Replaces the word in a stored value. Returns whether the value contained it.
+/// Replaces the word in a stored value. Returns whether the value contained the word.
 fn hide(value: &mut AttributeValue) -> bool {
     match value {
         AttributeValue::S(text) if text.contains(WORD) => {
@@ -143,7 +138,7 @@ fn hide(value: &mut AttributeValue) -> bool {
     }
 }
 
-/// Writes hidden characters into every stored text with the word, as before new ones were checked.
+/// Writes hidden characters into every stored text that contains the word.
 pub(crate) async fn hide_in_tables(world: &World) -> usize {
     let mut count = 0;
     for table in [
@@ -173,7 +168,7 @@ pub(crate) async fn hide_in_tables(world: &World) -> usize {
     count
 }
 
-/// Writes the owner's texts with the word: name, label, reasons, notes, descriptions, and the agent's texts.
+/// Writes texts with the word into all fields of the owner and the agent.
 async fn write_texts(world: &World, names: &BTreeMap<&'static str, String>) {
     let (owner, demo) = (world.person(&DEMO_OWNER), world.demo());
     let agent = format!("/agents/{}", demo.id);
@@ -215,7 +210,6 @@ async fn write_texts(world: &World, names: &BTreeMap<&'static str, String>) {
     assert!(freeze.status < 300, "{}", freeze.body);
 }
 
-/// Every page and file that links and forms lead to from the overview shows stored texts as readers can see them.
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_and_files_show_hidden_characters_of_stored_texts() {
     let (world, names) = world_with_everything().await;
@@ -242,7 +236,7 @@ async fn pages_and_files_show_hidden_characters_of_stored_texts() {
         }
         let text = answer.text().await.unwrap();
         let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
-        // The values of form fields are what the browser sends back.
+        // The browser must send back the values of form fields unchanged.
         let mut parts = text.split(" value=\"");
         let first = parts.next().map(str::to_owned);
         let rest = parts.filter_map(|part| Some(part.split_once('"')?.1.to_owned()));

@@ -1,4 +1,4 @@
-//! Creating, listing and renaming agents. The effects of a freeze are tested in `edits.rs`.
+//! Tests creating, listing and renaming agents. `edits.rs` tests the effects of a freeze.
 
 use super::{Household, KIM, LEE, NOTHING};
 use purser_chain::is_attested;
@@ -8,10 +8,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// The permissive values of `docs/spec.md` §2.6.
+/// The caps of a permissive policy, in micro-USDC (`docs/spec.md` §2.6).
 const NO_LIMIT: u64 = 10_000_000_000_000;
 
-/// The services have no limits, and concurrently created agents never share a wallet.
 #[tokio::test(flavor = "multi_thread")]
 async fn new_agents_get_a_wallet_and_curated_services() {
     let world = World::still().await;
@@ -26,7 +25,7 @@ async fn new_agents_get_a_wallet_and_curated_services() {
         .operator_edits(Method::PUT, &uncurated, &json!({"curated": false}))
         .await
         .ok();
-    // Functions check for a newer catalog every five seconds.
+    // Every function has loaded the changed catalog.
     world.pass(6);
 
     let make = async |name: &str| {
@@ -66,7 +65,7 @@ async fn new_agents_get_a_wallet_and_curated_services() {
     let open: Vec<&Value> = open.filter(|service| service["slug"] != "lab-search").collect();
     assert!(open.len() >= 12, "{}", open.len());
     assert_eq!(services["count"], open.len());
-    // In the seeded catalog the only operations that can't be paid are those without a payment.
+    // In the demo catalog, only operations without a payment can't be paid.
     let unpaid = async |slug: &str| -> Vec<Value> {
         let service = world.service(slug).await;
         let unpaid = service
@@ -132,7 +131,6 @@ async fn new_agents_get_a_wallet_and_curated_services() {
     assert_eq!(world.person_gets(&world.person(&LEE), "/agents").await.ok(), nobody);
 }
 
-/// An authorized payment counts once it has settled.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_wallet_shows_its_current_balance() {
     let home = Household::in_world(World::start().await).await;
@@ -171,7 +169,7 @@ async fn only_the_owner_can_rename_an_agent() {
     let before = home.read("").await;
     let longest = "\u{1f4a1}".repeat(100);
     let renamed = home.edit(Method::PATCH, "", json!({"name": longest})).await;
-    // The creation of the API key made the second version.
+    // The creation of the API key made version 2.
     assert_eq!(renamed.etag(), "\"3\"");
     let mut expected = before;
     expected["name"] = json!(longest);
@@ -179,7 +177,6 @@ async fn only_the_owner_can_rename_an_agent() {
     assert_eq!(renamed.ok(), expected);
     assert_eq!(world.get(agent, "/mcp/agents/me").await.ok()["name"], json!(longest));
 
-    // Setting the same value is no update.
     let rows = world.rows().await;
     let same = json!({"name": format!(" {longest} "), "status": "active"});
     assert_eq!(home.edit(Method::PATCH, "", same).await.ok(), expected);
@@ -191,7 +188,6 @@ async fn only_the_owner_can_rename_an_agent() {
         .await
         .refused(404, "not_found");
     world.person_gets(&lee, &path).await.refused(404, "not_found");
-    // The order of the checks does not reveal the owner's id either.
     world
         .person_edits(&lee, Method::PATCH, &path, &json!({}))
         .await
@@ -200,8 +196,7 @@ async fn only_the_owner_can_rename_an_agent() {
     assert_eq!(home.read("").await, expected);
 }
 
-/// An agent keeps the services that were open at its creation, however the catalog changes, although their rows are not
-/// written yet.
+/// An agent keeps the services that were open at its creation, even before the agent's rows for them are written.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_keeps_services_open_at_its_creation() {
     let world = World::still().await;
@@ -210,7 +205,7 @@ async fn an_agent_keeps_services_open_at_its_creation() {
         let path = format!("/internal/services/{}/curated", world.service(slug).await.id);
         let body = json!({"curated": curated});
         world.operator_edits(Method::PUT, &path, &body).await.ok();
-        // Functions check for a newer catalog every five seconds.
+        // Every function has loaded the changed catalog.
         world.pass(6);
     };
     curate("lab-search", false).await;
@@ -233,8 +228,7 @@ async fn an_agent_keeps_services_open_at_its_creation() {
     let open = world.get(&agent, &policy).await.ok();
     assert_eq!((&open["enabled"], &open["version"]), (&json!(true), &json!(1)));
 
-    // For a default service the first update makes the second version; for a service that opened later, the first
-    // version.
+    // The first update of a default service makes version 2, and of another service version 1.
     let edit = json!({"max_per_call_units": 5});
     let stale = world
         .person_edits_version(&kim, Method::PATCH, &weather, "\"2\"", &edit)
@@ -251,7 +245,7 @@ async fn an_agent_keeps_services_open_at_its_creation() {
     assert_eq!((enabled.etag(), enabled.status), ("\"1\"", 201));
 }
 
-/// A local tester needs this when the token of `.local/stack.json` no longer counts as a recent sign-in.
+/// `/_local/token` returns a token of a recent sign-in, which some requests need.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_local_stack_can_sign_its_owner_in_again() {
     let world = World::still().await;

@@ -1,5 +1,4 @@
-//! Tests approvals as the deciding user sees them. `errors.rs` tests the effect of a decision on a payment, and
-//! `isolation.rs` who may decide.
+//! Tests approvals for the deciding user. `errors.rs` tests their effect on payments.
 
 use super::{Household, KIM, NOTHING, carrying, members};
 use purser_domain::{Duration, Timestamp};
@@ -8,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// A household whose agent needs an approval above five dollars, and may spend twenty a day.
+/// Creates an agent that needs an approval above five dollars and may spend twenty a day.
 async fn asking(world: World) -> Household {
     let home = Household::in_world(world).await;
     home.set_policy(json!({"require_approval_above_units": dollars(5), "max_per_day_units": dollars(20)}))
@@ -17,7 +16,7 @@ async fn asking(world: World) -> Household {
 }
 
 impl Household {
-    /// Escalates a call for `price` dollars, and returns the request and the approval's id.
+    /// Requests an approval for `price` dollars. Returns the request and the approval's id.
     async fn ask(&self, price: u64) -> (Value, Value) {
         let body = body_of(self.world.offer(dollars(price)));
         let asked = self
@@ -118,7 +117,6 @@ async fn approvals_show_the_call_and_the_decision() {
     expected["note"] = json!("Go ahead,\nbut only once. \u{1f44d}");
     assert_eq!(approved, expected);
     assert_eq!(home.approval(id).await, expected);
-    // The agent reads the user's decision and note.
     let polled = world
         .get(agent, &format!("/approvals/{}", id.as_str().unwrap()))
         .await
@@ -136,7 +134,6 @@ async fn approvals_show_the_call_and_the_decision() {
     }
     assert_eq!(home.approval(id).await, expected);
 
-    // The log has the escalation and the payment, and each decision shows its call.
     let log = world.person_gets(&home.kim, "/decisions").await.ok();
     let rows = log["decisions"].as_array().unwrap();
     for (told, result) in [(&paid, "allow"), (&asked, "escalate")] {
@@ -150,15 +147,13 @@ async fn approvals_show_the_call_and_the_decision() {
         }
     }
 
-    // A repeated request for the same call is distinguished from a new request.
     let mut again = body.clone();
     again["idempotency_key"] = json!(purser_tests::fresh_key());
     let asked = world.authorize(agent, &again).await.refused(402, "approval_required");
     assert_eq!(home.approval(&asked["approval_id"]).await["asked_before"], 1);
 }
 
-/// A payment exceeds the threshold and goes to a new payee. After the approval, the owner adds a rule about prices, which the
-/// payment exceeds too: the approval does not waive this rule.
+/// After the approval, the owner adds a rule that the approval does not waive.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_approval_shows_and_waives_each_limit_that_asked() {
     let home = asking(World::still().await).await;
@@ -198,7 +193,7 @@ async fn an_approval_shows_and_waives_each_limit_that_asked() {
         (&json!("pending"), &json!(1))
     );
     assert_eq!(pending["asking"], json!([threshold, price, new_payee]));
-    // Each repetition returns the new approval, with the old approval, with none, and with the new approval.
+    // The repeated request contains the old approval's id, no id, or the new approval's id.
     for body in [&carrying(&body, &first), &body, &carrying(&body, second)] {
         let repeated = world.authorize(agent, body).await.refused(402, "approval_required");
         for name in ["approval_id", "transaction_id"] {
@@ -251,7 +246,7 @@ async fn an_agent_with_many_approvals_hides_no_other_approvals() {
     };
     let card = format!("data-approval=\"{id}\"");
     let only = format!("/approvals?agent_id={}", quiet.id);
-    // The overview shows a few approvals, and their number.
+    // The overview shows some pending approvals, and the number of all pending approvals.
     let overview = page("").await;
     assert!(
         overview.contains("data-waiting=\"21\"") && overview.contains("All pending approvals"),
@@ -267,7 +262,7 @@ async fn an_agent_with_many_approvals_hides_no_other_approvals() {
     assert!(html.contains("value=\"quiet one\""), "{html}");
 }
 
-/// Two users share one account, each with a separate session.
+/// Two sessions of the same user decide concurrently.
 #[tokio::test(flavor = "multi_thread")]
 async fn only_one_of_two_concurrent_approval_decisions_succeeds() {
     let home = asking(World::conflicted().await).await;
@@ -299,7 +294,6 @@ async fn only_one_of_two_concurrent_approval_decisions_succeeds() {
     assert_eq!(after.approvals.get("pending"), None);
 }
 
-/// After a day an approved request can no longer be paid, either.
 #[tokio::test(flavor = "multi_thread")]
 async fn approvals_can_be_decided_within_one_day() {
     let mut home = asking(World::still().await).await;
@@ -339,7 +333,6 @@ async fn approvals_can_be_decided_within_one_day() {
     assert_eq!(world.footprint().await.settlements, 0);
 }
 
-/// The shared approval allows one payment.
 #[tokio::test(flavor = "multi_thread")]
 async fn identical_open_payment_requests_share_one_approval() {
     const RACERS: usize = 16;
@@ -349,7 +342,6 @@ async fn identical_open_payment_requests_share_one_approval() {
     let second = agent.with_key(&second["key"]);
     let offer = world.offer(dollars(6));
     let bodies: Vec<Value> = (0..RACERS).map(|_| body_of(offer.clone())).collect();
-    // Both API keys of the agent make requests, each with a new idempotency key.
     let asking = bodies.iter().enumerate().map(|(n, body)| {
         let caller = if n % 2 == 0 { agent } else { &second };
         authorizing(world, caller, body.clone())
@@ -383,12 +375,11 @@ async fn identical_open_payment_requests_share_one_approval() {
     assert_eq!((paid, told), (1, RACERS - 1));
     let after = world.footprint().await;
     assert_eq!((after.settlements, after.total), (1, dollars(6)));
-    // An executed approval is not pending: the same call needs another approval.
+    // The same call needs another approval after the first was used.
     let (_, next) = home.ask(6).await;
     assert_ne!(next, id);
 }
 
-/// Every approval appears once, whatever the size of a page.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_approval_list_supports_filters_and_pages() {
     let mut home = asking(World::still().await).await;
@@ -411,10 +402,9 @@ async fn the_approval_list_supports_filters_and_pages() {
     let (_, approved) = home.ask(7).await;
     home.edit(Method::POST, &approve(&approved), json!({})).await.ok();
     let (_, rejected) = home.ask(8).await;
-    // A decision needs neither a note nor a body.
     let request = world.persons_request(kim, Method::POST, &home.agent.path(&reject(&rejected)));
     World::send(request).await.ok();
-    // Several approvals have the same time, so the time alone is no unique position.
+    // Approvals have the same time, so a cursor that contains only the time would skip some.
     let mut siblings = Vec::new();
     for price in 1..10 {
         let body = body_of(world.offer(dollars(price)));

@@ -1,18 +1,17 @@
-//! Tests the audit log: one entry for each update, with actor, source, and the values before and after; one for each
-//! rejected update, with the reason; and no entries of other users.
+//! Tests the audit log: each update and each rejected update has one entry.
 
 use super::{Household, KIM, LEE};
 use purser_tests::{World, body_of, dollars, fresh_key, key_id_of, operation_entry, payment_entry, service_entry};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// Returns Kim's log, newest first.
+/// Returns Kim's audit log, newest first.
 async fn log(home: &Household, query: &str) -> Vec<Value> {
     let path = format!("/audit-log{query}");
     home.world.pages_of(&home.kim, &path, "entries", 100).await.0
 }
 
-/// Returns the only row added after the first `seen` rows, and increments `seen`.
+/// Returns the only entry added after the first `seen` entries, and increments `seen`.
 async fn one(home: &Household, seen: &mut usize, kind: &str) -> Value {
     let rows = log(home, "").await;
     *seen += 1;
@@ -26,7 +25,7 @@ async fn one(home: &Household, seen: &mut usize, kind: &str) -> Value {
     row
 }
 
-/// Returns the row of an update of the agent.
+/// Returns the entry of an update of the agent.
 async fn edited(home: &Household, seen: &mut usize, kind: &str) -> Value {
     let row = one(home, seen, kind).await;
     assert_eq!(row["agent_id"], home.agent.id.to_string(), "{row}");
@@ -38,12 +37,11 @@ fn changed(row: &Value) -> (Value, Value) {
     (row["before"].clone(), row["after"].clone())
 }
 
-/// A row shows the caller, the source, and the values before and after; for a rejected update, the error.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_update_writes_exactly_one_audit_row() {
     let home = Household::in_world(World::start().await).await;
     let (world, agent) = (&home.world, &home.agent);
-    // The agent and its key.
+    // The log begins with the creation of the agent and of its API key.
     let mut seen = 2;
     let made = log(&home, "").await;
     assert_eq!((made.len(), &made[1]["kind"]), (2, &json!("agent_created")));
@@ -74,7 +72,6 @@ async fn every_update_writes_exactly_one_audit_row() {
         home.edit(Method::PATCH, "", json!({"status": status})).await.ok();
         let row = edited(&home, &mut seen, kind).await;
         assert_eq!(changed(&row), (json!({"status": before}), json!({"status": status})));
-        // A repetition changes nothing and adds no row.
         home.edit(Method::PATCH, "", json!({"status": status})).await.ok();
         assert_eq!(log(&home, "").await.len(), seen);
     }
@@ -172,7 +169,7 @@ async fn every_update_writes_exactly_one_audit_row() {
         let row = edited(&home, &mut seen, kind).await;
         assert_eq!(changed(&row), (json!({"status": "pending"}), json!({"status": status})));
         assert_eq!(row["object_id"], approval);
-        // A second decision is too late.
+        // A second decision is rejected.
         home.edit(Method::POST, &below, json!({}))
             .await
             .refused(409, "approval_not_pending");
@@ -213,7 +210,6 @@ async fn every_update_writes_exactly_one_audit_row() {
         .await
         .ok();
     assert_eq!(one(&home, &mut seen, "session_ended").await["object_id"], session);
-    // An object that does not exist gets no row.
     let before = log(&home, "").await;
     world
         .person_edits(&home.kim, Method::DELETE, &path, &json!({}))
@@ -221,7 +217,6 @@ async fn every_update_writes_exactly_one_audit_row() {
         .refused(404, "not_found");
     assert_eq!(log(&home, "").await, before);
 
-    // Filters and pages show the same rows.
     let all = log(&home, "").await;
     let (paged, pages) = world.pages_of(&home.kim, "/audit-log", "entries", 3).await;
     assert!(pages > 3 && paged == all);
@@ -245,7 +240,6 @@ async fn every_update_writes_exactly_one_audit_row() {
         3
     );
 
-    // No other user sees the rows. Operators see them by the user's id.
     let lee = world.person(&LEE);
     let query = format!("/audit-log?agent_id={}", agent.id);
     for path in ["/audit-log", &query] {
@@ -264,7 +258,6 @@ async fn every_update_writes_exactly_one_audit_row() {
     assert!(read["next_cursor"].is_string());
 }
 
-/// The row of a catalog update has each changed payment before and after.
 #[tokio::test(flavor = "multi_thread")]
 async fn operator_actions_are_audited_with_name_and_payee() {
     let world = World::start().await;
@@ -290,7 +283,6 @@ async fn operator_actions_are_audited_with_name_and_payee() {
     World::send(put).await.created();
     let row = one("catalog_edited").await;
     assert_eq!((&row["before"], &row["after"]["slug"]), (&json!({}), &json!("news")));
-    // Writing the service again changes nothing.
     world.operator_edits(Method::PUT, &at, &entry).await.ok();
     entry["operations"][0]["payment"] = payment_entry(2_000, "0x00000000000000000000000000000000000000aa");
     world.operator_edits(Method::PUT, &at, &entry).await.ok();
@@ -298,7 +290,7 @@ async fn operator_actions_are_audited_with_name_and_payee() {
     assert_eq!(row["before"].as_object().unwrap().len(), 1, "{row}");
     let of = |side: &str| row[side]["payments/news.read"].clone();
     let payee = |payment: &Value| payment["pay_to"].as_str().unwrap().to_lowercase();
-    // The change is delayed: the current payment stays.
+    // The change is delayed, so the current payment is unchanged.
     assert_eq!(
         (&of("before")["payment"], &of("before")["next"]),
         (&of("after")["payment"], &Value::Null)

@@ -1,5 +1,4 @@
-//! Tests backtests: their cost is estimated before, they run in the background agent by agent, and a repeated run adds
-//! nothing.
+//! Tests backtests, which evaluate proposed limits over the decisions of many agents in the background.
 
 use super::{Household, LEE};
 use purser_local::{Options, Streaming};
@@ -84,7 +83,6 @@ async fn a_backtest_runs_over_all_agents_and_its_result_is_stored() {
         read().await
     );
 
-    // The same limits change no decision, and another user's agent can't be tested.
     let same = json!({"agents": {"kind": "ids", "ids": [home.agent.id.to_string()]}, "rules": [], "frozen": false});
     let same = post("/backtests", &same).await.body;
     world.stack.events.run_backtests(MINUTE).await.unwrap();
@@ -117,8 +115,7 @@ async fn a_backtest_runs_over_all_agents_and_its_result_is_stored() {
     }
 }
 
-/// The previous owner's decisions are neither tested nor counted in a window, in previews and in backtests, from the
-/// acceptance on, even before the version of the acceptance is stored.
+/// After an ownership transfer, previews and backtests ignore the previous owner's decisions.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_owner_cannot_backtest_a_previous_owners_decisions() {
     let options = Options {
@@ -161,11 +158,11 @@ async fn a_new_owner_cannot_backtest_a_previous_owners_decisions() {
         assert_eq!(flips(&result), ([0, 0, 0], vec![]), "{result}");
     }
     assert_eq!(world.stack.publish_changes().await, 0);
-    // The time of the acceptance has a precision of one second.
+    // Acceptances are stored in whole seconds.
     while world.now().secs() <= accepted {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // The first payment fits into the budget unless earlier payments count.
+    // The first payment fits into the budget only if earlier payments don't count.
     pays(1).await;
     let own = pays(2).await["transaction_id"].clone();
     assert_eq!(world.stack.publish_changes().await, 0);

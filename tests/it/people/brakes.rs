@@ -1,4 +1,4 @@
-//! Tests anomaly brakes: a burst freezes its agent, and the agent's owner is notified of the reason.
+//! Tests automatic freezes: unusual spending freezes an agent, and its owner is notified.
 
 use super::{Household, KIM};
 use purser_local::{Options, Streaming};
@@ -6,7 +6,7 @@ use purser_tests::{World, body_of, dollars};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// An agent that loops, or whose key was stolen, pays in minutes what it usually pays in days. No cap is reached.
+/// The agent spends in minutes what it usually spends in days, without reaching a cap.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_burst_of_a_hundred_times_the_usual_spending_freezes_the_agent() {
     let options = Options {
@@ -64,7 +64,7 @@ async fn a_burst_of_a_hundred_times_the_usual_spending_freezes_the_agent() {
         "{reason}"
     );
 
-    // After the unfreeze, the agent may pay as much as in any other hour, but not without limit.
+    // After the unfreeze, the limit on unusual spending is the same as in any other hour.
     home.set_status("active").await;
     for _ in 0..4 {
         pays(&home, dollars(1)).await.ok();

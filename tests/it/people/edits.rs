@@ -1,5 +1,4 @@
-//! Tests that an update applies once it has a response: a payment in flight is evaluated by the updated limits or was
-//! committed before.
+//! Tests that after the response to an update, no payment is committed by the earlier limits.
 
 use super::{Household, deny_stamps};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -12,14 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A narrowing update, and the result of a payment that was decided before the update but is written after it.
+/// A narrowing update, and the result of a payment that was decided before the update and is written after it.
 struct Narrowing {
     method: Method,
     below: &'static str,
     body: Value,
     status: u16,
     slug: &'static str,
-    /// `decision.reason`; empty if there was no decision.
+    /// The expected `decision.reason`; empty if the request is rejected before a decision.
     reason: &'static str,
 }
 
@@ -104,8 +103,7 @@ fn narrowings() -> Vec<Narrowing> {
     ]
 }
 
-/// The most critical case, made deterministic: the decision is on its way to the database when the update gets its
-/// response.
+/// The payment's reservation is on its way to the database when the update gets its response.
 #[tokio::test(flavor = "multi_thread")]
 async fn in_flight_payments_obey_a_completed_update() {
     let home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
@@ -136,7 +134,6 @@ async fn in_flight_payments_obey_a_completed_update() {
         let after = world.footprint().await;
         assert_eq!((after.settlements, after.entries, after.total), before, "{shown}");
 
-        // Restores the state for the next case.
         home.set_status("active").await;
         if let Some(rule) = edited["rule_id"].as_str() {
             home.edit(Method::DELETE, &format!("/rules/{rule}"), json!({}))
@@ -146,7 +143,7 @@ async fn in_flight_payments_obey_a_completed_update() {
     }
 }
 
-/// The same case for a policy without a row, because the first payment is about to write the row.
+/// The first payment to a default service is about to write the policy.
 #[tokio::test(flavor = "multi_thread")]
 async fn in_flight_first_payments_obey_a_completed_update() {
     let mut home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
@@ -182,8 +179,7 @@ async fn in_flight_approved_payments_obey_a_completed_freeze() {
     assert_eq!(home.read(&below).await["status"], "approved");
 }
 
-/// The record was written, but not the version checks on the windows. A retry of the update has nothing to change, and
-/// gets its response only after the version checks are written.
+/// The first attempt stores the record but not the new version on the windows, which the retry must store.
 #[tokio::test(flavor = "multi_thread")]
 async fn retried_updates_apply_after_a_partial_failure() {
     let home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
@@ -232,8 +228,7 @@ async fn retried_updates_apply_after_a_partial_failure() {
     }
 }
 
-/// The response to the write is permanently lost, and another user updates the agent before the retry. The retry finds
-/// the added rule and does not add it again.
+/// The first response is lost. The retry must recognize the added rule, although another user updated the agent.
 #[tokio::test(flavor = "multi_thread")]
 async fn retried_rules_are_added_once_despite_other_updates() {
     let home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
@@ -283,8 +278,8 @@ async fn retried_rules_are_added_once_despite_other_updates() {
     world.authorize(agent, &body_of(world.offer(dollars(1)))).await.ok();
 }
 
-/// Stops a payment between its decision and its write, makes the update, and lets the payment continue. Returns both
-/// responses, and the settlements, counted payments and totals before the payment continued.
+/// Stops a payment before its write, makes the update, and continues the payment. Returns both responses, and the
+/// counts before the payment continued.
 async fn overtaken(
     home: &Household,
     caller: &TestAgent,
@@ -305,7 +300,7 @@ async fn overtaken(
     (answer, edited.body, (before.settlements, before.entries, before.total))
 }
 
-/// The number of racing callers.
+/// The number of concurrent callers.
 const CALLERS: u32 = 8;
 
 /// The number of calls that each caller makes after the update.
@@ -314,21 +309,21 @@ const CALLS_AFTER: usize = 3;
 /// The total number of calls after the update.
 const LATE: usize = CALLERS as usize * CALLS_AFTER;
 
-/// The responses to calls that were made continuously during an update.
+/// The responses to calls during an update.
 struct Race {
-    /// Responses to calls that were sent before the update's response.
+    /// Responses to calls before the update's response.
     before: Vec<Answer>,
-    /// Responses to calls that were sent after the update's response.
+    /// Responses to calls after the update's response.
     after: Vec<Answer>,
-    /// The number of settlements by the policy version that evaluated them, right after the update's response.
+    /// The number of settlements by policy version, right after the update's response.
     at_the_answer: BTreeMap<u64, usize>,
-    /// The same numbers after every call got its response.
+    /// The number of settlements by policy version, after all calls.
     in_the_end: BTreeMap<u64, usize>,
-    /// The response to the update.
+    /// The update's response.
     edited: Value,
 }
 
-/// Makes payments from several concurrent callers, until some time after the edit.
+/// Makes payments from several callers before, during and after the update.
 async fn race(home: &Household, edit: impl Future<Output = Answer>) -> Race {
     let (world, agent) = (&home.world, &home.agent);
     let offer = world.offer(dollars(1));
@@ -361,7 +356,7 @@ async fn race(home: &Household, edit: impl Future<Output = Answer>) -> Race {
     };
     let first = tokio::time::timeout(Duration::from_secs(20), first);
     first.await.expect("payments are under way");
-    // Stalls half of the callers between decision and write, whatever the others do.
+    // Stalls half of the callers' payments before their write.
     let proxy = world.proxy.as_ref().unwrap();
     proxy.stall(CALLERS / 2);
     proxy.stalled(CALLERS / 2).await;
@@ -379,7 +374,7 @@ async fn race(home: &Household, edit: impl Future<Output = Answer>) -> Race {
     }
 }
 
-/// Returns the number of the agent's settlements by the policy version that evaluated them.
+/// Returns the number of the agent's settlements by policy version.
 async fn settlements_by_version(world: &World, agent: &TestAgent) -> BTreeMap<u64, usize> {
     let mut versions = BTreeMap::new();
     let pk = AttributeValue::S(format!("S#{}", agent.id));
@@ -393,7 +388,7 @@ async fn settlements_by_version(world: &World, agent: &TestAgent) -> BTreeMap<u6
 }
 
 impl Race {
-    /// Asserts that no call after the update's response was allowed, and that nothing was committed after it.
+    /// Asserts that no payment was allowed or committed after the update's response.
     fn was_won_by_the_edit(&self, status: u16, slug: &str, reason: &str) {
         assert_eq!(self.after.len(), LATE);
         for answer in &self.after {
@@ -438,8 +433,7 @@ async fn no_payment_above_a_lowered_cap_is_committed() {
     race.was_won_by_the_edit(402, "amount_exceeds_per_call_limit", "amount_exceeds_per_call_limit");
 }
 
-/// Tests updates that do not narrow: even so, a payment that an earlier version evaluated is not committed after the
-/// update's response.
+/// These updates narrow nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_payment_is_committed_under_an_outdated_policy() {
     let home = Household::in_world(World::conflicted().await).await;

@@ -1,4 +1,4 @@
-//! Tests the versions of limits: the changes of each version, and restoring a version.
+//! Tests the versions of policies and rules, and restoring a version.
 
 use super::{Household, LEE};
 use purser_local::{Options, Streaming};
@@ -6,7 +6,7 @@ use purser_tests::{World, dollars};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// A field that a version changed, before and after.
+/// A changed field: its name, the old value, and the new value.
 type Change<'a> = (&'a str, &'a Value, &'a Value);
 
 /// Returns the versions with their changed fields.
@@ -20,9 +20,7 @@ fn changed(list: &Value) -> Vec<(u64, Vec<Change<'_>>)> {
     versions.collect()
 }
 
-/// Every update of a policy or a rule is a version with its changes. Restoring a version is an update that needs the
-/// current version and is validated like any update. No other user sees versions, and a later owner does not see
-/// earlier versions.
+/// Restoring a version is an update with the usual checks. A new owner does not see earlier versions.
 #[tokio::test(flavor = "multi_thread")]
 async fn earlier_versions_of_limits_can_be_restored() {
     let options = Options {
@@ -49,7 +47,7 @@ async fn earlier_versions_of_limits_can_be_restored() {
         (json!(1), Value::Null)
     );
 
-    // An unknown version, another user's version, and a stale version.
+    // The version is unknown, belongs to another user, or is outdated.
     let restore = |version: u64| home.agent.path(&format!("{policies}/{version}/restore"));
     let none = json!({});
     let unknown = world.person_edits(&home.kim, Method::POST, &restore(9), &none).await;
@@ -69,14 +67,13 @@ async fn earlier_versions_of_limits_can_be_restored() {
         (&restored["version"], &restored["policy"]["max_per_call_units"]),
         (&json!(4), &five)
     );
-    // A version is immediately listed as the current version, without its time.
+    // The current version is listed before its time is stored.
     let newest = home.read(&format!("{policies}?limit=1")).await;
     assert_eq!(
         (&newest["versions"][0]["version"], &newest["versions"][0]["changed_at"]),
         (&json!(4), &Value::Null)
     );
 
-    // Rules.
     let categories = |categories: &[&str]| json!({"kind": "category_block", "categories": categories});
     let added = home
         .edit(Method::POST, "/rules", categories(&["finance"]))
@@ -102,7 +99,7 @@ async fn earlier_versions_of_limits_can_be_restored() {
     assert_eq!(home.read("/rules").await["rules"][0]["categories"], json!(["finance"]));
     assert_eq!(world.stack.publish_changes().await, 0);
 
-    // Any two versions can be compared, and the comparison says which version allows more.
+    // A comparison of two versions says which one allows more.
     let compared = home.read(&format!("{policies}?compared_with=3&limit=2&cursor=3")).await;
     let two = &compared["versions"][0];
     assert_eq!(changed(&compared)[0], (2, vec![("max_per_call_units", &seven, &five)]));
@@ -120,7 +117,6 @@ async fn earlier_versions_of_limits_can_be_restored() {
     let unknown = world.person_gets(&home.kim, &unknown).await;
     unknown.refused(404, "not_found");
 
-    // A new owner sees the active limits, and no earlier version.
     home.hand_over_to(&lee).await;
     assert_eq!(world.stack.publish_changes().await, 0);
     let seen = world.person_gets(&lee, &home.agent.path(policies)).await.ok();
@@ -135,8 +131,7 @@ async fn earlier_versions_of_limits_can_be_restored() {
     assert_eq!(seen["count"], 1, "{seen}");
 }
 
-/// The reason of an update is in its version and in the audit log, with the user and the entry. An update without a
-/// reason has none, and an invalid reason is rejected before anything is written.
+/// An invalid reason is rejected before anything is written.
 #[tokio::test(flavor = "multi_thread")]
 async fn versions_record_the_user_and_reason_of_their_update() {
     let options = Options {

@@ -1,4 +1,4 @@
-//! Tests API keys: they are shown once, listed without their secrets, rotated with an overlap, and revoked permanently.
+//! Tests the creation, listing, rotation and revocation of API keys.
 
 use super::{Household, NOTHING, members};
 use purser_domain::{Agent, Duration, Timestamp};
@@ -6,7 +6,7 @@ use purser_tests::{TestAgent, World, key_id_of, paths};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// Returns whether the key works; if not, asserts that it is rejected like any unknown key.
+/// Returns whether the key works. If not, asserts that the response is that for an unknown key.
 async fn works(world: &World, agent: &TestAgent) -> bool {
     let answer = world.get(agent, "/mcp/agents/me").await;
     if answer.status != 200 {
@@ -136,7 +136,6 @@ async fn the_last_use_of_a_key_is_recorded_per_minute() {
     let second = world.now();
     assert!(works(world, agent).await);
     assert!(shows(second).await, "{}", listed(&home, agent).await);
-    // A rejected key counts as unused.
     let mut forged = unused.clone();
     forged.key.replace_range(forged.key.len() - 4.., "0000");
     world
@@ -146,7 +145,6 @@ async fn the_last_use_of_a_key_is_recorded_per_minute() {
     assert_eq!(listed(&home, &unused).await["last_used_at"], Value::Null);
 }
 
-/// At the end of the overlap the old key expires, and it never works again.
 #[tokio::test(flavor = "multi_thread")]
 async fn rotated_agent_keys_work_until_their_overlap_ends() {
     let home = Household::in_world(World::still().await).await;
@@ -182,7 +180,6 @@ async fn rotated_agent_keys_work_until_their_overlap_ends() {
         .await
         .refused(401, "invalid_agent_key");
 
-    // An expired key never works again, and its expiry does not change.
     let before = world.rows().await;
     let below = format!("/keys/{}", old.key_id());
     let rotating = home
@@ -208,7 +205,7 @@ async fn an_agent_has_at_most_twenty_working_keys() {
     let before = world.rows().await;
     let create = async || home.edit(Method::POST, "/keys", json!({})).await;
     assert_eq!(paths(create().await, "one too many"), [""]);
-    // The new key would exceed the limit while the old one still works.
+    // During the overlap, the agent would have more keys than allowed.
     let rotate_below = format!("/keys/{}/rotate", first.key_id());
     let overlap = json!({"overlap_seconds": 1});
     let overlapping = home.edit(Method::POST, &rotate_below, overlap).await;

@@ -1,5 +1,4 @@
-//! Tests the rules about how an agent pays, over HTTP: the preflight and authorize deny or escalate alike, name the
-//! rule and the retry time, and the recorded decision can be replayed.
+//! Tests rules over HTTP: preflight and authorize agree, and the decision can be replayed.
 
 use super::{Household, KIM, carrying};
 use purser_domain::{Duration, Timestamp};
@@ -8,7 +7,7 @@ use purser_tests::{World, body_of, fresh_key};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// An amount that differs from the amounts in this file's other tests, in micro-USDC.
+/// The price of a call, in micro-USDC.
 const PRICE: u64 = 10_000;
 
 async fn household() -> Household {
@@ -40,7 +39,7 @@ impl Household {
         body_of(self.world.offer(units))
     }
 
-    /// Authorizes, as the preflight predicts.
+    /// Asserts that preflight and authorize allow the body. Returns the response of authorize.
     async fn pays(&self, body: &Value) -> Value {
         let foreseen = self.world.check(&self.agent, body).await.ok();
         assert_eq!(foreseen["result"], "allow", "{foreseen}");
@@ -49,14 +48,14 @@ impl Household {
         paid
     }
 
-    /// Makes an authorized payment on chain, and completes the payment.
+    /// Makes the payment on the chain, and completes it.
     async fn settles(&self, paid: &Value) {
         let proof = json!({"payment_response_header": "e30=", "tx_hash": self.world.settle(paid).await});
         let settlement = paid["settlement_id"].as_str().unwrap();
         self.world.complete(&self.agent, settlement, &proof).await.ok();
     }
 
-    /// Asserts that the preflight and authorize deny the body by this kind of rule. Returns `retry_at`.
+    /// Asserts that preflight and authorize deny the body by this rule. Returns `retry_at`.
     async fn refuses(&self, body: &Value, kind: &str, rule: &str) -> Value {
         let foreseen = self.world.check(&self.agent, body).await.ok();
         let refused = self
@@ -74,7 +73,7 @@ impl Household {
         decision["retry_at"].clone()
     }
 
-    /// Asserts that the preflight and authorize require an approval by this kind of rule. Returns the approval.
+    /// Asserts that preflight and authorize require an approval by this rule. Returns the approval.
     async fn asks(&self, body: &Value, kind: &str, rule: &str) -> Value {
         let foreseen = self.world.check(&self.agent, body).await.ok();
         let asked = self
@@ -117,8 +116,8 @@ impl Household {
     }
 }
 
-/// A limit counts the payments before the limit, however the limit came to be: added, removed and restored, applied from a
-/// shadow policy, or applied from a template.
+/// A rule counts earlier payments, however it was added: created, restored, or applied from a shadow policy or
+/// template.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_counts_the_payments_before_the_limit() {
     let home = household().await;
@@ -204,7 +203,6 @@ async fn count_and_interval_limits_end_with_time() {
     assert_eq!(shown["rules"][0]["used"], 1, "{shown}");
     home.without_rule(&rule).await;
 
-    // A limit for a different service counts nothing here.
     let terms = json!({"kind": "count_limit", "services": ["lab-scrape"], "count": 1, "window_seconds": 60});
     let other = home.with_rule(&terms).await;
     for _ in 0..2 {
@@ -215,7 +213,6 @@ async fn count_and_interval_limits_end_with_time() {
     let rule = home
         .with_rule(&json!({"kind": "minimum_interval", "interval_seconds": 5}))
         .await;
-    // The interval counts from the payments before the rule.
     home.world.pass(5);
     home.pays(&home.body(PRICE)).await;
     let second = home.body(PRICE);
@@ -241,7 +238,8 @@ async fn the_duplicate_guard_blocks_a_repeated_call() {
         home.refuses(&again, "duplicate_guard", &rule).await,
         home.in_seconds(599)
     );
-    // The stored payment is returned for its key. A different query is a different call, and a different price is not.
+    // For the duplicate guard, a call with another query is another call, and a call with another price is the same
+    // call.
     home.world.authorize(&home.agent, &first).await.ok();
     home.refuses(&home.body(PRICE + 1), "duplicate_guard", &rule).await;
     let mut other = again.clone();
@@ -255,7 +253,6 @@ async fn the_duplicate_guard_blocks_a_repeated_call() {
     home.pays(&again).await;
     home.without_rule(&rule).await;
 
-    // A guard that requires an approval: the approval is for this call, which then counts as the last call.
     let terms = json!({"kind": "duplicate_guard", "within_seconds": 60, "action": "ask"});
     let rule = home.with_rule(&terms).await;
     again["idempotency_key"] = fresh_key().into();
@@ -272,7 +269,6 @@ async fn the_duplicate_guard_blocks_a_repeated_call() {
     home.asks(&again, "duplicate_guard", &rule).await;
 }
 
-/// A fragment is never sent, and a GET has no body.
 #[tokio::test(flavor = "multi_thread")]
 async fn equivalent_spellings_of_a_call_are_duplicates() {
     let home = household().await;
@@ -287,7 +283,7 @@ async fn equivalent_spellings_of_a_call_are_duplicates() {
     home.refuses(&call, "duplicate_guard", &rule).await;
 }
 
-/// Authorizations that are never paid make no payee or price count as known.
+/// Only confirmed payments make a payee or price known.
 #[tokio::test(flavor = "multi_thread")]
 async fn only_confirmed_payments_change_the_usual_price() {
     let home = household().await;
@@ -350,11 +346,10 @@ async fn new_payees_and_unusual_prices_require_approval() {
     home.pays(&home.body(1_200)).await;
 }
 
-/// Kathmandu's clock is 5:45 ahead of UTC all year.
+/// Kathmandu is 5:45 ahead of UTC all year.
 #[tokio::test(flavor = "multi_thread")]
 async fn payments_wait_for_the_next_scheduled_opening() {
     let mut home = household().await;
-    // One to two hours from now.
     let opens = (home.world.now().secs() / 3_600 + 2) * 3_600;
     let clock = |secs: u64| {
         let minutes = (secs / 60 + 5 * 60 + 45) % 1_440;
@@ -368,7 +363,6 @@ async fn payments_wait_for_the_next_scheduled_opening() {
     let opens = Timestamp::from_secs(opens).unwrap();
     assert_eq!(home.refuses(&body, "schedule", &rule).await, opens.to_string());
     home.world.set_clock(opens);
-    // Sessions may be shorter, so Kim signs in again.
     home.kim = home.world.person(&KIM);
     home.pays(&body).await;
 }

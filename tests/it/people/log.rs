@@ -1,4 +1,4 @@
-//! Tests the decision history: every decision with its checks, and every settlement, only of the user's agents.
+//! Tests the lists of decisions and settlements.
 
 use super::{Household, KIM, NOTHING, carrying};
 use purser_domain::Amount;
@@ -24,14 +24,13 @@ impl Household {
     }
 }
 
-/// Returns a decision as a list contains it: without its call and its checks.
+/// Returns a decision as in a list, without its call and its checks.
 fn listed(mut decision: Value) -> Value {
     let members = decision.as_object_mut().unwrap();
     assert!(members.remove("call").is_some() && members.remove("checks").is_some());
     decision
 }
 
-/// Returns the values of one field in all rows.
 fn each<'a>(rows: &'a [Value], name: &str) -> Vec<&'a str> {
     rows.iter().map(|row| row[name].as_str().unwrap()).collect()
 }
@@ -103,7 +102,7 @@ async fn decisions_are_logged_with_checks_and_amounts() {
         )
     };
 
-    // An allow has the checks that the preflight predicted.
+    // The stored checks are those that the preflight predicted.
     let body = body_of(world.offer(dollars(4)));
     let foreseen = world.check(agent, &body).await.ok();
     let paid = world.authorize(agent, &body).await.ok();
@@ -121,7 +120,7 @@ async fn decisions_are_logged_with_checks_and_amounts() {
     let day = (json!("passed"), json!(dollars(20)), json!(0), json!(dollars(20)));
     assert_eq!(number(&allow["checks"], "max_per_day_units"), day);
 
-    // A denial has the checks that the agent received.
+    // The stored checks are those in the response.
     world.pass(1);
     let refused = world.authorize(agent, &body_of(world.offer(dollars(17)))).await;
     let refused = refused.refused(402, "daily_spend_limit_exceeded");
@@ -194,8 +193,7 @@ async fn decisions_are_logged_with_checks_and_amounts() {
         (&json!("category_block"), &json!("block"))
     );
 
-    // The history has all of these decisions, newest first, and no other rows, because a preflight and a replay are no
-    // decisions.
+    // The preflight and the replay are no decisions.
     world
         .authorize(agent, &carrying(&body, &asked["approval_id"]))
         .await
@@ -214,8 +212,7 @@ async fn decisions_are_logged_with_checks_and_amounts() {
     }
 }
 
-/// Makes many decisions of two agents about two services, several of them at the same instant. Returns the transaction
-/// ids by agent, service and result.
+/// Makes many decisions of two agents for two services, some at the same time. Returns their ids.
 async fn busy(
     home: &Household,
     sibling: &TestAgent,
@@ -246,7 +243,6 @@ async fn busy(
     made
 }
 
-/// Each decision is listed once, newest first.
 #[tokio::test(flavor = "multi_thread")]
 async fn decisions_can_be_filtered_and_paged() {
     let home = Household::in_world(World::still().await).await;
@@ -297,7 +293,7 @@ async fn decisions_can_be_filtered_and_paged() {
             assert!(pages >= least && pages <= least + 1, "{path}: {pages} pages of {limit}");
         }
     }
-    // `from` and `to` select the decisions in between, whatever the other filters are.
+    // `from` and `to` also apply with other filters.
     let (from, to) = (&whole[24]["decided_at"], &whole[12]["decided_at"]);
     let (from, to) = (from.as_str().unwrap(), to.as_str().unwrap());
     assert!(from < to);
@@ -311,7 +307,6 @@ async fn decisions_can_be_filtered_and_paged() {
         let within: Vec<Value> = within.cloned().collect();
         assert!(!within.is_empty() && found == within, "{path}");
     }
-    // Everything in the log is also found by its id, but only under its own agent.
     for row in whole.iter().step_by(5) {
         let of = |agent: &str| format!("/agents/{agent}/decisions/{}", row["transaction_id"].as_str().unwrap());
         let own = row["agent_id"].as_str().unwrap();
@@ -324,7 +319,6 @@ async fn decisions_can_be_filtered_and_paged() {
     }
 }
 
-/// Lists of settlements can be filtered and paged.
 #[tokio::test(flavor = "multi_thread")]
 async fn settlements_are_shown_from_authorization_to_receipt() {
     let home = Household::in_world(World::start().await).await;
@@ -455,13 +449,13 @@ async fn invalid_list_parameters_are_reported_by_name() {
     }
     let unknown = "/decisions?service_id=no-such-service";
     world.person_gets(kim, unknown).await.refused(404, "service_not_found");
-    // A service that was removed from the catalog is found only by its id.
+    // A service that the catalog no longer contains is found by its id.
     let left = format!("/decisions?service_id={}", fresh_key());
     assert_eq!(world.person_gets(kim, &left).await.ok()["count"], 0);
     assert_eq!(world.rows().await.changes_since(&before), NOTHING);
 }
 
-/// A function's response is limited in size. The rest is in further files, with each settlement in exactly one file.
+/// A response has a maximum size, so an export has several files. Each settlement is in exactly one.
 #[tokio::test(flavor = "multi_thread")]
 async fn full_csv_exports_link_to_the_next_file() {
     const AGENTS: usize = 2;
@@ -489,8 +483,7 @@ async fn full_csv_exports_link_to_the_next_file() {
     assert_eq!((seen.len(), files), (AGENTS * EACH + 1, 2));
 }
 
-/// For two minutes after a batch that came more than ten seconds late, a list contains the time up to which it is
-/// complete.
+/// For two minutes after a late batch, a list contains the time up to which it is complete.
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_report_when_the_decision_history_is_behind() {
     let home = Household::in_world(World::still().await).await;

@@ -1,5 +1,4 @@
-//! Tests notifications, from an agent's request for approval to the mail with a link and the webhook call.
-//! `functions/notices` tests the rate limits and retries, and the browser test tests the link.
+//! Tests notifications by mail and webhook. `functions/notices` tests rate limits and retries.
 
 use super::webhooks::Program;
 use super::{Household, KIM, LEE, NOTHING};
@@ -14,7 +13,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-/// Long enough for a burst of notifications to be batched.
+/// The time in seconds after which several notifications are combined into one message.
 const GATHERED_SECS: u64 = 15;
 
 pub(super) async fn pass(world: &World, secs: u64) {
@@ -49,8 +48,7 @@ fn is_mail_installed() -> bool {
     modules.exists()
 }
 
-/// `aws-ses-v2-local`, which uses the real SES protocol, checks the mail. The official library checks the webhook of
-/// the same approval.
+/// `aws-ses-v2-local` receives the mail, and the official library verifies the webhook.
 #[tokio::test(flavor = "multi_thread")]
 async fn approval_requests_are_sent_by_email_and_webhook() {
     if !is_mail_installed() {
@@ -70,7 +68,7 @@ async fn approval_requests_are_sent_by_email_and_webhook() {
         .person_edits(&home.kim, Method::POST, "/webhooks", &json!({"url": program.url}))
         .await
         .created();
-    // When Kim signs in with a browser, their address becomes known.
+    // The user's address becomes known with the sign-in.
     world.browser_session(&KIM).await;
     tokio::spawn(world.stack.publish_continuously());
     let asked = world.authorize(&home.agent, &body_of(world.offer(dollars(8)))).await;
@@ -106,7 +104,7 @@ async fn approval_requests_are_sent_by_email_and_webhook() {
     );
 }
 
-/// Returns the text of each part of a tool's result.
+/// Returns the texts in a tool's result.
 async fn tool(world: &World, agent: &TestAgent, name: &str, arguments: Value) -> String {
     let call =
         json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}});
@@ -115,8 +113,8 @@ async fn tool(world: &World, agent: &TestAgent, name: &str, arguments: Value) ->
     answer["result"].to_string()
 }
 
-/// Names and notes with hidden characters, stored before new ones were rejected, and an agent's texts: none of these
-/// characters reaches a mail, a webhook, an MCP tool's result or a log line unescaped.
+/// Texts with hidden characters may have been stored before the check existed. They must be escaped wherever they are
+/// shown.
 #[tokio::test(flavor = "multi_thread")]
 async fn hidden_characters_are_escaped_in_mails_webhooks_tools_and_logs() {
     if !is_mail_installed() {
@@ -191,13 +189,12 @@ async fn hidden_characters_are_escaped_in_mails_webhooks_tools_and_logs() {
             .find(|event| event["type"] == "purser.agent.frozen.v1")
     })
     .await;
-    // Joiners keep mail programs from making links.
+    // The mail itself contains joiners, which prevent mail programs from making links.
     let mail = format!("{} {} {}", mail["subject"], mail["body"]["text"], mail["body"]["html"]).replace('\u{2060}', "");
     assert!(
         mail.contains("u{202e}") && mail.contains("u{3164}"),
         "the mail has no such name: {mail}"
     );
-    // A webhook receiver matches labels by their values.
     let events = program.verified(&secret).into_iter().map(|mut event| {
         event["data"].as_object_mut().unwrap().remove("labels");
         event.to_string()
@@ -242,7 +239,6 @@ async fn notification_settings_are_per_user_versioned_and_hide_secrets() {
     assert_eq!(edited["mail"]["enabled"], false);
     assert!(!edited.to_string().contains("a-secret"), "{edited}");
     assert_eq!(world.person_gets(&kim, "/notices").await.ok(), edited);
-    // An update without a URL keeps the URL, and an update for an old version is rejected.
     let kept = edit(json!({"slack": {}})).await.ok();
     assert_eq!(
         (&kept["slack"]["host"], &kept["version"]),
@@ -252,7 +248,6 @@ async fn notification_settings_are_per_user_versioned_and_hide_secrets() {
         .person_edits_version(&kim, Method::PUT, "/notices", "\"1\"", &json!({}))
         .await;
     outdated.refused(412, "version_conflict");
-    // The audit log has the host, but neither the address nor the URL.
     let log = world.person_gets(&kim, "/audit-log?kind=notices_edited").await.ok();
     let log = log.to_string();
     assert!(
@@ -268,7 +263,6 @@ async fn notification_settings_are_per_user_versioned_and_hide_secrets() {
     assert_eq!(urls.count(), 0, "what is not used is not kept");
 }
 
-/// A change of the kinds of mail needs no recent sign-in.
 #[tokio::test(flavor = "multi_thread")]
 async fn slack_urls_must_be_public_and_need_a_recent_sign_in() {
     let world = World::still().await;
@@ -311,7 +305,7 @@ async fn test_notifications_reach_the_enabled_channels() {
     pass(&world, GATHERED_SECS).await;
     let mail = found(async || world.stack.mail.ses.mails().into_iter().next()).await;
     assert_eq!(mail["Destination"]["ToAddresses"], json!([KIM.email]));
-    // The next notification waits some minutes for the returning message, so its own message is done.
+    // The notification waits until the channel's wake-up message becomes visible.
     queued(1).await;
     test().await;
     queued(2).await;
@@ -325,7 +319,7 @@ async fn test_notifications_reach_the_enabled_channels() {
     assert_eq!(test().await.body, json!({"channels": []}));
 }
 
-/// A deleted Slack webhook is shown as ended until the owner updates the settings.
+/// A deleted Slack webhook is shown as ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn owners_are_notified_of_payee_changes() {
     let program = Program::start().await;
@@ -363,7 +357,7 @@ async fn owners_are_notified_of_payee_changes() {
     let called = async |n: usize| found(async || program.calls.lock().unwrap().get(n).cloned()).await;
     called(0).await;
     program.is_busy.store(false, SeqCst);
-    // One message for each channel returns when the next notification may be sent.
+    // Each channel has one wake-up message.
     waits(2).await;
     pass(world, 3600).await;
     let posted = called(1).await;
@@ -392,7 +386,6 @@ async fn owners_are_notified_of_payee_changes() {
     })
     .await;
     assert_eq!(ended["slack"]["ended_reason"], "webhook_gone");
-    // An update activates the webhook again.
     let kept = world
         .person_edits(&home.kim, Method::PUT, "/notices", &json!({"slack": {}}))
         .await

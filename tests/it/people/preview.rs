@@ -1,5 +1,4 @@
-//! Tests previews of updates: what they widen and narrow, which decisions they would have changed, and that nothing is
-//! saved.
+//! Tests previews of updates, which save nothing.
 
 use super::{Household, LEE};
 use purser_local::{Options, Streaming};
@@ -7,7 +6,7 @@ use purser_tests::{World, body_of, dollars};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// Returns the changed decisions of a preview: recorded result, tested result, reason, number and sum.
+/// Returns the changed decisions of a preview: recorded result, new result, reason, number and sum.
 fn flips(differences: &Value) -> Vec<Value> {
     let flips = differences["flips"].as_array().unwrap().iter();
     let row = |flip: &Value| {
@@ -26,7 +25,7 @@ async fn home() -> Household {
 }
 
 impl Household {
-    /// Lets the agent request these amounts, in dollars, a minute apart.
+    /// Requests payments of these amounts in dollars, a minute apart.
     async fn asks_for(&self, amounts: &[u64]) -> Vec<Value> {
         let mut told = Vec::new();
         for amount in amounts {
@@ -64,7 +63,7 @@ async fn a_policy_preview_shows_changed_decisions_and_saves_nothing() {
     assert_eq!((&less["widens"], &less["narrows"]), (&json!(false), &json!(true)));
     assert_eq!(less["narrowed"]["after"]["check"], "max_per_day_units", "{less}");
     assert_eq!(less["widened"], Value::Null);
-    // After the denied payment of three dollars, two dollars fit.
+    // With the proposed limit, the payment of three dollars is denied, so the next payment of two dollars fits.
     let expected = json!(["allow", "block", "daily_spend_limit_exceeded", 1, dollars(3)]);
     assert_eq!(flips(&less["if_declined"]), [expected]);
     assert_eq!(less["if_declined"]["saved_units"], dollars(3));
@@ -95,8 +94,7 @@ async fn a_policy_preview_shows_changed_decisions_and_saves_nothing() {
     stale.refused(412, "version_conflict");
 }
 
-/// An update that changes nothing has no difference after an earlier update, and an unrelated rule has none of that
-/// update's effects.
+/// An earlier update has no effect on a later preview.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_preview_is_independent_of_earlier_updates() {
     let home = home().await;
@@ -134,7 +132,7 @@ async fn a_preview_is_independent_of_earlier_updates() {
     }
 }
 
-/// The days before a preview's first day count in its budgets, and only the preview's days are tested.
+/// The days before the preview's first day count in budgets, but are not tested.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rule_preview_counts_earlier_spending() {
     let mut home = home().await;

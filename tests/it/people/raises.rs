@@ -1,5 +1,4 @@
-//! Tests temporary limit increases: an agent's request for higher caps after a denial, its owner's grant, and the end
-//! of the increase.
+//! Tests temporary limit increases: the agent's request, the owner's grant, and the end.
 
 use super::{Household, KIM, LEE, deny_stamps};
 use purser_domain::Timestamp;
@@ -8,7 +7,7 @@ use purser_tests::{World, authorizing, body_of, dollars, fresh_key};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// A household whose agent may pay 2 dollars per call and 3 per day at `lab-search` and `lab-weather`.
+/// Creates an agent that may pay 2 dollars per call and 3 per day.
 async fn limited(world: World) -> Household {
     let home = Household::in_world(world).await;
     let caps = json!({"max_per_call_units": dollars(2), "max_per_day_units": dollars(3)});
@@ -18,14 +17,14 @@ async fn limited(world: World) -> Household {
 }
 
 impl Household {
-    /// Tries to pay a price in dollars. Returns the slug of the rejection, or an empty text.
+    /// Requests a payment in dollars. Returns the slug of the rejection, or an empty text.
     async fn tried(&self, price: u64, service: &str) -> String {
         let mut body = body_of(self.world.offer(dollars(price)));
         body["service_id"] = json!(service);
         self.world.authorize(&self.agent, &body).await.slug().to_owned()
     }
 
-    /// Returns the id of a denial of five dollars by both caps.
+    /// Returns the id of a denial by both caps.
     async fn refusal(&self) -> Value {
         let body = body_of(self.world.offer(dollars(5)));
         let refused = self.world.authorize(&self.agent, &body).await;
@@ -74,7 +73,6 @@ async fn a_requested_limit_increase_is_granted_and_ends() {
         "there is one request for a service"
     );
 
-    // The request is in the queue of pending approvals, with the agent's text.
     let queue = home
         .world
         .person_gets(&home.kim, "/approvals?status=pending")
@@ -89,7 +87,7 @@ async fn a_requested_limit_increase_is_granted_and_ends() {
     assert_eq!(queue["approvals"][0]["raised_caps"], shown);
     assert_eq!(home.tried(5, "lab-search").await, "amount_exceeds_per_call_limit");
 
-    // The approval widens the limits, so an old sign-in does not suffice.
+    // Widening the limits needs a recent sign-in.
     home.world.pass(601);
     let approve = Household::below(&asked, "/approve");
     let old = home.edit(Method::POST, &approve, json!({})).await;
@@ -107,7 +105,6 @@ async fn a_requested_limit_increase_is_granted_and_ends() {
     assert_eq!(version["policy"]["raised_caps"], caps);
     assert_eq!(version["remaining_today_units"], dollars(10));
 
-    // The increase is only for this service, and the payment replays as it was decided.
     assert_eq!(home.tried(5, "lab-weather").await, "amount_exceeds_per_call_limit");
     let paid = home
         .world
@@ -127,7 +124,6 @@ async fn a_requested_limit_increase_is_granted_and_ends() {
     let replay = replay.ok();
     assert_eq!(replay["differences"], json!([]), "{replay}");
 
-    // The increase ends without a request.
     home.world.pass(3_600 - 601);
     assert_eq!(home.tried(5, "lab-search").await, "amount_exceeds_per_call_limit");
     assert_eq!(home.tried(1, "lab-search").await, "daily_spend_limit_exceeded");
@@ -150,7 +146,7 @@ async fn a_limit_increase_ends_by_its_owner_or_an_ownership_transfer() {
     assert_eq!(ended["status"], "rejected");
     assert_eq!(home.tried(5, "lab-search").await, "amount_exceeds_per_call_limit");
 
-    // A withdrawn or rejected request stands for a day.
+    // An agent can't repeat a withdrawn or rejected request for a day.
     let again = home.ask_for_raise(&home.request(&home.refusal().await)).await;
     assert_eq!(
         (&again["approval_id"], &again["status"]),
@@ -177,9 +173,8 @@ async fn a_limit_increase_ends_by_its_owner_or_an_ownership_transfer() {
     approved.refused(409, "approval_not_pending");
 }
 
-/// The payment is on its way to the database when the ownership transfer gets its response. The first acceptance
-/// changes the owner and fails before it writes the version checks on the windows, so the second acceptance must write
-/// them.
+/// A payment is on its way to the database when the transfer completes. The acceptance must store the agent's version
+/// on the windows.
 #[tokio::test(flavor = "multi_thread")]
 async fn in_flight_payments_use_no_limit_increase_after_a_transfer() {
     let home = limited(World::proxied(ProxyConfig::default()).await).await;
@@ -243,7 +238,7 @@ async fn a_limit_increase_covers_only_the_caps_that_blocked() {
     assert_eq!(home.ask_for_raise(&other).await, asked, "the pending request");
 }
 
-/// The multiple counts from the policy's cap, so an active increase does not raise the bound.
+/// The maximum is a multiple of the policy's cap, without an active increase.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_requests_at_most_the_multiple_that_its_owner_set() {
     let home = limited(World::still().await).await;
@@ -285,7 +280,7 @@ async fn an_agent_requests_at_most_the_multiple_that_its_owner_set() {
         .person_gets(&home.kim, "/audit-log?kind=agent_raise_factor_edited")
         .await
         .ok();
-    // The clock stands still, so the two entries have one time and may be listed in either order.
+    // The entries have the same time, so their order is undefined.
     let updates = log["entries"].as_array().unwrap().iter();
     let updates: Vec<_> = updates.map(|entry| [&entry["before"], &entry["after"]]).collect();
     let factor = |factor: u32| json!({"max_raise_factor": factor});
@@ -293,8 +288,6 @@ async fn an_agent_requests_at_most_the_multiple_that_its_owner_set() {
     assert!(updates.contains(&[&factor(0), &factor(3)]), "{log}");
 }
 
-/// The owner grants less than the agent requested, and never more. The agent, the approval, the policy, the audit log and
-/// the notification have what was granted.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_grants_lower_caps_and_an_earlier_end() {
     let home = limited(World::still().await).await;
@@ -356,7 +349,7 @@ async fn an_owner_grants_lower_caps_and_an_earlier_end() {
     assert_eq!(home.tried(3, "lab-search").await, "");
 }
 
-/// The sum of the payments does not show the requested caps, so a bulk approval grants no limit increase.
+/// A bulk decision shows only the sum of payments, so it grants no limit increase.
 #[tokio::test(flavor = "multi_thread")]
 async fn bulk_approvals_grant_no_limit_increase() {
     let home = limited(World::still().await).await;

@@ -1,4 +1,4 @@
-//! Tests that decisions are evaluated again with the policy, the rules and the catalog service of their time.
+//! Tests that a replay evaluates a decision with the policy, rules and service of its time.
 
 use super::{Household, KIM, LEE};
 use purser_local::{Options, Streaming};
@@ -37,7 +37,6 @@ impl Household {
     }
 }
 
-/// Later updates of the policy, the rules, the API keys and the agent change no replay, and other users see no replay.
 #[tokio::test(flavor = "multi_thread")]
 async fn decisions_are_replayed_with_the_versions_of_their_time() {
     let options = Options {

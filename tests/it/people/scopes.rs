@@ -1,5 +1,4 @@
-//! Tests the limits of API keys: each limit is shown to the key's holder, rejects calls without any effect, and
-//! survives a rotation.
+//! Tests the scopes of API keys, which limit permissions, services, networks and lifetime.
 
 use super::{Household, NOTHING};
 use purser_domain::{Duration, Timestamp};
@@ -8,13 +7,13 @@ use reqwest::{Client, Method};
 use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// A new key of the household's agent with this scope.
+/// Creates an API key with this scope.
 async fn limited(home: &Household, scope: Value) -> TestAgent {
     let made = home.edit(Method::POST, "/keys", scope).await.created();
     home.agent.with_key(&made["key"])
 }
 
-/// Every route that takes an agent key, and the permission that it needs.
+/// The routes that accept an agent key, each with a valid body and the needed permission.
 struct Routes(Vec<(Method, String, Value, Option<&'static str>)>);
 
 impl Routes {
@@ -71,14 +70,13 @@ impl Routes {
     }
 }
 
-/// Calls with this key from this client.
 async fn call(world: &World, client: &Client, key: &str, method: &Method, path: &str, body: &Value) -> Answer {
     let request = client.request(method.clone(), format!("{}{path}", world.stack.base_url));
     let request = request.bearer_auth(key);
     World::send(if body.is_null() { request } else { request.json(body) }).await
 }
 
-/// A client at another address of this machine.
+/// Returns a client at another loopback address.
 fn client_at(last: u8) -> Client {
     let address = IpAddr::from(Ipv4Addr::new(127, 0, 0, last));
     Client::builder().local_address(address).build().unwrap()
@@ -94,7 +92,6 @@ fn assert_lacks(answer: Answer, missing: &str, about: &str) {
     assert_eq!(body, json!({"missing": missing}), "{about}");
 }
 
-/// A rejection names the missing permission, service or network.
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_keys_are_limited_to_their_scope() {
     let home = Household::in_world(World::start().await).await;
@@ -125,7 +122,7 @@ async fn agent_keys_are_limited_to_their_scope() {
                 assert_lacks(answer, needs.unwrap(), &about);
             }
         }
-        // The network is checked first, then the permission, and then the body on a route that has a body.
+        // The network is checked first, then the permission, and then the body.
         let wrong = if body.is_null() { Value::Null } else { json!([]) };
         let answer = call(world, &world.http, &elsewhere.key, method, path, &wrong).await;
         assert_lacks(answer, "network", &about);
@@ -139,7 +136,7 @@ async fn agent_keys_are_limited_to_their_scope() {
             let answer = call(world, &world.http, &other.key, method, path, body).await;
             assert_lacks(answer, "service", &about);
         }
-        // A caller without a valid key learns nothing about the key's limits.
+        // A caller with a wrong secret does not learn the key's scope.
         let mut forged = elsewhere.key.clone();
         forged.replace_range(forged.len() - 4.., "zzzz");
         let answer = call(world, &world.http, &forged, method, path, body).await;
@@ -220,7 +217,7 @@ async fn rotated_agent_keys_keep_their_scope_and_expiry() {
     assert_eq!(scope_of(&old), told);
     let old = home.agent.with_key(&old["key"]);
     let below = format!("/keys/{}/rotate", old.key_id());
-    // The old key keeps its original expiry, which is before the end of the overlap.
+    // A rotation does not extend the lifetime of the old key.
     let rotated = home.edit(Method::POST, &below, json!({"overlap_seconds": 7_200})).await;
     let rotated = rotated.created();
     assert_eq!(
@@ -240,7 +237,6 @@ async fn rotated_agent_keys_keep_their_scope_and_expiry() {
     let authorized = world.authorize(&new, &body_of(world.offer(1))).await;
     assert_lacks(authorized, "service", "rotated");
 
-    // The key expires at that instant, like a revoked key.
     let me = async |key: &TestAgent| world.get(key, "/mcp/agents/me").await;
     world.set_clock(Timestamp::from_micros(expiry.micros() - 1).unwrap());
     for key in [&old, &new] {
@@ -256,7 +252,6 @@ async fn rotated_agent_keys_keep_their_scope_and_expiry() {
     assert_eq!(paths(late, "an expired key"), ["/keyId"]);
 }
 
-/// All validation errors of the scope are reported together.
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_key_scopes_create_no_key() {
     let home = Household::in_world(World::still().await).await;

@@ -1,11 +1,11 @@
-//! Tests an agent's services and rules: enabling, updating, disabling, and the remaining amount of every cap.
+//! Tests an agent's services and rules, and the remaining amounts of caps.
 
 use super::{Household, NOTHING};
 use purser_tests::{World, body_of, dollars, fresh_key, operation_entry, paths, payment_entry, service_entry};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// A curated service that was added to the catalog after the agent was created.
+/// Creates a curated service that did not exist when the agent was created.
 async fn newcomer(home: &Household) -> String {
     let operation = |slug: &str, path: &str| {
         let mut operation = operation_entry(slug, &format!("https://newcomer.example{path}"));
@@ -18,7 +18,6 @@ async fn newcomer(home: &Household) -> String {
     id
 }
 
-/// A write without a version replaces the whole policy.
 #[tokio::test(flavor = "multi_thread")]
 async fn enabled_services_use_defaults_for_omitted_fields() {
     let home = Household::in_world(World::still().await).await;
@@ -76,7 +75,6 @@ async fn enabled_services_use_defaults_for_omitted_fields() {
         assert_eq!(home.read(&format!("/services/{reference}")).await, expected);
     }
     world.authorize(agent, &body).await.ok();
-    // The agent can read it as well.
     let seen = world
         .get(agent, &format!("/mcp/agents/{}/services", agent.id))
         .await
@@ -86,7 +84,6 @@ async fn enabled_services_use_defaults_for_omitted_fields() {
     assert_eq!((&seen["policy"], &seen["enabled"]), (&expected["policy"], &json!(true)));
     assert_eq!(seen["version"], expected["version"]);
 
-    // A write for another version is rejected, and writing the same values is no update.
     for stale in ["\"0\"", "\"2\""] {
         let told = enable(json!({"service_id": id}), Some(stale)).await;
         assert_eq!(told.refused(412, "version_conflict")["version"], 1);
@@ -111,7 +108,7 @@ async fn enabled_services_use_defaults_for_omitted_fields() {
     });
     assert_eq!((&anew["policy"], &anew["version"]), (&policy, &json!(2)));
     assert_eq!(anew["spend_today_units"], 1_000, "what was spent is not forgotten");
-    // A policy can be written in the form in which the API returns it.
+    // A returned policy can be sent unchanged.
     let as_read = enable(json!({"service_id": id, "policy": policy}), Some("\"2\""))
         .await
         .ok();
@@ -137,7 +134,7 @@ async fn enabled_services_use_defaults_for_omitted_fields() {
         }
         assert_eq!(paths(enable(body, None).await, problem), [problem]);
     }
-    // Without a version the whole policy is replaced, even a disabled one.
+    // Without a version check, a disabled service is also replaced.
     home.edit(Method::DELETE, "/services/newcomer", json!({})).await.ok();
     let defaults = json!({
         "max_per_call_units": 1_000_000,
@@ -151,7 +148,7 @@ async fn enabled_services_use_defaults_for_omitted_fields() {
         (&reset["policy"], &reset["version"], &reset["enabled"]),
         (&defaults, &json!(4), &json!(true))
     );
-    // The same holds for an agent's default services.
+    // A default service's policy, which is not stored, is also replaced without a version check.
     let tightened = enable(json!({"service_id": "lab-search", "max_per_day_units": 7}), None)
         .await
         .ok();
@@ -174,7 +171,6 @@ async fn enabled_services_use_defaults_for_omitted_fields() {
         .refused(404, "service_not_found");
 }
 
-/// An update that sets the stored values writes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn policy_updates_change_only_the_given_fields() {
     let home = Household::in_world(World::start().await).await;
@@ -197,7 +193,6 @@ async fn policy_updates_change_only_the_given_fields() {
         expected["remaining_today_units"] = expected["policy"]["max_per_day_units"].clone();
         assert_eq!(home.set_policy(json!({name: value})).await, expected, "{name}");
     }
-    // Setting the same value is no update.
     let rows = home.world.rows().await;
     let policy = expected["policy"].clone();
     assert_eq!(home.set_policy(policy.clone()).await, expected);
@@ -245,7 +240,6 @@ async fn disabled_services_block_payments_and_keep_their_policy() {
     world.authorize(agent, &another).await.ok();
 }
 
-/// A remaining amount is never negative.
 #[tokio::test(flavor = "multi_thread")]
 async fn remaining_amounts_are_exact_and_recover_over_time() {
     let mut home = Household::in_world(World::still().await).await;
@@ -280,7 +274,7 @@ async fn remaining_amounts_are_exact_and_recover_over_time() {
     };
     pay(&home, 1_234_567).await.ok();
     assert_eq!(room(&home).await, ((1_234_567, 8_765_433), (1_234_567, 6_765_433)));
-    // The budget's hour has ended, but the day has not. A denied call uses nothing.
+    // The budget's hour has ended, but not the day.
     home.world.pass(3_600);
     assert_eq!(room(&home).await, ((1_234_567, 8_765_433), (0, dollars(8))));
     pay(&home, 8_000_001).await.refused(403, "policy_blocked");
@@ -292,7 +286,6 @@ async fn remaining_amounts_are_exact_and_recover_over_time() {
         ((0, dollars(10)), (0, dollars(8))),
         "a day after the last"
     );
-    // If the cap is below the spend, the remainder is zero, not negative.
     pay(&home, dollars(2)).await.ok();
     let lower = home.set_policy(json!({"max_per_day_units": dollars(1)})).await;
     assert_eq!(
@@ -364,7 +357,6 @@ async fn rules_are_added_changed_and_removed() {
         .refused(404, "not_found");
 }
 
-/// An eleventh budget is rejected.
 #[tokio::test(flavor = "multi_thread")]
 async fn payments_count_once_in_each_of_ten_budgets() {
     let home = Household::in_world(World::start().await).await;
@@ -374,7 +366,6 @@ async fn payments_count_once_in_each_of_ten_budgets() {
         add(budget.clone()).await.created();
     }
     assert_eq!(paths(add(budget).await, "an eleventh budget"), [""]);
-    // A payment counts once, however many rules there are.
     home.world
         .authorize(&home.agent, &body_of(home.world.offer(1_000)))
         .await
@@ -383,12 +374,11 @@ async fn payments_count_once_in_each_of_ten_budgets() {
     assert!(rules.len() == 10 && rules.iter().all(|rule| rule["used_units"] == 1_000));
 }
 
-/// One call limits every service without limits. A service with limits keeps them, and missing amounts are rejected.
+/// Services that already have limits keep these limits.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_request_limits_all_services_without_limits() {
     let home = Household::in_world(World::still().await).await;
     home.set_policy(json!({"max_per_day_units": dollars(3)})).await;
-    // The other limits have defaults that suit most agents.
     let limits = json!({"max_per_day_units": dollars(12)});
     let wrong = home
         .edit(Method::PATCH, "/services", json!({"max_per_day_units": -1}))

@@ -1,5 +1,4 @@
-//! Tests shadow policies: proposed limits are evaluated for an agent's decisions without effect, and are applied by
-//! ordinary updates.
+//! Tests shadow policies: limits that are evaluated without effect, and can be applied.
 
 use super::{Household, LEE, NOTHING};
 use purser_local::{Options, Streaming};
@@ -42,7 +41,6 @@ impl Household {
     }
 }
 
-/// A shadow policy is evaluated for the decisions from its attachment on, and changes no decision.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shadow_policy_has_no_effect_until_it_is_promoted() {
     let home = home().await;
@@ -84,14 +82,13 @@ async fn a_shadow_policy_has_no_effect_until_it_is_promoted() {
     let declined = &judged["if_declined"];
     let flips = declined["flips"].as_array().unwrap();
     let examples: Vec<&Value> = flips.iter().map(|flip| &flip["example"]["transaction_id"]).collect();
-    // The denied payment of three dollars does not count for the limit of three payments in an hour, but the first
-    // payment does.
+    // The denied payment does not count for the proposed limit. The first payment counts, although it was made before
+    // the attachment.
     assert_eq!(examples.len(), 2, "{judged}");
     assert!(examples.contains(&&dear) && examples.contains(&&third), "{judged}");
     assert_eq!(declined["saved_units"], dollars(4));
     assert_eq!(home.read("/rules").await["count"], 0);
 
-    // Later updates are listed, and applying the policy needs the version that was read.
     let stale = judged["version"].clone();
     home.set_policy(json!({"max_per_day_units": dollars(90)})).await;
     home.promote(&stale).await.refused(412, "version_conflict");
@@ -116,7 +113,6 @@ async fn a_shadow_policy_has_no_effect_until_it_is_promoted() {
         assert_ne!(log["entries"], json!([]), "{kind}");
     }
 
-    // The proposed limits are already active, so applying them again updates nothing.
     let again = home.attach(limits).await.ok();
     assert_eq!(
         (&again["changes"], &again["widens"]),
@@ -130,7 +126,6 @@ async fn a_shadow_policy_has_no_effect_until_it_is_promoted() {
     );
 }
 
-/// Applying wider limits needs a recent sign-in. Without it nothing is updated, not even a narrower limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn promoting_a_wider_shadow_policy_needs_a_recent_sign_in() {
     let home = home().await;
@@ -159,7 +154,6 @@ async fn promoting_a_wider_shadow_policy_needs_a_recent_sign_in() {
     home.attach(unknown).await.refused(404, "service_not_found");
 }
 
-/// A shadow policy ends with the ownership transfer of its agent, even if the owner gets the agent back.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ownership_transfer_removes_the_shadow_policy() {
     let home = home().await;

@@ -1,5 +1,4 @@
-//! Tests signed statements of decisions and payments: the owner and the agent fetch them, verify them offline, and
-//! recompute them from the data in the response.
+//! Tests signed statements: owner and agent fetch them, verify them offline, and recompute their hashes.
 
 use super::{Household, KIM, LEE};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -23,7 +22,7 @@ async fn home() -> Household {
 }
 
 impl Household {
-    /// Publishes the streams, and states the pending changes.
+    /// Publishes the stream records, and signs the pending statements.
     async fn state(&self) {
         assert_eq!(self.world.stack.publish_changes().await, 0);
         self.world.stack.events.sign_pending_statements(TIME).await.unwrap();
@@ -46,7 +45,7 @@ impl Household {
     }
 }
 
-/// Verifies a proof and returns its statement, which must equal the response's `statement`.
+/// Verifies a proof and returns its statement, which the response also contains.
 fn verified(answer: &Value, trust: &Trust) -> VerifiedStatement {
     let report = verify_document(answer["proof"].as_str().unwrap(), trust).unwrap();
     assert!(report.is_verified(), "{:?}", report.steps());
@@ -55,7 +54,7 @@ fn verified(answer: &Value, trust: &Trust) -> VerifiedStatement {
     statement
 }
 
-/// Returns the payload of a statement, which must have exactly the fields of its schema.
+/// Returns the payload of a statement. Asserts that it has exactly the fields of its schema.
 fn payload(statement: &VerifiedStatement) -> Value {
     let payload: Value = serde_json::from_slice(statement.payload()).unwrap();
     let schema: Value = serde_json::from_str(include_str!("../../../docs/statements.schema.json")).unwrap();
@@ -108,7 +107,6 @@ async fn statements_verify_and_can_be_recomputed_offline() {
     let proof = json!({"payment_response_header": "e30=", "tx_hash": hash});
     world.complete(agent, settlement, &proof).await.ok();
     home.state().await;
-    // Later updates change no statement, and another run adds no statement.
     home.set_policy(json!({"max_per_call_units": dollars(9)})).await;
     home.state().await;
 
@@ -136,7 +134,6 @@ async fn statements_verify_and_can_be_recomputed_offline() {
             "reason": payload["reason"],
         });
         assert_eq!(payload["decision_hash"], DocumentHash::digest(&hashed).to_string());
-        // The caller got the same hash with the decision.
         assert_eq!(payload["decision_hash"], decision["decision_hash"]);
         for (document, hash) in [
             ("agent", "agent_hash"),
@@ -173,7 +170,6 @@ async fn statements_verify_and_can_be_recomputed_offline() {
         .call(Method::GET, &own, Some(&other.key), None)
         .await
         .refused(404, "not_found");
-    // The agent can read the statement of each of its decisions, including a block. Other agents cannot.
     for decision in [&paid, &blocked] {
         let id = decision["transaction_id"].as_str().unwrap();
         let path = format!("/x402/decisions/{id}/statement");
@@ -197,7 +193,6 @@ async fn statements_verify_and_can_be_recomputed_offline() {
                 .refused(status.0, status.1);
         }
     }
-    // Two decisions and one receipt.
     let indexes = [
         &told["decision"],
         &told["receipt"],
@@ -207,7 +202,7 @@ async fn statements_verify_and_can_be_recomputed_offline() {
     indexes.sort_unstable();
     assert_eq!(indexes, [0, 1, 2]);
 
-    // The file on the decision's page has the same statement, and only its owner can read it.
+    // Only the owner can download the statement from the decision's page.
     let browser = world.browser_session(&KIM).await;
     let file = |session: &str| {
         let path = format!(
@@ -237,7 +232,7 @@ async fn statements_verify_and_can_be_recomputed_offline() {
     world.set_clock(world.now().after(purser_domain::Duration::from_secs_u32(25 * 3_600)));
     home.state().await;
 
-    // Both routes report that the record was rewritten.
+    // The row of the settlement is changed, and both routes report it.
     let update = world.stack.db.update_item().table_name("LedgerTable");
     let update = update.key("pk", AttributeValue::S(format!("S#{}", agent.id)));
     let update = update.key("sk", AttributeValue::S(settlement.to_owned()));
@@ -252,8 +247,6 @@ async fn statements_verify_and_can_be_recomputed_offline() {
     }
 }
 
-/// The largest request for each kind of character has a statement, and so does the payment after it. A larger request
-/// is rejected.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_largest_request_has_a_statement() {
     const BASE: &str = "https://provider.example/x?q=";
@@ -289,8 +282,7 @@ async fn the_largest_request_has_a_statement() {
     }
 }
 
-/// For a version that is not stored yet, the statement uses the current row; for a policy without a row, the default
-/// policy of the default services.
+/// If no version of a record is stored, the statement uses the current row. A default policy has no row.
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_use_current_records_if_no_version_is_stored() {
     let home = Household::in_world(World::still().await).await;
@@ -307,7 +299,7 @@ async fn statements_use_current_records_if_no_version_is_stored() {
     assert_eq!(inputs["policy_hash"], DocumentHash::digest(policy).to_string());
 }
 
-/// Anyone can read the log's hash tiles at the paths of c2sp.org/tlog-tiles, and no one can read its entries.
+/// The paths are those of c2sp.org/tlog-tiles.
 #[tokio::test(flavor = "multi_thread")]
 async fn hash_tiles_are_public_and_log_entries_are_not() {
     let home = Household::in_world(World::still().await).await;
@@ -332,7 +324,7 @@ async fn hash_tiles_are_public_and_log_entries_are_not() {
     ] {
         assert_eq!(tile.headers()[name], value);
     }
-    // The tile of a log with one entry has the entry's hash, which is the root.
+    // The only hash of the tile is the root of the log.
     assert_eq!(tile.bytes().await.unwrap(), checkpoint.tree_head().root.as_bytes()[..]);
     for private in [
         "entries/000.p/1",
@@ -353,9 +345,7 @@ async fn hash_tiles_are_public_and_log_entries_are_not() {
     assert!(others.headers().get("access-control-allow-origin").is_none());
 }
 
-/// The evidence of a payment, a block and an approved escalation contains the checks and the input documents. The
-/// escalation's file also has the statement of the approval. With `SAMPLE`, the files are written to this folder, as
-/// `tests/evidence/run.sh --publish` does.
+/// If `SAMPLE` names a folder, the evidence files are written there (`tests/evidence/run.sh --publish`).
 #[tokio::test(flavor = "multi_thread")]
 async fn evidence_of_each_result_verifies_with_its_checks_and_inputs() {
     let home = home().await;
@@ -433,8 +423,6 @@ async fn evidence_of_each_result_verifies_with_its_checks_and_inputs() {
     }
 }
 
-/// The owner and the agent can read the statement of an approval decision with the decision that required the approval,
-/// and the decision's evidence file verifies it.
 #[tokio::test(flavor = "multi_thread")]
 async fn approval_statements_name_the_decision_that_required_approval() {
     let home = home().await;

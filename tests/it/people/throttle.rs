@@ -1,5 +1,4 @@
-//! Tests that a user who calls too often is throttled without affecting others. Users are counted by identity, from any
-//! address.
+//! Tests the throttle of users, who are counted by identity and not by address.
 
 use super::{Household, KIM, LEE, NOTHING};
 use crate::access::{Route, routes};
@@ -9,9 +8,9 @@ use purser_tests::{Answer, World, fresh_key};
 use reqwest::{Method, Response};
 use serde_json::json;
 
-/// More calls than the local stack's owner needs to create the demo agent.
+/// The limit per minute, which exceeds the number of calls that create the demo agent.
 const LIMIT: u32 = 20;
-/// The number of these calls that the test makes in different ways.
+/// The number of calls that the test makes in different ways.
 const ASKED: u32 = 5;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -40,7 +39,7 @@ async fn throttling_affects_only_the_requesting_user() {
         assert_eq!(answer.refused(429, "too_many_requests")["retry_after"], seconds);
     };
 
-    // Pages, JSON and rejected calls with a session all count. Calls without a session do not.
+    // All calls with a session count, also rejected ones.
     world.set_clock(second(60));
     for _ in ASKED..LIMIT {
         get(kim).await.ok();
@@ -65,7 +64,7 @@ async fn throttling_affects_only_the_requesting_user() {
     limited(get(kim).await, 37);
     limited(get(&again).await, 37);
 
-    // Every route rejects before any other check, except for the end of sessions, which `flood.rs` of `people` tests.
+    // The throttle comes before all other checks. `flood.rs` of `people` tests the end of sessions.
     let names = [("{agentId}", agent.id.to_string()), ("{id}", fresh_key())];
     let opened = routes();
     let opened = opened
@@ -96,12 +95,11 @@ async fn throttling_affects_only_the_requesting_user() {
         assert!(answer.text().await.unwrap().contains("Wait a minute"), "{path}");
     }
     assert_eq!(world.rows().await.changes_since(&before), NOTHING);
-    // Assets are not counted.
     for asset in ["style.css", "script.js"] {
         assert_eq!(page(Method::GET, &format!("/dashboard/{asset}")).await.status(), 200);
     }
 
-    // Another user from the same address is not throttled, and neither is Kim's agent with its API key.
+    // Another user at the same address is not affected, nor is the user's agent.
     get(&lee).await.ok();
     world.get(agent, "/mcp/agents/me").await.ok();
     world

@@ -1,5 +1,5 @@
-//! Tests that events of a running stack are published on its bus and counted in the owner's usage: the functions, the
-//! streams, `events`, the bus, and `GET /usage`. `functions/stream/tests` tests failures on the way.
+//! Tests that actions are published as events and counted in the owner's usage. `functions/stream/tests` tests
+//! failures.
 
 use super::{Household, KIM, LEE};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -22,7 +22,7 @@ async fn home() -> Household {
 }
 
 impl Household {
-    /// Returns the published events about Kim's agent, without duplicates.
+    /// Returns the published events about the agent, without duplicates.
     fn told(&self) -> BTreeMap<EventKind, Vec<Event>> {
         let mut told: BTreeMap<EventKind, Vec<Event>> = BTreeMap::new();
         for entry in self.world.stack.bus.taken() {
@@ -43,7 +43,6 @@ impl Household {
     }
 }
 
-/// Each action of an agent is published as an event and counted in the usage.
 #[tokio::test(flavor = "multi_thread")]
 async fn events_and_usage_belong_only_to_the_owner() {
     let mut home = home().await;
@@ -87,7 +86,7 @@ async fn events_and_usage_belong_only_to_the_owner() {
     assert_eq!(confirmed["data"]["settlement_id"], id);
     let refused = told[&EventKind::PaymentRefused][0].to_json();
     assert_eq!(refused["data"]["transaction_id"], blocked["transaction_id"]);
-    // The URL that the agent named is not published.
+    // Events do not contain URLs from agents.
     let text = format!("{:?}", world.stack.bus.taken());
     for secret in ["provider.example/x", agent.key.as_str()] {
         assert!(!text.contains(secret), "{secret}");
@@ -130,7 +129,6 @@ async fn events_and_usage_belong_only_to_the_owner() {
         ("approval_required", (json!(0), json!(1))),
     ];
     assert_eq!(rows, expected.into());
-    // Another user has spent nothing, and Kim spent nothing before.
     let lee = world.person(&LEE);
     let of_lee = world.person_gets(&lee, "/usage").await.ok();
     assert_eq!(
@@ -139,7 +137,7 @@ async fn events_and_usage_belong_only_to_the_owner() {
     );
     assert_eq!(home.usage("from=2026-01-01&to=2026-01-31").await["rows"], json!([]));
 
-    // Without a decision the approval expires after a day, which is published too.
+    // A pending approval expires after a day, which is published as an event.
     home.pass_a_day();
     home.world.pass(120);
     home.world
@@ -170,7 +168,6 @@ async fn unreadable_rows_do_not_delay_events() {
     assert_eq!(home.told()[&EventKind::PaymentAuthorized].len(), 1);
 }
 
-/// The first day must not be after the last.
 #[tokio::test(flavor = "multi_thread")]
 async fn usage_periods_have_at_most_31_days() {
     let home = home().await;

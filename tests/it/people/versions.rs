@@ -1,4 +1,4 @@
-//! Tests `If-Match`: an update applies to the version that the user saw, or to any version on request.
+//! Tests `If-Match`: an update applies only to the version that the user has seen.
 
 use super::{Household, NOTHING};
 use purser_tests::{Answer, World, dollars, paths, together};
@@ -6,14 +6,14 @@ use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// The record whose version an update is for.
+/// The record that an update changes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Of {
     Agent,
     Search,
 }
 
-/// Returns every write to an existing record. Each write changes the record.
+/// Returns all updates of existing records.
 async fn writes(home: &Household) -> Vec<(Method, String, Value, Of)> {
     let key = async || {
         let made = home.edit(Method::POST, "/keys", json!({})).await.created();
@@ -66,7 +66,7 @@ async fn writes(home: &Household) -> Vec<(Method, String, Value, Of)> {
 }
 
 impl Household {
-    /// Builds the write with this `If-Match` or none.
+    /// Returns an update request. `if_match` is the expected version.
     fn write(&self, method: &Method, below: &str, if_match: Option<&str>, body: &Value) -> RequestBuilder {
         let request = self
             .world
@@ -91,7 +91,7 @@ impl Household {
     }
 }
 
-/// Enabling a service replaces the whole record and needs no version.
+/// Enabling a service replaces the whole policy, so it needs no version.
 #[tokio::test(flavor = "multi_thread")]
 async fn updates_require_the_current_version() {
     let home = Household::in_world(World::start().await).await;
@@ -101,7 +101,6 @@ async fn updates_require_the_current_version() {
         let before = home.world.rows().await;
         let send = async |if_match: Option<&str>| World::send(home.write(&method, &below, if_match, &body)).await;
 
-        // Enabling replaces the whole record, so it needs no version.
         if below != "/services" {
             send(None).await.refused(428, "version_required");
         }
@@ -146,7 +145,6 @@ async fn an_if_match_asterisk_accepts_any_version() {
     }
 }
 
-/// If several users update the same version concurrently, one succeeds and the others get a conflict.
 #[tokio::test(flavor = "multi_thread")]
 async fn only_one_concurrent_update_of_a_version_succeeds() {
     const RACERS: u64 = 16;
@@ -176,7 +174,6 @@ async fn only_one_concurrent_update_of_a_version_succeeds() {
     assert_eq!(home.version(Of::Agent).await, 3);
 }
 
-/// Updates of any version do not conflict: all are made, one after the other.
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_updates_without_a_version_all_succeed() {
     const RACERS: usize = 8;

@@ -1,4 +1,4 @@
-//! Tests webhooks, from their creation to the call that the official library verifies. `functions/webhooks` tests
+//! Tests webhooks, from their creation to a call that the official library verifies. `functions/webhooks` tests
 //! retries.
 
 use super::{KIM, LEE, NOTHING, notices::pass};
@@ -21,14 +21,14 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{ChildStdout, Command};
 
-/// A user's webhook endpoint, which records every call.
+/// A user's webhook receiver, which records its calls.
 #[derive(Clone)]
 pub(super) struct Program {
     pub(super) url: String,
     pub(super) calls: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
-    /// Whether the endpoint responds with 410 Gone.
+    /// Whether the receiver responds with 410.
     pub(super) is_gone: Arc<AtomicBool>,
-    /// Whether the endpoint responds with 503 and requests a pause of an hour.
+    /// Whether the receiver responds with 503 and requests a pause of an hour.
     pub(super) is_busy: Arc<AtomicBool>,
 }
 
@@ -67,7 +67,7 @@ impl Program {
         }
     }
 
-    /// Returns the events of the calls that the official library verifies with this secret.
+    /// Returns the events in calls that the official library verifies with this secret.
     pub(super) fn verified(&self, secret: &Value) -> Vec<Value> {
         let library = standardwebhooks::Webhook::new(secret.as_str().unwrap()).unwrap();
         let calls = self.calls.lock().unwrap();
@@ -94,7 +94,6 @@ async fn a_webhook_can_be_created_tested_rotated_and_removed() {
     let made = made.created();
     assert!(made["secret"].as_str().unwrap().starts_with("whsec_"));
     let path = format!("/webhooks/{}", made["webhook_id"].as_str().unwrap());
-    // No other response contains the secret.
     let mut told = made.clone();
     told.as_object_mut().unwrap().remove("secret");
     let read = world.person_gets(&kim, &path).await;
@@ -121,7 +120,6 @@ async fn a_webhook_can_be_created_tested_rotated_and_removed() {
     assert_eq!(events[0]["id"], delivered["event_id"]);
     assert_eq!(events[0]["data"]["endpoint_id"], made["webhook_id"]);
 
-    // Calls verify with either secret, but only the new one is shown.
     let rotated = edit(&world, &kim, Method::POST, &format!("{path}/rotate"), json!({})).await;
     assert_eq!(rotated.etag(), "\"2\"");
     let rotated = rotated.ok();
@@ -131,7 +129,6 @@ async fn a_webhook_can_be_created_tested_rotated_and_removed() {
     assert_eq!(program.verified(&made["secret"]).len(), 2);
     assert_eq!(program.verified(&rotated["secret"]).len(), 1);
 
-    // The delivery is repeated under the same event id.
     let again = format!(
         "{path}/deliveries/{}/redeliver",
         delivered["delivery_id"].as_str().unwrap()
@@ -148,7 +145,7 @@ async fn a_webhook_can_be_created_tested_rotated_and_removed() {
     let events = program.verified(&rotated["secret"]);
     assert_eq!((events.len(), &events[1]["id"]), (2, &delivered["event_id"]));
 
-    // The endpoint responds with 410 and is called again only after an update of the webhook.
+    // After a 410, the receiver gets no call until the webhook is updated.
     program.is_gone.store(true, SeqCst);
     edit(&world, &kim, Method::POST, &format!("{path}/test"), json!({})).await;
     let failed = world
@@ -185,8 +182,6 @@ async fn a_webhook_can_be_created_tested_rotated_and_removed() {
     assert!(!log.contains("whsec_"), "{log}");
 }
 
-/// A content type can be set at the creation, can be updated, and is rejected unless it is one of the two supported
-/// types.
 #[tokio::test(flavor = "multi_thread")]
 async fn webhook_calls_have_the_configured_content_type() {
     let program = Program::start().await;
@@ -220,15 +215,13 @@ async fn webhook_calls_have_the_configured_content_type() {
         let headers = program.calls.lock().unwrap().last().unwrap().0.clone();
         assert_eq!(headers["content-type"], content_type);
         assert_eq!(program.verified(&made["secret"]).len(), calls);
-        // An absent or null content type means the default.
         let default = json!({"url": program.url, "content_type": null});
         let updated = edit(&world, &kim, Method::PUT, &path, default).await.ok();
         assert_eq!(updated["content_type"], "application/cloudevents+json");
     }
 }
 
-/// The event takes the whole path from the row that `payments` writes, over the stream, the bus and the queues, to the
-/// owner's endpoint.
+/// The event passes through the stream, the bus and the queues to the owner's receiver.
 #[tokio::test(flavor = "multi_thread")]
 async fn approval_requests_call_only_the_owners_webhook() {
     let [program, other] = [Program::start().await, Program::start().await];
@@ -277,7 +270,7 @@ async fn approval_requests_call_only_the_owners_webhook() {
     assert!(other.calls.lock().unwrap().is_empty());
 }
 
-/// A pause that is longer than SQS's maximum delay is stored in a row, which the sweep finds.
+/// The pause exceeds SQS's maximum delay, so it is stored in a row, which the sweep finds.
 #[tokio::test(flavor = "multi_thread")]
 async fn webhook_calls_resume_after_a_requested_pause() {
     let program = Program::start().await;
@@ -294,7 +287,7 @@ async fn webhook_calls_resume_after_a_requested_pause() {
     let waits = |delivery: &Value| delivery["status"] == "waiting" && !delivery["next_attempt_at"].is_null();
     world.delivery_where(&kim, &path, waits).await;
     program.is_busy.store(false, SeqCst);
-    // The pause has jitter.
+    // The pause has a random part.
     pass(&world, 7_200).await;
     world
         .delivery_where(&kim, &path, |delivery| delivery["status"] == "delivered")
@@ -302,7 +295,7 @@ async fn webhook_calls_resume_after_a_requested_pause() {
     assert_eq!(program.calls.lock().unwrap().len(), 2);
 }
 
-/// Starts the local stack's receiver, which uses the official library for Node, and returns its output.
+/// Starts the local stack's receiver, which uses the official library for Node.js. Returns its output.
 async fn receiver(secret: &str, port: u16) -> (tokio::process::Child, Lines<BufReader<ChildStdout>>) {
     let mut receiver = Command::new("node")
         .arg(concat!(
@@ -321,10 +314,9 @@ async fn receiver(secret: &str, port: u16) -> (tokio::process::Child, Lines<BufR
     (receiver, lines)
 }
 
-/// The receiver uses the official library for Node.js and rejects unsigned calls.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_local_receiver_verifies_webhook_signatures() {
-    // A free port; the receiver starts on it once the webhook has a secret.
+    // The receiver starts on this port once the webhook has a secret.
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -360,7 +352,6 @@ async fn the_local_receiver_verifies_webhook_signatures() {
         (&told["type"], &told["data"]["endpoint_id"]),
         (&json!("purser.webhook.test.v1"), &made["webhook_id"])
     );
-    // The receiver rejects calls that it can't verify.
     let forged = world
         .http
         .post(format!("http://{allowed}/"))
@@ -371,7 +362,6 @@ async fn the_local_receiver_verifies_webhook_signatures() {
     assert_eq!(forged.status(), 401);
 }
 
-/// Narrowing, disabling and deleting a webhook do not require a recent sign-in.
 #[tokio::test(flavor = "multi_thread")]
 async fn webhook_updates_that_widen_require_a_recent_sign_in() {
     let world = World::still().await;
@@ -411,7 +401,6 @@ async fn webhook_updates_that_widen_require_a_recent_sign_in() {
     edit(&world, &kim, Method::DELETE, &path, json!({})).await.ok();
 }
 
-/// The limit also holds for concurrent requests.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_user_has_at_most_ten_webhooks() {
     let world = World::start().await;

@@ -1,4 +1,4 @@
-//! A node between reconcile and the chain that can be down, behind or wrong, and a reconcile function that uses it.
+//! A node between reconcile and the chain that can be down, behind or wrong.
 
 use purser_api::Boot;
 use purser_domain::TRANSFER;
@@ -7,30 +7,31 @@ use purser_testkit::{Fate, Moment, Proxy};
 use purser_tests::{World, node_fronts};
 use serde_json::{Value, json};
 
-/// How the node behaves.
+/// What the node does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Manner {
     /// The node forwards everything unchanged.
     Honest,
     /// The node responds with 503.
     Down,
-    /// The node lacks this number of the newest blocks.
+    /// The node does not have this number of the newest blocks.
     Behind(u64),
-    /// The node serves a different chain.
+    /// The node serves another chain.
     Elsewhere,
-    /// The node responds to contract calls with nonsense.
+    /// The node returns a wrong result to contract calls.
     Nonsense,
-    /// The node has pruned the contracts' state at all blocks.
+    /// The node has no state of the contracts at any block.
     Forgetful,
-    /// The node responds to this number of calls, and rejects all others.
+    /// The node responds to this number of calls and rejects further calls.
     Scarce(u32),
-    /// The node has lost all logs.
+    /// The node has no logs.
     Logless,
-    /// The amounts of the node's transfers differ from those on the chain.
+    /// The node's logs have wrong amounts.
     Forging,
-    /// The node reports that every nonce was used, or that every nonce is unused.
+    /// The node reports every nonce as used (`true`) or as unused.
     Claiming { used: bool },
-    /// These blocks, and receipts of their transactions if `receipts`, have more transfers than the node returns.
+    /// The blocks from `first` to `last` have more transfers than a log query returns, and with `receipts` also more
+    /// than a receipt returns.
     Flooded { first: u64, last: u64, receipts: bool },
 }
 
@@ -38,19 +39,18 @@ pub enum Manner {
 pub struct Node(Proxy);
 
 impl Node {
-    /// Starts a node in front of the world's chain, and a reconcile function that is configured like the stack's but
-    /// uses this node.
+    /// Starts a node in front of the world's chain, and a reconcile function that uses the node.
     pub async fn between(world: &World) -> (Self, Reconcile) {
         let ([node], reconcile) = Self::endpoints(world).await;
         (node, reconcile)
     }
 
-    /// Starts several nodes as the endpoints of one reconcile function.
+    /// Starts several nodes, and a reconcile function with these endpoints.
     pub async fn endpoints<const N: usize>(world: &World) -> ([Self; N], Reconcile) {
         let (nodes, secrets) = node_fronts(world).await;
         let mut environment = world.stack.environment.clone();
         environment.insert("SECRETS_ENDPOINT".to_owned(), secrets.url);
-        // The signer is the same as for the stack's function (`infra/local/src/iam_recorder.rs`).
+        // The recorder identifies the function by its access key id (`infra/local/src/iam_recorder.rs`).
         environment.insert("AWS_ACCESS_KEY_ID".to_owned(), "ReconcileFunction".to_owned());
         let boot = Boot::new(environment.into_iter().collect(), world.stack.clock.clone());
         (nodes.map(Self), Reconcile::boot(boot).await.unwrap())
@@ -120,7 +120,7 @@ impl Node {
     }
 }
 
-/// Whether a log or receipt is in one of these blocks.
+/// Returns whether a log or receipt is in one of these blocks.
 fn is_within(found: &Value, first: u64, last: u64) -> bool {
     let text = found["blockNumber"]
         .as_str()
@@ -134,12 +134,12 @@ fn refuse(answer: &mut Value, message: &str) {
     *answer = json!({"jsonrpc": "2.0", "id": answer["id"], "error": error});
 }
 
-/// Returns whether an `eth_call` is to a contract. The code that reads the newest block's number is not deployed.
+/// Returns whether an `eth_call` calls a contract instead of code that is not deployed.
 fn of_contract(request: &Value) -> bool {
     request["params"][0].get("to").is_some()
 }
 
-/// Changes the one-word result of a contract call, or of each call inside one of `Multicall3`.
+/// Replaces the result of a contract call, or of each call inside a multicall.
 fn claim(answer: &mut Value, used: bool) {
     let words = |numbers: &[u8]| -> String { numbers.iter().map(|number| format!("{number:064x}")).collect() };
     let (was, is) = (u8::from(!used), u8::from(used));
@@ -147,7 +147,7 @@ fn claim(answer: &mut Value, used: bool) {
     answer["result"] = if result == format!("0x{}", words(&[was])) {
         json!(format!("0x{}", words(&[is])))
     } else {
-        // The offset and length of the returned bytes, and the bytes.
+        // The text is the ABI encoding of bytes: offset (0x40), length (0x20), and the bytes.
         json!(result.replace(&words(&[0x40, 0x20, was]), &words(&[0x40, 0x20, is])))
     };
 }

@@ -1,5 +1,4 @@
-//! Tests that a low wallet is reported once each time its balance falls below the threshold, by its final balance, over
-//! the real stack and an Anvil chain.
+//! Tests that a low wallet balance is reported once each time it falls below the threshold.
 
 use super::node::{Manner, Node};
 use crate::outflows::steal;
@@ -12,9 +11,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 const TIME: Duration = Duration::from_secs(55);
-/// More blocks than a final block needs.
+/// More blocks than a final block needs confirmations.
 const DEEP: u64 = 10;
-/// The balance below which a wallet is low, by default.
+/// The default threshold of a low balance, in micro-USDC.
 const BELOW: u64 = 5_000_000;
 
 async fn world(variables: &[(&str, &str)]) -> World {
@@ -33,7 +32,7 @@ async fn world(variables: &[(&str, &str)]) -> World {
     world
 }
 
-/// Creates an agent of a user, with `units` in its wallet.
+/// Creates an agent with `units` in its wallet.
 async fn agent(world: &World, units: u64) -> TestAgent {
     let agent = world.poor_agent(vec![]).await;
     let owner = UserId::derive("https://issuer.example", "ann");
@@ -44,7 +43,7 @@ async fn agent(world: &World, units: u64) -> TestAgent {
     agent
 }
 
-/// Makes the chain's state final, checks all wallets, and publishes the resulting events.
+/// Makes the newest blocks final, checks all wallets, and publishes the events.
 async fn look_by(world: &World, reconcile: &Reconcile) {
     world.stack.chain.mine(DEEP).await.unwrap();
     reconcile.check_wallet_balances(TIME).await.unwrap();
@@ -55,7 +54,7 @@ async fn look(world: &World) {
     look_by(world, &world.stack.reconcile).await;
 }
 
-/// The balances in the low-wallet events about an agent, without duplicates.
+/// Returns the balances in the published events about an agent, without duplicates.
 fn told(world: &World, agent: &TestAgent) -> Vec<u64> {
     let mut seen = BTreeSet::new();
     let mut told = Vec::new();
@@ -72,14 +71,13 @@ fn told(world: &World, agent: &TestAgent) -> Vec<u64> {
     told
 }
 
-/// The number of stored levels.
+/// Returns the number of stored low balances.
 async fn levels(world: &World) -> usize {
     let rows = scan(&world.stack.db, LEDGER, None).await;
     let is_level = |pk: &AttributeValue| pk.as_s().is_ok_and(|pk| pk.starts_with("LEVEL#"));
     rows.iter().filter(|row| is_level(&row["pk"])).count()
 }
 
-/// The balance is reported again only after a sufficient deposit.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_low_wallet_balance_is_reported_once() {
     let world = world(&[]).await;
@@ -89,7 +87,6 @@ async fn a_low_wallet_balance_is_reported_once() {
     look(&world).await;
     assert_eq!(told(&world, &spent), Vec::<u64>::new());
     steal(&world, &spent.wallet, dollars(100) - (BELOW - 1)).await;
-    // Nothing is reported before the transfer is final.
     world.stack.reconcile.check_wallet_balances(TIME).await.unwrap();
     assert_eq!(world.stack.publish_changes().await, 0);
     assert_eq!(told(&world, &spent), Vec::<u64>::new());
@@ -97,7 +94,6 @@ async fn a_low_wallet_balance_is_reported_once() {
         look(&world).await;
         assert_eq!(told(&world, &spent), [BELOW - 1]);
     }
-    // A small deposit is not enough, and movements around the threshold are not reported each time.
     world.fund(&spent, 1_000).await;
     look(&world).await;
     steal(&world, &spent.wallet, 1_000).await;
@@ -150,7 +146,6 @@ async fn unreliable_or_disputed_balances_change_nothing() {
     assert_eq!((told(&world, &spent), told(&world, &poor)), (vec![0], vec![1]));
 }
 
-/// An interrupted check continues where it ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_wallet_checks_report_low_balances_once() {
     let world = world(&[]).await;
@@ -159,7 +154,6 @@ async fn concurrent_wallet_checks_report_low_balances_once() {
         agents.push(agent(&world, 1).await);
     }
     world.stack.chain.mine(DEEP).await.unwrap();
-    // Without time left, no check begins.
     world
         .stack
         .reconcile
@@ -167,7 +161,7 @@ async fn concurrent_wallet_checks_report_low_balances_once() {
         .await
         .unwrap();
     assert_eq!(levels(&world).await, 0);
-    // Interrupted after the third agent.
+    // The stored progress is that of a check that was interrupted after the third agent.
     let ledger = &world.stack.ledger;
     agents.sort_by_key(|agent| agent.id);
     ledger.save_wallet_level_checkpoint(Some(agents[2].id)).await.unwrap();
