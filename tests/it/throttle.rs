@@ -1,5 +1,4 @@
-//! Tests that callers with too many requests are rejected, at no cost for the database and without affecting others: by
-//! address (`errors.rs`; users in `people/throttle.rs`), and by API key from any number of addresses.
+//! Tests the throttle of addresses and API keys. `errors.rs` and `people/throttle.rs` test responses and users.
 
 use purser_domain::{SpendPolicy, Timestamp};
 use purser_local::Options;
@@ -12,7 +11,7 @@ use std::time::Duration;
 
 const ME: &str = "/mcp/agents/me";
 
-/// A client at another address of this machine.
+/// Returns a client at another loopback address.
 fn client_at(last: u8) -> Client {
     let address = IpAddr::from(Ipv4Addr::new(127, 0, 0, last));
     Client::builder().local_address(address).build().unwrap()
@@ -23,20 +22,19 @@ async fn me(world: &World, client: &Client, key: &str) -> Answer {
     World::send(request.bearer_auth(key)).await
 }
 
-/// Returns the given second of the minute after the next, in which nothing has been counted yet.
+/// Returns a time in a minute in which nothing is counted yet.
 fn in_a_new_minute(world: &World, second: u64) -> Timestamp {
     Timestamp::from_secs((world.now().secs() / 60 + 2) * 60 + second).unwrap()
 }
 
-/// Takes the database calls since the last call of this function, except for calls for the catalog, which any request
-/// may make when due.
+/// Takes the database calls since the last call of this function, without reads of the catalog.
 fn calls(world: &World) -> Vec<Call> {
     let mut calls = world.proxy.as_ref().unwrap().calls().take();
     calls.retain(|call| call.request["TableName"] != "CatalogTable");
     calls
 }
 
-/// The counters of an agent's keys.
+/// Returns the counters of an agent's keys.
 async fn counted(world: &World, agent: &TestAgent) -> Vec<String> {
     let scan = world.stack.db.scan().table_name("ThrottleTable").send().await.unwrap();
     let prefix = format!("RL#key {}#", agent.id);
@@ -68,8 +66,7 @@ async fn key_limited(limit: u32) -> World {
     .await
 }
 
-/// Calls until the key is rejected. Returns the number of accepted calls and the rejection. The last chunk is added in
-/// the background.
+/// Calls until the key is rejected. Returns the number of accepted calls, and the rejection.
 async fn until_refused(ask: impl AsyncFn() -> Answer) -> (usize, Answer) {
     for answered in 0..1_000 {
         let answer = ask().await;
@@ -82,7 +79,7 @@ async fn until_refused(ask: impl AsyncFn() -> Answer) -> (usize, Answer) {
     panic!("the key is never refused");
 }
 
-/// The limit applies however the payments end, because confirmed payments were held too.
+/// Confirmed and expired payments also count.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_at_its_hold_limit_is_throttled() {
     const MAX: usize = 4;
@@ -94,7 +91,7 @@ async fn an_agent_at_its_hold_limit_is_throttled() {
     .await;
     let [agent, other] = [(); 2].map(|()| world.agent(SpendPolicy::permissive(), vec![]));
     let (agent, other) = tokio::join!(agent, other);
-    // The window is as long as the maximum lifetime of an authorization, and began 17 s ago.
+    // The window is 900 seconds, the maximum lifetime of an authorization, and began 17 seconds ago.
     let began = (world.now().secs() / 900 + 1) * 900;
     world.set_clock(Timestamp::from_secs(began + 17).unwrap());
     let first = body_of(world.offer(1));
@@ -110,7 +107,6 @@ async fn an_agent_at_its_hold_limit_is_throttled() {
     again.refused(429, "too_many_requests");
     assert!(world.rows().await.changes_since(&rows).is_empty());
 
-    // Replays and other rejections work as usual, and another agent is not affected.
     let again = world.authorize(&agent, &first).await.ok();
     assert_eq!(as_repeated(&again), as_repeated(&paid));
     let mut dear = body_of(world.offer(1_000));
@@ -121,7 +117,6 @@ async fn an_agent_at_its_hold_limit_is_throttled() {
     world.authorize(&agent, &body_of(world.offer(1))).await.ok();
 }
 
-/// Calls are counted over all addresses and functions.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_throttled_key_does_not_affect_others() {
     const LIMIT: u32 = 6;
@@ -140,7 +135,7 @@ async fn a_throttled_key_does_not_affect_others() {
     assert_eq!(answer.headers["retry-after"], "43");
     assert_eq!(answer.refused(429, "too_many_requests")["retry_after"], 43);
 
-    // From now on that function rejects everything without a read or a write, from any address.
+    // The function now rejects the key without a database call, from any address.
     world.proxy.as_ref().unwrap().quiet().await;
     calls(&world);
     for client in [&first, &second, &third, &world.http] {
@@ -151,12 +146,12 @@ async fn a_throttled_key_does_not_affect_others() {
             World::send(request).await.refused(429, "too_many_requests");
         }
     }
-    // Except for a chunk of the last calls, which may still be in flight.
+    // The last write of the count may still be in flight, so this write is ignored.
     let mut calls = calls(&world);
     calls.retain(|call| !counts_a_key(call));
     assert!(calls.is_empty(), "{calls:#?}");
 
-    // Another function sees the limit with its next counted call.
+    // Another function learns of the limit with its next counted call.
     let body = body_of(world.offer(1));
     let check = async || world.check(&agent, &body).await;
     let (answered, _) = until_refused(check).await;
@@ -166,7 +161,7 @@ async fn a_throttled_key_does_not_affect_others() {
     refused.refused(429, "too_many_requests");
     assert!(world.rows().await.changes_since(&rows).is_empty());
 
-    // A caller who has only the public half of the key learns nothing, and the same addresses can be used by others.
+    // A caller with a wrong secret does not learn that the key is throttled.
     let wrong = with_a_wrong_secret(&agent.key);
     me(&world, &first, &wrong).await.refused(401, "invalid_agent_key");
     for client in [&first, &second, &third] {
@@ -175,13 +170,12 @@ async fn a_throttled_key_does_not_affect_others() {
     world.authorize(&other, &body_of(world.offer(1))).await.ok();
     world.call(Method::GET, "/services", None, None).await.ok();
 
-    // The next minute has a new count.
     world.set_clock(in_a_new_minute(&world, 0));
     me(&world, &first, &agent.key).await.ok();
     check().await.ok();
 }
 
-/// Counts the writes for a verified key's calls, in addition to the address's counter: one per fiftieth of the limit.
+/// A key's count is written once per fiftieth of the limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn only_calls_with_verified_keys_are_counted_in_chunks() {
     const LIMIT: u32 = 600;
@@ -203,14 +197,13 @@ async fn only_calls_with_verified_keys_are_counted_in_chunks() {
         me(&world, &world.http, &agent.key).await.ok();
     }
     let proxy = world.proxy.as_ref().unwrap();
-    // Each call reads the agent and adds to the address's counter. In addition there are two chunks.
+    // Each call reads the agent and counts for the address. The key's count is written twice.
     proxy.calls().reach(2 * (CHUNK + 1) + 2).await;
     proxy.quiet().await;
     assert_eq!(calls(&world).iter().filter(|call| counts_a_key(call)).count(), 2);
     assert_eq!(counted(&world, &agent).await, ["24"]);
 }
 
-/// If calls can't be counted, no caller is rejected.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_key_is_rejected_without_the_throttle_table() {
     let environment = [("KEY_REQUESTS_PER_MINUTE", "1"), ("THROTTLE_TABLE", "Missing")];
@@ -227,7 +220,6 @@ async fn no_key_is_rejected_without_the_throttle_table() {
     }
 }
 
-/// Both addresses and users are throttled.
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_throttle_rejections_use_no_database_calls() {
     const LIMIT: u32 = 20;
@@ -246,7 +238,7 @@ async fn repeated_throttle_rejections_use_no_database_calls() {
         get().await.ok();
         list().await.ok();
     }
-    // The first rejection, one per function, comes from the counter.
+    // The first rejection of each function comes from the counter.
     get().await.refused(429, "too_many_requests");
     list().await.refused(429, "too_many_requests");
     world.proxy.as_ref().unwrap().quiet().await;
@@ -268,7 +260,7 @@ async fn repeated_throttle_rejections_use_no_database_calls() {
     }
     assert_eq!(calls(&world).len(), 0);
 
-    // Another address with the same key is not rejected, and neither is the same address in the next minute.
+    // Another address with the same key is not affected.
     me(&world, &client_at(9), &agent.key).await.ok();
     world.set_clock(in_a_new_minute(&world, 0));
     get().await.ok();

@@ -1,5 +1,4 @@
-//! Tests that the rolling window is exact, over HTTP and with a clock moved by the test.
-//! `shared/store/tests/store/windows.rs` and `budgets.rs` test many payments, and budgets.
+//! Tests that rolling windows are exact. `shared/store/tests/store` tests budgets and many payments.
 
 use purser_domain::{Duration, SpendPolicy, Timestamp};
 use purser_local::{DEMO_OWNER, Options, Streaming};
@@ -17,11 +16,9 @@ fn daily(cap: u64) -> SpendPolicy {
 }
 
 fn micros(micros: i64) -> Duration {
-    // A `Duration` can be made from whole seconds only, but instants have microseconds.
     Timestamp::from_micros(micros).unwrap().since(Timestamp::EPOCH)
 }
 
-/// Returns the instant in an ISO 8601 text.
 fn instant(text: &Value) -> Timestamp {
     let text = text.as_str().expect("an instant");
     let micros = text
@@ -64,7 +61,7 @@ async fn payments_stop_counting_after_exactly_one_day() {
     assert_eq!(instant(&last["retry_at"]), free, "the promise is kept");
     world.set_clock(free);
     world.authorize(&agent, &body_of(world.offer(dollars(5)))).await.ok();
-    // The payments of 4 and 5 dollars count now: one more dollar fits, two do not.
+    // At this time, the payments of 4 and 5 dollars count.
     world
         .authorize(&agent, &body_of(world.offer(dollars(2))))
         .await
@@ -72,7 +69,7 @@ async fn payments_stop_counting_after_exactly_one_day() {
     world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
 }
 
-/// Evicting a batch needs no reads except for the window, so evicting thousands takes seconds.
+/// An eviction needs no reads besides the window.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_payments_fit_after_mass_eviction() {
     let world = World::watched().await;
@@ -95,7 +92,6 @@ async fn large_payments_fit_after_mass_eviction() {
     assert_eq!((after.entries, after.total), (1, dollars(9)));
 }
 
-/// A call that runs out of time evicts some counted payments, reserves nothing and returns a retryable error.
 #[tokio::test(flavor = "multi_thread")]
 async fn interrupted_evictions_continue_on_the_next_call() {
     let world = World::still().await;
@@ -104,7 +100,7 @@ async fn interrupted_evictions_continue_on_the_next_call() {
     world.add_entries(&agent, 1_990).await;
     world.pass(86_400);
     let large = body_of(world.offer(dollars(9)));
-    // Nine seconds of the test clock pass in each millisecond.
+    // The test clock advances by nine seconds in each millisecond.
     let hurried = async |call: Pin<Box<dyn Future<Output = Answer> + '_>>| {
         let hurry = async {
             loop {
@@ -119,7 +115,7 @@ async fn interrupted_evictions_continue_on_the_next_call() {
     };
 
     let before = world.footprint().await;
-    // The preflight reads a bounded number of counted payments, fewer than a call would have to evict.
+    // A preflight reads only some of the payments that authorize would have to evict.
     assert_eq!(world.check(&agent, &large).await.ok()["would_authorize"], true);
     assert_eq!(world.footprint().await, before, "a preflight writes nothing");
     let mut left = before.entries;
@@ -135,13 +131,12 @@ async fn interrupted_evictions_continue_on_the_next_call() {
     assert_eq!((after.entries, after.total), (1, dollars(9)));
 }
 
-/// The number of windows waiting to be evicted.
+/// Returns the number of windows with a requested eviction.
 async fn requests(world: &World) -> usize {
     let rows = world.scan("LedgerTable").await;
     rows.iter().filter(|row| row["pk"].as_s().unwrap() == "EVICT").count()
 }
 
-/// The agent's page as its owner sees it.
 async fn page(world: &World, agent: &TestAgent) -> String {
     let url = format!("{}/dashboard/agents/{}", world.stack.base_url, agent.id);
     let page = world.http.get(url);
@@ -149,10 +144,10 @@ async fn page(world: &World, agent: &TestAgent) -> String {
     page.send().await.unwrap().text().await.unwrap()
 }
 
-/// Until the eviction, the dashboard shows an upper bound, and the agent's reads return a retryable error.
+/// Until the eviction, the page shows an upper bound, and the agent's reads return a retryable error.
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_windows_are_evicted_by_reconcile() {
-    // The embedded database would search for the last record of its stream at each of the deletes.
+    // With streams, each delete would search the stream for its last record.
     let world = World::still_with(Options {
         streams: Streaming::Off,
         ..Options::default()
@@ -165,7 +160,6 @@ async fn idle_windows_are_evicted_by_reconcile() {
     world.authorize(&agent, &body_of(world.offer(100))).await.ok();
     world.add_entries(&agent, 20_100).await;
     world.pass(86_400);
-    // Sessions are shorter than the time that passed.
     let person = world.person(&DEMO_OWNER);
     let before = world.footprint().await;
 
@@ -174,7 +168,7 @@ async fn idle_windows_are_evicted_by_reconcile() {
     assert_eq!(unknown.headers["retry-after"], "1");
     unknown.refused(503, "temporarily_unavailable");
     assert_eq!(requests(&world).await, 0, "the agent's own pages write nothing");
-    // 20,008 of the 20,101 payments are known to have left the window.
+    // The page knows that 20,008 of the 20,101 payments have left the window.
     let shown = page(&world, &agent).await;
     assert!(shown.contains("at most <data"), "{shown}");
     let listed = world.person_gets(&person, &agent.path("/services")).await.ok();

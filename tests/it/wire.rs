@@ -33,8 +33,8 @@ fn accepted(request: &RecordedRequest) -> BTreeSet<&str> {
     request.header("accept-encoding").split(',').map(str::trim).collect()
 }
 
-/// A proxy resolves names itself, so a function that used the proxy in its environment would call unchecked addresses.
-/// The test runs again as a process whose environment names a proxy that does not exist.
+/// A proxy would resolve names itself and bypass the functions' address checks. The child process has a proxy in its
+/// environment.
 #[tokio::test(flavor = "multi_thread")]
 async fn functions_send_a_user_agent_and_use_no_proxy() {
     if std::env::var_os("HTTP_PROXY").is_none() {
@@ -106,7 +106,6 @@ async fn functions_send_a_user_agent_and_use_no_proxy() {
     .await;
 }
 
-/// A certificate that no authority of the system signed is rejected before a request is sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn all_programs_verify_tls_certificates() {
     let folder = std::env::temp_dir().join(format!("purser-wire-{}", uuid::Uuid::new_v4()));
@@ -135,7 +134,6 @@ async fn all_programs_verify_tls_certificates() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A server that never responds costs the time that the caller has set.
 #[tokio::test(flavor = "multi_thread")]
 async fn outgoing_calls_end_within_their_timeout() {
     let short = Duration::from_millis(300);
@@ -163,7 +161,7 @@ const PROPERTIES: [&str; 7] = [
     "timeouts",
 ];
 
-/// The tests of each client's properties, in the order of `PROPERTIES`: `<file>::<test>`, or why there is none (`no …`).
+/// The name of the test of each client property (`<file>::<test>`), in the order of `PROPERTIES`, or why there is none.
 const TESTS: [(&str, [&str; 7]); 10] = {
     const FUNCTIONS: &str = "tests/it/wire.rs::functions_send_a_user_agent_and_use_no_proxy";
     const TLS: &str = "tests/it/wire.rs::all_programs_verify_tls_certificates";
@@ -248,7 +246,6 @@ const TESTS: [(&str, [&str; 7]); 10] = {
     ]
 };
 
-/// Each client has a test of each property, or the reason that it has none.
 #[test]
 fn every_property_of_every_http_client_is_tested() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -264,7 +261,7 @@ fn every_property_of_every_http_client_is_tested() {
     }
 }
 
-/// The builders' clients decode each encoding that they accept, and follow no redirect.
+/// Asserts that the client decodes each encoding that it accepts, and follows no redirect.
 async fn reads_encodings(recorder: &Recorder, client: &Client, program: &str) {
     for encoding in ["gzip", "deflate", "br", "plain"] {
         let response = client.get(format!("{}/{encoding}", recorder.url)).send().await.unwrap();
@@ -273,7 +270,7 @@ async fn reads_encodings(recorder: &Recorder, client: &Client, program: &str) {
         assert_eq!(request.header("user-agent"), format!("{program}/{VERSION}"));
         assert_eq!(accepted(&request), BTreeSet::from(["br", "deflate", "gzip"]));
     }
-    // A response to HEAD describes the body of GET, and has none.
+    // A HEAD response describes the body of GET.
     let empty = client.head(format!("{}/empty", recorder.url)).send().await.unwrap();
     assert_eq!(empty.bytes().await.unwrap(), "");
     let redirected = client.get(format!("{}/redirect", recorder.url)).send().await.unwrap();
@@ -301,7 +298,6 @@ async fn the_rust_client_decodes_every_encoding_it_accepts() {
     );
 
     let payer = Payer::new(purser, "run", Usdc::from_units(1)).unwrap();
-    // A header of the caller wins.
     let request = Request::new(Method::GET, format!("{}/gzip", recorder.url));
     let request = request.header(header::USER_AGENT, "caller/1".parse().unwrap());
     let paid = payer.send(request).await.unwrap();
@@ -309,7 +305,7 @@ async fn the_rust_client_decodes_every_encoding_it_accepts() {
     assert_eq!(only(&recorder).header("user-agent"), "caller/1");
 }
 
-/// A 402 in each form, by the last part of its path.
+/// Returns a 402 response in the encoding that the path names.
 fn payment_required(path: &str) -> Option<Response> {
     let form = path.strip_prefix("/402/")?;
     let terms = json!({"x402Version": 1, "accepts": [{"scheme": "exact", "description": "Grüße"}]}).to_string();
@@ -348,7 +344,7 @@ fn payment_required(path: &str) -> Option<Response> {
     Some(response)
 }
 
-/// The terms reach Purser as they were meant, and the limit of their size is that of the decoded bytes.
+/// The size limit applies to the decoded bytes.
 #[tokio::test(flavor = "multi_thread")]
 async fn payment_requirements_are_parsed_in_every_encoding() {
     let recorder = Recorder::start(payment_required).await;
@@ -359,7 +355,7 @@ async fn payment_requirements_are_parsed_in_every_encoding() {
             .await
     };
     for form in ["gzip", "latin1", "utf-16"] {
-        // The recorder is no Purser, so what it says about the terms can't be read.
+        // The recorder's response is no valid response of Purser.
         assert!(matches!(check(form).await, Err(PayError::Purser(_))), "{form}");
         assert!(
             recorder.take().iter().any(|request| request.target == "/x402/check"),
@@ -369,7 +365,7 @@ async fn payment_requirements_are_parsed_in_every_encoding() {
     assert!(matches!(check("bomb").await, Err(PayError::Terms(TermsError::TooLong))));
 }
 
-/// A client that is built elsewhere has no name and other manners.
+/// Other HTTP clients would have no `User-Agent` and other settings.
 #[test]
 fn http_clients_are_created_only_by_their_builders() {
     const BUILDERS: [&str; 3] = [

@@ -1,8 +1,7 @@
-//! Models runs of `reconcile` over the holds of two tenants. One tenant makes payments that the node doesn't show.
+//! Models runs of `reconcile` over the authorized settlements ("holds") of an honest and a hostile tenant. The node
+//! does not show the payments of the hostile tenant.
 //!
-//! A run takes the holds that have been due longest, up to a limit. It has a limited number of calls for holds that the
-//! node rejects in one query, and gives them to the payers in turn. Holds that a run can't decide are tried again
-//! later. The bound is a number of runs. Liveness is an invariant of every state, so a cycle can't hide a violation.
+//! Invariant: all holds of the honest tenant end within a number of runs.
 
 use crate::{
     flaw::Flaw,
@@ -12,7 +11,7 @@ use crate::{
 };
 use stateright::{Model, Property};
 
-/// The functions that the model repeats: name in the model, file, name in the file.
+/// The functions that this model imitates: the name in the model, the file, and the name in the file.
 pub const IMPLEMENTATIONS: [(&str, &str, &str); 3] = [
     (
         "take the longest due",
@@ -27,42 +26,42 @@ pub const IMPLEMENTATIONS: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// A bounded model of fair runs.
+/// A bounded model of runs that treat tenants fairly.
 #[derive(Clone, Debug)]
 pub struct Fairness {
     /// The name of the model.
     pub name: &'static str,
-    /// The maximum number of holds of the hostile tenant.
+    /// The maximum number of the hostile tenant's authorized settlements.
     pub hostile: u8,
-    /// The number of holds of the honest tenant.
+    /// The number of the honest tenant's authorized settlements.
     pub honest: u8,
-    /// The number of holds that a run takes.
+    /// The maximum number of authorized settlements that a run reads.
     pub most: usize,
-    /// The number of calls of a run for holds that the node rejects.
+    /// The number of calls that a run makes for single settlements after the node rejected the query for all of them.
     pub calls: usize,
-    /// The number of runs.
+    /// The number of runs of `reconcile`.
     pub runs: u8,
-    /// The planted bug.
+    /// The bug planted in the model; `None` for a correct model.
     pub flaw: Option<Flaw>,
 }
 
-/// A hold: the run from which it is due, whether it belongs to the hostile tenant, and its number.
+/// An authorized settlement: the run in which it is due, whether it belongs to the hostile tenant, and its number.
 type Hold = (u8, bool, u8);
 
-/// A state of the model.
+/// A state of the fairness model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
-    /// The state that all models have. This model uses only the violated invariants.
+    /// The state that all models have. This model uses only the field `broken`.
     pub world: World,
     holds: Vec<Hold>,
     added: u8,
     run: u8,
 }
 
-/// A step of the model.
+/// A step of the fairness model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Adds a hold of the hostile tenant that is due since this run.
+    /// Adds a settlement of the hostile tenant that is due in this run.
     Add(u8),
     /// Runs `reconcile`.
     Run,
@@ -73,8 +72,7 @@ impl Fairness {
         self.flaw == Some(flaw)
     }
 
-    /// The number of runs within which all holds of the honest tenant end. They wait for the hostile holds that may be
-    /// due earlier, at `most` per run, and each group of honest holds needs one more run.
+    /// Returns the number of runs within which all settlements of the honest tenant end.
     fn bound(&self) -> u8 {
         let before = usize::from(self.hostile).div_ceil(self.most);
         let turns = usize::from(self.honest).div_ceil((self.calls / 2).max(1));
@@ -112,7 +110,7 @@ impl Model for Fairness {
                 state.added += 1;
             }
             Action::Run => {
-                // The hold of the hostile tenant comes first among holds that are due since the same run.
+                // Among settlements that are due in the same run, the hostile tenant's come first, as the worst case.
                 state
                     .holds
                     .sort_unstable_by_key(|(due, hostile, number)| (*due, !hostile, *number));
@@ -124,7 +122,7 @@ impl Model for Fairness {
                     .collect();
                 let mut taken = due.into_iter().take(self.most).collect::<Vec<_>>();
                 if !self.has(Flaw::NoTurns) {
-                    // The first hold of each tenant, then the second of each.
+                    // The tenants take turns, so the first settlement of each tenant precedes the second of each.
                     let mut places = [0_usize; 2];
                     taken.sort_by_key(|(_, hostile, _)| {
                         let place = &mut places[usize::from(*hostile)];

@@ -1,9 +1,8 @@
-//! Planted bugs. `every_planted_error_breaks_its_invariant` checks that a model finds each bug through the invariant
-//! that the test names.
+//! Planted bugs. `every_planted_error_breaks_its_invariant` checks that a model finds each bug.
 
 macro_rules! flaws {
     ($($(#[$doc:meta])+ $name:ident,)+) => {
-        /// A bug planted in one transition or one process.
+        /// A bug planted in a transition or a process of the models.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Flaw { $($(#[$doc])+ $name,)+ }
 
@@ -15,35 +14,35 @@ macro_rules! flaws {
 }
 
 flaws! {
-    /// A reservation doesn't check the version of the policy on its window.
+    /// A reservation doesn't check the policy version stored on the window.
     ReserveIgnoresPolicyStamp,
-    /// A reservation doesn't check the version of the agent on its window.
+    /// A reservation doesn't check the agent version stored on the window.
     ReserveIgnoresAgentStamp,
-    /// A reservation doesn't check whether later entries were evicted.
+    /// A reservation doesn't check whether another write evicted later payments from the window.
     ReserveIgnoresHorizon,
-    /// A reservation doesn't check whether the total still is as it was read.
+    /// A reservation doesn't check whether the window's total has changed since it was read.
     ReserveIgnoresRoom,
-    /// A reservation subtracts entries that another write has already evicted.
+    /// A reservation subtracts amounts that another write has already evicted from the window.
     EvictsWhatIsGone,
-    /// An idempotency key that has a payment gets another one.
+    /// An idempotency key that already has a payment gets a second payment.
     KeyIsOverwritten,
     /// An executed approval is executed again.
     ApprovalIsUsedTwice,
     /// An approval is executed after it expired.
     ApprovalHasNoEnd,
-    /// An executed approval is withdrawn.
+    /// An owner withdraws an approval that a payment has already used.
     RulingIgnoresState,
-    /// A person who isn't the owner decides an approval.
+    /// A user who isn't the agent's owner decides an approval.
     AnybodyRules,
-    /// The default policy is written although the agent was edited since it was read.
+    /// The default policy is written although the agent has changed since the read.
     DefaultIgnoresAgent,
-    /// An eviction lowers the horizon to the time of its newest entry.
+    /// An eviction lowers the window's eviction watermark to the time of the newest payment that it evicts.
     EvictionLowersHorizon,
-    /// An edit of a policy doesn't update the version on its window.
+    /// An update of a policy doesn't store the policy's new version on the window.
     EditStampsNothing,
-    /// An edit of an agent returns before it updates the version on the window.
+    /// An update of an agent returns before it stores the agent's new version on the window.
     EditSkipsFence,
-    /// A repeated edit that was already stored returns before it updates the version on the window.
+    /// A repeated update of an agent returns before the agent's new version is stored on the window.
     RepeatedEditSkipsFence,
     /// A payment is signed before its reservation is stored.
     SignsBeforeReserve,
@@ -51,11 +50,11 @@ flaws! {
     RepetitionDecidesAnew,
     /// A decision doesn't read the operators' freeze.
     FreezeIsNotRead,
-    /// A release doesn't check the state of its settlement.
+    /// A release doesn't check whether its settlement is still authorized.
     ReleaseIgnoresState,
-    /// A release doesn't check whether the settlement still counts from the time that was read.
+    /// A release doesn't check whether the time from which the settlement counts has changed since the read.
     ReleaseIgnoresCountedAt,
-    /// A release doesn't subtract from the total.
+    /// A release doesn't subtract the amount from the window's total.
     ReleaseKeepsTotal,
     /// A release relies on the local clock instead of the time of a final block.
     ReleaseByClock,
@@ -63,59 +62,58 @@ flaws! {
     ReleaseAsksOneEndpoint,
     /// A confirmation of a held payment doesn't check whether it was released.
     ConfirmIgnoresState,
-    /// A payment is confirmed before its transaction is claimed.
+    /// A payment is confirmed before the payment's transaction is claimed.
     ConfirmsWithoutClaim,
-    /// A confirmation accepts a block that isn't final.
+    /// A confirmation accepts a transaction in a block that isn't final.
     ConfirmsAtTheHead,
-    /// A proof compares only block numbers, and takes a block for final although the endpoint has another block with
-    /// this number.
+    /// A confirmation compares only block numbers, so a removed block with the same number counts as final.
     FinalByNumber,
-    /// A payment is matched by payee and amount, without its nonce.
+    /// A transfer is matched with a payment by payee and amount, without the nonce.
     MatchesWithoutNonce,
     /// A claim replaces the claim of another settlement.
     ClaimIsOverwritten,
     /// A claim is removed while a confirmation depends on it.
     RemovalIgnoresConfirmation,
-    /// The removal of a claim isn't recorded on the settlement.
+    /// The removal of a claim isn't recorded in the settlement's row.
     RemovalLeavesNoMark,
-    /// A payment that is confirmed late counts from a time whose entries were evicted.
+    /// A released payment is confirmed and counts again, at a time up to which the window was already cleared.
     LateEntryIgnoresHorizon,
-    /// A revert deletes the entry from the window.
+    /// A revert of a confirmation leaves the payment out of the window.
     RevertReleases,
     /// A reverted settlement isn't added to the index of holds.
     RevertLeavesIndex,
-    /// A withdrawal doesn't check the version of the record.
+    /// A withdrawal doesn't check the version of the agent's withdrawal record.
     PayoutIgnoresVersion,
-    /// A withdrawal doesn't wait until its address can be used.
+    /// A withdrawal goes to a new address before the delay for new addresses has passed.
     PayoutIgnoresWait,
-    /// A withdrawal doesn't check whether the latest one is still open.
+    /// A withdrawal doesn't check whether the latest withdrawal is still open.
     PayoutIgnoresLatest,
     /// A withdrawal goes to an address that an earlier owner has set.
     PayoutIgnoresPerson,
-    /// A withdrawal is reserved for the earlier owner after the agent got a new one.
+    /// A withdrawal for the previous owner is reserved after an ownership transfer.
     PayoutIgnoresHandover,
-    /// A transfer of ownership doesn't check whether the agent was edited.
+    /// An ownership transfer doesn't check whether the agent has changed since the read.
     HandoverIgnoresAgent,
-    /// A transfer of ownership doesn't check whether its offer was withdrawn or replaced.
+    /// An ownership transfer doesn't check whether its offer was withdrawn or replaced.
     HandoverIgnoresOffer,
     /// An offer is accepted after it expired.
     OfferHasNoEnd,
-    /// An approval is moved to the owner that was read, without a check of the agent.
+    /// An approval is moved to the owner that was read, without a check that the agent still has this owner.
     MoveIgnoresAgent,
-    /// An acceptance returns before the approvals are moved.
+    /// The acceptance of an ownership transfer returns before the approvals are moved.
     AcceptSkipsApprovals,
-    /// An entry of the decision history is replaced by an earlier record.
+    /// An earlier stream record replaces an entry of the decision history.
     EntryIgnoresSequence,
-    /// Sums are updated without a check of the sequence number.
+    /// The sums of the decision history are updated without a check of the sequence number.
     SumsIgnoreSequence,
-    /// A run of `reconcile` begins with the holds that earlier runs could not decide.
+    /// A run of `reconcile` begins with the settlements that earlier runs could not decide.
     UndecidedStaysFirst,
-    /// A run of `reconcile` spends all its calls on one tenant.
+    /// A run of `reconcile` spends all its calls to the node on one tenant.
     NoTurns,
     /// A browser session changes a freeze that was set with a token.
     FreezeIgnoresAuthority,
-    /// A freeze is changed or ended although it differs from the one that was read.
+    /// A freeze is changed or ended although the stored freeze differs from the freeze that was read.
     FreezeIgnoresWhatWasRead,
-    /// A new freeze keeps the request to end the previous one.
+    /// A new freeze keeps the request to end the previous freeze.
     RequestOutlivesFreeze,
 }

@@ -1,8 +1,7 @@
-//! Models concurrent freezes of one target by operators, by token and from browsers.
+//! Models concurrent freezes of one target by operators, with tokens and from browsers.
 //!
-//! Each request reads the stored freeze, checks whether the operator may change it (`FreezeChange` in `shared/domain`),
-//! and writes only if the freeze is as it was read. Otherwise it reads again. A write may be applied at any later time
-//! or never. This covers slow requests, lost responses and crashes.
+//! A request writes only if the freeze is unchanged since the read. The write may be applied later or never, which
+//! covers slow requests, lost responses and crashes.
 
 use crate::{
     flaw::Flaw,
@@ -12,7 +11,7 @@ use crate::{
 };
 use stateright::{Model, Property};
 
-/// The functions that the model repeats: name in the model, file, name in the file.
+/// The functions that this model imitates: the name in the model, the file, and the name in the file.
 pub const IMPLEMENTATIONS: [(&str, &str, &str); 3] = [
     ("judge a begin", "shared/domain/src/policy/freeze.rs", "begin_freeze"),
     ("judge an end", "shared/domain/src/policy/freeze.rs", "end_freeze"),
@@ -33,15 +32,15 @@ pub enum Operator {
 pub struct Freezes {
     /// The name of the model.
     pub name: &'static str,
-    /// Each request's operator, and whether it begins (`true`) or ends a freeze.
+    /// The requests: the operator, and whether the request begins (`true`) or ends a freeze.
     pub requests: Vec<(Operator, bool)>,
-    /// Whether a second operator must end a freeze that was set in a browser.
+    /// Whether a second operator must confirm the end of a freeze that was set in a browser.
     pub needs_second: bool,
-    /// The planted bug.
+    /// The bug planted in the model; `None` for a correct model.
     pub flaw: Option<Flaw>,
 }
 
-/// The stored freeze: the operator and the request that began it, and the operators who requested its end.
+/// The stored freeze: who began it, in which request, and who requested its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Row {
     by: Operator,
@@ -52,23 +51,23 @@ struct Row {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Request {
     Idle,
-    /// The request has read this freeze and is about to write.
+    /// The request has read this freeze, and writes next.
     Writes(Option<Row>),
     Done,
 }
 
-/// A state of the model.
+/// A state of the freeze model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
-    /// The state that all models have. This model uses only the violated invariants.
+    /// The state that all models have. This model uses only the field `broken`.
     pub world: World,
     stored: Option<Row>,
     requests: Vec<Request>,
-    /// The operators who requested the end of the stored freeze since it began.
+    /// The operators who requested the end of the stored freeze.
     asked: Vec<Operator>,
 }
 
-/// A step of the model.
+/// A step of the freeze model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// The request reads the freeze.
@@ -82,8 +81,8 @@ impl Freezes {
         self.flaw == Some(flaw)
     }
 
-    /// Returns the row that a request writes after it has read `read`. Returns an error if the operator may not make
-    /// the change, or if there is no freeze to end.
+    /// Returns the freeze that a request writes after it read `read`. Returns an error if the operator may not make the
+    /// change.
     fn judged(&self, request: u8, read: Option<Row>) -> Result<Option<Row>, ()> {
         let (by, begins) = self.requests[usize::from(request)];
         let is_weaker = read.is_some_and(|row| row.by == Operator::Token) && by != Operator::Token;
@@ -102,7 +101,7 @@ impl Freezes {
         Ok(asks.then_some(Row { end: Some(by), ..row }))
     }
 
-    /// The invariants that a write violates.
+    /// Returns the invariants that a request's write violates.
     fn broken(&self, request: u8, last: &State, state: &State) -> Broken {
         let mut broken = Broken::default();
         let (by, begins) = self.requests[usize::from(request)];
@@ -116,7 +115,7 @@ impl Freezes {
                 let is_second = last.asked.iter().any(|first| *first != by);
                 let may_end = by == Operator::Token || !self.needs_second || is_second;
                 broken.unless(may_end, Law::Freezes);
-                // A freeze that an operator hasn't seen isn't ended by that operator.
+                // A request may end only the freeze that this request has read.
                 broken.unless(
                     last.requests[usize::from(request)] == Request::Writes(Some(row)),
                     Law::Freezes,

@@ -1,9 +1,7 @@
-//! Models a transfer of ownership that runs concurrently with withdrawn and repeated offers, edits, approval requests
-//! and approval decisions.
+//! Models an ownership transfer that runs concurrently with other offers, updates of the agent, approval requests and
+//! decisions.
 //!
-//! An acceptance is `accept_handover` of `functions/dashboard/src/handovers/operations.rs`. A decision reads the agent and
-//! then the approval, and moves the approval to the owner that it has read, as `read_own_approval` of
-//! `functions/dashboard/src/approvals/operations.rs` does.
+//! The steps are those of `accept_handover` and of `read_own_approval` in `functions/dashboard/src`.
 
 use crate::{
     flaw::Flaw,
@@ -14,37 +12,37 @@ use crate::{
 use stateright::{Model, Property};
 use std::collections::BTreeSet;
 
-/// An operation of the model.
+/// An operation that runs in the handover model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Act {
-    /// Operators offer the agent to a person until this time.
+    /// Operators offer the agent to a user. The offer expires at this time.
     Offer(Person, Tick),
     /// Operators withdraw the offer.
     TakeBack,
-    /// A person accepts the offer.
+    /// A user accepts the offer.
     Accept(Person),
-    /// A person freezes the agent.
+    /// A user freezes the agent.
     Freeze(Person),
-    /// A person approves the first approval of a request.
+    /// A user approves the first approval of this request.
     Approve(Person, Request),
     /// The agent requests an approval.
     Ask(Request),
 }
 
-/// A bounded model of a transfer of ownership.
+/// A bounded model of an ownership transfer.
 #[derive(Clone, Debug)]
 pub struct Handover {
     /// The name of the model.
     pub name: &'static str,
     /// The operations.
     pub acts: Vec<Act>,
-    /// Whether an approval is pending from the beginning.
+    /// Whether an approval is pending at the beginning.
     pub asked: bool,
-    /// The last point in time.
+    /// The number of ticks after which time stops.
     pub ticks: Tick,
-    /// The number of processes that crash.
+    /// The maximum number of crashed processes.
     pub faults: u8,
-    /// The planted bug.
+    /// The bug planted in the model; `None` for a correct model.
     pub flaw: Option<Flaw>,
 }
 
@@ -55,33 +53,33 @@ enum Step {
     Offered(Option<Offer>),
     /// A decision or an approval request has read the agent.
     Agent(Agent),
-    /// An acceptance moves the approvals that it has found: the remaining ones, and all of them.
+    /// An acceptance moves the agent's approvals: those still to be moved, and all that it found.
     Moving(Vec<(Request, u8)>, Vec<(Request, u8)>),
     Writing,
     Done,
 }
 
-/// A state of the model.
+/// A state of the handover model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     /// The state that all models have.
     pub world: World,
     acts: Vec<(Step, u8)>,
-    /// The owner at the beginning of each operation.
+    /// For each operation, the owner when the operation began.
     began: Vec<Person>,
     faults: u8,
-    /// The person of a completed acceptance, and the approvals that it has found.
+    /// The user who completed an acceptance, and the approvals that the acceptance found.
     moved: Option<(Person, BTreeSet<(Request, u8)>)>,
 }
 
-/// A step of the model.
+/// A step of the handover model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Time passes.
     Tick,
     /// An operation continues.
     Go(u8),
-    /// A write is applied.
+    /// The ledger applies the sent write with this index.
     Land(usize),
     /// A process crashes.
     Kill(u8),
@@ -105,7 +103,7 @@ impl Handover {
             (Step::Idle, Act::TakeBack) => (Step::Writing, Some(Write::TakeBack)),
             (Step::Idle, Act::Accept(_)) => (Step::Offered(ledger.offer), None),
             (Step::Offered(_), Act::Accept(person)) if agent.owner == person => {
-                // The person's own approvals are those in the set.
+                // The ledger contains only this agent's approvals.
                 let found: Vec<(Request, u8)> = ledger.approvals.keys().copied().collect();
                 (Step::Moving(found.clone(), found), None)
             }
@@ -139,7 +137,7 @@ impl Handover {
                             old,
                             new: person,
                         });
-                        // The response to a move changes nothing.
+                        // The acceptance continues even if the move is rejected.
                         (Step::Moving(left, found), write)
                     }
                     None => {
@@ -217,7 +215,7 @@ impl Handover {
                     let stood = before.offer.is_some_and(|offer| offer.to == *to && offer.at == *at);
                     stood && state.world.ledger.offer.is_none()
                 }
-                // An edit is by the current owner, and a decision by the owner since it began.
+                // Updates must come from the current owner, and decisions from the owner since the decision began.
                 (Write::EditAgent { .. }, Act::Freeze(person)) => person == before.agent.owner,
                 (Write::Rule { by, .. }, Act::Approve(..)) => {
                     state.began[process] == *by
@@ -239,7 +237,7 @@ impl Handover {
         state.acts[process] = match (flight.write, step) {
             (Write::HandOver { .. }, _) if attempt < 2 => (Step::Idle, attempt + 1),
             (Write::MoveApproval { .. }, step) => {
-                // A decision continues after its move was rejected, and is then rejected as well.
+                // If the move is rejected, the next step of the decision is rejected too.
                 (step, attempt)
             }
             _ => (Step::Done, attempt),
@@ -329,7 +327,7 @@ impl Model for Handover {
 
 crate::laws!(Handover, Approval);
 
-/// Checks that the new owner has the approvals that a completed acceptance has found.
+/// Checks that the new owner has all approvals that the completed acceptance found.
 fn broken(state: &State) -> Broken {
     let mut broken = Broken::default();
     let ledger = &state.world.ledger;

@@ -1,4 +1,4 @@
-//! The invariants, and the checks of those that concern only the ledger.
+//! The invariants, and the checks that concern only the ledger.
 
 use crate::{
     ledger::{Entry, Ledger, Record, Reservation, Ruling, Scope, State, Tick, Write},
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 macro_rules! laws {
     ($($name:ident = $words:literal,)+) => {
-        /// An invariant. The first fourteen have the numbers of the review that requested this model.
+        /// An invariant. The number in its text identifies the invariant in reports.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Law { $(#[doc = $words] $name,)+ }
 
@@ -16,7 +16,7 @@ macro_rules! laws {
             /// Every invariant.
             pub const ALL: &[Self] = &[$(Self::$name),+];
 
-            /// The text of the invariant, which is also the name of its property.
+            /// The text of the invariant, which is also the name of its `stateright` property.
             pub const fn words(self) -> &'static str {
                 match self { $(Self::$name => $words,)+ }
             }
@@ -59,19 +59,19 @@ impl Broken {
         }
     }
 
-    /// Whether the set contains the invariant.
+    /// Returns whether the set contains the invariant.
     pub const fn has(self, law: Law) -> bool {
         self.0 & (1 << law as u32) != 0
     }
 
-    /// The union of both sets.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }
 
-/// The invariants that a ledger violates.
+/// Returns the invariants that a ledger violates.
 pub fn of_ledger(ledger: &Ledger) -> Broken {
     let mut broken = Broken::default();
     for (scope, window) in &ledger.windows {
@@ -141,7 +141,7 @@ fn approvals(ledger: &Ledger, broken: &mut Broken) {
     broken.unless(executed == carrying, Law::Approval);
 }
 
-/// The invariants that a write violates. `floor` has the versions of the completed edits.
+/// Returns the invariants that a write violates. `floor` has the versions that completed updates stored.
 pub fn of_change(before: &Ledger, after: &Ledger, write: &Write, floor: Floor) -> Broken {
     let mut broken = Broken::default();
     for (scope, is) in &after.windows {
@@ -222,9 +222,8 @@ fn reserved(before: &Ledger, after: &Ledger, of: &Reservation, floor: Floor, bro
     }
 }
 
-/// The largest sum within the length of a window that includes a payment at `at`. It counts everything that was
-/// reserved and not released, including evicted entries. It doesn't count a payment that was confirmed after its
-/// release.
+/// Returns the largest sum of payments within a period that has the window's length and includes `at`. Evicted payments
+/// count, but not payments that were confirmed after their release.
 fn most_within(ledger: &Ledger, scope: Scope, at: Tick) -> i8 {
     let counted: Vec<Entry> = ledger
         .settlements

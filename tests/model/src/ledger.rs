@@ -1,25 +1,24 @@
-//! The rows of the ledger, and one transition for each kind of transaction that changes them.
+//! The rows of the ledger, and its transitions.
 //!
-//! A [`Write`] is one transaction or one conditional write of `shared/store`: its conditions and its effect, on small
-//! numbers instead of ids and amounts. [`Ledger::apply`] is the only way in which any model changes a ledger, so all
-//! models and the replay against the real store (`tests/traces.rs`) use the same transitions.
+//! A [`Write`] is one transaction or conditional write of `shared/store`, with the same conditions and effects. All
+//! models and the replay against the real store (`tests/traces.rs`) change a ledger only with [`Ledger::apply`].
 
 use crate::flaw::Flaw;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A point in time. The unit is half a day where windows matter, and one block where the chain matters.
+/// A point in time, in half days for windows and in blocks for the chain.
 pub type Tick = i8;
-/// A person, by number.
+/// The number of a user.
 pub type Person = u8;
-/// An idempotency key.
+/// The number of an idempotency key.
 pub type KeyId = u8;
-/// The fingerprint of a request. It also stands for the amount and the payee.
+/// The fingerprint of a request. Equal fingerprints mean equal amounts and payees.
 pub type Request = u8;
-/// The id of a settlement: it is made of the process that created the settlement, and the attempt.
+/// The id of a settlement, computed from its process and attempt.
 pub type SettlementId = u8;
-/// A transaction on the chain.
+/// The number of a transaction on the chain.
 pub type Tx = u8;
-/// A block, by its position in the tree of a model. It stands for the block's hash.
+/// A block's position in the tree of blocks, which stands for the block's hash.
 pub type Block = u8;
 /// The number of a block.
 pub type Height = u8;
@@ -34,7 +33,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// The number of ticks for which an entry counts.
+    /// Returns the number of ticks for which a payment counts in this window.
     pub const fn length(self) -> Tick {
         match self {
             Self::Day => 2,
@@ -52,25 +51,25 @@ pub struct Agent {
     pub frozen: bool,
     /// The agent's owner.
     pub owner: Person,
-    /// The agent's budget rule.
+    /// The agent's budget rule; `None` if the agent has none.
     pub budget: Option<Limit>,
 }
 
-/// A policy or a budget rule.
+/// A spending limit: a policy or a budget rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Limit {
     /// The version of the policy or rule.
     pub version: u8,
-    /// The maximum sum within the length of the window.
+    /// The maximum sum of the payments that count in the window.
     pub cap: i8,
     /// Whether each payment needs an approval.
     pub asks: bool,
 }
 
-/// One payment that counts in a window.
+/// A payment that counts in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Entry {
-    /// The time from which it counts.
+    /// The time from which the payment counts.
     pub at: Tick,
     /// The settlement of the payment.
     pub settlement: SettlementId,
@@ -78,22 +77,22 @@ pub struct Entry {
     pub amount: i8,
 }
 
-/// The totals of a window, and its entries, oldest first.
+/// A window: its total and its counted payments, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
-    /// The sum of the entries.
+    /// The sum of the counted payments.
     pub total: i8,
-    /// The version of the policy or rule, stored as `pver`.
+    /// The version of the policy or rule (the store's attribute `pver`).
     pub stamp: u8,
-    /// The version of the agent's record, stored as `aver`.
+    /// The version of the agent's record (the store's attribute `aver`).
     pub agent: u8,
-    /// The time of the newest evicted entry.
+    /// The time of the newest evicted payment.
     pub watermark: Option<Tick>,
-    /// The entries that count.
+    /// The counted payments, oldest first.
     pub entries: Vec<Entry>,
 }
 
-/// The use of an idempotency key.
+/// What an idempotency key was used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Record {
     /// A payment.
@@ -107,7 +106,7 @@ pub enum Record {
     Escalated {
         /// The fingerprint of the request.
         request: Request,
-        /// The number of the approval among those of the request.
+        /// The number of the approval among the approvals of this request.
         approval: u8,
     },
 }
@@ -115,13 +114,13 @@ pub enum Record {
 /// The stored state of an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ruling {
-    /// No decision was made yet.
+    /// The approval is pending.
     Pending,
     /// The owner has approved the request.
     Approved,
-    /// The owner has rejected the request, or has withdrawn the approval.
+    /// The owner rejected or withdrew the approval.
     Rejected,
-    /// This settlement has used the approval.
+    /// A payment used the approval. Contains the payment's settlement.
     Executed(SettlementId),
 }
 
@@ -130,7 +129,7 @@ pub enum Ruling {
 pub struct Approval {
     /// The fingerprint of the request.
     pub request: Request,
-    /// The person who decides.
+    /// The user who decides the approval.
     pub owner: Person,
     /// The time at which the approval expires.
     pub ends: Tick,
@@ -139,7 +138,7 @@ pub struct Approval {
 }
 
 impl Approval {
-    /// Whether the approval can still lead to a payment.
+    /// Returns whether the approval can still be used for a payment.
     pub const fn is_open(&self, at: Tick) -> bool {
         at < self.ends && matches!(self.ruling, Ruling::Pending | Ruling::Approved)
     }
@@ -154,10 +153,10 @@ pub enum State {
     Confirmed {
         /// The transaction of the transfer.
         tx: Tx,
-        /// The number of the transaction's block. The claim has the block's hash.
+        /// The number of the block that contains the transaction.
         block: Height,
     },
-    /// The payment can't be made any more, and the amount is released.
+    /// The payment can't be made any more, and its amount is released.
     Expired,
 }
 
@@ -178,20 +177,20 @@ pub struct Settlement {
     pub counted_at: Tick,
     /// The windows in which the payment counts.
     pub scopes: Vec<Scope>,
-    /// The address of a withdrawal; `None` for a purchase.
+    /// The address to which a withdrawal goes; `None` for a purchase.
     pub payout_to: Option<u8>,
     /// The state of the settlement.
     pub state: State,
-    /// Whether the settlement is in the index of holds.
+    /// Whether the index of authorized settlements contains this settlement.
     pub held: bool,
-    /// Whether a claim of the settlement was removed.
+    /// Whether a claim of this settlement was removed.
     pub unclaimed: bool,
 }
 
 /// The record of an agent's withdrawals.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Payouts {
-    /// The address, the person who set it, and the time from which it can be used.
+    /// The withdrawal address, the user who set it, and the time from which it can be used.
     pub address: Option<(u8, Person, Tick)>,
     /// The latest withdrawal.
     pub latest: Option<SettlementId>,
@@ -202,16 +201,16 @@ pub struct Payouts {
 /// An offer to transfer the agent to another owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Offer {
-    /// The person who may accept the offer.
+    /// The user who may accept the offer.
     pub to: Person,
-    /// The time of the offer, which distinguishes it from other offers.
+    /// The time at which the offer was made. No two offers have the same time.
     pub at: Tick,
     /// The time at which the offer expires.
     pub ends: Tick,
 }
 
-/// The key of a claim: the number of a block, a transaction, and the index of a transfer in it. Without an index, the
-/// claim is for the whole transaction.
+/// The key of a claim: a block number, a transaction, and a transfer's index. Without an index, the claim is for the
+/// whole transaction.
 pub type Place = (Height, Tx, Option<u8>);
 
 /// The rows of one agent that affect payments, the operators' freeze, and the claims of all agents.
@@ -219,7 +218,7 @@ pub type Place = (Height, Tx, Option<u8>);
 pub struct Ledger {
     /// The agent's record.
     pub agent: Agent,
-    /// The policy of the agent for the service; `None` while the default of the agent's starting set is not stored.
+    /// The policy for the service; `None` until the default policy is stored.
     pub policy: Option<Limit>,
     /// The windows of the agent.
     pub windows: BTreeMap<Scope, Window>,
@@ -229,41 +228,41 @@ pub struct Ledger {
     pub payout_keys: BTreeMap<KeyId, SettlementId>,
     /// The settlements by id.
     pub settlements: BTreeMap<SettlementId, Settlement>,
-    /// The approvals, by request and number.
+    /// The approvals by request and number.
     pub approvals: BTreeMap<(Request, u8), Approval>,
     /// Whether operators have frozen the agent.
     pub frozen: bool,
-    /// The claims of transactions, each with the settlement and the hash of the block.
+    /// The claims, each with its settlement and the hash of its block.
     pub claims: BTreeMap<Place, (SettlementId, Block)>,
     /// The record of the agent's withdrawals.
     pub payouts: Payouts,
     /// The offer to transfer the agent.
     pub offer: Option<Offer>,
-    /// The decisions that record a revert.
+    /// The decisions that record a revert of a confirmation.
     pub reverts: BTreeSet<u8>,
 }
 
-/// The policy that applies while none is stored.
+/// The policy that applies until a policy is stored.
 pub const DEFAULT: Limit = Limit {
     version: 1,
     cap: 100,
     asks: false,
 };
 
-/// The change of a window by a decision, with the conditions of the write.
+/// A reservation's change to a window, and its conditions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Charge {
     /// The window to change.
     pub scope: Scope,
-    /// The version of the policy or rule.
+    /// The version of the policy or rule that the decision used.
     pub stamp: u8,
     /// The maximum sum of the window.
     pub cap: i8,
-    /// The recorded time minus the length of the window.
+    /// The time of the reservation minus the window's length.
     pub watermark: Tick,
-    /// The expired entries that the write evicts.
+    /// The expired payments that the write evicts.
     pub evict: Vec<Entry>,
-    /// The horizon of the window as it was read. An eviction never lowers it.
+    /// The window's eviction watermark when the decision read it.
     pub cleared: Option<Tick>,
 }
 
@@ -280,36 +279,36 @@ pub struct Reservation {
     pub approval: Option<u8>,
     /// The amount of the payment.
     pub amount: i8,
-    /// The recorded time.
+    /// The time of the reservation.
     pub at: Tick,
-    /// The version of the agent's record that the decision has read.
+    /// The version of the agent's record that the decision used.
     pub agent: u8,
     /// The changes of the windows.
     pub charges: Vec<Charge>,
 }
 
-/// One transaction, or one conditional write.
+/// A transaction or a conditional write of the store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Write {
-    /// Stores the default policy and its window, if the agent has this version.
+    /// Stores the default policy and its window, unless the agent's record has changed.
     Default {
-        /// The version of the agent's record.
+        /// The version of the agent's record that was read.
         agent: u8,
     },
     /// Reserves a payment.
     Reserve(Reservation),
-    /// Evicts expired entries without a payment.
+    /// Evicts expired payments from a window, outside of a reservation.
     Evict {
         /// The window to change.
         scope: Scope,
-        /// The version of the policy or rule under which the entries have expired.
+        /// The version of the policy or rule that determines which payments have expired.
         stamp: u8,
-        /// The entries to evict.
+        /// The counted payments to evict.
         evict: Vec<Entry>,
-        /// The horizon of the window as it was read.
+        /// The window's eviction watermark when it was read.
         cleared: Option<Tick>,
     },
-    /// Requests an approval. Stores the record of the key, and a new approval unless an existing one is used.
+    /// Requests an approval, and binds the idempotency key to it.
     Escalate {
         /// The idempotency key of the request.
         key: KeyId,
@@ -317,66 +316,64 @@ pub enum Write {
         request: Request,
         /// The number of the approval.
         number: u8,
-        /// The owner who decides a new approval, and the time at which it expires.
+        /// For a new approval, the owner who decides and the time at which it expires.
         new: Option<(Person, Tick)>,
-        /// Whether the request has an approval that does not waive every limit that requires approval. Then the key may
-        /// be bound to an earlier approval of the same request.
+        /// Whether the key may already be bound to an earlier approval of the same request.
         rebinds: bool,
     },
     /// Decides a pending approval, or withdraws an approved one.
     Rule {
         /// The request and the number of the approval.
         approval: (Request, u8),
-        /// The person who decides.
+        /// The user who decides.
         by: Person,
-        /// The local time of the function.
+        /// The time on the function's clock.
         at: Tick,
         /// The state to store.
         ruling: ApprovalRuling,
     },
-    /// Stores the next version of the agent's record. A budget that is new or changed updates the version on its
-    /// window.
+    /// Stores the next version of the agent's record, and of a changed budget on its window.
     EditAgent {
-        /// The version to replace.
+        /// The version that the update replaces.
         old: u8,
         /// Whether the agent is frozen.
         frozen: bool,
         /// The maximum sum of the agent's budget.
         budget: Option<i8>,
     },
-    /// Stores the version of the agent on the daily window, so that decisions on earlier versions are rejected.
+    /// Stores the agent's new version on the daily window, so that decisions on earlier versions are rejected.
     Fence {
         /// The version of the agent's record.
         agent: u8,
     },
     /// Stores the next version of the policy.
     EditPolicy {
-        /// The version to replace.
+        /// The version that the update replaces.
         old: u8,
         /// The new maximum sum.
         cap: i8,
         /// Whether each payment needs an approval.
         asks: bool,
     },
-    /// Stores an operators' freeze (`true`), or ends it.
+    /// Begins (`true`) or ends an operators' freeze.
     Freeze(bool),
-    /// Claims a transaction, or one transfer of a transaction.
+    /// Claims a transaction, or one of the transaction's transfers.
     Claim {
-        /// The settlement that claims.
+        /// The settlement that claims the transaction.
         settlement: SettlementId,
         /// The block, the transaction and the transfer.
         place: Place,
         /// The hash of the block.
         block: Block,
     },
-    /// Confirms a held settlement with an existing claim, if none of its claims was removed.
+    /// Confirms an authorized settlement that has a claim, unless a claim of the settlement was removed.
     Confirm {
         /// The settlement to confirm.
         settlement: SettlementId,
-        /// The place of the settlement's claim.
+        /// The key of the settlement's claim.
         place: Place,
     },
-    /// Confirms a held settlement, and stores its claim.
+    /// Confirms an authorized settlement, and stores the settlement's claim.
     ConfirmClaimed {
         /// The settlement to confirm.
         settlement: SettlementId,
@@ -385,7 +382,7 @@ pub enum Write {
         /// The hash of the block.
         block: Block,
     },
-    /// Confirms a released settlement, which counts again, and stores its claim.
+    /// Confirms a released settlement, and stores the settlement's claim. The payment counts again.
     ConfirmReleased {
         /// The settlement to confirm.
         settlement: SettlementId,
@@ -398,48 +395,47 @@ pub enum Write {
         /// The windows in which the payment counts.
         scopes: Vec<Scope>,
     },
-    /// Releases a held settlement.
+    /// Releases the amount of an authorized settlement.
     Release {
         /// The settlement to release.
         settlement: SettlementId,
-        /// The time of the settlement's entries as it was read.
+        /// The time from which the settlement counts, when it was read.
         counted_at: Tick,
-        /// The windows from which the entry is deleted.
+        /// The windows from which the payment is deleted.
         scopes: Vec<Scope>,
     },
     /// Reverts a confirmation.
     Revert {
         /// The settlement to revert.
         settlement: SettlementId,
-        /// The transaction that is no longer on the chain.
+        /// The transaction that the chain no longer contains.
         tx: Tx,
         /// The decision that records the revert.
         decision: u8,
     },
-    /// Stores the new block of a confirmed settlement's transaction, and the claim for this block.
+    /// Stores the new block of a confirmed settlement's transaction, and a claim in this block.
     Move {
         /// The settlement of the transaction.
         settlement: SettlementId,
         /// The block, the transaction and the transfer.
         place: Place,
-        /// The hash of the new block.
+        /// The hash of the transaction's new block.
         block: Block,
     },
-    /// Removes a claim in a block that is no longer on the chain, unless a confirmation depends on the claim. Records
-    /// the removal on the settlement.
+    /// Removes a claim in a block that is no longer on the chain, unless a confirmation needs the claim.
     RemoveClaim {
-        /// The place of the claim.
+        /// The key of the claim.
         place: Place,
         /// The hash of the block that is no longer on the chain.
         block: Block,
     },
     /// Stores the next version of the record of withdrawals.
     PutPayouts {
-        /// The version to replace.
+        /// The version that the update replaces.
         old: u8,
-        /// The address, the person who set it, and the time from which it can be used; `None` removes the address.
+        /// The address, the user who set it, and the time from which it can be used; `None` removes the address.
         address: Option<(u8, Person, Tick)>,
-        /// The latest withdrawal as it was read.
+        /// The latest withdrawal when the record was read.
         latest: Option<SettlementId>,
     },
     /// Creates a withdrawal.
@@ -448,20 +444,20 @@ pub enum Write {
         id: SettlementId,
         /// The idempotency key of the withdrawal.
         key: KeyId,
-        /// The version of the record that the decision has read.
+        /// The version of the withdrawal record that the decision read.
         seen: u8,
-        /// The latest withdrawal of the record.
+        /// The latest withdrawal when the record was read.
         latest: Option<SettlementId>,
         /// The address that receives the payment.
         to: u8,
-        /// The person who requests the withdrawal.
+        /// The user who requests the withdrawal.
         by: Person,
         /// The time of the decision.
         at: Tick,
     },
     /// Stores an offer to transfer the agent, and replaces an earlier offer.
     Offer {
-        /// The person who may accept the offer.
+        /// The user who may accept the offer.
         to: Person,
         /// The time of the offer.
         at: Tick,
@@ -470,39 +466,39 @@ pub enum Write {
     },
     /// Withdraws an offer.
     TakeBack,
-    /// Accepts an offer.
+    /// Transfers the agent to the user who accepts the offer.
     HandOver {
-        /// The agent's record as it was read. It is stored again with the new owner.
+        /// The agent's record when it was read.
         old: Agent,
-        /// The new owner, as stored in the offer.
+        /// The new owner.
         to: Person,
-        /// The time of the offer that was read.
+        /// The time of the offer when it was read.
         at: Tick,
     },
     /// Moves an approval to another owner.
     MoveApproval {
         /// The request and the number of the approval.
         approval: (Request, u8),
-        /// The owner of the approval as it was read.
+        /// The approval's owner when it was read.
         old: Person,
-        /// The owner of the agent as it was read.
+        /// The agent's owner when it was read.
         new: Person,
     },
 }
 
-/// A person's decision on an approval.
+/// A user's decision on an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ApprovalRuling {
     /// The approval is granted.
     Approve,
     /// The approval is rejected.
     Reject,
-    /// An approval that was granted is withdrawn.
+    /// The owner withdraws an approval that was granted before.
     Withdraw,
 }
 
 impl Write {
-    /// The name of the transition, as in [`IMPLEMENTATIONS`].
+    /// Returns the name of the transition, as in [`IMPLEMENTATIONS`].
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Default { .. } => "Default",
@@ -532,8 +528,7 @@ impl Write {
     }
 }
 
-/// The function that implements each transition: name in the model, file, name in the file.
-/// `every_model_transition_names_its_store_function` searches for each one in the source.
+/// The store's function for each transition: the name in the model, the file, and the name in the file.
 pub const IMPLEMENTATIONS: [(&str, &str, &str); 25] = [
     (
         "Default",
@@ -590,38 +585,37 @@ pub const IMPLEMENTATIONS: [(&str, &str, &str); 25] = [
     ("MoveApproval", "shared/store/src/people/handover.rs", "move_approval"),
 ];
 
-/// The result of a write. If the write was rejected, its sender may read the rows whose conditions failed, as they
-/// were.
+/// The result of a write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
     /// The write was applied.
     Done,
-    /// The conditions of these roles failed, and nothing was written.
+    /// Nothing was written, because the conditions of these rows failed.
     Refused(BTreeSet<Role>),
 }
 
-/// The role of a row whose condition failed.
+/// A row whose condition failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// The agent's record.
     Agent,
     /// The approval of the request.
     Approval,
-    /// The idempotency key of the request.
+    /// The record of the idempotency key.
     Key,
-    /// The totals of a window, or an entry to evict.
+    /// The totals of a window, or a counted payment that the write evicts.
     Basis,
     /// The policy of the service.
     Policy,
-    /// The settlement of the payment.
+    /// The settlement.
     Settlement,
-    /// The entry in this window.
+    /// The settlement's counted payment in this window.
     Entry(Scope),
     /// The claim of the transaction.
     Claim,
-    /// The decision that records a revert.
+    /// The decision that records the revert.
     Decision,
-    /// The record of withdrawals.
+    /// The withdrawal record.
     Payouts,
     /// The latest withdrawal.
     Latest,
@@ -630,7 +624,7 @@ pub enum Role {
 }
 
 impl Ledger {
-    /// A ledger with one agent of person 0, and with this policy for the service.
+    /// Creates a ledger with one agent, which belongs to user 0 and has this policy.
     pub fn new(policy: Option<Limit>) -> Self {
         let mut windows = BTreeMap::new();
         if let Some(policy) = policy {
@@ -657,7 +651,7 @@ impl Ledger {
         }
     }
 
-    /// The number of the newest approval of a request.
+    /// Returns the number of a request's newest approval.
     pub fn newest_approval(&self, request: Request) -> Option<u8> {
         self.approvals
             .range((request, 0)..=(request, u8::MAX))
@@ -675,7 +669,7 @@ impl Ledger {
         Answer::Done
     }
 
-    /// The roles whose conditions fail.
+    /// Returns the rows whose conditions fail.
     fn failed(&self, write: &Write, flaw: Option<Flaw>) -> BTreeSet<Role> {
         let mut failed = BTreeSet::new();
         let mut require = |holds: bool, role: Role| {
@@ -895,7 +889,7 @@ impl Ledger {
         failed
     }
 
-    /// Whether a window accepts the change.
+    /// Returns whether a window fulfills the conditions of a reservation.
     fn takes(&self, charge: &Charge, of: &Reservation, flaw: Option<Flaw>) -> bool {
         let has = |planted: Flaw| flaw == Some(planted);
         let Some(window) = self.windows.get(&charge.scope) else {
@@ -915,7 +909,7 @@ impl Ledger {
         stamped && not_cleared && room && all_there
     }
 
-    /// The effect of a write whose conditions hold.
+    /// Applies a write, whose conditions must hold.
     fn write(&mut self, write: &Write, flaw: Option<Flaw>) {
         let has = |planted: Flaw| flaw == Some(planted);
         match write.clone() {
@@ -1169,7 +1163,7 @@ impl Ledger {
         }
     }
 
-    /// Adds an entry to a window.
+    /// Adds a counted payment to a window and to the window's total.
     fn count(&mut self, scope: Scope, at: Tick, settlement: SettlementId, amount: i8) {
         if let Some(window) = self.windows.get_mut(&scope) {
             window.total += amount;
@@ -1178,7 +1172,7 @@ impl Ledger {
         }
     }
 
-    /// Deletes expired entries, and advances the horizon to the time of the newest of them.
+    /// Deletes expired payments from a window, and advances the eviction watermark to the newest of them.
     fn evict(&mut self, scope: Scope, evict: &[Entry], cleared: Option<Tick>) {
         if let Some(window) = self.windows.get_mut(&scope)
             && let Some(newest) = evict.last()
@@ -1190,7 +1184,7 @@ impl Ledger {
     }
 }
 
-/// A window without entries.
+/// Returns a window without payments.
 const fn window(stamp: u8, agent: u8) -> Window {
     Window {
         total: 0,

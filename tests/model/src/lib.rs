@@ -2,8 +2,8 @@
 //!
 //! The simulation (`tests/sim`) runs the real functions through thousands of schedules. This model checks every
 //! interleaving of a few processes, with torn reads, skewed clocks, lost responses, crashes at any step, and writes that
-//! are applied at any later time. It is written in Rust rather than TLA+, so that the same transitions can be replayed
-//! against the real store (`tests/traces.rs`), and so that no other tool than cargo is needed.
+//! are applied at any later time. The model is written in Rust instead of TLA+, so that `tests/traces.rs` can
+//! replay the same transitions against the real store, and so that cargo is the only tool.
 //!
 //! **Transitions.** [`ledger::Write`] has a variant for each transaction or conditional write.
 //! [`ledger::IMPLEMENTATIONS`] names the functions that implement them.
@@ -13,33 +13,34 @@
 //!
 //! | Model | Processes | Invariants |
 //! |---|---|---|
-//! | [`reserve`] | authorize; edits, freezes, approval decisions, evictions | 1 to 6, 12, 15, 16, 19 |
+//! | [`reserve`] | authorize; updates, freezes, approval decisions, evictions | 1 to 6, 12, 15, 16, 19 |
 //! | [`settle`] | complete, reconcile, authorize; two endpoints over a tree of blocks | 1, 2, 4, 7 to 10, 15, 18 |
-//! | [`payout`] | withdrawals, edits of the address; confirmations, releases and reverts, a transfer of ownership, a freeze | 5, 11, 15, 16 |
-//! | [`handover`] | offers to transfer the agent, acceptances, edits, approval requests and decisions | 6, 17 |
+//! | [`payout`] | withdrawals, updates of the address; confirmations, releases and reverts, an ownership transfer, a freeze | 5, 11, 15, 16 |
+//! | [`handover`] | offers to transfer the agent, acceptances, updates, approval requests and decisions | 6, 17 |
 //! | [`usage`] | batches of records: duplicated, repeated and interrupted | 13 |
-//! | [`fairness`] | runs of reconcile over the holds of two tenants | 14 |
+//! | [`fairness`] | runs of reconcile over the authorized settlements of two tenants | 14 |
 //! | [`freezes`] | operators' freezes of one target, by token and from browsers | 20 |
 //!
 //! [`law::Law`] has the texts of the invariants.
 //!
-//! **Why separate models are enough.** A model affects another one only through rows that both write.
+//! **Why separate models are enough.** A model affects another model only through rows that both models write.
 //!
-//! - Agents share only the claims and the operators' freeze, which decisions only read. [`settle`] has two settlements
-//!   for the claims. So one agent is enough, with one window of each kind.
-//! - [`reserve`] and [`settle`] share windows and settlements. `settle` changes a window by a release, or by an entry that
-//!   is added late. So `settle` also has a reservation and an eviction, with all the conditions on the totals. The other
-//!   conditions of a reservation (versions, key, approval) concern rows that no process of `settle` writes.
-//! - [`payout`] shares settlements with `settle`, whose changes it applies at any time, and the owner with [`handover`].
-//!   A withdrawal counts in no window.
-//! - [`handover`] shares the version of the agent's record with the edits of `reserve`.
+//! - Agents share only the claims and the operators' freeze, which decisions only read. To check the claims, [`settle`]
+//!   has two settlements. Therefore one agent is enough, with one window of each kind.
+//! - [`reserve`] and [`settle`] share windows and settlements. `settle` changes a window by a release, or by a
+//!   payment that is confirmed after its release. Therefore `settle` also has a reservation and an eviction, with all
+//!   conditions on the totals. The other conditions of a reservation (versions, key, approval) concern rows that no
+//!   process of `settle` writes.
+//! - [`payout`] shares settlements with `settle`, and applies the changes of `settle` at any time. [`payout`] shares the
+//!   owner with [`handover`]. A withdrawal counts in no window.
+//! - [`handover`] shares the version of the agent's record with the updates of `reserve`.
 //! - [`freezes`] checks who may write the operators' freeze. The other models only read the freeze, or replace it.
 //! - [`usage`] only reads what the other models write, and [`fairness`] checks the order of operations, not their effects.
 //!
 //! **What is left out.**
 //!
-//! - The `ver` of a window, which only confirms refusals.
-//! - The limit on pending approvals, and budgets whose length changes (`shared/store/tests` has both).
+//! - The attribute `ver` of a window, which is only used to confirm denials.
+//! - The limit on pending approvals, and budgets whose duration changes (`shared/store/tests` has both).
 //! - Signatures and nonces, except that the nonce belongs to the settlement.
 //! - The second check of each confirmation. If an endpoint is stuck on a fork for `WATCH_CONFIRMATIONS` blocks, a payment
 //!   may be confirmed in a block that was already checked for the last time. The guarantees don't cover this case.
@@ -61,8 +62,7 @@ use law::Law;
 use stateright::{Checker, Expectation, HasDiscoveries, Model, Path};
 use std::{fmt::Debug, hash::Hash};
 
-/// A property for each invariant: no reachable state violates it. Each state contains the invariants that it, or a step
-/// that leads to it, violates.
+/// Defines a `stateright` property for each invariant: no reachable state violates the invariant.
 macro_rules! laws {
     ($($law:ident),+ $(,)?) => {
         /// The invariants that this model checks.
@@ -77,17 +77,16 @@ macro_rules! laws {
 }
 pub(crate) use laws;
 
-/// The result of a check.
+/// The result of an exhaustive check.
 #[derive(Debug)]
 pub struct CheckResult {
-    /// The number of states.
+    /// The number of reachable states.
     pub states: usize,
-    /// The violated invariants, each with the steps that violate it, and the expected outcomes that no state has
-    /// reached.
+    /// The violated invariants, each with the steps to the violation, and the expected outcomes that no state has.
     pub problems: Vec<(&'static str, String)>,
 }
 
-/// Checks every state of a model. With an invariant, stops as soon as that is violated.
+/// Checks every state of a model. Stops as soon as the invariant `until` is violated.
 pub fn check<M>(model: M, until: Option<Law>) -> CheckResult
 where
     M: Model + Send + Sync + 'static,
@@ -117,7 +116,7 @@ where
     }
 }
 
-/// The steps of a path, and its last state.
+/// Formats the steps of a path, and the last state.
 fn steps<S: Clone + Debug + PartialEq, A: Debug + PartialEq>(path: Path<S, A>) -> String {
     let (states, actions): (Vec<S>, Vec<Option<A>>) = path.into_vec().into_iter().unzip();
     let actions: Vec<String> = actions.iter().flatten().map(|action| format!("{action:?}")).collect();

@@ -1,8 +1,7 @@
-//! Models withdrawals that run concurrently with edits of the address, a transfer of ownership, an operators' freeze,
-//! and confirmations, releases and reverts on the chain.
+//! Models withdrawals that run concurrently with updates of the address, an ownership transfer, an operators' freeze,
+//! and changes of the settlement on the chain.
 //!
-//! `functions/payments/src/payouts.rs` reads the record, then the latest withdrawal, and then decides. A withdrawal may
-//! be confirmed, released or reverted at any time, in every order that `settle` allows.
+//! The steps are those of `functions/payments/src/payouts.rs`.
 
 use crate::{
     flaw::Flaw,
@@ -12,14 +11,14 @@ use crate::{
 };
 use stateright::{Model, Property};
 
-/// A person's request.
+/// A user's request in the withdrawal model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ask {
-    /// Requests a withdrawal with this key.
+    /// The user requests a withdrawal with this idempotency key.
     PayOut(Person, KeyId),
-    /// Sets this address.
+    /// The user sets the withdrawal address.
     Name(Person, u8),
-    /// Removes the address.
+    /// The user removes the withdrawal address.
     Remove(Person),
 }
 
@@ -30,35 +29,35 @@ pub struct Payout {
     pub name: &'static str,
     /// The requests.
     pub asks: Vec<Ask>,
-    /// How often an open withdrawal may be confirmed or released, and how often a confirmed one may be reverted.
+    /// The number of times that an open withdrawal may be confirmed or released, or a confirmed withdrawal be reverted.
     pub ends: u8,
-    /// Whether the agent is transferred from person 0 to person 1 at some time.
+    /// Whether the agent's ownership is transferred from user 0 to user 1.
     pub handover: bool,
-    /// Whether operators freeze the agent at some time.
+    /// Whether operators freeze the agent.
     pub freeze: bool,
-    /// The last point in time.
+    /// The number of ticks after which time stops.
     pub ticks: Tick,
-    /// The number of lost responses and crashed processes.
+    /// The maximum number of lost responses and crashed processes.
     pub faults: u8,
-    /// The planted bug.
+    /// The bug planted in the model; `None` for a correct model.
     pub flaw: Option<Flaw>,
 }
 
-/// The delay until a new address can be used.
+/// The delay until a new withdrawal address can be used.
 const DELAY: Tick = 1;
-/// The sender of writes that belong to no request.
+/// The process number of writes that no request sends.
 const OTHERS: u8 = 50;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Step {
     Idle,
-    /// The request has read the record, and whether operators have frozen the agent.
+    /// The request has read the withdrawal record, and whether operators have frozen the agent.
     Read(Payouts, bool),
     Writing,
     Done,
 }
 
-/// A state of the model.
+/// A state of the withdrawal model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     /// The state that all models have.
@@ -67,30 +66,30 @@ pub struct State {
     ends: u8,
     faults: u8,
     changed: (bool, bool),
-    /// Whether the freeze was completed.
+    /// Whether the operators' freeze has completed.
     frozen: bool,
-    /// For each request, whether the freeze was completed before the request began.
+    /// For each request, whether the operators' freeze had completed before the request began.
     after_freeze: Vec<bool>,
 }
 
-/// A step of the model.
+/// A step of the withdrawal model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Time passes.
     Tick,
     /// A request continues.
     Go(u8),
-    /// A write is applied.
+    /// The ledger applies the sent write with this index.
     Land(usize),
     /// A response is lost, and the same write is sent again.
     Lose(u8),
     /// A process crashes.
     Kill(u8),
-    /// A withdrawal is confirmed or released.
+    /// A withdrawal is confirmed (`true`) or released.
     End(SettlementId, bool),
     /// A confirmed withdrawal is reverted.
     Revert(SettlementId),
-    /// The agent is transferred.
+    /// The agent's ownership is transferred.
     HandOver,
     /// Operators freeze the agent.
     Freeze,
@@ -115,7 +114,7 @@ impl Payout {
                 if attempt == 0 {
                     state.after_freeze[index] = state.frozen;
                 }
-                // One round trip reads the agent, the record, the freezes and the key.
+                // The first round of reads: the agent, the withdrawal record, the freezes and the idempotency key.
                 let used = state.world.ledger.payout_keys.contains_key(&key) && !self.has(Flaw::KeyIsOverwritten);
                 if !Self::owns(state, person) || used {
                     (Step::Done, None)
@@ -124,7 +123,7 @@ impl Payout {
                 }
             }
             (Step::Read(record, frozen), Ask::PayOut(person, key)) => {
-                // The latest withdrawal is read next.
+                // The second round of reads: the latest withdrawal.
                 let latest = record.latest.and_then(|id| state.world.ledger.settlements.get(&id));
                 let is_open = latest.is_some_and(|of| of.state == Paid::Authorized);
                 let usable = record.address.filter(|(_, named, good)| {
@@ -218,7 +217,7 @@ impl Payout {
         let (_, attempt, _) = state.asks[process];
         let ours = match &flight.write {
             Write::PayOut { id, key, .. } => state.world.ledger.payout_keys.get(key) == Some(id),
-            // The row of the audit log shows that an earlier attempt was stored.
+            // An audit row proves that an earlier attempt was stored, so the request succeeds.
             Write::PutPayouts { old, address, .. } => {
                 let record = &state.world.ledger.payouts;
                 record.version == old + 1 && record.address == *address

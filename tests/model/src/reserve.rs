@@ -1,8 +1,7 @@
-//! Models calls of `authorize` that run concurrently with edits, freezes, approval decisions and evictions.
+//! Models calls of `authorize` that run concurrently with updates, freezes, approval decisions and evictions.
 //!
-//! A call reads, decides, writes and responds as `functions/payments/src/authorize.rs` does. Its reads are torn, its
-//! clock is skewed, its responses are lost, it crashes at any step, and a write that it has given up may be applied
-//! later. Calls with the same key are repetitions, which may be concurrent.
+//! A call has the steps of `functions/payments/src/authorize.rs`. Reads are torn, clocks are skewed, responses are
+//! lost, calls crash, and a write may be applied after its call gave up.
 
 use crate::{
     flaw::Flaw,
@@ -16,7 +15,7 @@ use crate::{
 use stateright::{Model, Property};
 use std::collections::BTreeSet;
 
-/// A call of `authorize`.
+/// A call of `authorize` in the model.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
     /// The idempotency key of the call.
@@ -27,24 +26,24 @@ pub struct Call {
     pub amount: i8,
     /// The number of the approval in the request.
     pub approval: Option<u8>,
-    /// The number of ticks by which the call's clock is ahead.
+    /// The number of ticks by which the clock of the call's process is ahead.
     pub skew: Tick,
 }
 
-/// An operation of a person, an operator or `reconcile`.
+/// An operation of a user, an operator or `reconcile`.
 #[derive(Clone, Copy, Debug)]
 pub enum Act {
-    /// The owner edits the policy: the maximum sum, and whether each payment needs an approval.
+    /// The owner updates the policy: its maximum sum, and whether each payment needs an approval.
     Policy(i8, bool),
-    /// The owner freezes the agent (`true`), or ends the freeze.
+    /// The owner begins (`true`) or ends a freeze of the agent.
     Freeze(bool),
     /// The owner sets the maximum sum of the agent's budget.
     Budget(i8),
-    /// Operators freeze the agent (`true`), or end the freeze.
+    /// Operators begin (`true`) or end a freeze of the agent.
     Operators(bool),
     /// The owner decides the first approval of a request.
     Rule(Request, ApprovalRuling),
-    /// `reconcile` evicts the expired entries of a window.
+    /// `reconcile` evicts the expired payments of a window.
     Evict(Scope),
 }
 
@@ -53,53 +52,52 @@ pub enum Act {
 pub struct Reserve {
     /// The name of the model.
     pub name: &'static str,
-    /// The policy; `None` for the default of a starting set that is not stored.
+    /// The agent's policy; `None` for a default policy that is not stored.
     pub policy: Option<Limit>,
-    /// The maximum sum of the agent's budget.
+    /// The maximum sum of the agent's budget; `None` if there is no budget.
     pub budget: Option<i8>,
-    /// The earlier payments, by time and amount.
+    /// The time and the amount of each earlier payment.
     pub paid: Vec<(Tick, i8)>,
     /// The calls of the model.
     pub calls: Vec<Call>,
-    /// The operations of the model.
+    /// The operations that run concurrently with the calls.
     pub acts: Vec<Act>,
-    /// The last point in time.
+    /// The number of ticks after which time stops.
     pub ticks: Tick,
-    /// The time from a request for an approval to the end of the approval.
+    /// The lifetime of an approval.
     pub ttl: Tick,
-    /// The number of lost responses and crashed processes.
+    /// The maximum number of lost responses and crashed processes.
     pub faults: u8,
-    /// The number of times that a call decides before it responds with 503.
+    /// The maximum number of decisions of a call, which then responds with 503.
     pub attempts: u8,
-    /// Whether the reads of a decision are torn.
+    /// Whether other writes may be applied between the reads of a decision.
     pub torn: bool,
-    /// Whether an edit and its update of the window are one step, as when a trace is replayed.
+    /// Whether an update of the agent and of its window is one step, as replays against the real store require.
     pub whole: bool,
-    /// The planted bug.
+    /// The bug planted in the model; `None` for a correct model.
     pub flaw: Option<Flaw>,
 }
 
-/// The rows that a decision has read so far.
+/// The rows that a call has read for its decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Inputs {
     /// The agent, and the record of the idempotency key.
     first: Option<(Agent, Option<Record>)>,
-    /// The policy, the approval of the request, and whether operators have frozen the agent.
+    /// The policy, the request's approval, and whether operators have frozen the agent.
     second: Option<(Option<Limit>, Option<Approval>, bool)>,
-    /// The day window.
     day: Option<Option<Window>>,
 }
 
 /// The result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// The call has returned this settlement.
+    /// The payment was authorized, with this settlement.
     Paid(SettlementId),
-    /// The payment was refused.
+    /// The payment was denied.
     Refused,
     /// The payment needs an approval.
     Waits,
-    /// The call failed because the rows that it read changed too often.
+    /// The rows of the decision changed too often.
     Failed,
     /// The call's process crashed.
     Killed,
@@ -109,7 +107,7 @@ pub enum Outcome {
 enum Step {
     Idle,
     Reading(Inputs),
-    /// The call stores the default policy, and then the reservation.
+    /// The call stores the default policy, and then this reservation.
     Default(Reservation),
     Reserving(SettlementId),
     Asking,
@@ -121,9 +119,9 @@ struct Calling {
     step: Step,
     attempt: u8,
     resent: bool,
-    /// Whether a freeze by the owner, and a freeze by operators, was completed before the call began.
+    /// Whether the owner's freeze and the operators' freeze had completed before the call began.
     after_freeze: (bool, bool),
-    /// Whether a payment for the same key and request was stored before the call began.
+    /// Whether a payment with the same key and request was stored before the call began.
     is_repetition: bool,
 }
 
@@ -132,14 +130,14 @@ enum Acting {
     Idle,
     /// The operation has sent its write.
     Writing,
-    /// The agent's record is stored with this version. The services with a policy are read next.
+    /// This version of the agent's record is stored, and the services with a policy are read next.
     Stored(u8),
-    /// The operation has sent the update of the window for this version.
+    /// The operation has sent this version of the agent's record to the window.
     Fencing(u8),
     Done,
 }
 
-/// A state of the model.
+/// A state of the reservation model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     /// The state that all models have.
@@ -149,12 +147,12 @@ pub struct State {
     faults: u8,
     /// The keys and settlements of the signed payments.
     signed: BTreeSet<(KeyId, SettlementId)>,
-    /// Whether a freeze by the owner, and a freeze by operators, is completed and not ended.
+    /// Whether the owner's freeze and the operators' freeze are active.
     frozen: (bool, bool),
 }
 
 impl State {
-    /// The results of the calls; `None` for a call that has not ended.
+    /// Returns the results of the calls; `None` for a call that has not ended.
     pub fn outcomes(&self) -> impl Iterator<Item = Option<Outcome>> {
         self.calls.iter().map(|call| match call.step {
             Step::Done(outcome) => Some(outcome),
@@ -163,18 +161,18 @@ impl State {
     }
 }
 
-/// A step of the model.
+/// A step of the reservation model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Time passes.
     Tick,
     /// A call begins.
     Begin(u8),
-    /// A call reads one of the inputs of its decision, and decides if this was the last one.
+    /// A call reads an input of its decision. After the last input, it decides.
     Read(u8, u8),
     /// An operation begins or continues.
     Act(u8),
-    /// A write is applied.
+    /// The ledger applies the sent write with this index.
     Land(usize),
     /// The response to a call's write is lost, and the call sends the same write again.
     Lose(u8),
@@ -184,9 +182,9 @@ pub enum Action {
     KillAct(u8),
 }
 
-/// The first process number of the operations.
+/// The process number of the first operation. Calls have lower numbers.
 const ACTS: u8 = 8;
-/// The first id of the settlements of earlier payments.
+/// The settlement id of the first earlier payment.
 const EARLIER: SettlementId = 100;
 
 enum Decision {
@@ -202,7 +200,7 @@ impl Reserve {
         self.flaw == Some(flaw)
     }
 
-    /// The horizon of a window as it was read.
+    /// Returns the eviction watermark of a window when the call read it.
     fn cleared(&self, window: &Window) -> Option<Tick> {
         if self.has(Flaw::EvictionLowersHorizon) {
             None
@@ -211,7 +209,7 @@ impl Reserve {
         }
     }
 
-    /// Decides after the last read of a call.
+    /// Decides on a call's request after the last read.
     fn decide(&self, state: &State, call: usize, inputs: &Inputs) -> Decision {
         let (asked, calling) = (&self.calls[call], &state.calls[call]);
         let (Some((agent, record)), Some((policy, approval, frozen)), Some(day)) =
@@ -220,11 +218,11 @@ impl Reserve {
             return Decision::ReadAgain;
         };
         let (world, now) = (&state.world, state.world.now + asked.skew);
-        // Policy and window are stored together, so a decision needs both in the same version.
+        // The policy and the window are stored together. Different versions mean that the reads were torn.
         if policy.map(|policy| policy.version) != day.as_ref().map(|day| day.stamp) {
             return Decision::ReadAgain;
         }
-        // The second round trip of reads.
+        // The second round of reads includes the budget's window.
         let budget = agent
             .budget
             .map(|rule| (rule, world.ledger.windows.get(&Scope::Budget).cloned()));
@@ -281,7 +279,7 @@ impl Reserve {
             budget.map(|(rule, window)| (Scope::Budget, rule, window)),
         ];
         let windows: Vec<(Scope, Limit, Window)> = windows.into_iter().flatten().collect();
-        // The recorded time.
+        // The payment's time is not before the time up to which a window was cleared.
         let earliest = |(scope, _, window): &(Scope, Limit, Window)| window.watermark.map(|h| h + scope.length());
         let at = windows.iter().filter_map(earliest).fold(now, Tick::max);
         if frozen {
@@ -291,7 +289,7 @@ impl Reserve {
         for (scope, limit, window) in &windows {
             let cut = at - scope.length();
             let expired: Vec<Entry> = window.entries.iter().filter(|entry| entry.at <= cut).copied().collect();
-            // Evicts all expired entries in the first attempt, and only as many as necessary in later ones.
+            // The first attempt evicts all expired payments, and later attempts only as many as necessary.
             let mut evict = Vec::new();
             for entry in expired {
                 let left: i8 = window.total - evict.iter().map(|entry: &Entry| entry.amount).sum::<i8>();
@@ -372,7 +370,7 @@ impl Reserve {
         };
     }
 
-    /// Signs a payment. Its nonce is that of the settlement.
+    /// Signs a payment with the settlement's nonce.
     fn sign(&self, state: &mut State, call: usize, settlement: SettlementId) {
         let key = self.calls[call].key;
         state.signed.insert((key, settlement));
@@ -381,7 +379,7 @@ impl Reserve {
         state.world.broken.unless(!stands, Law::Freeze);
     }
 
-    /// Decides again, or fails after the last attempt.
+    /// Starts the next attempt, or fails after the last.
     fn again(&self, calling: &mut Calling) {
         calling.attempt += 1;
         calling.resent = false;
@@ -410,7 +408,7 @@ impl Reserve {
             }
             Step::Reserving(ours) => {
                 let Write::Reserve(of) = write else { return };
-                // An earlier attempt whose response was lost has bound the key.
+                // An earlier attempt may have bound the idempotency key, although its response was lost.
                 let bound = state.world.ledger.keys.get(&of.key);
                 let is_ours = matches!(bound, Some(Record::Allow { settlement, .. }) if *settlement == ours);
                 if is_done || is_ours {
@@ -482,7 +480,7 @@ impl Reserve {
                     }),
                     Acting::Writing,
                 ),
-                // An edit of a default policy stores the default first.
+                // The first update of a default policy stores the default policy before the update.
                 None => (Some(Write::Default { agent: agent.version }), Acting::Writing),
             },
             (Acting::Idle, Act::Freeze(frozen)) => {
@@ -551,7 +549,6 @@ impl Reserve {
                 }
                 None => (None, Acting::Done),
             },
-            // Reads the services with a policy.
             (Acting::Stored(version), _) => {
                 let skips = self.has(Flaw::EditSkipsFence) || self.has(Flaw::RepeatedEditSkipsFence);
                 if state.world.ledger.policy.is_some() && !skips {
@@ -569,7 +566,7 @@ impl Reserve {
         }
     }
 
-    /// Completes an edit of the agent.
+    /// Records that an update of the agent has completed.
     fn edited(&self, state: &mut State, index: usize, version: u8) {
         let narrows = !matches!(self.acts[index], Act::Freeze(false));
         if narrows {
@@ -584,7 +581,7 @@ impl Reserve {
     fn act_answered(&self, state: &mut State, index: usize, write: &Write, answer: &Answer) {
         let is_done = *answer == Answer::Done;
         state.acts[index] = match (state.acts[index], write) {
-            // The edit continues with the stored default.
+            // The default policy is stored, and the update follows.
             (Acting::Writing, Write::Default { .. }) => Acting::Idle,
             (Acting::Writing, Write::EditPolicy { old, .. }) => {
                 if is_done {
@@ -601,7 +598,7 @@ impl Reserve {
                 }
             }
             (Acting::Writing, Write::Freeze(frozen)) => {
-                // The end of a freeze that was sent earlier and is applied later also ends this freeze.
+                // A late write that ends an earlier freeze also ends this freeze.
                 let ends = |flight: &Flight| flight.write == Write::Freeze(false);
                 state.frozen.1 = *frozen && !state.world.flights.iter().any(ends);
                 Acting::Done
@@ -817,7 +814,7 @@ crate::laws!(
 );
 
 impl Reserve {
-    /// The invariants that a state violates.
+    /// Returns the invariants that a state violates.
     fn broken(&self, state: &State) -> Broken {
         let mut broken = Broken::default();
         let ledger = &state.world.ledger;

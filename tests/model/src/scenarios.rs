@@ -1,4 +1,4 @@
-//! The bounded models that are checked. `Small` models take seconds, `Large` models take minutes.
+//! The bounded models that are checked. Small models take seconds, and large models take minutes.
 
 use crate::{
     fairness::Fairness,
@@ -14,9 +14,9 @@ use crate::{
 /// The size of the models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// The size for each change of the code.
+    /// For `make test`.
     Small,
-    /// The size for `make test-all`.
+    /// For `make test-all`.
     Large,
 }
 
@@ -24,7 +24,7 @@ const fn limit(cap: i8, asks: bool) -> Option<Limit> {
     Some(Limit { version: 1, cap, asks })
 }
 
-/// A call whose request has the same number as its key.
+/// Returns a call whose request has the same number as its idempotency key.
 const fn call(key: u8, amount: i8) -> Call {
     Call {
         key,
@@ -35,7 +35,7 @@ const fn call(key: u8, amount: i8) -> Call {
     }
 }
 
-/// A call with the first approval of request 1.
+/// Returns a call with the first approval of request 1.
 const fn approved(key: u8) -> Call {
     Call {
         key,
@@ -68,7 +68,7 @@ fn reserve(name: &'static str, bound: Bound) -> Reserve {
     }
 }
 
-/// The models of `reserve`.
+/// Returns the bounded models of `authorize`.
 pub fn reserves(bound: Bound) -> Vec<Reserve> {
     let is_large = bound == Bound::Large;
     let base = |name| reserve(name, bound);
@@ -140,7 +140,7 @@ pub fn reserves(bound: Bound) -> Vec<Reserve> {
     ]
 }
 
-/// The models of `settle`.
+/// Returns the bounded models of settlement.
 pub fn settles(bound: Bound) -> Vec<Settle> {
     let is_large = bound == Bound::Large;
     let base = |name| Settle {
@@ -202,7 +202,7 @@ pub fn settles(bound: Bound) -> Vec<Settle> {
     }
 }
 
-/// The models of `payout`.
+/// Returns the bounded models of withdrawals.
 pub fn payouts(bound: Bound) -> Vec<Payout> {
     let is_large = bound == Bound::Large;
     let base = |name| Payout {
@@ -236,7 +236,7 @@ pub fn payouts(bound: Bound) -> Vec<Payout> {
     ]
 }
 
-/// The models of `handover`.
+/// Returns the bounded models of ownership transfers.
 pub fn handovers(bound: Bound) -> Vec<Handover> {
     use handover::Act;
     let is_large = bound == Bound::Large;
@@ -278,7 +278,7 @@ pub fn handovers(bound: Bound) -> Vec<Handover> {
     ]
 }
 
-/// The models of `usage`.
+/// Returns the bounded models of the decision history.
 pub fn usages(bound: Bound) -> Vec<Usage> {
     let records = vec![(0, 3), (1, 5), (0, 0), (0, 3)];
     let name = "records that are doubled, repeated and cut off";
@@ -294,7 +294,7 @@ pub fn usages(bound: Bound) -> Vec<Usage> {
     }]
 }
 
-/// The models of `fairness`.
+/// Returns the bounded models of fairness between tenants.
 pub fn fairnesses(bound: Bound) -> Vec<Fairness> {
     let hostile = if bound == Bound::Large { 4 } else { 3 };
     vec![Fairness {
@@ -308,7 +308,7 @@ pub fn fairnesses(bound: Bound) -> Vec<Fairness> {
     }]
 }
 
-/// The models of `freezes`.
+/// Returns the bounded models of operators' freezes.
 pub fn freezes(bound: Bound) -> Vec<Freezes> {
     use freezes::Operator::{Browser, Token};
     let mut requests = vec![

@@ -1,10 +1,8 @@
 //! Models proofs, runs of `reconcile`, and the chain.
 //!
-//! The chain is a tree of blocks with their payments, which exists from the beginning. Each endpoint sees the tree up
-//! to a head of its own, which moves only to blocks that are not lower. So endpoints lag, differ and reorganize. A
-//! block below a head is final for that endpoint, so finality is wrong whenever the endpoint changes to the other fork.
-//! The protocol must repair this. A run may read any settlement at any time, which includes the settlements that are
-//! due, those that are marked, and those in a block that is checked again.
+//! The chain is a tree of blocks. Each endpoint sees the tree up to its own newest block, which never moves to a lower
+//! block. A block that counts as final can therefore still be replaced, and the protocol must then repair the
+//! confirmations.
 
 use crate::{
     flaw::Flaw,
@@ -18,43 +16,43 @@ use crate::{
 use stateright::{Model, Property};
 use std::collections::BTreeSet;
 
-/// A transaction and the settlements that it pays, in the order of the transfers.
+/// A transaction, and the settlements that its transfers pay, in their order.
 pub type Pays = (Tx, &'static [SettlementId]);
 
-/// A bounded model of settlement: the tree of blocks, and the processes.
+/// A bounded model of settlement.
 #[derive(Clone, Debug)]
 pub struct Settle {
     /// The name of the model.
     pub name: &'static str,
-    /// The number of settlements. They are reserved at the beginning.
+    /// The number of settlements, all reserved at the beginning.
     pub settlements: u8,
     /// The transactions that may be mined.
     pub payments: Vec<Pays>,
-    /// The length of both forks.
+    /// The number of blocks in each fork of the chain.
     pub depth: Height,
-    /// The first number of a block in which no payment is possible any more (`validBefore`).
+    /// The height of the first block whose time is past `validBefore`. Later blocks can't contain the payments.
     pub ends: Height,
-    /// The proofs of agents, each with a settlement and a transaction.
+    /// The agents' proofs: a settlement, and a transaction.
     pub proofs: Vec<(SettlementId, Tx)>,
-    /// The number of runs of reconcile.
+    /// The number of runs of `reconcile`.
     pub runs: u8,
-    /// Whether the second endpoint hides payments.
+    /// Whether the second endpoint never shows a payment.
     pub liar: bool,
-    /// Whether a new payment is reserved and old entries are evicted while the processes run.
+    /// Whether a new payment is reserved and old payments are evicted meanwhile.
     pub spends: bool,
-    /// The last point in time.
+    /// The number of ticks after which time stops.
     pub ticks: Tick,
-    /// The number of lost responses and crashed processes.
+    /// The maximum number of lost responses and crashed processes.
     pub faults: u8,
-    /// Whether only the first fork has payments.
+    /// Whether only the first fork contains payments.
     pub fork: bool,
-    /// Whether claim and confirmation are one step, as when a trace is replayed.
+    /// Whether claim and confirmation are one step, as replays against the real store require.
     pub whole: bool,
-    /// The planted bug.
+    /// The bug planted in the model; `None` for a correct model.
     pub flaw: Option<Flaw>,
 }
 
-/// The blocks, each with its parent and transactions. Both forks begin with block 0.
+/// The blocks of both forks. Both begin with block 0.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tree {
     depth: Height,
@@ -63,12 +61,12 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The height of a block.
+    /// Returns the height of a block.
     pub fn height(&self, block: Block) -> Height {
         if block == 0 { 0 } else { (block - 1) % self.depth + 1 }
     }
 
-    /// The ancestor of a block at this height. A block is its own ancestor.
+    /// Returns the ancestor of a block at this height. A block is its own ancestor.
     fn ancestor(&self, block: Block, height: Height) -> Option<Block> {
         let of = self.height(block);
         if height > of {
@@ -80,7 +78,7 @@ impl Tree {
         }
     }
 
-    /// Whether a block equals `other` or comes after it.
+    /// Returns whether a block is `other`, or a descendant of `other`.
     fn has(&self, block: Block, other: Block) -> bool {
         self.ancestor(block, self.height(other)) == Some(other)
     }
@@ -93,30 +91,30 @@ impl Tree {
         &self.forks[fork][usize::from(self.height(block)) - 1]
     }
 
-    /// The block with this transaction on the way to `head`.
+    /// Returns the ancestor of `head` that contains this transaction.
     fn block_of(&self, head: Block, wanted: Tx) -> Option<Block> {
         let up_to = (1..=self.height(head)).filter_map(|height| self.ancestor(head, height));
         let mut found = up_to.filter(|block| self.transactions(*block).contains(&wanted));
         found.next()
     }
 
-    /// All blocks except block 0.
+    /// Returns all blocks except block 0.
     fn blocks(&self) -> std::ops::RangeInclusive<Block> {
         1..=self.depth * 2
     }
 }
 
-/// A settlement as a process has read it.
+/// A settlement when a process read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct KnownSettlement {
     id: SettlementId,
     state: Paid,
     counted_at: Tick,
-    /// Whether the process has read that a claim of the settlement was removed.
+    /// Whether a claim of the settlement was removed before the read.
     unclaimed: bool,
 }
 
-/// The settlement that a process handles. A run also has its final block, and the claim that it removes at the end.
+/// The settlement that a process handles. A run also has a final block, and a claim to remove at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Task {
     read: KnownSettlement,
@@ -129,31 +127,30 @@ enum Step {
     Idle,
     /// A proof has read its settlement.
     Known(KnownSettlement),
-    /// A proof has found the transaction in a block.
+    /// A proof has found the transaction in this block.
     Mined(KnownSettlement, Block),
     /// A run has a final block.
     Final(Block),
-    /// A run has read a settlement. If the run has read it for a claim in a block that is no longer on the chain, the
-    /// claim is included.
+    /// A run of `reconcile` has read a settlement, and the claim in a removed block that led to the settlement.
     Looked(Block, KnownSettlement, Option<(Place, Block)>),
-    /// The process has sent a write: a confirmation by this transaction in this block, or a release from these windows.
+    /// The process has sent a confirmation by this transaction in this block, or a release from these windows.
     Writing(Task, Option<(Tx, Block)>, Vec<Scope>),
     Done,
 }
 
-/// A state of the model.
+/// A state of the settlement model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     /// The state that all models have.
     pub world: World,
     tree: Tree,
     heads: [Block; 2],
-    /// The blocks that an endpoint has seen as final.
+    /// The blocks that an endpoint has shown as final.
     seen: BTreeSet<Block>,
     processes: Vec<Step>,
     resent: u32,
     faults: u8,
-    /// Whether the new payment and the eviction were sent.
+    /// Whether the new payment was reserved, and whether expired payments were evicted.
     spent: (bool, bool),
     decisions: u8,
     /// Whether a payment was confirmed after its release.
@@ -161,40 +158,40 @@ pub struct State {
 }
 
 impl State {
-    /// Whether an endpoint's head may move to a block. The block must not be lower.
+    /// Returns whether an endpoint's newest block may change from `head` to `next`.
     fn may_see(&self, head: Block, next: Block) -> bool {
         self.tree.height(next) >= self.tree.height(head)
     }
 }
 
-/// A step of the model.
+/// A step of the settlement model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Time passes.
     Tick,
-    /// A process reads its settlement. A run reads this settlement.
+    /// A process reads a settlement. A run of `reconcile` may read any settlement, and an agent's proof only its own.
     Look(u8, SettlementId),
-    /// A run reads this claim, whose block is no longer on the chain.
+    /// A run reads this claim in a block that is no longer on the chain.
     Watch(u8, Place),
-    /// A process calls an endpoint, whose head has moved to this block.
+    /// A process calls an endpoint, whose newest block is then this block.
     Ask(u8, u8, Block),
-    /// A run decides on its settlement.
+    /// A run decides on the settlement that it has read.
     Decide(u8),
-    /// A write is applied.
+    /// The ledger applies the sent write with this index.
     Land(usize),
-    /// The response to a process is lost, and the process sends the same write again.
+    /// A response is lost, and the process sends the same write again.
     Lose(u8),
     /// A process crashes.
     Kill(u8),
-    /// A new payment is reserved, or `reconcile` evicts expired entries.
+    /// A new payment is reserved, or expired payments are evicted.
     Spend,
-    /// `reconcile` evicts expired entries.
+    /// `reconcile` evicts expired payments.
     Evict,
 }
 
-/// The sender of the new payment and of the eviction.
+/// The process number of the new payment and the eviction.
 const OTHERS: u8 = 50;
-/// The settlement of the new payment.
+/// The id of the new payment's settlement.
 const NEW: SettlementId = 60;
 
 impl Settle {
@@ -206,21 +203,21 @@ impl Settle {
         usize::from(process) < self.proofs.len()
     }
 
-    /// The index of a settlement's transfer in a transaction.
+    /// Returns the index of a settlement's transfer in a transaction.
     fn log(&self, tx: Tx, settlement: SettlementId) -> Option<u8> {
         let (_, pays) = self.payments.iter().find(|(of, _)| *of == tx)?;
         let log = pays.iter().position(|of| *of == settlement)?;
         u8::try_from(log).ok()
     }
 
-    /// The transaction that pays a settlement at or before a block, and the transaction's block.
+    /// Returns the transaction that pays a settlement, and its block, which is `up_to` or an ancestor.
     fn paid(&self, tree: &Tree, settlement: SettlementId, up_to: Block) -> Option<(Tx, Block)> {
         let paying = self.payments.iter().filter(|(_, pays)| pays.contains(&settlement));
         let mut found = paying.filter_map(|(tx, _)| Some((*tx, tree.block_of(up_to, *tx)?)));
         found.next()
     }
 
-    /// Whether an endpoint shows at a block that a settlement is paid.
+    /// Returns the transaction that pays a settlement, and its block, as an endpoint shows both.
     fn shows(&self, tree: &Tree, endpoint: u8, settlement: SettlementId, up_to: Block) -> Option<(Tx, Block)> {
         if self.liar && endpoint == 1 {
             return None;
@@ -228,8 +225,8 @@ impl Settle {
         self.paid(tree, settlement, up_to)
     }
 
-    /// Returns the state and the time of the settlement as the process has read them, the index of the settlement's
-    /// transfer in the transaction, and whether the process is a run.
+    /// Returns the settlement's state and time as read, the index of its transfer, and whether a run of `reconcile`
+    /// read it.
     pub fn judged(&self, state: &State, process: u8, tx: Tx) -> Option<(Paid, Tick, u8, bool)> {
         let Some(Step::Writing(Task { read, .. }, ..)) = state.processes.get(usize::from(process)) else {
             return None;
@@ -248,8 +245,7 @@ impl Settle {
         })
     }
 
-    /// Sends a write of a process, and waits for the result. `goes_on` is whether the write belongs to the same call of
-    /// the store as the previous write.
+    /// Sends a write. If `goes_on` is set, the previous write belongs to the same call of the store.
     fn send(&self, state: &mut State, process: u8, step: Step, write: Write, goes_on: bool) {
         state.processes[usize::from(process)] = step;
         state.resent &= !(1 << process);
@@ -266,8 +262,7 @@ impl Settle {
         }
     }
 
-    /// Claims a transaction, depending on the state of the settlement as it was read. The claim is the first write of a
-    /// confirmation, or a part of it. If another settlement has claimed the transaction, claims only the settlement's
+    /// Claims a transaction for a settlement. If another settlement has the claim, claims only the settlement's
     /// transfer.
     fn claim(&self, state: &mut State, process: u8, task: Task, by: (Tx, Block), beside: bool, goes_on: bool) {
         let (tx, block) = by;
@@ -287,7 +282,7 @@ impl Settle {
                 place,
                 block,
             },
-            // The transaction has moved to another block.
+            // The chain has moved a confirmed settlement's transaction to another block.
             Paid::Confirmed { .. } => Write::Move {
                 settlement,
                 place,
@@ -326,7 +321,7 @@ impl Settle {
         let at = at.unwrap_or_default();
         let height = state.tree.height(at);
         let shown = self.shows(&state.tree, process % 2, read.id, at);
-        // Both endpoints must lead to the same release or revert.
+        // Both endpoints must show that the payment is not on the chain.
         let witnessed = self.has(Flaw::ReleaseAsksOneEndpoint)
             || (0..2).all(|witness| self.shows(&state.tree, witness, read.id, at) == shown);
         match (shown, read.state) {
@@ -362,7 +357,7 @@ impl Settle {
     }
 
     fn release(&self, state: &mut State, process: u8, task: Task, scopes: Vec<Scope>, goes_on: bool) {
-        // A payment is released at a final block at or past its end, if it is not made up to this block or after it.
+        // A payment may be released after `validBefore`, if the final chain has no transfer for it.
         let (tree, at) = (&state.tree, task.at.unwrap_or_default());
         let mut after = tree.blocks().filter(|block| tree.has(*block, at));
         let never = after.all(|block| self.paid(tree, task.read.id, block).is_none());
@@ -413,8 +408,7 @@ impl Settle {
                 | Write::ConfirmReleased { place, .. },
                 Some(by),
             ) if !is_done && !refused(Role::Claim) => {
-                // Another process was first, a claim was removed, or the chosen time is too early. The process decides
-                // again with the stored state.
+                // After a rejected confirmation, the process reads the settlement and decides again.
                 let read = Self::read(state, task.read.id).filter(|read| !matches!(read.state, Paid::Confirmed { .. }));
                 if let Some(read) = read {
                     let unclaimed = read.state == Paid::Authorized;
@@ -423,7 +417,7 @@ impl Settle {
                 }
             }
             (Write::Revert { .. }, _) if is_done || refused(Role::Decision) => {
-                // The settlement is held now, and is handled like any hold.
+                // The settlement is authorized again.
                 let state_now = Paid::Authorized;
                 let read = KnownSettlement {
                     state: state_now,
@@ -434,7 +428,6 @@ impl Settle {
             }
             (Write::Release { .. }, _) if is_done => ends = true,
             (Write::Release { .. }, _) if !refused(Role::Settlement) => {
-                // The entry was evicted, so that window isn't changed.
                 let kept = scopes
                     .into_iter()
                     .filter(|scope| !refused(Role::Entry(*scope)))
@@ -444,7 +437,7 @@ impl Settle {
             (Write::Move { .. }, _) => ends = true,
             _ => {}
         }
-        // Removes a claim when the settlement no longer depends on the claim.
+        // The claim is removed when no settlement depends on it.
         if let Some((place, block)) = task.remove.filter(|_| ends) {
             state.world.send(OTHERS, Write::RemoveClaim { place, block });
         }
@@ -455,7 +448,7 @@ impl Model for Settle {
     type State = State;
     type Action = Action;
 
-    /// One state for each order in which the payments may be mined.
+    /// Returns one state for each order in which the payments may be mined.
     fn init_states(&self) -> Vec<State> {
         let mut ledger = Ledger::new(Some(Limit {
             version: 1,
@@ -474,7 +467,7 @@ impl Model for Settle {
                 if pays.iter().any(is_paid) {
                     continue;
                 }
-                // An authorization is used before its end, and once on each fork.
+                // A fork contains a payment at most once, and before `ends`.
                 for height in 1..self.ends.min(self.depth + 1) {
                     let mut fork = fork.clone();
                     fork[usize::from(height) - 1].push(*tx);
@@ -514,7 +507,7 @@ impl Model for Settle {
         if state.world.now < self.ticks {
             actions.push(Action::Tick);
         }
-        // The head of an endpoint matters only when a process calls the endpoint, so the heads move in the same step.
+        // An endpoint's newest block matters only to a call, so it moves in the same step as the call.
         let asks: Vec<(u8, Block)> = (0..)
             .zip(state.heads)
             .flat_map(|(endpoint, head)| {
@@ -722,7 +715,7 @@ impl Model for Settle {
 crate::laws!(Totals, Cap, Horizon, Paid, Unpayable, OneProof, Revert, Moves, Claims);
 
 impl Settle {
-    /// The invariants that a state violates.
+    /// Returns the invariants that a state violates.
     fn broken(&self, state: &State) -> Broken {
         let mut broken = Broken::default();
         let (ledger, tree) = (&state.world.ledger, &state.tree);
@@ -749,7 +742,7 @@ impl Settle {
     }
 }
 
-/// A payment of two in the day window, as it was judged.
+/// Returns the reservation of a payment of two units in the daily window.
 fn reservation(id: SettlementId, at: Tick, evict: Vec<Entry>, cleared: Option<Tick>) -> Reservation {
     let charge = Charge {
         scope: Scope::Day,

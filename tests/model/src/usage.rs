@@ -1,9 +1,7 @@
-//! Models the decision history and its sums. Batches build them from the records of a shard, and may be duplicated,
-//! repeated and interrupted.
+//! Models the decision history and its sums, which batches of stream records build.
 //!
-//! `shared/store/src/usage/fold.rs` stores the entries in the order of the records, and then adds to the sums. A batch
-//! begins with a record only after all earlier records were processed once, which a stream guarantees. After that, any
-//! range may be delivered again, concurrently with other ranges.
+//! The steps are those of `shared/store/src/usage/fold.rs`. A batch begins with a record only after all earlier records
+//! were processed. Processed records may be delivered again, also concurrently.
 
 use crate::{
     flaw::Flaw,
@@ -13,37 +11,37 @@ use crate::{
 };
 use stateright::{Model, Property};
 
-/// The functions that the model repeats: name in the model, file, name in the file.
+/// The functions that this model imitates: the name in the model, the file, and the name in the file.
 pub const IMPLEMENTATIONS: [(&str, &str, &str); 3] = [
     ("put entries", "shared/store/src/usage/fold.rs", "put_history_entries"),
     ("put an entry", "shared/store/src/usage/journal.rs", "put_history_entry"),
     ("add to the sums", "shared/store/src/usage/fold.rs", "add_agent_sums"),
 ];
 
-/// A bounded model of usage.
+/// A bounded model of the decision history and its sums.
 #[derive(Clone, Debug)]
 pub struct Usage {
     /// The name of the model.
     pub name: &'static str,
-    /// The entry of each record and the entry's new amount, by sequence number.
+    /// For each record, the index of its entry and the entry's new amount.
     pub records: Vec<(usize, i8)>,
     /// The number of batches.
     pub batches: u8,
-    /// The planted bug.
+    /// The bug planted in the model; `None` for a correct model.
     pub flaw: Option<Flaw>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Batch {
     Idle,
-    /// The batch stores the entries of its records, from the first to the last.
+    /// The batch stores the entries of its records in order.
     Entries(u8, u8, u8),
     /// The batch has read the sums.
     Sums(u8, u8, Sums),
     Done,
 }
 
-/// The sums, the sequence number of their last record, and their version.
+/// The stored sums, the sequence number of their last record, and their version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Sums {
     amount: i8,
@@ -51,10 +49,10 @@ struct Sums {
     version: u8,
 }
 
-/// A state of the model.
+/// A state of the usage model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
-    /// The state that all models have. This model uses only the violated invariants.
+    /// The state that all models have. This model uses only the field `broken`.
     pub world: World,
     /// The sequence number and the amount of each entry.
     journal: [(u8, i8); 2],
@@ -64,7 +62,7 @@ pub struct State {
     folded: u8,
 }
 
-/// A step of the model.
+/// A step of the usage model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// A batch of these records begins.
@@ -80,7 +78,7 @@ impl Usage {
         self.flaw == Some(flaw)
     }
 
-    /// The amount of an entry after this number of records, and the number of the entry's last record.
+    /// Returns an entry's sequence number and amount after the first `records` records.
     fn after(&self, entry: usize, records: u8) -> (u8, i8) {
         let of = (1_u8..).zip(&self.records).take(usize::from(records));
         let last = of.filter(|(_, (of, _))| *of == entry).last();
@@ -158,7 +156,7 @@ impl Model for Usage {
                     Batch::Idle | Batch::Done => return None,
                 }
             }
-            // The batch is delivered again.
+            // Lambda delivers the batch again.
             Action::Kill(index) => state.batches[usize::from(index)] = Batch::Done,
         }
         state.batches.sort_unstable();

@@ -1,8 +1,7 @@
-//! A ledger, the writes that were sent to it, and the completed edits.
+//! A ledger, and the writes that were sent to it.
 //!
-//! A write that was sent may be applied once, at any later time, or never. Its sender waits for the result, or has
-//! given up. For the ledger, a lost request, a lost response, a slow request and a crash of the sender have the same
-//! effect. A conflict with another transaction is a write that is applied later.
+//! A write may be applied once at any later time, or never. This covers lost requests and responses, slow requests,
+//! crashes and conflicts.
 
 use crate::{
     flaw::Flaw,
@@ -10,7 +9,7 @@ use crate::{
     ledger::{Answer, Ledger, Tick, Write},
 };
 
-/// A write that was sent and not applied yet.
+/// A write that was sent and is not applied yet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flight {
     /// The process that sent the write.
@@ -21,7 +20,7 @@ pub struct Flight {
     pub write: Write,
 }
 
-/// The versions of the newest completed edits. Nothing may be reserved on earlier versions.
+/// The versions that completed updates have stored. No reservation may use an earlier version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Floor {
     /// The version of the agent's record.
@@ -37,16 +36,16 @@ pub struct World {
     pub ledger: Ledger,
     /// The writes that were sent and not applied yet, in order.
     pub flights: Vec<Flight>,
-    /// The versions of the completed edits.
+    /// The versions that completed updates have stored.
     pub floor: Floor,
-    /// The true time.
+    /// The true time, without clock skew.
     pub now: Tick,
-    /// The invariants that a step has violated.
+    /// The invariants that a step to this state has violated.
     pub broken: Broken,
 }
 
 impl World {
-    /// A world with this ledger and no steps.
+    /// Creates a world with this ledger.
     pub fn new(ledger: Ledger) -> Self {
         Self {
             ledger,
@@ -64,7 +63,7 @@ impl World {
         self.flights.sort_unstable();
     }
 
-    /// Stops waiting for the process's write, and returns the write. It may still be applied.
+    /// Stops waiting for a process's write and returns it. The write may still be applied.
     pub fn give_up(&mut self, by: u8) -> Option<Write> {
         let flight = self
             .flights
@@ -76,14 +75,14 @@ impl World {
         Some(write)
     }
 
-    /// Applies a write that was sent. Returns the result for the process that sent it.
+    /// Applies a sent write. Returns the write and its result.
     pub fn land(&mut self, index: usize, flaw: Option<Flaw>) -> (Flight, Answer) {
         let flight = self.flights.remove(index);
         let answer = self.make(&flight.write, flaw);
         (flight, answer)
     }
 
-    /// Applies a write, and checks the invariants that it can violate.
+    /// Applies a write, and checks the invariants that the write can violate.
     pub fn make(&mut self, write: &Write, flaw: Option<Flaw>) -> Answer {
         let before = self.ledger.clone();
         let answer = self.ledger.apply(write, flaw);

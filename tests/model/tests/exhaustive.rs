@@ -30,14 +30,13 @@ fn no_reachable_state_breaks_an_invariant() {
     every_state(Bound::Small);
 }
 
-/// `make test-all` runs it, by `cargo nextest run --workspace --run-ignored only -E 'package(purser-model)'`.
 #[test]
 #[ignore = "it takes minutes"]
 fn no_state_of_large_models_breaks_an_invariant() {
     every_state(Bound::Large);
 }
 
-/// The planted bugs, each with the invariant that it violates and the model that finds it.
+/// The planted bugs: the violated invariant, and the name of the model that finds the bug.
 const PLANTED: &[(Flaw, Law, &str)] = &[
     (
         Flaw::ReserveIgnoresPolicyStamp,
@@ -224,7 +223,7 @@ const PLANTED: &[(Flaw, Law, &str)] = &[
     (Flaw::RequestOutlivesFreeze, Law::Freezes, "a token and two browsers"),
 ];
 
-/// Whether this model finds the bug through this invariant.
+/// Returns whether the named model finds the bug through this invariant.
 fn is_found(flaw: Flaw, law: Law, name: &str) -> bool {
     macro_rules! look {
         ($($models:ident, $module:ident, $model:ident;)+) => {$(
@@ -263,7 +262,6 @@ fn every_planted_error_breaks_its_invariant() {
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
-/// Checks that each transition names an existing function as its implementation.
 #[test]
 fn every_model_transition_names_its_store_function() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -278,7 +276,7 @@ fn every_model_transition_names_its_store_function() {
             .any(|next| source.contains(&format!("fn {function}{next}")));
         assert!(is_there, "{name}: {file} has no {function}");
     }
-    // `Write::name` has an arm for each transition.
+    // `Write::name` contains the names of all transitions.
     let source = include_str!("../src/ledger.rs");
     let names = source
         .lines()

@@ -1,10 +1,8 @@
-//! Replays paths of the models against the real store on the embedded database, and compares the stored rows with those
-//! of the model after each step.
+//! Replays random paths of the models against the real store on the embedded database, and compares the rows after each
+//! step.
 //!
-//! A path is random and depends on a seed. Each write of the model is a call of the store, made when the model applies
-//! the write, with the decision from the time when the model sent it. So the configurations here have reads that are
-//! not torn, calls that decide once, and steps that include several writes of one call. They have no eviction apart
-//! from a payment, because the store reads again for it.
+//! Each write of the model becomes a call of the store. The models here have no torn reads, no second attempts and no
+//! separate evictions, because such steps can't be replayed.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
@@ -39,7 +37,7 @@ type Item = HashMap<String, AttributeValue>;
 /// The maximum number of steps of a path.
 const STEPS: usize = 40;
 
-/// The time of a model's tick: half days from the start of all tests.
+/// Returns the time of a tick. A tick is half a day.
 fn at(tick: Tick) -> Timestamp {
     let half_days = sample::secs(43_200 * u32::from(tick.unsigned_abs()));
     if tick < 0 {
@@ -53,7 +51,7 @@ fn tick(micros: i64) -> Tick {
     Tick::try_from((micros - sample::start().micros()) / 43_200_000_000).unwrap()
 }
 
-/// The person with this number. Persons who accept an agent have ids like those of the service.
+/// Returns the id of the user with this number, in the format of the service's user ids.
 fn person(number: u8) -> UserId {
     UserId::derive("https://issuer.example", &number.to_string())
 }
@@ -62,23 +60,23 @@ fn owner_of(text: &str) -> u8 {
     (0..4).find(|number| person(*number).as_str() == text).unwrap()
 }
 
-/// The stored rows that correspond to a path of a model.
+/// The stored rows, and the ids that correspond to those of the model.
 struct Real {
     emulator: Emulator,
     ledger: Ledger,
-    /// The grants of the decided reservations, by the id of the settlement in the model.
+    /// The grants of the reservations, by the model's settlement id.
     grants: BTreeMap<u8, (Grant<'static>, SettlementTerms, Fingerprint)>,
-    /// The ids and requests of the settlements, by the id in the model.
+    /// The store's id and the request of each settlement, by the model's settlement id.
     settlements: BTreeMap<u8, (SettlementId, u8)>,
     /// The records of the agent, by version.
     agents: BTreeMap<u8, Agent>,
     /// The records of withdrawals, by version.
     payouts: BTreeMap<u8, WithdrawalRecord>,
-    /// The grants of the decided withdrawals, by the id of the settlement in the model.
+    /// The grants of the withdrawals, by the model's settlement id.
     payout_grants: BTreeMap<u8, (WithdrawalGrant, SettlementTerms)>,
     /// The amounts of the requests.
     amounts: BTreeMap<u8, i8>,
-    /// The length of the forks of a tree.
+    /// The number of blocks in each fork of the chain.
     depth: u8,
 }
 
@@ -99,7 +97,7 @@ fn small<T: TryFrom<i64>>(value: i64) -> T {
 }
 
 impl Real {
-    /// Stores the rows of a model's first state.
+    /// Stores the rows of a model's initial state.
     async fn new(rows: &Rows, amounts: BTreeMap<u8, i8>, depth: u8, asks: bool) -> Self {
         let emulator = Emulator::start().await;
         let ledger = emulator.ledger();
@@ -226,7 +224,7 @@ impl Real {
         Request { approval, ..request }
     }
 
-    /// Records the decision of a write when the model sends the write.
+    /// Records the decision on which a write is based, when the model sends the write.
     async fn sent(&mut self, flight: &Flight, call: Option<Call>, now: Tick) {
         match &flight.write {
             Write::Reserve(of) if !self.settlements.contains_key(&of.id) => {
@@ -290,7 +288,7 @@ impl Real {
         self.grants.insert(id, (grant, terms, request.fingerprint()));
     }
 
-    /// A settlement as the process of the model has read it.
+    /// Returns a settlement as a process of the model has read it.
     async fn settlement(&self, id: u8, state: Option<SettlementState>, counted_at: Option<Tick>) -> Settlement {
         let real = self.settlements[&id].0;
         let stored = self
@@ -306,7 +304,7 @@ impl Real {
         }
     }
 
-    /// The transfer of a settlement in a transaction of a block.
+    /// Returns a settlement's transfer in this transaction and block.
     fn transfer(&self, settlement: &Settlement, tx: u8, log: u8, block: u8) -> Transfer {
         let mut logs = sample::transaction(settlement, sample::tx_hash(tx + 1));
         logs.block = self.block(block);
@@ -348,7 +346,7 @@ impl Real {
             Write::Escalate { key, request, new, .. } => {
                 let amount = self.amounts[&request];
                 let asked = self.request(key, request, None, amount);
-                // The approval expires one day after its request.
+                // The model's approval expires one day after the request, so the request's time is one day earlier.
                 let decided = at(new.unwrap().1).before(Duration::DAY);
                 authorize(&ledger, &asked, decided).await.unwrap();
             }
@@ -435,7 +433,7 @@ impl Real {
                     ledger.confirm_settlement(&of, &transfer, claim, at(now)).await.unwrap();
                 }
             }
-            // Withdrawals are confirmed by a call that includes the claim.
+            // The store confirms a withdrawal and stores its claim in one call.
             Write::Confirm {
                 settlement,
                 place: (_, tx, _),
@@ -478,7 +476,7 @@ impl Real {
                     .read_claims_in_block(Network::BaseSepolia, height.into())
                     .await
                     .unwrap();
-                // A transaction may have a claim of its own, and each of its transfers a claim by another settlement.
+                // A transaction can have a claim as a whole, and further claims for single transfers.
                 let (_, (by, _)) = claim_rows(&scan(&self.emulator.client, LEDGER, None).await, |id| self.id_of(id))
                     .into_iter()
                     .find(|(place, _)| *place == (height, tx, log))
@@ -616,7 +614,7 @@ impl Real {
                 total: small(number(totals, "total").unwrap_or(0)),
                 stamp: small(number(totals, "pver").unwrap()),
                 agent: small(number(totals, "aver").unwrap_or(0)),
-                // The backfill of a new window writes a watermark before the model's first tick.
+                // The store initializes the watermark of a new window with a time before the model's first tick.
                 watermark: number(totals, horizon).map(tick).filter(|tick| *tick >= 0),
                 entries,
             };
@@ -658,7 +656,7 @@ impl Real {
             };
             settlements.insert(id, settlement);
         }
-        // The requests of the approvals, by the owner in the model's row.
+        // Returns the request and the number of the approval with this id.
         let request_of = |id: &str| -> (u8, u8) {
             let mut known = self.amounts.keys();
             let request = known.find(|request| {
@@ -782,10 +780,10 @@ fn offer(to: u8, tick: Tick, ends: Tick) -> OwnershipOffer {
     }
 }
 
-/// The writes that an action applies without a separate step, from the states before and after it.
+/// Returns the writes that an action applies without a separate step, from the states before and after the action.
 type Direct<M> = fn(&<M as Model>::State, &<M as Model>::Action, &<M as Model>::State) -> Vec<Write>;
 
-/// The way in which an action is replayed.
+/// How an action of the model is replayed against the store.
 enum Kind {
     /// Applies the write at this index.
     Land(usize),
@@ -795,7 +793,7 @@ enum Kind {
     Other,
 }
 
-/// Replays a random path of a model, and returns the number of its writes.
+/// Replays a random path of a model. Returns the number of writes.
 #[expect(clippy::too_many_arguments, reason = "each is what one model has of its own")]
 async fn replay<M: Model>(
     model: &M,
@@ -881,7 +879,7 @@ async fn model_traces_of_payments_and_updates_replay_on_the_store() {
             let real = Real::new(rows, amounts, 1, false).await;
             let land = |action: &reserve::Action| match action {
                 reserve::Action::Land(index) => Kind::Land(*index),
-                // The edit of the store continues with the update of the window.
+                // The store updates the agent and its window in one call, so a crash between both can't be replayed.
                 reserve::Action::KillAct(_) => Kind::Skip,
                 _ => Kind::Other,
             };
@@ -956,7 +954,7 @@ async fn model_traces_of_withdrawals_replay_on_the_store() {
     assert!(made > 50, "{made} writes");
 }
 
-/// The claims among these rows, each with its settlement and the hash of its block.
+/// Returns the claims among these rows, each with its settlement and its block.
 fn claim_rows(items: &[Item], id_of: impl Fn(&str) -> u8) -> Vec<(ledger::Place, (u8, u8))> {
     let claims = items.iter().filter(|item| text(item, "pk").starts_with("X#"));
     let claim = |item: &Item| {
@@ -971,7 +969,7 @@ fn claim_rows(items: &[Item], id_of: impl Fn(&str) -> u8) -> Vec<(ledger::Place,
     claims.map(claim).collect()
 }
 
-/// The writes of a model of withdrawals that belong to no request.
+/// Returns the withdrawal model's writes that no request sends.
 fn ends(
     before: &purser_model::payout::State,
     action: &purser_model::payout::Action,
@@ -1011,7 +1009,7 @@ fn ends(
 async fn model_traces_of_ownership_transfers_replay_on_the_store() {
     let mut made = 0;
     let models = purser_model::scenarios::handovers(purser_model::scenarios::Bound::Small);
-    // The store requests an approval from the owner that it reads in the same call.
+    // The store reads the agent's owner in the call that requests an approval, so this separate read can't be replayed.
     let asks = |model: &HandoverModel| model.acts.iter().any(|act| matches!(act, handover::Act::Ask(_)));
     for model in models.into_iter().filter(|model| !asks(model)) {
         for seed in 0..12 {

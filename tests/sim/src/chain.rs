@@ -1,10 +1,7 @@
-//! A chain with one token that implements EIP-3009 as far as the service can observe it: blocks with times, receipts,
-//! logs, balances, used and canceled authorizations, and reorgs. The chain responds to the JSON-RPC calls of
-//! `shared/chain`.
+//! A simulated chain with one EIP-3009 token and reorgs, which responds to the JSON-RPC calls of `shared/chain`.
 //!
-//! Invariants: every block is derived from its parent, so a state belongs to exactly one block. A transfer succeeds if
-//! its block's time is before its `validBefore`, its nonce is unused, and the balance suffices. Otherwise its
-//! transaction reverts and is still included.
+//! Every block contains the state that results from its parent. A transaction that fails is also included in a block,
+//! as on a real chain.
 
 use alloy::primitives::Bytes;
 use alloy::sol_types::SolCall as _;
@@ -21,13 +18,12 @@ use std::sync::Arc;
 
 pub(crate) const NETWORK: Network = Network::BaseSepolia;
 
-/// Base makes a block every two seconds.
 const BLOCK_SECS: u64 = 2;
-/// The maximum number of blocks that a jump in time adds, however long the jump is, because reconcile reads the claims
-/// of each block.
+/// The maximum number of blocks that a jump in time adds. More blocks would make reconcile slow, because it reads the
+/// claims of each block.
 const MAX_BLOCKS_AT_ONCE: u64 = 8;
 
-/// The number of newest blocks at which a pruned node can execute calls.
+/// A pruned node can execute calls only at this many of the newest blocks.
 const STATES_KEPT: usize = 16;
 
 /// The signed fields of an authorization.
@@ -47,16 +43,16 @@ pub(crate) enum Call {
     Use(SignedTerms),
     /// `cancelAuthorization`.
     Cancel(Address, B256),
-    /// A plain transfer of the same amount by another sender.
+    /// A transfer of the same amount that another account sends.
     Plain { from: Address, to: Address, value: u64 },
 }
 
-/// A transaction: either all of its calls succeed or all fail.
+/// A transaction. Its calls succeed or fail together.
 #[derive(Clone, Debug)]
 pub(crate) struct Tx {
     pub(crate) hash: B256,
     pub(crate) calls: Vec<Call>,
-    /// The earliest time of the transaction's block. A block is mined for exactly that second.
+    /// The earliest time of the transaction's block, in seconds. A block is mined at exactly this time.
     pub(crate) at: u64,
 }
 
@@ -67,7 +63,7 @@ struct MinedTransaction {
     first_log: u64,
 }
 
-/// How an authorization ended.
+/// Whether an authorization was used or canceled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Used(B256),
@@ -91,25 +87,24 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Returns how the authorization ended, if it had ended by this block.
+    /// Returns whether an authorization was used or canceled before or in this block.
     pub(crate) fn fate(&self, from: Address, nonce: B256) -> Option<Fate> {
         self.state.ended.get(&(from, nonce)).copied()
     }
 }
 
-/// The limits of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// The maximum number of calls in a multicall; `None` if the chain has no `Multicall3`.
     pub(crate) multicall: Option<usize>,
     /// The maximum number of blocks in a log query.
     pub(crate) log_range: u64,
-    /// Whether the node is pruned: it drops the states of old blocks.
+    /// Whether the node is pruned, so that it has no states of old blocks.
     pub(crate) forgets: bool,
 }
 
 impl Limits {
-    /// Draws the limits of a run.
+    /// Draws the node's limits for a run.
     pub(crate) fn drawn(mut rng: Rng) -> Self {
         Self {
             multicall: rng.weighted(&[(4, Some(500)), (2, Some(2)), (2, None)]),
@@ -119,12 +114,12 @@ impl Limits {
     }
 }
 
-/// What a node sees of the chain during a call.
+/// The part of the chain that a node shows in one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
     /// The number of blocks that the node is behind.
     pub(crate) behind: u64,
-    /// Whether the node is still on the chain that the newest reorg has removed.
+    /// Whether the node still shows the blocks that the newest reorg removed.
     pub(crate) is_aside: bool,
     /// How the node responds to log queries.
     pub(crate) logs: Logs,
@@ -133,28 +128,28 @@ pub(crate) struct View {
 /// How a node responds to log queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Logs {
-    /// The node returns the logs.
+    /// The node returns all logs.
     #[default]
     Told,
-    /// The node leaves out all logs.
+    /// The node returns no logs.
     Omitted,
-    /// The node rejects the query because there are too many logs.
+    /// The node rejects the query because it has too many logs.
     TooMany,
 }
 
 #[derive(Debug)]
 pub(crate) struct Chain {
     blocks: Vec<Arc<Block>>,
-    /// The chain that the newest reorg has removed, and the number of the last common block.
+    /// The blocks that the newest reorg replaced, and the number of the last common block.
     aside: Option<(Vec<Arc<Block>>, u64)>,
-    /// How far the newest block may be above the last common block while a node serves the removed chain.
+    /// The node may show removed blocks until the newest block is this far above the last common block.
     side_blocks: u64,
     waiting: Vec<Tx>,
-    /// Transactions that a reorg removed and that no later block includes. Another reorg may include them again.
+    /// Transactions that a reorg removed and that are not on the chain. A later reorg may include them again.
     lost: Vec<Tx>,
     rng: Rng,
     confirmations: u64,
-    /// Every block that was ever deep enough to be final.
+    /// Every block that ever counted as final.
     finals: BTreeMap<B256, Arc<Block>>,
     transactions: u64,
     limits: Limits,
@@ -185,8 +180,8 @@ impl Chain {
             balances,
             ended: BTreeMap::new(),
         });
-        // Block numbers have no meaning here. The first number is not zero, as on a chain that is older than the
-        // service. The newest blocks are deep enough to be watched.
+        // The first block's number is not zero, because the chain is older than the service. The chain starts with 31
+        // blocks, so that some are final.
         let first = now - 30 * BLOCK_SECS;
         chain.append(1_000, B256::ZERO, first, Vec::new(), state);
         for block in 1..=30 {
@@ -229,7 +224,6 @@ impl Chain {
         let step = (gap / MAX_BLOCKS_AT_ONCE).max(BLOCK_SECS);
         loop {
             let last = self.time();
-            // A transaction that needs a block at a given second gets that block.
             let wanted = self.waiting.iter().map(|tx| tx.at.max(last + 1)).min();
             let regular = last + step;
             let next = wanted.map_or(regular, |wanted| wanted.min(regular));
@@ -267,7 +261,7 @@ impl Chain {
         self.append(head.number + 1, head.hash, time, mined, state);
     }
 
-    /// Returns an unused transaction hash.
+    /// Returns a new transaction hash.
     pub(crate) fn new_hash(&mut self) -> B256 {
         self.transactions += 1;
         let mut hash = B256::ZERO;
@@ -279,8 +273,8 @@ impl Chain {
         self.waiting.push(tx);
     }
 
-    /// Replaces the newest `depth` blocks by `depth + 1` new blocks. Some of their transactions are included again, in
-    /// the first new block or some blocks later. The others are lost until another reorg.
+    /// Replaces the newest `depth` blocks by `depth + 1` blocks. Some removed transactions are included again, and the
+    /// others stay in `lost`.
     pub(crate) fn reorganize(&mut self, depth: u64) {
         let depth = usize::try_from(depth).expect("few").min(self.blocks.len() - 1);
         let common = self.blocks[self.blocks.len() - 1 - depth].number;
@@ -314,12 +308,12 @@ impl Chain {
         self.head().state.balances.get(&of).copied().unwrap_or(0)
     }
 
-    /// Returns how the authorization ended, if it had ended by the newest block.
+    /// Returns whether an authorization was used or canceled up to the newest block.
     pub(crate) fn fate(&self, from: Address, nonce: B256) -> Option<Fate> {
         self.head().fate(from, nonce)
     }
 
-    /// Returns whether a final block ever contained this transaction and its transfer.
+    /// Returns whether a block that ever counted as final contained this transaction and its transfer.
     pub(crate) fn was_finally_paid(&self, signed: &SignedTerms, hash: B256) -> bool {
         self.finals.values().any(|block| {
             let in_it = block
@@ -330,7 +324,7 @@ impl Chain {
         })
     }
 
-    /// Returns whether a final block ever showed that an authorization is unused and can no longer be used.
+    /// Returns whether a block that ever counted as final proved that an authorization can never be used.
     pub(crate) fn was_finally_unused(&self, from: Address, nonce: B256, valid_before: u64) -> bool {
         self.finals.values().any(|block| match block.fate(from, nonce) {
             Some(Fate::Canceled) => true,
@@ -345,18 +339,17 @@ impl Chain {
         &self.blocks[self.blocks.len().saturating_sub(depth)]
     }
 
-    /// Returns whether any block that was ever final has this time or a later one.
+    /// Returns whether a block with this time or a later time ever counted as final.
     pub(crate) fn was_finally_past(&self, time: u64) -> bool {
         self.finals.values().any(|block| block.time >= time)
     }
 
-    /// Returns whether the block with that number contains a transaction.
     pub(crate) fn holds_at(&self, hash: B256, number: u64) -> bool {
         let block = self.blocks.iter().find(|block| block.number == number);
         block.is_some_and(|block| block.mined.iter().any(|mined| mined.succeeded && mined.tx.hash == hash))
     }
 
-    /// Returns the log indexes of the transfers that a transaction made for an authorization, in a block that was ever
+    /// Returns the log indexes of a transaction's transfers for an authorization, in a block that ever counted as
     /// final.
     pub(crate) fn final_transfers(&self, block: B256, number: u64, hash: B256, signed: &SignedTerms) -> Vec<u64> {
         let block = self.finals.get(&block).filter(|block| block.number == number);
@@ -378,19 +371,18 @@ impl Chain {
         places
     }
 
-    /// Whether the block is on the chain.
+    /// Returns whether the block is on the chain.
     pub(crate) fn has(&self, block: B256, number: u64) -> bool {
         let mut blocks = self.blocks.iter();
         blocks.any(|on_chain| on_chain.hash == block && on_chain.number == number)
     }
 
-    /// The number of the block that contains a transaction.
+    /// Returns the number of the block that contains a transaction.
     pub(crate) fn block_of(&self, hash: B256) -> Option<u64> {
         block_of(&self.blocks, hash).map(|block| block.number)
     }
 
-    /// Returns the reference result of `complete` for a transaction, as an up-to-date node shows it at the newest
-    /// block.
+    /// Returns what a node without faults shows of a transaction.
     pub(crate) fn shows(&self, signed: &SignedTerms, hash: B256) -> ShownView {
         let found = self.blocks.iter().find_map(|block| {
             let mined = block.mined.iter().find(|mined| mined.tx.hash == hash)?;
@@ -410,18 +402,18 @@ impl Chain {
         }
     }
 
-    /// Returns the removed chain while a node may serve it.
+    /// Returns the removed blocks, if a node may still show them.
     fn aside(&self) -> Option<&[Arc<Block>]> {
         let (blocks, common) = self.aside.as_ref()?;
         (self.head().number - common <= self.side_blocks).then_some(blocks)
     }
 
-    /// Whether a node may serve a removed chain.
+    /// Returns whether a node may still show removed blocks.
     pub(crate) fn has_aside(&self) -> bool {
         self.aside().is_some()
     }
 
-    /// Returns the response of a node with this view, as a JSON-RPC result.
+    /// Returns the result of a JSON-RPC call to a node with this view.
     pub(crate) fn answer(&self, method: &str, params: &Value, view: View) -> Result<Value, i64> {
         let all = if view.is_aside { self.aside() } else { None };
         let all = all.unwrap_or(&self.blocks);
@@ -443,7 +435,7 @@ impl Chain {
     }
 }
 
-/// What the newest blocks show of a transaction that is claimed to be a payment.
+/// What a node shows of a transaction that an agent reports as a payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShownView {
     NotMined,
@@ -456,7 +448,7 @@ pub(crate) enum ShownView {
 }
 
 impl State {
-    /// Applies a call and returns whether it succeeds. After a failure, the caller must discard the changes.
+    /// Applies a call and returns whether it succeeded. After a failure, the caller must discard the changes.
     fn apply(&mut self, call: &Call, hash: B256, time: u64) -> bool {
         match call {
             Call::Use(signed) => {
@@ -486,7 +478,7 @@ impl Call {
         }
     }
 
-    /// The topics and data of the call's events.
+    /// Returns the topics and data of the events that the call emits.
     fn events(&self) -> Vec<(Vec<String>, String)> {
         let word = |address: Address| address.into_word().to_string();
         let moved = |from, to, value: u64| {
@@ -571,7 +563,7 @@ fn block_of(blocks: &[Arc<Block>], wanted: B256) -> Option<&Arc<Block>> {
     blocks.iter().find(holds)
 }
 
-/// Responds to `eth_getTransactionByHash`. A pending transaction is known but in no block.
+/// Responds to `eth_getTransactionByHash`. A pending transaction has no block.
 fn transaction(blocks: &[Arc<Block>], waiting: &[Tx], wanted: B256) -> Value {
     let (block, number) = match block_of(blocks, wanted) {
         Some(block) => (block.hash.to_string().into(), quantity(block.number)),
@@ -592,8 +584,7 @@ fn receipt(blocks: &[Arc<Block>], wanted: B256) -> Value {
     json!({"transactionHash": wanted.to_string(), "status": status, "logs": logs_of(block, mined)})
 }
 
-/// Responds to `eth_call` at a block by tag, number or hash (EIP-1898). Returns `None` if the block does not exist or
-/// its state was pruned.
+/// Responds to `eth_call`. Returns `None` if the block does not exist or its state was pruned.
 fn call(blocks: &[Arc<Block>], params: &Value, limits: Limits) -> Option<Value> {
     let data: Bytes = params[0]["data"].as_str()?.parse().ok()?;
     let at = &params[1];
@@ -624,13 +615,12 @@ fn call(blocks: &[Arc<Block>], params: &Value, limits: Limits) -> Option<Value> 
             let results = (calls.len() <= most).then(|| calls.iter().map(result).collect())?;
             aggregate3Call::abi_encode_returns(&results).into()
         }
-        // There is no code at the address.
+        // A call to an address without code returns no data.
         _ => Bytes::new(),
     };
     Some(answer.to_string().into())
 }
 
-/// Returns the token's response to a call.
 fn token(block: &Block, data: &[u8]) -> Bytes {
     if let Ok(asked) = authorizationStateCall::abi_decode(data) {
         let is_used = block.fate(asked.authorizer, asked.nonce).is_some();
@@ -641,9 +631,7 @@ fn token(block: &Block, data: &[u8]) -> Bytes {
     balanceOfCall::abi_encode_returns(&alloy::primitives::U256::from(balance)).into()
 }
 
-/// Responds to `eth_getLogs` by address, topics, and a block hash or a block range. Returns `None` for an unknown
-/// block, a range beyond the newest block, and a range that is too long. Blocks before the first have no logs of the
-/// service.
+/// Responds to `eth_getLogs`. Returns `None` for an unknown block, and for an invalid or too long range.
 fn logs(blocks: &[Arc<Block>], filter: &Value, limits: Limits) -> Option<Value> {
     let within: Vec<&Arc<Block>> = if let Some(wanted) = filter.get("blockHash") {
         let wanted = hash(wanted);

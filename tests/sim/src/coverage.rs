@@ -1,4 +1,4 @@
-//! Counts the events that runs exercise, because a simulation that exercises nothing finds nothing.
+//! Counts the events that occur in runs, because a run in which little happens finds no bugs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ impl Coverage {
         }
     }
 
-    /// The number of occurrences of an event.
+    /// Returns the number of occurrences of an event.
     pub fn occurrences(&self, what: &str) -> u64 {
         self.0.get(what).copied().unwrap_or(0)
     }

@@ -1,10 +1,8 @@
-//! Computes the expected responses of authorize as simply as possible: a second implementation of `docs/decisions.md`
-//! §4 and §5 and of `docs/errors.md`, computed from the stored rows without shared code.
+//! Computes the expected responses of authorize from the stored rows: a second implementation of `docs/decisions.md` §4
+//! and §5.
 //!
-//! A response is one line, such as `policy_blocked:agent_frozen` or `daily_spend_limit_exceeded:950`. If a call ran
-//! alone and without faults, its response must be the first expected response for the only state. If other calls wrote
-//! concurrently, the response must be one of the expected responses for one of the states during the call, because its
-//! reads may be from two instants, each of which was a real state.
+//! A response is one line, such as `policy_blocked:agent_frozen`. If other calls wrote meanwhile, several responses are
+//! possible, because the reads of a call may be from two instants.
 
 use crate::laws::{approval_id, hex};
 use crate::people::{self, Scope};
@@ -14,47 +12,42 @@ use crate::tables::{Item, bytes, list, number, text};
 use dynoxide::types::AttributeValue;
 use purser_domain::{AgentId, ApprovalId, Fingerprint};
 
-/// The parts of a request that determine the response.
+/// The parts of a request on which the response depends.
 pub(crate) struct RequestParts<'a> {
     pub(crate) agent: &'a str,
     pub(crate) service: &'a str,
     pub(crate) category: &'a str,
-    /// The id of the caller's API key: the last sixteen digits of its public half.
+    /// The id of the API key that the request uses.
     pub(crate) caller: &'a str,
     pub(crate) fingerprint: Fingerprint,
-    /// The fingerprint of the idempotency key.
     pub(crate) key: Fingerprint,
     pub(crate) carried: Option<ApprovalId>,
     pub(crate) buy: Buy,
-    /// The call's digest in the duplicate guard.
+    /// The digest by which the duplicate guard identifies the call.
     pub(crate) call: [u8; 8],
-    /// The first bytes of the payee in the rows of known payees.
+    /// The digest by which the rows of known payees identify the payee.
     pub(crate) payee: [u8; 12],
-    /// The maximum number of an agent's pending approvals.
     pub(crate) most_waiting: usize,
-    /// The scope of the caller's key.
     pub(crate) scope: Scope,
 }
 
-/// The instants at which a call may have been evaluated, and the balances that it read.
+/// The times between which a call was evaluated, and the balances that the call read.
 pub(crate) struct Instant<'a> {
-    /// The time at which the call began.
     pub(crate) from: i64,
-    /// The time of the response.
     pub(crate) until: i64,
-    /// The time that the call recorded, if it recorded one.
+    /// The time of the decision that the call stored; `None` if it stored none.
     pub(crate) recorded: Option<i64>,
     pub(crate) balances: &'a [u64],
 }
 
-/// Returns all responses that are possible in a state, in the order of the checks.
+/// Returns all possible responses in a stored state, in the order of the checks.
 pub(crate) fn answers(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_>) -> Vec<String> {
     let mut answers = Vec::new();
     if !takes(stored, asked, instant) {
         answers.push("invalid_agent_key".to_owned());
     }
     if asked.scope.forbids_paying || asked.scope.forbids == Some(asked.buy.service) {
-        // Whether the service is allowed is checked after a reused key, so both responses are possible.
+        // The service checks a reused idempotency key before the API key's services, so both responses are possible.
         let reused = before(stored, asked, instant).into_iter().flatten();
         answers.extend(reused.filter(|answer| {
             !asked.scope.forbids_paying && (answer.starts_with("idempotency_key_reused") || answer == "not_found")
@@ -84,12 +77,12 @@ pub(crate) fn raise_changes(stored: &StoredState, asked: &RequestParts<'_>, from
     raise.is_some_and(meets)
 }
 
-/// Returns whether the API key was valid at some instant of the call.
+/// Returns whether the API key was valid at some time during the call.
 fn takes(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_>) -> bool {
     key_ends(stored, asked).is_some_and(|ends| ends.is_none_or(|ends| instant.from < ends))
 }
 
-/// Returns whether the API key may have expired by `until`.
+/// Returns whether the API key may have expired by the time `until`.
 pub(crate) fn may_have_ended(stored: &StoredState, asked: &RequestParts<'_>, until: i64) -> bool {
     key_ends(stored, asked).is_none_or(|ends| ends.is_some_and(|ends| until >= ends))
 }
@@ -112,7 +105,6 @@ fn key_ends(stored: &StoredState, asked: &RequestParts<'_>) -> Option<Option<i64
     })
 }
 
-/// Key ids are stored as text or as bytes.
 fn key_id(key: &Item) -> String {
     match bytes(key, "id") {
         [] => text(key, "id").to_owned(),
@@ -120,8 +112,7 @@ fn key_id(key: &Item) -> String {
     }
 }
 
-/// Returns the response that earlier calls and users have already determined, if any; several responses if an approval
-/// may have expired meanwhile.
+/// Returns the responses that earlier calls and approval decisions determine; `None` if there are none.
 fn before(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_>) -> Option<Vec<String>> {
     let approval = |id: &str| {
         stored
@@ -177,7 +168,6 @@ fn before(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_>)
     match runs {
         Some(0) if answers.len() == 1 => None,
         Some(place) => {
-            // The call may be authorized, or the approval may have expired.
             answers.remove(place);
             answers.extend(refusals(stored, asked, instant));
             answers.push("allow".to_owned());
@@ -187,13 +177,13 @@ fn before(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_>)
     }
 }
 
-/// Returns whether the key waits for a later approval than the call carries.
+/// Returns whether the idempotency key is bound to a later approval than the approval in the request.
 fn is_earlier(carried: ApprovalId, bound: &str) -> bool {
     ApprovalId::parse(bound).is_some_and(|bound| carried.is_before(bound))
 }
 
-/// Returns the responses that an approval permits. `pinned` means that the call does not carry the approval. A frozen
-/// agent's call does not wait for the approval.
+/// Returns the possible responses to a request with an approval. `pinned` means that only the idempotency key names the
+/// approval.
 fn service_state(id: &str, row: &Item, instant: &Instant<'_>, frozen: Option<&str>, pinned: bool) -> Vec<String> {
     let waits = || match frozen {
         None => format!("approval_required:{id}"),
@@ -216,8 +206,7 @@ fn service_state(id: &str, row: &Item, instant: &Instant<'_>, frozen: Option<&st
     answers
 }
 
-/// Returns the time of the agent's last payment to the service in one of these states. All payments to a service are the
-/// same call to the same payee.
+/// Returns the time of the agent's last payment to the service that satisfies `is_counted`.
 fn last_payment(stored: &StoredState, asked: &RequestParts<'_>, is_counted: fn(&str) -> bool) -> Option<i64> {
     let settlements = stored.settlements();
     let here = settlements.filter(|(agent, _, row)| *agent == asked.agent && text(row, "svc") == asked.service);
@@ -226,8 +215,7 @@ fn last_payment(stored: &StoredState, asked: &RequestParts<'_>, is_counted: fn(&
         .max()
 }
 
-/// Returns whether the agent paid the call or the payee before, and the row of the day does not say so. The next decision
-/// with a rule that needs the payments may add them.
+/// Returns whether the next decision may add a record of the call or payee to the daily window.
 pub(crate) fn may_backfill(stored: &StoredState, asked: &RequestParts<'_>) -> bool {
     let totals = stored.row(&day_window(asked.agent, asked.service), "#W");
     let is_unknown = |kind, digest: &[u8]| totals.and_then(|row| remembered(row, kind, digest)).is_none();
@@ -235,7 +223,7 @@ pub(crate) fn may_backfill(stored: &StoredState, asked: &RequestParts<'_>) -> bo
         || is_unknown('p', &asked.payee) && last_payment(stored, asked, |state| state == "confirmed").is_some()
 }
 
-/// Returns every check that fails, in the order of the checks.
+/// Returns every denial that applies, in the order of the checks.
 fn refusals(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_>) -> Vec<String> {
     let mut refused = Vec::new();
     let RequestParts {
@@ -300,7 +288,7 @@ fn refusals(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_
     let left = |budget: &Budget| budget.limit - stored.live(&budget_window(agent, &budget.id), budget.duration, at);
     let amounts = budgets.iter().filter(|budget| budget.kind == "budget_limit");
     let mut exceeded: Vec<&Budget> = amounts.filter(|budget| left(budget) < amount).collect();
-    // The response names the budget with the smallest remaining amount.
+    // The response names the exceeded budget with the smallest remaining amount.
     exceeded.sort_by_key(|budget| left(budget));
     let named = exceeded.into_iter();
     refused.extend(named.map(|budget| format!("policy_blocked:budget_limit:{}", budget.id)));
@@ -370,18 +358,17 @@ fn refusals(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_
     refused
 }
 
-/// Returns whether the schedule of a plan allows payments: from 22:00 to 02:30 in Berlin. Berlin is two hours ahead of
-/// UTC from 01:00 UTC on the last Sunday of March to 01:00 UTC on the last Sunday of October, and one hour otherwise.
+/// Returns whether a plan's schedule allows payments: from 22:00 to 02:30 in Berlin.
 fn is_open(at: i64) -> bool {
     let secs = at / 1_000_000;
     let year = year_of(secs.div_euclid(86_400));
     let change = |month_end: i64| {
         let end = days(year) + month_end + i64::from(is_leap(year));
-        // 1970 began on a Thursday.
+        // The first day of 1970 was a Thursday.
         let last_sunday = end - (end + 4).rem_euclid(7);
         last_sunday * 86_400 + 3_600
     };
-    // The last days of March and October are the 90th and the 304th of a year.
+    // March ends with the 90th day of a year, and October with the 304th.
     let is_summer = (change(89)..change(303)).contains(&secs);
     let minutes = (secs + if is_summer { 7_200 } else { 3_600 }).rem_euclid(86_400) / 60;
     let closed = 2 * 60 + 30..22 * 60;
@@ -392,17 +379,15 @@ fn is_leap(year: i64) -> bool {
     year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
 }
 
-/// Returns the number of days from 1970 to the beginning of a year.
 fn days(year: i64) -> i64 {
     (1970..year).map(|year| 365 + i64::from(is_leap(year))).sum()
 }
 
-/// Returns the year of a day, counted from the beginning of 1970.
 fn year_of(day: i64) -> i64 {
     (1970..).find(|year| day < days(year + 1)).expect("a year")
 }
 
-/// Returns the id of the approval that this request waits for or would create.
+/// Returns the id of the approval that the request is bound to or would create.
 fn next_approval(
     stored: &StoredState,
     asked: &RequestParts<'_>,
@@ -420,7 +405,7 @@ fn next_approval(
     })
 }
 
-/// Returns the expected `retry_at` of a call that the daily window denied: the time at which the amount fits.
+/// Returns the expected `retry_at` of a denial by the daily window: the earliest time at which the amount fits.
 pub(crate) fn retry_at(stored: &StoredState, asked: &RequestParts<'_>, at: i64) -> Option<i64> {
     let window = day_window(asked.agent, asked.service);
     let (_, cap) = stored.caps(asked.agent, &stored.policy(asked.agent, asked.service)?, at);

@@ -1,12 +1,6 @@
-//! The actions of a hostile agent, and the invariants that protect other agents.
+//! The calls of a hostile agent, and checks that the calls affect no other agent.
 //!
-//! - A response 429 is caused only by the caller's calls, payments or approvals. So no agent is rejected because of a
-//!   different agent.
-//! - A limit is enforced: many calls within a minute end with 429.
-//! - A call without a fault gets its response in time, whatever the agents of other owners do concurrently: see
-//!   [`Run::judge_wait`]. `run.rs` compares the response with the expected one, as if nothing else was running.
-//! - A hostile call writes nothing that belongs to a different agent (`laws.rs`), and nothing at all if all of its
-//!   calls must be rejected.
+//! Only an agent's own calls may cause a 429 response to the agent. Other agents' calls get their responses in time.
 
 use crate::network::FaultsSeen;
 use crate::people::agent_id;
@@ -17,8 +11,8 @@ use serde_json::json;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-/// The maximum number of calls per API key and per owner's address within a minute, of an agent's payments within 15
-/// minutes, and of its pending approvals.
+/// The maximum number of calls per API key and per address in a minute, of an agent's payments in 15 minutes, and of
+/// its pending approvals.
 struct Limits {
     key: usize,
     address: usize,
@@ -26,7 +20,7 @@ struct Limits {
     waiting: usize,
 }
 
-/// The limits in a crowd, low enough to be reached.
+/// Limits that a run with many agents reaches.
 const LOW: Limits = Limits {
     key: 40,
     address: 90,
@@ -34,8 +28,7 @@ const LOW: Limits = Limits {
     waiting: 6,
 };
 
-/// The service's default limits. The limit per address is out of reach, because the agents of a small world have no
-/// addresses.
+/// The service's default limits. The limit per address does not apply, because agents call without an address.
 const USUAL: Limits = Limits {
     key: 600,
     address: 1_000_000,
@@ -43,17 +36,17 @@ const USUAL: Limits = Limits {
     waiting: 20,
 };
 
-/// The maximum response time while no other call concerns the same agent: about twenty sequential storage and chain
-/// calls, each of which takes up to 13 ms.
+/// The maximum response time without concurrent calls for the same agent. A call makes about twenty sequential calls of
+/// up to 13 ms.
 const PROMPT: Duration = Duration::from_millis(500);
-/// The maximum response time in all other cases. A call may take up to 15 s.
+/// The maximum response time with concurrent calls for the same agent.
 const IN_TIME: Duration = Duration::from_secs(10);
 
 const fn limits_of(crowd: bool) -> Limits {
     if crowd { LOW } else { USUAL }
 }
 
-/// Returns the limits as environment variables.
+/// Returns the limits as the functions' environment variables.
 pub(crate) fn limits(crowd: bool) -> [(&'static str, String); 4] {
     let Limits {
         key,
@@ -70,24 +63,23 @@ pub(crate) fn limits(crowd: bool) -> [(&'static str, String); 4] {
     .map(|(name, limit)| (name, limit.to_string()))
 }
 
-/// Returns the maximum number of an agent's pending approvals.
 pub(crate) const fn most_waiting(setting: Setting) -> usize {
     limits_of(setting.crowd).waiting
 }
 
-/// The address from which an owner's agents call.
+/// Returns the address from which an owner's agents call.
 pub(crate) fn address_of(owner: u8) -> IpAddr {
     Ipv4Addr::new(192, 0, 2, owner).into()
 }
 
-/// The earlier calls that count against the limits of a call.
+/// The earlier calls that count against a call's limits.
 pub(crate) struct Counted {
     of_key: usize,
     of_address: usize,
 }
 
 impl Run {
-    /// Counts an agent's call, and returns the earlier calls of the same minute. A key with a wrong secret is not
+    /// Counts an agent's call, and returns the earlier calls of the same minute. A call with a wrong secret is not
     /// counted.
     pub(crate) fn note_call(&self, worker: usize, agent: u8, key: &str) -> Counted {
         let minute = self.world.clock_of(worker) / 60_000_000;
@@ -104,7 +96,7 @@ impl Run {
         }
     }
 
-    /// Checks that a 429 response to an agent was caused by the agent's own requests.
+    /// Checks that the agent's own calls caused a 429 response.
     pub(crate) fn judge_limit(&self, agent: u8, counted: &Counted) {
         let limits = limits_of(self.setting.crowd);
         let id = agent_id(agent).to_string();
@@ -135,7 +127,7 @@ impl Run {
         }
     }
 
-    /// Checks that a response without a fault came in time.
+    /// Checks that a call without faults got its response in time.
     pub(crate) fn judge_wait(&self, answer: &Answer, begun: &Begun, faults_seen: &FaultsSeen) {
         let most = if begun.alone { PROMPT } else { IN_TIME };
         if faults_seen.faults.is_empty() && answer.took > most {
@@ -147,7 +139,6 @@ impl Run {
         }
     }
 
-    /// Runs the calls of a hostile agent.
     pub(crate) async fn attack(
         &self,
         number: usize,
@@ -237,13 +228,12 @@ impl Run {
         format!("{name} {what}")
     }
 
-    /// Returns the first value of this kind that the agent received for any idempotency key.
+    /// Returns the first value that `of` returns for one of the agent's idempotency keys.
     fn first_of<T>(&self, agent: u8, of: impl Fn(&mut crate::run::Memory) -> Option<T>) -> Option<T> {
         (0..=u8::MAX).find_map(|key| self.memory(agent, key, &of))
     }
 
-    /// Makes a call that must be rejected with one of these statuses, because its API key has expired, or for too many
-    /// requests.
+    /// Makes a call that must be rejected with one of these statuses, with 401 for an expired key, or with 429.
     async fn refused(
         &self,
         worker: usize,
@@ -269,7 +259,7 @@ impl Run {
         status.to_string()
     }
 
-    /// Makes many sequential calls. A limit must stop the calls if they are made within a minute and without faults.
+    /// Makes sequential calls. Checks that a limit stops them if they are within a minute and without faults.
     async fn often(&self, number: usize, worker: usize, by: (u8, &str), path: &str, count: u8) -> String {
         let minute = || self.world.clock_of(worker) / 60_000_000;
         let (first, mut refused, mut faults) = (minute(), 0_usize, 0);
@@ -291,7 +281,7 @@ impl Run {
         }
         let is_own = self.agents()[usize::from(by.0)].keys.iter().any(|known| known == by.1);
         let limits = limits_of(self.setting.crowd);
-        // Each environment counts in chunks of a fiftieth, and concurrently with the call that fills a chunk.
+        // A process stores its count of calls only sometimes, so the service may accept more calls than the limit.
         let most = if is_own {
             limits.key + 2 * WORKERS
         } else {
@@ -305,7 +295,7 @@ impl Run {
         if refused == 0 { "answered" } else { "limited" }.to_owned()
     }
 
-    /// Requests many approvals, each for a different amount, so that no two requests are equal.
+    /// Requests many approvals, each for a different amount.
     async fn questions(&self, number: usize, worker: usize, agent: u8, count: u8, begun: Begun) -> String {
         let mut last = String::new();
         for _ in 0..count {
@@ -319,10 +309,10 @@ impl Run {
         last
     }
 
-    /// Requests a temporary limit increase after a denial of this agent or of a different agent.
+    /// Requests a temporary limit increase after a denial of the agent `of`.
     async fn ask_for_raise(&self, number: usize, worker: usize, by: (u8, &str), of: u8, begun: Begun) -> String {
         if of == by.0 && self.first_of(of, |memory| memory.refusal.clone()).is_none() {
-            // The requested cap is above every cap per call but one.
+            // A price of 600 exceeds nearly all caps per call, so the agent can request an increase.
             let Some(key) = self.unused_key(of) else {
                 return "no key is left".to_owned();
             };
@@ -340,19 +330,18 @@ impl Run {
             "until": now.after(purser_domain::Duration::from_secs_u32(3_600)).to_string(),
             "reason": "a bigger order",
         });
-        // A repetition requests a different end, so it is rejected.
+        // A repeated request has another end time, and is therefore rejected with 400.
         let expected: &[u16] = if of == by.0 { &[200, 400] } else { &[404] };
         self.refused(worker, by, "/x402/raises", Some(body.to_string()), expected)
             .await
     }
 
-    /// Begins another call of the same step, without faults.
+    /// Begins the next call of the same step, without faults.
     fn workers_begin(&self, worker: usize, number: usize) {
         self.link_of(worker).begin(number, 7, Vec::new());
     }
 }
 
-/// A purchase by a hostile agent.
 fn buy(agent: u8, key: u8, units: u16) -> Buy {
     debug_assert!(key >= KEYS, "a key that no plan uses");
     Buy {
@@ -365,7 +354,7 @@ fn buy(agent: u8, key: u8, units: u16) -> Buy {
     }
 }
 
-/// Returns a request body that no route accepts.
+/// Returns a body that authorize rejects as invalid.
 fn bad_body(which: u8) -> String {
     match which {
         0 => String::new(),

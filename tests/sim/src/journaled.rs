@@ -1,5 +1,5 @@
-//! Checks the decision history at the end of a run: an entry for each settlement and each decision, and the sums per
-//! day. The expected entries are computed from the rows without the code under test.
+//! Compares the decision history at the end of a run with the rows of settlements and decisions. The expected history
+//! is computed without the code under test.
 
 use crate::stored::StoredState;
 use crate::tables::{Item, Key, Rows, bytes, number, text};
@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The attributes that an entry copies from its row, unless [`entry_of`] makes an exception.
+/// The attributes that an entry of the decision history copies from its row. [`entry_of`] has the exceptions.
 const COPIED: [&str; 22] = [
     "t", "kid", "svc", "op", "amt", "payto", "reason", "pver", "apid", "error", "rule", "host", "ms", "net", "wallet",
     "vb", "rs", "txh", "blk", "settled", "result", "sid",
 ];
 
-/// The suffix of the partition key for the rows that map a transaction to its entry.
+/// The suffix of the partition key of rows that map a transaction to an entry.
 const TRANSACTIONS: &str = "#T";
 
-/// The hash of the transaction that confirmed a settlement, as text.
+/// Returns the hash of the transaction that confirmed a settlement.
 fn hash_of(row: &Item) -> String {
     match row.get("txh") {
         Some(AttributeValue::S(hash)) => hash.clone(),
@@ -30,11 +30,10 @@ fn hash_of(row: &Item) -> String {
     }
 }
 
-/// Stored sums. A sum of zero is left out.
+/// Usage sums by name. Sums of zero are left out.
 type Sums = BTreeMap<&'static str, u64>;
 
-/// An agent's sums for a day: by service (empty for a withdrawal), the number of rejections by error, and the hourly
-/// sums of payments that are not released.
+/// An agent's sums of a day: by service, by error, and by hour. A withdrawal has an empty service.
 #[derive(Default)]
 struct OfAgent {
     services: BTreeMap<String, Sums>,
@@ -42,7 +41,7 @@ struct OfAgent {
     hours: BTreeMap<String, u64>,
 }
 
-/// Returns the expected entry of a row: its attributes except for the key and the sequence number.
+/// Returns the expected attributes of a row's entry, without the key and the sequence number.
 fn entry_of(stored: &StoredState, key: &Key, row: &Item) -> BTreeMap<String, AttributeValue> {
     let (_, agent) = key.0.split_once('#').expect("an agent");
     let mut entry: BTreeMap<String, AttributeValue> = COPIED
@@ -63,7 +62,7 @@ fn entry_of(stored: &StoredState, key: &Key, row: &Item) -> BTreeMap<String, Att
             set("reason", "confirmation_vanished");
         }
     }
-    // Only a payment that is confirmed now, or a reverted confirmation, has a transaction.
+    // Only a confirmed settlement, and one whose confirmation was reverted, has a transaction.
     if text(row, "rs") != "confirmed" {
         for name in ["txh", "blk", "settled"] {
             entry.remove(name);
@@ -72,8 +71,7 @@ fn entry_of(stored: &StoredState, key: &Key, row: &Item) -> BTreeMap<String, Att
     entry
 }
 
-/// Returns the record with the owner and the agent's name at the time of a row's decision: the agent's record, or the
-/// previous owner's record before the ownership transfers that the row does not reflect.
+/// Returns the record with the agent's owner and name at the time of a row's decision.
 fn then<'a>(stored: &'a StoredState, key: &Key, row: &Item) -> &'a Item {
     let (_, agent) = key.0.split_once('#').expect("an agent");
     let agent = stored.agent(agent).expect("its agent");
@@ -88,18 +86,18 @@ fn then<'a>(stored: &'a StoredState, key: &Key, row: &Item) -> &'a Item {
     }
 }
 
-/// Returns the owner of a row's agent at the time of the decision.
+/// Returns the owner of a row's agent at the time of the row's decision.
 fn owner_of<'a>(stored: &'a StoredState, key: &Key, row: &Item) -> &'a str {
     text(then(stored, key, row), "owner")
 }
 
-/// The rows of settlements and decisions.
+/// Returns the rows of settlements and decisions.
 fn rows(stored: &StoredState) -> impl Iterator<Item = (&Key, &Item)> {
     let decisions = stored.decisions.iter().map(|(key, row)| (key, &**row));
     stored.all("S#", "").chain(decisions)
 }
 
-/// Returns the differences between the decision history and the rows, and between its sums and the rows.
+/// Returns the differences between the decision history and the rows.
 pub(crate) fn differences(stored: &StoredState, usage: &Rows) -> Vec<String> {
     let mut expected: BTreeMap<Key, BTreeMap<String, AttributeValue>> = BTreeMap::new();
     for (key, row) in rows(stored) {
@@ -156,7 +154,7 @@ pub(crate) fn differences(stored: &StoredState, usage: &Rows) -> Vec<String> {
     differences
 }
 
-/// Returns the expected sums by key, as JSON.
+/// Returns the expected sums by key.
 fn sums_of(stored: &StoredState) -> BTreeMap<Key, Value> {
     let mut days: BTreeMap<(&str, Day), BTreeMap<String, OfAgent>> = BTreeMap::new();
     for (key, row) in rows(stored) {
@@ -207,7 +205,7 @@ fn sums_of(stored: &StoredState) -> BTreeMap<Key, Value> {
             let all: Vec<(&'static str, u64)> = sum.iter().map(|(name, sum)| (*name, *sum)).collect();
             add(&mut total, &all);
             biggest.push((agent.clone(), sum));
-            // The last digit of the agent's id selects the item.
+            // The last digit of the agent's id determines the item that has the agent's sums.
             let digit = agent.chars().last().expect("a digit");
             let json = json!({"s": of_agent.services, "w": of_agent.reasons, "h": of_agent.hours});
             items

@@ -1,5 +1,5 @@
-//! KMS with a secp256k1 key for each agent. KMS signs with a new random number each time, and with a high or a low `s`
-//! (`tests/testkit/src/kms.rs` does the same over HTTP).
+//! KMS with a secp256k1 key for each agent. As in KMS, a signature's `s` may be high or low, and each signature of the
+//! same digest is different.
 
 use crate::people::agent_id;
 use crate::plan::CROWD;
@@ -21,7 +21,6 @@ const BEFORE_POINT: [u8; 23] = [
     0x0a, 0x03, 0x42, 0x00,
 ];
 
-/// The agents' keys, by id.
 pub(crate) struct Kms {
     keys: BTreeMap<String, SigningKey>,
     rng: Mutex<Rng>,
@@ -36,7 +35,6 @@ impl Kms {
         }
     }
 
-    /// Responds to `GetPublicKey` and `Sign` (API reference).
     pub(crate) fn answer(&self, operation: &str, body: &[u8]) -> (u16, Vec<u8>) {
         let request: Value = serde_json::from_slice(body).expect("the SDK writes JSON");
         let id = request["KeyId"].as_str().expect("an id");
@@ -77,17 +75,16 @@ impl Kms {
     }
 }
 
-/// Returns a KMS error response.
 pub(crate) fn failed(status: u16, kind: &str) -> (u16, Vec<u8>) {
     (status, json!({"__type": kind}).to_string().into_bytes())
 }
 
-/// The address of an agent's key.
+/// Returns the wallet address of an agent's key.
 pub(crate) fn address(agent: u8) -> Address {
     Address::from_public_key(key_of(agent).verifying_key())
 }
 
-/// Returns the first agents' wallets, made from keys that KMS has created.
+/// Creates wallets of the first agents with KMS keys.
 pub(crate) async fn wallets(keys: KmsKeys, agents: u8) -> Vec<Wallet> {
     let custody = Custody::from_kms(keys);
     let mut wallets = Vec::new();

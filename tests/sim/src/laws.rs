@@ -1,8 +1,7 @@
-//! Checks the invariants of `docs/data-model.md` §7 and their consequences for the chain, for every stored state and
-//! every step from one state to the next. The checks run after each write, so no invariant is violated even for an
-//! instant.
+//! Checks the invariants of `docs/data-model.md` §7 after each write: in every stored state, and in every step to the
+//! next state.
 //!
-//! I8 and I13 are about responses: see `expect.rs` and `run.rs`.
+//! `expect.rs` and `run.rs` check I8 and I13, which are about responses.
 
 use crate::chain::{Chain, SignedTerms};
 use crate::plan::owner_of;
@@ -15,58 +14,55 @@ use purser_chain::NonceKey;
 use purser_domain::{Address, ApprovalId, SettlementId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the invariants need to know in addition to the stored rows.
+/// What the checks need in addition to the stored rows.
 pub(crate) struct KnownFacts {
     pub(crate) nonces: NonceKey,
-    /// The catalog's payee of each service.
+    /// The payee of each service.
     pub(crate) payees: BTreeMap<String, Address>,
-    /// Agents whose freeze got a response, and for which no unfreeze has begun since.
+    /// The agents whose freeze got a response and is not being ended.
     pub(crate) frozen: BTreeSet<String>,
-    /// Agents that operators with a token have frozen, each with the true time of the response, and for which no end of
-    /// the freeze has begun since.
+    /// The agents that operators with a token have frozen, with the time of the response. No end of the freeze has
+    /// begun since.
     pub(crate) stopped: BTreeMap<String, i64>,
-    /// The expiry of API keys by updates that got a response, by the last sixteen digits of the key's public half.
+    /// The expiry of each API key whose update got a response, by the key's id.
     pub(crate) ended: BTreeMap<String, End>,
-    /// Agents with a budget whose creation got a response, and whose removal has not begun since.
+    /// Pairs of an agent and a budget whose creation got a response. No removal has begun since.
     pub(crate) service_state: BTreeSet<(String, String)>,
-    /// Agents with a rule whose creation got a response, and whose removal has not begun since.
+    /// Pairs of an agent and a rule whose creation got a response. No removal has begun since.
     pub(crate) standing: BTreeSet<(String, String)>,
-    /// The caller of each step.
+    /// The caller of each step of the plan.
     pub(crate) callers: BTreeMap<usize, Caller>,
-    /// The steps that run reconcile.
+    /// The steps of the plan that run `reconcile`.
     pub(crate) reconciling: BTreeSet<usize>,
-    /// The steps to which a node has shown a chain that a reorg has removed.
+    /// The steps to which a node has shown removed blocks.
     pub(crate) aside: BTreeSet<usize>,
-    /// The agent that a step concerns, if it concerns a single agent.
+    /// The agent of each step that concerns one agent.
     pub(crate) acting: BTreeMap<usize, String>,
-    /// The steps that must write nothing.
+    /// The steps whose calls must all be rejected, so that they write nothing.
     pub(crate) idle: BTreeSet<usize>,
-    /// Settlements that are reconciled before they are due, because an operator requested it or because their
-    /// confirmation was reverted.
+    /// Settlements that may be reconciled before they are due, because an operator requested it or a confirmation was
+    /// reverted.
     pub(crate) undue: BTreeSet<String>,
-    /// The earlier owners of each agent whose ownership transfer has no response yet, with the version of the agent's
-    /// record that the transfer wrote. The earlier owners' temporary limit increases may apply to payments that were
-    /// decided before.
+    /// The earlier owners of agents in an unfinished ownership transfer, with the record version that the transfer
+    /// wrote. Payments decided earlier may use these owners' limit increases.
     earlier_owners: BTreeMap<String, Vec<(i64, String)>>,
 }
 
-/// The expiry of an API key.
 #[derive(Clone, Copy)]
 pub(crate) struct End {
     pub(crate) at: i64,
-    /// The true time at which the update began.
+    /// The time at which the update began, without clock skew.
     pub(crate) since: i64,
 }
 
-/// The caller of a step.
 pub(crate) struct Caller {
-    /// The last sixteen digits of the key's public half.
+    /// The id of the API key.
     pub(crate) key: String,
-    /// The time on its environment's clock when the call began.
+    /// The time at which the call began, on the clock of the called process.
     pub(crate) from: i64,
-    /// The digest of the call.
+    /// The digest by which the duplicate guard identifies the call.
     pub(crate) call: [u8; 8],
-    /// The first bytes of the payee.
+    /// The digest by which the rows of known payees identify the payee.
     pub(crate) payee: [u8; 12],
 }
 
@@ -92,7 +88,7 @@ impl Default for KnownFacts {
 }
 
 impl KnownFacts {
-    /// Records the changes from one state to the next.
+    /// Updates the known facts with the changes from one state to the next.
     pub(crate) fn note(&mut self, before: &StoredState, after: &StoredState) {
         let marks = after.within("MARKS", "").filter_map(|(key, _)| key.split_once('#'));
         self.undue.extend(marks.map(|(_, id)| id.to_owned()));
@@ -112,23 +108,22 @@ impl KnownFacts {
         }
     }
 
-    /// Records that the ownership transfer that wrote this or an earlier version of the agent's record got its
-    /// response.
+    /// Records that the ownership transfer that wrote this version of the agent's record has got a response.
     pub(crate) fn handed_over(&mut self, agent: &str, version: u64) {
         if let Some(earlier) = self.earlier_owners.get_mut(agent) {
             earlier.retain(|(wrote, _)| wrote.unsigned_abs() > version);
         }
     }
 
-    /// Returns the owner of a step's agent.
+    /// Returns the owner of the agent that a step concerns.
     pub(crate) fn owner_of_step(&self, step: usize) -> Option<u8> {
         let agent = self.acting.get(&step)?;
-        // The last digits of an agent's id are its number.
+        // The last digits of an agent's id are the agent's number.
         let number = u8::from_str_radix(agent.get(34..)?, 16).ok()?;
         Some(owner_of(number))
     }
 
-    /// Returns the signed fields of a settlement's authorization.
+    /// Returns the authorization that a settlement's payment signs.
     pub(crate) fn signed(&self, id: &str, settlement: &Item) -> SignedTerms {
         let address = |name| text(settlement, name).parse().expect("an address");
         SignedTerms {
@@ -141,7 +136,7 @@ impl KnownFacts {
     }
 }
 
-/// Returns the violations in a state.
+/// Returns the violated invariants of a state.
 pub(crate) fn of_state(stored: &StoredState) -> Vec<String> {
     let mut found = Vec::new();
     totals_are_sums(stored, &mut found);
@@ -152,7 +147,8 @@ pub(crate) fn of_state(stored: &StoredState) -> Vec<String> {
     found
 }
 
-/// Checks the first half of I1, and I10: no entry is older than the window's eviction watermark.
+/// Checks the first half of I1, and I10: a window's total is the sum of its counted payments, all newer than the
+/// watermark.
 fn totals_are_sums(stored: &StoredState, found: &mut Vec<String>) {
     for prefix in ["L#", "B#"] {
         let mut sums: BTreeMap<&str, i64> = BTreeMap::new();
@@ -175,8 +171,8 @@ fn totals_are_sums(stored: &StoredState, found: &mut Vec<String>) {
     }
 }
 
-/// Checks the second half of I1, I7 and I9: an entry exists if and only if its settlement counts and has not rolled
-/// off.
+/// Checks the second half of I1, I7 and I9: the counted payments of a window are the settlements that count in the
+/// window.
 fn entries_and_settlements_agree(stored: &StoredState, found: &mut Vec<String>) {
     for prefix in ["L#", "B#"] {
         for ((window, rest), row) in stored.all(prefix, "E#") {
@@ -191,8 +187,7 @@ fn entries_and_settlements_agree(stored: &StoredState, found: &mut Vec<String>) 
                 let as_one = prefix == "B#" && counts_of(settlement).iter().any(|rule| rule == scope);
                 let charged = charged || as_one;
                 if !charged && prefix == "B#" {
-                    // A backfilled payment does not name the rule. The window of a removed rule keeps the payment after its
-                    // release.
+                    // A settlement that is released after a rule was removed stays counted in the rule's window.
                     let times = [number(settlement, "t"), counted_at(settlement)];
                     return times.contains(&entry.at) && [1, number(settlement, "amt")].contains(&entry.amount);
                 }
@@ -228,7 +223,7 @@ fn entries_and_settlements_agree(stored: &StoredState, found: &mut Vec<String>) 
     }
 }
 
-/// Checks I3 and I9: settlements and the idempotency records that authorized them refer to each other.
+/// Checks I3 and I9: settlements and their idempotency records refer to each other.
 fn keys_name_settlements(stored: &StoredState, found: &mut Vec<String>) {
     let allows = stored.all("I#", "").filter(|(_, row)| text(row, "kind") == "allow");
     let allows = allows.map(|(key, row)| (&key.0[2..], key.1.as_str(), row));
@@ -248,14 +243,13 @@ fn keys_name_settlements(stored: &StoredState, found: &mut Vec<String>) {
     }
 }
 
-/// Returns whether a key's record names a later approval of the same request than before.
+/// Returns whether an idempotency record now names a later approval of the same request.
 fn names_later_approval((was, is): (&Item, &Item)) -> bool {
     let [was, is] = [was, is].map(|row| ApprovalId::parse(text(row, "apid")));
     was.zip(is).is_some_and(|(was, is)| was.is_before(is))
 }
 
-/// Checks I4: an approval is executed if and only if exactly one settlement used it, and the approval names that
-/// settlement.
+/// Checks I4: each executed approval was used by exactly one settlement, which the approval names.
 fn approvals_are_used_once(stored: &StoredState, found: &mut Vec<String>) {
     let executed = stored.all("AP#", "").filter(|(_, row)| text(row, "st") == "executed");
     let named: BTreeSet<&str> = executed.map(|(_, row)| text(row, "sid")).collect();
@@ -272,7 +266,7 @@ fn approvals_are_used_once(stored: &StoredState, found: &mut Vec<String>) {
     }
 }
 
-/// Checks I5: each confirmed settlement has a claim on its transaction, in its block.
+/// Checks I5: each confirmed settlement has a claim on its transaction.
 fn confirmations_are_claimed(stored: &StoredState, found: &mut Vec<String>) {
     let claimed: BTreeSet<_> = stored
         .claims()
@@ -289,7 +283,7 @@ fn confirmations_are_claimed(stored: &StoredState, found: &mut Vec<String>) {
     }
 }
 
-/// Returns the rare settlement events that should occur in a long run.
+/// Returns the rare events of settlements in a step, for the coverage.
 pub(crate) fn noteworthy(before: &StoredState, after: &StoredState) -> Vec<&'static str> {
     let mut noted = Vec::new();
     for (agent, id, is) in after.settlements() {
@@ -309,19 +303,18 @@ pub(crate) fn noteworthy(before: &StoredState, after: &StoredState) -> Vec<&'sta
     noted
 }
 
-/// A write to check.
 struct Change<'a> {
     before: &'a StoredState,
     after: &'a StoredState,
     known: &'a KnownFacts,
     chain: &'a Chain,
     step: usize,
-    /// How far the writer's clock is ahead, in microseconds.
+    /// How far the clock of the writing process is ahead, in microseconds.
     skew: i64,
     found: Vec<String>,
 }
 
-/// Returns the violations of a step from one state to the next, by the rows that the step has changed.
+/// Returns the invariants that a step from one state to the next violates.
 pub(crate) fn of_change(
     (before, after): (&StoredState, &StoredState),
     changed: &[(String, Key)],
@@ -357,7 +350,7 @@ pub(crate) fn of_change(
     change.found
 }
 
-/// Returns the agent to which a row of the ledger or decisions table belongs.
+/// Returns the agent to which a row belongs.
 fn whose<'a>(key: &'a Key, row: Option<&'a Item>) -> Option<&'a str> {
     let (kind, rest) = key.0.split_once('#').unwrap_or((&key.0, ""));
     let first = |rest: &'a str| rest.split('#').next();
@@ -403,8 +396,8 @@ impl Change<'_> {
         }
     }
 
-    /// Checks that a step by or about an agent writes only the agent's rows, and nothing at all if all its calls must
-    /// be rejected.
+    /// Checks that a step about one agent writes only this agent's rows. If the step's calls must be rejected, it
+    /// writes nothing.
     fn is_its_own(&mut self, key: &Key, row: Option<&Item>) {
         let Some(acting) = self.known.acting.get(&self.step) else {
             return;
@@ -501,7 +494,7 @@ impl Change<'_> {
         self.after.entries(&day).iter().any(|entry| entry.settlement == id)
     }
 
-    /// Checks a new settlement: I2, I9, I10, I11, and every condition of its authorization.
+    /// Checks I2, I9, I10, I11 and the conditions of the authorization for a new settlement.
     fn authorized(&mut self, agent: &str, id: &str, is: &Item) {
         let (at, amount, service) = (number(is, "t"), number(is, "amt"), text(is, "svc").to_owned());
         if text(is, "rs") != "authorized" {
@@ -542,8 +535,8 @@ impl Change<'_> {
                 "settlement {id} was asked for after operators had frozen its agent"
             ));
         }
-        // A reservation after the response to an update was evaluated by the updated record. But an API key may expire
-        // between the evaluation and the reservation.
+        // After an update got its response, reservations must use the updated record. The expiry of an API key is
+        // exempt, because a key may expire between decision and reservation.
         if let Some(caller) = self.known.callers.get(&self.step)
             && let Some(end) = self.known.ended.get(&caller.key)
             && caller.from.max(end.since + self.skew) >= end.at
@@ -589,7 +582,7 @@ impl Change<'_> {
             });
             let as_one = budget.as_ref().is_some_and(|budget| counts_of(is).contains(budget));
             let amounts = counted.map(|(_, _, other)| if as_one { 1 } else { number(other, "amt") });
-            // A rule also counts the payments before the rule.
+            // A rule also counts earlier payments.
             let sum: i64 = amounts.sum();
             let live = self.after.live(&window, length, at);
             if live > cap || sum > cap {
@@ -618,8 +611,8 @@ impl Change<'_> {
         }
     }
 
-    /// Checks that a withdrawal goes to the address that the agent's owner has set, after the delay, while no other
-    /// withdrawal is pending.
+    /// Checks that a withdrawal goes to the address that the owner has set, after the delay, and with no other
+    /// withdrawal pending.
     fn paid_out(&mut self, agent: &str, id: &str, is: &Item) {
         let at = number(is, "t");
         let owner = self.before.agent(agent).map(|row| text(row, "owner"));
@@ -652,7 +645,7 @@ impl Change<'_> {
         }
     }
 
-    /// Checks that an agent gets a new owner only by an accepted offer, which is then used up.
+    /// Checks that an agent gets a new owner only by an accepted offer, which is deleted.
     fn owned(&mut self, agent: &str, was: &Item, is: &Item) {
         if text(was, "owner") == text(is, "owner") {
             return;
@@ -666,8 +659,7 @@ impl Change<'_> {
         }
     }
 
-    /// Checks that the rows for known calls and payees are written, and that no guarded call is paid twice within the
-    /// guard's time.
+    /// Checks the records of known calls and payees, and that no guarded call is paid twice within the guard's period.
     fn remembered(&mut self, agent: &str, is: &Item) {
         let at = number(is, "t");
         let window = day_window(agent, text(is, "svc"));
@@ -691,7 +683,7 @@ impl Change<'_> {
             let dynoxide::types::AttributeValue::M(rule) = rule else {
                 continue;
             };
-            // Until an update gets its response, payments are evaluated by the earlier record.
+            // A rule whose creation got no response may not be stored yet.
             if !self.known.standing.contains(&(agent.to_owned(), rule_id(rule))) {
                 continue;
             }
@@ -719,7 +711,7 @@ impl Change<'_> {
         match (was.map(|row| text(row, "kind")), is.map(|row| text(row, "kind"))) {
             (None, Some("allow" | "esc")) => {}
             (Some("esc"), Some("allow")) if is_same_request => {}
-            // Another limit required an approval when the approved request was repeated.
+            // If the approval waives too few limits, the key is bound to a new approval of the same request.
             (Some("esc"), Some("esc")) if is_same_request && was.zip(is).is_some_and(names_later_approval) => {}
             (from, to) => self.wrong(format!("I3 key {key:?} went from {from:?} to {to:?}")),
         }
@@ -753,7 +745,7 @@ impl Change<'_> {
         };
         let Some(was) = was else { return };
         for name in horizons(was) {
-            // A backfill removes the watermarks of other durations.
+            // A backfill removes the watermarks of the window's other durations.
             let is_dropped = !is.contains_key(name) && is.get("bf") != was.get("bf");
             if number(is, name) < number(was, name) && !is_dropped {
                 self.wrong(format!("I10 {window}: {name} went back"));
@@ -771,7 +763,7 @@ impl Change<'_> {
 
     fn approval(&mut self, key: &Key, was: Option<&Item>, is: Option<&Item>) {
         let is_other_open = self.after.within(&key.0, "").any(|(sequence, row)| {
-            // An increase that was granted does not stand for the next request.
+            // A granted limit increase is no open request.
             let is_open = text(row, "st") == "pending" || (text(row, "st") == "approved" && !row.contains_key("raise"));
             sequence != key.1 && is_open && number(row, "ends") > is.map_or(0, |is| number(is, "t"))
         });
@@ -784,13 +776,13 @@ impl Change<'_> {
             | (Some("approved"), Some("executed")) => {}
             (Some(from @ ("pending" | "approved")), Some(to))
                 if from == to && is.is_some_and(|is| self.is_replaced(key, is)) => {}
-            // After an ownership transfer, the approval moves to the agent's new owner.
+            // After an ownership transfer, the approval belongs to the agent's new owner.
             (Some(from), Some(to)) if from == to && was.zip(is).is_some_and(|(was, is)| self.is_moved(was, is)) => {}
             (from, to) => self.wrong(format!("approval {key:?} went from {from:?} to {to:?}")),
         }
     }
 
-    /// Returns whether an approval ended when a later approval of more limits was requested.
+    /// Returns whether an approval ended because a later approval that waives more limits was requested.
     fn is_replaced(&self, key: &Key, is: &Item) -> bool {
         let mut later = self.after.within(&key.0, "");
         later.any(|(sequence, row)| {
@@ -798,13 +790,13 @@ impl Change<'_> {
         })
     }
 
-    /// Returns whether an approval moved to the agent's owner.
+    /// Returns whether an approval moved to the agent's new owner.
     fn is_moved(&self, was: &Item, is: &Item) -> bool {
         let owner = self.after.agent(text(is, "agent")).map(|row| text(row, "owner"));
         text(was, "owner") != text(is, "owner") && owner == Some(text(is, "owner"))
     }
 
-    /// Returns whether the claimed transaction confirms the claim's settlement.
+    /// Returns whether the claim's settlement is confirmed by the claimed transaction.
     fn confirms(&self, claim: &Claim<'_>) -> bool {
         let settlement = self.after.settlement(claim.agent, claim.settlement);
         settlement.is_some_and(|row| {
@@ -814,8 +806,8 @@ impl Change<'_> {
         })
     }
 
-    /// Checks I5: a claim is for its settlement's payment, in a block that was final. A claim is removed only if its
-    /// block was removed and no confirmation depends on it.
+    /// Checks I5: a claim is for its settlement's payment in a final block. Only a claim in a removed block may be
+    /// deleted, and only if no confirmation needs it.
     fn claim(&mut self, key: &Key, was: Option<&Item>, is: Option<&Item>) {
         let (was, is) = (was.map(|row| claim(key, row)), is.map(|row| claim(key, row)));
         if let Some(is) = is {
@@ -849,7 +841,7 @@ impl Change<'_> {
     }
 }
 
-/// Returns the id of an approval from its row's key, like `ApprovalId::from_lineage`.
+/// Returns the id of an approval from its row's key.
 pub(crate) fn approval_id(key: &Key) -> String {
     let (lineage, sequence) = (&key.0[3..], key.1.parse::<u32>().expect("a number"));
     uuid::Uuid::try_parse(&format!("{lineage}{sequence:08x}"))
