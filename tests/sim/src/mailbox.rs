@@ -1,14 +1,6 @@
-//! The mail service of a run, and the invariants of each mail that it receives:
+//! The mail service of a run, and the checks of each mail.
 //!
-//! - The mail goes to the confirmed address of a user who has turned mail on. It contains only events of the user and
-//!   events for all users, of the kinds that the user selected.
-//! - The mail contains no event that is too old, no closed approval request, and no event that an earlier mail has
-//!   settled.
-//! - The mail lists the first 20 events in full, and counts the others.
-//! - Two mails to a user are five minutes apart. A failed mail is repeated after the documented pause. A rejected
-//!   address gets no further mail, unless the address changed after the function had received the message.
-//!
-//! The pauses and limits are those of `docs/events.md` §4.
+//! `docs/events.md` §4 has the rules for mails, pauses and limits.
 
 use crate::mappings::{Invocation, Mode};
 use crate::network::World;
@@ -22,42 +14,40 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The pages' origin.
+/// The origin of the dashboard's URLs.
 pub(crate) const ORIGIN: &str = "https://purser.sim";
-/// The partition of the events that were mailed to a user, without the user's id.
+/// The prefix of the partition key of the events that were mailed to a user.
 const TOLD: &str = "T#mail#";
 const SECOND: i64 = 1_000_000;
 /// The minimum time between two mails to a user.
 pub(crate) const BETWEEN: i64 = 300 * SECOND;
-/// The minimum pauses after failed mails; the last pause repeats. Without a new notification the first pause is a
-/// minute.
+/// The minimum pauses after failed mails. The last pause repeats. Without a new event, the first pause is a minute.
 const PAUSES: [i64; 3] = [5 * SECOND, 300 * SECOND, 1_800 * SECOND];
-/// The age at which an event is dropped.
+/// The age after which an event is no longer mailed.
 const OLDEST: i64 = 86_400 * SECOND;
-/// The page that a test mail links to.
+/// The path of the page that a test mail links to.
 const TEST: &str = "/dashboard/notices";
 /// The maximum number of events that a mail lists in full.
 const MAX_LISTED: usize = 20;
-/// The maximum clock difference at which a user's mails are never concurrent: a run holds the channel for a minute, and
-/// takes at most half a minute.
+/// The clock difference above which two runs may mail the same user concurrently. A run reserves the user for a minute,
+/// and takes half a minute at most.
 pub(crate) const MAX_SPREAD: i64 = 25 * SECOND;
 
-/// How the mail service treats mails to a user.
+/// How the mail service responds to mails to a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// The service accepts every mail.
     Good,
     /// The service accepts every mail after this many milliseconds.
     Slow(u64),
-    /// The service responds with 503 until this time, in microseconds.
+    /// The service responds with 503 until this time, in microseconds since 1970.
     FailsUntil(i64),
-    /// The service throttles the sender until this time.
+    /// The service throttles mails until this time, in microseconds since 1970.
     ThrottlesUntil(i64),
-    /// The sender is not verified until this time.
+    /// The sender is not verified until this time, in microseconds since 1970.
     UnverifiedUntil(i64),
-    /// The service rejects the address until this time.
+    /// The service rejects the user's address until this time, in microseconds since 1970.
     RefusesUntil(i64),
-    /// The service accepts the first mails, up to this number, but the responses are lost.
+    /// The service accepts every mail. The responses to this many first mails are lost.
     LosesAnswers(usize),
 }
 
@@ -68,26 +58,25 @@ impl Manner {
     }
 }
 
-/// A user, as the mail service and `notices` see the user.
+/// A user who may get mail.
 pub(crate) struct Addressee {
     pub(crate) person: UserId,
     pub(crate) manner: Manner,
-    /// The settings, each with the time from which every run uses them.
+    /// The user's settings, each with the time from which every run uses them.
     pub(crate) settings: Vec<(i64, NotificationSettings)>,
-    /// The time since which the address is rejected, unless the user requested a test or changed the settings since.
+    /// When the address was rejected; `None` after the user requested a test or changed the settings.
     pub(crate) refused: Option<i64>,
-    /// Whether the address was ever rejected.
     pub(crate) was_refused: bool,
 }
 
 impl Addressee {
-    /// The settings at `since` or later.
+    /// Returns the settings that a run since this time may use.
     fn settings_since(&self, since: i64) -> impl Iterator<Item = &NotificationSettings> {
         let first = self.settings.iter().rposition(|(at, _)| *at <= since).unwrap_or(0);
         self.settings[first..].iter().map(|(_, settings)| settings)
     }
 
-    /// Returns whether the user wanted this event at `since` or later, at the address `to` or at any address.
+    /// Returns whether the user selected this event at `since` or later, with the address `to` if given.
     pub(crate) fn wanted_since(&self, since: i64, event: &Event, to: Option<&str>) -> bool {
         let is_theirs = event.owner().is_none_or(|owner| *owner == self.person);
         let is_there = |address: &MailAddress| to.is_none_or(|to| address.as_str() == to);
@@ -99,7 +88,6 @@ impl Addressee {
             })
     }
 
-    /// Whether the settings have changed.
     pub(crate) const fn has_changed(&self) -> bool {
         self.settings.len() > 1
     }
@@ -108,14 +96,14 @@ impl Addressee {
 /// An event that was passed to the queues.
 pub(crate) struct Passed {
     pub(crate) event: Event,
-    /// The time at which the event was first passed on.
+    /// The time at which the event was first passed.
     pub(crate) at: i64,
     /// The time at which the event's message was first processed.
     pub(crate) done: Option<i64>,
 }
 
 impl Passed {
-    /// Returns whether the event is too old or its deadline has passed at this time.
+    /// Returns whether the event is too old at this time, or its deadline has passed.
     pub(crate) fn is_over(&self, at: i64) -> bool {
         let event = &self.event;
         let deadline = event.data().find_time("expires_at");
@@ -124,45 +112,45 @@ impl Passed {
     }
 }
 
-/// A mail as it arrived.
+/// A mail that reached the mail service.
 pub(crate) struct Mail {
     pub(crate) addressee: usize,
     pub(crate) at: i64,
     pub(crate) step: usize,
     pub(crate) is_accepted: bool,
-    /// Whether the function received the success response, if nothing else failed.
+    /// Whether the mail service responded with success. The response may be lost.
     pub(crate) is_said: bool,
-    /// The pages of the events that the mail lists in full.
+    /// The dashboard pages of the events that the mail lists.
     pub(crate) paths: Vec<String>,
     /// The number of events in the mail.
     pub(crate) count: usize,
 }
 
-/// An event that is settled: a mail contained it, or it was dropped.
+/// An event that was mailed or dropped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settled {
     pub(crate) at: i64,
-    /// The run that settled the event, and the time on the run's clock.
+    /// The invocation that mailed or dropped the event, and the time on its clock.
     pub(crate) step: usize,
     pub(crate) clock: i64,
 }
 
-/// The mail service, and the observed notifications.
+/// The mail service, and what it observed.
 #[derive(Default)]
 pub(crate) struct Mailroom {
     pub(crate) mode: Mode,
-    /// How far the clocks differ, in microseconds.
+    /// The maximum difference between two clocks, in microseconds.
     pub(crate) spread: i64,
     pub(crate) people: Vec<Addressee>,
     pub(crate) passed: Vec<Passed>,
     pub(crate) mails: Vec<Mail>,
-    /// The runs of the function, by their step.
+    /// The invocations of the function `notices`, by step.
     pub(crate) invocations: BTreeMap<usize, Invocation>,
-    /// The settled events, by person and key.
+    /// The mailed and dropped events, by user and key.
     pub(crate) settled: BTreeMap<(UserId, String), Settled>,
 }
 
-/// A mail as the function sends it.
+/// A mail as `notices` sends it to SES.
 struct Letter {
     to: String,
     paths: Vec<String>,
@@ -182,7 +170,7 @@ impl Letter {
         let more = lines().find_map(|line| line.strip_prefix("And ")?.strip_suffix(" more."));
         let more = more.map_or(0, |more| more.parse().expect("a number"));
         if more > 0 {
-            // The last link is the page for the remaining events.
+            // The last link leads to the page with the remaining events.
             paths.pop();
         }
         Self {
@@ -193,13 +181,13 @@ impl Letter {
     }
 }
 
-/// The page of an event.
+/// Returns the path of the page that shows an event.
 pub(crate) fn path_of(event: &Event) -> String {
     Notification::for_event(event, &NotificationNames::default()).path
 }
 
 impl Mailroom {
-    /// Returns the violations of an arriving mail.
+    /// Returns the violated rules for a mail when it arrives.
     fn judge(&self, addressee: &Addressee, letter: &Letter, step: usize, now: i64, clock: i64) -> Vec<String> {
         let mut found = Vec::new();
         let mut complain = |what: String| found.push(format!("a mail to {} {what}", letter.to));
@@ -257,7 +245,7 @@ impl Mailroom {
         let name = &addressee.person;
         let run = &self.invocations[&last.step];
         if run.ended.is_none() {
-            // Other messages may prolong the run of a failed mail.
+            // An invocation may also send other users' mails, and then last longer than the pause.
             let is_early = now < last.at + PAUSES[0] - self.spread;
             return is_early.then(|| format!("two mails to {name} are under way"));
         }
@@ -271,7 +259,7 @@ impl Mailroom {
             .count();
         let pause = match failures.checked_sub(1) {
             None => BETWEEN,
-            // The address was rejected, so nothing is repeated.
+            // After a rejected address, no mail is repeated.
             Some(_) if addressee.was_refused => return None,
             Some(before) => PAUSES[before.min(PAUSES.len() - 1)],
         };
@@ -279,12 +267,12 @@ impl Mailroom {
         (early > 0).then(|| format!("a mail to {name} comes {early} µs too early, after {failures} failures"))
     }
 
-    /// Returns the fault that follows the first mail of a run.
+    /// Returns the fault that follows the first mail of an invocation.
     pub(crate) fn strike(&mut self, step: usize) -> Option<(Fault, u8, u8)> {
         self.invocations.get_mut(&step)?.strike.take()
     }
 
-    /// Returns whether an event of the user has closed the approval request with this key.
+    /// Returns whether an event has closed the user's approval request with this key.
     pub(crate) fn closes(&self, person: &UserId, key: &str) -> bool {
         let is_theirs = |event: &Event| event.owner() == Some(person);
         let mut passed = self.passed.iter();
@@ -292,7 +280,6 @@ impl Mailroom {
     }
 }
 
-/// The response to a mail, and its delay.
 pub(crate) struct Answer {
     pub(crate) after: Duration,
     pub(crate) status: u16,
@@ -300,7 +287,7 @@ pub(crate) struct Answer {
 }
 
 impl World {
-    /// Receives a mail, checks it, and responds.
+    /// Checks a mail, and returns the response.
     pub(crate) fn mail(&self, step: usize, worker: usize, body: &[u8]) -> Answer {
         let (now, clock) = (self.now(), self.clock_of(worker));
         let letter = Letter::read(body);
@@ -366,10 +353,10 @@ impl World {
         answer
     }
 
-    /// Records the settled events among the written rows.
+    /// Records the mailed and dropped events among the written rows.
     pub(crate) fn look_at_notices(&self, step: usize, worker: usize, keys: &[(String, Key)]) {
         let is_told = |(table, key): &&(String, Key)| table == WEBHOOKS && key.0.starts_with(TOLD);
-        // The keys also contain rows with only a condition.
+        // `keys` also contains rows that a transaction only checks.
         let is_stored = |(_, key): &&(String, Key)| self.tables.row(WEBHOOKS, key).is_some();
         for (_, key) in keys.iter().filter(is_told).filter(is_stored) {
             let settled = Settled {
@@ -394,7 +381,7 @@ impl Answer {
     }
 }
 
-/// Returns the event moved by `micros` microseconds, with its deadline.
+/// Returns the event with its time and deadline moved by `micros` microseconds.
 pub(crate) fn later(event: &Event, micros: i64) -> Event {
     let mut told = event.to_json();
     let shift = |time: &mut Value| {

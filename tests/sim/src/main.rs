@@ -14,9 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// The default number of runs for shrinking a failure.
 const SHRINKING: u64 = 600;
-/// The minimum number of seeds for which full coverage is required.
+/// With fewer seeds, an event that never occurs is no error.
 const ENOUGH: u64 = 500;
 
 fn main() -> ExitCode {
@@ -100,7 +99,7 @@ fn many(first: u64, count: u64, shrinking: usize) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Shrinks a failure, and prints it as a test.
+/// Shrinks a failing plan, and prints it as a test.
 fn tell(seed: u64, shrinking: usize, with_calls: bool) {
     println!("seed {seed} fails:");
     for complaint in run(&Plan::from_seed(seed)).complaints {

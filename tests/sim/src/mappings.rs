@@ -1,5 +1,5 @@
-//! The event source mappings from queues to a function, as in `template.yaml`: batches of at most ten messages, in any
-//! order, concurrently, some of them twice. The function's invocations have faults, are killed, or time out.
+//! The event source mappings from queues to a function, which deliver messages in any order and some twice. Invocations
+//! are killed, time out, and have faults in their calls.
 
 use crate::network::Link;
 use crate::plan::Fault;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 const BATCH: u64 = 10;
-/// The timeout of each function that queues invoke.
+/// The timeout of a function that queues invoke.
 pub(crate) const TIME: Duration = Duration::from_secs(30);
 
 /// An invocation of a function.
@@ -20,33 +20,31 @@ pub(crate) const TIME: Duration = Duration::from_secs(30);
 pub(crate) struct Invocation {
     pub(crate) began: i64,
     pub(crate) ended: Option<i64>,
-    /// Whether the invocation had a fault or did not end normally.
+    /// Whether the invocation had a fault, or did not end normally.
     pub(crate) is_disturbed: bool,
-    /// The fault that begins this many calls after the invocation's first mail or webhook call, and the number of calls
+    /// A fault, the number of calls to skip after the invocation's first mail or webhook call, and the number of calls
     /// that fail.
     pub(crate) strike: Option<(Fault, u8, u8)>,
 }
 
-/// The faults besides those of webhook receivers and mail.
+/// The faults in invocations. Failures of receivers and of the mail service are separate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// No faults; each queue passes on one message at a time.
+    /// No faults, and one message at a time.
     #[default]
     Calm,
-    /// No faults; messages are passed on in concurrent batches, and some twice.
+    /// No faults, but concurrent batches and repeated messages.
     Quiet,
-    /// Concurrent batches, with faults in the function's calls.
+    /// Concurrent batches, and faults in the function's calls.
     Faulty,
 }
 
 /// A mapping from a queue to a function.
 pub(crate) struct Mapping {
     pub(crate) queue: &'static str,
-    /// `MaximumConcurrency`.
     pub(crate) most_at_once: usize,
-    /// `maxReceiveCount`.
     pub(crate) most_receipts: u32,
-    /// The name of the mapping's invocations in a run's coverage.
+    /// The name of the mapping's invocations in the coverage.
     pub(crate) name: &'static str,
 }
 
@@ -61,27 +59,25 @@ impl Mapping {
     }
 }
 
-/// A batch of received messages.
 #[derive(Debug)]
 pub(crate) struct Batch {
-    /// The function's event.
+    /// The event for the function.
     pub(crate) event: Value,
-    /// Whether a second invocation gets the batch too.
+    /// Whether the batch is delivered twice.
     pub(crate) is_doubled: bool,
 }
 
-/// The faults of an invocation.
 pub(crate) struct Troubles {
-    /// The faults of the invocation's calls, each with the call's number.
+    /// The faults of the invocation, each with the number of the call that fails.
     pub(crate) faults: Vec<(u8, Fault)>,
-    /// The pace of the clock, as in [`crate::plan::Step`].
+    /// The seed for the delays of the invocation's calls, as in [`crate::plan::Step`].
     pub(crate) pace: u16,
-    /// The fault during the invocation, as in [`Invocation`].
+    /// The fault after the first mail or webhook call, as in [`Invocation`].
     strike: Option<(Fault, u8, u8)>,
 }
 
 impl Troubles {
-    /// Draws the faults. In one of `odds` invocations a fault follows the first mail or webhook call.
+    /// Draws the faults of an invocation. In one of `odds` invocations, a fault follows the first mail or webhook call.
     pub(crate) fn draw(mode: Mode, odds: u64, rng: &mut Rng) -> Self {
         let mut faults = Vec::new();
         if mode == Mode::Faulty && rng.one_in(3) {
@@ -97,7 +93,6 @@ impl Troubles {
         Self { faults, pace, strike }
     }
 
-    /// Returns the invocation with these faults.
     pub(crate) const fn invocation(&self, began: i64) -> Invocation {
         Invocation {
             began,
@@ -108,18 +103,18 @@ impl Troubles {
     }
 }
 
-/// Draws the number of failing calls. The SDK tries three times.
+/// Draws the number of failing calls. The SDK makes three attempts, so the function sees only three or more failures.
 fn length(rng: &mut Rng) -> u8 {
     *rng.pick(&[1, 3, 3, 8])
 }
 
-/// A function's mappings and their running invocations.
+/// A function's mappings, and the invocations in progress.
 pub(crate) struct Mappings {
     all: &'static [Mapping],
     mode: Mode,
-    /// The number of running invocations per mapping.
+    /// The number of invocations in progress, by mapping.
     busy: Vec<usize>,
-    /// The unreadable messages, by queue.
+    /// The bodies of unreadable messages, by queue.
     poison: BTreeMap<&'static str, Vec<String>>,
 }
 
@@ -133,7 +128,6 @@ impl Mappings {
         }
     }
 
-    /// The mapping with this number.
     pub(crate) const fn mapping(&self, mapping: usize) -> &'static Mapping {
         &self.all[mapping]
     }
@@ -150,14 +144,14 @@ impl Mappings {
         self.busy[mapping] < most
     }
 
-    /// Returns the time at which a message becomes visible to a mapping that may start another invocation.
+    /// Returns the earliest time at which a mapping can start another invocation.
     pub(crate) fn next_visible(&self, sqs: &Sqs) -> Option<i64> {
         let ready = (0..self.all.len()).filter(|mapping| self.has_room(*mapping));
         let visible = ready.filter_map(|mapping| sqs.next_visible(self.all[mapping].queue));
         visible.min()
     }
 
-    /// Receives visible messages if a mapping may start another invocation.
+    /// Receives a batch, if the mapping may start another invocation.
     pub(crate) fn receive(&self, mapping: usize, sqs: &Sqs, rng: &mut Rng) -> Option<Batch> {
         if !self.has_room(mapping) {
             return None;
@@ -177,12 +171,11 @@ impl Mappings {
         })
     }
 
-    /// Counts an invocation of a mapping as running.
     pub(crate) fn begin(&mut self, mapping: usize) {
         self.busy[mapping] += 1;
     }
 
-    /// Ends an invocation, and removes the processed messages. In faulty mode the removal is sometimes lost.
+    /// Ends an invocation, and deletes the processed messages. In faulty mode, messages sometimes stay.
     pub(crate) fn end(&mut self, run: &Run, (mapping, batch): (usize, &Value), end: &End, rng: &mut Rng) {
         self.busy[mapping] -= 1;
         if self.mode == Mode::Faulty && rng.one_in(20) {
@@ -193,7 +186,6 @@ impl Mappings {
         }
     }
 
-    /// Sends an unreadable message.
     pub(crate) fn send_poison(&mut self, queue: &'static str, sqs: &Sqs) {
         let body = serde_json::json!({"detail": {"specversion": "1.0"}}).to_string();
         sqs.send(queue, &body);
@@ -226,16 +218,15 @@ impl Mappings {
     }
 }
 
-/// How an invocation of a function ended.
 pub(crate) struct End {
-    /// The response; `None` if the environment was killed or timed out.
+    /// The function's response; `None` if the process was killed or timed out.
     pub(crate) answer: Option<Value>,
     pub(crate) what: &'static str,
     pub(crate) faults: Vec<Fault>,
 }
 
 impl End {
-    /// Invokes a function, for at most its timeout.
+    /// Invokes a function with its timeout.
     pub(crate) async fn invoke(link: &Link, operation: impl Future<Output = purser_domain::Result<Value>>) -> Self {
         let ended = tokio::select! {
             biased;
@@ -253,7 +244,7 @@ impl End {
         Self { answer, what, faults }
     }
 
-    /// Returns whether the environment can be used again.
+    /// Returns whether the process can handle further invocations.
     pub(crate) fn is_alive(&self) -> bool {
         self.what != "crashed" && self.what != "out of time"
     }
@@ -265,7 +256,7 @@ impl End {
 }
 
 impl Run {
-    /// Counts the end of an invocation. An invocation without a response must have a cause.
+    /// Counts an invocation in the coverage. Checks that an invocation without a response had a fault.
     pub(crate) fn note_end(&self, name: &str, end: &End) {
         self.world.count(format!("{name} {}", end.what));
         for fault in &end.faults {

@@ -1,9 +1,8 @@
-//! Compares a run with the protocol model (`tests/model`): every write of keys, approvals, settlements and claims is a
-//! transition that the model allows in its state, and leads to the model's next state.
+//! Compares a run with the protocol model (`tests/model`): each write must be a transition that the model allows, with
+//! the same result.
 //!
-//! Ids, hashes and block numbers are numbered in the order in which they appear. Windows are left out because their
-//! sums don't fit the model's numbers; `laws.rs` checks their invariants. All agents share one ledger of the model,
-//! which has one agent. Their rows have only the claims in common.
+//! Windows are left out, because their sums are too large for the model. All agents share one ledger of the model,
+//! because their rows have only the claims in common.
 
 use crate::laws::hex;
 use crate::stored::{Claim, StoredState, same};
@@ -16,16 +15,16 @@ use purser_model::ledger::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The model that runs alongside a simulation run.
+/// The model that makes the same transitions as a run.
 pub(crate) struct Modelled {
     ledger: Ledger,
     names: BTreeMap<(Kind, String), u8>,
     reverts: u8,
-    /// The error planted in the model.
+    /// The bug planted in the model, for a test of the comparison.
     pub(crate) flaw: Option<Flaw>,
 }
 
-/// What the model numbers.
+/// The kinds of ids that become numbers in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Settlement,
@@ -48,11 +47,12 @@ impl Default for Modelled {
     }
 }
 
-/// A row before and after a write.
+/// The key of a row, and the row before and after a write.
 type Change<'a> = (&'a Key, Option<&'a Item>, Option<&'a Item>);
 
 impl Modelled {
-    /// Applies a run's write to the model. Returns the differences; `None` once there are more names than numbers.
+    /// Applies a write to the model and returns the differences. Returns `None` once there are more ids than the model
+    /// has numbers.
     pub(crate) fn follow(
         &mut self,
         before: &StoredState,
@@ -108,7 +108,7 @@ impl Modelled {
         ))
     }
 
-    /// Returns the transition for these changes, if they are a transition.
+    /// Returns the model's transition for these changes, if any.
     #[expect(clippy::option_option, reason = "no transition, and no more numbers, are two things")]
     fn write_of(&mut self, changes: &[Change<'_>], after: &StoredState) -> Option<Option<Write>> {
         let of = |prefix: &str| changes.iter().copied().find(|(key, ..)| key.0.starts_with(prefix));
@@ -143,7 +143,7 @@ impl Modelled {
             for (key, was, approval) in changes.iter().filter(|(key, ..)| key.0.starts_with("AP#")) {
                 match (was, approval) {
                     (None, Some(approval)) => new = Some((self.name(Kind::Person, text(approval, "owner"))?, 1)),
-                    // The approval waived too few limits, and ends.
+                    // A new approval that waives more limits ends the earlier approval of the request.
                     _ => self.set_end((request, key.1.parse().expect("few")), false),
                 }
             }
@@ -155,7 +155,7 @@ impl Modelled {
                 rebinds: was.is_some(),
             }));
         }
-        // A request for a temporary limit increase approves no payment, so the model does not have it.
+        // Requests for limit increases are left out, because they approve no payment.
         if let Some((key, Some(was), Some(is))) = of("AP#")
             && !is.contains_key("raise")
         {
@@ -163,7 +163,7 @@ impl Modelled {
                 ("pending", "approved") => ApprovalRuling::Approve,
                 ("pending", "rejected") => ApprovalRuling::Reject,
                 ("approved", "rejected") => ApprovalRuling::Withdraw,
-                // An ownership transfer moves the approval.
+                // The only other change of an approval is the move to a new owner.
                 _ => {
                     let approval = (self.request(text(is, "agent"), is)?, key.1.parse().expect("few"));
                     let owner = self.name(Kind::Person, text(is, "owner"))?;
@@ -185,7 +185,7 @@ impl Modelled {
         Some(None)
     }
 
-    /// Returns the transition of a settlement, if its change is a transition.
+    /// Returns the model's transition for a change of a settlement, if any.
     #[expect(clippy::option_option, reason = "no transition, and no more numbers, are two things")]
     fn settlement(
         &mut self,
@@ -256,8 +256,7 @@ impl Modelled {
         })
     }
 
-    /// Adds a withdrawal, whose conditions `laws.rs` checks, because the model has only one agent and so only one
-    /// withdrawal record.
+    /// Adds a withdrawal. `laws.rs` checks its conditions, because the model has only one withdrawal record.
     fn pay_out(&mut self, agent: &str, id: SettlementId, is: &Item) -> Option<()> {
         let key = self.name(Kind::Key, format!("payout {agent} {}", hex(bytes(is, "idem"))))?;
         let payout = Settlement {
@@ -282,7 +281,7 @@ impl Modelled {
         let key = hex(bytes(is, "idem"));
         let request = match after.row(&format!("I#{agent}"), &key) {
             Some(record) => self.request(agent, record)?,
-            // A settlement without its key: the comparison reports it.
+            // Without a key, the placeholder makes the comparison fail.
             None => self.name(Kind::Request, "none")?,
         };
         let approval = (!text(is, "apid").is_empty()).then(|| sequence(text(is, "apid")));
@@ -304,14 +303,14 @@ impl Modelled {
         }))
     }
 
-    /// The model's time is always 0.
+    /// The model's time is always 0. An open approval ends at 1, and any other approval at 0.
     fn set_end(&mut self, approval: (Request, u8), is_open: bool) {
         if let Some(approval) = self.ledger.approvals.get_mut(&approval) {
             approval.ends = i8::from(is_open);
         }
     }
 
-    /// Returns the difference between a stored row and the model's row, if any.
+    /// Returns the difference between a stored row and the row of the model, if any.
     #[expect(clippy::option_option, reason = "no difference, and no more numbers, are two things")]
     fn differs(&mut self, (key, _, is): Change<'_>, after: &StoredState) -> Option<Option<String>> {
         let (kind, rest) = key.0.split_once('#').unwrap_or_default();
@@ -377,7 +376,7 @@ impl Modelled {
     }
 }
 
-/// Returns the number of an approval among its request's approvals: the last 32 bits of its id.
+/// Returns the number of an approval among the approvals of its request, from its id.
 fn sequence(approval: &str) -> u8 {
     let digits = approval.get(approval.len().saturating_sub(8)..).unwrap_or_default();
     u8::from_str_radix(digits.trim_start_matches('0'), 16).unwrap_or(0)

@@ -1,11 +1,7 @@
-//! The network between the functions and their dependencies, and the world around it: time, the tables, the chain.
+//! The network between the functions and their dependencies, with time, tables and chain.
 //!
-//! Every call of a function goes through [`Link::pass`], which delays the call by its step's pace, so that only the
-//! plan determines the order of calls by different environments. The step's faults are applied there too. A sent call
-//! continues without its sender, so it may take effect after its caller gave up or died.
-//!
-//! Transactions lock their items from their arrival until they are written. Other calls that need a locked item are
-//! rejected, as in DynamoDB (see `tests/testkit/src/proxy`, which does the same over HTTP).
+//! [`Link::pass`] delays each call, so that only the plan determines the order of calls. It also applies the faults of
+//! a step. A sent call continues without its sender, and may take effect after the sender gave up or died.
 
 use crate::chain::{Chain, Logs, View};
 use crate::coverage::Coverage;
@@ -35,7 +31,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep};
 
-/// The world around the functions.
+/// Time, tables and chain of a run.
 pub(crate) struct World {
     pub(crate) tables: Tables,
     pub(crate) chain: Mutex<Chain>,
@@ -44,79 +40,76 @@ pub(crate) struct World {
     kms: Kms,
     pub(crate) queues: Queues,
     began: Instant,
-    /// The Unix time of the run's beginning plus the time skipped since, in microseconds.
+    /// The start time of the run, plus the time that the plan skipped, in microseconds since 1970.
     epoch: AtomicI64,
     clocks: [(Arc<AtomicI64>, i64); WORKERS],
 }
 
-/// Everything recorded during a run.
+/// What is recorded during a run.
 #[derive(Default)]
 pub(crate) struct Record {
-    /// The rows stored now.
+    /// The current rows.
     pub(crate) stored: StoredState,
-    /// The states since the round began, oldest first.
+    /// The states since the beginning of the round, oldest first.
     pub(crate) moments: Vec<Moment>,
-    /// The violations found.
+    /// The violations found so far.
     pub(crate) complaints: Vec<String>,
     pub(crate) coverage: Coverage,
     pub(crate) events: Vec<Event>,
     pub(crate) known: laws::KnownFacts,
-    /// The model that runs alongside; `None` once the run is too big for the model.
+    /// The model that makes the same transitions; `None` once the run is too large for the model.
     pub(crate) modelled: Option<Modelled>,
-    /// The number of storage calls that were sent and have no response yet, by the agents that they may concern. Calls
-    /// to the chain don't count, because they change nothing.
+    /// The number of storage calls without a response, by the agents that a call may concern.
     flying: BTreeMap<Concern, usize>,
-    /// The number of calls with an API key or from an address, by the minute on the called environment's clock.
+    /// The number of calls by API key or address, and by the minute on the called process's clock.
     pub(crate) calls: BTreeMap<(String, i64), usize>,
-    /// The faults of writes that count calls or payments, by step. A write whose response is lost is repeated, and
-    /// counts twice.
+    /// By step, the number of faults in writes that count calls or payments. A repeated write counts twice.
     pub(crate) miscounted: BTreeMap<usize, usize>,
-    /// The partition that accepts one call a second.
+    /// The throttled partition.
     pub(crate) busy: Option<Busy>,
-    /// The records in the tables' streams, oldest first.
+    /// The records of the tables' streams, oldest first.
     pub(crate) stream: Vec<Value>,
-    /// The events and sums expected from the stream.
+    /// The events and sums that the functions must publish.
     pub(crate) facts: Facts,
-    /// The events that the bus accepted, including duplicates.
+    /// The entries that the event bus accepted, including duplicates.
     pub(crate) told: Vec<Value>,
     pub(crate) bus: Bus,
     held: BTreeSet<(String, Key)>,
-    /// The client tokens of the committed transactions.
+    /// The idempotency tokens of committed transactions.
     made: BTreeSet<String>,
 }
 
-/// A ledger partition that accepts one call a second.
+/// A throttled partition, which accepts one call a second.
 pub(crate) struct Busy {
-    /// The prefix of its partition keys.
+    /// The prefix of the partition key.
     pub(crate) pk: String,
-    /// The time until which the partition is busy, in microseconds.
+    /// The end of the throttling, in microseconds since 1970.
     pub(crate) until: i64,
-    /// The second of the last accepted call.
+    /// The second in which the partition accepted its last call.
     pub(crate) last: i64,
 }
 
-/// The agents that a call may concern.
+/// The agents that a storage call may concern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Concern {
     /// The agents of one owner.
     Owner(u8),
     Everybody,
-    /// No agent: the call counts calls, or records the use of an API key.
+    /// No agent, because the call counts calls or records the use of an API key.
     Counter,
 }
 
-/// The condition of the bus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Bus {
     #[default]
     Up,
-    /// The bus responds to each call with 500.
+    /// The event bus responds to each call with 500.
     Down,
-    /// The bus rejects every n-th entry of a call.
+    /// The event bus rejects every n-th entry of a call.
     RefusesEach(usize),
 }
 
-/// The stored state from an instant on.
+/// A stored state, and when it began.
 #[derive(Clone)]
 pub(crate) struct Moment {
     pub(crate) stored: StoredState,
@@ -124,7 +117,7 @@ pub(crate) struct Moment {
     pub(crate) step: usize,
 }
 
-/// One call, for the trace.
+/// A call in the run's trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) at: i64,
@@ -184,7 +177,7 @@ impl World {
         self.chain.lock().expect("not poisoned")
     }
 
-    /// The true time, in microseconds. All clocks and the chain follow it.
+    /// Returns the time in microseconds since 1970, without clock skew.
     pub(crate) fn now(&self) -> i64 {
         let now = self.epoch_now();
         for (clock, skew) in &self.clocks {
@@ -205,13 +198,11 @@ impl World {
         self.epoch_now() / 1_000_000
     }
 
-    /// Advances the clock by `micros` microseconds.
     pub(crate) fn advance_clock(&self, micros: i64) {
         self.epoch.fetch_add(micros.max(0), SeqCst);
         self.now();
     }
 
-    /// The clock of a worker.
     pub(crate) fn clock(&self, worker: usize) -> Arc<AtomicI64> {
         Arc::clone(&self.clocks[worker].0)
     }
@@ -232,7 +223,7 @@ impl World {
         self.record().coverage.count(what);
     }
 
-    /// Executes a call, and checks the changes.
+    /// Executes a storage call, and checks the changes.
     fn carry_out(
         &self,
         step: usize,
@@ -248,7 +239,7 @@ impl World {
         answer
     }
 
-    /// Responds to `PutEvents` (API reference).
+    /// Responds to `PutEvents`.
     fn put_events(&self, body: &[u8]) -> (u16, Vec<u8>) {
         let request: Value = serde_json::from_slice(body).expect("the SDK writes JSON");
         let mut record = self.record();
@@ -272,7 +263,7 @@ impl World {
         (200, json!({"Entries": answers}).to_string().into_bytes())
     }
 
-    /// Returns whether a call is for a partition that has already accepted a call in this second.
+    /// Returns whether a call is for a throttled partition that has already accepted a call in this second.
     fn is_busy(&self, call: &Call) -> bool {
         let (Call::Table { operation, body }, now) = (call, self.epoch_now()) else {
             return false;
@@ -282,7 +273,7 @@ impl World {
             return false;
         };
         let is_meant = std::str::from_utf8(body).is_ok_and(|body| body.contains(&busy.pk));
-        // The SDK reads the unprocessed keys of a throttled batch again, but not the keys of a transaction.
+        // The SDK repeats the unprocessed keys of a `BatchGetItem`, but not single keys of a `TransactGetItems`.
         if !is_meant || operation == "TransactGetItems" {
             return false;
         }
@@ -346,13 +337,13 @@ impl World {
 }
 
 impl Record {
-    /// Returns the number of storage calls in flight.
+    /// Returns the number of storage calls without a response.
     pub(crate) fn flying(&self) -> usize {
         self.flying.values().sum()
     }
 
-    /// Returns the number of storage calls in flight that may concern this owner's agents; for `None`, that may concern
-    /// any agent.
+    /// Returns the number of storage calls without a response that may concern this owner's agents; all of them for
+    /// `None`.
     pub(crate) fn flying_beside(&self, owner: Option<u8>) -> usize {
         let concerns = |concern: &Concern| match (*concern, owner) {
             (Concern::Counter, _) => false,
@@ -371,7 +362,7 @@ impl Record {
         *self.flying.entry(concern).or_default() -= 1;
     }
 
-    /// Adds the changed rows to the stream.
+    /// Adds the changed rows to the streams.
     fn pass_on(&mut self, keys: &[(String, Key)], before: &StoredState, after: &StoredState, secs: i64) {
         for (table, key) in keys {
             let of = |stored: &StoredState| match table.as_str() {
@@ -386,27 +377,26 @@ impl Record {
     }
 }
 
-/// The step that an environment is working on.
+/// The step that a process is working on.
 #[derive(Default)]
 struct Errand {
     step: usize,
     pace: u16,
     faults: Vec<(u8, Fault)>,
     calls: u8,
-    /// The balances that the step read from the chain.
+    /// The balances that the step has read from the chain.
     balances: Vec<u64>,
-    /// The faults that occurred.
     faults_seen: Vec<Fault>,
 }
 
-/// The faults and balances seen by a step's calls.
+/// The faults and the balances in the calls of a step.
 #[derive(Debug, Default)]
 pub(crate) struct FaultsSeen {
     pub(crate) faults: Vec<Fault>,
     pub(crate) balances: Vec<u64>,
 }
 
-/// The link from one environment to all services that it calls.
+/// The connection from one process to its dependencies.
 pub(crate) struct Link {
     pub(crate) world: Arc<World>,
     pub(crate) worker: usize,
@@ -420,11 +410,11 @@ impl fmt::Debug for Link {
     }
 }
 
-/// The result of a call for its caller.
+/// What the caller of a call gets.
 enum Reply {
     Answer(u16, Vec<u8>),
     Broken,
-    /// The caller never gets a response.
+    /// No response.
     Silent,
 }
 
@@ -441,7 +431,7 @@ enum Call {
     Bus {
         body: Vec<u8>,
     },
-    /// The facilitator submits a withdrawal.
+    /// A withdrawal for the facilitator.
     Settle {
         body: Vec<u8>,
     },
@@ -449,11 +439,11 @@ enum Call {
         operation: String,
         body: Vec<u8>,
     },
-    /// The function `notices` sends a mail.
+    /// A mail from the function `notices`.
     Mail {
         body: Vec<u8>,
     },
-    /// The function `webhooks` sends a message or decrypts a secret, or `notices` sends or hides a message.
+    /// A call to SQS or KMS from the function `webhooks` or `notices`.
     Webhooks {
         operation: String,
         body: Vec<u8>,
@@ -486,7 +476,7 @@ impl Link {
         self.errand.lock().expect("not poisoned")
     }
 
-    /// Assigns the environment's later calls to this step.
+    /// Assigns the later calls of the process to this step.
     pub(crate) fn begin(&self, step: usize, pace: u16, faults: Vec<(u8, Fault)>) {
         *self.errand() = Errand {
             step,
@@ -496,7 +486,7 @@ impl Link {
         };
     }
 
-    /// Adds a fault of `length` calls to the step, after the next `skipped` calls.
+    /// Adds a fault to the step, which skips `skipped` calls and then fails `length` calls.
     pub(crate) fn strike(&self, fault: Fault, skipped: u8, length: u8) {
         let mut errand = self.errand();
         let first = errand.calls.saturating_add(skipped);
@@ -504,7 +494,7 @@ impl Link {
         errand.faults.extend(calls.map(|call| (call, fault)));
     }
 
-    /// Ends the step and its faults; returns the faults and balances seen.
+    /// Ends the step. Returns the faults that occurred and the balances that were read.
     pub(crate) fn end(&self) -> FaultsSeen {
         let Errand {
             balances, faults_seen, ..
@@ -515,7 +505,7 @@ impl Link {
         }
     }
 
-    /// Waits until the environment is killed.
+    /// Waits until the process is killed.
     pub(crate) async fn crashed(&self) {
         self.crash.notified().await;
     }
@@ -633,8 +623,8 @@ impl Link {
         reply
     }
 
-    /// Returns whether the call repeats a committed transaction. A repetition never conflicts and succeeds (DynamoDB
-    /// API reference, `TransactWriteItems`, `ClientRequestToken`).
+    /// Returns whether the call repeats a committed transaction, which always succeeds (DynamoDB API reference,
+    /// `ClientRequestToken`).
     fn was_made(&self, call: &Call) -> bool {
         let Call::Table { operation, body } = call else {
             return false;
@@ -677,7 +667,7 @@ impl Link {
                     let answer = link.arrive(step, &operation, &body, hold).await;
                     pause(back).await;
                     link.world.record().end_flight(concern);
-                    // The sender may be gone, but the write remains.
+                    // The sender may have given up.
                     let _ = sender.send(answer);
                 });
             }
@@ -747,7 +737,7 @@ impl Link {
         receiver
     }
 
-    /// Begins the fault that follows the run's first mail.
+    /// Begins the fault that follows the first mail of an invocation.
     fn after_a_mail(&self, step: usize) {
         let strike = self.world.queues.mailroom().strike(step);
         if let Some((fault, skipped, length)) = strike
@@ -802,7 +792,6 @@ impl Link {
         answer
     }
 
-    /// Responds to a call to the chain.
     fn ask(&self, step: usize, method: &'static str, params: &Value, fault: Option<Fault>) -> (u16, Vec<u8>) {
         self.world.now();
         let view = View {
@@ -825,13 +814,13 @@ impl Link {
         } else {
             self.world.chain().answer(method, params, view)
         };
-        // A single word is a balance; multicall responses are longer.
+        // A result of a single word is a balance. Results of a multicall are longer.
         if let (Ok(Value::String(word)), "eth_call") = (&answer, method)
             && let Some(Ok(balance)) = word.get(50..66).map(|digits| u64::from_str_radix(digits, 16))
             && word.len() == 66
         {
             let mut errand = self.errand();
-            // An early read that the previous step did not wait for does not count for this step.
+            // The call may belong to an earlier step that did not wait for it.
             if errand.step == step {
                 errand.balances.push(balance);
             }
@@ -882,7 +871,7 @@ fn is_of_counter(operation: &str, body: &[u8]) -> bool {
         && std::str::from_utf8(body).is_ok_and(|body| body.contains(&format!("\"TableName\":\"{THROTTLE}\"")))
 }
 
-/// Returns the idempotency token of a transaction, which identifies a repetition.
+/// Returns the idempotency token of a transaction.
 fn token_of(operation: &str, request: &Value) -> Option<String> {
     let token = request["ClientRequestToken"].as_str();
     token.filter(|_| operation == "TransactWriteItems").map(str::to_owned)
@@ -908,7 +897,7 @@ fn conflict(call: &Call) -> Reply {
                 let (status, body) = conflicted();
                 Reply::Answer(status, body)
             }
-            // Reads never conflict.
+            // A read never conflicts with a transaction, so the read fails with 500 instead.
             _ => lost(Silence::Error, call),
         },
     }
@@ -920,7 +909,7 @@ fn throttled(call: &Call) -> Reply {
         Call::Mail { .. } => Reply::Answer(429, of_bus("TooManyRequestsException")),
         Call::Bus { .. } | Call::Webhooks { .. } => Reply::Answer(400, of_bus("ThrottlingException")),
         Call::Kms { .. } => of_kms(400, "ThrottlingException"),
-        // A throttled batch leaves its keys unprocessed, so the SDK reads them again.
+        // A throttled `BatchGetItem` leaves its keys unprocessed.
         Call::Table { operation, body } if operation == "BatchGetItem" => {
             let request: Value = serde_json::from_slice(body).expect("the SDK writes JSON");
             let answer = json!({"Responses": {}, "UnprocessedKeys": request["RequestItems"]});
@@ -967,7 +956,6 @@ fn cancelled(taken: &[bool]) -> (u16, Vec<u8>) {
     (400, body.to_string().into_bytes())
 }
 
-/// The SDK's HTTP client.
 #[derive(Clone, Debug)]
 pub(crate) struct Wire(pub(crate) Arc<Link>);
 
@@ -981,7 +969,7 @@ impl HttpConnector for Wire {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let link = Arc::clone(&self.0);
         let target = request.headers().get("x-amz-target").unwrap_or_default();
-        // Only SES names its operations by paths.
+        // Every AWS service here except SES gets the operation in the header `x-amz-target`.
         let (service, operation) = target.split_once('.').unwrap_or(("SES", "SendEmail"));
         let body = request.body().bytes().expect("a body in memory").to_vec();
         let (service, operation) = (service.to_owned(), operation.to_owned());
@@ -1010,7 +998,6 @@ impl HttpConnector for Wire {
     }
 }
 
-/// The HTTP client for the facilitator.
 #[derive(Debug)]
 pub(crate) struct ToFacilitator(pub(crate) Arc<Link>);
 
@@ -1031,7 +1018,7 @@ impl HttpConnector for ToFacilitator {
     }
 }
 
-/// One of the node's two endpoints, as an environment sees it.
+/// One of the node's two endpoints, as a process reaches it.
 pub(crate) struct SimNode(pub(crate) Arc<Link>, pub(crate) u8);
 
 impl Node for SimNode {

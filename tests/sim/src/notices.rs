@@ -1,13 +1,8 @@
-//! At the end of a run with webhooks, the published events are passed to `notices` over the queues of `template.yaml`
-//! (`mappings.rs`), together with a flood of one user's events and a freeze of the deployment. Meanwhile users update
-//! their settings and request tests, and the mail service rejects, fails or loses the responses for one user's mails.
+//! Passes the published events of a run to the function `notices`, while users change their settings and the mail
+//! service fails.
 //!
-//! Time passes until no work is left. Then each event that a user has selected must be in a mail to the user, unless
-//! the event was too old or closed, or the user's address was rejected. `mailbox.rs` has the invariants of single
-//! mails.
-//!
-//! Notifications to incoming webhooks are left out, because their HTTP client is not simulated
-//! (`functions/notices/tests`).
+//! At the end, each selected event must be in a mail, unless the event was too old or closed, or the address was
+//! rejected. Incoming webhooks are left out (`functions/notices/tests` covers them).
 
 use crate::mailbox::{Addressee, BETWEEN, MAX_SPREAD, Mail, Mailroom, Manner, ORIGIN, Passed, Settled, later, path_of};
 use crate::mappings::{End, Invocation, Mapping, Mappings, Mode, TIME, Troubles};
@@ -43,18 +38,17 @@ pub(crate) const MAPPINGS: [Mapping; 3] = [
 const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
-/// The time by which everything has ended: the last event is a day old, and its mail may wait for another pause.
+/// The time within which all work has ended.
 const LONGEST: i64 = 3 * 24 * HOUR;
-/// The maximum time from an event to its mail, if nothing fails and no other mail was sent: the event waits for other
-/// events, and each of its two batches takes as long as a mail. A flood of another user's events must not delay the
-/// mail.
+/// The maximum time from an event to the first mail without failures: the wait for further events, and two batches. A
+/// flood of another user's events must not delay the mail.
 const FIRST_MAIL: i64 = (10 + 2 * 15) * SECOND;
-/// The maximum number of published events that are passed on.
+/// The maximum number of events that are passed.
 const MAX_EVENTS: usize = 16;
-/// The number of the function's first step.
+/// The number of the first step of `notices`.
 const FIRST_STEP: usize = 100_000;
 
-/// The function's environment variables.
+/// The environment variables of `notices`.
 pub(crate) const VARIABLES: [(&str, &str); 7] = [
     ("SES_ENDPOINT", "http://ses.sim"),
     ("NOTICES_SENDER", "purser@example.com"),
@@ -71,13 +65,13 @@ pub(crate) const VARIABLES: [(&str, &str); 7] = [
     ),
 ];
 
-/// An environment of the function.
+/// A process of `notices`.
 struct Environment {
     link: Arc<Link>,
     notices: Notifications,
 }
 
-/// A run of the function that has ended.
+/// An invocation of `notices` that has ended.
 struct Ran {
     environment: Environment,
     mapping: usize,
@@ -86,20 +80,20 @@ struct Ran {
     end: End,
 }
 
-/// Something that happens at a given time.
+/// An act at a given time.
 #[derive(Clone, Debug)]
 enum Act {
-    /// The bus passes on an event.
+    /// The bus delivers an event to the queue.
     Pass(Event),
-    /// An unreadable message gets into a queue.
+    /// An unreadable message is sent to a queue.
     Poison(&'static str),
     /// A user turns mail off.
     TurnOff(usize),
-    /// A user selects only the default kinds.
+    /// A user selects only the default event kinds.
     Choose(usize),
-    /// The issuer reports that a user has a different address, or none.
+    /// The issuer reports another address of a user, or none.
     Move(usize, Option<&'static str>),
-    /// A user requests a test.
+    /// A user requests a test mail.
     Test(usize),
 }
 
@@ -107,12 +101,12 @@ struct Office<'a> {
     run: &'a Run,
     rng: Rng,
     mode: Mode,
-    /// The table, accessed as users access it.
+    /// The table as the dashboard accesses it.
     table: WebhooksTable,
     began: i64,
-    /// How far the fastest clock is ahead.
+    /// How far the fastest clock is ahead, in microseconds.
     ahead: i64,
-    /// The scheduled acts, by time.
+    /// The scheduled acts, earliest first.
     acts: VecDeque<(i64, Act)>,
     idle: Vec<Environment>,
     running: JoinSet<Ran>,
@@ -120,7 +114,7 @@ struct Office<'a> {
 }
 
 impl Run {
-    /// Passes the published events to users' notifications, and checks the mail.
+    /// Passes the published events to `notices`, and checks the mails.
     pub(crate) async fn send_notices(&self, seed: u64) {
         self.landed().await;
         let mut office = Office::open(self, seed);
@@ -170,12 +164,12 @@ impl<'a> Office<'a> {
         Timestamp::from_micros(self.run.world.now()).expect("an instant")
     }
 
-    /// Stores users' settings, and schedules the acts.
+    /// Stores the users' settings, and schedules the acts.
     async fn set_up(&mut self) {
         let mut events = self.run.some_events(&mut self.rng, MAX_EVENTS);
         let newest = events.iter().map(|(event, _)| event.time().micros()).max();
         for (event, _) in &mut events {
-            // The events are moved as if they were published now.
+            // The events' times are moved, so that the newest event is published now.
             *event = later(event, self.began - newest.unwrap_or(self.began));
         }
         let busiest = events.first().and_then(|(event, _)| event.owner().cloned());
@@ -226,7 +220,7 @@ impl<'a> Office<'a> {
         ])
     }
 
-    /// Adds a flood of one user's events, a freeze of the deployment, and an event of each other user.
+    /// Adds many events of one user, a freeze of the deployment, and one event of each other user.
     fn flood(&mut self) {
         let count = self.rng.weighted(&[(8, 0), (6, 25), (1, 60), (1, 210)]);
         let flooded = self.rng.small(OWNERS);
@@ -250,7 +244,7 @@ impl<'a> Office<'a> {
         self.acts.push_back((at, act));
     }
 
-    /// Gives a user an address and settings.
+    /// Stores a user's address and settings.
     async fn settle_in(&mut self, owner: u8, manner: Manner, is_busiest: bool) {
         let person = person(owner);
         let mut settings = NotificationSettings::new(person.clone());
@@ -345,7 +339,8 @@ impl<'a> Office<'a> {
                 if address.is_none() && before.address.is_none() {
                     return;
                 }
-                // A mail to the new address may be on its way before the call returns.
+                // The new settings are recorded before the write, because a mail to the new address may be sent before
+                // the write returns.
                 let moved = NotificationSettings { address, ..before };
                 self.mailroom().people[addressee]
                     .settings
@@ -384,7 +379,7 @@ impl<'a> Office<'a> {
                 if self.run.world.record().flying() == 0 {
                     return;
                 }
-                // A message may arrive late.
+                // A sent message may arrive late.
                 self.run.landed().await;
                 continue;
             }
@@ -401,13 +396,13 @@ impl<'a> Office<'a> {
         }
     }
 
-    /// Returns the time of the next work, except for running invocations.
+    /// Returns the time of the next work that is not in progress.
     fn next(&self) -> Option<i64> {
         let visible = self.mappings.next_visible(self.sqs()).into_iter();
         visible.chain(self.acts.front().map(|(at, _)| *at)).min()
     }
 
-    /// Starts an invocation for each batch of visible messages, within the mappings' concurrency.
+    /// Starts an invocation for each visible batch, up to the mappings' concurrency.
     fn receive(&mut self) {
         let sqs = &self.run.world.queues.sqs;
         for mapping in 0..self.mappings.count() {
@@ -420,7 +415,7 @@ impl<'a> Office<'a> {
         }
     }
 
-    /// Starts an invocation on an idle environment, or on a new one.
+    /// Starts an invocation in an idle process, or in a new one.
     fn start(&mut self, mapping: usize, batch: Value) {
         self.mappings.begin(mapping);
         let worker = match self.mode {
@@ -451,7 +446,7 @@ impl<'a> Office<'a> {
         }
     }
 
-    /// Ends an invocation: removes the processed messages, and reuses the environment.
+    /// Ends an invocation: deletes the processed messages, and keeps the process.
     fn end(&mut self, ran: Ran) {
         let Ran {
             environment,
@@ -502,7 +497,7 @@ impl<'a> Office<'a> {
         }
     }
 
-    /// Returns what is wrong when no work is left.
+    /// Returns what is wrong at the end.
     fn found(&self) -> Vec<String> {
         let mut found = self.mappings.found(self.run);
         for (pk, sk) in self.run.world.tables.rows(WEBHOOKS, None).keys() {
@@ -532,7 +527,7 @@ impl<'a> Office<'a> {
         let key = pending_key(&passed.event);
         let is_test = passed.event.kind() == EventKind::WebhookTest;
         let Some(settled) = mailroom.settled.get(&(addressee.person.clone(), key.clone())) else {
-            // An event without an owner is distributed to users after its message is processed.
+            // An event without an owner concerns all users, and becomes due for each when its message is processed.
             let collected = passed.done.filter(|_| passed.event.owner().is_some());
             let collected = collected.unwrap_or_else(|| self.run.world.now()) + self.ahead;
             return if passed.is_over(collected) {
@@ -569,7 +564,7 @@ impl<'a> Office<'a> {
         }
     }
 
-    /// Returns an error if an event came late although nothing failed.
+    /// Returns an error if an event's mail was late although nothing failed.
     fn late(&self, mailroom: &Mailroom, addressee: &Addressee, passed: &Passed, mail: &Mail) -> Option<&'static str> {
         if self.mode != Mode::Quiet || mailroom.spread >= MAX_SPREAD || !addressee.manner.is_good() {
             return None;
@@ -581,8 +576,8 @@ impl<'a> Office<'a> {
         (mail.at > most).then_some("was told late")
     }
 
-    /// Returns what is wrong with a mail: it must settle as many events as it contains, unless its run was disturbed or
-    /// also settled events that its user no longer wants.
+    /// Returns an error if the number of events marked as mailed differs from the number in the mail, although nothing
+    /// failed.
     fn of_mail(&self, mailroom: &Mailroom, mail: &Mail) -> Option<String> {
         let addressee = &mailroom.people[mail.addressee];
         let is_disturbed = mailroom.invocations[&mail.step].is_disturbed || addressee.has_changed();
@@ -597,7 +592,7 @@ impl<'a> Office<'a> {
             let passed = passed.find(|passed| pending_key(&passed.event) == *key);
             passed.is_some_and(|passed| passed.is_over(settled.clock))
         };
-        // These approval requests were decided while the mail was on its way.
+        // The users decided these approval requests during the invocation, so the mail may still contain them.
         let Invocation { began, ended, .. } = mailroom.invocations[&mail.step];
         let beside = mailroom.settled.iter().filter(|((of, key), settled)| {
             let is_answered = of == person && mailroom.closes(person, key);
@@ -618,7 +613,7 @@ impl<'a> Office<'a> {
     }
 }
 
-/// Runs the function once.
+/// Invokes `notices` once.
 async fn invoke(environment: Environment, mapping: usize, batch: Value, step: usize) -> Ran {
     let end = End::invoke(
         &environment.link,
@@ -634,7 +629,7 @@ async fn invoke(environment: Environment, mapping: usize, batch: Value, step: us
     }
 }
 
-/// The ids of the events of a batch whose messages are done.
+/// Returns the ids of the events whose messages are processed.
 fn done(batch: &Value, answer: &Value) -> Vec<String> {
     let failures = answer["batchItemFailures"].as_array().expect("failures");
     let is_done = |record: &&Value| {

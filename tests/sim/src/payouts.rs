@@ -1,7 +1,5 @@
-//! Withdrawals that users request through the function that signs, and the facilitator that submits them.
-//!
-//! Each response is compared with a simple evaluation of the stored rows. `laws.rs` checks each reserved withdrawal.
-//! The facilitator checks that it submits only stored withdrawals.
+//! Withdrawals, and the facilitator that submits them to the chain. Each response is compared with one computed from
+//! the stored rows.
 
 use crate::chain::{Call, Tx};
 use crate::network::World;
@@ -18,10 +16,9 @@ use purser_domain::{Acting, Actor, Address, Amount, Fingerprint, RequestSource, 
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-/// The first index of withdrawals in an agent's memory. The indices before it are of purchases.
+/// The first index of withdrawals among an agent's idempotency keys. Purchases have lower indices.
 pub(crate) const FIRST_PAYOUT: u8 = 240;
 
-/// Returns a withdrawal address.
 fn address(place: u8) -> Address {
     Address::repeat_byte(0xd0 + place)
 }
@@ -131,7 +128,6 @@ impl Run {
         }
     }
 
-    /// Requests a withdrawal.
     pub(crate) async fn pay_out(
         &self,
         number: usize,
@@ -208,7 +204,7 @@ fn name_of(answer: &WithdrawalResponse) -> &'static str {
     }
 }
 
-/// Returns the expected response from the stored rows.
+/// Returns the expected response for the stored rows.
 fn expected(stored: &StoredState, agent: u8, units: u16, key: &Fingerprint, balances: &[u64], at: i64) -> &'static str {
     let id = agent_id(agent).to_string();
     let partition = format!("PO#{id}");
@@ -245,7 +241,6 @@ fn expected(stored: &StoredState, agent: u8, units: u16, key: &Fingerprint, bala
     "reserved"
 }
 
-/// Records a withdrawal's caller, because its time is the time of its call.
 impl Run {
     fn note_asker(&self, number: usize, begun: &Begun) {
         let who = crate::laws::Caller {

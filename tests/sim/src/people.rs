@@ -1,5 +1,5 @@
-//! The initial state set up by users and operators, and the changes that users may make. They use the store's
-//! operations directly, as the dashboard does, because sessions would need an issuer.
+//! The initial rows, and the changes that users and operators make. They call the store directly, because sessions
+//! would need an issuer.
 
 use crate::laws::End;
 use crate::plan::{AGENTS, SERVICES};
@@ -21,13 +21,13 @@ use uuid::Uuid;
 
 const CATEGORIES: [Category; SERVICES as usize] = [Category::Search, Category::Data];
 
-/// Added to an agent's number in the count of ending operator freezes.
+/// The offset of agents' numbers in the counts of unfreezes in progress, for the ends of operators' freezes.
 pub(crate) const OPERATORS: u8 = 100;
 
 /// The catalog's price of each operation.
 pub(crate) const USUAL_PRICE: i64 = 100;
 
-/// The cap per call, the cap per day, and the approval threshold.
+/// The sets of caps: per call, per day, and the approval threshold.
 const CAPS: [(u64, u64, u64); crate::plan::CAPS as usize] = [
     (500, 1_000, 240),
     (450, 600, 450),
@@ -59,12 +59,10 @@ pub(crate) fn endpoint(service: u8) -> String {
     format!("https://lab-{service}.example/buy")
 }
 
-/// The operation of a service.
 pub(crate) fn operation(service: u8) -> OperationSlug {
     OperationSlug::parse(&format!("lab.buy-{service}")).expect("a slug")
 }
 
-/// The payee of a service.
 pub(crate) fn payee(service: u8) -> Address {
     Address::repeat_byte(0xb0 + service)
 }
@@ -85,7 +83,7 @@ pub(crate) fn service(service: u8) -> Service {
         execution: "sync".to_owned(),
         price_model: "fixed".to_owned(),
         estimated_price: units(USUAL_PRICE.unsigned_abs()),
-        // Prices are random, and the agent's own limits should decide.
+        // The maximum price allows every price, so that only the agent's limits deny a payment.
         max_price: Some(Amount::MAX),
         params: serde_json::json!({}),
         fetches_target: None,
@@ -131,7 +129,7 @@ fn policy(service: u8, caps: u8, on: bool, version: u64) -> EnabledService {
     }
 }
 
-/// Returns a rule of the plan, and its index: rules with the same index replace each other.
+/// Returns the plan's rule with this number. Rules with the same index replace each other.
 fn rule(rule: u8) -> (u8, RuleKind) {
     let budget = |limit, hours: u32| RuleKind::BudgetLimit {
         limit: units(limit),
@@ -159,7 +157,7 @@ fn rule(rule: u8) -> (u8, RuleKind) {
     }
 }
 
-/// Returns a rule that a plan draws from its second stream.
+/// Returns a rule of the plan's later random stream.
 fn later_rule(rule: u8) -> RuleKind {
     let services = None;
     let guard = |secs, action| RuleKind::DuplicateGuard {
@@ -192,7 +190,7 @@ fn later_rule(rule: u8) -> RuleKind {
         11 => price(20, LimitAction::Ask),
         _ => RuleKind::Schedule {
             services,
-            // See `is_open` in `expect.rs`.
+            // `is_open` in `expect.rs` computes this schedule again.
             schedule: Schedule {
                 zone: ZoneName::parse("Europe/Berlin").expect("a zone"),
                 periods: vec![SchedulePeriod::parse("monday-sunday 22:00-02:30").expect("a period")],
@@ -201,7 +199,7 @@ fn later_rule(rule: u8) -> RuleKind {
     }
 }
 
-/// Fills the tables, without faults.
+/// Writes the initial rows, without faults.
 pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
     for number in 0..SERVICES {
         let listed = run
@@ -226,7 +224,6 @@ pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
             status: AgentStatus::Active,
             wallet: run.wallet(number),
             keys: vec![new],
-            // One agent has a budget from the beginning.
             rules: if number == 1 {
                 let (place, kind) = rule(2);
                 let id = run.new_rule(number, place);
@@ -258,7 +255,7 @@ pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
     }
 }
 
-/// Creates an API key that an agent uses from now on.
+/// Creates an API key, which the agent uses from then on.
 fn new_key(run: &Run, id: AgentId, now: Timestamp) -> purser_domain::AgentKey {
     let mut bytes = [0; 40];
     run.rng().fill(&mut bytes);
@@ -267,20 +264,19 @@ fn new_key(run: &Run, id: AgentId, now: Timestamp) -> purser_domain::AgentKey {
     new.record
 }
 
-/// The scope of an API key, in the simulation's terms.
+/// The scope of an API key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scope {
-    /// Whether the key may not pay, because it lacks the permission or the agent calls from a different network.
+    /// Whether the key may not pay, because it lacks the permission or the agent's network.
     pub(crate) forbids_paying: bool,
-    /// Whether the key may not read.
     pub(crate) forbids_reading: bool,
-    /// A service for which the key may not be used.
+    /// The service for which the key may not be used.
     pub(crate) forbids: Option<u8>,
-    /// The key's expiry.
+    /// The key's expiry, in microseconds since 1970.
     pub(crate) expires: Option<i64>,
 }
 
-/// Returns a scope as the key stores it, and in the simulation's terms.
+/// Returns a scope in two forms: as the key stores it, and as the simulation uses it.
 fn scope(number: u8, now: Timestamp) -> (KeyScope, Scope) {
     let network = |of: &str| Some(vec![SourceNetwork::parse(of).expect("a network")]);
     let mut key = KeyScope::default();
@@ -313,7 +309,7 @@ fn scope(number: u8, now: Timestamp) -> (KeyScope, Scope) {
     (key, told)
 }
 
-/// Adds an API key with a scope.
+/// Creates an API key with a scope.
 pub(crate) async fn add_key(run: &Run, ledger: &Ledger, agent: u8, number: u8, now: Timestamp) -> Done {
     let (id, since) = (agent_id(agent), run.world.now());
     let (key, told) = scope(number, now);
@@ -337,7 +333,6 @@ pub(crate) async fn add_key(run: &Run, ledger: &Ledger, agent: u8, number: u8, n
     Ok(done)
 }
 
-/// Offers an agent to an owner.
 pub(crate) async fn offer(ledger: &Ledger, agent: u8, to: u8, now: Timestamp) -> Done {
     let offer = OwnershipOffer {
         agent: agent_id(agent),
@@ -353,7 +348,7 @@ pub(crate) async fn offer(ledger: &Ledger, agent: u8, to: u8, now: Timestamp) ->
     Ok("offered")
 }
 
-/// Accepts the offer of an agent, as the user to whom the agent is offered.
+/// Accepts the offer of an agent.
 pub(crate) async fn accept(run: &Run, ledger: &Ledger, agent: u8, now: Timestamp) -> Done {
     let id = agent_id(agent);
     let Some(offer) = ledger.read_agent_offer(id).await? else {
@@ -429,7 +424,7 @@ pub(crate) async fn freeze(run: &Run, ledger: &Ledger, agent: u8, frozen: bool) 
         AgentStatus::Active
     };
     let done = edit(ledger, agent, |agent| Some(Agent { status, ..agent })).await?;
-    // Another user may have unfrozen the agent meanwhile, with an earlier response.
+    // Another user's request may have unfrozen the agent meanwhile.
     let is_frozen = run
         .world
         .record()
@@ -442,8 +437,7 @@ pub(crate) async fn freeze(run: &Run, ledger: &Ledger, agent: u8, frozen: bool) 
     Ok(done)
 }
 
-/// Freezes an agent as an operator or ends that freeze, with a token (0) or in a browser. A freeze with a token counts
-/// as certain until an end with a token begins.
+/// Begins or ends an operators' freeze. The operator 0 has a token, and the others use browsers.
 pub(crate) async fn operate(run: &Run, ledger: &Ledger, (agent, by): (u8, u8), frozen: bool, now: Timestamp) -> Done {
     let id = agent_id(agent);
     let name = ["ann", "browser:bob", "browser:carl"][usize::from(by)];
@@ -481,7 +475,7 @@ pub(crate) async fn operate(run: &Run, ledger: &Ledger, (agent, by): (u8, u8), f
         }
         let since = run.world.now();
         let mut record = run.world.record();
-        // Another operator may have ended the freeze meanwhile, or may be about to.
+        // Another operator may have ended the freeze meanwhile.
         let is_frozen = record.stored.stopped(&id.to_string());
         if has_token && is_frozen && !run.thawing(OPERATORS + agent) {
             record.known.stopped.insert(id.to_string(), since);
@@ -589,7 +583,7 @@ pub(crate) async fn revoke(run: &Run, ledger: &Ledger, agent: u8, now: Timestamp
     Ok(done)
 }
 
-/// Records the expiry of these API keys: from now on no authorization may use a key after its expiry.
+/// Records the expiry of API keys. No later authorization may use an expired key.
 fn note_ends(run: &Run, agent: u8, keys: &[KeyId], since: i64) {
     use dynoxide::types::AttributeValue;
     let mut record = run.world.record();
@@ -639,7 +633,7 @@ pub(crate) async fn resolve(ledger: &Ledger, agent: u8, approval: ApprovalId, ye
     )
 }
 
-/// Grants the temporary limit increase that an approval requests, as the dashboard does.
+/// Grants a temporary limit increase, as the dashboard does.
 pub(crate) async fn grant_raise(ledger: &Ledger, approval: ApprovalId, now: Timestamp) -> Done {
     let approval = ledger.read_approval_by_id(approval).await?.expect("an approval");
     let asked = approval.raise.as_ref().expect("a request for a raise");
@@ -678,7 +672,7 @@ pub(crate) async fn grant_raise(ledger: &Ledger, approval: ApprovalId, now: Time
     )
 }
 
-/// The id of a rule, by its number in the run.
+/// Returns the id of the rule with this number.
 pub(crate) fn rule_id(number: u64) -> RuleId {
     RuleId::from_uuid(Uuid::from_u128(
         0x441e_0000_0000_4000_8000_0000_0000_0000 | u128::from(number),

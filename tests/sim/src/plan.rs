@@ -1,18 +1,18 @@
-//! The plan of a run, as data that can be generated from a seed, shrunk, printed, and saved as an ordinary test.
+//! The plan of a run, which is generated from a seed, shrunk, printed, and saved as a test.
 //!
-//! A plan contains no ids. Agents, services and keys are numbered; "the settlement of key 3" is the settlement that the
-//! agent got with that key. A step whose object does not exist does nothing, so any step can be left out.
+//! Agents, services and idempotency keys are numbers. A step whose object does not exist does nothing, so that any step
+//! can be left out.
 
 use purser_testkit::Rng;
 use std::fmt;
 
-/// The number of concurrent environments; each has its own clock.
+/// The number of concurrent processes, each with its own clock.
 pub const WORKERS: usize = 3;
-/// The number of agents of a small world, which the first two streams draw.
+/// The number of agents in a run without a crowd.
 pub const AGENTS: u8 = 2;
-/// The number of agents of a crowd: see [`Setting::crowd`].
+/// The number of agents in a run with a crowd ([`Setting::crowd`]).
 pub const CROWD: u8 = 10;
-/// The number of owners of a crowd.
+/// The number of owners in a run with a crowd.
 pub const OWNERS: u8 = 4;
 /// The owner of each agent.
 const OWNED_BY: [u8; CROWD as usize] = [0, 0, 1, 1, 1, 2, 2, 2, 3, 3];
@@ -20,43 +20,43 @@ const OWNED_BY: [u8; CROWD as usize] = [0, 0, 1, 1, 1, 2, 2, 2, 3, 3];
 pub const SERVICES: u8 = 2;
 /// The number of idempotency keys per agent.
 pub const KEYS: u8 = 7;
-/// The number of idempotency keys for withdrawals per agent.
+/// The number of an agent's idempotency keys for withdrawals.
 pub const PAYOUTS: u8 = 4;
-/// The number of sets of caps: see `people.rs`.
+/// The number of sets of caps, which `people.rs` lists.
 pub const CAPS: u8 = 4;
-/// The number of rules: see `people.rs`.
+/// The number of rules in the first random streams, which `people.rs` lists.
 pub const RULES: u8 = 5;
-/// The number of further rules, which are drawn from the second stream.
+/// The number of rules in the later random streams.
 pub const LATER_RULES: u8 = 8;
 
-/// Distinguishes the random stream of later additions to plans.
+/// Selects the random stream of additions to plans.
 const VARIATIONS: u64 = 0x5eed << 32;
-/// Distinguishes the random stream of a crowd's actions.
+/// Selects the random stream of a crowd's actions.
 const CROWDS: u64 = 0xc40d << 32;
-/// Distinguishes the random stream of withdrawals, ownership transfers, key scopes and busy partitions.
+/// Selects the random stream of withdrawals, ownership transfers, key scopes and busy partitions.
 const MANAGEMENT: u64 = 0x04e4 << 32;
-/// Distinguishes the random stream of custody by KMS.
+/// Selects the random stream of custody by KMS.
 const CUSTODY: u64 = 0x4b35 << 32;
-/// Distinguishes the random stream of temporary limit increases.
+/// Selects the random stream of temporary limit increases.
 const RAISES: u64 = 0x7a15 << 32;
-/// Distinguishes the random stream that decides whether there are webhooks.
+/// Selects the random stream that decides whether there are webhooks.
 const WEBHOOKS: u64 = 0x4e0c << 32;
-/// The number of scopes of a key: see `people.rs`.
+/// The number of API key scopes, which `people.rs` lists.
 pub const SCOPES: u8 = 6;
-/// One seed in this many has a crowd, which takes longer.
+/// One seed out of this number has a crowd.
 const ONE_CROWD_IN: u64 = 4;
 
-/// Stands for the number of every call to KMS.
+/// A call number that means every call to KMS.
 pub const KMS: u8 = 253;
 
-/// Stands for the number of every call to the node's first endpoint.
+/// A call number that means every call to the node's first endpoint.
 pub const FIRST_ENDPOINT: u8 = 254;
-/// Stands for the number of every call to the node's second endpoint.
+/// A call number that means every call to the node's second endpoint.
 pub const SECOND_ENDPOINT: u8 = 255;
 
-/// The start times of runs, in seconds: each a minute and a half before the time in its comment.
+/// The start times of runs, in seconds since 1970, each 90 seconds before the time in its comment.
 const STARTS: [i64; 9] = [
-    // Leap day, and its end.
+    // The beginning and the end of a leap day.
     1_835_395_110,
     1_835_481_510,
     // The end of a month, and of a year.
@@ -74,26 +74,24 @@ const STARTS: [i64; 9] = [
 /// The settings that stay the same during a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// The first instant, in seconds.
+    /// The start time, in seconds since 1970.
     pub start: i64,
     /// Whether the node has two endpoints.
     pub two_endpoints: bool,
-    /// Whether an endpoint may serve blocks that a reorg has removed, until they are this many blocks below the newest
-    /// one. Confirmations are watched for longer.
+    /// An endpoint may serve removed blocks until they are this many blocks below the newest block.
     pub side_blocks: u64,
-    /// Whether there are ten agents of four owners, and low limits on calls, payments and approvals. Otherwise there
-    /// are two agents of one owner.
+    /// Whether there are ten agents of four owners, with low limits. Otherwise there are two agents of one owner.
     pub crowd: bool,
-    /// Whether there is a facilitator, which withdrawals need.
+    /// Whether there is a facilitator, without which no withdrawal is possible.
     pub payouts: bool,
     /// Whether KMS holds the wallet keys.
     pub kms: bool,
-    /// Whether users have webhooks and notifications, which are sent at the end: see `queues.rs` and `notices.rs`.
+    /// Whether users have webhooks and notifications, which are sent at the end.
     pub webhooks: bool,
 }
 
 impl Setting {
-    /// The setting of most plans.
+    /// The settings of most plans.
     pub const USUAL: Self = Self {
         // 2026-11-21T00:00:00Z.
         start: 1_795_219_200,
@@ -105,18 +103,15 @@ impl Setting {
         webhooks: false,
     };
 
-    /// The number of agents.
     pub(crate) const fn agents(self) -> u8 {
         if self.crowd { CROWD } else { AGENTS }
     }
 }
 
-/// The owner of an agent.
 pub(crate) fn owner_of(agent: u8) -> u8 {
     OWNED_BY[usize::from(agent)]
 }
 
-/// The agents of an owner.
 pub(crate) fn agents_of(owner: u8) -> Vec<u8> {
     (0..CROWD).filter(|agent| owner_of(*agent) == owner).collect()
 }
@@ -124,43 +119,43 @@ pub(crate) fn agents_of(owner: u8) -> Vec<u8> {
 /// The plan of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The seed of the run's own randomness.
+    /// The seed for the run's random values.
     pub seed: u64,
     /// How far each environment's clock is ahead, in seconds.
     pub skews: [i32; WORKERS],
-    /// The settings of the run.
+    /// The settings that stay the same during the run.
     pub setting: Setting,
-    /// The steps, by round. The steps of a round run concurrently; the rounds run one after the other.
+    /// The steps of each round. The steps of a round run concurrently, and the rounds one after another.
     pub rounds: Vec<Vec<Step>>,
 }
 
 /// One operation and its faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The environment on which the step runs.
+    /// The number of the process that runs the step.
     pub worker: u8,
-    /// The seed for the delay of each of its calls; zero for no delays.
+    /// The seed for the delays of the step's calls; zero for no delays.
     pub pace: u16,
-    /// The operation.
+    /// The operation to run.
     pub op: Op,
-    /// The failing storage and chain calls, by number, and their faults.
+    /// The faults, each with the number of the storage or chain call that fails, from 0 on.
     pub faults: Vec<(u8, Fault)>,
 }
 
 /// A purchase by an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buy {
-    /// The agent.
+    /// The agent's number.
     pub agent: u8,
-    /// The idempotency key.
+    /// The number of the idempotency key.
     pub key: u8,
-    /// The service.
+    /// The service's number.
     pub service: u8,
-    /// The price.
+    /// The price in micro-USDC.
     pub units: u16,
-    /// The validity that the provider requests, in seconds.
+    /// The requested validity of the payment (`maxTimeoutSeconds`), in seconds.
     pub secs: u16,
-    /// The variation.
+    /// How the request differs from the first request with the same key.
     pub twist: Twist,
 }
 
@@ -169,185 +164,185 @@ pub struct Buy {
 pub enum Twist {
     /// No variation.
     Plain,
-    /// A different body than usual with this key.
+    /// Another body than the first request with the same key.
     OtherBody,
-    /// A price above the request's own ceiling.
+    /// A price above the maximum that the request allows.
     OverCeiling,
-    /// Payment requirements with a different payee than the service's.
+    /// Payment requirements with a payee that is not the service's.
     Stranger,
 }
 
-/// An operation.
+/// An operation in a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Authorizes a purchase, optionally with the approval created for this or another key.
+    /// Authorizes a purchase.
     Authorize {
-        /// The call.
+        /// The purchase that is authorized or checked.
         buy: Buy,
-        /// The key whose approval is carried.
+        /// The idempotency key whose approval the request contains; `None` for no approval.
         carry: Option<u8>,
-        /// Whether the agent uses its first API key.
+        /// Whether the agent uses its first API key instead of its newest.
         first_key: bool,
     },
     /// Authorizes many small payments, each with its own key.
     Burst {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
-        /// The service.
+        /// The service's number.
         service: u8,
-        /// The price of each.
+        /// The price of each payment, in micro-USDC.
         units: u16,
         /// The number of payments.
         count: u8,
     },
-    /// Runs a preflight.
+    /// Makes a preflight check.
     Check {
-        /// The call.
+        /// The purchase that is authorized or checked.
         buy: Buy,
-        /// The replay key.
+        /// The number of the replay key.
         replay: u8,
     },
     /// Polls an approval.
     Poll {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
-        /// The key of the approval.
+        /// The number of the idempotency key that waits for the approval.
         key: u8,
     },
     /// Completes the settlement of a key.
     Complete {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
-        /// The key of the settlement.
+        /// The number of the idempotency key that authorized the settlement.
         key: u8,
-        /// The proof.
+        /// The proof that the agent sends.
         proof: Proof,
     },
-    /// Completes the settlement of a key with many made-up transaction hashes.
+    /// Completes a settlement with many transaction hashes that don't exist.
     Invent {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
-        /// The key of the settlement.
+        /// The number of the idempotency key that authorized the settlement.
         key: u8,
         /// The number of hashes.
         count: u8,
     },
     /// Lists the receipts.
     Receipts {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
     },
     /// Submits the signed payment of a key to the chain.
     Pay {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
-        /// The key of the payment.
+        /// The number of the idempotency key that authorized the payment.
         key: u8,
         /// How the payment is submitted.
         how: Pay,
     },
     /// Cancels the authorization of a key on the chain.
     Cancel {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
-        /// The key of the payment.
+        /// The number of the idempotency key that authorized the payment.
         key: u8,
     },
     /// A user decides the approval of a key.
     Resolve {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
-        /// The key of the approval.
+        /// The number of the idempotency key that waits for the approval.
         key: u8,
-        /// Whether it is approved.
+        /// Whether the user approves the request.
         yes: bool,
     },
-    /// A user sets these caps for a service, or disables the service.
+    /// A user sets the caps of a service, and enables or disables the service.
     Policy {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
-        /// The service.
+        /// The service's number.
         service: u8,
-        /// The caps.
+        /// The index of the new caps in the table in `people.rs`.
         caps: u8,
-        /// Whether it is enabled.
+        /// Whether the service is enabled.
         on: bool,
     },
     /// A user freezes or unfreezes an agent.
     Freeze {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
-        /// Whether it is frozen.
+        /// Whether the agent is frozen (`true`) or unfrozen.
         frozen: bool,
     },
     /// An operator freezes an agent, or ends that freeze.
     Operators {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
-        /// The operator: 0 has a token. The others use browsers, where two operators are needed to end a freeze.
+        /// The operator: 0 has a token, and the others use browsers.
         by: u8,
-        /// Whether it is frozen.
+        /// Whether the agent is frozen (`true`) or unfrozen.
         frozen: bool,
     },
-    /// A user adds, changes or removes a rule.
+    /// A user adds, changes or removes a rule of an agent.
     Rule {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
-        /// The rule.
+        /// The rule's number (see `people.rs`).
         rule: u8,
-        /// Whether the rule is set or removed.
+        /// Whether the rule is set (`true`) or removed.
         on: bool,
     },
     /// A user rotates an agent's API key. The previous key works for `secs` more seconds.
     Rotate {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
-        /// The overlap.
+        /// The time for which the previous key still works, in seconds.
         secs: u16,
     },
     /// A user revokes every API key except the newest.
     Revoke {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
     },
     /// An operator requests the reconciliation of a settlement.
     Mark {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
-        /// The key of the settlement.
+        /// The number of the idempotency key that authorized the settlement.
         key: u8,
     },
-    /// Runs reconcile with `secs` seconds left.
+    /// Runs reconcile.
     Reconcile {
-        /// The remaining time.
+        /// The time that is left before the function's deadline, in seconds.
         secs: u8,
     },
     /// Runs reconcile for one of two shards.
     ReconcilePart {
-        /// The shard.
+        /// The shard, 0 or 1.
         part: u8,
     },
-    /// Runs reconcile with a nonce key that differs from the payments'.
+    /// Runs reconcile with another nonce key than the payments'.
     ReconcileWithWrongKey,
     /// Advances the time.
     Pass {
-        /// The number of seconds.
+        /// The duration in seconds.
         secs: u32,
     },
-    /// Advances the time to the microsecond at which an entry leaves the daily window, by the fastest clock.
+    /// Advances the time to the microsecond at which a payment leaves the daily window, on the fastest clock.
     PassToRollOff {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
-        /// The service.
+        /// The service's number.
         service: u8,
         /// Whether to stop one microsecond earlier.
         early: bool,
     },
-    /// Advances the time to the second in which the payment of a key expires.
+    /// Advances the time to the second in which a payment expires.
     PassToDeadline {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
-        /// The key of the payment.
+        /// The number of the idempotency key that authorized the payment.
         key: u8,
         /// Whether to stop one second earlier.
         early: bool,
@@ -357,82 +352,82 @@ pub enum Op {
         /// The number of blocks.
         depth: u8,
     },
-    /// The wallet loses its balance.
+    /// The wallet loses its whole balance.
     Drain {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
     },
     /// The wallet receives a deposit.
     Fund {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
     },
     /// A user sets a withdrawal address.
     NamePayout {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
-        /// The address.
+        /// The index of the withdrawal address.
         place: u8,
     },
     /// A user removes the withdrawal address.
     RemovePayout {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
     },
     /// A user requests a withdrawal.
     PayOut {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
-        /// The amount; 0 for the balance.
+        /// The amount in micro-USDC; 0 for the whole balance.
         units: u16,
-        /// The idempotency key.
+        /// The number of the idempotency key.
         key: u8,
     },
-    /// Operators offer an agent to an owner.
+    /// An operator offers the ownership of an agent to another user.
     Offer {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
-        /// The owner.
+        /// The number of the owner who may accept the offer.
         to: u8,
     },
     /// The user to whom an agent is offered accepts the offer.
     Accept {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
     },
     /// A user adds an API key with a scope, which the agent uses from now on.
     Scope {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
-        /// The scope.
+        /// The scope's number, less than [`SCOPES`].
         scope: u8,
     },
-    /// Requests an increase of the daily cap that denied the agent's latest payment.
+    /// The agent requests an increase of the daily cap that denied its latest payment.
     AskForRaise {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
     },
     /// A user grants the limit increase that the agent has requested.
     GrantRaise {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
     },
-    /// A partition accepts one call a second.
+    /// A partition accepts only one call a second for some time.
     Busy {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
-        /// The partition.
+        /// The kind of the partition.
         row: Row,
-        /// The number of seconds.
+        /// The duration in seconds.
         secs: u8,
     },
-    /// A hostile agent makes calls that would harm other agents if the service let it.
+    /// A hostile agent makes calls that must not affect other agents.
     Attack {
-        /// The agent.
+        /// The agent's number.
         agent: u8,
-        /// An agent of another owner.
+        /// The number of an agent of another owner.
         victim: u8,
-        /// The calls.
+        /// The kind of hostile calls.
         how: Hostility,
     },
 }
@@ -455,11 +450,11 @@ pub enum Row {
 pub enum Hostility {
     /// The agent lists its receipts this many times.
     Flood(u8),
-    /// The agent calls this many times with the victim's key id and a wrong secret.
+    /// The agent makes this many calls with the victim's key id and a wrong secret.
     Guess(u8),
     /// The agent requests this many approvals.
     Questions(u8),
-    /// The agent authorizes with a body that is invalid in this way.
+    /// The agent sends an authorize body that is invalid in the way with this number.
     BadBody(u8),
     /// The agent reads and completes the victim's settlement.
     TheirSettlement,
@@ -476,16 +471,16 @@ pub enum Hostility {
     },
 }
 
-/// The proof sent to complete.
+/// The proof in a call of complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// The transaction that made the payment.
+    /// The transaction of the payment.
     True,
-    /// An unknown hash.
+    /// A transaction hash that doesn't exist.
     False,
-    /// One of many unknown hashes.
+    /// One of many transaction hashes that don't exist.
     Invented(u8),
-    /// A transfer of the same amount between the same two accounts that another sender made.
+    /// A transfer of the same amount between the same accounts that another account sent.
     Foreign,
     /// The transaction of another key's payment.
     Of(u8),
@@ -500,24 +495,24 @@ pub enum Pay {
     LastSecond,
     /// The payment is submitted in the first second in which it is no longer valid.
     TooLate,
-    /// Two independent submitters submit the payment.
+    /// Two accounts submit the payment independently.
     Twice,
-    /// The payment is submitted in one transaction with every other open payment of the agent.
+    /// The payment is submitted together with all other open payments of the agent, in one transaction.
     Batched,
 }
 
 /// A fault of a storage or chain call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The environment is killed before the call.
+    /// The process is killed before the call.
     CrashBefore,
-    /// The environment is killed after the call has taken effect.
+    /// The process is killed after the call has taken effect.
     CrashAfter,
     /// The call never arrives.
     LostRequest(Silence),
     /// The call takes effect, and its response is lost.
     LostAnswer(Silence),
-    /// The call takes effect this many milliseconds later, after its caller gave up.
+    /// The call takes effect this many milliseconds later, after the caller gave up.
     Late(u16),
     /// The call conflicts with another transaction.
     Conflict,
@@ -527,10 +522,9 @@ pub enum Fault {
     Slow(u16),
     /// The node is this many blocks behind. No effect on a storage call.
     OldHead(u8),
-    /// The node serves a different chain. No effect on a storage call.
+    /// The node serves another chain. No effect on a storage call.
     OtherChain,
-    /// The node serves the blocks that the newest reorg has removed, if they may still be served. No effect on a storage
-    /// call.
+    /// The node serves removed blocks, if it may still do so. No effect on a storage call.
     SideBlocks,
     /// The node leaves out all logs. No effect on a storage call.
     NoLogs,
@@ -539,7 +533,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Returns whether the fault applies only to calls to the chain.
+    /// Returns whether the fault applies only to chain calls.
     pub(crate) const fn is_of_chain(self) -> bool {
         matches!(
             self,
@@ -548,7 +542,7 @@ impl Fault {
     }
 }
 
-/// The result of a failed call for its caller.
+/// What the caller of a failed call gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
     /// The connection breaks.
@@ -560,7 +554,7 @@ pub enum Silence {
 }
 
 impl Step {
-    /// A step without faults.
+    /// Creates a step without faults.
     pub const fn on(worker: u8, pace: u16, op: Op) -> Self {
         Self {
             worker,
@@ -570,7 +564,7 @@ impl Step {
         }
     }
 
-    /// Adds a fault at the call with this number.
+    /// Adds a fault to the call with this number.
     #[must_use]
     pub fn but(mut self, call: u8, fault: Fault) -> Self {
         self.faults.push((call, fault));
@@ -578,7 +572,7 @@ impl Step {
     }
 }
 
-/// Formats the plan as Rust code for a test.
+/// Formats the plan as Rust code, for a test.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Plan {{")?;
@@ -614,7 +608,6 @@ impl Plan {
         let mut skew = || i32::try_from(rng.below(2 * u64::from(most.unsigned_abs()) + 1)).expect("small") - most;
         let skews = [skew(), skew(), skew()];
         let mut drawing = Drawing {
-            // Some runs have many faults, others none.
             one_fault_in: rng.weighted(&[(3, 2), (4, 4), (2, 12), (1, 1_000_000)]),
             most_together: rng.weighted(&[(2, 1), (3, 3), (3, 5)]),
             usual: [[None; KEYS as usize]; AGENTS as usize],
@@ -639,7 +632,7 @@ impl Plan {
         plan
     }
 
-    /// Adds withdrawals, ownership transfers, API keys with a scope, and busy partitions.
+    /// Adds withdrawals, ownership transfers, API key scopes and busy partitions.
     fn manage(&mut self, rng: &mut Rng) {
         let agent = rng.small(AGENTS);
         if rng.one_in(3) {
@@ -677,7 +670,7 @@ impl Plan {
         }
     }
 
-    /// Moves the wallet keys to KMS in one of four seeds, and adds faults of signing calls.
+    /// Moves the wallet keys to KMS in one of four seeds, and adds faults of KMS calls.
     fn keep_keys_in_kms(&mut self, rng: &mut Rng) {
         if !rng.one_in(4) {
             return;
@@ -742,7 +735,7 @@ impl Plan {
         }
     }
 
-    /// Adds a crowd in one of [`ONE_CROWD_IN`] seeds: agents of other owners, of which one at a time is hostile.
+    /// Adds agents of other owners in one of [`ONE_CROWD_IN`] seeds. One agent at a time is hostile.
     fn gather(&mut self, rng: &mut Rng) {
         if !rng.one_in(ONE_CROWD_IN) {
             return;
@@ -772,7 +765,7 @@ impl Plan {
             }
             if !rng.one_in(4) {
                 let agent = *rng.pick(&agents_of(hostile));
-                // The agents of the first streams have the most state, so they are preferred as victims.
+                // The agents of the first streams have the most rows, so they are preferred as victims.
                 let victims: Vec<u8> = (0..CROWD).filter(|agent| owner_of(*agent) != hostile).collect();
                 let victim = if rng.one_in(2) { victims[0] } else { *rng.pick(&victims) };
                 steps.push(step_of(hostility(agent, victim, rng), rng));
@@ -783,8 +776,8 @@ impl Plan {
         }
     }
 
-    /// Adds steps from a separate random stream, so that all earlier steps stay the same: the start, further rules, and
-    /// views of the chain that differ by call and endpoint.
+    /// Adds start times, rules and views of the chain from a separate random stream, so that earlier steps stay the
+    /// same.
     fn vary(&mut self, rng: &mut Rng) {
         if rng.one_in(2) {
             self.setting.start = *rng.pick(&STARTS);
@@ -800,7 +793,7 @@ impl Plan {
         }
     }
 
-    /// Adds freezes with a token, which end after a few rounds, and concurrent freezes and ends in browsers.
+    /// Adds freezes by operators, with a token and concurrently in browsers.
     fn operate(&mut self, rng: &mut Rng) {
         let mut until = [None; AGENTS as usize];
         for (number, round) in self.rounds.iter_mut().enumerate() {
@@ -830,7 +823,6 @@ impl Plan {
         }
     }
 
-    /// Adds changes of rules.
     fn rule(&mut self, rng: &mut Rng) {
         let often = rng.weighted(&[(1, 2), (2, 5)]);
         for round in &mut self.rounds {
@@ -847,7 +839,6 @@ impl Plan {
         }
     }
 
-    /// Adds views of the chain.
     fn view(&mut self, rng: &mut Rng) {
         self.setting.two_endpoints = !rng.one_in(3);
         self.setting.side_blocks = 14;
@@ -864,7 +855,6 @@ impl Plan {
                     (2, Fault::TooManyLogs),
                     (2, Fault::OldHead(behind)),
                 ]);
-                // The earlier faults of a call come first.
                 match rng.below(4) {
                     0 => step.faults.push((FIRST_ENDPOINT, view)),
                     1 => step.faults.push((SECOND_ENDPOINT, view)),
@@ -884,18 +874,18 @@ impl Plan {
         }
     }
 
-    /// The number of steps.
+    /// Returns the number of steps.
     pub fn len(&self) -> usize {
         self.rounds.iter().map(Vec::len).sum()
     }
 
-    /// Whether there are no steps.
+    /// Returns whether there are no steps.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Adds a fault to one or several consecutive calls.
+/// Adds a fault to one or more consecutive calls.
 fn add_fault(step: &mut Step, rng: &mut Rng) {
     let silence = *rng.pick(&[Silence::Broken, Silence::Error, Silence::Nothing]);
     let late = 2_000 + u16::try_from(rng.below(8_000)).expect("small");
@@ -914,21 +904,20 @@ fn add_fault(step: &mut Step, rng: &mut Rng) {
         (1, Fault::OtherChain),
     ]);
     let first = rng.small(9);
-    // The SDK tries three times, so only longer failures reach the caller.
+    // The SDK makes three attempts, so only longer failures reach the caller.
     let length = if rng.one_in(2) { 1 } else { 1 + rng.small(8) };
     let again = !matches!(fault, Fault::CrashBefore | Fault::CrashAfter);
     let calls = first..first + if again { length } else { 1 };
     step.faults.extend(calls.map(|call| (call, fault)));
 }
 
-/// Returns a step on any environment, with any pace.
 fn step_of(op: Op, rng: &mut Rng) -> Step {
     let worker = rng.small(u8::try_from(WORKERS).expect("few"));
     let pace = u16::try_from(rng.below(60_000)).expect("below 65,536");
     Step::on(worker, pace, op)
 }
 
-/// Returns the operations of a crowd's agent with an idempotency key.
+/// Returns the operations of a crowd's agent for one idempotency key.
 fn purchase(agent: u8, key: u8, rng: &mut Rng) -> Vec<Op> {
     let buy = Buy {
         agent,
@@ -979,7 +968,6 @@ fn purchase(agent: u8, key: u8, rng: &mut Rng) -> Vec<Op> {
     story
 }
 
-/// Returns an operation of a hostile agent.
 fn hostility(agent: u8, victim: u8, rng: &mut Rng) -> Op {
     let (many, few, which) = (20 + rng.small(60), 4 + rng.small(8), rng.small(8));
     let how = rng.weighted(&[
@@ -994,7 +982,7 @@ fn hostility(agent: u8, victim: u8, rng: &mut Rng) -> Op {
         (2, Hostility::Raise { theirs: false }),
         (2, Hostility::Raise { theirs: true }),
     ]);
-    // Holds without payment, and sometimes an honest purchase, which a later attack can misuse.
+    // A later attack can use these holds and purchases.
     match rng.below(6) {
         0 => Op::Burst {
             agent,
@@ -1022,13 +1010,13 @@ struct Drawing {
     rng: Rng,
     one_fault_in: u64,
     most_together: u64,
-    /// The usual request of each key.
+    /// The first request with each key, by agent.
     usual: [[Option<Buy>; KEYS as usize]; AGENTS as usize],
-    /// Likely follow-up operations, with a list for each earlier payment.
+    /// The follow-up operations of each earlier payment.
     agenda: Vec<Vec<Op>>,
-    /// An agent and service whose window just got room, by some of the clocks.
+    /// The agent and the service whose window just got room on some of the clocks.
     rush: Option<(u8, u8)>,
-    /// Whether the next round reconciles the shards concurrently.
+    /// Whether the shards are reconciled concurrently in the next round.
     in_parts: bool,
 }
 
@@ -1041,13 +1029,13 @@ impl Drawing {
             return self.parts();
         }
         let together = 1 + self.rng.below(self.most_together);
-        // The steps of a round use the same agent, so that they conflict.
+        // The steps of a round use one agent, so that they conflict.
         let agent = self.rng.small(AGENTS);
         let key = self.rng.small(KEYS);
         (0..together).map(|_| self.step(agent, key)).collect()
     }
 
-    /// Lets every environment authorize concurrently for the same room in the window.
+    /// Returns steps in which all processes authorize concurrently for the room in one window.
     fn rush(&mut self, agent: u8, service: u8) -> Vec<Step> {
         let workers = 0..u8::try_from(WORKERS).expect("few");
         let step = |worker| {
@@ -1067,7 +1055,7 @@ impl Drawing {
         workers.map(step).collect()
     }
 
-    /// Lets two environments reconcile a shard each; sometimes a third environment reconciles everything.
+    /// Returns steps in which two processes reconcile a shard each. Sometimes a third process reconciles everything.
     fn parts(&mut self) -> Vec<Step> {
         let whole = self.rng.one_in(3).then_some(Op::Reconcile { secs: 60 });
         let ops = [0, 1].map(|part| Op::ReconcilePart { part });
@@ -1101,7 +1089,7 @@ impl Drawing {
         op
     }
 
-    /// Schedules the usual follow-up of a payment, if any: an approval, the transfer, complete.
+    /// Schedules the usual follow-up operations of a payment.
     fn tell(&mut self, buy: Buy) {
         let Buy { agent, key, .. } = buy;
         let retry = |carry| Op::Authorize {
@@ -1180,7 +1168,7 @@ impl Drawing {
         self.agenda.push(story);
     }
 
-    /// Returns the steps in which a reorg drops a confirmed payment, and its block becomes deep.
+    /// Returns operations in which a reorg removes a confirmed payment, and the payment's block becomes deep.
     fn undone(&mut self, agent: u8, key: u8) -> [Op; 8] {
         let how = *self.rng.pick(&[Pay::Soon, Pay::Twice, Pay::Batched]);
         let deep = Op::Pass { secs: 60 };
@@ -1202,8 +1190,7 @@ impl Drawing {
         ]
     }
 
-    /// Returns the steps in which a reorg drops a payment until its amount is released, and another reorg includes it
-    /// again.
+    /// Returns operations in which a reorg removes a payment until it is released, and another reorg includes it again.
     fn two_pasts(&mut self, agent: u8, key: u8) -> [Op; 8] {
         let (short, long) = (1 + self.rng.small(3), 5 + self.rng.small(4));
         [
@@ -1363,7 +1350,7 @@ impl Drawing {
                     units,
                     count: 9 + self.rng.small(3),
                 };
-                // More entries have left the window than one read of it returns.
+                // Then more payments have left the window than one page of the window has.
                 let secs = *self.rng.pick(&[40_000, 86_400, 90_000]);
                 let again = Op::Burst {
                     agent,

@@ -1,9 +1,6 @@
-//! At the end of some runs, the published events are passed to `webhooks`, duplicates included, over the queues and by
-//! the schedule of `template.yaml` (`mappings.rs`). Meanwhile users remove, disable and rotate webhooks, and request
-//! tests and redeliveries. One user's webhook receiver fails.
+//! Passes the published events of a run to the function `webhooks`, while users change webhooks and one receiver fails.
 //!
-//! Time passes until no work is left. Then each delivery must have ended as its receiver's behavior, the limits and the
-//! faults allow. `receivers.rs` has the invariants of single calls.
+//! At the end, each delivery must have ended as its receiver's responses, the limits and the faults allow.
 
 use crate::mailbox::Mailroom;
 use crate::mappings::{End, Mapping, Mappings, Mode, TIME, Troubles};
@@ -41,21 +38,20 @@ const MAPPINGS: [Mapping; 3] = [
     Mapping::new(DELIVERIES, 20, 100, "Deliver"),
     Mapping::new(REQUESTS, 2, 20, "Request"),
 ];
-/// The queue of requests for notifications about failing webhooks.
+/// The queue of notifications about failing webhooks.
 const FAILING: &str = "FailingWebhooks";
 const VISIBILITY_SECS: i64 = 180;
 const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
-/// The time by which everything has ended: eight calls with the longest pauses, after the last event.
+/// The time within which all work has ended: eight calls with the longest pauses.
 const LONGEST: i64 = 5 * 24 * HOUR;
-/// The time within which an event is first sent if nothing fails, however many other receivers hang: a batch takes as
-/// long as one call.
+/// The maximum time until an event is first sent without failures. Other receivers that hang must not delay it.
 const FIRST_CALL: i64 = 2 * 15 * SECOND;
-/// The maximum number of events that are passed on.
+/// The maximum number of events that are passed.
 const MAX_EVENTS: usize = 10;
 
-/// The function's environment variables.
+/// The environment variables of `webhooks`.
 pub(crate) const VARIABLES: [(&str, &str); 8] = [
     ("WEBHOOKS_TABLE", WEBHOOKS),
     ("SQS_ENDPOINT", "http://sqs.sim"),
@@ -64,7 +60,7 @@ pub(crate) const VARIABLES: [(&str, &str); 8] = [
         "DELIVERIES_QUEUE_URL",
         "http://sqs.sim/000000000000/WebhookDeliveriesQueue",
     ),
-    // No function reads this queue, because notifications are simulated separately.
+    // Nothing reads this queue, because notifications are simulated separately.
     (
         "NOTICE_REQUESTS_QUEUE_URL",
         "http://sqs.sim/000000000000/FailingWebhooks",
@@ -83,10 +79,10 @@ pub(crate) const VARIABLES: [(&str, &str); 8] = [
     ),
 ];
 
-/// The queues and the users' webhook receivers.
+/// The queues, and the users' webhook receivers.
 pub(crate) struct Queues {
     pub(crate) sqs: Sqs,
-    /// The true time, in microseconds.
+    /// The time in microseconds since 1970, without clock skew.
     clock: Arc<AtomicI64>,
     receivers: Mutex<Receivers>,
     mailroom: Mutex<Mailroom>,
@@ -125,7 +121,7 @@ impl Queues {
         self.mailroom.lock().expect("not poisoned")
     }
 
-    /// Responds to a call to SQS, or to KMS for a secret.
+    /// Responds to a call to SQS or KMS.
     pub(crate) fn answer(&self, operation: &str, body: &[u8]) -> (u16, Vec<u8>) {
         let body = std::str::from_utf8(body).expect("the SDK writes text");
         let (status, answer) = match operation {
@@ -136,7 +132,7 @@ impl Queues {
     }
 }
 
-/// Encrypts a secret with its context, as the simulation's KMS does.
+/// Encrypts a secret with its encryption context.
 fn encrypt(of: &SecretOf, secret: &[u8]) -> Ciphertext {
     let sealed = json!({"context": of.encryption_context(), "secret": BASE64_STANDARD.encode(secret)});
     Ciphertext::from_bytes(sealed.to_string().into_bytes())
@@ -156,18 +152,18 @@ fn decrypt(request: &Value) -> (u16, String) {
     }
 }
 
-/// An environment of the function.
+/// A process of `webhooks`.
 struct Environment {
     link: Arc<Link>,
     webhooks: Webhooks,
     invocation: Arc<AtomicUsize>,
 }
 
-/// The work of an invocation.
+/// The event of an invocation.
 enum Work {
     /// A batch of the mapping with this number.
     Batch(usize, Value),
-    /// The scheduled sweep.
+    /// The scheduled sweep of pauses.
     Sweep,
 }
 
@@ -177,21 +173,21 @@ struct Ended {
     end: End,
 }
 
-/// Something that happens at a given time.
+/// An act at a given time.
 #[derive(Clone, Debug)]
 enum Act {
-    /// The bus passes on an event.
+    /// The bus delivers an event to the queue.
     Send(Event),
-    /// An unreadable message gets into a queue.
+    /// An unreadable message is sent to a queue.
     Poison(&'static str),
-    /// A user changes a webhook.
+    /// A user removes, disables, rotates or updates a webhook.
     Remove(usize),
     Disable(usize),
     Rotate(usize),
     Edit(usize),
-    /// A user requests a test.
+    /// A user requests a test delivery.
     Test(usize),
-    /// A user requests an ended delivery again.
+    /// A user requests a redelivery.
     Again(usize),
 }
 
@@ -200,28 +196,26 @@ struct Office<'a> {
     step: usize,
     rng: Rng,
     mode: Mode,
-    /// The table, accessed as users access it.
+    /// The table as the dashboard accesses it.
     table: WebhooksTable,
     began: i64,
-    /// The scheduled acts, by time.
+    /// The scheduled acts, earliest first.
     acts: VecDeque<(i64, Act)>,
     idle: Vec<Environment>,
     running: JoinSet<Ended>,
     mappings: Mappings,
-    /// The time of the last sweep, and the environment whose clock it uses.
     swept: i64,
     sweeper: usize,
-    /// The events that were passed on, each with the time of the first pass.
+    /// The passed events, each with the time at which it was first passed.
     sent: BTreeMap<EventId, (Event, i64)>,
-    /// The requested calls, by webhook.
+    /// The requested deliveries: the webhook, the event of a redelivery, and the time.
     requests: Vec<(usize, Option<EventId>, i64)>,
-    /// The partition of the user whose pending deliveries are near the limit, and the rows that other deliveries left
-    /// there.
+    /// The partition of a user near the limit of pending deliveries, and the rows of the user's other deliveries.
     limited: Option<(String, BTreeSet<String>)>,
 }
 
 impl Run {
-    /// Passes the published events to users' webhooks, and checks the deliveries.
+    /// Passes the published events to `webhooks`, and checks the deliveries.
     pub(crate) async fn call_webhooks(&self, seed: u64, step: usize) {
         self.landed().await;
         let mut office = Office::open(self, seed, step);
@@ -232,8 +226,7 @@ impl Run {
         }
     }
 
-    /// Returns some of the published events that have an owner, each with the number of times that it was published, or
-    /// three.
+    /// Returns some of the published events that have an owner, and how often each was published, at most three times.
     pub(crate) fn some_events(&self, rng: &mut Rng, most: usize) -> Vec<(Event, usize)> {
         let mut told: BTreeMap<String, (Value, usize)> = BTreeMap::new();
         for detail in &self.world.record().told {
@@ -359,7 +352,7 @@ impl<'a> Office<'a> {
             (1, Manner::LosesAnswers(2)),
         ]);
         let is_limited = matches!(manner, Manner::Hangs | Manner::Hostile) && self.rng.one_in(2);
-        // Each call that is repeated for a day makes the simulation slower.
+        // Repeated calls slow down the simulation, so this webhook gets fewer events.
         let is_long = !matches!(manner, Manner::Gone | Manner::LosesAnswers(_)) && !is_limited;
         let of_owner = events.iter().filter(|(event, _)| event.owner() == Some(&person(owner)));
         let mut kinds: BTreeMap<EventKind, usize> = BTreeMap::new();
@@ -379,7 +372,7 @@ impl<'a> Office<'a> {
         hook
     }
 
-    /// Fills a user's limit of pending deliveries with deliveries of removed webhooks.
+    /// Fills a user's pending deliveries up to the limit.
     fn crowd(&mut self, owner: u8) {
         let world = &self.run.world;
         let partition = format!("W#{}", person(owner));
@@ -448,7 +441,7 @@ impl<'a> Office<'a> {
         number
     }
 
-    /// Returns a new secret, and the text that its user has.
+    /// Creates a webhook secret. Returns the stored form, and the text that the user gets.
     fn new_secret(&mut self, owner: u8, webhook: WebhookId) -> (NewWebhookSecret, String) {
         let mut bytes = [0; 48];
         self.rng.fill(&mut bytes);
@@ -542,7 +535,7 @@ impl<'a> Office<'a> {
         hook.webhook = edited;
     }
 
-    /// Requests a call as a user: a test, or a delivery again. The message is sent twice.
+    /// Requests a test or a redelivery as a user. The message is sent twice.
     fn ask(&mut self, hook: usize, again: Option<Key>) {
         let now = self.now();
         let mut receivers = self.receivers();
@@ -587,7 +580,7 @@ impl<'a> Office<'a> {
                 if self.run.world.record().flying() == 0 {
                     return;
                 }
-                // A message may arrive late.
+                // A sent message may arrive late.
                 self.run.landed().await;
                 continue;
             }
@@ -604,14 +597,14 @@ impl<'a> Office<'a> {
         }
     }
 
-    /// Returns the time of the next work, except for running invocations.
+    /// Returns the time of the next work that is not in progress.
     fn next(&self) -> Option<i64> {
         let visible = self.mappings.next_visible(self.sqs()).into_iter();
         let acts = self.acts.front().map(|(at, _)| *at);
         visible.chain(acts).chain(self.next_sweep()).min()
     }
 
-    /// Returns the minute of the next sweep that will find a pause. Sweeps without a pause are left out.
+    /// Returns the minute of the next sweep that finds a pause.
     fn next_sweep(&self) -> Option<i64> {
         let receivers = self.receivers();
         let (ends, _) = receivers.pauses.first()?.split_once('#')?;
@@ -621,7 +614,7 @@ impl<'a> Office<'a> {
         Some((after + MINUTE - 1) / MINUTE * MINUTE)
     }
 
-    /// Starts an invocation for each batch of visible messages, within the mappings' concurrency.
+    /// Starts an invocation for each visible batch, up to the mappings' concurrency.
     fn receive(&mut self) {
         let sqs = &self.run.world.queues.sqs;
         for mapping in 0..self.mappings.count() {
@@ -634,7 +627,7 @@ impl<'a> Office<'a> {
         }
     }
 
-    /// Starts an invocation on an idle environment, or on a new one.
+    /// Starts an invocation in an idle process, or in a new one.
     fn start(&mut self, work: Work) {
         let worker = match work {
             Work::Batch(mapping, _) => {
@@ -673,7 +666,7 @@ impl<'a> Office<'a> {
         }
     }
 
-    /// Ends an invocation: removes the processed messages, and reuses the environment.
+    /// Ends an invocation: deletes the processed messages, and keeps the process.
     fn end(&mut self, ended: Ended) {
         let Ended { environment, work, end } = ended;
         let now = self.run.world.now();
@@ -713,7 +706,7 @@ impl<'a> Office<'a> {
         }
     }
 
-    /// Returns what is wrong when no work is left.
+    /// Returns what is wrong at the end.
     fn found(&self) -> Vec<String> {
         let queues = self.mappings.found(self.run).into_iter();
         let mut found: Vec<String> = queues.map(|what| format!("webhooks: {what}")).collect();
@@ -731,7 +724,7 @@ impl<'a> Office<'a> {
             let is_left = match key.0.split('#').next() {
                 Some("N") => true,
                 Some("D") => text(row, "st") == "waiting" && !is_removed,
-                // A crash may leave the row of a delivery that has ended; the row expires.
+                // After a crash, the row of an ended delivery stays until it expires.
                 Some("W") => self.mode != Mode::Faulty && !self.limited.as_ref().is_some_and(is_known),
                 _ => false,
             };
@@ -789,7 +782,7 @@ impl<'a> Office<'a> {
         let partition = format!("W#{}", hook.webhook.person);
         let is_limited = self.limited.as_ref().is_some_and(|(limited, _)| *limited == partition);
         let Some(row) = row else {
-            // No event is sent to a webhook that has responded with 410.
+            // A webhook that has responded with 410 gets no further call.
             if hook.manner != Manner::Gone {
                 found.push("is missing");
             } else if !posts.is_empty() {
@@ -816,7 +809,7 @@ impl<'a> Office<'a> {
         if self.mode == Mode::Calm && !is_given_up && hook.manner.calls().is_some_and(|calls| calls != posts.len()) {
             found.push("was called another number of times");
         }
-        // A call is repeated if its result was lost, or if concurrent invocations made it.
+        // A call may be repeated if its result was lost or if invocations were concurrent.
         let invocation_of = |post: &Post| receivers.invocations[post.invocation];
         let is_disturbed = |post: &&&Post| invocation_of(post).is_disturbed;
         let is_beside = |(number, post): &(usize, &&Post)| {
@@ -842,7 +835,7 @@ impl<'a> Office<'a> {
     }
 }
 
-/// Runs the function once.
+/// Invokes `webhooks` once.
 async fn invocation(environment: Environment, work: Work) -> Ended {
     let Environment { link, webhooks, .. } = &environment;
     let operation = async {

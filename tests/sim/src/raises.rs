@@ -1,11 +1,11 @@
-//! An agent's requests for temporary limit increases. `people.rs` grants them.
+//! An agent's requests for temporary limit increases.
 
 use crate::run::{Begun, Run};
 use purser_domain::{ApprovalId, Duration, Timestamp};
 use serde_json::json;
 
 impl Run {
-    /// Requests a higher daily cap after a denial by that cap.
+    /// Requests a higher daily cap after a denial by the daily cap.
     pub(crate) async fn ask_for_more(&self, worker: usize, agent: u8, begun: Begun) -> String {
         let Some(refusal) = self.agents()[usize::from(agent)].refused_by_day.take() else {
             self.ended(worker);
@@ -33,7 +33,7 @@ impl Run {
             answer.body["approval_id"].as_str().and_then(ApprovalId::parse),
         ) {
             (200, Some(id)) => self.agents()[usize::from(agent)].raise = Some(id),
-            // The cap may already be that high, or the API key may have expired or have a scope.
+            // The rejection is correct if the cap is already that high, or if the API key has expired or has a scope.
             (400 | 401 | 403 | 429, _) => {}
             _ if faults_seen.faults.is_empty() => self.world.complain(format!(
                 "a request for a raise was answered {}: {}",

@@ -1,12 +1,6 @@
-//! The users' webhook receivers, and the invariants of each call to a receiver and of each row that a call leaves:
+//! The users' webhook receivers, and the checks of each call to a receiver.
 //!
-//! - A call has an event of the webhook's owner that the webhook selects, signed with the webhook's newest secret.
-//! - No call goes to a removed or disabled webhook, or to a webhook that has responded with 410, and no ended delivery
-//!   is called again, unless that changed after the function had received the message.
-//! - A failed call is repeated after the documented pause, and made at most eight times.
-//! - A user's pending deliveries stay within the limit.
-//!
-//! The pauses and limits are those of `docs/webhooks.md`.
+//! `docs/webhooks.md` has the rules for calls, pauses and limits.
 
 use crate::mappings::{Invocation, Mode};
 use crate::network::{self, Link, World};
@@ -25,35 +19,31 @@ use tokio::time::{sleep, timeout};
 
 /// The time within which a receiver must respond.
 const LONGEST_CALL: Duration = Duration::from_secs(15);
-/// The pauses after each failed call, in seconds.
+/// The pauses after failed calls, in seconds.
 const PAUSES: [i64; 7] = [5, 300, 1_800, 7_200, 18_000, 28_800, 28_800];
 /// The longest pause that a response can request, in seconds.
 const LONGEST_ASKED: i64 = 6 * 3_600;
 /// The maximum number of a user's pending deliveries.
 pub(crate) const MAX_WAITING: usize = 1_000;
-/// How much longer a pause may last, in seconds: a stored pause ends up to a minute late, and its message waits for the
-/// other calls of its batch.
+/// How much longer a pause may last, in seconds: a minute until the next sweep, and the time of the batch.
 const LATE: i64 = 60 + 20;
 const SECOND: i64 = 1_000_000;
 
 /// How a receiver responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// The receiver responds immediately.
     Good,
     /// The receiver responds after this many milliseconds.
     Slow(u64),
-    /// The receiver responds with 503 until this time, in microseconds.
+    /// The receiver responds with 503 until this time, in microseconds since 1970.
     FailsUntil(i64),
     /// The first responses to an event are lost, up to this number.
     LosesAnswers(usize),
-    /// The receiver responds with 429 and this `Retry-After`, for this many calls per event.
+    /// The receiver responds with 429 and this `Retry-After` to the first calls of an event.
     Busy(i64, usize),
-    /// The receiver responds with 410.
     Gone,
-    /// The receiver never responds.
     Hangs,
-    /// The receiver fails in a different way each time.
+    /// The receiver fails in another way each time.
     Hostile,
 }
 
@@ -63,23 +53,23 @@ impl Manner {
         !matches!(self, Self::Gone | Self::Hangs | Self::Hostile)
     }
 
-    /// Returns whether the first call for an event succeeds.
+    /// Returns whether the first call of an event succeeds.
     pub(crate) const fn delivers_at_once(self) -> bool {
         matches!(self, Self::Good | Self::Slow(_))
     }
 
-    /// Returns the exact number of calls per event if nothing else fails, if it is known.
+    /// Returns the number of calls per event without other failures; `None` if the number varies.
     pub(crate) const fn calls(self) -> Option<usize> {
         match self {
             Self::Good | Self::Slow(_) => Some(1),
             Self::LosesAnswers(count) | Self::Busy(_, count) => Some(count + 1),
             Self::Hangs | Self::Hostile => Some(PAUSES.len() + 1),
-            // There are no calls once the webhook has responded with 410.
+            // After the response 410, there are no further calls.
             Self::FailsUntil(_) | Self::Gone => None,
         }
     }
 
-    /// Returns the response to a call for an event that was called `before` times.
+    /// Returns the response to a call, if the event was called `before` times.
     fn reply(self, before: usize, now: i64) -> Reply {
         let answer = |status| Reply::new(20, status);
         match self {
@@ -116,7 +106,7 @@ enum Reply {
     Status {
         millis: u64,
         status: u16,
-        /// The `Retry-After`, in seconds.
+        /// The header `Retry-After`, in seconds.
         asked: Option<i64>,
     },
     /// The connection breaks.
@@ -131,15 +121,15 @@ impl Reply {
     }
 }
 
-/// A user's webhook, and the receiver that it calls.
+/// A webhook and its receiver.
 pub(crate) struct Hook {
     pub(crate) webhook: Webhook,
     pub(crate) manner: Manner,
     /// The secrets, each with the time from which it signs.
     pub(crate) secrets: Vec<(i64, String)>,
-    /// The settings, each with the time from which every call uses them; `None` once the webhook is removed.
+    /// The settings, each with the time from which every call uses them; `None` after the removal.
     pub(crate) settings: Vec<(i64, Option<WebhookSettings>)>,
-    /// Whether the webhook was changed after a 410.
+    /// Whether the webhook was changed after a response 410.
     pub(crate) is_edited: bool,
 }
 
@@ -151,7 +141,6 @@ impl Hook {
         settings.any(|terms| wants(terms, event)) && event.owner() == Some(&self.webhook.person)
     }
 
-    /// Returns whether the webhook's settings have changed.
     pub(crate) const fn has_changed(&self) -> bool {
         self.settings.len() > 1
     }
@@ -165,7 +154,6 @@ fn wants(terms: &WebhookSettings, event: &Event) -> bool {
         && terms.agents.as_ref().is_none_or(of_agent)
 }
 
-/// Returns the key of a delivery's row.
 pub(crate) fn key_of(webhook: WebhookId, event: &Event) -> Key {
     let delivery = DeliveryId::derive(webhook, event.id(), event.time());
     (format!("D#{webhook}"), delivery.to_string())
@@ -185,28 +173,28 @@ pub(crate) struct Post {
 #[derive(Default)]
 pub(crate) struct Receivers {
     pub(crate) mode: Mode,
-    /// How far the clocks differ, in microseconds.
+    /// The maximum difference between two clocks, in microseconds.
     pub(crate) spread: i64,
     pub(crate) hooks: Vec<Hook>,
     pub(crate) posts: Vec<Post>,
     pub(crate) invocations: Vec<Invocation>,
-    /// The deliveries that have ended, each with the time of its row.
+    /// The ended deliveries, each with the time at which its end was stored.
     pub(crate) ended: BTreeMap<Key, i64>,
-    /// The deliveries that users requested again, each with the time.
+    /// The redeliveries that users requested, each with the time.
     pub(crate) requested: BTreeMap<Key, i64>,
-    /// The webhooks that responded with 410, each with the time at which this was stored.
+    /// The webhooks that responded with 410, each with the time at which the 410 was stored.
     gone: BTreeMap<usize, i64>,
-    /// The rows of waiting deliveries, by partition.
+    /// The sort keys of pending deliveries, by partition.
     pub(crate) waiting: BTreeMap<String, BTreeSet<String>>,
-    /// The sort keys of long pauses.
+    /// The sort keys of stored pauses.
     pub(crate) pauses: BTreeSet<String>,
-    /// The number of calls in each delivery's row, with the time since which the row has that number.
+    /// The stored number of calls of each delivery, and the time at which the number was stored.
     counted: BTreeMap<Key, (i64, i64)>,
-    /// The pause that the last response to a delivery's call requested, in seconds.
+    /// The pause that the last response to a delivery requested, in seconds.
     asked: BTreeMap<Key, i64>,
 }
 
-/// A call as it arrives.
+/// A call when it arrives at a receiver.
 struct Arrival<'a> {
     hook: usize,
     event: &'a Event,
@@ -218,13 +206,13 @@ struct Arrival<'a> {
 }
 
 impl Receivers {
-    /// Forgets the 410 of a webhook before the webhook is changed.
+    /// Forgets a webhook's 410 before the webhook is changed.
     pub(crate) fn edited(&mut self, hook: usize) {
         self.gone.remove(&hook);
         self.hooks[hook].is_edited = true;
     }
 
-    /// Returns the violations of a call.
+    /// Returns the violated rules for a call.
     fn judge(&self, world: &World, call: &Arrival<'_>) -> Vec<String> {
         let Arrival { event, clock, .. } = *call;
         let hook = &self.hooks[call.hook];
@@ -295,14 +283,13 @@ impl Receivers {
         found
     }
 
-    /// Returns the calls of a webhook with an event.
+    /// Returns the calls of a webhook for an event.
     pub(crate) fn posts_of(&self, hook: usize, event: EventId) -> impl Iterator<Item = &Post> {
         let is_its = move |post: &&Post| (post.hook, post.event) == (hook, event);
         self.posts.iter().filter(is_its)
     }
 
-    /// Returns by how many a user's pending deliveries may exceed the limit now: the user's calls in flight, except
-    /// one.
+    /// Returns by how many a user's pending deliveries may exceed the limit because of concurrent calls.
     fn slack(&self, partition: &str) -> usize {
         let is_under_way = |post: &&Post| {
             let person = &self.hooks[post.hook].webhook.person;
@@ -317,8 +304,7 @@ impl Receivers {
     }
 }
 
-/// Returns whether the official library verifies a call with the secret that was the webhook's newest when the function
-/// received the message.
+/// Returns whether the official library verifies a call with the webhook's newest secret at the time of the invocation.
 fn is_signed(hook: &Hook, began: i64, call: &Arrival<'_>) -> bool {
     let header = |name| call.headers.get(name).and_then(|value| value.to_str().ok());
     let newest = hook.secrets.iter().rfind(|(since, _)| *since <= began);
@@ -334,7 +320,7 @@ fn is_signed(hook: &Hook, began: i64, call: &Arrival<'_>) -> bool {
 }
 
 impl World {
-    /// Records the written rows of webhooks, and checks them.
+    /// Records and checks the written rows of webhooks.
     pub(crate) fn look_at_webhooks(&self, keys: &[(String, Key)]) {
         for (_, key) in keys.iter().filter(|(table, _)| table == WEBHOOKS) {
             for what in self.look_at_row(key) {
@@ -406,16 +392,16 @@ impl World {
     }
 }
 
-/// The receivers as one environment reaches them.
+/// The receivers, as one process reaches them.
 pub(crate) struct Internet {
     pub(crate) link: Arc<Link>,
-    /// The number of the environment's invocation.
+    /// The number of the invocation that the process is working on.
     pub(crate) invocation: Arc<AtomicUsize>,
     pub(crate) step: usize,
 }
 
 impl Internet {
-    /// Records and checks a call, and returns the receiver's response.
+    /// Checks a call, and returns the receiver's response.
     fn arrive(&self, url: &WebhookUrl, headers: &HeaderMap, body: &str) -> Reply {
         let world = &self.link.world;
         let (at, invocation) = (world.now(), self.invocation.load(SeqCst));
@@ -499,7 +485,7 @@ impl WebhookReceivers for Internet {
                 }
             };
             let called = timeout(LONGEST_CALL, calling).await;
-            // The caller's clock goes on while it waits.
+            // The caller's clock advances during the call.
             self.link.world.now();
             called.unwrap_or_else(|_| CallResult::Timeout.into())
         })

@@ -1,5 +1,4 @@
-//! The invariant of replays: each decision of a run gives the same result when it is evaluated again from the data that
-//! is stored at the end.
+//! Checks that each decision of a run gives the same result when it is evaluated again from the stored rows.
 
 use crate::people::agent_id;
 use crate::run::Run;
@@ -7,7 +6,7 @@ use purser_domain::{LoggedDecision, Network, RecordedDecision, Settlement, repla
 use std::collections::HashMap;
 
 impl Run {
-    /// Replays every decision. The inputs that a decision names must exist.
+    /// Replays every decision of the run.
     pub(crate) async fn replay(&self) {
         let (ledger, usage) = self.readers();
         for agent in (0..self.agents_in_all()).map(agent_id) {

@@ -1,8 +1,6 @@
-//! Runs a plan: executes its rounds over the real functions, compares every response with the expected ones, and
-//! finally completes all pending work.
+//! Runs a plan: executes its rounds, compares every response with the expected ones, and completes all pending work.
 //!
-//! There is one thread with paused time, so only the plan makes something happen. When every task waits, the runtime
-//! advances to the next instant that a task waits for.
+//! There is one thread with paused time, so only the plan determines the order of events.
 
 use crate::chain::{Call, Chain, Fate, Limits, NETWORK, ShownView, SignedTerms, Tx};
 use crate::coverage::Coverage;
@@ -48,21 +46,20 @@ const WALLET_SEED: &str = "000102030405060708090a0b0c0d0e0f000102030405060708090
 pub(crate) const NONCE_KEY: &str = "0123456789abcdef0123456789abcdef";
 const WRONG_NONCE_KEY: &str = "fedcba9876543210fedcba9876543210";
 const CONFIRMATIONS: u64 = 3;
-/// The depth to which blocks are watched: deeper than any reorg here, and deeper than a block gets during the longest
-/// call. If nodes serve removed blocks, blocks are watched for longer by twice that number.
+/// The depth to which blocks are watched. It exceeds every reorg, and the depth that a block gets during the longest
+/// call.
 const WATCH: u64 = 20;
-/// A second in microseconds, the unit of all times here.
+/// A second, in microseconds.
 const SECOND: i64 = 1_000_000;
-/// The longest timeout of any function.
 const LONGEST_CALL: i64 = 30 * SECOND;
-/// The number of idempotency keys per agent, including those of bursts.
+/// The number of an agent's idempotency keys, including those of bursts.
 const KEYS_IN_ALL: usize = 256;
-/// All holds: shard 0 of 1.
+/// The shard that contains all authorized settlements.
 const WHOLE: (u8, u8) = (0, 1);
-/// A wallet's initial balance.
+/// The initial balance of a wallet, in micro-USDC.
 const FUNDS: u64 = 20_000;
 
-/// The agents' wallets. They are derived once, because the derivation is the slowest part of a run's start.
+/// The agents' wallets. They are derived only once per process, because the derivation is slow.
 static WALLETS: LazyLock<Vec<Wallet>> = LazyLock::new(|| {
     let seed = purser_chain::WalletSeed::from_hex(WALLET_SEED).expect("a seed");
     let wallet = |number: u8| {
@@ -79,24 +76,24 @@ static WALLETS: LazyLock<Vec<Wallet>> = LazyLock::new(|| {
 /// The result of a simulated run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The findings; empty if there are none.
+    /// The violations found; empty if there are none.
     pub complaints: Vec<String>,
-    /// The events exercised.
+    /// The events that occurred in the run.
     pub coverage: Coverage,
-    /// Every call in order, as text.
+    /// The calls of the run in order, as text.
     pub trace: Vec<String>,
-    /// A hash of the run; equal for equal plans.
+    /// A hash of the run. Equal plans have equal hashes.
     pub print: u64,
 }
 
-/// Runs a plan. A panic in the functions or in the simulation is a finding like any other.
+/// Runs a plan. A panic also counts as a violation.
 pub fn run(plan: &Plan) -> Outcome {
     run_beside(plan, None)
 }
 
-/// Runs a plan alongside a model with this planted error.
+/// Runs a plan, and compares the run with a model that has this planted bug.
 pub fn run_beside(plan: &Plan, flaw: Option<Flaw>) -> Outcome {
-    // The backoffs of the store and of the SDK use this thread's generator.
+    // The store and the SDK draw their backoffs from this thread's generator.
     fastrand::seed(plan.seed);
     let watched = panics::watch(|| {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -123,7 +120,7 @@ pub fn run_beside(plan: &Plan, flaw: Option<Flaw>) -> Outcome {
     outcome
 }
 
-/// Records panics where they occur, because a background task ends silently and the functions catch panics.
+/// Records panics, because background tasks and the functions hide them.
 mod panics {
     use std::cell::RefCell;
     use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -156,45 +153,45 @@ mod panics {
     }
 }
 
-/// An environment of the functions.
+/// A process of the functions.
 pub(crate) struct Worker {
     pub(crate) link: Arc<Link>,
     payments: Router,
-    /// The same function, as other functions invoke it.
+    /// The router for requests from other functions.
     pub(crate) direct: Router,
     reconcile: Reconcile,
-    /// A reconcile function that is configured with a different nonce key.
+    /// A reconcile function with another nonce key.
     misled: Reconcile,
-    /// Started only at the end, so that it does not affect the rest of the run.
+    /// The function `events`, which starts only at the end, so that its start does not affect the run.
     events: OnceLock<Events>,
     history: OnceLock<History>,
     ledger: Ledger,
 }
 
-/// An agent's memory of an idempotency key.
+/// What an agent remembers of an idempotency key.
 #[derive(Clone, Default)]
 pub(crate) struct Memory {
     buy: Option<Buy>,
     pub(crate) settlement: Option<String>,
     pub(crate) approval: Option<ApprovalId>,
-    /// The signed payment, and the header that carried it.
+    /// The signed payment, and its header.
     pub(crate) payment: Option<(SignedTerms, String)>,
     pub(crate) transaction: Option<B256>,
     /// The transaction id of the last denial by the cap per call.
     pub(crate) refusal: Option<String>,
-    /// Whether the result of the last call is unknown to the agent.
+    /// Whether the agent got no response to the last call with the key.
     in_doubt: bool,
 }
 
 pub(crate) struct AgentCard {
     id: AgentId,
     pub(crate) keys: Vec<String>,
-    /// The scope of each key that has one, by its id.
+    /// The scopes of API keys by the key's id. Keys without a scope are left out.
     scopes: BTreeMap<String, Scope>,
     pub(crate) memory: Vec<Memory>,
-    /// The transaction id of the latest denial by a daily cap.
+    /// The transaction id of the last denial by a daily cap.
     pub(crate) refused_by_day: Option<String>,
-    /// The latest request for a temporary limit increase.
+    /// The last request for a temporary limit increase.
     pub(crate) raise: Option<ApprovalId>,
     rules: BTreeMap<u8, RuleId>,
 }
@@ -213,7 +210,7 @@ pub(crate) struct Run {
     rng: Arc<Mutex<Rng>>,
     rules: AtomicU64,
     thaws: Mutex<BTreeMap<u8, usize>>,
-    /// The number of steps running on environments.
+    /// The number of steps in progress.
     under_way: watch::Sender<usize>,
 }
 
@@ -221,18 +218,17 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     replayed: bool,
     pub(crate) body: Value,
-    /// The duration of the call.
     pub(crate) took: Duration,
 }
 
-/// The state at the start of a step.
+/// The state at the beginning of a step.
 #[derive(Clone, Copy)]
 pub(crate) struct Begun {
-    /// The index of the first moment that the step may have seen.
+    /// The index of the first stored state that the step may have read.
     moment: usize,
-    /// The environment's clock.
+    /// The time on the process's clock, in microseconds since 1970.
     pub(crate) clock: i64,
-    /// Whether no other running step may concern the same agents.
+    /// Whether no concurrent step may concern the same agents.
     pub(crate) alone: bool,
     /// The owner of the agents that the step may concern; `None` for all owners.
     owner: Option<u8>,
@@ -353,7 +349,7 @@ impl Run {
                 link,
             });
         }
-        // A deployment also reconciles within its first minute; blocks are watched from this run on.
+        // The first run of reconcile starts the watch of blocks, as in a deployment.
         let first = run.workers[0].reconcile.reconcile_all(Duration::from_secs(60)).await;
         first.expect("the first run");
         let mut record = world.record();
@@ -393,7 +389,7 @@ impl Run {
         trace.hash(&mut hasher);
         for (key, row) in record.stored.ledger.iter().chain(&record.stored.decisions) {
             let mut row = Item::clone(row);
-            // The ids of audit rows are counted over all runs of the process.
+            // The counter for audit ids is shared by all runs of the process, so equal runs have different ids.
             row.remove("aid");
             (key, crate::tables::words(&row)).hash(&mut hasher);
         }
@@ -405,7 +401,7 @@ impl Run {
         }
     }
 
-    /// Returns the tables that a replay reads, over the first environment's connection.
+    /// Returns the tables that a replay reads.
     pub(crate) fn readers(&self) -> (&Ledger, UsageTable) {
         let worker = &self.workers[0];
         let db = purser_store::dynamodb_client(&self.boot(&worker.link).aws);
@@ -416,12 +412,11 @@ impl Run {
         &self.workers[worker].link
     }
 
-    /// The configuration of an environment.
+    /// Returns the configuration of a process.
     pub(crate) fn boot(&self, link: &Arc<Link>) -> Boot {
         boot(link, self.number, self.watch, self.setting, &self.rng, "nonces")
     }
 
-    /// The number of agents.
     pub(crate) const fn agents_in_all(&self) -> u8 {
         self.setting.agents()
     }
@@ -438,14 +433,14 @@ impl Run {
         of(&mut self.agents()[usize::from(agent)].memory[usize::from(key)])
     }
 
-    /// The `events` function of an environment, started on first use.
+    /// Returns the `events` function of a process, started on first use.
     pub(crate) fn events_on(&self, worker: usize) -> (&Arc<Link>, &Events) {
         let Worker { link, events, .. } = &self.workers[worker];
         let start = || Events::boot(self.boot(link)).expect("the function starts");
         (link, events.get_or_init(start))
     }
 
-    /// The `history` function of an environment, started on first use.
+    /// Returns the `history` function of a process, started on first use.
     pub(crate) fn history_on(&self, worker: usize) -> &History {
         let Worker { link, history, .. } = &self.workers[worker];
         history.get_or_init(|| History::boot(self.boot(link)).expect("the function starts"))
@@ -455,7 +450,6 @@ impl Run {
         self.wallets[usize::from(agent)]
     }
 
-    /// Adds a key to an agent's keys.
     pub(crate) fn hand_out(&self, id: AgentId, key: String, scope: Scope) {
         let mut agents = self.agents();
         let card = agents.iter_mut().find(|card| card.id == id).expect("an agent");
@@ -463,14 +457,13 @@ impl Run {
         card.keys.push(key);
     }
 
-    /// The scope of a key, by its id.
     pub(crate) fn scope_of(&self, agent: u8, key: &str) -> Scope {
         let agents = self.agents();
         let scopes = &agents[usize::from(agent)].scopes;
         scopes.get(key).copied().unwrap_or_default()
     }
 
-    /// Creates a rule id for that index.
+    /// Creates an id for the agent's rule with this index.
     pub(crate) fn new_rule(&self, agent: u8, place: u8) -> RuleId {
         let id = people::rule_id(self.rules.fetch_add(1, SeqCst));
         self.agents()[usize::from(agent)].rules.insert(place, id);
@@ -490,7 +483,7 @@ impl Run {
             .is_some_and(|count| *count > 0)
     }
 
-    /// Runs the steps of a round concurrently, except that the steps of one environment run in order.
+    /// Runs the steps of a round concurrently. The steps of one process run in order.
     async fn round(self: &Arc<Self>, first: usize, steps: &[Step]) {
         self.open_round();
         // The steps of other owners' agents don't affect an agent.
@@ -536,7 +529,7 @@ impl Run {
         record.moments = vec![Moment { stored, step: 0 }];
     }
 
-    /// Checks that the tables contain exactly what the recorded writes led to.
+    /// Checks that the tables contain exactly the recorded writes.
     fn close_round(&self) {
         let stored = StoredState::read(&self.world.tables);
         let indexed = self.world.tables.rows(LEDGER, Some("hold"));
@@ -595,7 +588,7 @@ impl Run {
         }
     }
 
-    /// Ends a step and returns the faults that occurred.
+    /// Ends a step, and returns the faults that occurred.
     pub(crate) fn ended(&self, worker: usize) -> FaultsSeen {
         let faults_seen = self.workers[worker].link.end();
         for fault in &faults_seen.faults {
@@ -687,7 +680,7 @@ impl Run {
         }
     }
 
-    /// Runs a user's operation on a worker.
+    /// Runs a user's operation on a process.
     async fn person(self: &Arc<Self>, worker: usize, op: Op) -> String {
         let Worker { link, ledger, .. } = &self.workers[worker];
         let now = Timestamp::from_micros(self.world.clock_of(worker)).expect("an instant");
@@ -761,7 +754,7 @@ impl Run {
         }
     }
 
-    /// Calls the function with a key, from the address of the agent's owner.
+    /// Calls the function with an API key, from the address of the agent's owner.
     pub(crate) async fn call(
         &self,
         worker: usize,
@@ -807,19 +800,17 @@ impl Run {
         answer
     }
 
-    /// Returns whether the agent's current API key has no scope.
     pub(crate) fn has_wide_key(&self, agent: u8) -> bool {
         self.scope_of(agent, &key_id(&self.key_of(agent, false))) == Scope::default()
     }
 
-    /// Returns the API key with which an agent calls.
     pub(crate) fn key_of(&self, agent: u8, first: bool) -> String {
         let agents = self.agents();
         let keys = &agents[usize::from(agent)].keys;
         if first { keys.first() } else { keys.last() }.expect("a key").clone()
     }
 
-    /// Returns an idempotency key of an agent that no step of the plan uses, for one payment.
+    /// Returns an idempotency key of the agent that no step of the plan uses.
     pub(crate) fn unused_key(&self, agent: u8) -> Option<u8> {
         let agents = self.agents();
         let card = &agents[usize::from(agent)];
@@ -827,12 +818,12 @@ impl Run {
         Some(key)
     }
 
-    /// Returns whether a step ran alone and without faults, as far as its agent is concerned.
+    /// Returns whether a step had no faults, and no concurrent step that concerns its agents.
     pub(crate) fn undisturbed(&self, begun: &Begun, faults_seen: &FaultsSeen) -> bool {
         begun.alone && faults_seen.faults.is_empty() && self.world.record().flying_beside(begun.owner) == 0
     }
 
-    /// The states that a step may have seen.
+    /// Returns the stored states that a step may have read.
     fn moments(&self, begun: &Begun) -> Vec<Moment> {
         self.world.record().moments[begun.moment..].to_vec()
     }
@@ -885,7 +876,7 @@ impl Run {
         };
         self.judge_wait(&answer, &begun, &faults_seen);
         if answer.status == 429 {
-            // The response says nothing about an earlier call with this key.
+            // A 429 response says nothing about earlier calls, so it is not compared.
             return "too_many_requests".to_owned();
         }
         let until = self.world.clock_of(worker);
@@ -1013,8 +1004,7 @@ impl Run {
         ))
     }
 
-    /// Checks a response with a settlement: the settlement is stored and matches the request, and its payment is the
-    /// only one.
+    /// Checks that a response's settlement is stored, matches the request, and has only one payment.
     fn judge_payment(
         &self,
         number: usize,
@@ -1033,7 +1023,7 @@ impl Run {
         if bytes_of(row) != asked.key.as_bytes() {
             return Err("its settlement is of another key".to_owned());
         }
-        // The response to the commit may have been lost, but this step must have made the settlement.
+        // The settlement must have been written by this step, even if the response to the write was lost.
         let made_here = moments.windows(2).any(|pair| {
             let [before, after] = pair else { return false };
             before.stored.settlement(asked.agent, id).is_none()
@@ -1080,7 +1070,7 @@ impl Run {
             return Err(format!("what is signed is {told:?}, what is held {signed:?}"));
         }
         if known.1.is_some_and(|(_, before)| before != inner) {
-            // KMS signs the same authorization with a new random number.
+            // KMS signatures of the same authorization may differ.
             if !self.setting.kms {
                 return Err("a second signature for one settlement".to_owned());
             }
@@ -1147,7 +1137,7 @@ impl Run {
             };
             let expected = expect::answers(&moments[0].stored, &asked, &instant);
             let reason = answer.body["reason"].as_str().unwrap_or_default();
-            // Only authorize's response has the numbers of a denial and the id of an approval.
+            // Only authorize's response contains the numbers of a denial and the approval's id.
             let first = match expected[0].split_once(':') {
                 Some(("policy_blocked", reason)) => reason,
                 Some((slug, _)) => slug,
@@ -1166,9 +1156,9 @@ impl Run {
         }
     }
 
-    /// Polls an approval. The function `people` reads it through the store, like a user's operations.
+    /// Reads an approval through the store, as a user does.
     async fn poll(&self, worker: usize, agent: u8, key: u8, begun: Begun) -> String {
-        // Uses the approval of this key or of the next key that has one, since few keys do.
+        // Few keys have an approval, so the next key that has one is used.
         let mut keys = (key..KEYS).chain(0..key);
         let Some(approval) = keys.find_map(|key| self.memory(agent, key, |memory| memory.approval)) else {
             self.ended(worker);
@@ -1230,7 +1220,6 @@ impl Run {
         self.prove(worker, agent, key, hash, begun).await
     }
 
-    /// Completes the settlement of a key with this transaction.
     pub(crate) async fn prove(&self, worker: usize, agent: u8, key: u8, hash: Option<B256>, begun: Begun) -> String {
         let memory = self.memory(agent, key, |memory| memory.clone());
         let (Some(id), Some((signed, _))) = (memory.settlement, memory.payment) else {
@@ -1289,10 +1278,11 @@ impl Run {
         let first = row(&moments[0]).ok_or("there is no such settlement")?;
         let is_scoped = !self.has_wide_key(number_of_agent);
         let undisturbed = self.undisturbed(begun, faults_seen);
-        // After twenty failed proofs a settlement accepts no further proofs, except a repetition of the last one.
+        // After twenty failed proofs, a settlement accepts only a repetition of the last proof.
         let enough = |row: &Item| number(row, "fp") >= 20 && text(row, "fph") != hash.to_string();
         let may_be_enough = moments.iter().any(|moment| row(moment).is_some_and(|row| enough(&row)));
-        // Returns whether another settlement claimed the transaction; with `here`, in the block that contains it now.
+        // Returns whether another settlement has claimed the transaction. With `here`, only claims in the transaction's
+        // current block count.
         let block = self.world.chain().block_of(hash);
         let taken = |moment: &Moment, here: bool| {
             moment.stored.claims().any(|claim| {
@@ -1352,13 +1342,14 @@ impl Run {
         }
     }
 
-    /// Returns the hash of a final transfer of the same amount between the same accounts that the service did not sign.
+    /// Returns the hash of a final transfer of the same amount between the same accounts, which the service did not
+    /// sign.
     fn foreign(&self, signed: &SignedTerms) -> B256 {
         let mut chain = self.world.chain();
         let hash = chain.new_hash();
         let at = chain.time();
         let SignedTerms { from, to, value, .. } = *signed;
-        // Only the service can spend the wallet's money, so an unrelated account first deposits the amount.
+        // Another account deposits the amount first, because only the service can spend the wallet's money.
         let calls = vec![
             Call::Plain {
                 from: faucet(),
@@ -1414,8 +1405,8 @@ impl Run {
         "listed".to_owned()
     }
 
-    /// Reconciles shard `part` of `of`. After a complete run without faults, no settlement may be pending that was due
-    /// and that the chain had decided before the run began, and no claim may remain on a deep block that was removed.
+    /// Reconciles the shard `part` of `of`. After a complete run without faults, no settlement that was due may be
+    /// pending, and no claim may remain in a removed block.
     async fn reconcile(
         &self,
         number: usize,
@@ -1463,7 +1454,7 @@ impl Run {
                 let due = text(was, "hs").parse().unwrap_or(u64::MAX);
                 let partition = id.bytes().last().map(char::from).and_then(|digit| digit.to_digit(16));
                 let ours = partition.is_some_and(|partition| partition % u32::from(of) == u32::from(part));
-                // A due settlement can no longer be paid, so the chain has decided it.
+                // The payment of a due settlement can no longer be made.
                 if ours && due <= block.time && text(row, "rs") == "authorized" {
                     left.push(id.to_owned());
                 }
@@ -1485,7 +1476,7 @@ impl Run {
         "to the end".to_owned()
     }
 
-    /// Advances the time. A jump longer than the longest call waits until no step runs and no call is in flight.
+    /// Advances the time. Before a long jump, waits until no step and no call is in progress.
     async fn pass(&self, op: Op) -> &'static str {
         if self.advance_clock(op).is_ok_and(|(micros, _)| micros > LONGEST_CALL) {
             let mut under_way = self.under_way.subscribe();
@@ -1504,7 +1495,8 @@ impl Run {
         }
     }
 
-    /// Returns how far a step advances the time, and to which event; or why it does not.
+    /// Returns by how many microseconds a step advances the time, and the reached event. The error is the reason why
+    /// the step does not advance the time.
     fn advance_clock(&self, op: Op) -> Result<(i64, &'static str), &'static str> {
         let now = self.world.now();
         let to = |early| if early { "just before" } else { "at it" };
@@ -1530,7 +1522,7 @@ impl Run {
         }
     }
 
-    /// Runs an operation of the world around the functions.
+    /// Runs an operation of the chain or of time.
     fn apply_world_op(&self, op: Op) -> &'static str {
         match op {
             Op::Reorganize { depth } => {
@@ -1626,15 +1618,15 @@ impl Run {
         what
     }
 
-    /// Waits until all calls in flight have arrived.
+    /// Waits until all sent calls have arrived.
     pub(crate) async fn landed(&self) {
         while self.world.record().flying() > 0 {
             sleep(Duration::from_secs(1)).await;
         }
     }
 
-    /// Stops the faults, advances the time and the chain, and retries every call without a response. Then everything
-    /// must have ended, in agreement with the chain.
+    /// Stops the faults, advances time and chain, and retries every call without a response. Everything must then have
+    /// ended.
     async fn drain(self: &Arc<Self>, first: usize) {
         self.landed().await;
         self.world.record().busy = None;
@@ -1657,18 +1649,16 @@ impl Run {
                 }
             }
         }
-        // Longer than any payment is valid, and long enough for its blocks to be final.
+        // No payment is valid any more after this time, and the blocks with the payments are final.
         self.world.advance_clock(2_000 * SECOND);
-        // Several runs are needed: each run processes few settlements, postponed settlements wait until they are due,
-        // and blocks until they are deep.
+        // A run processes only a few settlements, and others must become due first, so several runs are needed.
         for _ in 0..60 {
             let Some(pause) = self.until_due() else { break };
             self.world.advance_clock(pause.max(60) * SECOND);
             alone(Op::Reconcile { secs: 60 }).await;
         }
-        // The agent must complete a settlement that was released and then paid in a later block. An operator requests
-        // the settlements that the agent can't complete: a different payment of its transaction, or a settlement with
-        // too many failed proofs.
+        // The agent completes payments that were made after their release. An operator requests the reconciliation of
+        // all others.
         for agent in 0..self.agents_in_all() {
             for key in 0..=u8::MAX {
                 if self.memory(agent, key, |memory| memory.transaction.is_some()) {
@@ -1686,8 +1676,7 @@ impl Run {
         self.settled();
     }
 
-    /// Returns the seconds until a held settlement is due or a claim's block is deep enough to be checked again; `None`
-    /// if there is neither.
+    /// Returns the seconds until a settlement is due or a claim's block is deep enough; `None` if there is neither.
     fn until_due(&self) -> Option<i64> {
         let record = self.world.record();
         let holds = record.stored.settlements().map(|(_, _, row)| text(row, "hs").parse());
@@ -1700,7 +1689,7 @@ impl Run {
         due.map(|due: i64| due.saturating_sub(now))
     }
 
-    /// Checks that a settlement is confirmed if and only if its payment is on chain, and that no other claim is left.
+    /// Checks that a settlement is confirmed if and only if its payment is on the chain.
     fn settled(&self) {
         let mut found = Vec::new();
         {
@@ -1736,8 +1725,7 @@ impl Run {
 }
 
 impl Op {
-    /// Returns the agent that calls, or whose record a user or operator changes; `None` if the operation may concern
-    /// several agents.
+    /// Returns the agent that the operation concerns; `None` if it may concern several agents.
     pub(crate) fn agent(self) -> Option<u8> {
         match self {
             Self::Authorize { buy, .. } | Self::Check { buy, .. } => Some(buy.agent),
@@ -1762,12 +1750,12 @@ impl Op {
             | Self::GrantRaise { agent }
             | Self::Scope { agent, .. }
             | Self::Attack { agent, .. } => Some(agent),
-            // Operators' freezes are in rows that all agents' calls read.
+            // Calls of all agents read the rows of operators' freezes.
             _ => None,
         }
     }
 
-    /// Every agent that the operation names.
+    /// Returns every agent that the operation names.
     fn whose(self) -> Vec<u8> {
         match self {
             Self::Attack { agent, victim, .. } => vec![agent, victim],
@@ -1783,7 +1771,7 @@ impl Op {
         }
     }
 
-    /// Whether the operation belongs to the world around the functions.
+    /// Returns whether the operation concerns the chain or time, and no function.
     pub(crate) fn is_of_the_world(self) -> bool {
         matches!(
             self,
@@ -1810,19 +1798,19 @@ fn call_of(intent: &Intent, service: u8) -> [u8; 8] {
     CallDigest::from_intent(intent, &people::operation(service)).0
 }
 
-/// Returns the bytes by which a service's payee is stored.
+/// Returns the digest by which a service's payee is stored.
 fn payee_of(service: u8) -> [u8; 12] {
     *payee(service).first_chunk().expect("an address")
 }
 
-/// An unrelated account with money.
+/// Returns the address of an account that is neither a wallet nor a payee.
 fn faucet() -> Address {
     Address::repeat_byte(0xfa)
 }
 
-/// The configuration of an environment; `nonces` names the secret with its nonce key.
+/// Returns the configuration of a process. `nonces` names the secret with its nonce key.
 fn boot(link: &Arc<Link>, run: u64, watch: u64, setting: Setting, rng: &Arc<Mutex<Rng>>, nonces: &str) -> Boot {
-    // The SDK's retry quota is per service and region in a process, so each environment has its own region.
+    // The SDK's retry quota is per service and region, so each process has its own region.
     let region = format!("sim-{run}-{}", link.worker);
     let [confirmations, watch] = [CONFIRMATIONS, watch].map(|depth| depth.to_string());
     let variables = [
@@ -1848,7 +1836,6 @@ fn boot(link: &Arc<Link>, run: u64, watch: u64, setting: Setting, rng: &Arc<Mute
         ("RPC_URL_SECRET_ARN", "rpc"),
         ("FINALITY_CONFIRMATIONS", confirmations.as_str()),
         ("WATCH_CONFIRMATIONS", watch.as_str()),
-        // The limit is small, so that several runs are needed.
         ("RECONCILE_MOST_SETTLEMENTS", if setting.crowd { "16" } else { "4" }),
         ("LOG_BLOCK_RANGE", "4"),
         ("APPROVAL_TTL_SECONDS", "7200"),
@@ -1873,7 +1860,7 @@ fn boot(link: &Arc<Link>, run: u64, watch: u64, setting: Setting, rng: &Arc<Mute
             .aws
             .to_builder()
             .http_client(Wire(Arc::clone(link)))
-            // The protection measures real time.
+            // Stalled-stream protection measures real time.
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
             .build(),
         http: SharedHttpConnector::new(ToFacilitator(Arc::clone(link))),
@@ -1883,8 +1870,7 @@ fn boot(link: &Arc<Link>, run: u64, watch: u64, setting: Setting, rng: &Arc<Mute
     }
 }
 
-/// Returns the body of a step's call. The provider's payment requirements are the same each time, with different
-/// surrounding fields.
+/// Returns the body of a step's call. The payment requirements are always the same, but the fields around them differ.
 fn authorize_body(number: usize, buy: Buy, carried: Option<ApprovalId>) -> Value {
     let Buy {
         service,
@@ -1926,7 +1912,7 @@ fn authorize_body(number: usize, buy: Buy, carried: Option<ApprovalId>) -> Value
         "idempotency_key": format!("key {key}"),
     });
     if number.is_multiple_of(2) {
-        // Adds other acceptable payment requirements before the cheaper ones.
+        // The service must choose the cheaper payment requirements, which come second.
         let entries = body["payment_requirement"]["accepts"].as_array_mut().expect("entries");
         let mut dearer = entries[0].clone();
         dearer["amount"] = (units + 1).to_string().into();
@@ -1956,7 +1942,7 @@ fn words_of(answer: &Answer) -> String {
     }
 }
 
-/// The authorization in a payment's payload.
+/// Returns the authorization in a payment payload.
 pub(crate) fn signed_in(payload: &Value) -> Option<SignedTerms> {
     let authorization = &payload["payload"]["authorization"];
     let text = |name: &str| authorization[name].as_str();

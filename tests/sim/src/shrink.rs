@@ -1,16 +1,16 @@
-//! Shrinks a failing plan to a smaller one that fails in the same way.
+//! Shrinks a failing plan to a smaller plan that fails in the same way.
 
 use crate::plan::{Plan, Setting};
 use crate::run::run;
 
-/// Returns the kind of a finding: the first words of the first complaint, without ids and numbers.
+/// Returns the kind of a finding: the first words of the first violation, without ids and numbers.
 pub fn kind(complaints: &[String]) -> Option<String> {
     let words = complaints.first()?.split_whitespace();
     let plain = words.filter(|word| !word.contains(|letter: char| letter.is_ascii_digit() && !word.starts_with('I')));
     Some(plain.take(6).collect::<Vec<_>>().join(" "))
 }
 
-/// Removes the parts that the failure does not need, using at most `most` runs.
+/// Removes the parts of a plan that the failure does not need. `most` is the maximum number of runs.
 pub fn shrink(plan: &Plan, most: usize) -> Plan {
     let Some(wanted) = kind(&run(plan).complaints) else {
         return plan.clone();
@@ -39,7 +39,7 @@ struct Shrinking {
 }
 
 impl Shrinking {
-    /// Stores a plan as the best plan if it fails in the same way.
+    /// Keeps a plan if it fails in the same way.
     fn take(&mut self, plan: Plan) -> bool {
         if self.left == 0 || plan == self.best {
             return false;
@@ -52,7 +52,7 @@ impl Shrinking {
         fails
     }
 
-    /// Removes ranges of rounds, long ones first.
+    /// Removes ranges of rounds, long ranges first.
     fn rounds(&mut self) {
         let mut length = self.best.rounds.len();
         while length > 0 {
@@ -83,7 +83,6 @@ impl Shrinking {
         }
     }
 
-    /// Removes all faults of a step, or single ones.
     fn faults(&mut self) {
         for round in 0..self.best.rounds.len() {
             for step in 0..self.best.rounds[round].len() {
@@ -104,7 +103,7 @@ impl Shrinking {
         }
     }
 
-    /// Removes unusual settings, the clocks' skews and the calls' delays.
+    /// Removes unusual settings, clock skews and delays.
     fn calm(&mut self) {
         let now = self.best.setting;
         let Setting {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// A day, in microseconds.
 pub(crate) const DAY: i64 = 86_400_000_000;
 
-/// All stored rows. Cloning is cheap: rows are shared.
+/// All stored rows. A clone shares the rows.
 #[derive(Clone, Default, PartialEq)]
 pub(crate) struct StoredState {
     pub(crate) ledger: Rows,
@@ -25,7 +25,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) settlement: &'a str,
 }
 
-/// A rule with a window: `budget_limit`, `count_limit` or `minimum_interval`.
+/// A rule that has a window: `budget_limit`, `count_limit` or `minimum_interval`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Budget {
     pub(crate) kind: String,
@@ -40,10 +40,10 @@ pub(crate) struct Budget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim<'a> {
     pub(crate) block: u64,
-    /// The hash that the block had when it was claimed.
+    /// The block's hash at the time of the claim.
     pub(crate) block_hash: B256,
     pub(crate) tx_hash: B256,
-    /// The log index of the transfer, if the claim is on a single transfer.
+    /// The log index of the transfer; `None` for a claim on the whole transaction.
     pub(crate) log_index: Option<u64>,
     pub(crate) agent: &'a str,
     pub(crate) settlement: &'a str,
@@ -57,7 +57,7 @@ impl StoredState {
         }
     }
 
-    /// The state with the rows of these keys read again from the tables.
+    /// Returns the state after the rows with these keys were read again.
     pub(crate) fn refreshed(&self, tables: &Tables, keys: &[(String, Key)]) -> Self {
         let mut stored = self.clone();
         for (table, key) in keys {
@@ -78,7 +78,7 @@ impl StoredState {
         self.ledger.get(&(pk.to_owned(), sk.to_owned())).map(|row| &**row)
     }
 
-    /// The partition's rows whose sort key has this prefix, in order.
+    /// Returns the partition's rows whose sort key has this prefix, in order.
     pub(crate) fn within<'a>(
         &'a self,
         pk: &'a str,
@@ -92,7 +92,7 @@ impl StoredState {
             .into_iter()
     }
 
-    /// The rows whose partition key and sort key have these prefixes.
+    /// Returns the rows whose partition key and sort key have these prefixes.
     pub(crate) fn all<'a>(&'a self, pk: &'a str, sk: &'a str) -> impl Iterator<Item = (&'a Key, &'a Item)> {
         let rows = self.ledger.range((pk.to_owned(), String::new())..);
         let rows = rows.take_while(move |(key, _)| key.0.starts_with(pk));
@@ -104,8 +104,7 @@ impl StoredState {
         self.row(&format!("A#{agent}"), "#")
     }
 
-    /// An agent's policy for a service: its row; without one, the permissive policy if the agent started with the
-    /// service.
+    /// Returns an agent's policy for a service. Without a row, it is the permissive policy of a default service.
     pub(crate) fn policy(&self, agent: &str, service: &str) -> Option<Item> {
         if let Some(row) = self.row(&format!("P#{agent}"), service) {
             return Some(row.clone());
@@ -121,8 +120,8 @@ impl StoredState {
         })
     }
 
-    /// Returns the caps per call and per day of an agent's policy at an instant, with a temporary limit increase that
-    /// the agent's owner has granted.
+    /// Returns a policy's caps per call and per day at a time, including a limit increase that the agent's current
+    /// owner granted.
     pub(crate) fn caps(&self, agent: &str, policy: &Item, at: i64) -> (i64, i64) {
         let owner = self.agent(agent).map(|row| text(row, "owner"));
         caps_under(policy, at, |person| owner == Some(person))
@@ -132,24 +131,23 @@ impl StoredState {
         self.row(&format!("S#{agent}"), id)
     }
 
-    /// Every settlement, with its agent and id.
+    /// Returns every settlement with its agent and id.
     pub(crate) fn settlements(&self) -> impl Iterator<Item = (&str, &str, &Item)> {
         self.all("S#", "").map(|(key, row)| (&key.0[2..], key.1.as_str(), row))
     }
 
-    /// Every claim on a transaction.
+    /// Returns every claim on a transaction.
     pub(crate) fn claims(&self) -> impl Iterator<Item = Claim<'_>> {
         self.all("X#", "").map(|(key, row)| claim(key, row))
     }
 
-    /// Returns a window's counted payments, oldest first.
     pub(crate) fn entries<'a>(&'a self, window: &'a str) -> Vec<Entry<'a>> {
         let entries = self.within(window, "E#").map(|(rest, row)| entry(rest, row));
         entries.collect()
     }
 
-    /// Returns the times and amounts of the payments that a window counts. A rule's window that is not backfilled yet
-    /// counts the agent's earlier payments too.
+    /// Returns the time and the amount of each payment that a window counts. Before its backfill, a window also counts
+    /// earlier payments.
     fn counted(&self, window: &str) -> Vec<(i64, i64)> {
         let entries = self.entries(window);
         let (agent, rule) = window[2..].split_once('#').expect("an agent and a scope");
@@ -169,7 +167,7 @@ impl StoredState {
         entries.chain(earlier).collect()
     }
 
-    /// The amount that counts in a window at an instant.
+    /// Returns the amount that counts in a window at a time.
     pub(crate) fn live(&self, window: &str, length: i64, at: i64) -> i64 {
         let live = self.counted(window).into_iter();
         live.filter(|(counted, _)| at - counted < length)
@@ -177,7 +175,7 @@ impl StoredState {
             .sum()
     }
 
-    /// Returns the first instant from `at` on at which an amount fits a window, if no payment is added.
+    /// Returns the first time from `at` on at which an amount fits into a window.
     pub(crate) fn fits_at(&self, window: &str, length: i64, amount: i64, cap: i64, at: i64) -> Option<i64> {
         let rolls_off = self.counted(window).into_iter().map(|(counted, _)| counted + length);
         let instants = std::iter::once(at).chain(rolls_off.filter(|instant| *instant > at));
@@ -188,8 +186,7 @@ impl StoredState {
         fitting.first().copied()
     }
 
-    /// Returns the watermark up to which a window was cleared, for its current duration; for a removed budget, the
-    /// newest watermark.
+    /// Returns the time up to which a window was cleared.
     pub(crate) fn horizon(&self, window: &str) -> i64 {
         let Some(row) = self.row(window, "#W") else { return 0 };
         let (agent, rule) = window[2..].split_once('#').expect("an agent and a scope");
@@ -205,8 +202,7 @@ impl StoredState {
         }
     }
 
-    /// Returns whether operators have frozen an agent. The last byte of the agent's id selects the copy of the
-    /// operators' freezes.
+    /// Returns whether operators have frozen an agent. The last byte of the agent's id selects the copy of the freezes.
     pub(crate) fn stopped(&self, agent: &str) -> bool {
         let id = uuid::Uuid::parse_str(agent).expect("an id").into_bytes();
         let copy = self.row(&format!("FREEZES#{}", id[15] % 4), "#");
@@ -225,7 +221,7 @@ impl StoredState {
         (text(row, "st") == "frozen").then_some("agent_frozen")
     }
 
-    /// The ids of the agent's rules.
+    /// Returns the ids of the agent's rules.
     pub(crate) fn rules(&self, agent: &str) -> Vec<String> {
         let rules = self.agent(agent).map(|row| list(row, "rules")).unwrap_or_default();
         let ids = rules.iter().filter_map(|rule| match rule {
@@ -235,7 +231,6 @@ impl StoredState {
         ids.collect()
     }
 
-    /// Returns the number of an agent's pending approvals.
     pub(crate) fn waiting(&self, agent: &str, at: i64) -> usize {
         let waits = |row: &Item| text(row, "st") == "pending" && at < number(row, "ends");
         let approvals = self.all("AP#", "");
@@ -244,7 +239,7 @@ impl StoredState {
             .count()
     }
 
-    /// Returns the agent's rules with a window.
+    /// Returns the agent's rules that have a window.
     pub(crate) fn budgets(&self, agent: &str) -> Vec<Budget> {
         let rules = self.agent(agent).map(|row| list(row, "rules")).unwrap_or_default();
         let budgets = rules.iter().filter_map(|rule| {
@@ -266,17 +261,17 @@ impl StoredState {
     }
 }
 
-/// Returns the time from which a settlement counts: its authorization, or its confirmation after a release.
+/// Returns the time from which a settlement counts: its authorization, or a confirmation after its release.
 pub(crate) fn counted_at(settlement: &Item) -> i64 {
     number(settlement, if settlement.contains_key("ct") { "ct" } else { "t" })
 }
 
-/// Returns the budgets that a settlement counts against.
+/// Returns the ids of the budgets against which a settlement counts.
 pub(crate) fn budgets_of(settlement: &Item) -> Vec<String> {
     ids(settlement, "budgets")
 }
 
-/// Returns the rules that count a settlement as one payment.
+/// Returns the ids of the rules that count a settlement as one payment.
 pub(crate) fn counts_of(settlement: &Item) -> Vec<String> {
     ids(settlement, "counts")
 }
@@ -290,12 +285,12 @@ fn ids(row: &Item, name: &str) -> Vec<String> {
     ids.collect()
 }
 
-/// The id of a rule with hyphens, as in keys.
+/// Returns the id of a rule with hyphens, as in keys.
 pub(crate) fn rule_id(rule: &Item) -> String {
     uuid_text(bytes(rule, "id"), text(rule, "id"))
 }
 
-/// Returns the stored time of a known call or payee in a day window's totals.
+/// Returns the recorded time of a call or payee in the totals of a daily window.
 pub(crate) fn remembered(totals: &Item, kind: char, digest: &[u8]) -> Option<i64> {
     use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
     match totals.get("recent")? {
@@ -307,7 +302,7 @@ pub(crate) fn remembered(totals: &Item, kind: char, digest: &[u8]) -> Option<i64
     }
 }
 
-/// Returns the names of a window's watermark attributes: one for each duration that the window has had.
+/// Returns the names of a window's watermark attributes, one for each duration that the window has had.
 pub(crate) fn horizons(totals: &Item) -> impl Iterator<Item = &String> {
     totals.keys().filter(|name| name.starts_with("hz"))
 }
@@ -320,7 +315,7 @@ pub(crate) fn budget_window(agent: &str, rule: &str) -> String {
     format!("B#{agent}#{rule}")
 }
 
-/// Parses a counted payment. `rest` is its sort key after `E#`.
+/// Parses a counted payment. `rest` is the sort key after `E#`.
 pub(crate) fn entry<'a>(rest: &'a str, row: &Item) -> Entry<'a> {
     let (at, settlement) = rest.split_once('#').expect("a time and a settlement");
     Entry {
@@ -330,8 +325,8 @@ pub(crate) fn entry<'a>(rest: &'a str, row: &Item) -> Entry<'a> {
     }
 }
 
-/// Parses a claim. Its key is `X#<network>#<block>#<shard>` and a transaction's hash, possibly with a transfer's log
-/// index.
+/// Parses a claim from its key `X#<network>#<block>#<shard>`, the transaction's hash, and a transfer's log index if
+/// given.
 pub(crate) fn claim<'a>(key: &Key, row: &'a Item) -> Claim<'a> {
     let block = key.0.split('#').nth(2).and_then(|digits| digits.parse().ok());
     let (hash, place) = match key.1.split_once('#') {
@@ -360,7 +355,6 @@ pub(crate) fn same(a: Option<&Arc<Item>>, b: Option<&Arc<Item>>) -> bool {
     }
 }
 
-/// Returns the temporary limit increase of a policy.
 pub(crate) fn raise_of(policy: &Item) -> Option<&Item> {
     match policy.get("raise") {
         Some(AttributeValue::M(raise)) => Some(raise),
@@ -368,8 +362,8 @@ pub(crate) fn raise_of(policy: &Item) -> Option<&Item> {
     }
 }
 
-/// Returns the caps per call and per day of a policy at an instant. A temporary limit increase counts if `applies`
-/// returns `true` for the user who granted it.
+/// Returns a policy's caps per call and per day at a time. A limit increase counts if `applies` is true for its
+/// grantor.
 pub(crate) fn caps_under(policy: &Item, at: i64, applies: impl Fn(&str) -> bool) -> (i64, i64) {
     let raise = raise_of(policy)
         .filter(|raise| number(raise, "from") <= at && at < number(raise, "until") && applies(text(raise, "by")));

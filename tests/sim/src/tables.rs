@@ -1,5 +1,5 @@
-//! In-process DynamoDB: the embedded engine, called with the SDK's request bodies. Each run has a separate engine,
-//! because the engine keeps every transaction's token for ten minutes and scans all tokens for each transaction.
+//! In-process DynamoDB, called with the SDK's request bodies. Each run has a separate engine, because the engine
+//! becomes slower with each transaction.
 
 use dynoxide::types::AttributeValue;
 use dynoxide::{Database, errors::DynoxideError};
@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 pub(crate) use purser_testkit::{AUDIT, CATALOG, DECISIONS, LEDGER, THROTTLE, USAGE, WEBHOOKS};
 
-/// An item as it is stored.
 pub(crate) type Item = HashMap<String, AttributeValue>;
 
 /// The partition key `pk` and the sort key `sk`.
@@ -25,12 +24,10 @@ pub(crate) type Answer = (u16, Vec<u8>);
 pub(crate) struct Tables(Database);
 
 impl Tables {
-    /// Empty tables.
     pub(crate) fn new() -> Self {
         Self(purser_testkit::database())
     }
 
-    /// Executes one call.
     pub(crate) fn call(&self, operation: &str, body: &[u8]) -> Answer {
         let db = &self.0;
         match operation {
@@ -46,7 +43,7 @@ impl Tables {
         }
     }
 
-    /// Every row of a table or an index that has sort keys.
+    /// Returns every row of a table or an index.
     pub(crate) fn rows(&self, table: &str, index: Option<&str>) -> Rows {
         let request = json!({"TableName": table, "IndexName": index, "ConsistentRead": index.is_none()});
         let request = serde_json::from_value(request).expect("a request");
@@ -81,7 +78,7 @@ fn key_of(item: &Item) -> Key {
     (text(item, "pk").to_owned(), text(item, "sk").to_owned())
 }
 
-/// The tables and keys that a call may write.
+/// Returns the table and key of each row that a call may write.
 pub(crate) fn written(operation: &str, body: &Value) -> Vec<(String, Key)> {
     let of = |write: &Value| {
         let key = write.get("Item").or_else(|| write.get("Key"))?;
@@ -106,7 +103,7 @@ pub(crate) fn text<'a>(item: &'a Item, name: &str) -> &'a str {
     }
 }
 
-/// Reads a number attribute; zero if it is absent.
+/// Returns a number attribute; zero if it is absent.
 pub(crate) fn number(item: &Item, name: &str) -> i64 {
     match item.get(name) {
         Some(AttributeValue::N(digits)) => digits.parse().expect("a whole number"),
@@ -128,13 +125,13 @@ pub(crate) fn list<'a>(item: &'a Item, name: &str) -> &'a [AttributeValue] {
     }
 }
 
-/// Formats a row as text. Equal rows give equal texts.
+/// Formats a row as text. Equal rows have equal texts.
 pub(crate) fn words(item: &Item) -> String {
     let sorted: BTreeMap<&String, String> = item.iter().map(|(name, value)| (name, word(value))).collect();
     format!("{sorted:?}")
 }
 
-/// Formats a value as text. Equal values give equal texts.
+/// Formats a value as text. Equal values have equal texts.
 fn word(value: &AttributeValue) -> String {
     match value {
         AttributeValue::M(members) => words(members),

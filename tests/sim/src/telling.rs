@@ -1,13 +1,7 @@
-//! At the end of a run the stream records are passed to `events`. First the records are published duplicated, out of
-//! order and replayed, with faults in the calls and a bus that is down. Then each batch is passed once more, as a
-//! mapping does, until it is processed. The records are also aggregated into the decision history shard by shard, in
-//! order, with faults, replays and reshards.
+//! Passes the stream records of a run to the functions `events` and `history`, with faults, duplicates and replays.
 //!
-//! The published events must then equal the expected events of the writes, which [`Facts`] computes by a second,
-//! simpler reading of the rows as they are written. The decision history must equal the rows at the end
-//! ([`crate::journaled`]).
-//!
-//! The catalog is not published here: `functions/stream/tests` covers it.
+//! The published events must equal those that [`Facts`] computes from the written rows. The catalog's events are left
+//! out (`functions/stream/tests` covers them).
 
 use crate::journaled;
 use crate::network::Bus;
@@ -24,12 +18,10 @@ use tokio::time::timeout;
 
 /// The timeout of the function.
 const TIME: Duration = Duration::from_secs(55);
-/// An hour, in microseconds.
 const HOUR: i64 = 3_600_000_000;
-/// The maximum number of records in a batch: small, so that a run's writes need several batches.
+/// The maximum number of records in a batch. It is small, so that a run has several batches.
 const BATCH: u64 = 30;
 
-/// The names of the owners.
 const NAMES: [&str; OWNERS as usize] = ["ann", "bob", "cid", "dan"];
 
 /// Returns an agent's initial owner.
@@ -37,20 +29,19 @@ pub(crate) fn owner(agent: u8) -> UserId {
     person(owner_of(agent))
 }
 
-/// Returns an owner's id.
 pub(crate) fn person(owner: u8) -> UserId {
     UserId::derive("https://issuer.sim", NAMES[usize::from(owner)])
 }
 
-/// The expected events of all writes so far.
+/// The events that the writes so far must cause.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// The number of events, by type and by the id of the subject.
+    /// The number of events by type and by the subject's id.
     told: BTreeMap<(&'static str, String), usize>,
 }
 
 impl Facts {
-    /// Records the expected events of a row's change.
+    /// Adds the expected events of a row's change.
     pub(crate) fn note(&mut self, table: &str, key: &Key, before: &StoredState, after: &StoredState) {
         let rows = |stored: &StoredState| match table {
             LEDGER => stored.ledger.get(key).cloned(),
@@ -124,7 +115,7 @@ fn place_of(record: &Value) -> &str {
     record["dynamodb"]["SequenceNumber"].as_str().expect("a place")
 }
 
-/// Returns all stream records, in batches by table.
+/// Returns all stream records in batches of one table.
 fn batches_of(records: &[Value], rng: &mut Rng) -> Vec<Vec<Value>> {
     let mut batches = Vec::new();
     for table in [LEDGER, DECISIONS] {
@@ -144,20 +135,19 @@ fn batches_of(records: &[Value], rng: &mut Rng) -> Vec<Vec<Value>> {
     batches
 }
 
-/// A stream shard, which is passed to `history` in order.
+/// A stream shard, which `history` must get in order.
 struct Shard {
     id: String,
     table: &'static str,
     is_parent: bool,
     records: Vec<Value>,
-    /// The number of aggregated records.
+    /// The number of processed records.
     done: usize,
     /// The number of consecutive failed calls.
     failed: u32,
 }
 
-/// Returns each table's records by shard: a first shard, and two child shards that continue with half of the agents
-/// each.
+/// Returns the records of each table by shard: a parent shard, and two child shards with half of the agents each.
 fn shards_of(records: &[Value], rng: &mut Rng) -> Vec<Shard> {
     let mut shards = Vec::new();
     for table in [LEDGER, DECISIONS] {
@@ -190,7 +180,7 @@ fn shards_of(records: &[Value], rng: &mut Rng) -> Vec<Shard> {
     shards
 }
 
-/// Returns an unreadable row: a settlement without its attributes. Its sequence number is unique.
+/// Returns a record that can't be parsed: a settlement without attributes.
 fn poison(number: usize) -> Value {
     let image = json!({"pk": {"S": format!("S#{}", crate::people::agent_id(0))}, "sk": {"S": "poison"}});
     let mut record = record_of(LEDGER, number, 1_795_219_200, None, None);
@@ -215,7 +205,7 @@ pub(crate) fn fault(rng: &mut Rng) -> Fault {
 }
 
 impl Run {
-    /// Passes the run's writes to `events`, and compares the outcome.
+    /// Passes the run's stream records to `events`, and checks the published events.
     pub(crate) async fn tell(&self, seed: u64, step: usize) {
         let mut rng = Rng::from_seed(seed ^ 5);
         let records = self.world.record().stream.clone();
@@ -250,7 +240,7 @@ impl Run {
         }
     }
 
-    /// Returns a random batch, possibly doubled or reversed, with faults.
+    /// Returns a random batch with faults. It may be repeated or reversed.
     fn any_call(&self, batches: &[Vec<Value>], rng: &mut Rng) -> (Vec<Value>, Vec<(u8, Fault)>) {
         let mut batch = rng.pick(batches).clone();
         if rng.one_in(4) {
@@ -267,8 +257,7 @@ impl Run {
         self.world.record().bus = bus;
     }
 
-    /// Calls the function with a batch. Returns the records to repeat: all records if the function was killed or
-    /// failed.
+    /// Calls `events` with a batch. Returns the records that must be repeated.
     async fn deliver(&self, step: usize, worker: usize, call: (Vec<Value>, Vec<(u8, Fault)>)) -> Vec<Value> {
         let (batch, faults) = call;
         let event = json!({"Records": batch});
@@ -292,7 +281,7 @@ impl Run {
         name: &str,
     ) -> Option<Value> {
         let (link, events) = self.events_on(worker);
-        // Discards a kill that came after its step had ended.
+        // A kill that comes after the end of its step has no effect.
         tokio::select! {
             biased;
             () = link.crashed() => {}
@@ -325,7 +314,7 @@ impl Run {
         answer
     }
 
-    /// Passes each stream in order, and repeats each batch until it is processed.
+    /// Passes each stream in order to `events`, and repeats each batch until it is processed.
     async fn as_a_mapping(&self, step: usize, batches: &[Vec<Value>], rng: &mut Rng) {
         for batch in batches {
             let mut rest = batch.clone();
@@ -342,9 +331,8 @@ impl Run {
         }
     }
 
-    /// Passes the shards as the mappings of `history` do: each shard in order, with retries on failure, and child
-    /// shards after their parent. The shards are interleaved in any order. A retried batch may begin earlier, end
-    /// elsewhere, and overlap with the previous call. In the end, every shard is repeated once.
+    /// Passes the shards to `history`, each in order and a child after its parent. Retries may overlap with earlier
+    /// calls, and in the end every shard is repeated once.
     async fn fold(&self, step: usize, mut shards: Vec<Shard>, rng: &mut Rng) {
         loop {
             let is_waiting = |shard: &Shard| shard.done < shard.records.len();
@@ -397,7 +385,7 @@ impl Run {
         }
     }
 
-    /// Sweeps after every approval has expired: first with a fault, and then without.
+    /// Runs the sweep of expired approvals, first with a fault and then without.
     async fn expire(&self, step: usize, rng: &mut Rng) {
         self.world.advance_clock(3 * HOUR);
         let schedule = json!({"detail": "{}"});
@@ -417,7 +405,7 @@ impl Run {
         }
     }
 
-    /// Returns the differences between the writes and the published events and decision history.
+    /// Returns the differences between the writes and what was published.
     fn compared(&self, poisoned: &[Value]) -> Vec<String> {
         let record = self.world.record();
         let mut found = Vec::new();
@@ -455,7 +443,7 @@ impl Run {
     }
 }
 
-/// Returns the id of an event's subject as in [`Facts`]; `None` for an event that [`Facts`] does not record.
+/// Returns the id of an event's subject; `None` for an event that [`Facts`] leaves out.
 fn id_of(event: &Event) -> Option<String> {
     let member = |name| event.data().find_text(name).map(str::to_owned);
     let name = event.kind().name();

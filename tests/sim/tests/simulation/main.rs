@@ -1,4 +1,4 @@
-//! The part of the simulation that `make test` runs; `make simulate` runs more seeds.
+//! The seeds and saved plans that `make test` runs. `make simulate` runs more seeds.
 
 mod notices;
 mod reproductions;
@@ -6,7 +6,6 @@ mod webhooks;
 
 use purser_sim::{Plan, run, shrink};
 
-/// Runs a range of seeds.
 fn check(seeds: std::ops::Range<u64>) {
     for seed in seeds {
         let outcome = run(&Plan::from_seed(seed));

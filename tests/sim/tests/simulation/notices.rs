@@ -1,9 +1,9 @@
-//! The notifications of a small run: the seed determines who is notified of which event, and which calls fail.
+//! The notifications of small runs.
 
 use crate::webhooks::{check, plan};
 use purser_sim::run;
 
-/// The mail service fails or rejects one user, and users update their settings meanwhile.
+/// The mail service fails for one user, and users change their settings.
 #[test]
 fn simulated_notifications_follow_the_users_settings() {
     let coverage = check([1, 4, 7]);
@@ -22,8 +22,7 @@ fn simulated_notifications_follow_the_users_settings() {
     }
 }
 
-/// A message is delivered twice, and the second time after the first delivery has sent its mail and was deleted. The
-/// mail of the next event must not wait for that message.
+/// The second delivery of a message comes after the first was deleted. The next mail must not wait for it.
 #[test]
 fn a_deleted_wake_up_message_does_not_block_notifications() {
     check([103]);
