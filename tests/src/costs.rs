@@ -1,5 +1,4 @@
-//! The measured cost of each operation through the real functions, and the operation's budget from
-//! `docs/data-model.toml`.
+//! The measured cost of each operation, and its budget from `docs/data-model.toml`.
 
 use crate::{Answer, RequestCost, TestAgent, World, body_of, dollars, measure, units};
 use purser_domain::{ApprovalId, SpendPolicy};
@@ -11,12 +10,12 @@ use serde_json::{Value, json};
 /// The cost limits of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
-    /// Read units.
+    /// Read capacity units.
     pub read: u64,
-    /// Write units, including the throttle's counter.
+    /// Write capacity units, including the throttle's counter.
     pub write: u64,
-    /// Every call to the database and to the node, in rounds: the calls of a round are concurrent, and each round waits
-    /// for the previous round. The throttle's counter is an `UpdateItem` in the first round.
+    /// The calls to the database and to the node. The calls of a round are concurrent, and the rounds run one after
+    /// another.
     pub rounds: &'static [&'static [&'static str]],
 }
 
@@ -31,8 +30,8 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Describes how the cost exceeds the budget; `None` if it does not. A budgeted call may be missing or made in an
-    /// earlier round. Additional or later calls exceed the budget.
+    /// Describes the excess over the budget; `None` if there is none. A budgeted call may be missing, or be made in an
+    /// earlier round.
     pub fn excess(&self) -> Option<String> {
         let Budget { read, write, rounds } = self.budget;
         let (units, found) = (self.measured.units, self.measured.sequence());
@@ -54,7 +53,6 @@ impl Cost {
     }
 }
 
-/// Removes one occurrence of `call` from the list; returns false if there is none.
 fn take(left: &mut Vec<&str>, call: &str) -> bool {
     let at = left.iter().position(|allowed| *allowed == call);
     at.map(|at| left.swap_remove(at)).is_some()
@@ -64,16 +62,15 @@ const fn budget(read: u64, write: u64, rounds: &'static [&'static [&'static str]
     Budget { read, write, rounds }
 }
 
-/// The reads of a decision.
+/// The reads of an authorize call.
 const READS: &[&str] = &["BatchGetItem", "Query", "UpdateItem"];
-/// The reads of a decision for an agent whose last decision needed the balance. The balance is then read concurrently.
+/// The first reads of authorize if the agent's last call needed the balance, which is then also read.
 const READS_AND_BALANCE: &[&str] = &["BatchGetItem", "Query", "UpdateItem", "eth_call"];
 
 const FIRST_ALLOW: Budget = budget(
-    // A service's verified payees are read once per catalog version.
+    // The verified payees of a service are read once per catalog version.
     5 + 1,
     9 + 2,
-    // The last use of an API key is recorded once a minute, in the background.
     &[
         READS,
         &["GetItem"],
@@ -82,17 +79,16 @@ const FIRST_ALLOW: Budget = budget(
     ],
 );
 const ALLOW: Budget = budget(5, 9 + 1, &[READS_AND_BALANCE, &["TransactWriteItems"]]);
-/// The first replay after a call that read the balance. Later replays don't read the balance. The settlement shows
-/// whether the payment has already been made.
+/// The budget of a replay whose agent needed the balance in the last call.
 const REPLAY: Budget = budget(6, 1, &[READS_AND_BALANCE, &["GetItem"]]);
 const REPLAY_AGAIN: Budget = budget(6, 1, &[READS, &["GetItem"]]);
-/// The set of open approvals is written with the approval.
+/// The set of the agent's open approvals is written in the same transaction.
 const ESCALATION: Budget = budget(5, 9 + 1, &[READS, &["TransactWriteItems"]]);
 const APPROVED_RETRY: Budget = budget(6, 11 + 1, &[READS, &["eth_call"], &["TransactWriteItems"]]);
-/// The window and the idempotency record are read again before the denial.
+/// Before a denial, the window and the idempotency record are read again.
 const DAILY_DENIAL: Budget = budget(7, 1 + 1, &[READS_AND_BALANCE, &["GetItem", "GetItem"], &["PutItem"]]);
-/// A denial by the daily limit when more than a thousand counted payments have expired. The evaluation reads only one
-/// more page, however many payments there are.
+/// A denial by the daily limit when more than a thousand counted payments have expired. The evaluation then reads only
+/// one more page.
 pub const LONG_DENIAL: Budget = budget(
     7 + 45,
     1 + 1,
@@ -100,7 +96,7 @@ pub const LONG_DENIAL: Budget = budget(
 );
 const BLOCK: Budget = budget(5, 1 + 1, &[READS, &["PutItem"]]);
 const CHECK: Budget = budget(4, 1 + 1, &[READS_AND_BALANCE, &["PutItem"]]);
-/// Writes the claim, and the settlement with its index entry.
+/// The transaction writes the claim, the settlement and its index entry.
 const COMPLETE: Budget = budget(
     2,
     3 + 1,
@@ -114,18 +110,16 @@ const COMPLETE: Budget = budget(
 );
 const COMPLETE_AGAIN: Budget = budget(2, 1, &[&["BatchGetItem", "UpdateItem"]]);
 const RECEIPT: Budget = budget(2, 1, &[&["BatchGetItem", "UpdateItem"]]);
-/// A page of receipts costs about four read units, with rows of half a kilobyte. Unauthenticated callers can't cause
-/// these reads.
+/// A page of receipts costs about four read units. Only authenticated callers can cause these reads.
 const LIST: Budget = budget(5, 1, &[&["BatchGetItem", "UpdateItem"], &["Query"]]);
 const POLL: Budget = budget(2, 1, &[&["BatchGetItem", "UpdateItem"]]);
 const ME: Budget = budget(1, 1, &[&["GetItem", "UpdateItem"]]);
-/// A hundred policies; about ten fit into 4 KB.
+/// Reads a hundred policies, of which about ten fit into 4 KB.
 const SERVICES: Budget = budget(12, 1, &[&["GetItem", "UpdateItem"], &["Query"]]);
 const POLICY: Budget = budget(3, 1, &[READS]);
 /// The catalog is served from memory, without calls.
 const CATALOG: Budget = budget(0, 0, &[]);
-/// Covers both functions. The user is read and counted, and reads the outcome. The audit row and a check of the agent's
-/// owner are part of the transaction.
+/// The budget of a withdrawal, for the functions `people` and `payments` together.
 const PAYOUT: Budget = budget(
     8,
     12,
@@ -139,8 +133,7 @@ const PAYOUT: Budget = budget(
         &["GetItem"],
     ],
 );
-/// The list of pending approvals, which an open page polls every few seconds. It reads the session, counts the request,
-/// and then reads the index, the approval, the agent, and concurrently the policy and the empty window.
+/// The budget of the list of pending approvals, which an open page polls every few seconds.
 const WAITING: Budget = budget(
     6,
     1,
@@ -154,7 +147,7 @@ const WAITING: Budget = budget(
     ],
 );
 
-/// The policy of [`every_operation`]'s agent.
+/// Returns the policy of the agent in [`every_operation`].
 pub fn judged_policy() -> SpendPolicy {
     SpendPolicy {
         max_per_call: units(dollars(100)),
@@ -164,7 +157,6 @@ pub fn judged_policy() -> SpendPolicy {
     }
 }
 
-/// The operations run so far, with their costs.
 struct Bill<'a> {
     world: &'a World,
     costs: Vec<Cost>,
@@ -178,8 +170,8 @@ impl Bill<'_> {
     }
 }
 
-/// Runs every operation of an agent, of the catalog, and of a polling page, and returns each operation's cost. The
-/// world must be metered. The agent must have [`judged_policy`] and must not have made a call yet.
+/// Runs each operation once and returns its cost. The world must be metered, and the agent must have [`judged_policy`]
+/// and no earlier call.
 pub async fn every_operation(world: &World, agent: &TestAgent) -> Vec<Cost> {
     let costs = Vec::new();
     let mut bill = Bill { world, costs };
@@ -212,7 +204,7 @@ async fn payments(bill: &mut Bill<'_>, agent: &TestAgent) {
         .await;
     let approval = text(&asked.refused(402, "approval_required")["approval_id"]);
     let path = format!("/approvals/{approval}");
-    // The function also records the last use of an API key once a minute, in the background.
+    // `payments` also writes the last use of an API key once a minute, in the background.
     let calls = world.proxy.as_ref().expect("a metered world").calls();
     calls.take();
     world.get(agent, &path).await.ok();
@@ -260,7 +252,7 @@ async fn receipts_and_services(bill: &mut Bill<'_>, agent: &TestAgent) {
     bill.add("list of receipts", LIST, world.get(agent, &agent.path("/settlements")))
         .await
         .ok();
-    // The function also records the last use of an API key once a minute, in the background.
+    // `payments` also writes the last use of an API key once a minute, in the background.
     let calls = world.proxy.as_ref().expect("a metered world").calls();
     calls.take();
     world.get(agent, "/mcp/agents/me").await.ok();
@@ -296,7 +288,7 @@ async fn payout(bill: &mut Bill<'_>) {
         .person_edits(&person, Method::PUT, &agent.path("/payout-address"), &body)
         .await
         .ok();
-    // A new withdrawal address has to wait for a day. The clock is set back afterwards, for the remaining measurements.
+    // A new withdrawal address has to wait for a day. The clock is set back for the remaining measurements.
     let now = world.now();
     world.pass(86_400);
     let person = world.person(&DEMO_OWNER);

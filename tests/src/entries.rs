@@ -4,7 +4,7 @@ use crate::{World, fresh_key};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// A service of the curated set.
+/// Returns the request body for a service of the curated set.
 pub fn service_entry(slug: &str, operations: &[Value]) -> Value {
     json!({
         "slug": slug,
@@ -20,7 +20,7 @@ pub fn service_entry(slug: &str, operations: &[Value]) -> Value {
     })
 }
 
-/// An operation without a payment.
+/// Returns the request body for an operation without a payment.
 pub fn operation_entry(slug: &str, endpoint: &str) -> Value {
     json!({
         "id": fresh_key(),
@@ -38,7 +38,7 @@ pub fn operation_entry(slug: &str, endpoint: &str) -> Value {
     })
 }
 
-/// The payment of an operation.
+/// Returns the payment of an operation's request body.
 pub fn payment_entry(units: u64, pay_to: &str) -> Value {
     json!({
         "scheme": "exact",
@@ -50,7 +50,7 @@ pub fn payment_entry(units: u64, pay_to: &str) -> Value {
 }
 
 impl World {
-    /// Writes a new service. Returns the service's id and the response body.
+    /// Creates a service as an operator. Returns the service's id and the response body.
     pub async fn enter(&self, entry: &Value) -> (String, Value) {
         let id = fresh_key();
         let request = self.operators_request(Method::PUT, &format!("/internal/services/{id}"));

@@ -1,6 +1,5 @@
-//! Writes long histories directly into the tables: an agent with many payments and many services, without the calls
-//! that would create them. The rows are not in the streams, because the embedded database searches the stream for the
-//! last record at each write. The matching entries of the decision history are written directly, too.
+//! Writes long histories directly into the tables, because creating them by calls would take too long. The tables'
+//! streams are off meanwhile, because the embedded database writes slowly to a long stream.
 
 use crate::{TestAgent, World, fresh_key};
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, StreamSpecification, WriteRequest};
@@ -14,8 +13,8 @@ type Item = HashMap<String, AttributeValue>;
 const BATCH: usize = 25;
 
 impl World {
-    /// Adds `count` settlements to the window of the agent's only service, each a copy of the latest settlement with
-    /// its idempotency record and its counted payment. All settlements count, and none can be evicted.
+    /// Adds `count` copies of the agent's latest settlement. All copies count in the window of the agent's only
+    /// service.
     pub async fn add_settlements(&self, agent: &TestAgent, count: usize) {
         let settlement = newest(&self.rows_with(&format!("S#{}", agent.id)).await, "");
         let key = newest(&self.rows_with(&format!("I#{}", agent.id)).await, "");
@@ -25,7 +24,7 @@ impl World {
         let stream = self.pause("LedgerTable").await;
         let mut items = Vec::with_capacity(BATCH);
         for n in 0..count {
-            // The copies are older than all later payments, so an eviction would find the copies first.
+            // The copies are older than all later payments, so an eviction reads the copies first.
             let at = Timestamp::from_micros(first + i64::try_from(n).expect("few")).expect("a time");
             let id = SettlementId::new_at(at, purser_api::random_bytes().expect("chance"));
             let with = |row: &Item, sk: String| {
@@ -55,8 +54,8 @@ impl World {
         self.resume("LedgerTable", stream).await;
     }
 
-    /// Gives the agent's owner `agents` more agents with the same policies, each with `settlements` copies of the
-    /// agent's latest settlement. The decision history contains their entries and sums.
+    /// Gives the agent's owner `agents` more agents with the same policies. Each has `settlements` copies of the
+    /// agent's latest settlement.
     pub async fn add_fleet(&self, agent: &TestAgent, agents: usize, settlements: usize) {
         let record = newest(&self.rows_with(&format!("A#{}", agent.id)).await, "#");
         let policies = self.rows_with(&format!("P#{}", agent.id)).await;
@@ -127,7 +126,7 @@ impl World {
         self.sum_days(&owner).await;
     }
 
-    /// Computes an owner's sums for today and yesterday from the entries.
+    /// Computes an owner's usage sums of today and yesterday from the decision history.
     async fn sum_days(&self, owner: &UserId) {
         let agents = self
             .stack
@@ -144,8 +143,8 @@ impl World {
         }
     }
 
-    /// Adds `count` counted payments to the window of the agent's only service, each a copy of the latest one, with
-    /// times from [`first_of_history`] on.
+    /// Adds `count` counted payments to the window of the agent's only service. Their times begin at
+    /// [`first_of_history`].
     pub async fn add_entries(&self, agent: &TestAgent, count: usize) {
         let settlement = newest(&self.rows_with(&format!("S#{}", agent.id)).await, "");
         let window = format!("L#{}#{}", agent.id, text(&settlement, "svc"));
@@ -170,7 +169,6 @@ impl World {
         self.resume("LedgerTable", stream).await;
     }
 
-    /// Adds `count` times the amount of `entry` to a window's total.
     async fn add_to_total(&self, window: &str, entry: &Item, count: usize) {
         let amount: u64 = number(entry, "amt");
         let sum = amount * u64::try_from(count).expect("few");
@@ -184,7 +182,7 @@ impl World {
         update.send().await.expect("the window's total");
     }
 
-    /// Enables `count` more services, which are not in the catalog, with the agent's policy for `slug`.
+    /// Enables `count` more services, which the catalog does not contain, with the agent's policy for `slug`.
     pub async fn add_services(&self, agent: &TestAgent, slug: &str, count: usize) {
         let service = self.service(slug).await.id;
         let policies = AttributeValue::S(format!("P#{}", agent.id));
@@ -211,8 +209,8 @@ impl World {
         self.resume("LedgerTable", stream).await;
     }
 
-    /// Fills `table`, which has the catalog's schema, with the whole catalog and `count` copies of a service. Each copy
-    /// has a unique slug, URL and ids. Increments the version and stores the catalog object.
+    /// Fills `table` with the catalog and with `count` copies of the service `slug`, each with another slug, URL and
+    /// id.
     pub async fn fill_catalog(&self, table: &str, slug: &str, count: usize) {
         let everything = self.scan("CatalogTable").await;
         let pattern = everything.iter().find(|item| {
@@ -258,7 +256,6 @@ impl World {
         catalog.store_object().await.expect("an object");
     }
 
-    /// Reads every row of a partition of the ledger.
     async fn rows_with(&self, pk: &str) -> Vec<Item> {
         self.rows_of_partition("LedgerTable", pk).await
     }
@@ -273,7 +270,7 @@ impl World {
         items.await.expect("a partition")
     }
 
-    /// Turns the table's stream off, if it has a stream. Returns the specification to turn it on again.
+    /// Turns the table's stream off. Returns the specification with which [`World::resume`] turns it on again.
     async fn pause(&self, table: &str) -> Option<StreamSpecification> {
         let described = self.stack.db.describe_table().table_name(table).send().await;
         let stream = described.expect("a table").table.expect("a table").stream_specification;
@@ -283,7 +280,7 @@ impl World {
         Some(stream)
     }
 
-    /// Turns a paused stream on. The stream still has its earlier records.
+    /// Turns the table's stream on. The stream still has its earlier records.
     async fn resume(&self, table: &str, stream: Option<StreamSpecification>) {
         if let Some(stream) = stream {
             self.set_stream(table, stream).await;
@@ -309,13 +306,13 @@ impl World {
     }
 }
 
-/// Returns the time of the first settlement of [`World::add_settlements`]. Each later settlement follows after a
-/// microsecond.
+/// Returns the time of the first settlement of [`World::add_settlements`]. Consecutive settlements are one microsecond
+/// apart.
 pub fn first_of_history(now: Timestamp) -> Timestamp {
     Timestamp::from_micros(now.micros() - 3_600_000_000).expect("a time")
 }
 
-/// The last row whose sort key starts with `prefix`.
+/// Returns the last row whose sort key starts with `prefix`.
 fn newest(rows: &[Item], prefix: &str) -> Item {
     let found = rows.iter().rev().find(|row| text(row, "sk").starts_with(prefix));
     found.unwrap_or_else(|| panic!("a row {prefix}")).clone()

@@ -1,6 +1,5 @@
-//! The shared code of the integration tests: a running stack, agents with separate policies, and an agent's requests.
-//! No part of the service is faked: calls go over HTTP to the real functions, payments to the official SDK, and
-//! transfers to a real node.
+//! The shared code of the integration tests: a running stack, its agents and their requests. Calls go over HTTP to the
+//! real functions, and transfers to a real node.
 
 mod costs;
 mod entries;

@@ -7,7 +7,7 @@ use purser_domain::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The service of [`limited_agent`].
+/// The slug of the service that [`limited_agent`] enables.
 pub const LIMITED_SERVICE: &str = "lab-weather";
 
 /// Creates an agent with each kind of rule, and a policy whose optional fields are all set.
@@ -57,8 +57,7 @@ pub fn kinds_of_rules(document: &Value) -> BTreeSet<String> {
     kinds
 }
 
-/// Returns the texts that stand for the fields of an agent's policy and rules, as `GET
-/// /agents/{id}/services/{id}/policy` returns them: amounts in decimal USD. Ids and versions are no limits.
+/// Returns the limits in an agent's policy and rules as the texts that a page shows. Amounts are in decimal USD.
 pub fn texts_of_limits(answer: &Value) -> BTreeSet<String> {
     fn collect(name: &str, value: &Value, texts: &mut BTreeSet<String>) {
         match value {

@@ -1,10 +1,10 @@
-//! The log of this process, for tests that read it.
+//! Collects the log lines of this process, for tests that check the lines.
 
 use purser_local::LogAudit;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-/// The lines logged so far.
+/// The log lines of this process.
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -17,7 +17,7 @@ impl Log {
         log
     }
 
-    /// All lines logged so far.
+    /// Returns all log lines so far.
     pub fn text(&self) -> String {
         String::from_utf8(self.0.lock().expect("not poisoned").clone()).expect("UTF-8")
     }

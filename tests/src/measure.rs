@@ -1,4 +1,4 @@
-//! The cost of one request in calls to the database and the node, as seen by the proxies in front of them.
+//! Measures a request's calls to the database and the node.
 
 use crate::World;
 use purser_testkit::{Call, Units};
@@ -6,15 +6,14 @@ use purser_testkit::{Call, Units};
 /// The cost of one request.
 #[derive(Clone, Debug)]
 pub struct RequestCost {
-    /// Capacity, in tenths of a unit.
+    /// The consumed database capacity.
     pub units: Units,
     /// The calls to the database and to the node, grouped by [`in_rounds`].
     pub rounds: Vec<Vec<Call>>,
 }
 
 impl RequestCost {
-    /// Returns the names of the calls, in rounds. The names within a round are sorted, because the calls are
-    /// concurrent.
+    /// Returns the names of the calls in each round, sorted within the round.
     pub fn sequence(&self) -> Vec<Vec<&str>> {
         let rounds = self.rounds.iter().map(|round| {
             let mut names: Vec<&str> = round.iter().map(|call| call.operation.as_str()).collect();
@@ -25,8 +24,8 @@ impl RequestCost {
     }
 }
 
-/// Sends a request and returns its cost, including background calls. The world must be metered, and nothing else may
-/// run. Earlier changes are aggregated into the decision history first, so they do not add to the cost.
+/// Sends a request, and returns its cost including background calls. The world must be metered, and no other request
+/// may run.
 pub async fn measure<T>(world: &World, request: impl Future<Output = T>) -> (RequestCost, T) {
     let metered = "a metered world";
     let database = world.proxy.as_ref().expect(metered);
@@ -35,7 +34,7 @@ pub async fn measure<T>(world: &World, request: impl Future<Output = T>) -> (Req
     database.calls().take();
     node.calls().take();
     let answer = request.await;
-    // A caller that does not need the balance cancels the read, but the node responds anyway.
+    // The node also answers a read that the caller has canceled.
     node.quiet().await;
     database.quiet().await;
     let mut seen = database.calls().take();
@@ -50,8 +49,7 @@ pub async fn measure<T>(world: &World, request: impl Future<Output = T>) -> (Req
     )
 }
 
-/// Groups the calls into rounds. A call that was sent after all earlier calls ended begins a new round, so concurrent
-/// calls share a round.
+/// Groups the calls into rounds. A call that was sent after all earlier calls had ended begins a new round.
 pub fn in_rounds(mut calls: Vec<Call>) -> Vec<Vec<Call>> {
     calls.sort_by_key(|call| call.started);
     let mut rounds: Vec<Vec<Call>> = Vec::new();

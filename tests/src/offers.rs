@@ -14,7 +14,7 @@ pub struct OfferedTerms {
     pub timeout: u64,
 }
 
-/// Returns a single v2 `PaymentRequirements`.
+/// Returns one x402 v2 `PaymentRequirements`.
 pub fn bare_offer(offered: &OfferedTerms) -> Value {
     let token = NETWORK.token();
     json!({
@@ -28,12 +28,12 @@ pub fn bare_offer(offered: &OfferedTerms) -> Value {
     })
 }
 
-/// Returns a v2 402 response with a single `PaymentRequirements`.
+/// Returns a v2 402 response with one `PaymentRequirements`.
 pub fn offer_v2(offered: &OfferedTerms) -> Value {
     json!({"x402Version": 2, "resource": {"url": "https://provider.example/x"}, "accepts": [bare_offer(offered)]})
 }
 
-/// Returns a v1 402 response with a single `PaymentRequirements`.
+/// Returns a v1 402 response with one `PaymentRequirements`.
 pub fn offer_v1(offered: &OfferedTerms) -> Value {
     let token = NETWORK.token();
     json!({"x402Version": 1, "error": "X-PAYMENT header is required", "accepts": [{

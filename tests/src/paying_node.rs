@@ -1,5 +1,4 @@
-//! A scripted node with a chain on which a bench makes payments, on a separate thread. Every wallet has a large
-//! balance. The responses have the form and size of a real node's responses, without its work.
+//! A scripted node for benches, with a chain on which every wallet has a large balance. Runs on a separate thread.
 
 use purser_domain::TxHash;
 use purser_testkit::chain::{BLOCK_SECONDS, ScriptedChain, payment_of, time_of, tx_hash};
@@ -90,12 +89,12 @@ impl PayingNode {
         self.node.note_calls(!latency.is_zero());
     }
 
-    /// Limits the calls per second. The node responds to further calls with 429.
+    /// Limits the calls per second. The node responds with 429 to further calls.
     pub fn set_limit(&self, per_second: u32) {
         self.allowance.lock().expect("not poisoned").per_second = per_second;
     }
 
-    /// Returns the number of rejected calls since the last call of this method.
+    /// Returns the number of calls that [`PayingNode::set_limit`] rejected since the last call of this method.
     pub fn take_refused(&self) -> usize {
         std::mem::take(&mut self.allowance.lock().expect("not poisoned").refused)
     }
@@ -135,7 +134,7 @@ impl PayingNode {
         /// The depth is larger than any bench requires.
         const FINAL: u64 = 100;
         let hash = self.transaction();
-        // The payments are spread over blocks, so each block has few logs.
+        // The payments are spread over blocks, so that each block has few logs.
         self.carry_out_by(authorized, hash, FINAL + self.transactions.load(Relaxed));
         hash.to_string()
     }

@@ -1,5 +1,4 @@
-//! The users and operators of the tests. Users call the API with a session token from the stack's issuer, operators
-//! with the operator token.
+//! The users and operators in the tests. Users send a session token, and operators an operator token.
 
 use crate::{Answer, TestAgent, World, dollars};
 use purser_domain::AgentId;
@@ -40,7 +39,7 @@ impl World {
         cookie(&back.send().await.expect("an answer"))
     }
 
-    /// Creates a webhook of the user with an unresolvable host, and a failed delivery. Returns both ids.
+    /// Creates a webhook whose host does not resolve, and a failed delivery. Returns both ids.
     pub async fn webhook_of(&self, person: &Person) -> (String, String) {
         let text = |value: &Value| value.as_str().expect("a text").to_owned();
         let body = json!({"url": "https://hooks.example.invalid/purser"});
@@ -59,7 +58,7 @@ impl World {
         (text(&made["webhook_id"]), id)
     }
 
-    /// Starts a backtest without changes over all agents of the user. Returns its id.
+    /// Starts a backtest of the user's agents without any change of limits. Returns its id.
     pub async fn backtest_of(&self, person: &Person) -> String {
         let body = json!({"agents": {"kind": "all"}});
         let started = self.person_edits(person, Method::POST, "/backtests", &body).await;
@@ -67,7 +66,7 @@ impl World {
         started.body["backtest_id"].as_str().expect("a text").to_owned()
     }
 
-    /// Waits until the newest delivery of the webhook at `path` satisfies `wanted`, and returns the delivery.
+    /// Waits until the webhook's newest delivery satisfies `wanted`, and returns the delivery.
     pub async fn delivery_where(&self, person: &Person, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
@@ -90,17 +89,17 @@ impl World {
             .to_owned()
     }
 
-    /// Sends a GET as the user.
+    /// Sends a GET request as the user.
     pub async fn person_gets(&self, person: &Person, path: &str) -> Answer {
         self.call(Method::GET, path, Some(&person.token), None).await
     }
 
-    /// Sends a write as the user, for any version.
+    /// Sends a write request as the user, without a version check.
     pub async fn person_edits(&self, person: &Person, method: Method, path: &str, body: &Value) -> Answer {
         self.person_edits_version(person, method, path, "*", body).await
     }
 
-    /// Sends a write as the user, conditional on the version in `if_match`.
+    /// Sends a write request as the user. `if_match` is the expected version.
     pub async fn person_edits_version(
         &self,
         person: &Person,
@@ -112,12 +111,12 @@ impl World {
         Self::send(self.persons_edit(person, method, path, if_match).json(body)).await
     }
 
-    /// Returns a write request, which a test can send from another task or with a different body.
+    /// Returns a write request of the user that has not been sent.
     pub fn persons_edit(&self, person: &Person, method: Method, path: &str, if_match: &str) -> RequestBuilder {
         self.persons_request(person, method, path).header("if-match", if_match)
     }
 
-    /// Returns a request of the user with only the session token.
+    /// Returns a request of the user that has not been sent.
     pub fn persons_request(&self, person: &Person, method: Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.stack.base_url));
         request.bearer_auth(&person.token)
@@ -145,8 +144,7 @@ impl World {
         agent
     }
 
-    /// Reads all items of a user's list in pages of `limit`. Returns the items and the number of pages. `path` may
-    /// already have a query.
+    /// Reads all items of a user's list in pages of `limit`. Returns the items and the number of pages.
     pub async fn pages_of(&self, person: &Person, path: &str, of: &str, limit: usize) -> (Vec<Value>, usize) {
         let (mut found, mut pages, mut next) = (Vec::new(), 0, String::new());
         let sign = if path.contains('?') { '&' } else { '?' };
@@ -166,18 +164,18 @@ impl World {
         }
     }
 
-    /// Sends a GET as an operator.
+    /// Sends a GET request as an operator.
     pub async fn operator_gets(&self, path: &str) -> Answer {
         Self::send(self.operators_request(Method::GET, path)).await
     }
 
-    /// Sends a write as an operator, for any version.
+    /// Sends a write request as an operator, without a version check.
     pub async fn operator_edits(&self, method: Method, path: &str, body: &Value) -> Answer {
         let request = self.operators_request(method, path).header("if-match", "*");
         Self::send(request.json(body)).await
     }
 
-    /// Returns a request of an operator with only the operator token.
+    /// Returns a request of an operator that has not been sent.
     pub fn operators_request(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.stack.base_url));
         request.header("x-internal-token", &self.stack.internal_token)

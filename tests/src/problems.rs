@@ -3,9 +3,7 @@
 use crate::Answer;
 use serde_json::Value;
 
-/// Returns the paths of all validation errors in a 400 `invalid_request` or `<field>_required`. Every item of
-/// `details[]` must have a path and a message; without items, the slug names the missing field. `of` names the request
-/// in failure messages.
+/// Returns the paths of all validation errors in a 400 response. `of` names the request in failure messages.
 #[track_caller]
 pub fn paths(answer: Answer, of: &str) -> Vec<String> {
     assert_eq!(answer.status, 400, "{of}: {}", answer.body);
@@ -25,8 +23,8 @@ pub fn paths(answer: Answer, of: &str) -> Vec<String> {
         entry["path"].as_str().expect("a text").to_owned()
     };
     let paths: Vec<String> = details.iter().map(entry).collect();
-    // The slug names a missing field if there is one. A field that the provider's payment requirements do not have does
-    // not count, because the caller cannot add it.
+    // The slug names the first missing field that the caller can add. The caller can't add fields to the provider's
+    // payment requirements.
     let required = details
         .iter()
         .zip(&paths)

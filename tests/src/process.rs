@@ -1,11 +1,8 @@
-//! Runs a function in its own process, as in Lambda: the function's real `main` polls Lambda's runtime API for one
-//! event at a time and posts each response there. A test can kill the process at any moment; the next event starts it
-//! again.
+//! Runs a function as Lambda does: the function's `main` polls a runtime API for events. A test can kill the process at
+//! any call, and the next event starts it again.
 //!
-//! All calls of the process go through separate proxies. The proxies see each call before and after it takes effect,
-//! and can kill the process at either moment by SIGKILL, so the process can't clean up or notify anyone.
-//!
-//! The function's environment is the stack's (`World`).
+//! Proxies see each call of the process before and after it takes effect. The process is killed by SIGKILL, so it can't
+//! clean up.
 
 use crate::{Answer, World};
 use axum::body::Bytes;
@@ -32,17 +29,17 @@ use tokio::task::AbortHandle;
 /// A function, and the program that runs it: the test's `env!("CARGO_BIN_EXE_function")`.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// The built `tests/src/bin/function.rs`.
+    /// The path of the built `tests/src/bin/function.rs`.
     pub path: PathBuf,
-    /// `payments`, `people` or `reconcile`.
+    /// The function's name: `payments`, `people` or `reconcile`.
     pub function: &'static str,
-    /// The template's timeout for one event.
+    /// The function's timeout in `template.yaml`.
     pub time: Duration,
-    /// Environment variables of the function that differ from the stack's.
+    /// Environment variables that override the stack's.
     pub environment: Vec<(&'static str, &'static str)>,
 }
 
-/// A request, as the gateway's event describes it.
+/// An HTTP request, which the function gets as an API Gateway event.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The method.
@@ -51,14 +48,14 @@ pub struct Request {
     pub path: String,
     /// The bearer token.
     pub bearer: String,
-    /// `If-Match`.
+    /// The `If-Match` header.
     pub if_match: Option<String>,
     /// The body.
     pub body: Option<Value>,
 }
 
 impl Request {
-    /// A POST with an agent key.
+    /// Returns a POST request with an agent key.
     pub fn post(bearer: &str, path: &str, body: &Value) -> Self {
         Self {
             method: Method::POST,
@@ -69,7 +66,7 @@ impl Request {
         }
     }
 
-    /// Turns the request into a write conditional on the version `if_match`.
+    /// Turns the request into a write that expects the version `if_match`.
     pub fn editing(self, method: Method, if_match: &str) -> Self {
         Self {
             method,
@@ -78,7 +75,7 @@ impl Request {
         }
     }
 
-    /// A GET with an agent key.
+    /// Returns a GET request with an agent key.
     pub fn get(bearer: &str, path: &str) -> Self {
         Self {
             method: Method::GET,
@@ -117,19 +114,19 @@ impl Request {
     }
 }
 
-/// A function, its process while it runs, and proxies in front of its dependencies.
+/// A function, its process while it runs, and the proxies in front of its dependencies.
 pub struct Process {
     /// The proxy in front of the database.
     pub db: Proxy,
     /// The proxy in front of the chain's node.
     pub node: Proxy,
-    /// The proxy in front of KMS, which is called only if KMS holds the wallet keys.
+    /// The proxy in front of KMS. Only functions with KMS custody call KMS.
     pub kms: Proxy,
     program: Program,
     environment: BTreeMap<String, String>,
     running: tokio::sync::Mutex<Option<Running>>,
     killer: Arc<Killer>,
-    /// Whether the next response is lost and the process killed with it.
+    /// Whether to kill the process instead of delivering its next response.
     loses_answer: Arc<AtomicBool>,
 }
 
@@ -137,8 +134,8 @@ async fn proxy(upstream: &str) -> Proxy {
     Proxy::start(upstream.to_owned(), ProxyConfig::default()).await
 }
 
-/// Starts `ENDPOINTS` proxies in front of the world's node, and a proxy in front of Secrets Manager that replaces the
-/// node's URL by the proxies' URLs.
+/// Starts `ENDPOINTS` proxies in front of the node, and a proxy in front of Secrets Manager that returns the node
+/// proxies' URLs.
 pub async fn node_fronts<const ENDPOINTS: usize>(world: &World) -> ([Proxy; ENDPOINTS], Proxy) {
     let stack = &world.stack;
     let mut nodes = Vec::new();
@@ -161,7 +158,7 @@ pub async fn node_fronts<const ENDPOINTS: usize>(world: &World) -> ([Proxy; ENDP
     (nodes.try_into().ok().expect("as many"), secrets)
 }
 
-/// A handle that kills the process.
+/// Kills the process of a [`Process`] from another task.
 #[derive(Debug, Default)]
 pub struct Killer {
     running: Mutex<Option<oneshot::Sender<()>>>,
@@ -169,21 +166,20 @@ pub struct Killer {
 }
 
 impl Killer {
-    /// Kills the running process. Its pending events get no response.
+    /// Kills the running process. Its open events get no response.
     pub fn kill(&self) {
         if let Some(running) = self.running.lock().expect("not poisoned").take() {
-            // The receiver was dropped if the process was just killed.
+            // The receiver is gone if the process has just been killed.
             let _ = running.send(());
         }
     }
 
-    /// The number of processes killed so far.
+    /// Returns the number of killed processes.
     pub fn kills(&self) -> u32 {
         self.kills.load(SeqCst)
     }
 }
 
-/// A running process, and the server side of its runtime API.
 struct Running {
     events: mpsc::Sender<Invocation>,
     dead: watch::Receiver<bool>,
@@ -196,7 +192,7 @@ impl Drop for Running {
     }
 }
 
-/// The result of an event: the function's response, or the error that it reported.
+/// A function's response, or the error that it reported to the runtime API.
 type Made = Result<Value, Value>;
 
 struct Invocation {
@@ -205,7 +201,7 @@ struct Invocation {
 }
 
 impl Process {
-    /// Configures the function for this world. The first event starts its process.
+    /// Configures a function for this world. The first event starts the process.
     pub async fn for_program(world: &World, program: Program) -> Self {
         let stack = &world.stack;
         let db = proxy(&stack.environment["DYNAMODB_ENDPOINT"]).await;
@@ -252,7 +248,7 @@ impl Process {
         self.loses_answer.store(true, SeqCst);
     }
 
-    /// Kills the process at each moment of a database or node call that `choose` selects.
+    /// Kills the process before or after each call for which `choose` returns true.
     pub fn kill_where(&self, choose: impl FnMut(&str, Moment) -> bool + Send + 'static) {
         let choose = Arc::new(Mutex::new(choose));
         for proxy in [&self.db, &self.node] {
@@ -267,7 +263,7 @@ impl Process {
         }
     }
 
-    /// Waits until no call of a process is running. Forwarded calls continue after the process is killed.
+    /// Waits until all forwarded calls have ended. These also continue after the process is killed.
     pub async fn quiet(&self) {
         self.db.quiet().await;
         self.node.quiet().await;
@@ -281,8 +277,7 @@ impl Process {
         self.kms.behave();
     }
 
-    /// Sends a request to the function, and starts its process if it is not running. Returns `None` if the process died
-    /// or the event timed out, as in Lambda.
+    /// Sends a request, and starts the process if necessary. Returns `None` if the process died or the event timed out.
     pub async fn send(&self, request: &Request) -> Option<Answer> {
         let made = self.invoke(request.event()).await?;
         Some(answer_of(
@@ -290,7 +285,7 @@ impl Process {
         ))
     }
 
-    /// Sends any event to the function, for functions that a schedule starts.
+    /// Sends an event that is not an HTTP request, such as that of a schedule.
     pub async fn invoke(&self, event: Value) -> Option<Made> {
         let mut running = self.running.lock().await;
         if running.as_ref().is_none_or(|running| *running.dead.borrow()) {
@@ -304,7 +299,7 @@ impl Process {
             let _ = running.dead.wait_for(|dead| *dead).await;
         };
         let told = async {
-            // The sender is dropped if the process died.
+            // The sender is gone if the process died.
             match told.await {
                 Ok(made) => made,
                 Err(_) => std::future::pending().await,
@@ -329,7 +324,7 @@ impl Process {
         }
     }
 
-    /// Repeats a request until a process lives long enough to respond.
+    /// Repeats a request until the process responds.
     pub async fn insist(&self, request: &Request) -> Answer {
         for _ in 0..100 {
             if let Some(answer) = self.send(request).await {
@@ -412,7 +407,7 @@ fn answer_of(answer: &Value) -> Answer {
     }
 }
 
-/// The server side of one process's runtime API (Lambda developer guide, "Using the Lambda runtime API").
+/// The server side of a process's runtime API (Lambda developer guide, "Using the Lambda runtime API").
 struct Desk {
     coming: tokio::sync::Mutex<mpsc::Receiver<Invocation>>,
     waiting: Mutex<Option<oneshot::Sender<Made>>>,
@@ -449,7 +444,7 @@ async fn failure(State(desk): State<Arc<Desk>>, body: Bytes) -> StatusCode {
         .await
 }
 
-/// Panics if the initialization failed, which the function reports before it exits.
+/// Panics, because a function reports here that its initialization failed.
 async fn refusal(body: String) {
     panic!("the function did not start: {body}");
 }
@@ -461,7 +456,7 @@ impl Desk {
             std::future::pending::<()>().await;
         }
         if let Some(waiting) = self.waiting.lock().expect("not poisoned").take() {
-            // The receiver may have given up.
+            // The receiver is gone if the event timed out.
             let _ = waiting.send(made);
         }
         StatusCode::ACCEPTED

@@ -1,5 +1,4 @@
-//! A server that records its requests, and responds as the path says. It can also act as an HTTP proxy, because a
-//! proxied request contains the whole URL.
+//! A server that records its requests, and responds as the path says. It can also serve as an HTTP proxy.
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -20,7 +19,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use tokio_rustls::server::TlsStream;
 
-/// The text of the encoded responses.
+/// The decoded text of the compressed responses.
 pub const TEXT: &str = r#"{"text":"Grüße"}"#;
 /// The uncompressed size of `/bomb` in bytes: more than any client reads.
 pub const BOMB_BYTES: u64 = 96 * 1024 * 1024;
@@ -28,10 +27,10 @@ pub const BOMB_BYTES: u64 = 96 * 1024 * 1024;
 /// The maximum size of a request's body, in bytes.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
 
-/// A request as it arrived.
+/// A recorded request.
 #[derive(Clone, Debug)]
 pub struct RecordedRequest {
-    /// The target: a path, or a whole URL where the server is used as a proxy.
+    /// The request target: a path, or a whole URL if the server is used as a proxy.
     pub target: String,
     /// The headers.
     pub headers: HeaderMap,
@@ -40,7 +39,7 @@ pub struct RecordedRequest {
 }
 
 impl RecordedRequest {
-    /// A header's value; empty if it is absent.
+    /// Returns a header's value; empty if the header is absent.
     pub fn header(&self, name: &str) -> &str {
         self.headers
             .get(name)
@@ -49,23 +48,23 @@ impl RecordedRequest {
     }
 }
 
-/// A running recorder.
+/// A running server that records its requests.
 #[derive(Clone)]
 pub struct Recorder {
-    /// The URL of the recorder, without a final slash.
+    /// The server's URL, without a final slash.
     pub url: String,
     requests: Arc<Mutex<Vec<RecordedRequest>>>,
 }
 
 impl Recorder {
-    /// Starts a recorder. `reply` may override the responses of this module's paths.
+    /// Starts the server. `reply` may override the responses of this module's paths.
     pub async fn start(reply: impl Fn(&str) -> Option<Response> + Clone + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         Self::serve(listener, url, reply)
     }
 
-    /// Starts a recorder behind TLS. The recorder writes its self-signed certificate to `certificate`.
+    /// Starts the server with TLS, and writes its self-signed certificate to the file `certificate`.
     pub async fn start_tls(certificate: &Path) -> Self {
         let key = certificate.with_extension("key");
         let mut openssl = Command::new("openssl");
@@ -123,7 +122,7 @@ impl Recorder {
         Self { url, requests }
     }
 
-    /// Takes the requests since the last call.
+    /// Takes the requests since the last call of this method.
     pub fn take(&self) -> Vec<RecordedRequest> {
         std::mem::take(&mut self.requests.lock().expect("not poisoned"))
     }
@@ -192,8 +191,7 @@ fn named(path: &str) -> Response {
     }
 }
 
-/// Encodes Brotli's uncompressed form (RFC 7932, section 9.2): a window of 64 KiB, a stored block, and an empty last
-/// block.
+/// Encodes a text with Brotli, uncompressed (RFC 7932, section 9.2).
 fn brotli_of(text: &str) -> Vec<u8> {
     let length = u16::try_from(text.len().saturating_sub(1)).expect("a short text");
     // WBITS 16 (one bit 0); not last (0); four nibbles (00); the length less one (16 bits); stored (1).

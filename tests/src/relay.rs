@@ -1,4 +1,4 @@
-//! A relay between a client, Purser and providers, which can stop at a given moment or respond to calls itself.
+//! A relay in front of Purser and the providers, which can stop between two messages or respond itself.
 
 use crate::World;
 use axum::Router;
@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
-/// A relay in front of Purser that is also an HTTP proxy in front of providers. It can stop at a given moment, or
-/// respond to calls itself.
+/// A relay in front of Purser, which is also an HTTP proxy in front of the providers.
 #[derive(Clone)]
 pub struct Relay {
     upstream: Arc<str>,
@@ -21,16 +20,16 @@ pub struct Relay {
     stop_at: Option<usize>,
     /// Notified when the relay has stopped.
     pub stopped: Arc<Notify>,
-    /// The relay's responses to the next paid calls, in reverse order.
+    /// The relay's own responses to the next paid calls. The last element is used first.
     pub answers: Arc<Mutex<Vec<(&'static str, Script)>>>,
 }
 
-/// A response of the relay to a paid call; `None` forwards the call to the provider.
+/// Returns the relay's response to a paid call; `None` forwards the call to the provider.
 pub type Script = fn(&str) -> Option<Response>;
 
 impl Relay {
-    /// Starts a relay. Returns the relay and its URL. Each exchange has two moments, before and after the upstream's
-    /// response. The relay stops at the moment `stop_at`, counted over all exchanges.
+    /// Starts a relay, and returns its URL too. The relay stops at the moment `stop_at`. Each exchange has two moments,
+    /// before and after the upstream's response.
     ///
     /// # Panics
     ///
@@ -54,7 +53,7 @@ impl Relay {
         (relay, url)
     }
 
-    /// Counts a moment, and blocks forever if it is `stop_at`.
+    /// Counts the points before and after each response, and blocks forever at the point `stop_at`.
     async fn moment(&self) {
         if Some(self.moments.fetch_add(1, SeqCst)) == self.stop_at {
             self.stopped.notify_one();

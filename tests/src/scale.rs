@@ -1,13 +1,11 @@
-//! Measures a payment's writes per partition, because a table's throughput is limited by its hottest partition.
+//! Measures a payment's writes per partition, because the busiest partition limits the throughput.
 
 use crate::{TestAgent, World, body_of, measure};
 use purser_testkit::{Call, Units};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Returns the write units of a payment from authorize to its receipt, by kind of partition: the key's prefix, or the
-/// index. The world must be metered. The function makes one payment before the counted payment, so that writes made
-/// once a minute are not counted.
+/// Returns the write units of a payment by kind of partition, from authorize to the receipt. The world must be metered.
 pub async fn writes_of_a_payment(world: &World, agent: &TestAgent) -> BTreeMap<String, u64> {
     let mut calls = Vec::new();
     for counted in [false, true] {
@@ -31,7 +29,7 @@ pub async fn writes_of_a_payment(world: &World, agent: &TestAgent) -> BTreeMap<S
     writes
 }
 
-/// Returns the partitions that a call writes to, with the write units of each. Each item is smaller than 1 KB.
+/// Returns the partitions that a call writes to, with the write units of each. Items must be smaller than 1 KB.
 fn written(call: &Call) -> Vec<(String, u64)> {
     let request = &call.request;
     match call.operation.as_str() {

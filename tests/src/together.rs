@@ -1,4 +1,4 @@
-//! Concurrent calls.
+//! Runs calls concurrently.
 
 use crate::{Answer, TestAgent, World};
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ where
     answers
 }
 
-/// Returns a call of complete that can run in another task, for an authorized payment and a transaction hash.
+/// Returns a future that calls complete for a payment and a transaction hash.
 pub fn completing(
     world: &World,
     agent: &TestAgent,
@@ -48,7 +48,7 @@ pub fn completing(
     World::send(request)
 }
 
-/// Returns a call of authorize that can run in another task.
+/// Returns a future that calls authorize.
 pub fn authorizing(world: &World, agent: &TestAgent, body: Value) -> impl Future<Output = Answer> + Send + use<> {
     let request = world
         .http

@@ -27,17 +27,16 @@ pub const OWNER: &str = "tests";
 /// How long a transaction locks its items in a proxy that simulates conflicts.
 const HOLD: Duration = Duration::from_millis(4);
 
-/// The latency of calls through a metering proxy: much longer than the time to send several calls, so that concurrent
-/// calls overlap.
+/// The latency of calls through a metering proxy. The latency is long, so that concurrent calls overlap.
 const LATENCY: Duration = Duration::from_millis(40);
 
-/// A stack that only one test uses.
+/// A stack for one test.
 pub struct World {
     /// The stack.
     pub stack: Stack,
     /// An HTTP client without cookies.
     pub http: reqwest::Client,
-    /// The time of a stopped clock in microseconds. It has no effect if the stack's clock runs.
+    /// The time of a stopped clock, in microseconds since 1970.
     still: Arc<AtomicI64>,
     /// The proxy in front of the database, if any.
     pub proxy: Option<Proxy>,
@@ -52,12 +51,12 @@ pub struct Answer {
     pub status: u16,
     /// The headers.
     pub headers: HeaderMap,
-    /// The body; null when it is empty.
+    /// The body; null if there is none.
     pub body: Value,
 }
 
 impl Answer {
-    /// The `error` slug.
+    /// Returns the `error` field.
     pub fn slug(&self) -> &str {
         self.body["error"].as_str().unwrap_or_default()
     }
@@ -95,27 +94,27 @@ impl Answer {
     }
 }
 
-/// The number of rows in the ledger, which shows that a rejection changed no row.
+/// Counts of the ledger's rows, which show whether a rejected request wrote a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
     /// Settlement rows.
     pub settlements: usize,
-    /// The number of counted payments in windows.
+    /// The number of counted payments in all windows.
     pub entries: usize,
     /// The sum of all windows' totals.
     pub total: u64,
     /// Approval rows, by status.
     pub approvals: BTreeMap<String, usize>,
-    /// Idempotency rows.
+    /// The number of idempotency rows.
     pub keys: usize,
 }
 
-/// The rows of a table by key, including rows that [`Footprint`] does not count.
+/// All rows of a table by key.
 #[derive(Clone)]
 pub struct Rows(BTreeMap<[String; 2], String>);
 
 impl Rows {
-    /// Returns the differences: one line for each row that was added, removed or changed.
+    /// Returns one line for each row that was added, removed or changed since `before`.
     pub fn changes_since(&self, before: &Self) -> Vec<String> {
         let keys: BTreeSet<&[String; 2]> = before.0.keys().chain(self.0.keys()).collect();
         let pairs = keys.into_iter().map(|key| (key, before.0.get(key), self.0.get(key)));
@@ -126,7 +125,7 @@ impl Rows {
     }
 }
 
-/// Formats a value as text. Equal values give equal texts.
+/// Formats a value as text. Equal values have equal texts.
 pub fn plain(value: &AttributeValue) -> String {
     match value {
         AttributeValue::M(members) => {
@@ -155,12 +154,12 @@ impl TestAgent {
         format!("/agents/{}{below}", self.id)
     }
 
-    /// The id of the agent's key.
+    /// Returns the id of the agent's API key.
     pub fn key_id(&self) -> &str {
         key_id_of(&self.key)
     }
 
-    /// Returns the same agent with a different API key.
+    /// Returns the same agent with another API key.
     pub fn with_key(&self, key: &Value) -> Self {
         Self {
             key: key.as_str().expect("a key").to_owned(),
@@ -185,12 +184,12 @@ pub fn units(units: u64) -> Amount {
     Amount::from_units(units).expect("an amount")
 }
 
-/// A new random key.
+/// Returns a random idempotency key.
 pub fn fresh_key() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
-/// Returns an authorize body for a payment requirement, with a new idempotency key.
+/// Returns an authorize body with a new idempotency key.
 pub fn body_of(requirement: Value) -> Value {
     json!({
         "payment_requirement": requirement,
@@ -201,7 +200,7 @@ pub fn body_of(requirement: Value) -> Value {
     })
 }
 
-/// Returns the call in an authorize body, for a preflight check without a payment requirement.
+/// Returns the body of a preflight check for the call in an authorize body.
 pub fn unpaid(body: &Value) -> Value {
     let members = body.as_object().expect("an object");
     let is_of_the_call = |name: &str| ["original_request", "service_id", "operation_id", "metadata"].contains(&name);
@@ -209,7 +208,7 @@ pub fn unpaid(body: &Value) -> Value {
     Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
-/// The services that list the operation that [`body_of`] calls: slug, category, and the operation's id.
+/// The services with the operation that [`body_of`] calls: slug, category, and operation id.
 const ANYTHING: [(&str, &str, &str); 4] = [
     ("lab-reports", "finance", "6f0f5d4c-5d0c-4d57-9d7a-0c6b7d8f3a11"),
     ("lab-scrape", "scrape", "6f0f5d4c-5d0c-4d57-9d7a-0c6b7d8f3a12"),
@@ -217,8 +216,7 @@ const ANYTHING: [(&str, &str, &str); 4] = [
     ("lab-weather", "data", "6f0f5d4c-5d0c-4d57-9d7a-0c6b7d8f3a14"),
 ];
 
-/// Returns an operation that several services list. The operation allows any price, so the service is determined by
-/// name.
+/// Returns an operation with the same URL in several services. The operation allows any price.
 fn anything(category: &str, id: &str) -> Value {
     json!({
         "id": id,
@@ -236,7 +234,7 @@ fn anything(category: &str, id: &str) -> Value {
     })
 }
 
-/// Returns a proxy for the options of a stack, and the receiver of the proxy's handle.
+/// Returns a database proxy for [`Options`], and a receiver for its handle.
 fn front(config: ProxyConfig) -> (Front, oneshot::Receiver<Proxy>) {
     let (sender, receiver) = oneshot::channel();
     let front = move |upstream: String| -> Pin<Box<dyn Future<Output = String> + Send>> {
@@ -251,17 +249,17 @@ fn front(config: ProxyConfig) -> (Front, oneshot::Receiver<Proxy>) {
 }
 
 impl World {
-    /// Starts a stack whose clock runs.
+    /// Starts a stack with a running clock.
     pub async fn start() -> Self {
         Self::with(Options::default()).await
     }
 
-    /// Starts a stack whose clock is stopped at the system's time. Only tests advance it.
+    /// Starts a stack with a stopped clock.
     pub async fn still() -> Self {
         Self::still_with(Options::default()).await
     }
 
-    /// [`World::still`] with options.
+    /// Starts a stack with these options and a stopped clock.
     pub async fn still_with(options: Options) -> Self {
         let (still, clock) = Self::still_clock();
         Self {
@@ -276,7 +274,7 @@ impl World {
         (still, Some(clock))
     }
 
-    /// Starts a stack whose database reports transaction conflicts as DynamoDB does.
+    /// Starts a stack whose database rejects conflicting transactions as DynamoDB does.
     pub async fn conflicted() -> Self {
         Self::proxied(ProxyConfig {
             hold: Some(HOLD),
@@ -285,8 +283,7 @@ impl World {
         .await
     }
 
-    /// Starts a stack that records the calls to the database and to the node: see [`crate::measure`]. The clock is
-    /// stopped, so nothing expires during a measurement.
+    /// Starts a stack that records the calls to the database and the node for [`crate::measure`]. The clock is stopped.
     pub async fn metered() -> Self {
         let config = ProxyConfig {
             latency: LATENCY,
@@ -307,7 +304,7 @@ impl World {
         }
     }
 
-    /// Starts a stack with a proxy of this configuration between the functions and the node.
+    /// Starts a stack with a proxy in front of the node.
     pub async fn node_proxied(config: ProxyConfig, options: Options) -> Self {
         let (node_front, node_proxy) = front(config);
         let world = Self::with(Options {
@@ -321,17 +318,17 @@ impl World {
         }
     }
 
-    /// Starts a stack with a proxy of this configuration between the functions and the database.
+    /// Starts a stack with a proxy in front of the database.
     pub async fn proxied(config: ProxyConfig) -> Self {
         Self::proxied_with(config, Options::default()).await
     }
 
-    /// Starts a stack that records the calls to the database. The clock is stopped, so only requests cause calls.
+    /// Starts a stack with a stopped clock that records the calls to the database.
     pub async fn watched() -> Self {
         Self::watched_with(Options::default()).await
     }
 
-    /// [`World::watched`] with options.
+    /// Starts a stack like [`World::watched`], with these options.
     pub async fn watched_with(options: Options) -> Self {
         let (still, clock) = Self::still_clock();
         Self {
@@ -353,9 +350,8 @@ impl World {
         }
     }
 
-    /// Starts a stack with these options. If `PURSER_RECORD` names a file, the functions' AWS calls are recorded there,
-    /// unless the functions use different tables than the template's. If `PURSER_LOGS` names a folder, the functions'
-    /// logs are written there, together with the secrets that must not be logged.
+    /// Starts a stack with these options. `PURSER_RECORD` and `PURSER_LOGS` name the files that record AWS calls and
+    /// logs.
     pub async fn with(options: Options) -> Self {
         let tables_differ = options.environment.keys().any(|name| name.ends_with("_TABLE"));
         let record = Env::from_process()
@@ -387,7 +383,7 @@ impl World {
             .timeout(Duration::from_secs(60))
             .build()
             .expect("a client");
-        // The demo agent has wallet 0.
+        // The demo agent has the wallet with index 0.
         Self {
             stack,
             http,
@@ -397,7 +393,7 @@ impl World {
         }
     }
 
-    /// Sets the stopped clock.
+    /// Sets the time of the stopped clock.
     pub fn set_clock(&self, at: Timestamp) {
         self.still.store(at.micros(), Ordering::SeqCst);
     }
@@ -418,7 +414,7 @@ impl World {
         catalog.find_by_reference(slug).expect("a seeded service").clone()
     }
 
-    /// Creates an agent with a balance, these rules, and `lab-search` enabled under `policy`.
+    /// Creates an agent with a balance, these rules, and the service `lab-search` enabled with `policy`.
     pub async fn agent(&self, policy: SpendPolicy, rules: Vec<Rule>) -> TestAgent {
         let agent = self.poor_agent(rules).await;
         self.enable(&agent, "lab-search", policy).await;
@@ -464,7 +460,7 @@ impl World {
         }
     }
 
-    /// Updates the agent's record.
+    /// Changes the agent's stored record.
     pub async fn edit(&self, agent: &TestAgent, edit: impl FnOnce(&mut Agent)) {
         let mut record = self
             .stack
@@ -490,7 +486,7 @@ impl World {
         self.put_policy(agent, slug, true, policy).await;
     }
 
-    /// Writes the agent's record for a service.
+    /// Writes the agent's policy for a service.
     pub async fn put_policy(&self, agent: &TestAgent, slug: &str, enabled: bool, policy: SpendPolicy) {
         let service = self.service(slug).await.id;
         let before = self
@@ -516,7 +512,7 @@ impl World {
         );
     }
 
-    /// Mints money into the agent's wallet.
+    /// Mints `units` of the token to the agent's wallet.
     pub async fn fund(&self, agent: &TestAgent, units: u64) {
         let wallet = agent.wallet.parse().expect("an address");
         self.stack
@@ -526,7 +522,7 @@ impl World {
             .expect("minted");
     }
 
-    /// The demo agent of the stack.
+    /// Returns the demo agent of the stack.
     pub fn demo(&self) -> TestAgent {
         let demo = &self.stack.agent;
         TestAgent {
@@ -536,7 +532,7 @@ impl World {
         }
     }
 
-    /// A v2 requirement that pays the local providers' wallet.
+    /// Returns v2 payment requirements whose payee is the local providers' wallet.
     pub fn offer(&self, units: u64) -> Value {
         offer_v2(&OfferedTerms {
             units,
@@ -545,7 +541,7 @@ impl World {
         })
     }
 
-    /// Sends a request. Before a GET, earlier changes are aggregated into the decision history.
+    /// Sends a request. Before a GET request, processes the streams so that the decision history is up to date.
     pub async fn call(&self, method: Method, path: &str, key: Option<&str>, body: Option<&Value>) -> Answer {
         if method == Method::GET {
             assert_eq!(self.stack.aggregate_history().await, 0);
@@ -560,8 +556,7 @@ impl World {
         Self::send(request).await
     }
 
-    /// Sends a request and reads the response, which must be JSON, plain text, Markdown or empty. An error must be in
-    /// the description of the operation.
+    /// Sends a request and reads the response. Asserts that the operation's description lists an error response.
     pub async fn send(request: reqwest::RequestBuilder) -> Answer {
         let (client, request) = request.build_split();
         let request = request.expect("a request");
@@ -588,12 +583,12 @@ impl World {
         }
     }
 
-    /// Sends a GET with the agent's key.
+    /// Sends a GET request with the agent's key.
     pub async fn get(&self, agent: &TestAgent, path: &str) -> Answer {
         self.call(Method::GET, path, Some(&agent.key), None).await
     }
 
-    /// Sends a POST with the agent's key.
+    /// Sends a POST request with the agent's key.
     pub async fn post(&self, agent: &TestAgent, path: &str, body: &Value) -> Answer {
         self.call(Method::POST, path, Some(&agent.key), Some(body)).await
     }
@@ -619,7 +614,7 @@ impl World {
             .await
     }
 
-    /// Returns an approval decision by the owner, made now.
+    /// Returns an approval decision of the owner at the current time.
     pub fn ruling(&self) -> ApprovalResolution {
         ApprovalResolution {
             at: self.now(),
@@ -628,7 +623,7 @@ impl World {
         }
     }
 
-    /// Decides an approval as a user.
+    /// Stores a user's decision about an approval.
     pub async fn resolve(&self, approval: &str, verdict: ApprovalDecision) {
         let id = ApprovalId::parse(approval).expect("an approval's id");
         let resolved = self
@@ -640,7 +635,7 @@ impl World {
         assert!(matches!(resolved, ResolveResult::Done(_)), "{resolved:?}");
     }
 
-    /// Makes an authorized payment on chain, as a facilitator would, and returns the transaction's hash.
+    /// Makes an authorized payment on the chain, and returns the transaction's hash.
     pub async fn settle(&self, authorized: &Value) -> String {
         let transfer = transfer_of(authorized).to_vec();
         self.stack
@@ -682,7 +677,7 @@ impl World {
         purser_testkit::invariants::scan(&self.stack.db, table, None).await
     }
 
-    /// Returns the ledger's rows, except for the preflights' replay keys and the counts of failed proofs.
+    /// Returns the ledger's rows without replay keys of preflights and counts of failed proofs.
     pub async fn rows(&self) -> Rows {
         let Rows(mut rows) = self.rows_of("LedgerTable").await;
         rows.retain(|[pk, _], _| !pk.starts_with("R#"));
@@ -700,7 +695,7 @@ impl World {
         Rows(items.collect())
     }
 
-    /// The number of decisions recorded for an agent.
+    /// Returns the number of an agent's recorded decisions.
     pub async fn decisions(&self, agent: &TestAgent) -> usize {
         let pk = format!("A#{}", agent.id);
         let items = self.scan("DecisionsTable").await;
@@ -711,13 +706,13 @@ impl World {
     }
 }
 
-/// Returns the custody of the wallet keys in these tests: `CUSTODY`, or the seed if the variable is not set.
+/// Returns the custody of the wallet keys in these tests, from the variable `CUSTODY`.
 pub fn custody() -> CustodyKind {
     Env::from_process().parse_custody()
 }
 
-/// Returns the part of a payment response that a replay repeats exactly. With the seed this is the whole response. KMS
-/// signs the same transfer with the same nonce, but the signature's bytes differ each time.
+/// Returns the part of a payment response that a replay repeats exactly: with KMS custody, everything except the
+/// signature.
 pub fn as_repeated(answer: &Value) -> Value {
     let mut answer = answer.clone();
     if custody() == CustodyKind::Kms {

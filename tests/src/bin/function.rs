@@ -1,5 +1,4 @@
-//! Runs a Lambda function in its own process with Lambda's runtime client. The fault tests start, kill and restart the
-//! process.
+//! Runs a Lambda function in a separate process, which fault tests start, kill and restart.
 
 use purser_reconcile::Reconcile;
 use std::process::ExitCode;

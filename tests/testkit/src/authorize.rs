@@ -1,5 +1,4 @@
-//! Authorizes payments without HTTP, chain or catalog: the minimum of what `functions/payments` does with the store and
-//! the evaluator.
+//! Authorizes payments with the store and the evaluator only, without HTTP, chain or catalog.
 
 use crate::sample;
 use purser_domain::{
@@ -22,11 +21,11 @@ pub struct Request {
     pub agent: AgentId,
     /// The service to pay.
     pub service: ServiceId,
-    /// The amount, in micro-units.
+    /// The amount, in micro-USDC.
     pub amount: u64,
     /// The idempotency key.
     pub key: String,
-    /// The rest of the request, which is part of the fingerprint.
+    /// A text in the fingerprint, so that requests with different texts are different requests.
     pub body: String,
     /// The id of the approval in the request.
     pub approval: Option<ApprovalId>,
@@ -35,23 +34,23 @@ pub struct Request {
 /// The result of authorize.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The payment was authorized now.
+    /// The payment was authorized by this call.
     Allowed(SettlementId),
-    /// The same request had authorized the payment before.
+    /// An earlier call with the same request authorized the payment.
     Replayed(SettlementId),
-    /// A different request has used the idempotency key.
+    /// A different request used the idempotency key. Contains that request's settlement, if any.
     KeyReused(Option<SettlementId>),
     /// The approval was already used for this payment.
     ApprovalUsed(SettlementId),
     /// The approval is pending, rejected, expired, or for a different request.
     ApprovalNotUsable,
-    /// The request needs an approval. The approval is new, shared with another request, or returned again.
+    /// The request needs this approval, which is new or was created by an earlier request.
     Waits(ApprovalId),
-    /// The amount does not fit into the window.
+    /// The amount does not fit into the service's window.
     Full {
-        /// The sum that counts now.
+        /// The sum in the window at the time of the request.
         live: Amount,
-        /// The time at which the amount fits.
+        /// The earliest time at which the amount fits into the window.
         fits: RetryAt,
     },
     /// The request is denied permanently.
@@ -71,7 +70,7 @@ impl Request {
         }
     }
 
-    /// The fingerprint of the request.
+    /// Returns the fingerprint of the request.
     pub fn fingerprint(&self) -> Fingerprint {
         sample::intent(self.amount, &self.body).fingerprint
     }
@@ -84,7 +83,7 @@ impl Request {
     }
 }
 
-/// Authorizes a request, and retries until the request is decided.
+/// Authorizes a request. Retries if another write changed the state meanwhile.
 pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> purser_domain::Result<Answer> {
     let key = Fingerprint::for_text(&request.key);
     let ask = DecisionKeys {
@@ -152,8 +151,8 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
     }
 }
 
-/// Decides a request and returns the grant without reserving the amount. The inputs are leaked until the test's process
-/// ends.
+/// Decides a request and returns the grant without reserving the amount. Leaks the grant's inputs, so that they live
+/// long enough.
 pub async fn grant(ledger: &Ledger, request: &Request, now: Timestamp) -> (Grant<'static>, SettlementTerms) {
     let key = Fingerprint::for_text(&request.key);
     let ask = DecisionKeys {

@@ -1,7 +1,5 @@
-//! A small chain in memory: a block every two seconds, transactions, and the token's logs.
-//!
-//! The chain responds as a full node does, from its logs alone: the state of a nonce at a block follows from the logs
-//! up to that block. A test changes the chain's contents, or single responses ([`ScriptedChain::serve_except`]).
+//! An in-memory chain with a block every two seconds, which responds to JSON-RPC calls like a full node. A test changes
+//! the chain's contents, or single responses ([`ScriptedChain::serve_except`]).
 
 use crate::{Reply, ScriptedNode};
 use alloy::primitives::{Address, B256, Bytes, U256, address};
@@ -15,17 +13,17 @@ use std::collections::{BTreeMap, HashMap};
 
 /// The chain's network.
 pub const NETWORK: Network = Network::BaseSepolia;
-/// The chain's newest block.
+/// The number of the chain's newest block.
 pub const HEAD: u64 = 1_000_000;
-/// The depth of a final block.
+/// The number of confirmations of a final block. The newest block has one confirmation.
 pub const CONFIRMATIONS: u64 = 5;
-/// The newest final block.
+/// The number of the newest final block.
 pub const FINAL: u64 = HEAD - CONFIRMATIONS + 1;
-/// The address of `Multicall3` on nearly every chain.
+/// The address of the contract `Multicall3`, which is the same on nearly every chain.
 pub const MULTICALL: Address = address!("0xcA11bde05977b3631167028862bE2a173976CA11");
 /// The time of the first block, in seconds.
 const START: u64 = 1_700_000_000;
-/// The time between blocks.
+/// The time between two blocks.
 pub const BLOCK_SECONDS: u64 = 2;
 /// The balance of every wallet, in micro-USDC.
 pub const BALANCE: u64 = 1_000_000_000_000;
@@ -47,9 +45,9 @@ use calls::{aggregate3Call, authorizationStateCall, balanceOfCall};
 /// The contents of the chain.
 #[derive(Clone, Debug)]
 pub struct ScriptedChain {
-    /// The newest block.
+    /// The number of the newest block.
     pub head: u64,
-    /// Whether the chain has `Multicall3`.
+    /// Whether the contract `Multicall3` is deployed.
     pub multicall: bool,
     transactions: HashMap<TxHash, Mined>,
     /// The logs of each block, in order.
@@ -72,7 +70,7 @@ struct ChainLog {
     data: Bytes,
 }
 
-/// Returns the payment `number`: from one of four wallets to one of three payees.
+/// Returns the payment with this number. Payments have four payers and three payees in turn.
 pub fn payment(number: u64) -> ExpectedTransfer {
     let address = |number: u64| Address::from_word(U256::from(number).into());
     ExpectedTransfer {
@@ -98,22 +96,22 @@ pub fn payment_of(authorized: &Value) -> ExpectedTransfer {
     }
 }
 
-/// The hash of the `number`th transaction.
+/// Returns the hash of the transaction with this number.
 pub fn tx_hash(number: u64) -> TxHash {
     TxHash::from_b256(U256::from(0x7700_0000 + number).into())
 }
 
-/// The hash of a block.
+/// Returns the hash of a block.
 pub fn hash_of(block: u64) -> B256 {
     U256::from(block).into()
 }
 
-/// The time of a block.
+/// Returns the time of a block.
 pub fn time_of(block: u64) -> Timestamp {
     Timestamp::from_secs(START + BLOCK_SECONDS * block).unwrap()
 }
 
-/// A block's id.
+/// Returns a block's number and hash.
 pub fn block(number: u64) -> BlockId {
     BlockId {
         number,
@@ -121,7 +119,7 @@ pub fn block(number: u64) -> BlockId {
     }
 }
 
-/// The newest final block.
+/// Returns the newest final block.
 pub fn final_block() -> FinalBlock {
     FinalBlock {
         number: FINAL,
@@ -130,12 +128,12 @@ pub fn final_block() -> FinalBlock {
     }
 }
 
-/// Encodes a number for JSON-RPC.
+/// Encodes a number as a JSON-RPC quantity.
 pub fn quantity(number: u64) -> Value {
     json!(format!("{number:#x}"))
 }
 
-/// Parses a number from JSON-RPC.
+/// Decodes a JSON-RPC quantity.
 pub fn number(quantity: &Value) -> u64 {
     u64::from_str_radix(quantity.as_str().unwrap().strip_prefix("0x").unwrap(), 16).unwrap()
 }
@@ -145,7 +143,7 @@ pub fn word(number: u64) -> Bytes {
     B256::from(U256::from(number)).into()
 }
 
-/// Returns the calls inside a call of `Multicall3`; empty for a different contract.
+/// Returns the calls inside a call of `Multicall3`; empty for another contract.
 pub fn calls_of_multicall(params: &Value) -> Vec<Call3> {
     if params[0]["to"] != json!(MULTICALL) {
         return vec![];
@@ -159,8 +157,7 @@ pub fn aggregated(results: &[Result3]) -> Value {
     json!(Bytes::from(aggregate3Call::abi_encode_returns(&results.to_vec())))
 }
 
-/// Runs code that is not deployed, in the block `number`, and returns the result. Only the EVM instructions for block
-/// numbers and hashes are supported.
+/// Runs code that is not deployed, in the block `number`. Supports only instructions for block numbers and hashes.
 pub fn returned(code: &[u8], number: u64, hash_of: impl Fn(u64) -> B256) -> Bytes {
     let (mut stack, mut memory) = (Vec::<U256>::new(), Vec::<u8>::new());
     let mut at = 0;
@@ -211,28 +208,28 @@ impl Default for ScriptedChain {
 }
 
 impl ScriptedChain {
-    /// Makes a payment as authorized, in the transaction `tx_hash` and this block.
+    /// Adds a transaction with the authorized transfer to a block.
     pub fn pay(&mut self, payment: &ExpectedTransfer, block: u64, tx_hash: TxHash) {
         let topics = [AUTHORIZATION_USED, payment.from.into_word(), payment.nonce];
         self.log(block, tx_hash, topics, Bytes::new());
         self.transfer(payment, payment.amount.units(), block, tx_hash);
     }
 
-    /// Returns the chain with a payment that was made as authorized, in this transaction and block.
+    /// Returns the chain with a transaction that makes the payment.
     #[must_use]
     pub fn paid(mut self, payment: &ExpectedTransfer, block: u64, transaction: u64) -> Self {
         self.pay(payment, block, tx_hash(transaction));
         self
     }
 
-    /// Returns the chain with a transfer between a payment's payer and payee. Anyone may make a transfer of zero.
+    /// Returns the chain with a transfer of another amount from the payment's payer to its payee.
     #[must_use]
     pub fn transferred(mut self, payment: &ExpectedTransfer, units: u64, block: u64, transaction: u64) -> Self {
         self.transfer(payment, units, block, tx_hash(transaction));
         self
     }
 
-    /// Returns the chain with a payment that its payer canceled.
+    /// Returns the chain with a transaction in which the payer cancels the payment.
     #[must_use]
     pub fn canceled(self, payment: &ExpectedTransfer, block: u64, transaction: u64) -> Self {
         let topics = [AUTHORIZATION_CANCELED, payment.from.into_word(), payment.nonce];
@@ -247,7 +244,7 @@ impl ScriptedChain {
         self
     }
 
-    /// Returns the chain with an additional log of the token.
+    /// Returns the chain with a further log of the token.
     #[must_use]
     pub fn logged(mut self, block: u64, transaction: u64, topics: [B256; 3], data: Bytes) -> Self {
         self.log(block, tx_hash(transaction), topics, data);
@@ -283,12 +280,12 @@ impl ScriptedChain {
         logs.map(|log| U256::from_be_slice(&log.data).to::<u64>()).sum()
     }
 
-    /// Serves the chain without changes.
+    /// Starts a node that serves this chain.
     pub async fn serve(self) -> ScriptedNode {
         ScriptedNode::start(move |method, params| Reply::Result(self.answer(method, params))).await
     }
 
-    /// Serves the chain, except for the calls to which `other` responds.
+    /// Starts a node that serves this chain, except for the calls for which `other` returns a response.
     pub async fn serve_except(
         self,
         mut other: impl FnMut(&str, &Value) -> Option<Reply> + Send + 'static,
@@ -299,7 +296,7 @@ impl ScriptedChain {
         ScriptedNode::start(answer).await
     }
 
-    /// Returns the response of an honest node.
+    /// Returns the response of a correct node.
     pub fn answer(&self, method: &str, params: &Value) -> Value {
         match method {
             "eth_chainId" => quantity(NETWORK.chain_id()),
@@ -321,8 +318,8 @@ impl ScriptedChain {
         json!({"hash": hash_of(number), "number": quantity(number), "timestamp": time, "miner": Address::ZERO})
     }
 
-    /// Returns the fields that the service reads, and the type of an OP Stack deposit transaction, because a
-    /// transaction of any type may pay.
+    /// Returns a transaction with the fields that the service reads. Its type is that of OP Stack deposits, because the
+    /// service must accept every type.
     fn transaction(&self, asked: &Value) -> Value {
         self.find(asked).map_or(Value::Null, |Mined { block, .. }| {
             json!({"type": "0x7e", "hash": asked, "blockHash": hash_of(block), "blockNumber": quantity(block)})
@@ -343,8 +340,7 @@ impl ScriptedChain {
         self.transactions.get(&TxHash::from_b256(hash)).copied()
     }
 
-    /// Returns the logs that match a filter, for a block by hash or for a range that ends no later than the newest
-    /// block.
+    /// Returns the logs that match a filter: for a block hash, or for a range of existing blocks.
     fn logs(&self, filter: &Value) -> Value {
         let (first, last) = match serde_json::from_value::<B256>(filter["blockHash"].clone()) {
             Ok(hash) => {
@@ -366,7 +362,7 @@ impl ScriptedChain {
             .collect()
     }
 
-    /// Calls a contract, or runs code that is not deployed. Returns `None` if there is no contract at the address.
+    /// Calls a contract or runs code that is not deployed. Returns `None` if the address has no contract.
     fn call(&self, params: &Value) -> Option<Bytes> {
         let data: Bytes = serde_json::from_value(params[0]["data"].clone()).unwrap();
         if params[0].get("to").is_none() {

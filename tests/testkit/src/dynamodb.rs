@@ -1,4 +1,4 @@
-//! DynamoDB: the embedded emulator with the tables of `template.yaml`.
+//! The embedded DynamoDB emulator with the tables of `template.yaml`.
 
 use crate::{Streams, Template};
 use dynoxide::{Database, server};
@@ -10,7 +10,7 @@ use std::thread;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-/// An in-memory database with the tables of `template.yaml`, all empty.
+/// Creates an in-memory database with empty tables.
 pub fn database() -> Database {
     static TEMPLATE: LazyLock<Template> = LazyLock::new(Template::of_repository);
     let database = Database::memory().expect("a database");
@@ -25,11 +25,11 @@ pub(crate) enum Streamed {
     Off,
 }
 
-/// Creates an in-memory database with an index for streams. Before each write, the emulator searches for the stream's
-/// latest record, and without an index it reads all records.
+/// Creates an in-memory database with an index for streams. Without the index, each write reads all stream records.
 fn with_indexed_streams() -> Database {
     static DATABASES: AtomicU64 = AtomicU64::new(0);
-    // A second connection in the same process can open this URI (SQLite, "In-Memory Databases And Shared Cache").
+    // With a unique name in the URI, a second connection can open the same database (SQLite, "In-Memory Databases And
+    // Shared Cache").
     let number = DATABASES.fetch_add(1, Ordering::Relaxed);
     let uri = format!("file:streamed-{number}?mode=memory&cache=shared");
     let database = Database::new(&uri).expect("a database");
@@ -39,8 +39,7 @@ fn with_indexed_streams() -> Database {
     database
 }
 
-/// A running database. It stops when dropped, and its data is lost. It has a separate thread, because it works on the
-/// threads that serve it and would starve other tasks.
+/// A running database on a separate thread. Dropping the database deletes its data.
 pub struct DynamoDb {
     /// The URL of the database.
     pub url: String,
@@ -53,7 +52,7 @@ impl DynamoDb {
         Self::new(database(), port)
     }
 
-    /// Starts a database whose tables have streams.
+    /// Starts a database whose tables have streams; zero selects a free port.
     pub fn with_streams(port: u16) -> io::Result<(Self, Streams)> {
         let template = Template::of_repository();
         let database = with_indexed_streams();

@@ -1,4 +1,4 @@
-//! A private DynamoDB for the tests of one crate, its clients, and the consumed capacity.
+//! A private DynamoDB emulator for the tests of one crate.
 
 use crate::{DynamoDb, Proxy, ProxyConfig, Streams, Units};
 use aws_sdk_dynamodb::Client;
@@ -6,34 +6,34 @@ use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region, SharedCrede
 use aws_types::SdkConfig;
 use purser_store::{CatalogTable, KeyUses, Ledger, Throttle};
 
-/// The table of agents and payments.
+/// The name of the table of agents and payments.
 pub const LEDGER: &str = "LedgerTable";
-/// The table of decisions.
+/// The name of the table of decisions.
 pub const DECISIONS: &str = "DecisionsTable";
-/// The audit log.
+/// The name of the table of audit entries.
 pub const AUDIT: &str = "AuditTable";
-/// The table of services.
+/// The name of the table of services.
 pub const CATALOG: &str = "CatalogTable";
-/// The table of usage counts.
+/// The name of the table of usage sums.
 pub const USAGE: &str = "UsageTable";
-/// The table of throttle counters and key uses.
+/// The name of the table of throttle counters and key uses.
 pub const THROTTLE: &str = "ThrottleTable";
 
-/// The table of webhooks.
+/// The name of the table of webhooks.
 pub const WEBHOOKS: &str = "WebhooksTable";
 
-/// A private emulator with empty tables. It serves until the process ends, because its clients may outlive it.
+/// A private emulator with empty tables. It runs until the process ends.
 pub struct Emulator {
     /// The URL of the emulator.
     pub url: String,
-    /// The client that the functions use.
+    /// A client with the functions' configuration.
     pub client: Client,
 }
 
-/// Measures the calls through the proxy in front of an emulator.
+/// Measures the capacity that calls through a proxy consume.
 pub struct Meter(Proxy);
 
-/// The capacity consumed since the last [`Meter::take`].
+/// The capacity that was consumed since the last [`Meter::take`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Consumed {
     /// The consumed capacity.
@@ -43,7 +43,7 @@ pub struct Consumed {
 }
 
 impl Meter {
-    /// Returns the consumption so far and resets the meter.
+    /// Returns the consumption since the last call of this method.
     pub fn take(&self) -> Consumed {
         let mut calls = self.0.calls().take();
         calls.retain(|call| call.units != Units::default());
@@ -55,7 +55,7 @@ impl Meter {
 }
 
 impl Consumed {
-    /// Returns whole read units, whole write units, and calls, for comparison.
+    /// Returns the read units and the write units, both rounded up, and the number of calls.
     pub fn units(self) -> (u32, u32, u32) {
         let [read, write] = [self.units.read, self.units.write].map(|tenths| tenths.div_ceil(10).try_into());
         (read.expect("few"), write.expect("few"), self.calls)
@@ -83,50 +83,50 @@ impl Emulator {
         }
     }
 
-    /// Returns the same database behind a proxy, and a meter that measures the consumption from now on.
+    /// Returns the same database behind a proxy, and a meter of the proxy's calls.
     pub async fn metered(&self) -> (Self, Meter) {
         let proxy = Proxy::start(self.url.clone(), ProxyConfig::default()).await;
         (Self::at(proxy.url.clone()), Meter(proxy))
     }
 
-    /// The ledger, without a proxy.
+    /// Returns the ledger, without a proxy.
     pub fn ledger(&self) -> Ledger {
         Ledger::new(self.client.clone(), LEDGER, DECISIONS)
     }
 
-    /// The ledger behind a proxy with this configuration.
+    /// Returns the ledger behind a proxy with this configuration.
     pub async fn ledger_behind(&self, config: ProxyConfig) -> (Ledger, Proxy) {
         let proxy = Proxy::start(self.url.clone(), config).await;
         (Ledger::new(client(&proxy.url), LEDGER, DECISIONS), proxy)
     }
 
-    /// The catalog.
+    /// Returns the catalog table.
     pub fn catalog(&self) -> CatalogTable {
         CatalogTable::new(self.client.clone(), CATALOG)
     }
 
-    /// The catalog behind a proxy.
+    /// Returns the catalog table behind a proxy.
     pub fn catalog_behind(&self, proxy: &Proxy) -> CatalogTable {
         CatalogTable::new(client(&proxy.url), CATALOG)
     }
 
-    /// The last uses of agent keys.
+    /// Returns the store of the agent keys' last uses.
     pub fn key_uses(&self) -> KeyUses {
         KeyUses::new(self.client.clone(), THROTTLE)
     }
 
-    /// The throttle.
+    /// Returns the throttle.
     pub fn throttle(&self, limit_per_minute: u32) -> Throttle {
         Throttle::new(&self.client, THROTTLE, limit_per_minute)
     }
 
-    /// The throttle behind a proxy.
+    /// Returns the throttle behind a proxy.
     pub fn throttle_behind(&self, proxy: &Proxy, limit_per_minute: u32) -> Throttle {
         Throttle::new(&client(&proxy.url), THROTTLE, limit_per_minute)
     }
 }
 
-/// Returns the environment variables that configure a function with a database and a Secrets Manager.
+/// Returns a function's environment variables with the URLs of the database and of Secrets Manager.
 pub fn environment(dynamodb: &str, secrets: &str) -> impl Iterator<Item = (&'static str, String)> {
     [
         ("AWS_REGION", "eu-west-1"),
@@ -141,7 +141,7 @@ pub fn environment(dynamodb: &str, secrets: &str) -> impl Iterator<Item = (&'sta
         ("THROTTLE_TABLE", THROTTLE),
         ("WEBHOOKS_TABLE", WEBHOOKS),
         ("STACK", "tests"),
-        // No server listens at these URLs. A test that sends to a queue sets a different URL.
+        // No server listens at these URLs.
         (
             "WEBHOOK_REQUESTS_QUEUE_URL",
             "http://127.0.0.1:9/000000000000/webhook-requests",
@@ -157,7 +157,7 @@ pub fn environment(dynamodb: &str, secrets: &str) -> impl Iterator<Item = (&'sta
     .into_iter()
 }
 
-/// The client that the functions use, for the database at `url`.
+/// Returns a client with the functions' configuration for the database at `url`.
 pub fn client(url: &str) -> Client {
     let credentials = Credentials::new("test", "test", None, None, "test");
     let config = SdkConfig::builder()

@@ -1,4 +1,4 @@
-//! An `EventBridge` bus, with the real wire protocol of `PutEvents` (API reference): JSON 1.1.
+//! An `EventBridge` bus with the wire protocol of `PutEvents`.
 
 use crate::serve;
 use axum::Router;
@@ -9,10 +9,9 @@ use axum::routing::post;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
-/// The maximum number of entries in one call.
 const MAX_ENTRIES: usize = 10;
 
-/// A bus that stores the accepted entries in order. Clones share all state.
+/// An event bus that stores the accepted entries in order. Clones share all state.
 #[derive(Clone)]
 pub struct EventBus(Arc<Shared>);
 
@@ -23,14 +22,14 @@ struct Shared {
     fault: Mutex<Fault>,
 }
 
-/// A received event.
+/// An entry that the bus accepted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// `Source`.
+    /// The field `Source`.
     pub source: String,
-    /// `DetailType`.
+    /// The field `DetailType`.
     pub detail_type: String,
-    /// `Detail`, parsed from JSON.
+    /// The field `Detail`, parsed from JSON.
     pub detail: Value,
 }
 
@@ -40,7 +39,7 @@ pub enum Fault {
     /// No fault.
     #[default]
     None,
-    /// Responds to each call with 500.
+    /// Responds to every call with 500.
     Down,
     /// Rejects every n-th entry of a call.
     Refuses(usize),
@@ -54,7 +53,7 @@ struct Rule {
 }
 
 impl EventBus {
-    /// An empty bus of this name.
+    /// Creates an empty bus.
     pub fn new(name: &str) -> Self {
         Self(Arc::new(Shared {
             name: name.to_owned(),
@@ -64,7 +63,7 @@ impl EventBus {
         }))
     }
 
-    /// Adds a rule that also passes matching entries to a target.
+    /// Adds a rule that passes each matching entry to a target.
     pub fn on(
         &self,
         matches: impl Fn(&Entry) -> bool + Send + Sync + 'static,
@@ -77,7 +76,7 @@ impl EventBus {
         self.0.rules.lock().expect("not poisoned").push(rule);
     }
 
-    /// Sets the bus's fault from now on.
+    /// Sets the fault of all later calls.
     pub fn set_fault(&self, fault: Fault) {
         *self.0.fault.lock().expect("not poisoned") = fault;
     }
@@ -87,7 +86,7 @@ impl EventBus {
         self.0.taken.lock().expect("not poisoned").clone()
     }
 
-    /// Takes the entries accepted since the last call of this method, for runs whose events do not fit into memory.
+    /// Takes the accepted entries, so that a long run does not keep all entries in memory.
     pub fn take_accepted(&self) -> Vec<Entry> {
         std::mem::take(&mut *self.0.taken.lock().expect("not poisoned"))
     }

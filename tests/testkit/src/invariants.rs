@@ -1,12 +1,12 @@
-//! Checks the invariants of `docs/data-model.md` on all stored items. The checks read the items directly, without the
-//! code under test. Nothing may write during a check.
+//! Checks the invariants of `docs/data-model.md` on all stored items, without the code under test. Nothing may write
+//! during a check.
 
 use aws_sdk_dynamodb::{Client, types::AttributeValue};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 type Item = HashMap<String, AttributeValue>;
 
-/// The counted payments, by the window's partition and the settlement.
+/// Counted payments by the window's partition key and the settlement's id.
 type Entries = BTreeMap<(String, String), Entry>;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,7 +15,7 @@ struct Entry {
     amount: i64,
 }
 
-/// Returns the violated invariants of a ledger table; empty if all hold.
+/// Returns the violated invariants of a ledger table.
 pub async fn violations(db: &Client, table: &str) -> Vec<String> {
     let items = scan(db, table, None).await;
     let ledger = Parsed::new(&items);
@@ -35,14 +35,13 @@ pub async fn violations(db: &Client, table: &str) -> Vec<String> {
     found
 }
 
-/// Asserts that the invariants hold.
+/// Asserts that a ledger table violates no invariant.
 pub async fn assert_hold(db: &Client, table: &str) {
     let found = violations(db, table).await;
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// Returns the largest sum that an agent authorized for a service within any `length` of recorded time. This is I2 in
-/// its order-independent form, for a cap that never changed.
+/// Returns the largest sum that an agent authorized for a service within any `length` microseconds (invariant I2).
 pub async fn most_within(db: &Client, table: &str, service: &str, length: i64) -> i64 {
     let items = scan(db, table, None).await;
     let ledger = Parsed::new(&items);
@@ -110,8 +109,8 @@ impl<'a> Parsed<'a> {
             .filter(|item| text(item, "pk") == format!("S#{agent}"))
     }
 
-    /// Checks I15, with the newest creation time as the current time: every id in a set is an approval of that agent,
-    /// and every pending approval that has not expired is in its agent's set.
+    /// Checks I15: the agent's set contains each pending approval that has not expired. The newest creation time counts
+    /// as the current time.
     fn what_waits_is_in_its_agents_set(&self, found: &mut Vec<String>) {
         let mut sets: BTreeSet<(String, String)> = BTreeSet::new();
         for item in &self.waiting {
@@ -137,8 +136,8 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// Checks the first half of I1: `total` is the sum of the existing entries. Checks I10: no entry is older than the
-    /// watermark up to which the window was cleared.
+    /// Checks the first half of I1, and I10: a window's `total` is the sum of its counted payments, all newer than the
+    /// watermark.
     fn totals_are_sums(&self, found: &mut Vec<String>) {
         let mut sums: BTreeMap<&str, i64> = self.windows.keys().map(|partition| (*partition, 0)).collect();
         for ((partition, settlement), entry) in &self.entries {
@@ -159,8 +158,8 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// Checks the second half of I1, I7 and I9: an entry exists if and only if its settlement counts and has not been
-    /// cleared.
+    /// Checks the second half of I1, I7 and I9: the counted payments of a window are the settlements that count in the
+    /// window.
     fn entries_are_settlements(&self, found: &mut Vec<String>) {
         for ((partition, id), entry) in &self.entries {
             let mut parts = partition.split('#');
@@ -169,7 +168,7 @@ impl<'a> Parsed<'a> {
                 let rule = scope.replace('-', "");
                 let (counts, amount) = match kind {
                     Some("L") => (text(settlement, "svc") == scope, number(settlement, "amt")),
-                    // A rule that counts payments counts each payment as one.
+                    // A rule that limits the number of payments counts each payment as 1.
                     _ if rules(settlement, "counts").contains(&rule) => (true, 1),
                     _ if rules(settlement, "budgets").contains(&rule) => (true, number(settlement, "amt")),
                     // A backfilled payment does not name the rule. The window of a removed rule keeps the payment after its
@@ -195,7 +194,6 @@ impl<'a> Parsed<'a> {
             }
         }
         for settlement in &self.settlements {
-            // A withdrawal counts in no window.
             if text(settlement, "rs") == "expired" || text(settlement, "kind") == "payout" {
                 continue;
             }
@@ -208,8 +206,7 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// Checks I3 and I9: settlements correspond one to one to the records that bind a key to them: idempotency records
-    /// of kind allow, and withdrawal keys.
+    /// Checks I3 and I9: each settlement has exactly one idempotency record of kind allow, or one withdrawal key.
     fn keys_name_settlements(&self, found: &mut Vec<String>) {
         let hex = |item: &Item, name| hex(bytes(item, name));
         let pair = |agent: &str, key: &str, id: &str| (agent.to_owned(), key.to_owned(), id.to_owned());
@@ -238,8 +235,7 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// Checks I4: an approval is executed if and only if exactly one settlement used it, and the approval names that
-    /// settlement.
+    /// Checks I4: each executed approval was used by exactly one settlement, which the approval names.
     fn approvals_are_used_once(&self, found: &mut Vec<String>) {
         let executed = self.approvals.iter().filter(|item| text(item, "st") == "executed");
         let named: Vec<&str> = executed.map(|item| text(item, "sid")).collect();
@@ -257,8 +253,8 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// Checks I5: each confirmed settlement has a claim on its transaction in its block, and each claim belongs to a
-    /// settlement. A crash may leave the claim of a settlement that is not confirmed yet.
+    /// Checks I5: each confirmed settlement has a claim on its transaction. After a crash, an unconfirmed settlement
+    /// may also have a claim.
     fn confirmations_are_claimed(&self, found: &mut Vec<String>) {
         let mut claims = BTreeSet::new();
         for item in &self.used {
@@ -281,7 +277,8 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// Checks I14: the index has exactly the authorized settlements, each at its `validBefore` or, if postponed, later.
+    /// Checks I14: the index of open settlements contains exactly the authorized settlements, each with its
+    /// `validBefore` or a later time.
     fn the_index_names(&self, indexed: &BTreeSet<String>, found: &mut Vec<String>) {
         for settlement in &self.settlements {
             let id = text(settlement, "sk");
@@ -303,7 +300,7 @@ impl<'a> Parsed<'a> {
     }
 }
 
-/// Returns the time up to which a window was cleared: the latest watermark of all durations that the window has had.
+/// Returns the time up to which a window was cleared.
 fn horizon(totals: &Item) -> i64 {
     let horizons = totals.keys().filter(|name| name.starts_with("hz"));
     horizons.map(|name| number(totals, name)).max().unwrap_or(0)
@@ -323,13 +320,13 @@ fn rules(settlement: &Item, name: &str) -> Vec<String> {
     rules.iter().map(|rule| hex(rule.as_b().unwrap().as_ref())).collect()
 }
 
-/// Every item of a table or an index.
+/// Returns every item of a table or an index.
 pub async fn scan(db: &Client, table: &str, index: Option<&str>) -> Vec<Item> {
     let scan = db
         .scan()
         .table_name(table)
         .set_index_name(index.map(str::to_owned))
-        // Without a page limit, the embedded database reads the whole table.
+        // Without a limit, the embedded database reads the whole table for each page.
         .limit(1_000)
         .into_paginator()
         .items()
@@ -338,7 +335,7 @@ pub async fn scan(db: &Client, table: &str, index: Option<&str>) -> Vec<Item> {
     items.unwrap()
 }
 
-/// The size of an item as DynamoDB counts it (developer guide, "`DynamoDB` item sizes and formats").
+/// Returns the size of an item in bytes, as DynamoDB counts it (developer guide, "`DynamoDB` item sizes and formats").
 pub fn size(item: &Item) -> usize {
     item.iter().map(|(name, value)| name.len() + value_size(value)).sum()
 }
@@ -346,7 +343,7 @@ pub fn size(item: &Item) -> usize {
 fn value_size(value: &AttributeValue) -> usize {
     match value {
         AttributeValue::S(text) => text.len(),
-        // Two digits per byte, plus one byte.
+        // A number takes a byte per two digits, plus one byte.
         AttributeValue::N(digits) => digits.len().div_ceil(2) + 1,
         AttributeValue::B(bytes) => bytes.as_ref().len(),
         AttributeValue::L(values) => 3 + values.iter().map(|value| 1 + value_size(value)).sum::<usize>(),

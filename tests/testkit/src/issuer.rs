@@ -1,6 +1,5 @@
-//! The part of an OpenID Connect issuer that a token's verifier needs: discovery, keys, a token endpoint, and signing
-//! keys. The issuer has no sign-in page: the local stack adds a page (`infra/local/src/issuer.rs`), and tests sign
-//! tokens directly.
+//! An OpenID Connect issuer for the verifiers of tokens: discovery, keys, and a token endpoint.
+//! `infra/local/src/issuer.rs` adds a sign-in page.
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
@@ -17,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// A key pair that the issuer may publish.
+/// A key pair with which an issuer signs tokens.
 pub struct Signer {
     kid: Option<String>,
     pair: Pair,
@@ -46,7 +45,7 @@ impl Signer {
         }
     }
 
-    /// The same key without a `kid`.
+    /// Returns the same key without a `kid`.
     pub fn unnamed(self) -> Self {
         Self { kid: None, ..self }
     }
@@ -58,11 +57,11 @@ impl Signer {
         }
     }
 
-    /// The public key as a JWK.
+    /// Returns the public key as a JWK.
     pub fn jwk(&self) -> Value {
         let mut jwk = match &self.pair {
             Pair::Es256(pair) => {
-                // SEC 1 §2.3.3: the byte 4, then both coordinates.
+                // The format of the public key is the byte 4 and both coordinates (SEC 1 §2.3.3).
                 let (x, y) = pair.public_key().as_ref()[1..].split_at(32);
                 json!({"kty": "EC", "crv": "P-256", "x": encoded(x), "y": encoded(y)})
             }
@@ -81,7 +80,7 @@ impl Signer {
         jwk
     }
 
-    /// Returns the bytes of the public key, for a test that misuses them as a shared secret.
+    /// Returns the public key's bytes, which tests use as an HMAC secret (algorithm confusion).
     pub fn public_bytes(&self) -> Vec<u8> {
         match &self.pair {
             Pair::Es256(pair) => pair.public_key().as_ref().to_vec(),
@@ -98,12 +97,12 @@ impl Signer {
         self.token_with(&header, claims)
     }
 
-    /// Signs a token with any header.
+    /// Signs a token with this header and these claims.
     pub fn token_with(&self, header: &Value, claims: &Value) -> String {
         token_with(header, claims, |message| self.sign(message))
     }
 
-    /// Signs a message; returns the bare signature.
+    /// Returns the signature of a message.
     pub fn sign(&self, message: &[u8]) -> Vec<u8> {
         let random = SystemRandom::new();
         match &self.pair {
@@ -125,7 +124,7 @@ pub fn token_with(header: &Value, claims: &Value, sign: impl FnOnce(&[u8]) -> Ve
     format!("{message}.{signature}")
 }
 
-/// Encodes bytes as tokens do: base64url without padding.
+/// Encodes bytes as base64url without padding.
 pub fn encoded(bytes: impl AsRef<[u8]>) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
@@ -133,12 +132,12 @@ pub fn encoded(bytes: impl AsRef<[u8]>) -> String {
 /// The form parameters that a client posts to the token endpoint.
 pub type Parameters = BTreeMap<String, String>;
 
-/// The token endpoint: maps the posted parameters to a status and a body.
+/// Maps the posted form parameters to a status and a body.
 type TokenEndpoint = Box<dyn FnMut(&Parameters) -> (u16, String) + Send>;
 
-/// The issuer's behavior, and a record of the requests.
+/// The issuer's responses, and a record of the requests.
 pub struct IssuerScript {
-    /// Whether the issuer is up. If not, it responds with 503.
+    /// Whether the issuer is up. If it is down, it responds with 503.
     pub up: bool,
     /// The delay of each response.
     pub delay: Duration,
@@ -146,9 +145,9 @@ pub struct IssuerScript {
     pub discovery: Value,
     /// The JWK set.
     pub jwks: Value,
-    /// The token endpoint.
+    /// The responses of the token endpoint.
     pub token: TokenEndpoint,
-    /// The number of requests for the discovery document, including requests while the issuer was down.
+    /// The number of requests for the discovery document since the last [`TestIssuer::asked`].
     pub asked: u32,
     /// The last form posted to the token endpoint.
     pub form: Parameters,
@@ -166,7 +165,7 @@ impl TestIssuer {
     /// The id of the issuer's only client.
     pub const CLIENT: &'static str = "purser-dashboard";
 
-    /// Creates an issuer with these keys; the caller serves it at `address`.
+    /// Creates an issuer with these keys. The caller serves it at `address`.
     pub fn new(address: &str, keys: &[&Signer]) -> Self {
         let below = |path: &str| format!("{address}{path}");
         let script = IssuerScript {
@@ -203,7 +202,7 @@ impl TestIssuer {
         issuer
     }
 
-    /// Starts an issuer with a token endpoint, on its own port.
+    /// Starts an issuer with a token endpoint on a free port.
     pub async fn start(keys: &[&Signer]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let issuer = Self::new(&format!("http://{}", listener.local_addr().expect("an address")), keys);
@@ -217,7 +216,7 @@ impl TestIssuer {
         issuer
     }
 
-    /// The routes of the discovery document and the keys.
+    /// Returns the routes of the discovery document and the keys.
     pub fn router(&self) -> Router {
         Router::new()
             .route("/.well-known/openid-configuration", get(discovery))
@@ -225,12 +224,12 @@ impl TestIssuer {
             .with_state(self.clone())
     }
 
-    /// Changes the issuer's behavior.
+    /// Changes the issuer's responses.
     pub fn set<T>(&self, change: impl FnOnce(&mut IssuerScript) -> T) -> T {
         change(&mut self.script.lock().expect("not poisoned"))
     }
 
-    /// Publishes exactly these keys (RFC 7517 §5).
+    /// Publishes exactly these keys.
     pub fn publish(&self, keys: &[&Signer]) {
         let keys: Vec<Value> = keys.iter().map(|key| key.jwk()).collect();
         self.set(|script| script.jwks = json!({"keys": keys}));
@@ -268,6 +267,5 @@ async fn token(State(issuer): State<TestIssuer>, Form(form): Form<Parameters>) -
         (script.token)(&script.form)
     });
     let status = StatusCode::from_u16(status).expect("a status");
-    // The `Location` matters only if the status is a redirect.
     (status, [(header::LOCATION, "/jwks.json")], body).into_response()
 }

@@ -1,7 +1,5 @@
-//! KMS with secp256k1 and P-256 keys that sign digests and a key that encrypts secrets, with the real wire protocol.
-//!
-//! The double signs as KMS may: with a new random number each time, and with a high or a low `s`. It signs a digest
-//! without hashing it again, as the API specifies and some test doubles don't.
+//! KMS with secp256k1 and P-256 keys that sign digests, and a key that encrypts secrets. As in KMS, a signature's `s`
+//! may be high or low, and each signature of the same digest is different.
 
 use crate::serve;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -21,7 +19,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// KMS keys by id. Clones share them.
+/// KMS with keys by id. Clones share the keys.
 #[derive(Clone, Default)]
 pub struct Kms(Arc<Mutex<State>>);
 
@@ -31,9 +29,9 @@ struct State {
     p256: BTreeMap<String, EcdsaKeyPair>,
     /// The key that encrypts secrets.
     secrets_key: [u8; 32],
-    /// The number of uses of a new key that are rejected before the key's tags take effect.
+    /// The number of rejected uses of each new key.
     refused_uses: u32,
-    /// The exception to return for each failing operation.
+    /// The exception for each operation that fails.
     failing: BTreeMap<String, &'static str>,
     asked: Vec<(String, Value)>,
 }
@@ -55,8 +53,7 @@ struct Key {
     key: SigningKey,
     tags: BTreeMap<String, String>,
     is_enabled: bool,
-    /// The number of uses that are still rejected. Roles may use a key by its tags, and new tags take effect with a
-    /// delay.
+    /// The number of further uses that are rejected, as KMS does until the tags of a new key take effect.
     refused_uses: u32,
 }
 
@@ -64,7 +61,7 @@ impl Kms {
     /// The ARN of the key that encrypts secrets.
     pub const SECRETS_KEY: &'static str = "arn:aws:kms:us-east-1:000000000000:key/secrets";
 
-    /// Encrypts a secret as a caller with permission would.
+    /// Encrypts a secret as a caller with the permission would.
     pub fn encrypt(&self, of: &SecretOf, secret: &[u8]) -> Ciphertext {
         let context = json!(of.encryption_context()).to_string();
         Ciphertext::from_bytes(self.state().seal(&context, secret))
@@ -90,21 +87,20 @@ impl Kms {
         Router::new().route("/", post(answer))
     }
 
-    /// Returns the private keys as hexadecimal digits, for tests that no key leaks.
+    /// Returns the private keys in hexadecimal, so that a test can check that no key leaks.
     pub fn private_keys(&self) -> Vec<String> {
         let hex = |key: &Key| key.key.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         self.state().keys.values().map(hex).collect()
     }
 
-    /// The tags of each key, by key id.
+    /// Returns the tags of each key by key id.
     pub fn tags(&self) -> BTreeMap<String, BTreeMap<String, String>> {
         let state = self.state();
         let tags = state.keys.iter().map(|(id, key)| (id.clone(), key.tags.clone()));
         tags.collect()
     }
 
-    /// Rejects the first `uses` of each new key, as KMS does for some minutes until the key's tags take effect. By
-    /// default the first use is rejected.
+    /// Rejects the first `uses` of each new key, as KMS does until the key's tags take effect. The default is one.
     pub fn refuse_new_keys(&self, uses: u32) {
         self.state().refused_uses = uses;
     }
@@ -124,7 +120,7 @@ impl Kms {
         self.state().failing.insert(operation.to_owned(), exception);
     }
 
-    /// Ends all failures.
+    /// Makes all operations succeed again.
     pub fn behave(&self) {
         self.state().failing.clear();
     }
@@ -179,7 +175,7 @@ impl State {
         LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &self.secrets_key).expect("a key"))
     }
 
-    /// Encrypts a secret with its context; returns the nonce and the ciphertext.
+    /// Encrypts a secret with an encryption context. Returns the nonce and the ciphertext.
     fn seal(&self, context: &str, secret: &[u8]) -> Vec<u8> {
         let nonce: [u8; 12] = chance();
         let mut sealed = secret.to_vec();
@@ -197,7 +193,6 @@ impl State {
         if request["KeyId"] != Kms::SECRETS_KEY {
             return Err("NotFoundException");
         }
-        // The API's limits.
         if !(1..=4_096).contains(&secret.len()) {
             return Err("ValidationException");
         }
@@ -230,7 +225,8 @@ impl State {
         if policy.is_some_and(|policy| serde_json::from_str::<Value>(policy).is_err()) {
             return Err("MalformedPolicyDocumentException");
         }
-        // The roles that create keys may not change a key's policy (template.yaml).
+        // The roles in `template.yaml` that create keys can't change a key's policy, so KMS would reject the call
+        // without the bypass.
         if policy.is_some() && request["BypassPolicyLockoutSafetyCheck"] != true {
             return Err("MalformedPolicyDocumentException");
         }
@@ -269,12 +265,12 @@ impl State {
     }
 
     fn public_key(&mut self, request: &Value) -> Result<Value, &'static str> {
-        /// Like `BEFORE`, for P-256.
+        /// The DER prefix of a `SubjectPublicKeyInfo` for a P-256 key, before the point (RFC 5480 §2).
         const BEFORE_P256: [u8; 26] = [
             0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48,
             0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
         ];
-        /// The DER prefix of a `SubjectPublicKeyInfo` for this curve, before the point (RFC 5480 §2).
+        /// The DER prefix of a `SubjectPublicKeyInfo` for a secp256k1 key, before the point (RFC 5480 §2).
         const BEFORE: [u8; 23] = [
             0x30, 0x56, 0x30, 0x10, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x05, 0x2b, 0x81, 0x04,
             0x00, 0x0a, 0x03, 0x42, 0x00,

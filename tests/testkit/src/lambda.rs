@@ -1,5 +1,4 @@
-//! Lambda's `Invoke`, by which a function calls another function, with the real wire protocol (API reference,
-//! `Invoke`).
+//! Lambda's `Invoke`, by which a function calls another function.
 
 use crate::serve;
 use axum::Router;
@@ -12,11 +11,11 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
-/// Functions by name. Clones share them.
+/// Lambda with functions by name. Clones share the functions.
 #[derive(Clone, Default)]
 pub struct Lambda(Arc<Mutex<BTreeMap<String, Function>>>);
 
-/// A function that maps a request's payload to a response's payload.
+/// Maps a request's payload to a response's payload.
 type Function = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = String> + Send>> + Send + Sync>;
 
 impl Lambda {
@@ -51,8 +50,7 @@ async fn invoke(State(lambda): State<Lambda>, Path(name): Path<String>, payload:
     if serde_json::from_str::<Value>(&payload).is_err() {
         return refused(StatusCode::BAD_REQUEST, "InvalidRequestContentException");
     }
-    // The call runs in a separate task, as in Lambda: it completes even if the caller no longer waits, and a panic
-    // stays in the task.
+    // A separate task completes even if the caller disconnects, as in Lambda.
     match tokio::spawn(function(payload)).await {
         Ok(answer) => answer.into_response(),
         Err(_) => {

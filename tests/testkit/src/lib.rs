@@ -1,12 +1,8 @@
-//! Test doubles of the service's dependencies: the session issuer, Secrets Manager, KMS, Lambda, SQS, SES, DynamoDB and
-//! its streams, EventBridge, and the chain's node. A proxy records the calls to any dependency and makes calls fail.
-//! The crate also has sample values.
+//! Test doubles of the AWS services, the session issuer and the chain's node, with the real wire protocols on loopback,
+//! and sample values.
 //!
-//! The doubles use the wire protocols on loopback and take plain values, so the crates under test can use them in unit
-//! tests. By default they behave correctly, and a test injects single faults. The local stack uses the doubles too.
-//!
-//! The simulation's chain and network are in `tests/sim`, and running stacks in `tests/src`. No deployed code depends
-//! on this crate.
+//! The doubles do not depend on the crates under test, so unit tests of these crates can use them. The local stack uses
+//! the doubles too, but no deployed code does.
 
 pub mod authorize;
 pub mod chain;

@@ -18,13 +18,13 @@ use tokio::net::TcpListener;
 pub enum Reply {
     /// Responds with a result.
     Result(Value),
-    /// Responds with a JSON-RPC error of this code.
+    /// Responds with a JSON-RPC error that has this code.
     Refused(i64),
     /// Responds with an HTTP status and no body. A redirect has no target.
     Status(u16),
     /// Responds with this text.
     Body(String),
-    /// Never responds.
+    /// Keeps the connection open and never responds.
     Silence,
     /// Closes the connection.
     HangUp,
@@ -32,7 +32,7 @@ pub enum Reply {
 
 type Script = Box<dyn FnMut(&str, &Value) -> Reply + Send>;
 
-/// A running node, which stops with the runtime. Clones share all state.
+/// A running node, which runs until the runtime ends. Clones share all state.
 #[derive(Clone)]
 pub struct ScriptedNode {
     /// The URL of the node.
@@ -49,7 +49,7 @@ struct Shared {
 }
 
 impl ScriptedNode {
-    /// Starts a node that responds with the result of `script` for each method and its parameters.
+    /// Starts a node that responds to each method and its parameters with the result of `script`.
     pub async fn start(script: impl FnMut(&str, &Value) -> Reply + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -75,7 +75,7 @@ impl ScriptedNode {
         *self.shared.latency.lock().expect("not poisoned") = latency;
     }
 
-    /// Turns the recording of calls on or off. Recording is on by default; under load there would be too many records.
+    /// Turns the recording of calls on or off, because the records of a load test would use too much memory.
     pub fn note_calls(&self, notes: bool) {
         self.shared.notes.store(notes, SeqCst);
     }
@@ -85,12 +85,12 @@ impl ScriptedNode {
         self.shared.opened.count()
     }
 
-    /// Drops all further data on the open connections, as if a network device in between had lost their state.
+    /// Drops all further data on the open connections, as if a network device had lost the connections' state.
     pub fn forget_connections(&self) {
         self.shared.opened.forget();
     }
 
-    /// The recorded calls, in order: method and parameters.
+    /// Returns the method and the parameters of the recorded calls, in order.
     pub fn calls(&self) -> Vec<(String, Value)> {
         let asked = |call: &Call| (call.operation.clone(), call.request["params"].clone());
         self.shared.calls.map(asked)
@@ -101,7 +101,7 @@ impl ScriptedNode {
         self.shared.calls.take()
     }
 
-    /// The number of recorded calls of a method.
+    /// Returns the number of recorded calls of a method.
     pub fn count(&self, method: &str) -> usize {
         self.calls().iter().filter(|(called, _)| called == method).count()
     }

@@ -1,5 +1,4 @@
-//! Checks errors of the API against `docs/openapi.json`: an operation returns only the errors that its description
-//! lists.
+//! Checks that each operation returns only the errors that `docs/openapi.json` lists for the operation.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +6,7 @@ use std::fs;
 use std::io::Write as _;
 use std::sync::LazyLock;
 
-/// An error of an operation: the status and the slug.
+/// The status and the slug of an error.
 pub type PromisedError = (u16, String);
 
 /// An operation of the API, with the errors that its description lists.
@@ -35,7 +34,7 @@ static OPERATIONS: LazyLock<Vec<Operation>> = LazyLock::new(|| {
     operations.collect()
 });
 
-/// The errors in the responses' descriptions. Each is a line: "- `slug`: text".
+/// Parses the errors in the responses' descriptions, which are lines of the form "- `slug`: text".
 fn errors_of(operation: &Value) -> BTreeSet<PromisedError> {
     let responses = operation["responses"].as_object().expect("responses");
     let errors = responses.iter().flat_map(|(status, response)| {
@@ -49,7 +48,7 @@ fn errors_of(operation: &Value) -> BTreeSet<PromisedError> {
     errors.collect()
 }
 
-/// The errors of all operations, by operation id.
+/// Returns the listed errors of all operations, by operation id.
 pub fn promised_errors() -> BTreeMap<String, BTreeSet<PromisedError>> {
     let operations = OPERATIONS.iter();
     operations
@@ -57,9 +56,8 @@ pub fn promised_errors() -> BTreeMap<String, BTreeSet<PromisedError>> {
         .collect()
 }
 
-/// Asserts that the description of the request's operation lists this error. Accepts requests to pages, to `/mcp` (a
-/// protocol with own errors) and to unknown routes. If the variable `RECORD_ERRORS` names a file, adds a line with the
-/// operation and the error to the file.
+/// Asserts that the description of the request's operation lists this error. Accepts all errors of pages, of `/mcp` and
+/// of unknown routes.
 pub fn assert_promised(method: &str, path: &str, status: u16, body: &Value) {
     let Some(slug) = body["error"].as_str().filter(|_| status >= 400 && path != "/mcp") else {
         return;
@@ -84,7 +82,7 @@ pub fn assert_promised(method: &str, path: &str, status: u16, body: &Value) {
     }
 }
 
-/// Finds the operation of a path. A literal segment precedes a parameter.
+/// Finds the operation of a path. Prefers a literal path segment to a parameter.
 fn find_operation(method: &str, path: &str) -> Option<&'static Operation> {
     let segments: Vec<&str> = path.split('/').collect();
     let is_parameter = |segment: &String| segment.starts_with('{');

@@ -1,7 +1,7 @@
-//! Random numbers for tests. This small generator makes a seed give the same numbers on every machine and with every
+//! Random numbers for tests. With the same seed, the generator gives the same numbers on every machine and with every
 //! version of the dependencies.
 
-/// A generator; equal seeds give equal numbers.
+/// A random number generator. Equal seeds give equal numbers.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
@@ -11,8 +11,7 @@ impl Rng {
         Self(seed)
     }
 
-    /// Draws the next number, by SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators",
-    /// 2014).
+    /// Draws the next number (SplitMix64).
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -21,17 +20,17 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from 0 to `sides` - 1.
+    /// Returns a number from 0 to `sides` - 1.
     pub fn below(&mut self, sides: u64) -> u64 {
         self.draw() % sides
     }
 
-    /// A number from 0 to `sides` - 1, as a `u8`.
+    /// Returns a number from 0 to `sides` - 1, as a `u8`.
     pub fn small(&mut self, sides: u8) -> u8 {
         u8::try_from(self.below(sides.into())).expect("below 256")
     }
 
-    /// An index from 0 to `len` - 1.
+    /// Returns an index from 0 to `len` - 1.
     pub fn index(&mut self, len: usize) -> usize {
         usize::try_from(self.below(len as u64)).expect("a length")
     }
@@ -46,7 +45,7 @@ impl Rng {
         &from[self.index(from.len())]
     }
 
-    /// Picks a choice in proportion to the weights.
+    /// Picks a choice with a probability in proportion to its weight.
     pub fn weighted<T: Copy>(&mut self, choices: &[(u64, T)]) -> T {
         let mut left = self.below(choices.iter().map(|(weight, _)| weight).sum());
         for (weight, choice) in choices {

@@ -1,4 +1,4 @@
-//! Sample values. They have realistic lengths if a test depends on length.
+//! Sample values for tests. Values have realistic lengths where the length affects stored sizes.
 
 use crate::AUDIT;
 use purser_domain::{
@@ -17,37 +17,37 @@ use serde_json::json;
 use std::sync::atomic::{AtomicU64, Ordering};
 use uuid::Uuid;
 
-/// The time at which tests start: 2026-11-21T01:09:00Z.
+/// Returns the time at which tests start: 2026-11-21T01:09:00Z.
 pub fn start() -> Timestamp {
     Timestamp::from_micros(1_795_223_340_000_000).unwrap()
 }
 
-/// An amount.
+/// Returns an amount of `units` micro-USDC.
 pub fn units(units: u64) -> Amount {
     Amount::from_units(units).unwrap()
 }
 
-/// A duration in seconds.
+/// Returns a duration in seconds.
 pub fn secs(secs: u32) -> Duration {
     Duration::from_secs_u32(secs)
 }
 
-/// An agent's id.
+/// Returns the id of the `n`-th sample agent.
 pub fn agent_id(n: u128) -> AgentId {
     AgentId::from_uuid(Uuid::from_u128(0xa000_0000_0000_4000_8000_0000_0000_0000 + n))
 }
 
-/// A service's id.
+/// Returns the id of the `n`-th sample service.
 pub fn service_id(n: u128) -> ServiceId {
     ServiceId::from_uuid(Uuid::from_u128(0x5000_0000_0000_4000_8000_0000_0000_0000 + n))
 }
 
-/// A rule's id.
+/// Returns the id of the `n`-th sample rule.
 pub fn rule_id(n: u128) -> RuleId {
     RuleId::from_uuid(Uuid::from_u128(0xb000_0000_0000_4000_8000_0000_0000_0000 + n))
 }
 
-/// An address.
+/// Returns an address of twenty equal bytes.
 pub fn wallet(byte: u8) -> Address {
     Address::repeat_byte(byte)
 }
@@ -58,7 +58,7 @@ pub const KEY: KeyId = KeyId(1);
 /// The owner of every sample agent.
 pub const OWNER: &str = "owner";
 
-/// Returns a unique audit entry for a test's direct write.
+/// Returns a unique audit entry for a write without a request.
 pub fn audit() -> AuditEntry {
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
     let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
@@ -80,7 +80,7 @@ pub fn ruling(at: Timestamp) -> ApprovalResolution {
     }
 }
 
-/// An agent with these rules and otherwise defaults.
+/// Returns an agent with these rules and default values.
 pub fn agent(n: u128, rules: Vec<Rule>) -> Agent {
     Agent {
         id: agent_id(n),
@@ -111,7 +111,7 @@ pub fn agent(n: u128, rules: Vec<Rule>) -> Agent {
     }
 }
 
-/// A budget rule: at most `limit` within any `window`.
+/// Returns a budget rule: at most `limit` micro-USDC within any `window`.
 pub fn budget(n: u128, limit: u64, window: Duration) -> Rule {
     Rule {
         id: rule_id(n),
@@ -123,7 +123,7 @@ pub fn budget(n: u128, limit: u64, window: Duration) -> Rule {
     }
 }
 
-/// One rule of each kind.
+/// Returns one rule of each kind.
 pub fn rules() -> Vec<Rule> {
     let slug = |text| ServiceSlug::parse(text).unwrap();
     let rule = |n, kind| Rule {
@@ -255,7 +255,7 @@ pub fn rules() -> Vec<Rule> {
     ]
 }
 
-/// The slug of the service to pay.
+/// Returns the slug of the first sample service.
 pub fn service_slug() -> ServiceSlug {
     ServiceSlug::parse("lab").unwrap()
 }
@@ -275,7 +275,7 @@ pub fn enabled(service: ServiceId, max_per_day: u64, require_approval_above: u64
     }
 }
 
-/// A policy that uses every field, and is disabled.
+/// Returns a disabled policy that uses every field.
 pub fn tight_policy(service: ServiceId) -> EnabledService {
     let operations = ["weather.current", "weather.forecast"].map(|text| OperationSlug::parse(text).unwrap());
     let domains = ["example.com", "*.example.org"].map(|text| DomainPattern::parse(text).unwrap());
@@ -286,7 +286,7 @@ pub fn tight_policy(service: ServiceId) -> EnabledService {
     enabled
 }
 
-/// The operation to pay. Its maximum price allows any amount.
+/// Returns a paid operation that allows any price.
 pub fn operation() -> Operation {
     Operation {
         id: OperationUuid::from_uuid(Uuid::from_u128(1)),
@@ -314,7 +314,7 @@ pub fn operation() -> Operation {
 
 const PAYEE: &str = "0x3c44cdddb6a900fa2b585dd299e03d12fa4293bc";
 
-/// A service of the catalog.
+/// Returns a catalog service.
 pub fn service(id: ServiceId, slug: &str) -> Service {
     Service {
         id,
@@ -333,7 +333,7 @@ pub fn service(id: ServiceId, slug: &str) -> Service {
     }
 }
 
-/// Returns a request to pay this amount. A different `body` makes a different request.
+/// Returns a request to pay this amount. Requests with different `body` are different.
 pub fn intent(amount: u64, body: &str) -> Intent {
     let offer = json!({
         "scheme": "exact",
@@ -352,7 +352,7 @@ pub fn intent(amount: u64, body: &str) -> Intent {
         max_payment: Amount::MAX,
         request: ProviderRequest {
             method: "GET".to_owned(),
-            // Calls with different amounts are different calls.
+            // Calls with different amounts have different URLs, so they are not duplicates.
             url: Url::parse(&format!("https://lab.example/pay?amount={amount}")).unwrap(),
             body_hash: None,
         },
@@ -364,26 +364,26 @@ pub fn intent(amount: u64, body: &str) -> Intent {
     }
 }
 
-/// A transaction on the chain.
+/// Returns a transaction hash of 32 equal bytes.
 pub fn tx_hash(byte: u8) -> TxHash {
     TxHash::from_b256(B256::repeat_byte(byte))
 }
 
-/// The block that contains the transfers.
+/// The number of the block that contains the sample transfers.
 pub const BLOCK: u64 = 1_000;
 
-/// The transfer that must be on chain to confirm a settlement.
+/// Returns the transfer that confirms a settlement.
 pub fn expected(settlement: &Settlement) -> ExpectedTransfer {
     ExpectedTransfer::new(&settlement.terms, B256::repeat_byte(0x11))
 }
 
-/// Returns a settlement's transfer in this transaction. The matcher makes it, because a transfer has no other
-/// constructor.
+/// Returns the settlement's transfer in this transaction. The chain's matcher creates the value, because `Transfer` has
+/// no public constructor.
 pub fn transfer(settlement: &Settlement, tx_hash: TxHash) -> Transfer {
     find_authorized_transfer(&expected(settlement), &transaction(settlement, tx_hash)).unwrap()
 }
 
-/// Returns a settlement's transfer whose event has this index among the block's logs, from 1 on.
+/// Returns the settlement's transfer. `log_index` is the index of its event in the block, from 1 on.
 pub fn transfer_at(settlement: &Settlement, tx_hash: TxHash, log_index: u64) -> Transfer {
     let mut transaction = transaction(settlement, tx_hash);
     for log in &mut transaction.logs {
@@ -392,7 +392,7 @@ pub fn transfer_at(settlement: &Settlement, tx_hash: TxHash, log_index: u64) -> 
     find_authorized_transfer(&expected(settlement), &transaction).unwrap()
 }
 
-/// The logs of a transaction that pays the settlement.
+/// Returns the logs of a transaction that pays the settlement.
 pub fn transaction(settlement: &Settlement, tx_hash: TxHash) -> TransactionLogs {
     let expected = expected(settlement);
     let word = |address: Address| address.into_word();
@@ -426,7 +426,7 @@ pub fn transaction(settlement: &Settlement, tx_hash: TxHash) -> TransactionLogs 
     }
 }
 
-/// Returns two final blocks: the last block in which the payment can be made, and the next block, in which it can't.
+/// Returns the last block in which the payment can be made, and the next block.
 pub fn last_block_and_next(settlement: &Settlement) -> [FinalBlock; 2] {
     [1, 0].map(|before| FinalBlock {
         number: BLOCK + 1 - u64::from(before),
@@ -435,7 +435,8 @@ pub fn last_block_and_next(settlement: &Settlement) -> [FinalBlock; 2] {
     })
 }
 
-/// Returns evidence that a settlement can never be paid. [`decide_reconciliation`] makes it, because there is no other constructor.
+/// Returns evidence that a settlement can never be paid. [`decide_reconciliation`] creates it, because
+/// `UnusableAuthorization` has no public constructor.
 pub fn unusable(settlement: &Settlement) -> UnusableAuthorization {
     let [_, past] = last_block_and_next(settlement);
     match decide_reconciliation(settlement, &expected(settlement), &past, &AuthorizationState::Unused) {
@@ -444,7 +445,7 @@ pub fn unusable(settlement: &Settlement) -> UnusableAuthorization {
     }
 }
 
-/// Returns evidence that a confirmed settlement's transfer is no longer on chain.
+/// Returns evidence that the transfer of a confirmed settlement is no longer on the chain.
 pub fn transfer_gone(settlement: &Settlement) -> VanishedTransfer {
     let [_, past] = last_block_and_next(settlement);
     match decide_reconciliation(settlement, &expected(settlement), &past, &AuthorizationState::Unused) {

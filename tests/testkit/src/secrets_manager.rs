@@ -1,4 +1,4 @@
-//! Secrets Manager: `GetSecretValue` and `BatchGetSecretValue`, with the real wire protocol.
+//! Secrets Manager's `GetSecretValue` and `BatchGetSecretValue`.
 
 use crate::serve;
 use axum::Router;
@@ -9,20 +9,20 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Secrets by ARN. Clones share them.
+/// Secrets Manager with secrets by ARN. Clones share the secrets.
 #[derive(Clone, Default)]
 pub struct SecretsManager(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     secrets: BTreeMap<String, String>,
-    /// The wrong response to every call, if any.
+    /// The error response to every call; `None` if calls succeed.
     lie: Option<(u16, String)>,
     asked: Vec<Value>,
 }
 
 impl SecretsManager {
-    /// A manager with these secrets.
+    /// Creates Secrets Manager with these secrets.
     pub fn new<N: Into<String>, V: Into<String>>(values: impl IntoIterator<Item = (N, V)>) -> Self {
         let manager = Self::default();
         for (arn, value) in values {
@@ -48,7 +48,7 @@ impl SecretsManager {
         self.state().secrets.insert(arn.to_owned(), value.to_owned());
     }
 
-    /// The values of all secrets.
+    /// Returns the values of all secrets.
     pub fn values(&self) -> Vec<String> {
         self.state().secrets.values().cloned().collect()
     }
@@ -58,7 +58,7 @@ impl SecretsManager {
         self.state().lie = Some((status, body.to_owned()));
     }
 
-    /// Responds correctly again.
+    /// Returns the secrets again after [`Self::lie`].
     pub fn behave(&self) {
         self.state().lie = None;
     }

@@ -1,4 +1,4 @@
-//! SES v2: accepts mail by the real wire protocol and stores it, or rejects it if a test requests that.
+//! SES v2, which stores the mail that it accepts.
 
 use crate::serve;
 use axum::Router;
@@ -8,7 +8,7 @@ use axum::routing::post;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
-/// A mail service. Clones share it.
+/// SES v2 with the accepted mail. Clones share the mail.
 #[derive(Clone, Default)]
 pub struct Ses(Arc<State>);
 
@@ -36,7 +36,7 @@ impl Ses {
         *self.0.refusal.lock().expect("not poisoned") = None;
     }
 
-    /// The accepted mail, as `SendEmail` requests.
+    /// Returns the accepted mail, as `SendEmail` requests.
     pub fn mails(&self) -> Vec<Value> {
         self.0.mails.lock().expect("not poisoned").clone()
     }

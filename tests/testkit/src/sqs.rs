@@ -1,7 +1,5 @@
-//! SQS: queues with visibility timeouts and receive counts, with the real wire protocol (AWS JSON 1.0) for the
-//! functions' calls, and message batches for an event source mapping.
-//!
-//! The caller provides the clock, so that a test can let hours pass.
+//! SQS queues with visibility timeouts and receive counts, for the functions' calls (AWS JSON 1.0) and for an event
+//! source mapping. The caller provides the clock.
 
 use crate::serve;
 use axum::Router;
@@ -12,10 +10,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Returns the time, in microseconds.
+/// Returns the time in microseconds since 1970.
 type Now = Arc<dyn Fn() -> i64 + Send + Sync>;
 
-/// Queues by name. Clones share them.
+/// SQS with queues by name. Clones share the queues.
 #[derive(Clone)]
 pub struct Sqs {
     now: Now,
@@ -27,7 +25,7 @@ struct State {
     queues: BTreeMap<String, Queue>,
     /// A counter that makes ids distinct.
     count: u64,
-    /// The wrong response to every call, if any.
+    /// The status of the error response to every call; `None` if calls succeed.
     lie: Option<u16>,
 }
 
@@ -36,9 +34,9 @@ struct Queue {
     visibility_secs: i64,
     most_receipts: u32,
     messages: Vec<Message>,
-    /// The dead-letter queue: messages that exceeded the receive count.
+    /// The dead-letter queue: the bodies of messages that were received too often.
     set_aside: Vec<String>,
-    /// The maximum number of messages in flight, if lower than SQS's limit.
+    /// The maximum number of messages in flight, if a test lowered SQS's limit.
     most_in_flight: Option<usize>,
 }
 
@@ -57,7 +55,7 @@ struct Message {
 const ACCOUNT: &str = "000000000000";
 
 impl Sqs {
-    /// Creates SQS with this clock and no queues.
+    /// Creates SQS without queues.
     pub fn new(now: impl Fn() -> i64 + Send + Sync + 'static) -> Self {
         Self {
             now: Arc::new(now),
@@ -65,8 +63,7 @@ impl Sqs {
         }
     }
 
-    /// Adds a queue. `visibility_secs` is the visibility timeout. `most_receipts` is how often a message is received
-    /// before it moves to the dead-letter queue.
+    /// Adds a queue. After `most_receipts` receives, a message moves to the dead-letter queue.
     pub fn create(&self, name: &str, visibility_secs: i64, most_receipts: u32) {
         let queue = Queue {
             visibility_secs,
@@ -76,8 +73,7 @@ impl Sqs {
         self.state().queues.insert(name.to_owned(), queue);
     }
 
-    /// Lowers the limit of messages in flight, above which a queue delivers no message. SQS's limit is 120,000
-    /// (developer guide, "Quotas").
+    /// Lowers the maximum number of messages in flight. SQS's limit is 120,000 (developer guide, "Quotas").
     pub fn limit_in_flight(&self, queue: &str, most: usize) {
         self.state()
             .queues
@@ -86,18 +82,18 @@ impl Sqs {
             .most_in_flight = Some(most);
     }
 
-    /// Returns the number of messages in flight: received and still hidden.
+    /// Returns the number of messages in flight: received, not deleted, and not visible again.
     pub fn in_flight(&self, queue: &str) -> usize {
         let now = (self.now)();
         self.state().queues[queue].in_flight(now)
     }
 
-    /// The ARN of a queue.
+    /// Returns the ARN of a queue.
     pub fn arn(name: &str) -> String {
         format!("arn:aws:sqs:us-east-1:{ACCOUNT}:{name}")
     }
 
-    /// The URL of a queue at the endpoint.
+    /// Returns the URL of a queue.
     pub fn url(endpoint: &str, name: &str) -> String {
         format!("{endpoint}/{ACCOUNT}/{name}")
     }
@@ -114,31 +110,30 @@ impl Sqs {
         self.state().lie = Some(status);
     }
 
-    /// Responds correctly again.
+    /// Ends the errors of [`Self::lie`].
     pub fn behave(&self) {
         self.state().lie = None;
     }
 
-    /// Adds a message.
+    /// Adds a message to a queue.
     pub fn send(&self, queue: &str, body: &str) {
         let now = (self.now)();
         self.state().send(queue, body, now).expect("the queue exists");
     }
 
-    /// Returns the bodies of all messages in a queue, hidden or not.
+    /// Returns the bodies of all messages in a queue, visible or not.
     pub fn bodies(&self, queue: &str) -> Vec<String> {
         let state = self.state();
         let messages = state.queues[queue].messages.iter();
         messages.map(|message| message.body.clone()).collect()
     }
 
-    /// The bodies of the messages in a queue's dead-letter queue.
+    /// Returns the bodies of the messages in the dead-letter queue.
     pub fn set_aside(&self, queue: &str) -> Vec<String> {
         self.state().queues[queue].set_aside.clone()
     }
 
-    /// Receives up to `most` messages as the event source mapping does, and hides the messages; `None` if no message is
-    /// visible.
+    /// Receives up to `most` messages as an event source mapping does; `None` if no message is visible.
     pub fn receive(&self, queue: &str, most: usize) -> Option<Value> {
         let now = (self.now)();
         let taken = self.state().receive(queue, most, now)?;
@@ -157,8 +152,7 @@ impl Sqs {
         (!taken.is_empty()).then(|| json!({"Records": records.collect::<Vec<_>>()}))
     }
 
-    /// Deletes a batch's messages, except for the messages that the function's response reports as failed. A malformed
-    /// response deletes none.
+    /// Deletes a batch's messages, except for the messages that the function's response reports as failed.
     pub fn delete_done(&self, queue: &str, batch: &Value, answer: Option<&Value>) {
         let Some(left) = answer.and_then(|answer| answer["batchItemFailures"].as_array()) else {
             return;
@@ -173,14 +167,14 @@ impl Sqs {
         }
     }
 
-    /// Sorts a queue's messages by the numbers that `draw` returns, because a queue guarantees no order.
+    /// Puts a queue's messages into a random order, because SQS guarantees no order.
     pub fn shuffle(&self, queue: &str, mut draw: impl FnMut() -> u64) {
         let mut state = self.state();
         let queue = state.queues.get_mut(queue).expect("the queue exists");
         queue.messages.sort_by_cached_key(|_| draw());
     }
 
-    /// Returns the time at which a queue's next message is or becomes visible, in microseconds; `None` if the queue is
+    /// Returns the earliest time at which a message is visible, in microseconds since 1970; `None` if the queue is
     /// empty.
     pub fn next_visible(&self, queue: &str) -> Option<i64> {
         let state = self.state();
@@ -199,7 +193,7 @@ impl Sqs {
         (status, [(header::CONTENT_TYPE, "application/x-amz-json-1.0")], body).into_response()
     }
 
-    /// Responds to a call by the value of its `X-Amz-Target`, with a status and a body.
+    /// Responds to the operation `target`, which is the header `X-Amz-Target`. Returns a status and a body.
     pub fn call(&self, target: &str, body: &str) -> (u16, String) {
         let now = (self.now)();
         let mut state = self.state();
@@ -214,7 +208,7 @@ impl Sqs {
             "AmazonSQS.SendMessage" => {
                 let body = request["MessageBody"].as_str().unwrap_or_default();
                 let delay = request["DelaySeconds"].as_i64().unwrap_or(0);
-                // The API's limits.
+                // The maximum delay is 900 seconds (API reference).
                 if !(0..=900).contains(&delay) {
                     return refused(400, "InvalidParameterValue");
                 }
@@ -224,7 +218,7 @@ impl Sqs {
             }
             "AmazonSQS.ChangeMessageVisibility" => {
                 let secs = request["VisibilityTimeout"].as_i64().unwrap_or(-1);
-                // The API's limits.
+                // The maximum visibility timeout is 12 hours (API reference).
                 if !(0..=43_200).contains(&secs) {
                     return refused(400, "InvalidParameterValue");
                 }

@@ -1,8 +1,7 @@
-//! The streams of the embedded database's tables, and the mapping that passes the records to a function as Lambda's
-//! mapping does.
+//! Passes the stream records of the embedded database to a function, as Lambda's event source mapping does.
 //!
-//! The module corrects two differences between the embedded database and AWS: the database emits a record for a write
-//! that changes nothing, and its ARNs name no account.
+//! The embedded database also emits records for writes that change nothing, and its ARNs name no account. This module
+//! corrects both.
 
 use dynoxide::Database;
 use serde_json::{Value, json};
@@ -10,26 +9,24 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 
-/// The tables' streams, read from the beginning by two readers: one publishes, one writes the decision history. Clones
-/// share the positions.
+/// The tables' streams, with separate positions for `events` and `history`. Clones share the positions.
 #[derive(Clone)]
 pub struct Streams(Arc<Shared>);
 
 struct Shared {
     database: Database,
     published: Mutex<Places>,
-    /// Held during the calls, so that concurrent callers of `fold` wait for each other.
+    /// Held during [`Streams::fold`], so that concurrent callers wait for each other.
     folded: tokio::sync::Mutex<Places>,
 }
 
 /// The next shard iterator of each table.
 type Places = BTreeMap<String, String>;
 
-/// The maximum number of records in a batch, as in the template's mappings.
 const BATCH: usize = 100;
 
 impl Streams {
-    /// The streams of these tables of the database.
+    /// Creates the streams of these tables.
     pub(crate) fn new(database: Database, tables: &[String]) -> Self {
         let places = tables.iter().map(|table| (table.clone(), beginning(&database, table)));
         let places: Places = places.collect();
@@ -40,14 +37,13 @@ impl Streams {
         }))
     }
 
-    /// Returns the next records of each table as Lambda passes them to a function: up to `BATCH` records per table.
+    /// Returns up to 100 further records of each table.
     pub fn next_batches(&self) -> Vec<Vec<Value>> {
         self.0.next_batches(&mut self.0.published.lock().expect("not poisoned"))
     }
 
-    /// Passes the remaining records to a function: first as in [`Self::fold`], then each batch like the publishing
-    /// mappings, with `ReportBatchItemFailures` and `BisectBatchOnFunctionError`. A batch that fails `tries` times in a
-    /// row is given up. Returns the number of records that were given up.
+    /// Passes the remaining records to the functions `history` and `events` through `call`. Returns the number of
+    /// records that failed `tries` times and were given up.
     pub async fn deliver<F: Future<Output = Option<Value>>>(&self, tries: u32, call: impl Fn(Value) -> F) -> usize {
         let mut given_up = self.fold(tries, &call).await;
         loop {
@@ -61,8 +57,8 @@ impl Streams {
         }
     }
 
-    /// Passes the remaining records to a function like the mappings of `history`, with the shard that a tumbling window
-    /// names. A batch that fails `tries` times in a row is given up. Returns the number of records that were given up.
+    /// Passes the remaining records to the function `history` through `call`. Returns the number of records that failed
+    /// `tries` times and were given up.
     pub async fn fold<F: Future<Output = Option<Value>>>(&self, tries: u32, call: impl Fn(Value) -> F) -> usize {
         let mut places = self.0.folded.lock().await;
         let mut given_up = 0;
@@ -99,7 +95,6 @@ impl Shared {
     }
 }
 
-/// The shard of every batch: each stream of the embedded database has a single shard.
 const SHARD: &str = "shardId-00000001";
 
 /// Returns a batch as a mapping of `history` passes it, with a tumbling window (developer guide, "Implementing stateful
@@ -116,8 +111,7 @@ pub fn journal_event(records: &[Value], shard: &str) -> Value {
     })
 }
 
-/// Returns the event as if its records had been written at `at`, in seconds, because the embedded database has a
-/// separate clock.
+/// Sets the time at which the event's records were written to `at`, in seconds since 1970.
 pub fn written_at(mut event: Value, at: u64) -> Value {
     for record in event["Records"].as_array_mut().into_iter().flatten() {
         record["dynamodb"]["ApproximateCreationDateTime"] = json!(at);
@@ -131,7 +125,7 @@ async fn deliver_window<F: Future<Output = Option<Value>>>(
     call: &impl Fn(Value) -> F,
 ) -> usize {
     for _ in 0..tries {
-        // A response without the state is a failure.
+        // A response without the window's state counts as a failure.
         if call(event.clone())
             .await
             .is_some_and(|answer| answer["state"].is_object())
@@ -148,7 +142,7 @@ async fn deliver_batch<F: Future<Output = Option<Value>>>(
     call: &impl Fn(Value) -> F,
 ) -> usize {
     let mut given_up = 0;
-    // The remaining batches with their numbers of failures. The next batch is the last element.
+    // The remaining batches, each with the number of failed attempts. The last element is next.
     let mut rest = vec![(batch, 0)];
     while let Some((records, failed)) = rest.pop() {
         if records.is_empty() {
@@ -159,15 +153,15 @@ async fn deliver_batch<F: Future<Output = Option<Value>>>(
             continue;
         }
         match call(json!({"Records": records})).await {
-            // The function failed: the batch is split in two halves.
+            // After a failed call, the batch is split into two halves.
             None if records.len() > 1 => {
                 let (first, second) = records.split_at(records.len() / 2);
                 rest.push((second.to_vec(), failed));
                 rest.push((first.to_vec(), failed));
             }
             None => rest.push((records, failed + 1)),
-            // The batch is repeated from the lowest failed sequence number on; an empty list is a success (developer
-            // guide, "Partial batch responses").
+            // Records from the lowest failed sequence number on are delivered again (developer guide, "Partial batch
+            // responses").
             Some(answer) => {
                 let failures = answer["batchItemFailures"].as_array().into_iter().flatten();
                 let places = failures.filter_map(|failure| failure["itemIdentifier"].as_str());
@@ -201,7 +195,7 @@ fn beginning(database: &Database, table: &str) -> String {
     answer["ShardIterator"].as_str().expect("an iterator").to_owned()
 }
 
-/// Returns a record as a mapping passes it.
+/// Returns a record as an event source mapping passes it.
 fn passed(table: &str, record: &Value) -> Value {
     let mut record = record.clone();
     record["awsRegion"] = json!("us-east-1");

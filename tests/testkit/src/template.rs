@@ -1,22 +1,21 @@
-//! Reads the parts of `template.yaml` that the local stack and the tests need: the tables, and which function serves
-//! which route. So the tests cannot drift from the deployment.
+//! Reads tables and routes from `template.yaml`, so that tests use the same as the deployment.
 
 use crate::dynamodb::Streamed;
 use dynoxide::Database;
 use serde_json::{Value, json};
 
-/// One route of the template.
+/// A route of the API.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
-    /// The function's logical id.
+    /// The logical id of the function.
     pub function: String,
-    /// `GET`, `POST`, … or `ANY`.
+    /// The HTTP method, or `ANY`.
     pub method: String,
-    /// For example `/services/{serviceId}`, or `$default`.
+    /// The path, for example `/services/{serviceId}`, or `$default`.
     pub path: String,
 }
 
-/// The parsed template's resources, as JSON. A CloudFormation short tag, such as `!Ref`, becomes an object.
+/// The resources of `template.yaml`, as JSON. A CloudFormation short tag, such as `!Ref`, becomes an object.
 pub struct Template(Value);
 
 impl Template {
@@ -35,7 +34,7 @@ impl Template {
             .map(|(name, resource)| (name, &resource["Properties"]))
     }
 
-    /// Every route of the API, sorted.
+    /// Returns every route of the API, sorted.
     pub fn routes(&self) -> Vec<Route> {
         let paths = &self.0["Api"]["Properties"]["DefinitionBody"]["paths"];
         let mut routes = Vec::new();
@@ -56,15 +55,14 @@ impl Template {
         routes
     }
 
-    /// The logical ids of the tables that have streams.
+    /// Returns the logical ids of the tables that have streams.
     pub(crate) fn streamed_tables(&self) -> Vec<String> {
         let tables = self.of_type("AWS::DynamoDB::Table");
         let streamed = tables.filter(|(_, properties)| !properties["StreamSpecification"].is_null());
         streamed.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Creates every table as the template declares it, under its logical id. The resource's properties have the same
-    /// names as DynamoDB's requests.
+    /// Creates every table with its logical id as its name.
     pub(crate) fn create_tables(&self, database: &Database, streamed: Streamed) {
         for (name, properties) in self.of_type("AWS::DynamoDB::Table") {
             let stream = match (&properties["StreamSpecification"], streamed) {
@@ -75,7 +73,7 @@ impl Template {
                 }),
             };
             let mut indexes = properties["GlobalSecondaryIndexes"].clone();
-            // The value is an intrinsic function here, unlike elsewhere.
+            // The emulator does not support `WarmThroughput`, whose value is a CloudFormation function.
             for index in indexes
                 .as_array_mut()
                 .into_iter()
@@ -106,7 +104,7 @@ impl Template {
     }
 }
 
-/// Returns the function in an operation's integration, from `functions/${PaymentsFunction.Arn}/invocations`.
+/// Returns the logical id in `functions/${PaymentsFunction.Arn}/invocations`.
 fn function_of(operation: &Value) -> String {
     let uri = operation["x-amazon-apigateway-integration"]["uri"].to_string();
     let named = uri

@@ -1,6 +1,4 @@
-//! Saved plans: shrunk findings of the simulation, and schedules that should run every time.
-//!
-//! Each test asserts the invariant, and that the tested situation really occurred.
+//! Saved plans: shrunk findings of the simulation, and schedules that must run every time.
 
 use Fault::{Conflict, CrashAfter, CrashBefore, Late, LostAnswer, Slow};
 use Op::{Authorize, Complete, Freeze, Pass, PassToDeadline, Reconcile, Reorganize};
@@ -12,7 +10,7 @@ use purser_sim::{
     Twist, run, run_beside,
 };
 
-/// Runs a plan, and asserts that it has no findings and that each of these events occurred.
+/// Asserts that a plan has no violation, and that each of these events occurred.
 fn check(plan: &Plan, happened: &[&str]) {
     let outcome = run(plan);
     assert!(outcome.complaints.is_empty(), "{:#?}", outcome.complaints);
@@ -50,8 +48,7 @@ fn plan(seed: u64, rounds: Vec<Vec<Step>>) -> Plan {
     }
 }
 
-/// Found by seed 105: the service is one of the agent's default services, so it has a policy without a row. The denial
-/// waited for a window that no payment had written.
+/// Found by seed 105: a denial waited for the window of a default service, which no payment had written.
 #[test]
 fn first_payments_above_the_usual_price_are_rejected() {
     let dear = Op::Rule {
@@ -79,8 +76,8 @@ fn first_payments_above_the_usual_price_are_rejected() {
     );
 }
 
-/// The clocks of two environments are a minute apart. At the microsecond at which the first payment leaves the window
-/// by the faster clock, each environment has room for one more payment, and a microsecond earlier for none.
+/// The clocks of two processes are a minute apart. When the first payment leaves the window, each process has room for
+/// one more payment.
 #[test]
 fn clocks_a_minute_apart_share_a_window_to_the_microsecond() {
     let fills = (0..4).map(|key| Step::on(0, 0, buy(key, 0, 240, 60)));
@@ -103,7 +100,7 @@ fn clocks_a_minute_apart_share_a_window_to_the_microsecond() {
     assert_eq!(counts, [5, 3], "{}", outcome.coverage);
 }
 
-/// An agent of another owner floods the same environments, with its API key and with guessed keys.
+/// An agent of another owner makes many calls, with its own API key and with guessed keys.
 #[test]
 fn a_flood_of_one_agent_throttles_no_other_agent() {
     let attack = |how| Op::Attack {
@@ -127,8 +124,7 @@ fn a_flood_of_one_agent_throttles_no_other_agent() {
     );
 }
 
-/// The response to the reservation is lost, and the user repeats the request: with the same key for the same
-/// withdrawal, and with another key for a second withdrawal.
+/// The response to the reservation is lost. The user repeats the request with the same key, and with a second key.
 #[test]
 fn a_withdrawal_with_a_lost_response_is_made_once() {
     let agent = 0;
@@ -138,7 +134,7 @@ fn a_withdrawal_with_a_lost_response_is_made_once() {
         Step::on(0, 0, Pass { secs: 599 }),
         Step::on(0, 0, pay_out(0)),
         Step::on(0, 0, Pass { secs: 1 }),
-        // The third call is the reservation, after the reads of the rows and of the balance.
+        // The first two calls read the rows and the balance. The third call is the reservation.
         Step::on(0, 0, pay_out(0)).but(2, CrashAfter),
         Step::on(1, 0, pay_out(0)),
         Step::on(1, 0, pay_out(1)),
@@ -159,7 +155,6 @@ fn a_withdrawal_with_a_lost_response_is_made_once() {
     check(&plan, &happened);
 }
 
-/// The agent's new owner does not get the previous owner's withdrawal address.
 #[test]
 fn an_ownership_transfer_drops_the_withdrawal_address() {
     let agent = 0;
@@ -189,7 +184,7 @@ fn an_ownership_transfer_drops_a_limit_increase() {
         count,
     };
     let steps = [
-        // Four of the payments fit the daily cap.
+        // Four of these payments fit into the daily cap.
         burst(5),
         Op::AskForRaise { agent },
         Op::GrantRaise { agent },
@@ -208,11 +203,11 @@ fn an_ownership_transfer_drops_a_limit_increase() {
         "Burst daily_spend_limit_exceeded",
     ];
     let counted = happened.map(|what| outcome.coverage.occurrences(what));
-    // The last payment of a burst is counted twice, for the payment and for the step.
+    // The coverage counts the last payment of a burst twice.
     assert_eq!(counted, [1, 1, 7, 4], "{}", outcome.coverage);
 }
 
-/// Found by seed 255: payments were decided under a limit increase, and reserved after another owner had accepted the
+/// Found by seed 255: payments were decided with a limit increase, and reserved after another owner had accepted the
 /// agent.
 #[test]
 fn payments_in_progress_use_no_limit_increase_after_a_transfer() {
@@ -238,7 +233,7 @@ fn payments_in_progress_use_no_limit_increase_after_a_transfer() {
         vec![Step::on(0, 0, Op::AskForRaise { agent })],
         vec![Step::on(1, 0, Op::GrantRaise { agent })],
         vec![
-            // The third call makes the reservation.
+            // The third call is the reservation.
             Step::on(2, 0, burst(240, 1)).but(3, Slow(900)),
             Step::on(0, 0, Op::Accept { agent }),
         ],
@@ -246,7 +241,6 @@ fn payments_in_progress_use_no_limit_increase_after_a_transfer() {
     check(&plan(255, rounds), &["GrantRaise granted", "Accept accepted"]);
 }
 
-/// A payment that KMS did not sign stays reserved, and the next call signs it.
 #[test]
 fn payments_are_signed_after_kms_has_failed() {
     let failing = [LostAnswer(Nothing), LostAnswer(Silence::Error), Fault::Throttled];
@@ -265,7 +259,7 @@ fn payments_are_signed_after_kms_has_failed() {
     assert_eq!(counted, [3, 6, 3], "{}", outcome.coverage);
 }
 
-/// Found by seed 448: the agent's ownership is transferred between the decision on a withdrawal and its reservation.
+/// Found by seed 448: an ownership transfer came between the decision on a withdrawal and its reservation.
 #[test]
 fn a_withdrawal_fails_if_the_owner_changes_before_its_reservation() {
     let of = |agent, key, service, units, secs, first_key| Authorize {
@@ -336,8 +330,7 @@ fn a_withdrawal_fails_if_the_owner_changes_before_its_reservation() {
     check(&plan, &["Accept accepted"]);
 }
 
-/// Found by seed 119: the second call reads the key and then waits for the window. Meanwhile the first call uses the
-/// room in the window.
+/// Found by seed 119: a call read its idempotency key before a concurrent call with the same key filled the window.
 #[test]
 fn duplicate_calls_are_replayed_despite_a_full_window() {
     let rounds = vec![
@@ -369,7 +362,7 @@ fn late_reservations_of_crashed_callers_are_stored_once() {
     );
 }
 
-/// Two reconcile runs and a completion run concurrently.
+/// Two runs of reconcile are concurrent with a call of complete.
 #[test]
 fn payments_in_the_last_valid_second_are_confirmed() {
     let paid = Op::Pay {
@@ -408,7 +401,7 @@ fn payments_in_the_last_valid_second_are_confirmed() {
     check(&plan(2, rounds), &["Reconcile to the end", "Complete confirmed"]);
 }
 
-/// The proofs of two agents can't both name one transaction, so reconcile confirms each payment by its own transfer.
+/// Only one agent can prove its payment by the transaction, so reconcile confirms both.
 #[test]
 fn two_payments_in_one_transaction_are_both_confirmed() {
     let batched = Op::Pay {
@@ -449,8 +442,7 @@ fn two_payments_in_one_transaction_are_both_confirmed() {
     check(&plan(4, rounds), &happened);
 }
 
-/// Returns a plan with a confirmed payment, a reorg of its block, and a run that checks the block again. The run is
-/// killed at this call.
+/// Returns a plan in which a reorg removes a confirmed payment, and reconcile is killed at this call.
 fn undone(seed: u64, killed_at: Option<u8>) -> Plan {
     let paid = Op::Pay {
         agent: 0,
@@ -480,13 +472,13 @@ fn undone(seed: u64, killed_at: Option<u8>) -> Plan {
     plan(seed, steps.into_iter().map(|step| vec![step]).collect())
 }
 
-/// Returns a seed with which the reorg of [`undone`] loses the payment.
+/// Returns a seed with which the reorg in [`undone`] removes the payment for good.
 fn losing() -> u64 {
     let is_gone = |seed: &u64| run(&undone(*seed, None)).coverage.occurrences("reconciled: taken_back") > 0;
     (0..20).find(is_gone).expect("a reorganization that loses the payment")
 }
 
-/// The model has a planted error in the transition that the run makes.
+/// The transition that reconcile makes has a planted bug in the model.
 #[test]
 fn the_simulation_detects_a_model_error() {
     let plan = undone(losing(), None);
@@ -497,7 +489,7 @@ fn the_simulation_detects_a_model_error() {
     }
 }
 
-/// The endpoint that proves the payment still serves the blocks that a reorg has removed. The block is checked again.
+/// The endpoint that proves the payment still serves removed blocks.
 #[test]
 fn payments_proven_by_removed_blocks_are_checked_again() {
     let mut plan = undone(losing(), None);
@@ -515,14 +507,14 @@ fn payments_proven_by_removed_blocks_are_checked_again() {
     }
 }
 
-/// The run is killed just before it checks whether the block is still on the chain; the block is not.
+/// A run is killed just before it checks whether a removed block is still on the chain.
 #[test]
 fn a_killed_block_check_skips_no_block() {
     let is_gone = |outcome: &Outcome| outcome.coverage.occurrences("reconciled: taken_back") > 0;
     let seed = losing();
     let trace = run(&undone(seed, None)).trace;
     let looks = |line: &&String| line.contains(" step 9 on 1, ") && line.contains("eth_getBlockByNumber");
-    // The first such call is for the final block.
+    // The second call of `eth_getBlockByNumber` checks the watched block.
     let look = trace.iter().filter(looks).nth(1).expect("a look at the block");
     let (_, call) = look.split_once(", call ").expect("a call");
     let (call, _) = call.split_once(':').expect("a number");
@@ -532,7 +524,7 @@ fn a_killed_block_check_skips_no_block() {
     assert!(is_gone(&killed), "the next run takes it back");
 }
 
-/// The node's last response comes when the time for reads is over, and the next run would meet the same situation.
+/// The node's last response comes after the deadline for reads, and would do so in each run.
 #[test]
 fn unexplained_outflows_are_stored_after_the_read_deadline() {
     let rounds = |slow: Option<u8>| {
@@ -546,7 +538,7 @@ fn unexplained_outflows_are_stored_after_the_read_deadline() {
             key: 0,
             early: false,
         };
-        // Ten seconds are reserved for the writes, which leaves one for the node.
+        // Reconcile reserves ten seconds for writes, so one second is left for reads.
         let mut late = Step::on(0, 0, Reconcile { secs: 11 });
         if let Some(call) = slow {
             late = late.but(call, Slow(1_500));
@@ -567,7 +559,7 @@ fn unexplained_outflows_are_stored_after_the_read_deadline() {
     let quick = run(&rounds(None));
     let of_run = calls(&quick, "");
     let written = of_run.iter().position(|line| line.contains("UpdateItem"));
-    // The calls after the writes look for outflows.
+    // After these writes, reconcile looks for unexplained outflows, which is not tested here.
     let before = &of_run[..written.expect("the settlement is confirmed")];
     let last = before.iter().rfind(|line| line.contains("eth_getLogs"));
     let last = last.expect("the transfer is looked for");
@@ -576,13 +568,13 @@ fn unexplained_outflows_are_stored_after_the_read_deadline() {
     let late = run(&rounds(call.parse().ok()));
     assert!(late.complaints.is_empty(), "{:#?}", late.complaints);
     assert!(late.coverage.occurrences("fault Slow") > 0);
-    // The claim and the settlement are written; the watch was not begun.
+    // Reconcile stops after writing the claim and the settlement.
     for write in ["PutItem", "UpdateItem"] {
         assert_eq!(calls(&late, write).len(), 1, "{write}");
     }
 }
 
-/// Reconcile looks up only due settlements without a request, so only in this test does the decision keep the hold.
+/// A settlement that an operator marked is processed before it is due, and must stay reserved.
 #[test]
 fn early_reconcile_requests_release_no_payment() {
     let asked = Op::Mark { agent: 0, key: 0 };
@@ -615,7 +607,6 @@ fn a_wrong_nonce_key_releases_and_confirms_no_payment() {
     check(&plan(5, rounds), &["reconciled: failed", "put off"]);
 }
 
-/// After too many failed proofs, only reconcile confirms the payment.
 #[test]
 fn payments_are_confirmed_despite_many_failed_proofs() {
     let invented = Op::Invent {
@@ -643,7 +634,7 @@ fn payments_are_confirmed_despite_many_failed_proofs() {
     check(&plan(6, rounds), &happened);
 }
 
-/// Seed 1881: the SDK retries the transaction and finds it committed.
+/// Found by seed 1881: the SDK repeats a transaction that was committed.
 #[test]
 fn lost_responses_are_not_mistaken_for_replays() {
     let mut step = Step::on(0, 0, buy(1, 1, 250, 30)).but(6, LostAnswer(Broken));
@@ -653,8 +644,7 @@ fn lost_responses_are_not_mistaken_for_replays() {
     check(&plan(1_881, vec![vec![step]]), &["Authorize allow"]);
 }
 
-/// Found by seed 653: the payment was not checked while it was unused; later its cancellation had to be found, on a
-/// young chain.
+/// Found by seed 653: the cancellation of an unused payment had to be found later, on a young chain.
 #[test]
 fn late_authorization_cancellations_release_the_amount() {
     let rounds = vec![
@@ -715,7 +705,7 @@ fn released_spending_counts_again_after_a_reorganization() {
         ];
         steps.into_iter().map(|step| vec![Step::on(0, 0, step)]).collect()
     };
-    // The transactions that a reorg loses and includes again depend on the seed.
+    // The seed determines which transactions a reorg removes and includes again.
     let late = |seed| run(&plan(seed, rounds(8)));
     let outcomes: Vec<_> = (0..40).map(late).collect();
     for outcome in &outcomes {
@@ -728,8 +718,7 @@ fn released_spending_counts_again_after_a_reorganization() {
     assert!(so_often > 0, "it never came to that");
 }
 
-/// Found by seed 336: when the key's record is read, the key still waits for its approval. When the approval is read, a
-/// call with the same key has already executed it.
+/// Found by seed 336: a concurrent call with the same key executed the approval between two reads.
 #[test]
 fn a_retried_call_replays_the_approved_payment() {
     let buy = Buy {

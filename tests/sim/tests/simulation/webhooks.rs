@@ -1,8 +1,8 @@
-//! The webhooks of a small run, with each kind of receiver and each kind of fault, depending on the seed.
+//! The webhooks of small runs, with each kind of receiver and of fault.
 
 use purser_sim::{Buy, Coverage, Op, Pay, Plan, Proof, Setting, Step, Twist, run};
 
-/// Returns a plan that publishes events of several kinds: a payment, a payment that a user approves, and a denial.
+/// Returns a plan with a payment, an approved payment and a denial.
 pub(crate) fn plan(seed: u64) -> Plan {
     let agent = 0;
     let buy = |key, units, carry| Op::Authorize {
@@ -49,7 +49,7 @@ pub(crate) fn check(seeds: impl IntoIterator<Item = u64>) -> Coverage {
     coverage
 }
 
-/// Some webhook receivers fail, hang or respond with 410, and users change their webhooks meanwhile.
+/// Some receivers fail, hang or respond with 410, and users change their webhooks.
 #[test]
 fn deliveries_end_according_to_the_receivers_responses() {
     let coverage = check(0..24);
@@ -71,13 +71,13 @@ fn deliveries_end_according_to_the_receivers_responses() {
     }
 }
 
-/// The pause of a delivery can't be stored, so its message stays in the queue.
+/// The write that stores the pause fails, so the message stays in the queue.
 #[test]
 fn a_delivery_with_a_lost_pause_is_called_again() {
     check([63]);
 }
 
-/// The 410 can't be stored, so the delivery does not end, and its message stays in the queue.
+/// The write that stores the 410 fails, so the message stays in the queue.
 #[test]
 fn a_webhook_is_marked_as_gone_before_its_delivery_ends() {
     let coverage = check([244]);

@@ -1,21 +1,21 @@
-//! The calls through a proxy, and their consumed capacity.
+//! The calls through a proxy, and the capacity that they consumed.
 
 use serde_json::Value;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// One call to a service behind a proxy, or to the scripted node.
+/// A call to a service behind a proxy, or to the scripted node.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// The name of the operation, for example `TransactWriteItems` or `eth_call`.
     pub operation: String,
-    /// The request, as it was sent.
+    /// The request's body.
     pub request: Value,
     /// The time at which the call was forwarded.
     pub started: Instant,
     /// The time of the response.
     pub ended: Instant,
-    /// The consumed capacity.
+    /// The consumed database capacity.
     pub units: Units,
 }
 
@@ -28,7 +28,7 @@ pub struct Units {
     pub write: u64,
 }
 
-/// The calls recorded since they were last taken.
+/// The calls since the last [`Calls::take`].
 #[derive(Debug, Default)]
 pub struct Calls(Mutex<Vec<Call>>);
 
@@ -38,12 +38,12 @@ impl Calls {
         std::mem::take(&mut *self.0.lock().expect("not poisoned"))
     }
 
-    /// Maps each call recorded so far.
+    /// Applies `of` to each recorded call.
     pub(crate) fn map<T>(&self, of: impl FnMut(&Call) -> T) -> Vec<T> {
         self.0.lock().expect("not poisoned").iter().map(of).collect()
     }
 
-    /// Waits until `count` calls are recorded, including background calls.
+    /// Waits until `count` calls are recorded.
     pub async fn reach(&self, count: usize) {
         let waiting = async {
             while self.0.lock().expect("not poisoned").len() < count {
@@ -85,19 +85,19 @@ impl Calls {
 }
 
 impl Call {
-    /// Whether the call went to the node.
+    /// Returns whether the call went to the node.
     pub fn is_rpc(&self) -> bool {
         self.operation.starts_with("eth_")
     }
 
-    /// Whether the call writes.
+    /// Returns whether the call writes to the database.
     pub fn writes(&self) -> bool {
         writes(&self.operation)
     }
 }
 
 impl Units {
-    /// The sum over several calls.
+    /// Returns the sum over several calls.
     pub fn sum<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Self {
         calls.into_iter().fold(Self::default(), |sum, call| Self {
             read: sum.read + call.units.read,
@@ -106,7 +106,7 @@ impl Units {
     }
 }
 
-/// Whether the operation supports `ReturnConsumedCapacity`.
+/// Returns whether the operation supports `ReturnConsumedCapacity`.
 pub(crate) fn is_metered(operation: &str) -> bool {
     writes(operation) || matches!(operation, "GetItem" | "BatchGetItem" | "Query" | "Scan")
 }

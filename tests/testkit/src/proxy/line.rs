@@ -1,5 +1,4 @@
-//! Connections that a test can close in the middle of a response, which an HTTP server never does itself, or that stop
-//! delivering data without being closed, as when a network device in between loses their state.
+//! Connections that a test can break in the middle of a response, or leave open while they drop all data.
 
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
@@ -12,12 +11,12 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A handle with which a request handler breaks its connection.
+/// Breaks the connection of a request.
 #[derive(Clone, Default)]
 pub(crate) struct Line(Arc<AtomicU8>);
 
 const WHOLE: u8 = 0;
-/// The next write is cut in half.
+/// Half of the next write is sent, and then the connection breaks.
 const CUT: u8 = 1;
 /// Every further write fails.
 const GONE: u8 = 2;
@@ -40,11 +39,11 @@ pub(crate) struct Lines {
     pub(crate) opened: Arc<Opened>,
 }
 
-/// The connections so far.
+/// Counts the connections of a listener, and makes them drop data.
 #[derive(Default)]
 pub(crate) struct Opened {
     count: AtomicUsize,
-    /// The number of connections that deliver no more data. These are the oldest connections.
+    /// The number of connections that drop all data. These are the oldest connections.
     dead: AtomicUsize,
 }
 

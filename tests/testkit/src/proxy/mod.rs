@@ -1,13 +1,8 @@
-//! A proxy between a function and its dependencies, for tests: a DynamoDB endpoint, a node's JSON-RPC, Secrets Manager,
-//! Lambda. The proxy records requests and times, and for DynamoDB the consumed capacity. It applies a script to each
-//! call: the script fails a call before or after it takes effect, delays it, never responds, closes the connection, or
-//! changes the response. For DynamoDB the proxy also adds transaction conflicts, which the emulator lacks.
+//! A proxy that records the calls to a dependency, and makes calls fail as a script says. A forwarded call takes
+//! effect, even if its caller disconnects.
 //!
-//! Invariant: a forwarded call takes effect, even if its caller no longer waits.
-//!
-//! The conflict rule is that of USENIX ATC'23 "Distributed Transactions at Scale in Amazon DynamoDB", listing 3, and of
-//! the developer guide, "Transaction conflict handling": an item takes part in only one transaction at a time. Other
-//! transactions or single writes on the item are rejected immediately, and reads never are.
+//! For DynamoDB, the proxy adds transaction conflicts, which the emulator lacks (developer guide, "Transaction conflict
+//! handling"): while a transaction is in progress, other writes to its items are rejected.
 
 mod calls;
 mod line;
@@ -35,21 +30,21 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-/// The configuration of a proxy. By default it forwards everything unchanged.
+/// The configuration of a proxy. By default, the proxy forwards every call unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProxyConfig {
-    /// How long a transaction locks its items: half of the time before the commit, half after.
+    /// The time for which a transaction locks its items. The transaction commits in the middle of this time.
     pub hold: Option<Duration>,
-    /// The delay of every call before it is forwarded. With enough latency, concurrent calls overlap.
+    /// The delay of every call before it is forwarded. With a long delay, concurrent calls overlap.
     pub latency: Duration,
-    /// The number of transactions that are carried out but get an error response, as if the response were lost.
+    /// The number of transactions that are carried out but get an error response.
     pub lost_answers: u32,
-    /// The number of transactions that get an error response and are not carried out.
+    /// The number of transactions that are not carried out and get an error response.
     pub lost_requests: u32,
 }
 
-/// Binds a socket to `address`. With `SO_REUSEADDR` (socket(7)), other sockets may be bound to the address too, as long
-/// as none listens.
+/// Binds a socket with `SO_REUSEADDR`, so that other sockets can be bound to the address until one of them listens
+/// (socket(7)).
 fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;
@@ -62,14 +57,14 @@ fn listening(address: SocketAddr) -> io::Result<TcpListener> {
     bound(address)?.listen(1_024)
 }
 
-/// A running proxy. It stops with the runtime that started it.
+/// A running proxy, which runs until the runtime ends.
 #[derive(Clone)]
 pub struct Proxy {
     /// The URL of the proxy.
     pub url: String,
     address: SocketAddr,
     shared: Arc<Shared>,
-    /// A bound socket that never listens, so that it reserves the port while the proxy is down.
+    /// A bound socket that never listens, which reserves the port while the proxy is down.
     _port: Arc<TcpSocket>,
 }
 
@@ -84,7 +79,7 @@ struct Shared {
     in_hand: AtomicU32,
     /// The task that listens; `None` while the proxy is down.
     listening: Mutex<Option<AbortHandle>>,
-    /// The number of transactions still to be stalled.
+    /// The number of transactions that are still to be stalled.
     to_stall: AtomicU32,
     stalled: AtomicU32,
     /// A permit for each stalled transaction that may continue.
@@ -137,7 +132,7 @@ impl Proxy {
         *self.shared.listening.lock().expect("not poisoned") = Some(serving.abort_handle());
     }
 
-    /// Applies `script` to each later call, at both of its moments.
+    /// Applies `script` to each later call, before it is forwarded and after it took effect.
     pub fn follow(&self, script: impl FnMut(&Step<'_>) -> Fate + Send + 'static) {
         *self.shared.script.lock().expect("not poisoned") = Box::new(script);
     }
@@ -147,7 +142,7 @@ impl Proxy {
         self.follow(|_| Fate::PassOn);
     }
 
-    /// Waits until no call is in progress. The calls of a killed process continue without it.
+    /// Waits until no call is in progress. Calls of a killed process also run to their end.
     pub async fn quiet(&self) {
         let over = async {
             while self.shared.in_hand.load(SeqCst) > 0 {
@@ -159,7 +154,7 @@ impl Proxy {
             .expect("calls that were sent on come to an end");
     }
 
-    /// Stops listening: new connections are rejected, and calls on open connections are disconnected.
+    /// Stops listening, and breaks the open connections.
     pub fn go_down(&self) {
         if let Some(listening) = self.shared.listening.lock().expect("not poisoned").take() {
             listening.abort();
@@ -186,8 +181,8 @@ impl Proxy {
         self.shared.conflicts.load(SeqCst)
     }
 
-    /// Stalls the next `count` transactions: each waits in the proxy, already decided and not yet written, until
-    /// [`Proxy::resume`]. The SDK's attempts time out after 2 s.
+    /// Stalls the next `count` transactions before they are written, until [`Proxy::resume`]. The SDK's attempts time
+    /// out after two seconds.
     pub fn stall(&self, count: u32) {
         self.shared.to_stall.store(count, SeqCst);
     }
@@ -204,14 +199,14 @@ impl Proxy {
             .expect("that many transactions arrive");
     }
 
-    /// Forwards the stalled transactions and stops stalling.
+    /// Forwards the stalled transactions, and stalls no more.
     pub fn resume(&self) {
         self.shared.to_stall.store(0, SeqCst);
         let stalled = self.shared.stalled.swap(0, SeqCst);
         self.shared.gate.add_permits(stalled.try_into().expect("few"));
     }
 
-    /// The forwarded calls.
+    /// Returns the forwarded calls.
     pub fn calls(&self) -> &Calls {
         &self.shared.calls
     }
@@ -224,7 +219,7 @@ async fn answer(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    // The call runs in a separate task, because a forwarded call takes effect even if the caller dies meanwhile.
+    // In a separate task, a forwarded call takes effect even if the caller disconnects.
     let handled = tokio::spawn(async move {
         proxy.in_hand.fetch_add(1, SeqCst);
         let outcome = proxy.handle(uri.path(), headers, &body).await;
@@ -245,14 +240,14 @@ async fn answer(
     }
 }
 
-/// The outcome of a call for its caller.
+/// What the caller of a call gets.
 enum Outcome {
     Answered(Response),
-    /// The connection breaks after half of the response.
+    /// Half of the response, and then a broken connection.
     CutOff(Response),
-    /// The connection breaks.
+    /// A broken connection.
     HungUp,
-    /// The caller never gets a response.
+    /// No response.
     Silent,
 }
 
@@ -280,7 +275,6 @@ impl Shared {
             Fate::PassOn => {}
             Fate::Wait(time) => tokio::time::sleep(time).await,
             Fate::Answer(status, body) => return Outcome::Answered(error(status, &body)),
-            // There is no response to cut yet.
             Fate::HangUp | Fate::CutOff => return Outcome::HungUp,
             Fate::Silence => return Outcome::Silent,
             Fate::Edit(change) => edit = Some(change),
@@ -346,7 +340,7 @@ impl Shared {
         answer
     }
 
-    /// Locks all keys if none is locked. Returns which keys were locked.
+    /// Locks all keys unless one is already locked. Returns which keys were locked before.
     fn take(&self, keys: &[String]) -> Vec<bool> {
         let mut held = self.held.lock().expect("not poisoned");
         let taken: Vec<bool> = keys.iter().map(|key| held.contains(key)).collect();
@@ -364,7 +358,7 @@ impl Shared {
         self.pass_on(operation, headers, request).await
     }
 
-    /// Forwards a call, requesting its consumed capacity, and records it.
+    /// Forwards a call, and records the call and its consumed capacity.
     async fn pass_on(&self, operation: String, headers: HeaderMap, request: Value) -> Done {
         self.pass_on_to("/", operation, headers, request).await
     }
@@ -405,7 +399,6 @@ impl Shared {
     }
 }
 
-/// The response of the service behind the proxy.
 struct Done {
     status: StatusCode,
     headers: HeaderMap,
@@ -413,7 +406,7 @@ struct Done {
 }
 
 impl Done {
-    /// Returns a rejection by the proxy itself.
+    /// Returns an error response of the proxy itself.
     fn refused(body: &Value) -> Self {
         let kind = HeaderValue::from_static("application/x-amz-json-1.0");
         Self {
@@ -428,7 +421,7 @@ impl Done {
         let mut body = serde_json::from_slice(&self.body).expect("answers are JSON");
         change(&mut body);
         self.body = body.to_string().into();
-        // This header is the checksum of the old body.
+        // This header contains the checksum of the original body.
         self.headers.remove("x-amz-crc32");
         self
     }
@@ -440,7 +433,7 @@ impl IntoResponse for Done {
     }
 }
 
-/// Returns the signer of an AWS request: the access key id in `AWS4-HMAC-SHA256 Credential=<id>/<date>/…`.
+/// Returns the access key id in the `Authorization` header of an AWS request.
 fn signer_of(headers: &HeaderMap) -> String {
     let signature = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let credential = signature.and_then(|text| text.split_once("Credential=")?.1.split_once('/'));
@@ -451,7 +444,7 @@ fn take_one(left: &AtomicU32) -> bool {
     left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
 }
 
-/// Returns the table and key of the item that an action writes.
+/// Returns the table and the key of the item that an action writes.
 fn item_key(write: &Value) -> String {
     let key = write.get("Item").or_else(|| write.get("Key")).expect("a key");
     format!("{} {} {}", write["TableName"], key["pk"], key["sk"])
@@ -459,7 +452,7 @@ fn item_key(write: &Value) -> String {
 
 fn error(status: u16, body: &Value) -> Response {
     let status = StatusCode::from_u16(status).expect("a status");
-    // A string is sent unchanged, as a body that is not JSON.
+    // A string is sent without JSON encoding, so that a test can send a malformed body.
     let body = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
     (status, [(header::CONTENT_TYPE, "application/x-amz-json-1.0")], body).into_response()
 }

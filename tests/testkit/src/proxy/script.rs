@@ -1,28 +1,28 @@
-//! The fates of calls, and the errors with which services respond.
+//! The scripts that a proxy applies to calls, and the error responses of AWS services.
 //!
-//! A script runs twice for each call: when the call has arrived, and when it has been carried out. So a call can fail
-//! before or after it took effect, and its caller can't distinguish the two cases.
+//! A script runs twice for each call: before the call is forwarded, and after it took effect. The caller can't
+//! distinguish failures at these two moments.
 
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A call at one of its two moments.
+/// A call, either when it arrives or when it has taken effect.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
-    /// The call's name, such as `TransactWriteItems LedgerTable`, `GetSecretValue`, `Invoke`, or `eth_call`.
+    /// The call's name: the operation, and for DynamoDB its tables, such as `TransactWriteItems LedgerTable`.
     pub call: &'a str,
-    /// The moment.
+    /// Whether the call has been carried out.
     pub moment: Moment,
     /// The request.
     pub request: &'a Value,
-    /// The path of the request: `/`, except for Lambda's `Invoke`.
+    /// The path of the request, which is `/` except for Lambda's `Invoke`.
     pub path: &'a str,
-    /// The id of the access key that signed the call; `?` if it is unsigned.
+    /// The id of the access key that signed the call; `?` if the call is unsigned.
     pub signer: &'a str,
 }
 
-/// A moment of a call.
+/// When the script runs for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Moment {
     /// The call has arrived and is not forwarded yet.
@@ -31,15 +31,15 @@ pub enum Moment {
     CarriedOut,
 }
 
-/// The fate of a call at one of its moments.
+/// What the proxy does with a call.
 pub enum Fate {
-    /// The call is passed on unchanged.
+    /// The call is forwarded unchanged.
     PassOn,
     /// The call is delayed.
     Wait(Duration),
-    /// The call gets this response and goes no further. A string is sent unchanged, any other value as JSON.
+    /// The call is not forwarded and gets this response. A string is sent unchanged, any other value as JSON.
     Answer(u16, Value),
-    /// The real response is changed.
+    /// The response is changed.
     Edit(Box<dyn FnOnce(&mut Value) + Send>),
     /// The connection breaks without a response.
     HangUp,
@@ -55,8 +55,7 @@ impl Fate {
         Self::Answer(400, exception_of(exception, "slow down"))
     }
 
-    /// A transaction cancelled because its last item is throttled, with the code `ThrottlingError` or
-    /// `ProvisionedThroughputExceeded`.
+    /// A transaction that is cancelled because its last item is throttled. `code` is the cancellation reason.
     pub fn throttled_transaction(request: &Value, code: &'static str) -> Self {
         let mut codes = vec!["None"; request["TransactItems"].as_array().map_or(0, Vec::len)];
         if let Some(last) = codes.last_mut() {
@@ -81,7 +80,7 @@ impl Fate {
         )
     }
 
-    /// Returns a `BatchGetItem` response that read nothing: all its keys are unprocessed.
+    /// A `BatchGetItem` response in which all keys are unprocessed.
     pub fn unprocessed(request: &Value) -> Self {
         Self::Answer(
             200,
@@ -97,8 +96,8 @@ impl Fate {
 
 pub(crate) type Script = Box<dyn FnMut(&Step<'_>) -> Fate + Send>;
 
-/// Returns a script that loses `requests` transactions before they take effect, and then the responses to `answers`
-/// transactions.
+/// Returns a script that fails `requests` transactions before they take effect, and then `answers` transactions after
+/// they took effect.
 pub(crate) fn losing(mut requests: u32, mut answers: u32) -> Script {
     Box::new(move |step| {
         let left = match step.moment {
@@ -113,7 +112,7 @@ pub(crate) fn losing(mut requests: u32, mut answers: u32) -> Script {
     })
 }
 
-/// The name of a call: the operation, and for the database also its tables.
+/// Returns a call's name: the operation, and for the database also its tables.
 pub(crate) fn name_of(operation: &str, request: &Value) -> String {
     let mut tables = BTreeSet::new();
     tables.extend(request["TableName"].as_str());
@@ -131,12 +130,13 @@ pub(crate) fn name_of(operation: &str, request: &Value) -> String {
     format!("{operation} {}", tables.join("+")).trim_end().to_owned()
 }
 
-/// The error of a single write that conflicts (API reference, `TransactionConflictException`).
+/// Returns the error of a single write that conflicts with a transaction (API reference,
+/// `TransactionConflictException`).
 pub(crate) fn conflict() -> Value {
     exception_of("TransactionConflictException", "Transaction is ongoing for the item")
 }
 
-/// The error of a cancelled transaction, with a reason code for each action.
+/// Returns the error of a cancelled transaction, with a reason code for each action.
 pub(crate) fn cancelled(codes: &[&str]) -> Value {
     let reasons: Vec<Value> = codes.iter().map(|code| json!({"Code": code})).collect();
     json!({
