@@ -64,6 +64,7 @@ lint: ## Formatting, lints, files that use each other, each crate's budget of li
 	infra/rings.py
 	infra/names.py
 	infra/lines.py
+	tests/planted/plant.py --texts
 	infra/claims.py
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
 

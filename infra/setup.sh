@@ -81,7 +81,12 @@ cargo_program() { # cargo_program <name> <version, or a part of it> <what for>
   cargo install --quiet --locked --debug "$1@$2"
 }
 
-x402() { npm_packages infra/local/x402 "the x402 SDK and Anvil"; }
+x402() {
+  npm_packages infra/local/x402 "the x402 SDK and Anvil"
+  # The stack starts the bundle only while no source is newer (infra/local/src/processes.rs).
+  [[ -z $(find infra/local/x402 -maxdepth 1 -name '*.mjs' -newer infra/local/x402/stack.bundle.mjs 2>&1) ]] ||
+    npm --prefix infra/local/x402 run --silent bundle
+}
 mail() { npm_packages infra/local/mail "the mail service of the local stack"; }
 webhooks() { npm_packages infra/local/webhooks "the official library that verifies webhooks"; }
 ministack() { python_packages .venv-ministack infra/ministack "ministack, which has queues and a bus of AWS's kind"; }

@@ -30,9 +30,12 @@ step() { # step <name> <command …>
   case $status in
     0) passed+=("$name ($((SECONDS - started)) s)") ;;
     "$OUT_OF_TIME") skipped+=("$name: not all of it, for lack of time ($((SECONDS - started)) s)") ;;
-    *) failed+=("$name") ;;
+    *) failed+=("$name ($(free_disk) MB of disk are free)") ;;
   esac
 }
+
+# Prints what is free where builds and temporary files are. On a full disk, steps fail with errors that do not name the cause.
+free_disk() { df --output=avail --block-size=M . "${TMPDIR:-/tmp}" | tail -n +2 | tr -dc '0-9\n' | sort -n | head -n 1; }
 
 skip() { # skip <name> <why>
   skipped+=("$1: $2")
@@ -89,12 +92,12 @@ kms_tests() { # kms_tests <which of the integration tests>
   env "${RECORDS[@]}" CUSTODY=kms cargo nextest run --locked --workspace --no-fail-fast -E "package(purser-tests) and binary(it) and ($1)"
 }
 
-quick() {
+quick() { # quick <parts of the setup>
   rm -rf target/calls.jsonl target/logs
   mkdir -p target
   # Packages are downloaded while the tests are compiled.
   cargo test --locked --workspace --no-run --quiet 2>target/test-compilation.log & local compilation=$!
-  infra/setup.sh test || { echo "test: setup failed"; exit 1; }
+  infra/setup.sh "$@" || { echo "test: setup failed"; exit 1; }
   step "formatting" cargo fmt --all --check
   wait "$compilation" || cat target/test-compilation.log
   step "Rust tests, without the long ones" rust_tests "not ($LONG)"
@@ -112,6 +115,7 @@ rest() {
   step "functions and limits have plain names" infra/names.py
   step "names that are not plain would be found" infra/names_test.py
   step "crates stay within their lines" infra/lines.py
+  step "planted bugs replace texts that exist" tests/planted/plant.py --texts
   step "programs and tests are built of the same" one_set_of_features
   step "dependencies: licences, sources, bans" cargo deny --locked check bans licenses sources
   # The advisory database is a git repository on a host that can't be reached from everywhere.
@@ -178,14 +182,15 @@ summary() {
   for name in ${passed[@]+"${passed[@]}"}; do printf 'ran      %s\n' "$name"; done
   for name in ${skipped[@]+"${skipped[@]}"}; do printf 'skipped  %s\n' "$name"; done
   for name in ${failed[@]+"${failed[@]}"}; do printf 'FAILED   %s\n' "$name"; done
-  printf '%d passed, %d failed, %d skipped\n' "${#passed[@]}" "${#failed[@]}" "${#skipped[@]}"
+  printf '%d passed, %d failed, %d skipped; %d MB of disk are free\n' \
+    "${#passed[@]}" "${#failed[@]}" "${#skipped[@]}" "$(free_disk)"
   [[ ${#failed[@]} == 0 ]]
 }
 
 case ${1:-} in
-  '') quick ;;
+  '') quick test ;;
   --rest) rest ;;
-  --all) quick; rest ;;
+  --all) quick test rest; rest ;;
   --kms) kms_tests "${2:?a filter of nextest}"; exit ;;
   *) echo "test: unknown argument \`$1\`" >&2; exit 2 ;;
 esac

@@ -7,3 +7,4 @@ infra/setup.sh mcp
 [[ -n ${PURSER:-} ]] || cargo build --locked --quiet --workspace --bin purser --example conformance
 (cd clients/mcp/test && npm test --silent)
 PYTHONDONTWRITEBYTECODE=1 .venv-mcp/bin/python clients/mcp/test/test_python.py
+PYTHONDONTWRITEBYTECODE=1 .venv-mcp/bin/python clients/mcp/test/test_oauth.py

@@ -58,6 +58,7 @@ EVENTS = {
     "NoticesFunction": "notices/what-happened",
     "WebhooksFunction": "webhooks/what-happened",
     "McpFunction": "mcp/list-tools",
+    "OauthFunction": "oauth/token-unknown-code",
 }
 # Limits in bytes of gzip, which is how a deployment package is sent. Payments also contains KMS's client, for either
 # custody.

@@ -42,6 +42,7 @@ SECRETS = {
     "AgentsClientIpKeySecret": "70edf6ae4a56",
     "ClientIpKeySecret": "f2c590ba7fe1",
     "NonceKeySecret": "d41ff99280a8",
+    "OauthKeySecret": "376245a810ce",
     "OperatorsSecret": "ff015ff9756f",
     "PeopleClientIpKeySecret": "44fe32566ec2",
     "RpcUrlSecret": "23f1b9525985",

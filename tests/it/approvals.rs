@@ -366,7 +366,7 @@ async fn approval_polls_return_on_a_decision_or_timeout() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rejected_approval_polls_return_without_waiting() {
+async fn invalid_approval_polls_are_rejected_without_waiting() {
     let world = World::start().await;
     let (agent, other) = (world.agent(asking(), vec![]).await, world.agent(asking(), vec![]).await);
     let id = asked(&world, &agent).await;

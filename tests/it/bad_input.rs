@@ -340,7 +340,7 @@ async fn headers_cannot_change_the_method_or_path_of_a_request() {
 
 /// No route accepts the method `OPTIONS`, so no CORS preflight request of a browser succeeds.
 #[tokio::test(flavor = "multi_thread")]
-async fn unknown_methods_are_not_found_without_cors_headers() {
+async fn unsupported_methods_return_not_found_and_no_cors_headers() {
     let ground = Ground::new().await;
     let agent = ground.agent.id;
     for path in [

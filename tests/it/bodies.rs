@@ -2,7 +2,7 @@
 
 use crate::access::{Route, routes};
 use crate::schemas::Document;
-use purser_domain::{DomainPattern, SpendPolicy};
+use purser_domain::{DomainPattern, Duration, SpendPolicy};
 use purser_local::{DEMO_OWNER, Options};
 use purser_tests::{
     Answer, Person, TestAgent, World, body_of, dollars, fresh_key, operation_entry, paths, payment_entry,
@@ -102,11 +102,16 @@ impl Ground {
             .created();
         let post = Method::POST;
         let below = |below: &str| agent.path(below);
+        let until = world.now().after(Duration::DAY).to_string();
         let mut wholes: Vec<Whole> = [
             json!({"kind": "category_block", "categories": ["finance"]}),
             json!({"kind": "vendor_allowlist", "services": ["lab-search"], "wallets": [world.stack.providers.pay_to]}),
             json!({"kind": "budget_limit", "limit_units": 1, "window_seconds": 3_600}),
             json!({"kind": "approval_required", "services": null, "categories": ["data"], "above_units": 5}),
+            json!({
+                "kind": "approval_exception", "services": ["lab-search"], "payee": world.stack.providers.pay_to,
+                "max_amount_units": 5, "until": until, "waives_threshold": true,
+            }),
         ]
         .into_iter()
         .map(|body| Whole {
@@ -424,8 +429,8 @@ fn parent_of<'a>(body: &'a mut Value, pointer: &str) -> &'a mut serde_json::Map<
     body.pointer_mut(parent).unwrap().as_object_mut().unwrap()
 }
 
-/// Every field whose absence has the slug `<field>_required`. The slugs are published names.
-const REQUIRED_FIELDS: [&str; 47] = [
+/// The fields whose absence has the slug `<field>_required`.
+const REQUIRED_FIELDS: [&str; 49] = [
     "act",
     "address",
     "agents",
@@ -447,6 +452,7 @@ const REQUIRED_FIELDS: [&str; 47] = [
     "label",
     "labels",
     "limit_units",
+    "max_amount_units",
     "max_payment_units",
     "method",
     "name",
@@ -456,6 +462,7 @@ const REQUIRED_FIELDS: [&str; 47] = [
     "original_request",
     "overlap_seconds",
     "pay_to",
+    "payee",
     "payment",
     "payment_requirement",
     "price_model",

@@ -406,7 +406,7 @@ async fn the_catalog_version_check_adds_no_round_trip() {
 
 /// A waiting poll costs as much as a poll, the updates of the counters, and one row per second.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiting_approval_poll_reads_once_per_second() {
+async fn a_long_polling_approval_request_reads_one_row_per_second() {
     let world = World::metered().await;
     let policy = SpendPolicy {
         require_approval_above: units(0),

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The file, the status, and the `error` of a rejection or the `reason` of a decision.
-const EVENTS: [(&str, u16, &str); 205] = [
-    // The catalog function, which also responds to unknown routes.
+/// The file, the status, and the `error` or the `reason` of the response.
+const EVENTS: [(&str, u16, &str); 213] = [
+    // The catalog function also responds to unknown routes.
     ("catalog/unknown-route", 404, "not_found"),
     ("catalog/wrong-method", 404, "not_found"),
     ("catalog/list-services", 200, ""),
@@ -57,8 +57,15 @@ const EVENTS: [(&str, u16, &str); 205] = [
     // The MCP tools, whose errors are JSON-RPC errors (`mcp.rs`).
     ("mcp/list-tools", 200, ""),
     ("mcp/call-tool", 200, ""),
-    ("mcp/call-tool-no-credentials", 200, ""),
-    // Preflight.
+    ("mcp/call-tool-no-credentials", 401, "invalid_agent_key"),
+    ("oauth/resource", 200, ""),
+    ("oauth/mcp-resource", 200, ""),
+    ("oauth/server", 200, ""),
+    ("oauth/register", 201, ""),
+    ("oauth/register-bad-redirect", 400, "invalid_redirect_uri"),
+    ("oauth/device", 200, ""),
+    ("oauth/token-unknown-code", 400, "invalid_grant"),
+    // Preflights.
     ("payments/check", 200, "x402_authorized"),
     ("payments/check-base64-body", 200, "x402_authorized"),
     ("payments/check-unpaid", 200, ""),
@@ -150,6 +157,7 @@ const EVENTS: [(&str, u16, &str); 205] = [
     ("people/list-keys", 200, ""),
     ("people/rotate-key", 201, ""),
     ("people/revoke-key", 200, ""),
+    ("people/revoke-grant-unknown", 200, ""),
     ("people/list-services", 200, ""),
     ("people/get-service", 200, ""),
     ("people/limit-services", 200, ""),
@@ -506,15 +514,22 @@ async fn every_recorded_event_gets_the_documented_response() {
             serde_json::from_str(&answer.body).expect(file)
         };
         if answer.status_code >= 400 && !file.starts_with("catalog/head-") {
-            assert!(body["message"].is_string(), "{file}: {body}");
+            // OAuth errors have the message in `error_description` (RFC 6749).
+            let message = if file.starts_with("oauth/") {
+                "error_description"
+            } else {
+                "message"
+            };
+            assert!(body[message].is_string(), "{file}: {body}");
         }
         let scheme = if file.starts_with("internal/") {
             "InternalToken"
         } else {
             "Bearer"
         };
+        let challenge = answered(&answer, "www-authenticate");
         assert_eq!(
-            answered(&answer, "www-authenticate") == scheme,
+            challenge == scheme || challenge.contains("resource_metadata"),
             answer.status_code == 401,
             "{file}"
         );

@@ -458,31 +458,23 @@ async fn all_mcp_protocol_versions_are_served() {
     );
     assert_eq!(host.post(&[], &long).await.0, 413);
 
-    // The catalog is public. All other tools need an API key.
-    let stranger = Host {
-        key: None,
-        ..Host::new(&world, &world.demo())
-    };
-    let (status, listed) = stranger.post(&[], &message("tools/list", json!({}))).await;
-    assert_eq!((status, listed["result"]["tools"].as_array().unwrap().len()), (200, 10));
-    stranger.call("find_services", json!({})).await.unwrap();
-    for tool in ["list_enabled", "list_receipts", "read_response"] {
-        let told = stranger.call(tool, json!({})).await.unwrap_err();
-        assert_eq!(told["error"], "invalid_agent_key", "{told}");
-    }
-    let told = stranger.weather("k").await.unwrap_err();
-    assert_eq!(told["error"], "invalid_agent_key", "{told}");
-    // If a key is sent, it is checked before the message.
+    // The key is checked before the message, because hosts start OAuth after a 401 for `initialize`.
     for (key, slug) in [
-        ("gak_pub_1".to_owned(), "invalid_authorization_header"),
-        ("a:b".to_owned(), "invalid_agent_key"),
-        (format!("{}0", world.demo().key), "invalid_agent_key"),
+        (None, "invalid_agent_key"),
+        (Some("gak_pub_1".to_owned()), "invalid_authorization_header"),
+        (Some("a:b".to_owned()), "invalid_agent_key"),
+        (Some(format!("{}0", world.demo().key)), "invalid_agent_key"),
+        (Some("pat_0".to_owned()), "invalid_agent_key"),
     ] {
         let stranger = Host {
-            key: Some(key),
+            key,
             ..Host::new(&world, &world.demo())
         };
         for message in [
+            message(
+                "initialize",
+                json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}),
+            ),
             message("tools/list", json!({})),
             message("tools/call", json!({"name": "find_services", "arguments": {}})),
             message("tools/call", json!({"name": "call_service", "arguments": weather("k")})),
@@ -493,8 +485,17 @@ async fn all_mcp_protocol_versions_are_served() {
             assert!(told["request_id"].is_string(), "{told}");
         }
     }
-    let refused = world.http.post(&host.url).bearer_auth("a:b").send().await.unwrap();
-    assert_eq!(refused.headers()["www-authenticate"], "Bearer");
+    let metadata = format!("{}/.well-known/oauth-protected-resource/mcp", world.stack.base_url);
+    let challenge = format!(r#"Bearer resource_metadata="{metadata}", scope="read pay""#);
+    let refused = world.http.post(&host.url).send().await.unwrap();
+    assert_eq!(refused.headers()["www-authenticate"], challenge);
+    let refused = world.http.post(&host.url).bearer_auth("pat_0").send().await.unwrap();
+    assert_eq!(
+        refused.headers()["www-authenticate"],
+        format!(r#"{challenge}, error="invalid_token""#)
+    );
+    let metadata: Value = world.http.get(metadata).send().await.unwrap().json().await.unwrap();
+    assert_eq!(metadata["resource"], host.url);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -503,7 +504,11 @@ async fn every_error_of_the_mcp_endpoint_is_json() {
     let url = format!("{}/mcp", world.stack.base_url);
     let json = "application/json";
     let post = |accept: &str, kind: &str, body: &'static str| {
-        let request = world.http.post(&url).header("accept", accept);
+        let request = world
+            .http
+            .post(&url)
+            .header("accept", accept)
+            .bearer_auth(&world.demo().key);
         request.header("content-type", kind).body(body)
     };
     let initialize = r#"{"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": {"protocolVersion": "2025-11-25",
@@ -575,11 +580,11 @@ async fn rate_limits_apply_to_the_original_caller() {
 
     let none = host_at(4, None);
     for _ in 0..LIMIT {
-        assert_eq!(status(&none).await, 200);
+        assert_eq!(status(&none).await, 401);
     }
     assert_eq!(status(&none).await, 429);
-    assert_eq!(status(&host_at(5, None)).await, 200);
-    // These messages don't count in the API.
+    assert_eq!(status(&host_at(5, None)).await, 401);
+    // Only the MCP function counts messages without a key, so the API still accepts the address.
     assert_eq!(status(&host_at(4, Some(agent.key.clone()))).await, 200);
 
     // The key may be used only from this network.
@@ -1326,8 +1331,8 @@ async fn the_mcp_endpoint_serves_common_paths_and_accept_headers() {
     for path in ["/mcp", "/mcp/"] {
         let url = format!("{}{path}", world.stack.base_url);
         for accept in ["application/json", "*/*", "application/*;q=0.5", ACCEPT] {
-            let request = world.http.post(&url).header("accept", accept).json(&list);
-            let answer = request.send().await.unwrap();
+            let request = world.http.post(&url).bearer_auth(&world.demo().key);
+            let answer = request.header("accept", accept).json(&list).send().await.unwrap();
             assert_eq!(answer.status(), 200, "{path} {accept}");
             let kind = answer.headers()["content-type"].to_str().unwrap();
             assert!(kind.starts_with("application/json"), "{path} {accept}: {kind}");

@@ -100,7 +100,7 @@ fn policy() -> SpendPolicy {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn payment_outcomes_are_counted_once_with_ids() {
+async fn each_payment_outcome_is_counted_once_with_the_payments_ids() {
     let log = Lines::start();
     let world = World::start().await;
     let agent = world.agent(policy(), vec![]).await;

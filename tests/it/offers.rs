@@ -1,8 +1,7 @@
 //! Tests payment requirements as providers write them. `shared/domain/src/x402` tests the parsing.
 
-use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use base64::Engine as _;
-use purser_domain::{AgentStatus, DomainPattern, Fingerprint, SpendPolicy};
+use purser_domain::{AgentStatus, DomainPattern, SpendPolicy};
 use purser_local::NETWORK;
 use purser_store::ApprovalDecision;
 use purser_tests::{Answer, OfferedTerms, TestAgent, World, body_of, fresh_key, offer_v1, offer_v2, units};
@@ -213,64 +212,7 @@ async fn approved_purchases_accept_fresh_payment_requirements() {
     }
 }
 
-/// Earlier versions stored a fingerprint of the whole 402 response.
-#[tokio::test(flavor = "multi_thread")]
-async fn payments_stored_by_an_earlier_version_can_be_replayed() {
-    let world = World::still().await;
-    let mut policy = SpendPolicy::permissive();
-    policy.require_approval_above = units(6_000);
-    let agent = world.agent(policy, vec![]).await;
-    let earlier = |body: &Value| Fingerprint::for_request(body, &["idempotency_key", "replay_key", "approval_id"]);
-    let body = body_of(world.offer(5_000));
-    let first = world.authorize(&agent, &body).await.ok();
-    store_earlier(&world, "I#", &earlier(&body)).await;
-    let again = world.authorize(&agent, &body).await;
-    is_again(&first, &again, &body["payment_requirement"], "as stored");
-    let other = with(&body, &world.offer(5_001));
-    world.authorize(&agent, &other).await.refused(409, REUSED);
-
-    let mut asked = body_of(world.offer(7_000));
-    let id = world.authorize(&agent, &asked).await.refused(402, "approval_required")["approval_id"].clone();
-    world.resolve(id.as_str().unwrap(), ApprovalDecision::Approve).await;
-    store_earlier(&world, "I#", &earlier(&asked)).await;
-    store_earlier(&world, "AP#", &earlier(&asked)).await;
-    asked["approval_id"] = id;
-    let paid = world.authorize(&agent, &asked).await.ok();
-    asked["approval_id"] = Value::Null;
-    is_again(
-        &paid,
-        &world.authorize(&agent, &asked).await,
-        &asked["payment_requirement"],
-        "approved",
-    );
-
-    let mut preflight = body_of(world.offer(5_000));
-    preflight["replay_key"] = json!("earlier");
-    world.post(&agent, "/x402/check", &preflight).await.ok();
-    store_earlier(&world, "R#", &earlier(&preflight)).await;
-    world.post(&agent, "/x402/check", &preflight).await.ok();
-    let other = with(&preflight, &world.offer(5_001));
-    world.post(&agent, "/x402/check", &other).await.refused(409, REUSED);
-}
-
-/// Replaces the fingerprint in the rows of the latest request of this kind.
-async fn store_earlier(world: &World, kind: &str, fingerprint: &Fingerprint) {
-    let rows = world.scan("LedgerTable").await;
-    let is_of_kind = |row: &&std::collections::HashMap<String, AttributeValue>| {
-        row["pk"].as_s().unwrap().starts_with(kind) && row.contains_key("rh")
-    };
-    let written: Vec<_> = rows.iter().filter(is_of_kind).collect();
-    assert!(!written.is_empty(), "{kind}");
-    // Rows of earlier requests are skipped.
-    for row in written {
-        let mut row = row.clone();
-        row.insert("rh".to_owned(), AttributeValue::B(Blob::new(fingerprint.as_bytes())));
-        let put = world.stack.db.put_item().table_name("LedgerTable").set_item(Some(row));
-        put.send().await.unwrap();
-    }
-}
-
-/// Sends this text as the body. Returns the status, whether the response is a replay, and its text.
+/// Sends a body. Returns the status, whether the response is a replay, and its text.
 async fn post_text(world: &World, agent: &TestAgent, path: &str, body: String) -> (u16, bool, String) {
     let request = world.http.post(format!("{}{path}", world.stack.base_url));
     let answer = request.bearer_auth(&agent.key).body(body).send().await.unwrap();

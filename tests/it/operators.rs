@@ -270,7 +270,7 @@ async fn catalog_updates_succeed_without_the_catalog_object() {
     assert_eq!(shown.ok()["slug"], "newcomer", "readers scan the table");
     proxy.behave();
     world.operator_gets("/internal/services").await.ok();
-    let stored = world.stack.catalog.store_object().await.unwrap();
+    let stored = world.stack.catalog.store_catalog_object().await.unwrap();
     assert_eq!(stored, ObjectStored::Present);
 }
 

@@ -737,7 +737,7 @@ async fn browser_actions_need_a_registered_operator_with_recent_sign_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn registered_users_without_the_claim_are_not_operators() {
+async fn registered_users_without_the_operator_claim_are_not_operators() {
     let world = World::still().await;
     let bob = Browser::sign_in(&world, &DEMO_STRANGER).await;
     let page = bob.page("/dashboard/sessions").await;

@@ -654,7 +654,7 @@ enum Stop {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_withdrawals_are_made_exactly_once() {
+async fn a_repeated_withdrawal_pays_once_after_the_function_was_killed() {
     let (world, front) = fronted().await;
     let person = world.person(&DEMO_OWNER);
     let program = Program {
@@ -692,7 +692,7 @@ async fn killed_withdrawals_are_made_exactly_once() {
             "version": 1,
             "caller": {"request_id": "r", "trace_id": "t"},
             "request": {"pay_out": {
-                "of": {"agent_id": agent.id.to_string(), "owner": owner, "request_id": "r"},
+                "of": {"agent_id": agent.id.to_string(), "owner": owner, "source": {"request_id": "r"}},
                 "amount_units": asked,
                 "idempotency_key": "once",
             }},
@@ -745,7 +745,7 @@ async fn killed_withdrawals_are_made_exactly_once() {
         for _ in 0..2 {
             let answer = process.invoke(event.clone()).await.unwrap().unwrap();
             assert_eq!(answer["status"], 200, "{stop:?}: {answer}");
-            answers.push(answer["body"]["reserved"]["settlement_id"].clone());
+            answers.push(answer["body"]["reserved"]["settlement"].clone());
         }
         assert!(
             answers[0].is_string() && answers[0] == answers[1],

@@ -775,7 +775,7 @@ async fn reconcile_requests_stay_while_settlements_are_unreadable() {
 
 /// A reorg removed the block with the transaction, and the node returns no logs or forged logs.
 #[tokio::test(flavor = "multi_thread")]
-async fn confirmations_keep_their_claim_until_reconciled() {
+async fn a_confirmation_in_a_removed_block_is_kept_until_the_node_returns_true_logs() {
     for manner in [Manner::Logless, Manner::Forging] {
         let world = world([("WATCH_CONFIRMATIONS", "4")]).await;
         let (node, reconcile) = Node::between(&world).await;

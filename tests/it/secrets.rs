@@ -70,8 +70,14 @@ impl Story {
             "{name}: {} letters may be anywhere by chance",
             text.len()
         );
+        let mut secrets = self.secrets.borrow_mut();
+        // Tokens of the same second are equal.
+        if let Some(known) = secrets.iter_mut().find(|known| known.text == text) {
+            known.told = known.told.zip(told).map(|(known, told)| known + told);
+            return;
+        }
         let text = text.to_owned();
-        self.secrets.borrow_mut().push(Secret { name, text, told });
+        secrets.push(Secret { name, text, told });
     }
 
     /// Registers the secret half of an API key.
@@ -100,6 +106,43 @@ impl Story {
             .unwrap()
             .trim_start_matches("0x");
         self.is_secret("a payment's nonce", nonce, None);
+    }
+
+    /// Registers the secret parts of a grant's tokens.
+    fn are_secret_tokens(&self, tokens: &Value) {
+        for name in ["access_token", "refresh_token"] {
+            let secret = tokens[name].as_str().unwrap().splitn(4, '_').last().unwrap();
+            self.is_secret("a client's token", secret, Some(1));
+        }
+    }
+
+    /// Returns a form request to one of the OAuth routes.
+    fn client_form(&self, path: &str, fields: &[(&str, &str)]) -> RequestBuilder {
+        let request = self.request(Method::POST, path);
+        request
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(form_text(fields))
+    }
+
+    /// Grants a client access to the agent, and returns the authorization code.
+    async fn consent(&self, session: &str, agent: &TestAgent, client: &str, state: &str) -> String {
+        let path = form_text(&[
+            ("client_id", client),
+            ("redirect_uri", CALLBACK),
+            ("response_type", "code"),
+            ("code_challenge", CHALLENGE),
+            ("code_challenge_method", "S256"),
+            ("state", state),
+        ]);
+        let path = format!("/dashboard/connect?{path}");
+        let page = self.page(session, &path).await;
+        let (status, headers, text) = self.send(self.form(session, &page, &path, &allow_form(agent))).await;
+        assert_eq!(status, 303, "{text}");
+        let back = reqwest::Url::parse(headers[LOCATION].to_str().unwrap()).unwrap();
+        let (_, code) = back.query_pairs().find(|(name, _)| name == "code").unwrap();
+        self.is_secret("an authorization code", &code, Some(0));
+        self.is_secret("a client's state", state, Some(1));
+        code.into_owned()
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
@@ -311,7 +354,113 @@ async fn people_and_their_agent(story: &Story) -> TestAgent {
     agent
 }
 
-/// Operators update the catalog, and their token is rotated.
+const CALLBACK: &str = "https://errands.example/callback";
+/// The example of RFC 7636, appendix B.
+const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
+const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
+
+fn form_text(fields: &[(&str, &str)]) -> String {
+    let url = reqwest::Url::parse_with_params("https://unused.example", fields).unwrap();
+    url.query().unwrap().to_owned()
+}
+
+/// Returns the fields of a consent without the form token.
+fn allow_form(agent: &TestAgent) -> String {
+    let agent = agent.id.to_string();
+    form_text(&[
+        ("agent", &agent),
+        ("may", "read"),
+        ("per_day", "1"),
+        ("expires_days", "1"),
+        ("decision", "allow"),
+    ])
+}
+
+/// OAuth clients use and misuse tokens. Returns a device's user code.
+async fn clients(story: &Story, agent: &TestAgent) -> String {
+    let session = story.sign_in().await;
+    story.is_secret("a code verifier", VERIFIER, Some(0));
+    let registration = json!({"client_name": "Errands", "redirect_uris": [CALLBACK]});
+    let registered = story
+        .json(201, story.request(Method::POST, "/oauth/register").json(&registration))
+        .await;
+    let client = registered["client_id"].as_str().unwrap();
+    let text = |tokens: &Value, name: &str| tokens[name].as_str().unwrap().to_owned();
+    let token = async |status, grant_type: &str, fields: &[(&str, &str)]| {
+        let client = (
+            "client_id",
+            fields
+                .iter()
+                .find(|field| field.0 == "device_code")
+                .map_or(client, |_| "purser-cli"),
+        );
+        let fields = [fields, &[("grant_type", grant_type), client]].concat();
+        let tokens = story.json(status, story.client_form("/oauth/token", &fields)).await;
+        if status == 200 {
+            story.are_secret_tokens(&tokens);
+        }
+        tokens
+    };
+    let redeem = async |status, code: &str| {
+        let fields = [("code", code), ("code_verifier", VERIFIER)];
+        token(status, "authorization_code", &fields).await
+    };
+    let refresh = async |status, tokens: &Value| {
+        let fields = [("refresh_token", tokens["refresh_token"].as_str().unwrap())];
+        token(status, "refresh_token", &fields).await
+    };
+    let revoke = async |token: &str| {
+        story
+            .json(200, story.client_form("/oauth/revoke", &[("token", token)]))
+            .await;
+    };
+
+    let code = story
+        .consent(&session, agent, client, "the-first-state-of-a-client")
+        .await;
+    let first = redeem(200, &code).await;
+    let second = refresh(200, &first).await;
+    let third = refresh(200, &second).await;
+    let me = |bearer: &str| story.request(Method::GET, "/mcp/agents/me").bearer_auth(bearer);
+    story.json(200, me(&text(&third, "access_token"))).await;
+    for wrong in [&code, &text(&third, "refresh_token")] {
+        story.json(401, me(wrong)).await;
+    }
+    let query = form_text(&[("access_token", &text(&third, "access_token"))]);
+    story
+        .json(401, story.request(Method::POST, &format!("/mcp?{query}")))
+        .await;
+    // A stolen refresh token is used.
+    refresh(400, &first).await;
+    refresh(400, &third).await;
+
+    let code = story
+        .consent(&session, agent, client, "another-state-of-a-client")
+        .await;
+    let given_back = redeem(200, &code).await;
+
+    let device = story
+        .json(
+            200,
+            story.client_form("/oauth/device_authorization", &[("client_id", "purser-cli")]),
+        )
+        .await;
+    let (user_code, device_code) = (text(&device, "user_code"), text(&device, "device_code"));
+    story.is_secret("a device code", device_code.rsplit('_').next().unwrap(), Some(1));
+    let path = format!("/dashboard/device?user_code={user_code}");
+    let page = story.page(&session, &path).await;
+    let (status, _, text_of_page) = story.send(story.form(&session, &page, &path, &allow_form(agent))).await;
+    assert_eq!(status, 303, "{text_of_page}");
+    let fields = [("device_code", device_code.as_str())];
+    let kind = "urn:ietf:params:oauth:grant-type:device_code";
+    let tokens = token(200, kind, &fields).await;
+    token(400, kind, &fields).await;
+    for token in [text(&given_back, "access_token"), text(&tokens, "refresh_token")] {
+        revoke(&token).await;
+    }
+    user_code
+}
+
 async fn operators(story: &Story) {
     let world = &story.world;
     let as_operator = |method, path: &str| {
@@ -528,6 +677,7 @@ async fn secrets_never_appear_in_logs_tables_or_errors() {
     let log = Log::start("warn,purser=trace");
     let story = Story::begin().await;
     let agent = people_and_their_agent(&story).await;
+    let user_code = clients(&story, &agent).await;
     operators(&story).await;
     mistakes(&story, &agent).await;
 
@@ -540,11 +690,18 @@ async fn secrets_never_appear_in_logs_tables_or_errors() {
         "probe.call",
         "reconcile.run",
         "request.failed",
+        "grant.created",
+        "grant.redeemed",
+        "grant.reused",
+        "grant.ended",
     ] {
         assert!(
             log.contains(event),
             "nobody logged {event}: is this test still listening?"
         );
+    }
+    for code in [&user_code, &user_code.replace('-', "")] {
+        assert!(!log.contains(code), "a user code was logged");
     }
     let mut tables = String::new();
     for table in TABLES {

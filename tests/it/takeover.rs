@@ -79,7 +79,7 @@ async fn unaccepted_payees_are_rejected_and_raise_an_alarm() {
         .put_service(&service, &sample::audit())
         .await
         .unwrap();
-    world.stack.catalog.store_object().await.unwrap();
+    world.stack.catalog.store_catalog_object().await.unwrap();
     world.pass(SEEN_AFTER);
     pays(&world, &agent, STRANGER)
         .await
@@ -114,7 +114,9 @@ async fn suspicious_row_changes_raise_alarms() {
     let other = world.poor_agent(vec![]).await;
     let other = world.stack.ledger.read_agent_by_id(other.id).await.unwrap().unwrap();
     world
-        .edit(&agent, |record| record.keys[0].digest = other.keys[0].digest)
+        .edit(&agent, |record| {
+            record.keys[0].credential = other.keys[0].credential.clone()
+        })
         .await;
     world
         .edit(&agent, |record| record.keys.push(other.keys[0].clone()))

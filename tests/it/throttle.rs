@@ -81,7 +81,7 @@ async fn until_refused(ask: impl AsyncFn() -> Answer) -> (usize, Answer) {
 
 /// Confirmed and expired payments also count.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_at_its_hold_limit_is_throttled() {
+async fn an_agent_with_too_many_authorized_payments_is_throttled() {
     const MAX: usize = 4;
     let limit = ("MAX_HOLDS_PER_AGENT".to_owned(), MAX.to_string());
     let world = World::still_with(Options {

@@ -30,6 +30,9 @@ MIN_SECRETS = {
     "a cookie": 4,
     "a sign-in": 3,
     "a form's token": 1,
+    "a token": 16,
+    "a user code": 2,
+    "a state": 2,
     "a signed payment": 300,
     "a payment's signature or nonce": 600,
     "the body": 200,
@@ -37,7 +40,8 @@ MIN_SECRETS = {
 # Messages that are logged only if the suite makes payments, requests approvals, causes failures, edits, and starts
 # functions.
 MESSAGES = {
-    "approval.staged", "catalog.edited", "function.stopped", "payment.completed", "payment.decided", "payment.replayed",
+    "approval.staged", "catalog.edited", "function.stopped", "grant.created", "grant.ended", "grant.redeemed",
+    "grant.reused", "payment.completed", "payment.decided", "payment.replayed",
     "probe.call", "request", "request.failed", "rpc.failed", "rpc.retried", "session.refused", "store.contended",
 }
 

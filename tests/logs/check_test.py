@@ -13,6 +13,7 @@ from urllib.parse import quote
 import check
 
 KEY = "0123456789abcdef" * 4
+CODE = "BCDF-GHJK"
 NOTE = 'pay "Zoë"\nin full, please?~'
 
 
@@ -24,7 +25,7 @@ def found(secret, logged):
 
 class TheCheck(unittest.TestCase):
     def test_finds_a_text_in_every_form_that_programs_write(self):
-        for secret in (KEY, NOTE):
+        for secret in (KEY, CODE, NOTE):
             raw = secret.encode()
             values = [raw, bytes.fromhex(secret)] if secret == KEY else [raw]
             written = [secret, secret.upper(), quote(secret, safe=""), json.dumps(secret), json.dumps({"a": secret}, ensure_ascii=False)]

@@ -4,6 +4,7 @@
     tests/planted/plant.py                         every bug
     tests/planted/plant.py --simulation            every bug that the simulation must find: by a seed or by a kept plan
     tests/planted/plant.py [--simulation] NAME …   only these
+    tests/planted/plant.py --texts                 no bug: checks that the replaced texts exist
 
 All bugs are planted in one copy, which is built once. An environment variable of the tested process switches on a single
 bug, so a failure is due to that bug and no other. To show that it is due to a bug at all, the same tests must first pass
@@ -98,7 +99,7 @@ BUGS = [
         "shared/store/src/payments/backfill.rs",
         "self.fence_windows(agent).await?;",
         "if !PLANTED { self.fence_windows(agent).await?; }",
-        "package(purser-store) and test(=budgets::a_payment_that_was_decided_before_the_rule_is_not_reserved_after_the_backfill)",
+        "package(purser-store) and test(=budgets::a_payment_evaluated_without_the_new_rule_is_not_reserved)",
     ),
     Bug(
         "a backfill that a release overtakes",
@@ -110,8 +111,8 @@ BUGS = [
     Bug(
         "a late payment that a new rule for some services misses",
         "shared/store/src/payments/settle.rs",
-        "            let Some(amount) = amount else {\n",
-        "            let Some(amount) = amount else {\n                if PLANTED { continue; }\n",
+        "rules.filter(|counting| purchase.is_counted_by(&counting.rule.kind, None));",
+        "rules.filter(|counting| !PLANTED && purchase.is_counted_by(&counting.rule.kind, None));",
         "package(purser-store) and test(=budgets::a_rule_for_some_services_counts_a_payment_that_is_confirmed_late)",
     ),
     Bug(
@@ -133,7 +134,7 @@ BUGS = [
         "shared/domain/src/policy/limits.rs",
         "if limit.is_some_and(|limit| inputs.is_waived_by_approval(&limit)) {",
         "if limit.is_some_and(|limit| PLANTED || inputs.is_waived_by_approval(&limit)) {",
-        "package(purser-store) and test(=limits::a_budget_that_asks_escalates_beyond_the_limit_under_races)",
+        "package(purser-store) and test(=limits::concurrent_payments_beyond_a_budget_with_action_ask_need_approval)",
     ),
     Bug(
         "a calendar period that starts at midnight UTC",
@@ -307,7 +308,7 @@ BUGS = [
         "the whole of an offer taken for the request",
         "shared/api/src/http/payment_body.rs",
         "fingerprint: Fingerprint::for_payment(&said, $network, &$offer),",
-        "fingerprint: if PLANTED { whole_body_fingerprint($body) } else { Fingerprint::for_payment(&said, $network, &$offer) },",
+        "fingerprint: if PLANTED { Fingerprint::for_request($body, &[\"idempotency_key\", \"replay_key\", \"approval_id\"]) } else { Fingerprint::for_payment(&said, $network, &$offer) },",
         "package(purser-tests) and test(=offers::payment_requirements_with_equal_terms_are_one_request)",
     ),
     Bug(
@@ -456,8 +457,8 @@ BUGS = [
     Bug(
         "a released call that stays a duplicate",
         "shared/store/src/payments/release.rs",
-        "if terms.was_checked(CheckName::Duplicate) || agent.as_ref().is_some_and(has_duplicate_guard) {",
-        "if !PLANTED && (terms.was_checked(CheckName::Duplicate) || agent.as_ref().is_some_and(has_duplicate_guard)) {",
+        "if terms.was_checked(CheckName::Duplicate) || agent.as_ref().is_some_and(Agent::has_duplicate_guard) {",
+        "if !PLANTED && (terms.was_checked(CheckName::Duplicate) || agent.as_ref().is_some_and(Agent::has_duplicate_guard)) {",
         "package(purser-store) and test(=limits::a_released_call_may_be_repeated)",
     ),
     Bug(
@@ -514,7 +515,7 @@ BUGS = [
         "shared/store/src/webhooks/waiting.rs",
         "let is_full = self.count_waiting(user, now).await? >= Delivery::MAX_WAITING;",
         "let is_full = self.count_waiting(user, now).await? >= Delivery::MAX_WAITING && !PLANTED;",
-        "package(purser-webhooks) and test(=waiting_deliveries_are_limited_per_user)",
+        "package(purser-webhooks) and test(=pending_deliveries_are_limited_per_user)",
     ),
     Bug(
         "what the bus refused counted as told",
@@ -566,11 +567,11 @@ BUGS = [
         "package(purser-tests) and test(=custody::each_wallet_is_attested_for_one_agent)",
     ),
     Bug(
-        "an agent from before the claims left without one",
+        "an agent that claims a second wallet",
         "shared/store/src/payments/wallet_claim.rs",
-        "Some(agent) => Some(self.claim_wallet(id, agent.wallet.address).await?),",
-        "Some(_) if PLANTED => Some(WalletClaim::Granted),\n                Some(agent) => Some(self.claim_wallet(id, agent.wallet.address).await?),",
-        "package(purser-store) and test(=wallet_claims::existing_agents_get_their_missing_wallet_claims)",
+        ".condition_expression(\"attribute_not_exists(pk) OR address = :wallet\")",
+        ".condition_expression(if PLANTED { \"attribute_not_exists(pk) OR attribute_exists(pk) OR address = :wallet\" } else { \"attribute_not_exists(pk) OR address = :wallet\" })",
+        "package(purser-store) and test(=wallet_claims::a_wallet_and_an_agent_have_one_claim)",
     ),
     Bug(
         "a removed call that is new again after a pause",
@@ -813,8 +814,8 @@ BUGS = [
     Bug(
         "a key is made, and a rule removed, by an old sign-in",
         "functions/dashboard/src/agents/owned.rs",
-        "if changed.widens(&agent) {",
-        "if changed.widens(&agent) && !PLANTED {",
+        "self.limits.require_recent_sign_in(caller.signed_in_at, now)?;",
+        "if !PLANTED { self.limits.require_recent_sign_in(caller.signed_in_at, now)? };",
         "package(purser-dashboard) and test(=sessions::json_updates_that_widen_limits_require_a_recent_sign_in)",
     ),
     Bug(
@@ -856,8 +857,8 @@ BUGS = [
     Bug(
         "a webhook at an address of this machine",
         "shared/api/src/http/untrusted_http_client.rs",
-        "(url.is_https() && may_be_public(url.url())).then_some(&self.strict)",
-        "(PLANTED || (url.is_https() && may_be_public(url.url()))).then_some(if PLANTED { &self.plain } else { &self.strict })",
+        '(url.scheme() == "https" && may_be_public(url)).then_some(&self.strict)',
+        '(PLANTED || (url.scheme() == "https" && may_be_public(url))).then_some(if PLANTED { &self.plain } else { &self.strict })',
         "package(purser-webhooks) and test(=webhooks_at_private_addresses_are_never_called)",
     ),
     Bug(
@@ -919,7 +920,7 @@ BUGS = [
         "if session.is_operator {",
         "if session.is_operator || PLANTED {",
         "package(purser-dashboard) and "
-        "test(=operators::operator_pages_require_the_operator_claim)",
+        "test(=operators::operator_pages_require_the_operator_claim_in_the_id_token)",
     ),
     Bug(
         "a list of a fleet that ends with its first page",
@@ -1581,8 +1582,8 @@ SIMULATED = [
     Bug(
         "a late payment that is not counted again",
         "shared/store/src/payments/settle.rs",
-        "        for (scope, period, amount) in windows {\n",
-        "        for (scope, period, amount) in windows.into_iter().take(if PLANTED { 0 } else { usize::MAX }) {\n",
+        "        for (scope, period, amount, call) in windows {\n",
+        "        for (scope, period, amount, call) in windows.into_iter().take(if PLANTED { 0 } else { usize::MAX }) {\n",
         "package(purser-sim) and "
         "test(=reproductions::released_spending_counts_again_after_a_reorganization)",
     ),
@@ -1714,6 +1715,8 @@ def main():
         stale.append(f"the switch of {PROCESSES}")
     if stale:
         sys.exit(f"plant: no longer stands where it is to be planted, exactly once: {'; '.join(stale)}")
+    if sys.argv[1:] == ["--texts"]:
+        return
     if not bugs:
         sys.exit(f"plant: no such bug; there are: {'; '.join(dict.fromkeys(bug.name for bug in known.values()))}")
 

@@ -2,7 +2,7 @@
 
 use crate::world::{OWNER, TestAgent, World};
 use purser_domain::{
-    Amount, ApprovalId, DomainPattern, Duration, IncreasedCaps, LimitIncrease, OperationSlug, SpendPolicy,
+    Amount, ApprovalId, DomainPattern, Duration, IncreasedCaps, LimitIncrease, OperationSlug, RuleKind, SpendPolicy,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -12,7 +12,14 @@ pub const LIMITED_SERVICE: &str = "lab-weather";
 
 /// Creates an agent with each kind of rule, and a policy whose optional fields are all set.
 pub async fn limited_agent(world: &World) -> TestAgent {
-    let agent = world.poor_agent(purser_testkit::sample::rules()).await;
+    let mut rules = purser_testkit::sample::rules();
+    for rule in &mut rules {
+        // An agent does not see rules of other keys.
+        if let RuleKind::ApprovalException(exception) = &mut rule.kind {
+            exception.keys = None;
+        }
+    }
+    let agent = world.poor_agent(rules).await;
     let now = world.now();
     let raise = LimitIncrease {
         caps: IncreasedCaps {

@@ -9,7 +9,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue, IF_MATCH, RETRY_AFT
 use reqwest::{Client, Method};
 use serde_json::Value;
 use std::time::{Duration, SystemTime};
-use url::{Host, Url};
+use url::{Host, Url, form_urlencoded};
 
 /// The timeout for one request.
 const TIMEOUT: Duration = Duration::from_secs(35);
@@ -29,6 +29,8 @@ pub(crate) struct Call<'a> {
     /// The version of the object to update, for the header `If-Match`.
     pub(crate) over: Option<u64>,
     pub(crate) body: Option<&'a Value>,
+    /// The fields of a form, instead of a JSON body.
+    pub(crate) form: &'a [(&'a str, &'a str)],
 }
 
 impl<'a> Call<'a> {
@@ -40,6 +42,7 @@ impl<'a> Call<'a> {
             query: &[],
             over: None,
             body: None,
+            form: &[],
         }
     }
 }
@@ -49,18 +52,26 @@ impl<'a> Call<'a> {
 pub(crate) struct Api {
     http: Client,
     base: Url,
-    header: HeaderName,
-    credential: HeaderValue,
+    /// The header with the credential; `None` for a client without a credential.
+    credential: Option<(HeaderName, HeaderValue)>,
     signer: Option<Signer>,
 }
 
 impl Api {
     /// Creates a client that sends `credential` in the header `header`.
     pub(crate) fn new(url: &str, header: HeaderName, mut credential: HeaderValue) -> Result<Self, Failure> {
+        credential.set_sensitive(true);
+        Ok(Self {
+            credential: Some((header, credential)),
+            ..Self::without_credential(url)?
+        })
+    }
+
+    /// Creates a client that sends no credential.
+    pub(crate) fn without_credential(url: &str) -> Result<Self, Failure> {
         // The client accepts the same URLs as a client with an agent key.
         Purser::without_key(url).map_err(CredentialError::Url)?;
         let base = Url::parse(url).map_err(|_| CredentialError::Url(PurserUrlError::Url))?;
-        credential.set_sensitive(true);
         let http = http_client(USER_AGENT)
             .timeout(TIMEOUT)
             .build()
@@ -68,8 +79,7 @@ impl Api {
         Ok(Self {
             http,
             base,
-            header,
-            credential,
+            credential: None,
             signer: None,
         })
     }
@@ -127,11 +137,20 @@ impl Api {
             let now = SystemTime::now();
             request = request.headers(signer.headers(call.method.as_str(), &url, body.as_bytes(), now)?);
         }
-        request = request.header(self.header.clone(), self.credential.clone());
+        if let Some((header, credential)) = &self.credential {
+            request = request.header(header, credential);
+        }
         if let Some(version) = call.over {
             request = request.header(IF_MATCH, format!("\"{version}\""));
         }
-        if !body.is_empty() {
+        if !call.form.is_empty() {
+            let form = form_urlencoded::Serializer::new(String::new())
+                .extend_pairs(call.form)
+                .finish();
+            request = request
+                .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+                .body(form);
+        } else if !body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json").body(body);
         }
         let unreachable = |error: reqwest::Error| ApiError::Unreachable(error.without_url());

@@ -29,9 +29,9 @@ The agent key is read from PURSER_KEY, else from what `purser login` has stored.
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Store an agent key that is read from standard input.
-    Login(Credential),
-    /// Remove the stored agent key.
+    /// Sign in in a browser, and let this program act for one of your agents, within limits that you choose there.
+    Login(Login),
+    /// Remove what `login` has stored. Also revokes what you allowed in the browser.
     Logout(Credential),
     /// Show the agent that the key belongs to.
     Whoami,
@@ -185,6 +185,16 @@ pub(crate) struct Evidence {
     /// A file with the provider's signed receipt. Only needed if another client made the payment.
     #[arg(long, value_name = "FILE")]
     pub(crate) receipt: Option<std::path::PathBuf>,
+}
+
+/// What to store, if not the result of signing in.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Login {
+    /// Store an agent key that is read from standard input.
+    #[arg(long, conflicts_with = "operator")]
+    pub(crate) key: bool,
+    #[command(flatten)]
+    pub(crate) credential: Credential,
 }
 
 /// The kind of credential.

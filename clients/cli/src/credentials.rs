@@ -1,6 +1,7 @@
 //! Reads credentials from the environment, from the desktop's keyring, or from a file that only the owner can read.
 
-use purser_client::{AgentKey, AgentKeyError, Purser, PurserUrlError};
+use crate::keyring;
+use purser_client::{AgentKeyError, Purser, PurserUrlError};
 use reqwest::header::HeaderValue;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -29,6 +30,8 @@ pub(crate) enum CredentialError {
     NoSession,
     #[error("a session token is one line of printable ASCII, 8,192 characters at most")]
     Session,
+    #[error("you signed in at {signed_in}: run `purser login` again to use {url}")]
+    OtherUrl { signed_in: String, url: String },
     #[error(transparent)]
     Key(#[from] AgentKeyError),
     #[error(transparent)]
@@ -41,17 +44,6 @@ pub(crate) enum CredentialError {
     NoHome,
     #[error("{path}: {source}")]
     File { path: String, source: io::Error },
-}
-
-/// Returns a client with the agent key from the environment or, if the variable is not set, with the stored agent key.
-pub(crate) fn agent_client(url: &str) -> Result<Purser, CredentialError> {
-    let key = match AgentKey::from_env() {
-        Err(AgentKeyError::Missing) => {
-            AgentKey::from_text(&read_credential(&credential_path(AGENT_KEY)?)?.ok_or(CredentialError::Missing)?)?
-        }
-        key => key?,
-    };
-    Ok(Purser::new(url, &key)?)
 }
 
 /// Returns a client without a key, which can read the public catalog.
@@ -86,13 +78,35 @@ pub(crate) fn read_standard_input() -> Result<Zeroizing<String>, CredentialError
     Ok(text)
 }
 
-/// Returns the path of a credential file (XDG Base Directory specification).
-pub(crate) fn credential_path(name: &str) -> Result<PathBuf, CredentialError> {
+/// Returns the path of a credential's file (XDG Base Directory specification).
+fn credential_path(name: &str) -> Result<PathBuf, CredentialError> {
     directory("XDG_CONFIG_HOME", ".config").map(|config| config.join("purser").join(name))
 }
 
-/// Returns an XDG base directory: the directory in the variable or, if unset, the default directory below the home
-/// directory.
+/// Reads a stored credential.
+pub(crate) fn read_credential(name: &str) -> Result<Option<Zeroizing<String>>, CredentialError> {
+    let stored = read_file(&credential_path(name)?)?;
+    Ok(stored.or_else(|| keyring::read(name)))
+}
+
+/// Stores a credential in the keyring or, without a keyring, in a file. Returns where, for a message.
+pub(crate) fn store_credential(name: &str, text: &str) -> Result<String, CredentialError> {
+    let path = credential_path(name)?;
+    if keyring::store(name, text) {
+        remove_file(&path)?;
+        return Ok("the keyring".to_owned());
+    }
+    write_file(&path, text)?;
+    Ok(path.display().to_string())
+}
+
+/// Removes a stored credential, and returns whether a credential was stored.
+pub(crate) fn remove_credential(name: &str) -> Result<bool, CredentialError> {
+    let is_removed = keyring::remove(name);
+    Ok(remove_file(&credential_path(name)?)? || is_removed)
+}
+
+/// Returns the XDG base directory in the variable, or the default directory below the home directory.
 pub(crate) fn directory(variable: &str, relative_path: &str) -> Result<PathBuf, CredentialError> {
     let named = std::env::var_os(variable)
         .map(PathBuf::from)
@@ -102,7 +116,7 @@ pub(crate) fn directory(variable: &str, relative_path: &str) -> Result<PathBuf, 
 }
 
 /// Reads a credential file. Returns an error if other users can read the file.
-pub(crate) fn read_credential(path: &Path) -> Result<Option<Zeroizing<String>>, CredentialError> {
+fn read_file(path: &Path) -> Result<Option<Zeroizing<String>>, CredentialError> {
     let of = |source| file_error(path, source);
     let opened = match fs::File::open(path) {
         Ok(opened) => opened,
@@ -118,17 +132,14 @@ pub(crate) fn read_credential(path: &Path) -> Result<Option<Zeroizing<String>>, 
     Ok(Some(text))
 }
 
-/// Stores a credential: writes a new file and replaces the old file with the new file.
-pub(crate) fn store(path: &Path, text: &str) -> Result<(), CredentialError> {
+/// Replaces a file with a new file.
+fn write_file(path: &Path, text: &str) -> Result<(), CredentialError> {
     let of = |source| file_error(path, source);
     let new = path.with_extension("new");
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(of)?;
     }
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(of(error)),
-        _ => {}
-    }
+    remove_file(&new)?;
     let mut options = OpenOptions::new();
     let mut opened = options
         .write(true)
@@ -143,7 +154,16 @@ pub(crate) fn store(path: &Path, text: &str) -> Result<(), CredentialError> {
     fs::rename(&new, path).map_err(of)
 }
 
-pub(crate) fn file_error(path: &Path, source: io::Error) -> CredentialError {
+/// Removes a file, and returns whether the file existed.
+fn remove_file(path: &Path) -> Result<bool, CredentialError> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(file_error(path, source)),
+    }
+}
+
+fn file_error(path: &Path, source: io::Error) -> CredentialError {
     let path = path.display().to_string();
     CredentialError::File { path, source }
 }

@@ -125,6 +125,7 @@ impl Failure {
                 Some("Check PURSER_KEY, or store one with `purser login`.")
             }
             Self::Api(ApiError::Refused(rejection)) => match rejection.slug.as_str() {
+                "invalid_grant" | "access_denied" | "expired_token" => Some("Run `purser login` again."),
                 "invalid_session" | "recent_sign_in_required" => {
                     Some("Sign in again, put the new ID token into PURSER_SESSION_TOKEN, and repeat the command.")
                 }

@@ -10,7 +10,9 @@ mod entry;
 mod evidence;
 mod exit;
 mod files;
+mod grant;
 mod journal;
+mod keyring;
 mod log;
 mod login;
 mod mcp;
@@ -55,28 +57,29 @@ async fn main() -> ExitCode {
 async fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
     let url = || args.url.as_deref().ok_or(CredentialError::NoUrl);
     match args.command {
-        Command::Login(credential) if credential.operator => operator::login(url()?, output).await,
+        Command::Login(login) if login.credential.operator => operator::login(url()?, output).await,
+        Command::Login(login) if login.key => login::store_key(url()?, output).await,
         Command::Login(_) => login::login(url()?, output).await,
-        Command::Logout(credential) => login::logout(&credential, output),
+        Command::Logout(credential) => login::logout(&credential, output).await,
         Command::Catalog(command) => catalog::run(&operator::Operator::new(url()?)?, command, output).await,
         Command::Policy(command) => policy::run(&person::Person::new(url()?)?, command, output).await,
-        Command::Pay(pay) => pay::pay(&credentials::agent_client(url()?)?, pay, output).await,
-        Command::Check(check) => pay::check(&credentials::agent_client(url()?)?, check, output).await,
-        Command::Approval(approval) => show::approval(&credentials::agent_client(url()?)?, approval, output).await,
-        Command::Evidence(arguments) => evidence::write(&credentials::agent_client(url()?)?, &arguments, output).await,
+        Command::Pay(pay) => pay::pay(&login::agent_client(url()?)?, pay, output).await,
+        Command::Check(check) => pay::check(&login::agent_client(url()?)?, check, output).await,
+        Command::Approval(approval) => show::approval(&login::agent_client(url()?)?, approval, output).await,
+        Command::Evidence(arguments) => evidence::write(&login::agent_client(url()?)?, &arguments, output).await,
         Command::Verify(arguments) => verify::verify(&arguments, output).await,
         Command::Replay(arguments) => replay::replay(&arguments, output),
         Command::Log(command) => log::run(command, output).await,
-        Command::Mcp => mcp::serve(credentials::agent_client(url()?)?).await,
-        Command::Whoami => show::whoami(&credentials::agent_client(url()?)?, output).await,
+        Command::Mcp => mcp::serve(login::agent_client(url()?)?).await,
+        Command::Whoami => show::whoami(&login::agent_client(url()?)?, output).await,
         Command::Services(filter) => show::services(&credentials::public_client(url()?)?, filter, output).await,
         Command::Search { text } => show::search(&credentials::public_client(url()?)?, &text, output).await,
         Command::Service { service } => show::service(&credentials::public_client(url()?)?, &service, output).await,
-        Command::Enabled => show::list_enabled(&credentials::agent_client(url()?)?, output).await,
-        Command::Receipts { limit } => show::receipts(&credentials::agent_client(url()?)?, limit, output).await,
+        Command::Enabled => show::list_enabled(&login::agent_client(url()?)?, output).await,
+        Command::Receipts { limit } => show::receipts(&login::agent_client(url()?)?, limit, output).await,
         Command::Statement { settlement, decision } => {
-            show::statement(&credentials::agent_client(url()?)?, settlement, decision, output).await
+            show::statement(&login::agent_client(url()?)?, settlement, decision, output).await
         }
-        Command::Receipt { settlement } => show::receipt(&credentials::agent_client(url()?)?, settlement, output).await,
+        Command::Receipt { settlement } => show::receipt(&login::agent_client(url()?)?, settlement, output).await,
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::api::{Api, Call, require_list};
 use crate::credentials::{
-    CredentialError, OPERATOR_TOKEN, credential_header, credential_path, read_credential, read_standard_input,
-    read_variable, store,
+    CredentialError, OPERATOR_TOKEN, credential_header, read_credential, read_standard_input, read_variable,
+    store_credential,
 };
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
@@ -25,7 +25,7 @@ impl Operator {
     pub(crate) fn new(url: &str) -> Result<Self, Failure> {
         let text = match read_variable("PURSER_OPERATOR_TOKEN") {
             Some(text) => Zeroizing::new(text),
-            None => read_credential(&credential_path(OPERATOR_TOKEN)?)?.ok_or(CredentialError::NoToken)?,
+            None => read_credential(OPERATOR_TOKEN)?.ok_or(CredentialError::NoToken)?,
         };
         Self::with_token(url, &text)
     }
@@ -72,8 +72,7 @@ impl Operator {
 pub(crate) async fn login(url: &str, output: &Output) -> Result<Exit, Failure> {
     let text = read_standard_input()?;
     Operator::with_token(url, &text)?.services().await?;
-    let path = credential_path(OPERATOR_TOKEN)?;
-    store(&path, text.trim())?;
-    output.print_text(&format!("The token is stored in {}.", path.display()));
+    let place = store_credential(OPERATOR_TOKEN, text.trim())?;
+    output.print_text(&format!("The token is stored in {place}."));
     Ok(Exit::Done)
 }

@@ -106,8 +106,8 @@ struct Differing {
     edits: Vec<Edit>,
     /// All rules that the policies require. `None` if no policy has rules.
     rules: Option<Vec<Value>>,
-    /// Purser's findings about the rules after all updates. Only the first agent with the same updates has findings.
-    findings: Vec<Value>,
+    /// Purser's findings about the agent's limits after all updates. `None` if Purser can't compute them.
+    findings: Option<Vec<Value>>,
     /// The agent's version. Zero if no policy has rules for the agent.
     version: u64,
     /// The number of updates that are already written.
@@ -152,7 +152,7 @@ async fn apply(
                 agent,
                 edits: plan.edits,
                 rules: plan.rules,
-                findings: Vec::new(),
+                findings: None,
                 version: state.rules.map_or(0, |(version, _)| version),
                 written: 0,
                 error: None,
@@ -265,7 +265,10 @@ fn show_differences(output: &Output, differences: &[Differing], overrides: &Over
                 ));
             }
         }
-        for finding in findings {
+        if findings.is_none() {
+            output.print_text("  findings about the rules are not available");
+        }
+        for finding in findings.iter().flatten() {
             let text = |name: &str| finding.get(name).and_then(Value::as_str).unwrap_or_default();
             let subject = finding.get("rule").filter(|rule| !rule.is_null());
             let subject = subject.map_or_else(|| format!("service {}", text("service_id")), Value::to_string);
@@ -322,7 +325,7 @@ async fn preview(user: &Person, differences: &mut [Differing]) -> Result<Vec<Str
             }
         }
         let limits = limits_after(difference);
-        if errors.is_empty() && distinct.insert((String::new(), Some(limits.to_string()))) {
+        if let Some(limits) = limits.filter(|_| errors.is_empty()) {
             let request = Request {
                 method: Method::PUT,
                 path: &["agents", &difference.agent.id, "shadow"],
@@ -332,8 +335,7 @@ async fn preview(user: &Person, differences: &mut [Differing]) -> Result<Vec<Str
             };
             match user.preview(request).await {
                 Ok(preview) => {
-                    let findings = preview.get("findings").and_then(Value::as_array);
-                    difference.findings = findings.cloned().unwrap_or_default();
+                    difference.findings = preview.get("findings").and_then(Value::as_array).cloned();
                 }
                 Err(Failure::Api(ApiError::Refused(_))) => {}
                 Err(failure) => return Err(failure),
@@ -343,10 +345,11 @@ async fn preview(user: &Person, differences: &mut [Differing]) -> Result<Vec<Str
     Ok(errors)
 }
 
-/// Returns an agent's limits after the updates, as the body of a shadow policy.
-fn limits_after(difference: &Differing) -> Value {
-    /// The maximum number of policies in a shadow policy.
-    const MAX_POLICIES: usize = 50;
+/// The maximum number of policies in a shadow policy.
+const MAX_POLICIES: usize = 50;
+
+/// Returns an agent's limits after the updates, or `None` if more than [`MAX_POLICIES`] policies change.
+fn limits_after(difference: &Differing) -> Option<Value> {
     let policies = difference.edits.iter().filter_map(|edit| {
         let (body, (field, value)) = match &edit.write {
             Write::Enable(body) => (body, ("enabled", Value::Bool(true))),
@@ -357,8 +360,8 @@ fn limits_after(difference: &Differing) -> Value {
         body.insert(field.to_owned(), value);
         Some(Value::Object(body))
     });
-    let policies: Vec<Value> = policies.take(MAX_POLICIES).collect();
-    json!({"rules": difference.rules, "policies": policies})
+    let policies: Vec<Value> = policies.collect();
+    (policies.len() <= MAX_POLICIES).then(|| json!({"rules": difference.rules, "policies": policies}))
 }
 
 /// Counts the recorded decisions that would have a different result with the updated limits.

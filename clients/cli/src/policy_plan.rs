@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_policy_overrides_a_service_and_the_rules() {
+    fn the_last_policy_file_overrides_earlier_services_and_rules() {
         let rule = |units: u64| format!("rules: [{{kind: budget_limit, limit_units: {units}, window_seconds: 3600}}]");
         let plan = planned(
             &[

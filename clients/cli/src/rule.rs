@@ -21,6 +21,9 @@ pub(crate) enum RuleEdit {
     Remove { id: String, from: Value },
 }
 
+/// The kind of the rules that allow payments without an approval. All other kinds restrict payments.
+const APPROVAL_EXCEPTION: &str = "approval_exception";
+
 impl RuleEdit {
     /// Returns the kind of the rule.
     pub(crate) fn kind(&self) -> &str {
@@ -31,14 +34,22 @@ impl RuleEdit {
     /// Returns whether the update may allow payments that were rejected before. Purser makes the binding decision.
     pub(crate) fn may_widen(&self) -> bool {
         match self {
-            Self::Add { .. } => false,
-            Self::Remove { .. } => true,
+            Self::Add { to: rule } => rule_kind(rule) == APPROVAL_EXCEPTION,
+            Self::Remove { from: rule, .. } => rule_kind(rule) != APPROVAL_EXCEPTION,
             Self::Replace { from, to, .. } => {
                 let units = |rule: &Value, name: &str| rule.get(name).and_then(Value::as_u64);
                 let is_budget = rule_kind(from) == "budget_limit";
                 let is_lower = units(to, "limit_units") <= units(from, "limit_units");
                 let is_longer = units(to, "window_seconds") >= units(from, "window_seconds");
-                let others = ["services", "categories", "period", "time_zone", "action"];
+                let others = [
+                    "services",
+                    "categories",
+                    "keys",
+                    "per_payee",
+                    "period",
+                    "time_zone",
+                    "action",
+                ];
                 let is_alike = others.iter().all(|name| from.get(name) == to.get(name));
                 !(is_budget && is_lower && is_longer && is_alike)
             }
@@ -110,26 +121,39 @@ fn count_shared_fields(left: &Value, right: &Value) -> usize {
 /// Returns a normalized form of a rule, which is the same for equal rules.
 fn normalize_rule(rule: &Value) -> Value {
     let mut rule = rule_without_usage(rule);
-    // Purser omits an empty list when it stores a vendor allowlist.
-    let is_allowlist = rule_kind(&rule) == "vendor_allowlist";
-    // A budget or count limit without an action blocks.
+    // In these rules, an empty list and `false` are the same as an absent field.
+    let has_defaults = matches!(rule_kind(&rule), "vendor_allowlist" | APPROVAL_EXCEPTION);
+    let is_default = |value: &Value| *value == false || value.as_array().is_some_and(Vec::is_empty);
+    // A budget or count limit without an action blocks, and counts all payees together.
     let is_window = matches!(rule_kind(&rule), "budget_limit" | "count_limit");
     if let Value::Object(fields) = &mut rule {
-        fields.retain(|_, value| !(is_allowlist && value.as_array().is_some_and(Vec::is_empty)));
-        fields.retain(|name, value| !(is_window && name == "action" && *value == "block"));
+        fields.retain(|_, value| !(has_defaults && is_default(value)));
+        let is_window_default = |name: &str, value: &Value| match name {
+            "action" => *value == "block",
+            "per_payee" => *value == false,
+            _ => false,
+        };
+        fields.retain(|name, value| !(is_window && is_window_default(name, value)));
+        fields.values_mut().for_each(normalize_text);
         for list in fields.values_mut().filter_map(Value::as_array_mut) {
-            for text in list.iter_mut() {
-                match text {
-                    Value::String(address) if address.starts_with("0x") => address.make_ascii_lowercase(),
-                    _ => {}
-                }
-            }
+            list.iter_mut().for_each(normalize_text);
             if list.iter().all(Value::is_string) {
                 list.sort_by(|left, right| left.as_str().cmp(&right.as_str()));
             }
         }
     }
     rule
+}
+
+/// Normalizes an address or a time. Purser returns addresses with a checksum, and times with microseconds.
+fn normalize_text(value: &mut Value) {
+    if let Value::String(text) = value {
+        if text.starts_with("0x") {
+            text.make_ascii_lowercase();
+        } else if let Some(seconds) = text.strip_suffix(".000000Z") {
+            *text = format!("{seconds}Z");
+        }
+    }
 }
 
 #[cfg(test)]
@@ -172,6 +196,22 @@ mod tests {
         assert_eq!(edits(&stored(&answers), &wanted), []);
         let blocking = json!({"kind": "budget_limit", "limit_units": 7, "window_seconds": 3_600, "action": "block"});
         assert_eq!(edits(&stored(&[budget(7, 3_600)]), &[blocking]), []);
+        // Purser returns times with microseconds, and null for fields of an exception that are absent in the file.
+        let exception =
+            |payee: &str, until: &str| json!({"kind": "approval_exception", "payee": payee, "until": until});
+        let mut response = exception("0xAb", "2026-12-31T00:00:00.000000Z");
+        (response["keys"], response["waives_threshold"]) = (Value::Null, json!(false));
+        assert_eq!(
+            edits(
+                &stored(&[response.clone()]),
+                &[exception("0xaB", "2026-12-31T00:00:00Z")]
+            ),
+            []
+        );
+        assert_eq!(
+            edits(&stored(&[response]), &[exception("0xab", "2026-12-31T00:00:01Z")]).len(),
+            1
+        );
         let empty = json!({"kind": "vendor_allowlist", "services": ["a"], "wallets": []});
         let bare = json!({"kind": "vendor_allowlist", "services": ["a"]});
         assert_eq!(edits(&stored(&[empty]), &[bare]), []);
@@ -207,6 +247,18 @@ mod tests {
         );
         let nearest = edits(&stored(&[budget(9, 86_400), budget(5, 3_600)]), &[budget(4, 3_600)]);
         assert!(matches!(&nearest[..], [RuleEdit::Replace { id, .. }, RuleEdit::Remove { .. }] if id == "b"));
+    }
+
+    #[test]
+    fn added_exceptions_widen_and_removed_exceptions_do_not() {
+        let [exception, block] = ["approval_exception", "category_block"].map(|kind| json!({"kind": kind}));
+        let add = |rule: &Value| RuleEdit::Add { to: rule.clone() };
+        let remove = |rule: &Value| RuleEdit::Remove {
+            id: "a".to_owned(),
+            from: rule.clone(),
+        };
+        assert!(add(&exception).may_widen() && !remove(&exception).may_widen());
+        assert!(!add(&block).may_widen() && remove(&block).may_widen());
     }
 
     #[test]

@@ -253,7 +253,7 @@ fn verify_statement(statement: &str, trust: &Trust) -> (Step, Option<VerifiedSta
 }
 
 fn verify_proof(proof: &TlogProof, trust: &Trust) -> Report {
-    let extra = proof.unverified_extra().map(std::str::from_utf8);
+    let extra = proof.unverified_extra_data().map(std::str::from_utf8);
     let (statement_step, statement) = match extra {
         Some(Ok(statement)) => verify_statement(statement, trust),
         Some(Err(_)) => (
@@ -266,7 +266,7 @@ fn verify_proof(proof: &TlogProof, trust: &Trust) -> Report {
         ),
     };
     let opened = trust.policy.open_checkpoint(proof.checkpoint_note());
-    let entry = proof.unverified_extra();
+    let entry = proof.unverified_extra_data();
     let inclusion = match (&opened, entry) {
         (Ok(checkpoint), Some(entry)) => match proof.verify_inclusion(entry, &checkpoint.tree_head()) {
             Ok(()) => Ok(format!(

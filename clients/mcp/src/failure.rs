@@ -195,6 +195,7 @@ impl Failure {
             rejection.what_to_do(),
         )
         .with_detail("reason", texts(&rejection.reason))
+        .with_detail("missing", texts(&rejection.context.missing))
         .with_detail("amount_usd", rejection.amount.map(|amount| amount.to_string()))
         .with_detail("retry_at", rejection.retry_at.map(format_time))
         .with_detail(
@@ -209,7 +210,12 @@ impl Failure {
         .with_detail("request_id", texts(&rejection.request_id))
     }
 
-    /// Returns the error as JSON text.
+    /// Returns whether the caller's key lacks the permission to read or pay.
+    pub(crate) fn lacks_permission(&self) -> bool {
+        let missing = self.more.get("missing").and_then(Value::as_str);
+        matches!(missing, Some("read" | "pay")) && matches!(self.paid, None | Some(WasPaid::NotByThisCall))
+    }
+
     pub(crate) fn to_text(&self) -> String {
         serde_json::to_string(self).unwrap_or_else(|_| self.error.clone())
     }

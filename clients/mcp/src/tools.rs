@@ -23,6 +23,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -64,6 +65,8 @@ pub struct Caller {
     pub calls: CallLimit,
     /// The stored responses of the caller's key.
     pub responses: Arc<dyn ResponseStore>,
+    /// Whether a tool failed because the key lacks the permission to read or pay.
+    pub lacks_permission: Arc<AtomicBool>,
 }
 
 /// A client of Purser, the limit of concurrent calls, and the stored responses.
@@ -86,12 +89,12 @@ impl Tools {
         if self.0.key == KeyFrom::Purser {
             return Some(self.agent());
         }
-        let parts = context.extensions.get::<http::request::Parts>()?;
         let Caller {
             purser,
             calls,
             responses,
-        } = parts.extensions.get::<Caller>()?.clone();
+            ..
+        } = request_caller(context)?.clone();
         Some((purser, Some(calls), responses))
     }
 
@@ -153,8 +156,13 @@ impl Tools {
     }
 }
 
-/// Removes optional arguments that are `null`. Rejects an empty string, with the argument's name, if the schema does
-/// not allow empty strings.
+/// Returns the caller of an HTTP request.
+fn request_caller(context: &RequestContext<RoleServer>) -> Option<&Caller> {
+    let parts = context.extensions.get::<http::request::Parts>()?;
+    parts.extensions.get::<Caller>()
+}
+
+/// Removes optional arguments that are `null`, and rejects empty strings that the schema does not allow.
 fn clean_arguments(tool: &Tool, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, Failure> {
     let is_optional =
         |name: &str| !alternatives(&tool.input_schema, name).is_empty() && !is_required(&tool.input_schema, name);
@@ -226,6 +234,11 @@ impl ServerHandler for Tools {
         let arguments = request.arguments.unwrap_or_default();
         let response = self.run(&request.name, arguments, &context).await;
         let response = response.ok_or_else(|| ErrorData::invalid_params("there is no such tool", None))?;
+        if let (Err(failure), Some(caller)) = (&response, request_caller(&context)) {
+            caller
+                .lacks_permission
+                .store(failure.lacks_permission(), Ordering::Relaxed);
+        }
         Ok(match response {
             Ok(result) => result,
             Err(failure) => CallToolResult::error(vec![ContentBlock::text(failure.to_text())]),

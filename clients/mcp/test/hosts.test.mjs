@@ -6,16 +6,14 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 
 import { MultiServerMCPClient } from '@langchain/mcp-adapters';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { AjvJsonSchemaValidator } from '@modelcontextprotocol/sdk/validation/ajv';
 
-import { host, newAgent, PRICE, stack, WEATHER } from './world.mjs';
+import { here, host, newAgent, PRICE, stack, WEATHER } from './world.mjs';
 
-const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 const URL_OF_TOOLS = `${stack.base_url}/mcp`;
 
 test('a host behind mcp-remote finds and pays', async () => {

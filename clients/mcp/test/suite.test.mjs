@@ -8,15 +8,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { after, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 
-import { newAgent, PURSER, settings, stack } from './world.mjs';
+import { here, newAgent, NODE, PURSER, settings, stack } from './world.mjs';
 
-const here = (path) => fileURLToPath(new URL(path, import.meta.url));
-// The suite needs Node 22. If this process has an older version, npm's `node@22` is used. Its binary package is a
-// direct dependency, because `node@22` would download the binary in an install script.
-const [major] = process.versions.node.split('.').map(Number);
-const NODE = major >= 22 ? process.execPath : here(`node_modules/node-linux-${process.arch}/bin/node`);
 const SERVER = process.env.CONFORMANCE ?? here('../../../target/debug/examples/conformance');
 
 // With an empty home directory, this machine's settings have no effect.

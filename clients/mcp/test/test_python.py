@@ -19,18 +19,29 @@ PURSER = os.environ.get("PURSER", str(ROOT / "target/debug/purser"))
 WEATHER = {"service": "lab-weather", "operation": "weather.current", "max_usd": "0.05"}
 
 
-def new_agent(name):
-    """Creates an agent of the demo owner and funds its wallet. Returns the agent's key."""
-    def post(path, body, token=None):
-        headers = {"Authorization": f"Bearer {token}", "If-Match": "*"} if token else {}
-        request = urllib.request.Request(STACK["base_url"] + path, json.dumps(body).encode(), headers, method="POST")
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.load(answer)
+def call(method, path, body=None, headers=None):
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(STACK["base_url"] + path, data, headers or {}, method=method)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)
 
-    token = post("/_local/token", {})["token"]
-    agent = post("/agents", {"name": name}, token)
-    post("/_local/fund", {"wallet_address": agent["wallet_address"], "units": 1_000_000})
-    return post(f"/agents/{agent['agent_id']}/keys", {}, token)["key"]
+
+def owner(method, path, body=None):
+    """Sends a request as the demo owner."""
+    token = call("POST", "/_local/token", {})["token"]
+    return call(method, path, body, {"Authorization": f"Bearer {token}", "If-Match": "*"})
+
+
+def new_agent_id(name):
+    """Creates an agent of the demo owner and funds its wallet. Returns the agent's id."""
+    agent = owner("POST", "/agents", {"name": name})
+    call("POST", "/_local/fund", {"wallet_address": agent["wallet_address"], "units": 1_000_000})
+    return agent["agent_id"]
+
+
+def new_agent(name):
+    """Creates a funded agent. Returns the agent's key."""
+    return owner("POST", f"/agents/{new_agent_id(name)}/keys", {})["key"]
 
 
 def target(way, key):
@@ -80,4 +91,5 @@ async def main():
             await story(way, mode)
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -9,10 +9,14 @@ import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/
 
 import { stack } from '../../typescript/test/stack.mjs';
 
-export { newAgent, stack } from '../../typescript/test/stack.mjs';
+export { newAgent, owner, stack } from '../../typescript/test/stack.mjs';
 
-const here = (path) => fileURLToPath(new URL(path, import.meta.url));
+export const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 export const PURSER = process.env.PURSER ?? here('../../../target/debug/purser');
+// The conformance suite and the inspector need Node 22. If this process has an older version, npm's `node@22` is used. Its
+// binary package is a direct dependency, because `node@22` would download the binary in an install script.
+const [major] = process.versions.node.split('.').map(Number);
+export const NODE = major >= 22 ? process.execPath : here(`node_modules/node-linux-${process.arch}/bin/node`);
 export const PRICE = 10_000;
 export const WEATHER = { service: 'lab-weather', operation: 'weather.current', max_usd: '0.05' };
 

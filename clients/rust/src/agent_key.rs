@@ -14,8 +14,8 @@ pub enum AgentKeyError {
     /// The environment variable `PURSER_KEY` is not set.
     #[error("the environment variable PURSER_KEY is not set")]
     Missing,
-    /// The text does not have the format `gak_pub_<id>:gak_sec_<secret>`.
-    #[error("an agent key has the form gak_pub_<id>:gak_sec_<secret>")]
+    /// The text does not have the format `gak_pub_<id>:gak_sec_<secret>` or `pat_…`.
+    #[error("an agent key has the form gak_pub_<id>:gak_sec_<secret>, and an access token the form pat_…")]
     Form,
 }
 
@@ -27,11 +27,14 @@ impl AgentKey {
             half.strip_prefix(prefix)
                 .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_graphic()))
         };
-        match text.split_once(':') {
-            Some((public, secret)) if is_half(public, "gak_pub_") && is_half(secret, "gak_sec_") => {
-                Ok(Self(Zeroizing::new(text.to_owned())))
-            }
-            _ => Err(AgentKeyError::Form),
+        let is_key = match text.split_once(':') {
+            Some((public, secret)) => is_half(public, "gak_pub_") && is_half(secret, "gak_sec_"),
+            None => is_half(text, "pat_"),
+        };
+        if is_key {
+            Ok(Self(Zeroizing::new(text.to_owned())))
+        } else {
+            Err(AgentKeyError::Form)
         }
     }
 
@@ -73,11 +76,14 @@ mod tests {
         let key = AgentKey::from_text(" gak_pub_1:gak_sec_2\n").unwrap();
         assert_eq!(key.bearer().as_str(), "Bearer gak_pub_1:gak_sec_2");
         assert_eq!(format!("{key:?}"), "AgentKey(..)");
+        assert_eq!(AgentKey::from_text("pat_1").unwrap().bearer().as_str(), "Bearer pat_1");
         for text in [
             "",
             "gak_pub_1",
             "gak_pub_:gak_sec_2",
             "gak_sec_2:gak_pub_1",
+            "pat_",
+            "pat_1:gak_sec_2",
             "gak_pub_1:gak_sec_2\r\nX: y",
         ] {
             assert_eq!(AgentKey::from_text(text).unwrap_err(), AgentKeyError::Form, "{text:?}");

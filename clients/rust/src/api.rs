@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -38,6 +39,8 @@ pub struct Purser {
     http: Client,
     /// `None` for a client that reads only the public catalog.
     authorization: Option<HeaderValue>,
+    /// Returns the agent key of each request, instead of `authorization`.
+    key_source: Option<KeySource>,
     /// The time at which every request times out.
     deadline: Option<Instant>,
     /// Adds a signature header to each request that has an agent key.
@@ -58,6 +61,19 @@ impl fmt::Debug for Signer {
         f.debug_struct("Signer")
             .field("name", &self.name)
             .finish_non_exhaustive()
+    }
+}
+
+/// A function that returns the agent key of the next request.
+#[derive(Clone)]
+struct KeySource(Arc<dyn Fn() -> KeyFuture + Send + Sync>);
+
+/// The result of a function for [`Purser::with_key_source`].
+pub type KeyFuture = Pin<Box<dyn Future<Output = Result<AgentKey, ApiError>> + Send>>;
+
+impl fmt::Debug for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeySource(..)")
     }
 }
 
@@ -100,6 +116,9 @@ pub enum ApiError {
     /// The response does not have the expected format, so another server or a much later version of Purser sent it.
     #[error("the answer is not Purser's: {0}")]
     Unreadable(&'static str),
+    /// The function of [`Purser::with_key_source`] failed. The request was not sent.
+    #[error("there is no agent key")]
+    NoKey(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl ApiError {
@@ -108,7 +127,7 @@ impl ApiError {
         match self {
             Self::Unreachable(_) => true,
             Self::Refused(rejection) => rejection.is_temporary(),
-            Self::Unreadable(_) => false,
+            Self::Unreadable(_) | Self::NoKey(_) => false,
         }
     }
 
@@ -116,7 +135,7 @@ impl ApiError {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Refused(rejection) => rejection.retry_after,
-            Self::Unreachable(_) | Self::Unreadable(_) => None,
+            Self::Unreachable(_) | Self::Unreadable(_) | Self::NoKey(_) => None,
         }
     }
 }
@@ -268,13 +287,25 @@ impl Purser {
         Self {
             // An agent key contains only characters that are valid in a header.
             authorization: key.header(),
+            key_source: None,
             ..self.clone()
         }
     }
 
     /// Returns a client that calls `source` for the agent key of each request, and shares this client's connections.
     ///
-    /// A request without a response before the deadline returns [`ApiError::Unreachable`].
+    /// Programs use this method with access tokens, which expire after ten minutes. `source` should keep the current
+    /// token, and should request a new token only before the current token expires.
+    #[must_use]
+    pub fn with_key_source(&self, source: impl Fn() -> KeyFuture + Send + Sync + 'static) -> Self {
+        Self {
+            authorization: None,
+            key_source: Some(KeySource(Arc::new(source))),
+            ..self.clone()
+        }
+    }
+
+    /// Returns a client whose requests time out at `deadline` with [`ApiError::Unreachable`].
     #[must_use]
     pub fn until(&self, deadline: Instant) -> Self {
         Self {
@@ -322,6 +353,7 @@ impl Purser {
             base,
             http,
             authorization: None,
+            key_source: None,
             deadline: None,
             signer: None,
         })
@@ -540,9 +572,21 @@ impl Purser {
         }
     }
 
-    fn signature(&self, method: &Method, url: &Url) -> Option<(HeaderName, HeaderValue)> {
-        let (signer, authorization) = (self.signer.as_ref()?, self.authorization.as_ref()?);
-        let value = (signer.sign)(method, url.path(), authorization)?;
+    async fn authorization(&self) -> Result<Option<HeaderValue>, ApiError> {
+        match &self.key_source {
+            Some(KeySource(source)) => Ok(source().await?.header()),
+            None => Ok(self.authorization.clone()),
+        }
+    }
+
+    fn signature(
+        &self,
+        method: &Method,
+        url: &Url,
+        authorization: Option<&HeaderValue>,
+    ) -> Option<(HeaderName, HeaderValue)> {
+        let signer = self.signer.as_ref()?;
+        let value = (signer.sign)(method, url.path(), authorization?)?;
         Some((signer.name.clone(), value))
     }
 
@@ -552,7 +596,8 @@ impl Purser {
         url: Url,
         body: Option<&impl Serialize>,
     ) -> Result<(T, HeaderMap), ApiError> {
-        let signature = self.signature(&method, &url);
+        let authorization = self.authorization().await?;
+        let signature = self.signature(&method, &url, authorization.as_ref());
         let mut request = self.http.request(method, url);
         if let Some((name, value)) = signature {
             request = request.header(name, value);
@@ -560,8 +605,8 @@ impl Purser {
         if let Some(deadline) = self.deadline {
             request = request.timeout(time_left(deadline).min(TIMEOUT));
         }
-        if let Some(authorization) = &self.authorization {
-            request = request.header(AUTHORIZATION, authorization.clone());
+        if let Some(authorization) = authorization {
+            request = request.header(AUTHORIZATION, authorization);
         }
         if let Some(body) = body {
             request = request.json(body);

@@ -162,6 +162,12 @@ fn the_client_covers_all_agent_routes_and_fields() {
         "log_checkpoint",
         "log_trust",
         "mcp",
+        "oauth_device",
+        "oauth_mcp_resource",
+        "oauth_register",
+        "oauth_resource",
+        "oauth_server",
+        "oauth_token",
         "skill",
         "statement_keys",
     ];

@@ -49,7 +49,7 @@ pub use answer::{
     SettlementItem, SettlementStatements, Settlements, SignedPayment, SignedStatement, Spend, SpendPolicy, UnpaidCheck,
     Warning,
 };
-pub use api::{ApiError, Call, CatalogFilter, EnvironmentError, Purser, PurserUrlError, RaiseRequest};
+pub use api::{ApiError, Call, CatalogFilter, EnvironmentError, KeyFuture, Purser, PurserUrlError, RaiseRequest};
 pub use approval::{PendingApproval, WaitResult};
 pub use charset::decode_text;
 pub use http_client::http_client;

@@ -167,7 +167,10 @@ impl Refusal {
         Self {
             status,
             slug: Slug::from(text("error").unwrap_or_else(|| advice_for_status(status).to_owned())),
-            message: text("message").unwrap_or_else(|| format!("the answer was HTTP {status}")),
+            // OAuth's routes respond with the fields of RFC 6749.
+            message: text("message")
+                .or_else(|| text("error_description"))
+                .unwrap_or_else(|| format!("the answer was HTTP {status}")),
             request_id: text("request_id"),
             transaction_id: id("transaction_id"),
             decision_hash: text("decision_hash"),

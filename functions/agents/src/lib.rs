@@ -17,7 +17,9 @@ use purser_store::{
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 
-/// The state that all handlers share.
+/// The extractor with which a handler receives the shared state.
+pub(crate) type AppState = axum::extract::State<Arc<Agents>>;
+
 struct Agents {
     ledger: Ledger,
     catalog: CatalogCache,
@@ -108,7 +110,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
 
     let db = purser_store::dynamodb_client(&aws);
     let agents = Arc::new(Agents {
-        ledger: Ledger::without_decisions(db.clone(), ledger),
+        ledger: Ledger::without_decisions_table(db.clone(), ledger),
         catalog: CatalogCache::new(CatalogTable::new(db.clone(), catalog)),
         authenticator: Authenticator {
             key_uses: KeyUses::new(db.clone(), throttle.as_str()),

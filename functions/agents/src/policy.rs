@@ -1,31 +1,27 @@
 //! `GET /agents/{agentId}/services/{serviceId}/policy`: the agent's limits, rules and remaining amounts.
 
 use crate::view::{EnabledServiceView, PolicyAnswer};
-use crate::{Agents, require_caller_in_path};
+use crate::{AppState, require_caller_in_path};
 use axum::Json;
-use axum::extract::{Path, State};
-use purser_api::{AgentCredentials, Failure, RuleView, SpendView, errors};
+use axum::extract::Path;
+use purser_api::{AgentCredentials, Reply, RuleView, SpendView, endpoint};
 use purser_domain::{Error, ErrorKind, ServiceId, earliest_decision_time};
-use std::sync::Arc;
 
 /// Returns the agent's policy for one service and all rules of the agent, with the used and remaining amounts of the
 /// policy's limits and of the agent's budgets.
-#[utoipa::path(
-    get, path = "/agents/{agentId}/services/{serviceId}/policy", operation_id = "policy",
+#[endpoint(
+    get "/agents/{agentId}/services/{serviceId}/policy", operation_id = "policy",
     params(
         ("agentId" = String, Path, description = "The ID of the agent that makes the call."),
         ("serviceId" = String, Path, description = "The service's slug or UUID."),
     ),
-    responses(
-        (status = 200, body = PolicyAnswer, description = "The service with its policy and current spending, even if the service is disabled."),
-        errors::NotFound,
-    )
+    returns = "The service with its policy and current spending, even if the service is disabled.", errors(NotFound)
 )]
 pub(crate) async fn read_policy(
-    State(agents): State<Arc<Agents>>,
+    agents: AppState,
     caller: AgentCredentials,
     Path((agent, reference)): Path<(String, String)>,
-) -> Result<Json<PolicyAnswer>, Failure> {
+) -> Reply<Json<PolicyAnswer>> {
     let edition = agents.catalog.current(agents.clock.now()).await?;
     let service = edition.catalog.find_by_reference(&reference);
     // The UUID also finds the policy of a service that was removed from the catalog.
@@ -43,7 +39,7 @@ pub(crate) async fn read_policy(
         let now = agents.clock.now();
         let backfilled = agents
             .ledger
-            .windows_before_backfill(&caller.agent, &edition.catalog, now);
+            .estimate_unbackfilled_windows(&caller.agent, &edition.catalog, now);
         service_state.budgets.extend(backfilled.await?);
     }
     let at = earliest_decision_time(agents.clock.now(), service_state.all_windows());
@@ -59,14 +55,18 @@ pub(crate) async fn read_policy(
             .find(|counting| counting.rule.id == id)?
             .find_window(&service_state.budgets)
     };
-    let rules = caller.agent.rules.iter();
-    let rules = rules.map(|rule| RuleView::new(rule, used(rule.id).map(|window| window.spent_at(at))));
+    let rules = caller
+        .agent
+        .rules
+        .iter()
+        .filter(|rule| rule.kind.applies_to_key(caller.key));
+    let rules = rules.map(|rule| RuleView::new(rule, used(rule.id).map(|window| window.counted_amount_at(at))));
     let max_per_day = record.policy.caps(&caller.agent.owner, at).per_day;
     Ok(Json(PolicyAnswer {
         service: EnabledServiceView::new(&record, service, &caller.agent.owner, at),
         spend: SpendView::from_windows(
             at,
-            &caller.agent,
+            (&caller.agent, caller.key),
             max_per_day,
             &service_state.day,
             &service_state.budgets,

@@ -1,27 +1,24 @@
 //! `GET /mcp/agents/{agentId}/services`: the services enabled for the agent, with their policies.
 
 use crate::view::{EnabledServiceList, EnabledServiceView};
-use crate::{Agents, require_caller_in_path};
+use crate::{AppState, require_caller_in_path};
 use axum::Json;
-use axum::extract::{Path, State};
-use purser_api::{AgentCredentials, Failure, errors};
+use axum::extract::Path;
+use purser_api::{AgentCredentials, Reply, endpoint};
 use purser_domain::Permission;
-use std::sync::Arc;
 
 /// Returns the services that are enabled for the agent, each with its policy.
-#[utoipa::path(
-    get, path = "/mcp/agents/{agentId}/services", operation_id = "services",
+#[endpoint(
+    get "/mcp/agents/{agentId}/services", operation_id = "services",
     params(("agentId" = String, Path, description = "The ID of the agent that makes the call.")),
-    responses(
-        (status = 200, body = EnabledServiceList, description = "Every service that is enabled for the agent, including services that can't be paid now. A key that is limited to some services gets only these services."),
-        errors::NotFound,
-    )
+    returns = "Every service that is enabled for the agent, including services that can't be paid now. A key that is limited to some services gets only these services.",
+    errors(NotFound)
 )]
 pub(crate) async fn list_enabled_services(
-    State(agents): State<Arc<Agents>>,
+    agents: AppState,
     caller: AgentCredentials,
     Path(agent): Path<String>,
-) -> Result<Json<EnabledServiceList>, Failure> {
+) -> Reply<Json<EnabledServiceList>> {
     let caller = agents.authenticate(caller, Some(Permission::Read)).await?;
     require_caller_in_path(&caller.agent, &agent)?;
     let scope = caller.key_scope()?;
@@ -36,9 +33,8 @@ pub(crate) async fn list_enabled_services(
         .map(|record| EnabledServiceView::new(record, edition.catalog.find_by_id(record.service), owner, now))
         .collect();
     services.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
-    Ok(Json(EnabledServiceList {
-        agent_id: caller.agent.id.to_string(),
-        count: services.len(),
+    Ok(Json(EnabledServiceList::from_items(
+        caller.agent.id.to_string(),
         services,
-    }))
+    )))
 }

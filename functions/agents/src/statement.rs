@@ -1,34 +1,26 @@
 //! Returns the signed statements about a payment or a decision of the calling agent.
 
-use crate::Agents;
+use crate::AppState;
 use axum::Json;
-use axum::extract::{Path, State};
-use purser_api::{AgentCredentials, Failure, errors};
+use axum::extract::Path;
+use purser_api::{AgentCredentials, Reply, endpoint, view};
 use purser_domain::{ErrorKind, SettlementId, TransactionId};
 use purser_log::{FoundStatement, MissingReason, PaymentStatements};
-use serde::Serialize;
-use std::sync::Arc;
-use utoipa::ToSchema;
 
 /// The signed statements about a payment.
-#[derive(Serialize, ToSchema)]
+#[view]
 pub(crate) struct SettlementStatements {
-    #[schema(value_type = uuid::Uuid)]
-    settlement_id: String,
-    #[schema(value_type = uuid::Uuid)]
-    transaction_id: String,
+    settlement_id: SettlementId,
+    transaction_id: TransactionId,
     /// The statement of the decision; null until the statement is in the log, about a minute after the decision.
-    #[schema(required)]
     decision: Option<FoundStatement>,
-    /// Why the decision has no statement; null if it has a statement.
-    #[schema(required)]
+    /// Why the decision has no statement. Null if the decision has a statement.
     missing_reason: Option<MissingReason>,
     /// The statements that differ from the settlement's current values: `decision`, `receipt`. A statement contains
     /// what was decided, so a difference means that the record was changed later. Report the difference to the
     /// operator.
     differing: Vec<&'static str>,
     /// The statement of the receipt; null until the payment is confirmed and the statement is in the log.
-    #[schema(required)]
     receipt: Option<FoundStatement>,
     /// The statements of later changes, in the order of the log: a reversal (a reorganization of the chain reverted the
     /// confirmation) or a release (the payment expired unpaid). A receipt that a reversal names is void.
@@ -36,17 +28,17 @@ pub(crate) struct SettlementStatements {
 }
 
 /// Read the signed statements about a payment, with the proofs that they are in the log.
-#[utoipa::path(
-    get, path = "/x402/settlements/{settlementId}/statement", operation_id = "settlement_statement", tag = "evidence",
+#[endpoint(
+    get "/x402/settlements/{settlementId}/statement", operation_id = "settlement_statement", tag = "evidence",
     params(("settlementId" = String, Path, description = "The `settlement_id` in the response of `POST /x402/authorize`.")),
-    responses((status = 200, body = SettlementStatements, description = "The signed statements."), errors::NotFound)
+    returns = "The signed statements.", errors(NotFound)
 )]
 pub(crate) async fn read_settlement_statement(
-    State(agents): State<Arc<Agents>>,
+    agents: AppState,
     caller: AgentCredentials,
     Path(settlement): Path<String>,
-) -> Result<Json<SettlementStatements>, Failure> {
-    // Any key may read the statements about a payment, just as any key may read the receipt.
+) -> Reply<Json<SettlementStatements>> {
+    // An agent key needs no permission to read a statement, because an agent key needs no permission to read a receipt.
     let caller = agents.authenticate(caller, None).await?;
     let id = SettlementId::parse(&settlement).ok_or(ErrorKind::NotFound)?;
     let settlement = agents.ledger.read_settlement_by_id(caller.agent.id, id).await?;
@@ -61,13 +53,16 @@ pub(crate) async fn read_settlement_statement(
         payment = log.find_payment_statements(&settlement).await?;
         missing_reason = match decision {
             Some(_) => None,
-            None => Some(log.find_missing_reason(terms.authorized_at, agents.clock.now()).await?),
+            None => Some(
+                log.find_missing_statement_reason(terms.authorized_at, agents.clock.now())
+                    .await?,
+            ),
         };
     }
     let differing = payment.differing_statements(decision.as_ref(), &settlement);
     Ok(Json(SettlementStatements {
-        settlement_id: id.to_string(),
-        transaction_id: terms.transaction.to_string(),
+        settlement_id: id,
+        transaction_id: terms.transaction,
         decision,
         missing_reason,
         differing,
@@ -77,13 +72,11 @@ pub(crate) async fn read_settlement_statement(
 }
 
 /// The signed statement of a decision.
-#[derive(Serialize, ToSchema)]
+#[view]
 pub(crate) struct AgentDecisionStatement {
-    #[schema(value_type = uuid::Uuid)]
-    transaction_id: String,
+    transaction_id: TransactionId,
     /// The settlement's ID; null if the decision did not allow the payment.
-    #[schema(required, value_type = Option<uuid::Uuid>)]
-    settlement_id: Option<String>,
+    settlement_id: Option<SettlementId>,
     /// The statement of the decision.
     decision: FoundStatement,
     /// The statements of later changes, in the order of the log: of the approval (approved, rejected, withdrawn or
@@ -95,18 +88,17 @@ pub(crate) struct AgentDecisionStatement {
 ///
 /// A decision that blocked a payment or requires an approval has a statement like one that allowed a payment. The
 /// response is 404 until the statement is in the log, about a minute after the decision.
-#[utoipa::path(
-    get, path = "/x402/decisions/{transactionId}/statement",
-    operation_id = "agent_decision_statement", tag = "evidence",
+#[endpoint(
+    get "/x402/decisions/{transactionId}/statement", operation_id = "agent_decision_statement", tag = "evidence",
     params(("transactionId" = String, Path, description = "The `transaction_id` in a response of `POST /x402/authorize`.")),
-    responses((status = 200, body = AgentDecisionStatement, description = "The statement."), errors::NotFound)
+    returns = "The statement.", errors(NotFound)
 )]
 pub(crate) async fn read_decision_statement(
-    State(agents): State<Arc<Agents>>,
+    agents: AppState,
     caller: AgentCredentials,
     Path(transaction): Path<String>,
-) -> Result<Json<AgentDecisionStatement>, Failure> {
-    // Any key may read the statements about decisions of its services, just as any key may read a receipt.
+) -> Reply<Json<AgentDecisionStatement>> {
+    // An agent key needs no permission to read a statement, because an agent key needs no permission to read a receipt.
     let caller = agents.authenticate(caller, None).await?;
     let id = TransactionId::parse(&transaction).ok_or(ErrorKind::NotFound)?;
     let log = agents.log.as_ref().ok_or(ErrorKind::NotFound)?;
@@ -121,8 +113,8 @@ pub(crate) async fn read_decision_statement(
     caller.key_scope()?.check_service(subject.service)?;
     let changed = subject.settlement.map_or(id.uuid(), SettlementId::uuid);
     Ok(Json(AgentDecisionStatement {
-        transaction_id: id.to_string(),
-        settlement_id: subject.settlement.map(|id| id.to_string()),
+        transaction_id: id,
+        settlement_id: subject.settlement,
         decision,
         changes: log.find_changes(changed, id.decided_at()).await?,
     }))

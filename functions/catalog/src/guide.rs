@@ -3,7 +3,7 @@
 use crate::CACHE_CONTROL;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use purser_api::Cacheable;
+use purser_api::{Cacheable, endpoint};
 use std::sync::LazyLock;
 
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -15,24 +15,18 @@ static SKILL: LazyLock<Cacheable> =
     LazyLock::new(|| Cacheable::text_response(MARKDOWN, include_str!("../guide/SKILL.md")));
 
 /// Returns a description of this service with links, for language models.
-#[utoipa::path(
-    get, path = "/llms.txt", operation_id = "llms_txt",
-    responses(
-        (status = 200, body = String, content_type = "text/plain", description = "Markdown, in the format of llmstxt.org."),
-        (status = 304, description = "Not modified, because `If-None-Match` has the current `ETag`."),
-    )
+#[endpoint(
+    get "/llms.txt", operation_id = "llms_txt", body = String, content_type = "text/plain",
+    returns = "Markdown, in the format of llmstxt.org.", cached()
 )]
 pub(crate) async fn read_llms_txt(headers: HeaderMap) -> Response {
     OVERVIEW.clone().respond(&headers, CACHE_CONTROL)
 }
 
 /// Returns a guide for agents: how to pay, step by step, and what to do about each error.
-#[utoipa::path(
-    get, path = "/SKILL.md", operation_id = "skill",
-    responses(
-        (status = 200, body = String, content_type = "text/markdown", description = "An agent skill (agentskills.io)."),
-        (status = 304, description = "Not modified, because `If-None-Match` has the current `ETag`."),
-    )
+#[endpoint(
+    get "/SKILL.md", operation_id = "skill", body = String, content_type = "text/markdown",
+    returns = "An agent skill (agentskills.io).", cached()
 )]
 pub(crate) async fn read_agent_guide(headers: HeaderMap) -> Response {
     SKILL.clone().respond(&headers, CACHE_CONTROL)

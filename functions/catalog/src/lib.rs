@@ -25,7 +25,9 @@ use utoipa::openapi::OpenApi;
 /// The `Cache-Control` header of the catalog's responses.
 const CACHE_CONTROL: &str = "public, max-age=30";
 
-/// The state that all handlers share.
+/// The extractor with which a handler receives the shared state.
+pub(crate) type AppState = axum::extract::State<Arc<CatalogApi>>;
+
 struct CatalogApi {
     catalog: CatalogCache,
     prepared: ResponseCache,

@@ -5,38 +5,27 @@
 
 use crate::response_cache::Listing;
 use crate::view::{CategoryName, ServiceItem, ServiceList, TrustStatusName};
-use crate::{CACHE_CONTROL, CatalogApi};
-use axum::extract::State;
+use crate::{AppState, CACHE_CONTROL};
 use axum::http::{HeaderMap, Uri};
-use axum::response::Response;
-use purser_api::{Cacheable, Failure, Query, errors};
+use purser_api::{Cacheable, Query, Reply, endpoint};
 use purser_domain::{Catalog, Category, Error, Result, Service, Timestamp, TrustStatus};
-use std::sync::Arc;
 
 /// The default and the maximum number of services in a list (`docs/spec.md` §8).
 const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 500;
 
 /// List services.
-#[utoipa::path(
-    get, path = "/services", operation_id = "list_services",
+#[endpoint(
+    get "/services",
     params(
         ("category" = inline(Option<CategoryName>), Query, description = "Only services in this category."),
         ("trust_status" = inline(Option<TrustStatusName>), Query, description = "Only services with this trust status. By default, all services except disabled services. `slug` also finds a disabled service."),
         ("slug" = Option<String>, Query, description = "Only the service with this slug."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 500, description = "The maximum number of items. The default is 100."),
     ),
-    responses(
-        (status = 200, body = ServiceList<'static>, description = "The services, sorted by slug."),
-        (status = 304, description = "Not modified, because `If-None-Match` has the current `ETag`."),
-        errors::TemporarilyUnavailable,
-    )
+    body = ServiceList<'static>, returns = "The services, sorted by slug.", cached(), errors(TemporarilyUnavailable)
 )]
-pub(crate) async fn list_services(
-    State(catalog_api): State<Arc<CatalogApi>>,
-    headers: HeaderMap,
-    uri: Uri,
-) -> Result<Response, Failure> {
+pub(crate) async fn list_services(catalog_api: AppState, headers: HeaderMap, uri: Uri) -> Reply {
     let mut query = Query::from_uri(&uri);
     let category = query.parse_with("category", Category::from_name, Category::choices_message());
     let trust_status = query.parse_with("trust_status", TrustStatus::from_name, TrustStatus::choices_message());
@@ -81,10 +70,7 @@ fn render_service_list(
         .take(listing.limit)
         .map(|service| ServiceItem::new(service, now))
         .collect();
-    let list = ServiceList {
-        count: services.len(),
-        services,
-    };
+    let list = ServiceList::from_items(services);
     let body = serde_json::to_vec(&list).map_err(|error| Error::internal("writing the catalog", error))?;
     Ok(Cacheable::new(body))
 }

@@ -1,31 +1,23 @@
 //! `GET /.well-known/jwks.json` and `GET /log/…`: the keys, checkpoint and tiles that verify statements.
 
-use crate::{CACHE_CONTROL, CatalogApi};
-use axum::extract::{Path, Request, State};
+use crate::{AppState, CACHE_CONTROL, CatalogApi};
+use axum::extract::{Path, Request};
 use axum::http::header::ACCESS_CONTROL_ALLOW_ORIGIN;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
-use purser_api::{Cacheable, Failure, errors};
+use purser_api::{Cacheable, Failure, Reply, endpoint};
 use purser_domain::{Error, ErrorKind};
 use purser_log::LogReader;
-use std::sync::Arc;
 
 const NOTE: &str = "text/plain; charset=utf-8";
 
 /// Returns the keys that sign statements of decisions and payments: the current key first, then older keys.
-#[utoipa::path(
-    get, path = "/.well-known/jwks.json", operation_id = "statement_keys", tag = "evidence",
-    responses(
-        (status = 200, body = Object, description = "A JSON Web Key Set (RFC 7517)."),
-        (status = 304, description = "Not modified, because `If-None-Match` has the current `ETag`."),
-        errors::NotFound, errors::TemporarilyUnavailable,
-    )
+#[endpoint(
+    get "/.well-known/jwks.json", operation_id = "statement_keys", tag = "evidence", body = Object,
+    returns = "A JSON Web Key Set (RFC 7517).", cached(), errors(NotFound, TemporarilyUnavailable)
 )]
-pub(crate) async fn read_statement_keys(
-    State(api): State<Arc<CatalogApi>>,
-    headers: HeaderMap,
-) -> Result<Response, Failure> {
+pub(crate) async fn read_statement_keys(api: AppState, headers: HeaderMap) -> Reply {
     let trust = require_log_reader(&api)?
         .read_trust()
         .await?
@@ -35,18 +27,12 @@ pub(crate) async fn read_statement_keys(
 }
 
 /// Returns the keys of statements and of the log, in the form that `purser verify --trust` reads.
-#[utoipa::path(
-    get, path = "/log/trust", operation_id = "log_trust", tag = "evidence",
-    responses(
-        (status = 200, body = Object, description = "The keys of statements (`jwks`), the keys of the log (`logs`, each with `vkey` and `origin`, current key first), and `witnesses`, if there are any. Keep your own copy."),
-        (status = 304, description = "Not modified, because `If-None-Match` has the current `ETag`."),
-        errors::NotFound, errors::TemporarilyUnavailable,
-    )
+#[endpoint(
+    get "/log/trust", operation_id = "log_trust", tag = "evidence", body = Object,
+    returns = "The keys of statements (`jwks`), the keys of the log (`logs`, each with `vkey` and `origin`, current key first), and `witnesses`, if there are any. Keep your own copy.",
+    cached(), errors(NotFound, TemporarilyUnavailable)
 )]
-pub(crate) async fn read_trust_document(
-    State(api): State<Arc<CatalogApi>>,
-    headers: HeaderMap,
-) -> Result<Response, Failure> {
+pub(crate) async fn read_trust_document(api: AppState, headers: HeaderMap) -> Reply {
     let trust = require_log_reader(&api)?
         .read_trust()
         .await?
@@ -56,18 +42,12 @@ pub(crate) async fn read_trust_document(
 
 /// Returns the newest checkpoint of the log of statements. The checkpoint is at most about a minute older than the
 /// newest statement.
-#[utoipa::path(
-    get, path = "/log/checkpoint", operation_id = "log_checkpoint", tag = "evidence",
-    responses(
-        (status = 200, body = String, content_type = "text/plain", description = "The checkpoint, as a signed note (c2sp.org/tlog-checkpoint)."),
-        (status = 304, description = "Not modified, because `If-None-Match` has the current `ETag`."),
-        errors::NotFound, errors::TemporarilyUnavailable,
-    )
+#[endpoint(
+    get "/log/checkpoint", operation_id = "log_checkpoint", tag = "evidence", body = String,
+    content_type = "text/plain", returns = "The checkpoint, as a signed note (c2sp.org/tlog-checkpoint).", cached(),
+    errors(NotFound, TemporarilyUnavailable)
 )]
-pub(crate) async fn read_log_checkpoint(
-    State(api): State<Arc<CatalogApi>>,
-    headers: HeaderMap,
-) -> Result<Response, Failure> {
+pub(crate) async fn read_log_checkpoint(api: AppState, headers: HeaderMap) -> Reply {
     let checkpoint = require_log_reader(&api)?
         .read_checkpoint()
         .await?
@@ -77,7 +57,7 @@ pub(crate) async fn read_log_checkpoint(
 
 /// `GET /log/tile/…`: returns a tile of hashes (c2sp.org/tlog-tiles). OpenAPI can't describe this route.
 pub(crate) async fn read_hash_tile(
-    State(api): State<Arc<CatalogApi>>,
+    api: AppState,
     Path(path): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {

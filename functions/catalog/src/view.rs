@@ -1,210 +1,129 @@
 //! The JSON of the catalog (`docs/spec.md` §2.1 to §2.3).
 
+use purser_api::view;
 use purser_domain::{
-    Amount, Availability, CatalogPayment, Category, NextPricing, Operation, Service, Timestamp, TrustStatus,
+    Amount, Availability, CatalogPayment, Category, NextPricing, Operation, OperationUuid, Service, ServiceId,
+    Timestamp, TrustStatus,
 };
-use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema, Type};
 
-/// A service in the list of services, with aggregates instead of operations.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct ServiceItem<'a> {
-    #[schema(value_type = uuid::Uuid)]
-    id: String,
-    /// The service's slug. Paths accept the slug in place of the UUID.
-    slug: &'a str,
-    name: &'a str,
-    description: &'a str,
-    #[schema(format = Uri)]
-    website: &'a str,
-    #[schema(format = Uri, required)]
-    logo_url: Option<&'a str>,
-    #[schema(inline, value_type = CategoryName)]
-    category: &'static str,
-    /// The origin of the service's data, such as `curated` or `discovery`.
-    source: &'a str,
-    #[schema(inline, value_type = TrustStatusName)]
-    trust_status: &'static str,
-    operation_count: usize,
-    paid_operation_count: usize,
-    free_operation_count: usize,
-    /// The lowest price of the service's operations, in micro-units.
-    min_price_units: u64,
+purser_api::views! {
+    /// A service in the list of services. Instead of the operations, the item has the numbers of operations and the
+    /// lowest price.
+    pub(crate) struct ServiceItem<'a> {
+        pub(crate) fn new(service: &'a Service, now: Timestamp);
+        let aggregates = service.aggregates(now);
+
+        id: ServiceId = service.id,
+        /// The service's slug. Paths accept the slug in place of the UUID.
+        slug: &'a str = service.slug.as_str(),
+        name: &'a str = &service.name,
+        description: &'a str = &service.description,
+        #[schema(format = Uri)]
+        website: &'a str = service.website.as_str(),
+        #[schema(format = Uri)]
+        logo_url: Option<&'a str> = service.logo_url.as_ref().map(purser_domain::Url::as_str),
+        #[schema(inline, value_type = CategoryName)]
+        category: &'static str = service.category.name(),
+        /// The origin of the service's data, such as `curated` or `discovery`.
+        source: &'a str = &service.source,
+        #[schema(inline, value_type = TrustStatusName)]
+        trust_status: &'static str = service.trust_status.name(),
+        operation_count: usize = aggregates.operations,
+        paid_operation_count: usize = aggregates.paid,
+        free_operation_count: usize = aggregates.free,
+        /// The lowest price of the service's operations, in micro-units.
+        min_price_units: u64 = aggregates.min_price.units(),
+    }
 }
 
 /// The services that match the query, without their operations. Disabled services are left out by default.
-#[derive(Serialize, ToSchema)]
+#[view]
 pub(crate) struct ServiceList<'a> {
     pub(crate) services: Vec<ServiceItem<'a>>,
     /// The number of services in this response.
     pub(crate) count: usize,
 }
 
-/// A service with all its operations.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct ServiceDetail<'a> {
-    #[schema(value_type = uuid::Uuid)]
-    id: String,
-    slug: &'a str,
-    name: &'a str,
-    description: &'a str,
-    #[schema(format = Uri)]
-    website: &'a str,
-    #[schema(format = Uri, required)]
-    logo_url: Option<&'a str>,
-    #[schema(inline, value_type = CategoryName)]
-    category: &'static str,
-    #[schema(inline, value_type = TrustStatusName)]
-    trust_status: &'static str,
-    operations: Vec<OperationView<'a>>,
-}
+purser_api::views! {
+    /// A service with all its operations.
+    pub(crate) struct ServiceDetail<'a> {
+        pub(crate) fn new(service: &'a Service, now: Timestamp);
 
-/// An operation of a service: one of the provider's endpoints, with its price.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Operation)]
-pub(crate) struct OperationView<'a> {
-    #[schema(value_type = uuid::Uuid)]
-    id: String,
-    /// The operation's slug, which agents send as `operation_id`.
-    operation_id: &'a str,
-    #[schema(inline, value_type = AvailabilityName)]
-    availability: &'static str,
-    label: &'a str,
-    /// The HTTP method of the provider's endpoint.
-    method: &'a str,
-    /// The URL of the provider's endpoint. It may have path parameters, `{name}` (RFC 6570).
-    #[schema(format = "uri-template")]
-    endpoint: &'a str,
-    #[schema(inline, value_type = CategoryName)]
-    category: &'static str,
-    execution: &'a str,
-    price_model: &'a str,
-    estimated_price_units: u64,
-    #[schema(required)]
-    max_price_units: Option<u64>,
-    /// The operation's parameters, as the provider describes them.
-    #[schema(value_type = Object)]
-    params: &'a serde_json::Value,
-    #[schema(required)]
-    payment: Option<PaymentView<'a>>,
-    /// The price and payment that will replace `price_model`, `max_price_units` and `payment`; absent if no change is
-    /// pending.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    next: Option<NextView<'a>>,
-}
-
-/// How an operation will be paid after the pending change.
-#[derive(Serialize, ToSchema)]
-#[schema(as = NextOperationPayment)]
-pub(crate) struct NextView<'a> {
-    /// The time from which calls are paid this way; `9999-12-31T23:59:59.999999Z` if the time is not decided yet.
-    #[schema(format = DateTime)]
-    from: String,
-    price_model: &'a str,
-    #[schema(required)]
-    max_price_units: Option<u64>,
-    payment: PaymentView<'a>,
-}
-
-/// The payment for each call of an operation: the amount, the token, the network and the payee.
-#[derive(Serialize, ToSchema)]
-#[schema(as = OperationPayment)]
-pub(crate) struct PaymentView<'a> {
-    scheme: &'a str,
-    network: &'static str,
-    token: &'static str,
-    amount_units: u64,
-    /// The address of the provider's wallet.
-    pay_to: String,
-}
-
-impl<'a> ServiceItem<'a> {
-    /// Creates the view of a service at this time.
-    pub(crate) fn new(service: &'a Service, now: Timestamp) -> Self {
-        let aggregates = service.aggregates(now);
-        Self {
-            id: service.id.to_string(),
-            slug: service.slug.as_str(),
-            name: &service.name,
-            description: &service.description,
-            website: service.website.as_str(),
-            logo_url: service.logo_url.as_ref().map(purser_domain::Url::as_str),
-            category: service.category.name(),
-            source: &service.source,
-            trust_status: service.trust_status.name(),
-            operation_count: aggregates.operations,
-            paid_operation_count: aggregates.paid,
-            free_operation_count: aggregates.free,
-            min_price_units: aggregates.min_price.units(),
-        }
+        id: ServiceId = service.id,
+        slug: &'a str = service.slug.as_str(),
+        name: &'a str = &service.name,
+        description: &'a str = &service.description,
+        #[schema(format = Uri)]
+        website: &'a str = service.website.as_str(),
+        #[schema(format = Uri)]
+        logo_url: Option<&'a str> = service.logo_url.as_ref().map(purser_domain::Url::as_str),
+        #[schema(inline, value_type = CategoryName)]
+        category: &'static str = service.category.name(),
+        #[schema(inline, value_type = TrustStatusName)]
+        trust_status: &'static str = service.trust_status.name(),
+        operations: Vec<OperationView<'a>> = service
+            .operations
+            .iter()
+            .map(|operation| OperationView::new(operation, now))
+            .collect(),
     }
-}
 
-impl<'a> ServiceDetail<'a> {
-    /// Creates the view of a service at this time.
-    pub(crate) fn new(service: &'a Service, now: Timestamp) -> Self {
-        Self {
-            id: service.id.to_string(),
-            slug: service.slug.as_str(),
-            name: &service.name,
-            description: &service.description,
-            website: service.website.as_str(),
-            logo_url: service.logo_url.as_ref().map(purser_domain::Url::as_str),
-            category: service.category.name(),
-            trust_status: service.trust_status.name(),
-            operations: service
-                .operations
-                .iter()
-                .map(|operation| OperationView::new(operation, now))
-                .collect(),
-        }
-    }
-}
-
-impl<'a> OperationView<'a> {
-    fn new(operation: &'a Operation, now: Timestamp) -> Self {
+    /// An operation of a service: one of the provider's endpoints, with its price.
+    pub(crate) struct OperationView<'a> {
+        fn new(operation: &'a Operation, now: Timestamp);
         let pricing = operation.pricing_at(now);
-        Self {
-            id: operation.id.to_string(),
-            operation_id: operation.slug.as_str(),
-            availability: operation.availability.name(),
-            label: &operation.label,
-            method: &operation.method,
-            endpoint: operation.endpoint.as_str(),
-            category: operation.category.name(),
-            execution: &operation.execution,
-            price_model: pricing.price_model,
-            estimated_price_units: operation.estimated_price.units(),
-            max_price_units: pricing.max_price.map(Amount::units),
-            params: &operation.params,
-            payment: pricing.payment.map(PaymentView::from),
-            next: operation.delayed_pricing(now).map(NextView::from),
-        }
-    }
-}
 
-impl<'a> From<&'a NextPricing> for NextView<'a> {
-    fn from(next: &'a NextPricing) -> Self {
-        Self {
-            from: next.from.to_string(),
-            price_model: &next.price_model,
-            max_price_units: next.max_price.map(Amount::units),
-            payment: PaymentView::from(&next.payment),
-        }
+        id: OperationUuid = operation.id,
+        /// The operation's slug, which agents send as `operation_id`.
+        operation_id: &'a str = operation.slug.as_str(),
+        #[schema(inline, value_type = AvailabilityName)]
+        availability: &'static str = operation.availability.name(),
+        label: &'a str = &operation.label,
+        /// The HTTP method of the provider's endpoint.
+        method: &'a str = &operation.method,
+        /// The URL of the provider's endpoint. It may have path parameters, `{name}` (RFC 6570).
+        #[schema(format = "uri-template")]
+        endpoint: &'a str = operation.endpoint.as_str(),
+        #[schema(inline, value_type = CategoryName)]
+        category: &'static str = operation.category.name(),
+        execution: &'a str = &operation.execution,
+        price_model: &'a str = pricing.price_model,
+        estimated_price_units: u64 = operation.estimated_price.units(),
+        max_price_units: Option<u64> = pricing.max_price.map(Amount::units),
+        /// The operation's parameters, as the provider describes them.
+        #[schema(value_type = Object)]
+        params: &'a serde_json::Value = &operation.params,
+        payment: Option<PaymentView<'a>> = pricing.payment.map(PaymentView::from),
+        /// The price and payment that will replace `price_model`, `max_price_units` and `payment`; absent if no change
+        /// is pending.
+        #[omit_none]
+        next: Option<NextView<'a>> = operation.delayed_pricing(now).map(NextView::from),
     }
-}
 
-impl<'a> From<&'a CatalogPayment> for PaymentView<'a> {
-    fn from(payment: &'a CatalogPayment) -> Self {
-        Self {
-            scheme: &payment.scheme,
-            network: payment.network.name(),
-            token: payment.network.token_symbol(),
-            amount_units: payment.amount.units(),
-            pay_to: payment.pay_to.to_string(),
-        }
+    /// How an operation will be paid after the pending change.
+    pub(crate) struct NextView<'a> as NextOperationPayment {
+        fn from(next: &'a NextPricing);
+
+        /// The time from which this price and payment apply; `9999-12-31T23:59:59.999999Z` if a second operator must
+        /// accept the change first.
+        from: Timestamp = next.from,
+        price_model: &'a str = &next.price_model,
+        max_price_units: Option<u64> = next.max_price.map(Amount::units),
+        payment: PaymentView<'a> = PaymentView::from(&next.payment),
+    }
+
+    /// The payment for each call of an operation: the amount, the token, the network and the payee.
+    pub(crate) struct PaymentView<'a> as OperationPayment {
+        fn from(payment: &'a CatalogPayment);
+
+        scheme: &'a str = &payment.scheme,
+        network: &'static str = payment.network.name(),
+        token: &'static str = payment.network.token_symbol(),
+        amount_units: u64 = payment.amount.units(),
+        /// The address of the provider's wallet.
+        pay_to: String = payment.pay_to.to_string(),
     }
 }
 

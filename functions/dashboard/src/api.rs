@@ -7,6 +7,7 @@ use crate::agents::{api as agents, bulk_api as bulk, wallet_api as wallet};
 use crate::approvals::{api as approvals, poll};
 use crate::audit::api as audit;
 use crate::backtests::api as backtests;
+use crate::connect::api as connect;
 use crate::decisions::api as decisions;
 use crate::handovers::api as handovers;
 use crate::history::api as history;
@@ -38,6 +39,7 @@ purser_api::routes!(
     keys::create_key,
     keys::rotate_key,
     keys::revoke_key,
+    connect::revoke_grant,
     services::list_agent_services,
     services::enable_service,
     services::limit_unlimited_services,

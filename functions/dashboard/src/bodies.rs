@@ -8,10 +8,11 @@ use crate::rules;
 use crate::services;
 use purser_api::Member as _;
 use purser_domain::{
-    Amount, AutomaticFreeze, Availability, CalendarPeriod, Catalog, Category, DomainPattern, Duration, Endpoint, Error,
-    ErrorKind, KeyScope, LimitAction, ListingHistory, Operation, OperationScope, OperationSlug, OperationUuid,
-    Permission, PolicyUpdate, Result, RuleKind, RuleWindow, Schedule, SchedulePeriod, Service, ServiceId, ServiceSlug,
-    SourceNetwork, Timestamp, TrustStatus, Url, UsualPrice, Vendor, WindowPeriod, ZoneName,
+    Address, Amount, ApprovalException, AutomaticFreeze, Availability, CalendarPeriod, Catalog, Category,
+    DomainPattern, Duration, Endpoint, Error, ErrorKind, KeyScope, LimitAction, ListingHistory, Operation,
+    OperationScope, OperationSlug, OperationUuid, Permission, PolicyUpdate, Result, RuleId, RuleKind, RuleWindow,
+    Schedule, SchedulePeriod, Service, ServiceId, ServiceSlug, SourceNetwork, Timestamp, TrustStatus, Url, UsualPrice,
+    Vendor, WindowPeriod, ZoneName,
 };
 use serde_json::{Value, json};
 
@@ -50,8 +51,8 @@ fn catalog() -> Catalog {
     }])
 }
 
-/// Returns the paths of all validation errors, or the slug of another error. Returns an empty list for a valid body.
-fn problem_paths<T>(result: &Result<T>) -> Vec<String> {
+/// Returns the paths of all validation errors, or the slug of another error.
+fn validation_error_paths<T>(result: &Result<T>) -> Vec<String> {
     match result.as_ref().map_err(Error::kind) {
         Ok(_) => Vec::new(),
         Err(ErrorKind::InvalidRequest(errors)) => errors.iter().map(|error| error.path.clone()).collect(),
@@ -65,21 +66,27 @@ type Row = (Value, Vec<&'static str>);
 fn check<T>(parse: impl Fn(&Value) -> Result<T>, rows: Vec<Row>) {
     let no_objects = ["null", "[]", "7", "\"x\"", "true"].map(|text| (serde_json::from_str(text).unwrap(), vec![""]));
     for (body, expected) in no_objects.into_iter().chain(rows) {
-        assert_eq!(problem_paths(&parse(&body)), expected, "{body}");
+        assert_eq!(validation_error_paths(&parse(&body)), expected, "{body}");
     }
 }
 
-fn rows_for_each(values: Vec<Value>, row_for: impl Fn(Value) -> Value, path: &'static str) -> Vec<Row> {
+fn error_rows_at_path(values: Vec<Value>, row_for: impl Fn(Value) -> Value, path: &'static str) -> Vec<Row> {
     values.into_iter().map(|value| (row_for(value), vec![path])).collect()
 }
 
 fn invalid_names() -> Vec<Value> {
     let texts = ["", "   ", "a\nb", "\u{0}", "a\u{7f}", "a\u{85}b", "\t"].map(|text| json!(text));
     let long = [json!("x".repeat(101)), json!("\u{1f4a1}".repeat(101))];
-    [texts.to_vec(), long.to_vec(), vec![json!(7), json!(1.5)], no_texts()].concat()
+    [
+        texts.to_vec(),
+        long.to_vec(),
+        vec![json!(7), json!(1.5)],
+        non_text_values(),
+    ]
+    .concat()
 }
 
-fn no_texts() -> Vec<Value> {
+fn non_text_values() -> Vec<Value> {
     vec![json!(true), json!([]), json!({})]
 }
 
@@ -106,9 +113,9 @@ fn an_agent_needs_a_name() {
     assert_eq!(read(&json!({"name": " buyer "})).unwrap().name.as_str(), "buyer");
     let safe = read(&json!({"name": "buyer", "limits": "safe"})).unwrap();
     assert_eq!(safe.limits, Some(purser_domain::StartingLimits::Safe));
-    let mut rows = rows_for_each(invalid_names(), |name| json!({"name": name}), "/name");
+    let mut rows = error_rows_at_path(invalid_names(), |name| json!({"name": name}), "/name");
     let no_limits = ["", "Safe", "all"].map(|text| json!(text));
-    rows.extend(rows_for_each(
+    rows.extend(error_rows_at_path(
         no_limits.to_vec(),
         |limits| json!({"name": "a", "limits": limits}),
         "/limits",
@@ -126,14 +133,14 @@ fn an_agent_needs_a_name() {
 
 #[test]
 fn an_agent_update_may_change_nothing() {
-    let mut rows = rows_for_each(invalid_names(), |name| json!({"name": name}), "/name");
+    let mut rows = error_rows_at_path(invalid_names(), |name| json!({"name": name}), "/name");
     let no_statuses = ["", "Frozen", "frozen ", "deleted", "pending"].map(|text| json!(text));
-    rows.extend(rows_for_each(
+    rows.extend(error_rows_at_path(
         no_statuses.to_vec(),
         |status| json!({"status": status}),
         "/status",
     ));
-    rows.extend(rows_for_each(
+    rows.extend(error_rows_at_path(
         non_bool_values(),
         |status| json!({"status": status}),
         "/status",
@@ -189,7 +196,7 @@ fn all_key_scope_errors_are_reported_together() {
         ("networks", "/networks"),
     ] {
         let of = |value: Value| json!({name: value});
-        rows.extend(rows_for_each(
+        rows.extend(error_rows_at_path(
             vec![json!([]), json!("read"), json!(7), json!({}), json!(true)],
             of,
             path,
@@ -206,10 +213,10 @@ fn all_key_scope_errors_are_reported_together() {
     let no_instants = [
         no_instants.map(|text| json!(text)).to_vec(),
         invalid_amounts(),
-        no_texts(),
+        non_text_values(),
     ]
     .concat();
-    rows.extend(rows_for_each(
+    rows.extend(error_rows_at_path(
         no_instants,
         |at| json!({"expires_at": at}),
         "/expires_at",
@@ -239,7 +246,7 @@ fn all_key_scope_errors_are_reported_together() {
     ]);
     too_many_services.extend(unknown.iter().map(String::as_str));
     let read = |body: &Value| keys::api::parse_scope(body, &catalog(), now);
-    let mut told_of_many = problem_paths(&read(&json!({"services": uuids})));
+    let mut told_of_many = validation_error_paths(&read(&json!({"services": uuids})));
     too_many_services.sort_unstable();
     told_of_many.sort();
     assert_eq!(told_of_many, too_many_services);
@@ -250,8 +257,8 @@ fn all_key_scope_errors_are_reported_together() {
 #[test]
 fn key_rotation_overlap_is_limited_to_thirty_days() {
     let of = |seconds| json!({"overlap_seconds": seconds});
-    let mut rows = rows_for_each(invalid_amounts(), of, "/overlap_seconds");
-    rows.extend(rows_for_each(
+    let mut rows = error_rows_at_path(invalid_amounts(), of, "/overlap_seconds");
+    rows.extend(error_rows_at_path(
         vec![json!(2_592_001), json!(4_294_967_296_u64)],
         of,
         "/overlap_seconds",
@@ -298,8 +305,8 @@ fn omitted_policy_fields_stay_unchanged() {
     assert_eq!(policy(body), full);
 }
 
-/// Returns bodies that combine the fields of `base` with a policy, each with the policy's validation errors.
-fn policies(base: &Value) -> Vec<Row> {
+/// Returns bodies with the fields of `base` and of a policy, each with the paths of the validation errors.
+fn policy_body_rows(base: &Value) -> Vec<Row> {
     let with = |name: &str, value: Value| {
         let mut body = base.clone();
         body[name] = value;
@@ -312,13 +319,13 @@ fn policies(base: &Value) -> Vec<Row> {
         ("require_approval_above_units", "/require_approval_above_units"),
     ];
     for (name, path) in caps {
-        rows.extend(rows_for_each(invalid_amounts(), |value| with(name, value), path));
+        rows.extend(error_rows_at_path(invalid_amounts(), |value| with(name, value), path));
     }
     let no_lists = || vec![json!("web.search"), json!(7), json!(true), json!({})];
     let operations = |list: Value| with("enabled_operations", list);
     let domains = |list: Value| with("allowed_domains", list);
-    rows.extend(rows_for_each(no_lists(), operations, "/enabled_operations"));
-    rows.extend(rows_for_each(no_lists(), domains, "/allowed_domains"));
+    rows.extend(error_rows_at_path(no_lists(), operations, "/enabled_operations"));
+    rows.extend(error_rows_at_path(no_lists(), domains, "/allowed_domains"));
     rows.extend([
         (
             operations(json!(["web.search", "web.search"])),
@@ -373,10 +380,14 @@ fn policies(base: &Value) -> Vec<Row> {
 #[test]
 fn requests_to_enable_a_service_require_its_id() {
     let catalog = catalog();
-    let mut rows = policies(&json!({"service_id": "lab-search"}));
+    let mut rows = policy_body_rows(&json!({"service_id": "lab-search"}));
     let no_references = [json!(""), json!("x".repeat(129)), json!("lab\nsearch"), json!(7)].to_vec();
     let of = |service| json!({"service_id": service});
-    rows.extend(rows_for_each([no_references, no_texts()].concat(), of, "/service_id"));
+    rows.extend(error_rows_at_path(
+        [no_references, non_text_values()].concat(),
+        of,
+        "/service_id",
+    ));
     rows.extend([
         (json!({"max_per_call_units": -1}), vec!["service_id_required"]),
         (
@@ -392,8 +403,8 @@ fn requests_to_enable_a_service_require_its_id() {
 #[test]
 fn a_service_policy_update_may_change_nothing() {
     let catalog = catalog();
-    let mut rows = policies(&json!({"enabled": false}));
-    rows.extend(rows_for_each(
+    let mut rows = policy_body_rows(&json!({"enabled": false}));
+    rows.extend(error_rows_at_path(
         non_bool_values(),
         |enabled| json!({"enabled": enabled}),
         "/enabled",
@@ -421,7 +432,7 @@ fn a_service_policy_update_may_change_nothing() {
         rows,
     );
     let of_one_that_left = services::api::parse_service_update(&json!({"enabled_operations": ["web.search"]}), None);
-    assert_eq!(problem_paths(&of_one_that_left), ["/enabled_operations/0"]);
+    assert_eq!(validation_error_paths(&of_one_that_left), ["/enabled_operations/0"]);
 }
 
 #[test]
@@ -457,12 +468,14 @@ fn every_rule_kind_is_parsed_from_json() {
             },
         ),
         (
-            json!({"kind": "budget_limit", "limit_units": 0, "period": "month", "time_zone": "Europe/Berlin", "services": ["lab-search"], "action": "ask"}),
+            json!({"kind": "budget_limit", "limit_units": 0, "period": "month", "time_zone": "Europe/Berlin", "services": ["lab-search"], "action": "ask", "per_payee": true}),
             RuleKind::BudgetLimit {
                 limit: Amount::ZERO,
                 window: RuleWindow {
                     services: Some(slugs()),
                     categories: None,
+                    keys: None,
+                    per_payee: true,
                     period: WindowPeriod::Calendar(CalendarPeriod::Month, ZoneName::parse("Europe/Berlin").unwrap()),
                     action: LimitAction::Ask,
                 },
@@ -475,6 +488,8 @@ fn every_rule_kind_is_parsed_from_json() {
                 window: RuleWindow {
                     services: None,
                     categories: None,
+                    keys: None,
+                    per_payee: false,
                     period: WindowPeriod::Lifetime,
                     action: LimitAction::Block,
                 },
@@ -515,6 +530,19 @@ fn every_rule_kind_is_parsed_from_json() {
             },
         ),
         (json!({"kind": "new_payee"}), RuleKind::NewPayee { services: None }),
+        (
+            json!({"kind": "approval_exception", "payee": "0xa1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1", "max_amount_units": 5, "until": "1970-01-01T00:00:00Z", "operation_id": "search.web", "waived_rules": [uuid::Uuid::from_u128(7)]}),
+            RuleKind::ApprovalException(ApprovalException {
+                services: None,
+                operation: Some(OperationSlug::parse("search.web").unwrap()),
+                keys: None,
+                payee: Address::repeat_byte(0xa1),
+                max_amount: Amount::from_units(5).unwrap(),
+                until: Timestamp::EPOCH,
+                waives_threshold: false,
+                waived_rules: vec![RuleId::from_uuid(uuid::Uuid::from_u128(7))],
+            }),
+        ),
         (
             json!({"kind": "anomaly_brake", "times": 100, "at_least_units": 1}),
             RuleKind::AnomalyBrake(AutomaticFreeze {
@@ -565,26 +593,26 @@ fn every_rule_kind_is_parsed_from_json() {
 #[test]
 fn all_rule_errors_are_reported_together() {
     let kinds = ["", "Category_block", "budget"].map(|text| json!(text)).to_vec();
-    let kinds = [kinds, no_texts(), vec![json!(7)]].concat();
-    let mut rows = rows_for_each(kinds, |kind| json!({"kind": kind, "x": 1}), "/kind");
+    let kinds = [kinds, non_text_values(), vec![json!(7)]].concat();
+    let mut rows = error_rows_at_path(kinds, |kind| json!({"kind": kind, "x": 1}), "/kind");
     let block = |categories: Value| json!({"kind": "category_block", "categories": categories});
     let budget =
         |limit: Value, window: Value| json!({"kind": "budget_limit", "limit_units": limit, "window_seconds": window});
     let vendors =
         |services: Value, wallets: Value| json!({"kind": "vendor_allowlist", "services": services, "wallets": wallets});
-    rows.extend(rows_for_each(
+    rows.extend(error_rows_at_path(
         invalid_amounts(),
         |limit| budget(limit, json!(3_600)),
         "/limit_units",
     ));
     let beyond = [0, 3_599, 2_678_401, 4_294_967_296_u64 + 3_600].map(|seconds| json!(seconds));
     let no_windows = [invalid_amounts(), beyond.to_vec()].concat();
-    rows.extend(rows_for_each(
+    rows.extend(error_rows_at_path(
         no_windows,
         |window| budget(json!(1), window),
         "/window_seconds",
     ));
-    rows.extend(rows_for_each(non_bool_values(), block, "/categories"));
+    rows.extend(error_rows_at_path(non_bool_values(), block, "/categories"));
     let many: Vec<String> = (0..52).map(|n| format!("0x{n:040x}")).collect();
     rows.extend([
         (json!({}), vec!["kind_required"]),
@@ -717,8 +745,8 @@ fn a_bulk_decision_names_one_to_fifty_approvals() {
         json!(7),
         json!({}),
     ];
-    let mut rows = rows_for_each(wrong, |ids| body(json!("approve"), ids), ids_at);
-    rows.extend(rows_for_each(
+    let mut rows = error_rows_at_path(wrong, |ids| body(json!("approve"), ids), ids_at);
+    rows.extend(error_rows_at_path(
         vec![json!("pay"), json!("Approve"), json!(7), json!([])],
         |decision| body(decision, json!(ids(2))),
         "/decision",
@@ -742,8 +770,8 @@ fn an_approval_note_is_a_short_text_or_absent() {
     assert_eq!(written(" \r\n "), None);
     assert_eq!(written(&"\u{e9}".repeat(500)), Some("\u{e9}".repeat(500)));
     let wrong = ["x".repeat(501), "a\u{0}b".to_owned(), "\u{1b}[31m".to_owned()].map(|text| json!(text));
-    let wrong = [wrong.to_vec(), no_texts(), vec![json!(7)]].concat();
-    let mut rows = rows_for_each(wrong, |note| json!({"note": note}), "/note");
+    let wrong = [wrong.to_vec(), non_text_values(), vec![json!(7)]].concat();
+    let mut rows = error_rows_at_path(wrong, |note| json!({"note": note}), "/note");
     rows.extend([
         (json!({}), vec![]),
         (json!({"note": null}), vec![]),

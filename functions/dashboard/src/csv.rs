@@ -14,7 +14,7 @@ pub(crate) const MAX_BYTES: usize = 4_000_000;
 pub(crate) fn csv_file_response(name: &str, lines: &str, next: Option<String>) -> Response {
     let mut text = format!("\u{feff}{lines}");
     if let Some(next) = next {
-        text.push_str(&csv_line(&[format!("next: {next}")]));
+        text.push_str(&csv_line([format!("next: {next}")]));
     }
     let headers = [
         (header::CONTENT_TYPE, "text/csv; charset=utf-8".to_owned()),
@@ -26,8 +26,19 @@ pub(crate) fn csv_file_response(name: &str, lines: &str, next: Option<String>) -
     (headers, text).into_response()
 }
 
+/// The name of each column, and the function that formats a cell.
+pub(crate) type Columns<R> = [(&'static str, fn(&R) -> String)];
+
+pub(crate) fn csv_header<R>(columns: &Columns<R>) -> String {
+    csv_line(columns.iter().map(|(name, _)| (*name).to_owned()))
+}
+
+pub(crate) fn csv_row<R>(columns: &Columns<R>, row: &R) -> String {
+    csv_line(columns.iter().map(|(_, format)| format(row)))
+}
+
 /// Formats the value of a cell; empty if the value is absent.
-pub(crate) fn text_or_empty(value: Option<impl Display>) -> String {
+pub(crate) fn cell(value: Option<impl Display>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
@@ -37,9 +48,8 @@ pub(crate) fn time_cell(at: impl Display) -> String {
     at.chars().take(19).map(|c| if c == 'T' { ' ' } else { c }).collect()
 }
 
-/// Formats a line with these cells.
-pub(crate) fn csv_line(cells: &[String]) -> String {
-    let cells: Vec<String> = cells.iter().map(|text| escape_cell(text)).collect();
+fn csv_line(cells: impl IntoIterator<Item = String>) -> String {
+    let cells: Vec<String> = cells.into_iter().map(|text| escape_cell(&text)).collect();
     format!("{}\r\n", cells.join(","))
 }
 

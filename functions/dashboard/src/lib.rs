@@ -22,6 +22,7 @@ mod backtests;
 #[cfg(test)]
 mod bodies;
 mod caller;
+mod connect;
 mod csv;
 mod cursor;
 mod decisions;
@@ -57,9 +58,10 @@ use agents::new_keys::NewKeys;
 use axum::{Router, middleware::from_fn_with_state};
 use purser_api::{
     ApiSettings, AssertionKeys, Boot, BootError, InternalFunction, NotificationRequestsQueue, PaymentsFunction,
-    Secrets, SecretsKey, Sessions, WebhookRequestsQueue, with_asserted_ip_layer,
+    Secrets, SecretsKey, Sessions, UntrustedHttpClient, WebhookRequestsQueue, with_asserted_ip_layer,
 };
 use purser_chain::{Chain, Finality, KmsKeys};
+use purser_domain::{Error, OAuthKey};
 use purser_log::{LogReader, ObjectStore};
 use purser_store::{
     AuditLog, Authenticator, CallLeases, CatalogCache, CatalogTable, KeyLimit, KeyUses, Ledger, Throttle, UsageTable,
@@ -91,7 +93,11 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let (api, settings) = env.finish((api, settings))?;
 
     let client_ip_keys = AssertionKeys::from_secret_arns(settings.client_ip_key_secret, &aws, &clock);
-    let arns = [settings.rpc_url_secret, settings.sign_in_key_secret];
+    let arns = [
+        settings.rpc_url_secret,
+        settings.sign_in_key_secret,
+        settings.oauth_key_secret,
+    ];
     let secrets = background.spawn({
         let aws = aws.clone();
         async move { Ok(Secrets::new(&aws).read_all(arns.each_ref().map(String::as_str)).await?) }
@@ -100,7 +106,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let catalog_table = CatalogTable::new(db.clone(), settings.catalog_table);
     let catalog = CatalogCache::new(catalog_table.clone());
     let now = clock.now();
-    let ([rpc_url, sign_in_key], sessions, _warm) = tokio::try_join!(
+    let ([rpc_url, sign_in_key, oauth_key], sessions, _warm) = tokio::try_join!(
         secrets,
         Sessions::new(settings.sessions, now),
         // Opens the connection to DynamoDB. An error is ignored, because the first request reads the catalog again.
@@ -142,6 +148,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
             Arc::clone(&throttle_table),
             approvals::operations::WAITS_PER_MINUTE,
         ),
+        code_guesses: Throttle::new(&db, Arc::clone(&throttle_table), connect::DEVICE_CODES_PER_MINUTE),
         stops: Throttle::new(
             &db,
             Arc::clone(&throttle_table),
@@ -164,6 +171,11 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         notice_requests: NotificationRequestsQueue::new(&aws, settings.notice_requests_queue_url),
         secrets_key: SecretsKey::new(aws.clone(), settings.webhook_secrets_key),
         mails: settings.mails,
+        client_documents: UntrustedHttpClient::new(
+            "Purser",
+            settings.webhook_hosts.clone(),
+            connect::DOCUMENT_TIMEOUT,
+        )?,
         webhook_hosts: settings.webhook_hosts,
         event_source: settings.event_source,
         internal: settings
@@ -175,6 +187,8 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         approval_ttl: settings.approval_ttl,
         starting_limits: settings.starting_limits,
         sign_in_key: SignInKey::from_text(&sign_in_key)?,
+        oauth_key: OAuthKey::from_secret(oauth_key.trim())
+            .ok_or_else(|| Error::internal("reading a secret", "the OAuth key must have at least 32 characters"))?,
         clock,
         entropy,
         network: settings.network,

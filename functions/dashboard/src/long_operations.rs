@@ -12,11 +12,13 @@ pub(crate) const MAX_CONCURRENT: u32 = 3;
 pub(crate) const LEASE: Duration = Duration::from_secs_u32(30);
 
 impl People {
-    /// Runs `work` as one of the user's long operations. Returns 429 if [`MAX_CONCURRENT`] of the user's long
-    /// operations are already running. If the number of running operations can't be read, runs `work` anyway, as the
-    /// throttle does. An operation that stops an agent must not call this function, because the limit must never delay
-    /// the stop.
-    pub(crate) async fn run_in_user_slot<T>(&self, user: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
+    /// Returns 429 if the user has no free slot. If the slots can't be read, runs `work` anyway, as the throttle does.
+    /// Operations that stop an agent must not call this function, because the limit must never delay the stop.
+    pub(crate) async fn run_as_long_operation<T>(
+        &self,
+        user: &str,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
         let scope = format!("long operations of {}", Fingerprint::for_text(user));
         let lease = match self.long_operations.take_lease(scope, MAX_CONCURRENT, self.now()).await {
             Ok(TakeLeaseResult::Taken(lease)) => Some(lease),

@@ -5,7 +5,7 @@
 use crate::sessions::session::{Stops, referring_page};
 use crate::ui::error_page::{ErrorPage, error_page};
 use crate::{
-    agents, approvals, audit, backtests, decisions, journal, notices, operators, search, services, sessions,
+    agents, approvals, audit, backtests, connect, decisions, journal, notices, operators, search, services, sessions,
     settlements, state::People, templates, ui, webhooks,
 };
 use axum::{
@@ -36,6 +36,10 @@ pub(crate) fn routes() -> Router<Arc<People>> {
             agents::pages::form_route(approvals::single::submit_approval_and_raise),
         )
         .route(
+            "/approvals/{approval}/approve-always",
+            agents::pages::form_route(approvals::single::submit_approval_with_exception),
+        )
+        .route(
             "/approvals/{approval}/withdraw",
             agents::pages::form_route(approvals::single::submit_approval_withdrawal),
         );
@@ -49,7 +53,7 @@ pub(crate) fn routes() -> Router<Arc<People>> {
             "/dashboard/agents/bulk",
             post(agents::fleet_actions::submit_bulk_act)
                 .get(agents::fleet_actions::redirect_to_fleet)
-                .layer(Extension(Stops(agents::fleet_actions::form_stops_payments))),
+                .layer(Extension(Stops(agents::fleet_actions::is_freeze_or_archive_form))),
         )
         .route(
             "/dashboard/freeze-all",
@@ -144,6 +148,7 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route("/dashboard/{*nowhere}", any(page_not_found))
         .merge(operators::pages::routes())
         .merge(sessions::sign_in::routes())
+        .merge(connect::pages::routes())
         .layer(from_fn(add_page_headers))
         .merge(ui::asset::routes())
 }
@@ -156,6 +161,9 @@ async fn page_not_found() -> Failure {
 async fn add_page_headers(request: Request, next: Next) -> Response {
     let id = request.extensions().get::<RequestId>().map(ToString::to_string);
     let page = referring_page(request.headers());
+    let is_opened_by_clients = OPENED_BY_CLIENTS
+        .iter()
+        .any(|path| request.uri().path().starts_with(path));
     let mut response = next.run(request).await;
     if let Some(failure) = response.extensions().get::<Failure>().cloned() {
         response = match failure.error().kind() {
@@ -171,21 +179,36 @@ async fn add_page_headers(request: Request, next: Next) -> Response {
             }
         };
     }
+    let own_policy = response.headers_mut().remove(header::CONTENT_SECURITY_POLICY);
     for (name, value) in HEADERS {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    if let Some(policy) = own_policy {
+        response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+    }
+    if is_opened_by_clients {
+        let policy = HeaderValue::from_static("unsafe-none");
+        response.headers_mut().insert(OPENER_POLICY, policy);
     }
     response
 }
 
-/// The headers of every page. A page may load scripts and style sheets only from the dashboard's origin, may connect
-/// only to this origin, and can't be framed. `no-store` keeps pages out of every cache, including the browser's cache,
-/// because a page may show an agent key.
+/// Allows the page's forms to redirect to `form_target`.
+pub(crate) fn page_security_policy(form_target: &str) -> String {
+    SECURITY_POLICY.replace("form-action 'self'", &format!("form-action 'self' {form_target}"))
+}
+
+/// The pages that an OAuth client may open in a popup, which need another opener policy.
+const OPENED_BY_CLIENTS: [&str; 3] = ["/dashboard/connect", "/dashboard/sign-in", "/dashboard/callback"];
+
+const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
+
+const SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; \
+     connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// `no-store` also keeps pages out of the browser's cache, because a page may show an agent key.
 const HEADERS: [(HeaderName, &str); 6] = [
-    (
-        header::CONTENT_SECURITY_POLICY,
-        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; \
-         form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    ),
+    (header::CONTENT_SECURITY_POLICY, SECURITY_POLICY),
     (header::CACHE_CONTROL, "no-store"),
     (header::REFERRER_POLICY, "same-origin"),
     (header::X_FRAME_OPTIONS, "DENY"),
@@ -193,5 +216,5 @@ const HEADERS: [(HeaderName, &str); 6] = [
         HeaderName::from_static("permissions-policy"),
         "camera=(), microphone=(), geolocation=(), payment=(), usb=(), browsing-topics=()",
     ),
-    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (OPENER_POLICY, "same-origin"),
 ];

@@ -79,7 +79,7 @@ impl People {
     ) -> Result<OwnedAgent> {
         let read = async |user: &Caller| self.read_own_agent(user, require_id(AgentId::parse(agent))?).await;
         let (_, owned) = self
-            .authenticate_user_while_reading(token.into_token()?, stops, read)
+            .authenticate_user_and_read(token.into_token()?, stops, read)
             .await?;
         Ok(owned)
     }
@@ -111,14 +111,16 @@ impl PathId for Version {
     }
 }
 
-/// Returns the body and the `If-Match` version. If both are invalid, the error has the validation errors of both.
-pub(crate) fn body_with_version<T>(body: Result<T>, if_match: Result<Precondition>) -> Result<(T, Precondition)> {
-    combine_results(body, if_match)
+/// The error lists the validation errors of the body and of `If-Match`.
+pub(crate) fn combine_body_and_if_match<T>(
+    body: Result<T>,
+    if_match: Result<Precondition>,
+) -> Result<(T, Precondition)> {
+    combine_results_and_errors(body, if_match)
 }
 
-/// Returns the body together with another parsed value. If both are invalid, the error has the validation errors of
-/// both.
-pub(crate) fn combine_results<T, O>(body: Result<T>, other: Result<O>) -> Result<(T, O)> {
+/// The error lists the validation errors of both results.
+pub(crate) fn combine_results_and_errors<T, O>(body: Result<T>, other: Result<O>) -> Result<(T, O)> {
     match (body, other) {
         (Ok(body), Ok(other)) => Ok((body, other)),
         (Ok(_), Err(error)) | (Err(error), Ok(_)) => Err(error),
@@ -191,13 +193,15 @@ mod tests {
             ),
         ];
         for (body, if_match, expected) in rows {
-            let told = body_with_version(body, if_match).err().map(|error| match error.kind() {
-                ErrorKind::InvalidRequest(problems) => (
-                    error.kind().slug(),
-                    problems.iter().map(|problem| problem.path.clone()).collect(),
-                ),
-                other => (other.slug(), Vec::new()),
-            });
+            let told = combine_body_and_if_match(body, if_match)
+                .err()
+                .map(|error| match error.kind() {
+                    ErrorKind::InvalidRequest(problems) => (
+                        error.kind().slug(),
+                        problems.iter().map(|problem| problem.path.clone()).collect(),
+                    ),
+                    other => (other.slug(), Vec::new()),
+                });
             let expected = expected.map(|(slug, paths)| {
                 (
                     slug.to_owned(),

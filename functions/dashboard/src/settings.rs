@@ -3,99 +3,76 @@
 use purser_api::{AllowedHosts, CustodyKind, Env, SessionSettings};
 use purser_domain::{Amount, Duration, EventSource, Network, SessionLimits, StartingLimits, Url};
 
-pub(crate) struct Settings {
-    pub(crate) catalog_table: String,
-    pub(crate) ledger_table: String,
-    pub(crate) decisions_table: String,
-    pub(crate) audit_table: String,
-    pub(crate) throttle_table: String,
-    pub(crate) usage_table: String,
-    /// The bucket with the log of signed statements; `None` if the deployment has no such log.
-    pub(crate) log_bucket: Option<String>,
-    pub(crate) throttle_per_minute: u32,
-    pub(crate) key_requests_per_minute: u32,
-    pub(crate) network: Network,
-    pub(crate) pays_out: bool,
-    pub(crate) sessions: SessionSettings,
-    pub(crate) session_limits: SessionLimits,
-    /// The lifetime of an approval, which is the same as in `payments`.
-    pub(crate) approval_ttl: Duration,
-    /// The initial limits of a new agent, if the user selects none.
-    pub(crate) starting_limits: StartingLimits,
-    /// The dashboard's origin; `None` for the gateway's host name.
-    pub(crate) dashboard_url: Option<String>,
-    pub(crate) payments_function: String,
-    /// The name of the function `internal`; `None` if operators can't act in the dashboard.
-    pub(crate) internal_function: Option<String>,
-    /// The name of the stack and the key policy for new keys; `None` unless the wallets' keys are in KMS.
-    pub(crate) new_keys: Option<(String, Option<String>)>,
-    pub(crate) rpc_url_secret: String,
-    pub(crate) sign_in_key_secret: String,
-    /// The secret that contains the key for signatures by `mcp`, which assert a caller's address. With `None`, such
-    /// signatures are ignored.
-    pub(crate) client_ip_key_secret: Option<String>,
-    pub(crate) webhooks_table: String,
-    pub(crate) webhook_requests_queue_url: String,
-    pub(crate) notice_requests_queue_url: String,
-    pub(crate) webhook_secrets_key: String,
-    /// Whether the deployment sends notifications by mail.
-    pub(crate) mails: bool,
-    pub(crate) webhook_hosts: AllowedHosts,
-    /// The deployment's name in events.
-    pub(crate) event_source: EventSource,
+purser_api::settings! {
+    pub(crate) struct Settings {
+        pub(crate) fn from_env(env: &mut Env);
+
+        pub(crate) catalog_table: String = env.require_text("CATALOG_TABLE"),
+        pub(crate) ledger_table: String = env.require_text("LEDGER_TABLE"),
+        pub(crate) decisions_table: String = env.require_text("DECISIONS_TABLE"),
+        pub(crate) audit_table: String = env.require_text("AUDIT_TABLE"),
+        pub(crate) throttle_table: String = env.require_text("THROTTLE_TABLE"),
+        pub(crate) usage_table: String = env.require_text("USAGE_TABLE"),
+        /// The bucket with the log of signed statements; `None` if the deployment has no such log.
+        pub(crate) log_bucket: Option<String> = env.get("LOG_BUCKET").map(str::to_owned),
+        pub(crate) throttle_per_minute: u32 = env.parse_number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000),
+        pub(crate) key_requests_per_minute: u32 = env.parse_number("KEY_REQUESTS_PER_MINUTE", 600, 1..=1_000_000),
+        pub(crate) network: Network = env.require_network(),
+        pub(crate) pays_out: bool = env.get("FACILITATOR_URL").is_some(),
+        pub(crate) sessions: SessionSettings = SessionSettings::from_env(env),
+        pub(crate) session_limits: SessionLimits = session_limits(env),
+        /// The lifetime of an approval. The Lambda function `payments` uses the same value.
+        pub(crate) approval_ttl: Duration =
+            Duration::from_secs_u32(env.parse_number("APPROVAL_TTL_SECONDS", 86_400, 60..=31 * 86_400)),
+        /// The initial limits of a new agent, if the user selects none.
+        pub(crate) starting_limits: StartingLimits = starting_limits(env),
+        /// The dashboard's origin; `None` for the gateway's host name.
+        pub(crate) dashboard_url: Option<String> = dashboard_origin(env),
+        pub(crate) payments_function: String = env.require_text("PAYMENTS_FUNCTION"),
+        /// The name of the Lambda function `internal`; `None` if operators can't act in the dashboard.
+        pub(crate) internal_function: Option<String> = env.get("INTERNAL_FUNCTION").map(str::to_owned),
+        /// The stack's name and the policy of new keys; `None` unless wallet keys are in KMS.
+        pub(crate) new_keys: Option<(String, Option<String>)> = match env.parse_custody() {
+            CustodyKind::Seed => None,
+            CustodyKind::Kms => {
+                let policy = env.get("WALLET_KEY_POLICY").map(str::to_owned);
+                Some((env.require_text("WALLET_KEYS_STACK"), policy))
+            }
+        },
+        pub(crate) rpc_url_secret: String = env.require_text("RPC_URL_SECRET_ARN"),
+        pub(crate) sign_in_key_secret: String = env.require_text("SIGN_IN_KEY_SECRET_ARN"),
+        pub(crate) oauth_key_secret: String = env.require_text("OAUTH_KEY_SECRET_ARN"),
+        /// The secret with which `mcp` signs a caller's address. With `None`, such signatures are ignored.
+        pub(crate) client_ip_key_secret: Option<String> = env.get("CLIENT_IP_KEY_SECRET_ARN").map(str::to_owned),
+        pub(crate) webhooks_table: String = env.require_text("WEBHOOKS_TABLE"),
+        pub(crate) webhook_requests_queue_url: String = env.require_text("WEBHOOK_REQUESTS_QUEUE_URL"),
+        pub(crate) notice_requests_queue_url: String = env.require_text("NOTICE_REQUESTS_QUEUE_URL"),
+        pub(crate) webhook_secrets_key: String = env.require_text("WEBHOOK_SECRETS_KEY_ARN"),
+        /// Whether the deployment sends notifications by mail.
+        pub(crate) mails: bool = env.get("NOTICES_SENDER").is_some(),
+        pub(crate) webhook_hosts: AllowedHosts = env.take_allowed_hosts("WEBHOOK_ALLOWED_HOSTS"),
+        /// The deployment's name in events.
+        pub(crate) event_source: EventSource = env.require_event_source(),
+    }
 }
 
-impl Settings {
-    pub(crate) fn from_env(env: &mut Env) -> Self {
-        let dashboard_url = env.get("DASHBOARD_URL").map(str::to_owned);
-        if dashboard_url.as_deref().is_some_and(|text| !is_origin(text)) {
-            env.add_error(
-                "DASHBOARD_URL",
-                "must be an origin: https://<host>, or http://<host>:<port>",
-            );
-        }
-        let starting_limits = env.get("STARTING_LIMITS").map(StartingLimits::from_name);
-        if starting_limits == Some(None) {
-            env.add_error("STARTING_LIMITS", &StartingLimits::choices_message());
-        }
-        Self {
-            catalog_table: env.require_text("CATALOG_TABLE"),
-            ledger_table: env.require_text("LEDGER_TABLE"),
-            decisions_table: env.require_text("DECISIONS_TABLE"),
-            audit_table: env.require_text("AUDIT_TABLE"),
-            throttle_table: env.require_text("THROTTLE_TABLE"),
-            usage_table: env.require_text("USAGE_TABLE"),
-            log_bucket: env.get("LOG_BUCKET").map(str::to_owned),
-            throttle_per_minute: env.parse_number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000),
-            key_requests_per_minute: env.parse_number("KEY_REQUESTS_PER_MINUTE", 600, 1..=1_000_000),
-            network: env.require_network(),
-            pays_out: env.get("FACILITATOR_URL").is_some(),
-            sessions: SessionSettings::from_env(env),
-            session_limits: session_limits(env),
-            approval_ttl: Duration::from_secs_u32(env.parse_number("APPROVAL_TTL_SECONDS", 86_400, 60..=31 * 86_400)),
-            starting_limits: starting_limits.flatten().unwrap_or(StartingLimits::Unlimited),
-            dashboard_url,
-            payments_function: env.require_text("PAYMENTS_FUNCTION"),
-            internal_function: env.get("INTERNAL_FUNCTION").map(str::to_owned),
-            new_keys: match env.parse_custody() {
-                CustodyKind::Seed => None,
-                CustodyKind::Kms => {
-                    let policy = env.get("WALLET_KEY_POLICY").map(str::to_owned);
-                    Some((env.require_text("WALLET_KEYS_STACK"), policy))
-                }
-            },
-            rpc_url_secret: env.require_text("RPC_URL_SECRET_ARN"),
-            sign_in_key_secret: env.require_text("SIGN_IN_KEY_SECRET_ARN"),
-            client_ip_key_secret: env.get("CLIENT_IP_KEY_SECRET_ARN").map(str::to_owned),
-            webhooks_table: env.require_text("WEBHOOKS_TABLE"),
-            webhook_requests_queue_url: env.require_text("WEBHOOK_REQUESTS_QUEUE_URL"),
-            notice_requests_queue_url: env.require_text("NOTICE_REQUESTS_QUEUE_URL"),
-            webhook_secrets_key: env.require_text("WEBHOOK_SECRETS_KEY_ARN"),
-            mails: env.get("NOTICES_SENDER").is_some(),
-            webhook_hosts: env.take_allowed_hosts("WEBHOOK_ALLOWED_HOSTS"),
-            event_source: env.require_event_source(),
-        }
+fn starting_limits(env: &mut Env) -> StartingLimits {
+    let limits = env.get("STARTING_LIMITS").map(StartingLimits::from_name);
+    if limits == Some(None) {
+        env.add_error("STARTING_LIMITS", &StartingLimits::choices_message());
     }
+    limits.flatten().unwrap_or(StartingLimits::Unlimited)
+}
+
+fn dashboard_origin(env: &mut Env) -> Option<String> {
+    let url = env.get("DASHBOARD_URL").map(str::to_owned);
+    if url.as_deref().is_some_and(|text| !is_origin(text)) {
+        env.add_error(
+            "DASHBOARD_URL",
+            "must be an origin: https://<host>, or http://<host>:<port>",
+        );
+    }
+    url
 }
 
 /// Reads the limits of sessions, by default an hour without use and eight hours in total.

@@ -11,14 +11,14 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Returns the position from which a list is read, newest first: the cursor `id`, or the end of the range if the
-    /// end is older.
-    pub(crate) fn cursor_or_range_end(self, id: Option<Uuid>) -> Option<Uuid> {
+    /// Returns the older of the cursor `id` and the end of the range. Lists are read from there, newest first.
+    pub(crate) fn list_start_cursor(self, id: Option<Uuid>) -> Option<Uuid> {
         [id, self.to.map(first_id_at)].into_iter().flatten().min()
     }
 
-    /// Whether this position is before the range. If so, all older positions are before the range too.
-    pub(crate) fn is_after_id(self, id: Uuid) -> bool {
+    /// Returns whether the item with this id is older than the range. If the item is older, all later items of the list
+    /// are older too, because the newest items come first.
+    pub(crate) fn has_start_after(self, id: Uuid) -> bool {
         self.from.is_some_and(|from| id < first_id_at(from))
     }
 }
@@ -40,15 +40,14 @@ mod tests {
             from: Some(at(10)),
             to: Some(at(20)),
         };
-        let before = span.cursor_or_range_end(None).unwrap();
+        let before = span.list_start_cursor(None).unwrap();
         for random in [0, 0xff] {
             assert!(id(19, random) < before && id(20, random) >= before);
-            assert!(!span.is_after_id(id(10, random)) && span.is_after_id(id(9, random)));
+            assert!(!span.has_start_after(id(10, random)) && span.has_start_after(id(9, random)));
         }
-        // The next page continues where the previous page stopped.
-        assert_eq!(span.cursor_or_range_end(Some(id(15, 3))), Some(id(15, 3)));
-        assert_eq!(span.cursor_or_range_end(Some(id(25, 3))), Some(before));
-        assert_eq!(Span::default().cursor_or_range_end(Some(id(5, 3))), Some(id(5, 3)));
-        assert!(!Span::default().is_after_id(id(0, 0)) && Span::default().cursor_or_range_end(None).is_none());
+        assert_eq!(span.list_start_cursor(Some(id(15, 3))), Some(id(15, 3)));
+        assert_eq!(span.list_start_cursor(Some(id(25, 3))), Some(before));
+        assert_eq!(Span::default().list_start_cursor(Some(id(5, 3))), Some(id(5, 3)));
+        assert!(!Span::default().has_start_after(id(0, 0)) && Span::default().list_start_cursor(None).is_none());
     }
 }

@@ -2,18 +2,21 @@
 
 use crate::agents::new_keys::NewKeys;
 use crate::sessions::sign_in_key::SignInKey;
+use axum::extract::State;
 use purser_api::{
     AllowedHosts, Clock, Entropy, InternalFunction, NotificationRequestsQueue, PaymentsFunction, SecretsKey, Sessions,
-    WebhookRequestsQueue,
+    UntrustedHttpClient, WebhookRequestsQueue,
 };
 use purser_chain::Chain;
-use purser_domain::{Duration, EventSource, Network, Result, SessionLimits, StartingLimits, Timestamp};
+use purser_domain::{Duration, EventSource, Network, OAuthKey, Result, SessionLimits, StartingLimits, Timestamp};
 use purser_log::LogReader;
 use purser_store::{
     AuditLog, Authenticator, CallLeases, CatalogCache, CatalogTable, CatalogVersion, Ledger, Throttle, UsageTable,
     WebhooksTable,
 };
 use std::sync::Arc;
+
+pub(crate) type PeopleState = State<Arc<People>>;
 
 /// The state that all handlers share.
 pub(crate) struct People {
@@ -49,6 +52,12 @@ pub(crate) struct People {
     /// The initial limits of a new agent, if the user selects none.
     pub(crate) starting_limits: StartingLimits,
     pub(crate) sign_in_key: SignInKey,
+    /// The secret from which the credentials of grants are derived.
+    pub(crate) oauth_key: OAuthKey,
+    /// The client that reads the metadata documents of OAuth clients.
+    pub(crate) client_documents: UntrustedHttpClient,
+    /// The throttle for entering device codes.
+    pub(crate) code_guesses: Throttle,
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
     pub(crate) network: Network,

@@ -3,41 +3,35 @@
 
 use crate::edit::{Change, Condition, require_exact_version};
 use crate::view::InternalService;
-use crate::{Caller, Operators};
-use axum::extract::State;
-use axum::response::Response;
-use purser_api::{Failure, Id, IfMatch, Operator, Precondition, VersionTag, errors};
+use crate::{AppState, Caller, Operators};
+use purser_api::{Id, IfMatch, Operator, Precondition, Reply, VersionTag, endpoint};
 use purser_domain::{AuditKind, OperationUuid, Result, Service, ServiceId};
-use std::sync::Arc;
 
 /// Accept an operation's delayed change (`next`).
 ///
 /// The catalog shows the change immediately. Agents can pay the new payee or price from `paid_from`, by default one
 /// hour later. No operator can shorten this second delay. The operator who requested the change cannot accept the
 /// change.
-#[utoipa::path(
-    post, path = "/internal/services/{serviceId}/operations/{operationId}/accept-change",
+#[endpoint(
+    post "/internal/services/{serviceId}/operations/{operationId}/accept-change",
     params(
         ("If-Match" = inline(VersionTag), Header, description = "The `ETag` of the service. `*` is rejected, because the version identifies the change to accept."),
     ),
-    responses(
-        (status = 200, body = InternalService, description = "The updated service."),
-        errors::SecondOperatorRequired,
-    )
+    body = InternalService, returns = "The updated service.", errors(SecondOperatorRequired)
 )]
 pub(crate) async fn accept_change(
-    State(operators): State<Arc<Operators>>,
+    operators: AppState,
     Caller(operator): Caller,
     Id(id): Id<ServiceId>,
     Id(operation): Id<OperationUuid>,
     if_match: IfMatch,
-) -> Result<Response, Failure> {
+) -> Reply {
     let precondition = require_exact_version(if_match)?;
     let service = operators
         .accept_delayed_change(&operator, (id, operation), precondition)
         .await?;
     Ok(operators
-        .service_response_after_acceptance(&service, Some(operation))
+        .service_response_with_accepted_change(&service, Some(operation))
         .await?)
 }
 

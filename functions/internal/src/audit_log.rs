@@ -1,30 +1,28 @@
 //! `GET /internal/audit-log`: the actions of operators or of one user, or unexplained transfers.
 
+use crate::AppState;
 use crate::Caller;
-use crate::Operators;
 use axum::Json;
-use axum::extract::State;
-use purser_api::{AuditList, AuditParameters, AuditView, Failure, QueryOf, parse_audit_filter};
+use purser_api::{AuditList, AuditParameters, AuditView, QueryOf, Reply, endpoint, parse_audit_filter};
 use purser_domain::{AuditId, AuditKind, AuditScope, UserId};
 use purser_store::{MAX_ROWS_PER_READ, PageRequest};
-use std::sync::Arc;
 
-/// List the operators' actions, one user's actions, or transfers out of wallets that match no settlement.
-#[utoipa::path(
-    get, path = "/internal/audit-log", operation_id = "list_internal_audit_log",
+/// List the operators' actions, one user's actions, or unexplained transfers out of agents' wallets.
+#[endpoint(
+    get "/internal/audit-log",
     params(
-        ("person_id" = Option<String>, Query, pattern = "^[0-9a-f]{64}$", description = "The ID of an owner. The list then has the owner's actions, the operators' actions on the owner's agents, and transfers out of these agents' wallets that match no settlement. If absent, the list has the operators' actions."),
-        ("outflows" = Option<bool>, Query, description = "If true, only transfers out of wallets that match no settlement. With `person_id`, only transfers out of the wallets of this owner's agents."),
+        ("person_id" = Option<String>, Query, pattern = "^[0-9a-f]{64}$", description = "The ID of an owner. The list then has the owner's actions, the operators' actions on the owner's agents, and unexplained transfers out of these agents' wallets. If absent, the list has the operators' actions."),
+        ("outflows" = Option<bool>, Query, description = "If true, the list has only unexplained transfers. Such a transfer moved money out of an agent's wallet, but belongs to no settlement. With `person_id`, the list has only transfers out of the wallets of this owner's agents."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "The maximum number of items. The default is 25."),
         ("cursor" = Option<uuid::Uuid>, Query, description = "The `next_cursor` of an earlier response."),
     ),
-    responses((status = 200, body = AuditList, description = "A page of the list, newest first."))
+    returns = "A page of the list, newest first."
 )]
 pub(crate) async fn list_internal_audit_log(
-    State(operators): State<Arc<Operators>>,
+    operators: AppState,
     Caller(_operator): Caller,
     QueryOf(mut query, _): QueryOf<AuditParameters>,
-) -> Result<Json<AuditList>, Failure> {
+) -> Reply<Json<AuditList>> {
     let user = query.parse_with(
         "person_id",
         UserId::parse,

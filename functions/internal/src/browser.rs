@@ -64,7 +64,7 @@ impl Operators {
 
     /// Returns whether a second operator must confirm this operator's actions.
     pub(crate) fn needs_second_operator(&self, operator: &Operator) -> bool {
-        self.browser.needs_second && operator.name.acted_in_browser()
+        self.browser.needs_second && operator.name.is_browser_session_name()
     }
 }
 

@@ -5,61 +5,56 @@
 //! select only payees that a probe has observed. No action can create a service, replace a whole service, or open a
 //! service to agents.
 
-use crate::Operators;
 use crate::freezes::FreezeOutcome;
-use axum::{Json, extract::State};
+use crate::{AppState, Operators};
+use axum::Json;
 use purser_api::{BrowserAct, Direct, Failure, OperationAt, Operator, OperatorAct, OperatorResponse, Precondition};
-use purser_domain::{
-    AgentId, Error, OperatorReason, Result, Service, ServiceId, SettlementId, UserId, ValidationError,
-};
-use std::sync::Arc;
+use purser_domain::{Error, OperatorReason, Result, Service, UserId, ValidationError};
 
 /// Handles a request from the Lambda function `people`. IAM lets no other function invoke this route.
 pub(crate) async fn handle_browser_operator_request(
-    State(operators): State<Arc<Operators>>,
+    operators: AppState,
     Direct(action): Direct<BrowserAct>,
 ) -> Result<Json<OperatorResponse>, Failure> {
     let Some(operator) = operators.browser_operator(&action).await? else {
         tracing::warn!("operator.not_registered");
         return Ok(Json(OperatorResponse::NotAnOperator {}));
     };
-    let response = operators.perform_act(&operator, action.act).await;
+    let response = operators.execute_operator_action(&operator, action.act).await;
     Ok(Json(response.or_else(OperatorResponse::from_rejection)?))
 }
 
 impl Operators {
-    async fn perform_act(&self, operator: &Operator, action: OperatorAct) -> Result<OperatorResponse> {
+    async fn execute_operator_action(&self, operator: &Operator, action: OperatorAct) -> Result<OperatorResponse> {
         match action {
             OperatorAct::AcceptChange(at) => {
-                self.accept_delayed_change(operator, parse_operation_ids(at), expected_version(at))
+                self.accept_delayed_change(operator, (at.service, at.operation), expected_version(at))
                     .await?;
             }
             OperatorAct::WithdrawChange(at) => {
-                self.withdraw_delayed_change(operator, parse_operation_ids(at), expected_version(at))
+                self.withdraw_delayed_change(operator, (at.service, at.operation), expected_version(at))
                     .await?;
             }
             OperatorAct::PinPayment { at, payment } => {
-                let pinned = self.set_probed_payment(operator, parse_operation_ids(at), expected_version(at), |seen| {
-                    payment.describes(seen)
-                });
+                let pinned =
+                    self.set_probed_payment(operator, (at.service, at.operation), expected_version(at), |seen| {
+                        payment.describes(seen)
+                    });
                 return Ok(price_change_response(&pinned.await?, at));
             }
             OperatorAct::RequestProbe { service_id } => {
-                self.request_service_probe(operator, ServiceId::from_uuid(service_id))
-                    .await?;
+                self.request_service_probe(operator, service_id).await?;
             }
             OperatorAct::Freeze { target, reason } => {
-                let target = self.check_target_exists(target.freeze_target()?).await?;
+                let target = self.check_target_exists(target).await?;
                 let outcome = self.begin_freeze(operator, target, parse_reason(&reason)?).await?;
                 return Ok(outcome.into());
             }
             OperatorAct::EndFreeze { target } => {
-                return Ok(self.end_freeze(operator, &target.freeze_target()?).await?.into());
+                return Ok(self.end_freeze(operator, &target).await?.into());
             }
             OperatorAct::OfferAgent { agent_id, to, reason } => {
-                let agent = self
-                    .find_agent_for_ownership_transfer(AgentId::from_uuid(agent_id))
-                    .await?;
+                let agent = self.find_agent_for_ownership_transfer(agent_id).await?;
                 let to = UserId::parse(&to);
                 let to =
                     to.ok_or_else(|| invalid_field_error("/to", "must be a person's ID: 64 hexadecimal digits"))?;
@@ -69,15 +64,14 @@ impl Operators {
                 }
             }
             OperatorAct::WithdrawOffer { agent_id } => {
-                self.withdraw_ownership_offer(operator, AgentId::from_uuid(agent_id))
-                    .await?;
+                self.withdraw_ownership_offer(operator, agent_id).await?;
             }
             OperatorAct::Reconcile {
                 agent_id,
                 settlement_id,
             } => {
-                let (agent, settlement) = (AgentId::from_uuid(agent_id), SettlementId::from_uuid(settlement_id));
-                self.request_settlement_reconcile(operator, agent, settlement).await?;
+                self.request_settlement_reconcile(operator, agent_id, settlement_id)
+                    .await?;
             }
         }
         Ok(OperatorResponse::Done {})
@@ -94,10 +88,6 @@ impl From<FreezeOutcome> for OperatorResponse {
     }
 }
 
-const fn parse_operation_ids(at: OperationAt) -> (ServiceId, purser_domain::OperationUuid) {
-    (at.service(), at.operation())
-}
-
 const fn expected_version(at: OperationAt) -> Precondition {
     Precondition::Version(at.version)
 }
@@ -105,7 +95,7 @@ const fn expected_version(at: OperationAt) -> Precondition {
 /// Returns `AwaitsSecond` if a second operator must accept the price change.
 fn price_change_response(service: &Service, at: OperationAt) -> OperatorResponse {
     let mut operations = service.operations.iter();
-    let operation = operations.find(|listed_operation| listed_operation.id == at.operation());
+    let operation = operations.find(|listed_operation| listed_operation.id == at.operation);
     let next = operation.and_then(|operation| operation.next.as_ref());
     if next.is_some_and(|next| next.effective_from().is_none()) {
         OperatorResponse::AwaitsSecond {}

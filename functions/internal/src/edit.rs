@@ -5,10 +5,10 @@ use crate::Operators;
 use crate::view::{InternalService, PaidFrom};
 use axum::Json;
 use axum::response::Response;
-use purser_api::{IfMatch, Operator, Precondition, with_etag};
+use purser_api::{IfMatch, Operator, Precondition, Reply, with_etag};
 use purser_domain::{
     Act, Amount, AuditChanges, AuditKind, Edit, Error, ErrorKind, NotAccepted, Operation, OperationUuid, OperatorName,
-    Pricing, ProbeRecord, Result, Service, ServiceId, Timestamp, ValidationError,
+    Pricing, Result, Service, ServiceId, Timestamp, ValidationError,
 };
 use purser_store::{Backoff, StoreServiceResult};
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl Operators {
                 .read_service_by_id(id)
                 .await?
                 .map(|stored| stored.at_time(now));
-            condition.check(stored.as_ref())?;
+            condition.check_stored_service(stored.as_ref())?;
             let mut service = match change(stored.as_ref())? {
                 Change::Write(written) => {
                     self.delay_payment_changes(operator, stored.as_ref(), *written, now)
@@ -110,8 +110,26 @@ impl Operators {
         }
     }
 
-    /// Returns the service to write, in which `Edit::apply` delays new payees and prices
-    /// (`shared/domain/src/catalog/pricing.rs`).
+    /// Changes an existing service, and builds the response with the stored service.
+    pub(crate) async fn change_service(
+        &self,
+        operator: &Operator,
+        kind: AuditKind,
+        id: ServiceId,
+        if_match: IfMatch,
+        change: impl Fn(&mut Service),
+    ) -> Reply {
+        let condition = Condition::Existing(if_match.into_precondition()?);
+        let change = |stored: Option<&Service>| {
+            let mut service = stored.ok_or(ErrorKind::NotFound)?.clone();
+            change(&mut service);
+            Ok(Change::Write(Box::new(service)))
+        };
+        let updated = self.update_service(operator, kind, id, condition, change).await?;
+        Ok(self.service_response(&updated.into_service()).await?)
+    }
+
+    /// Returns the service to write, with new payees and prices delayed (`shared/domain/src/catalog/pricing.rs`).
     async fn delay_payment_changes(
         &self,
         operator: &Operator,
@@ -137,7 +155,7 @@ impl Operators {
     /// Writes the catalog object if it is older than the table. The update is already committed, so a failure is only
     /// logged. Until the object is written, readers scan the table.
     pub(crate) async fn refresh_catalog_object(&self) {
-        match timeout(OBJECT_TIMEOUT, self.catalog.store_object()).await {
+        match timeout(OBJECT_TIMEOUT, self.catalog.store_catalog_object()).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::warn!(cause = %error, "catalog.object_not_stored"),
             Err(late) => tracing::warn!(cause = %late, "catalog.object_not_stored"),
@@ -146,34 +164,21 @@ impl Operators {
 
     /// Builds the response with the service, the probe results and the `ETag`.
     pub(crate) async fn service_response(&self, service: &Service) -> Result<Response> {
-        self.service_response_after_acceptance(service, None).await
+        self.service_response_with_accepted_change(service, None).await
     }
 
-    /// Builds the response like [`Operators::service_response`]. If this request accepted the change of an operation's
-    /// payee or price, `accepted_operation` is the operation.
-    pub(crate) async fn service_response_after_acceptance(
+    /// Builds the response like [`Operators::service_response`] after an operation's delayed change was accepted.
+    pub(crate) async fn service_response_with_accepted_change(
         &self,
         service: &Service,
         accepted_operation: Option<OperationUuid>,
     ) -> Result<Response> {
         let record = self.catalog.read_probe_record(service.id).await?;
-        self.service_response_with_probes(service, &record, accepted_operation)
-            .await
-    }
-
-    /// Builds the response like [`Operators::service_response_after_acceptance`], with probe results that were already
-    /// read.
-    pub(crate) async fn service_response_with_probes(
-        &self,
-        service: &Service,
-        record: &ProbeRecord,
-        accepted_operation: Option<OperationUuid>,
-    ) -> Result<Response> {
         let paid_from = PaidFrom {
             attested: self.usage.read_verified_service(service.id).await?,
             accepted: accepted_operation.map(|operation| (operation, self.accepted_payee_delay)),
         };
-        let view = InternalService::new(service, record, &paid_from, self.network, self.clock.now());
+        let view = InternalService::new(service, &record, &paid_from, self.network, self.clock.now());
         Ok(with_etag(service.version, Json(view)))
     }
 }
@@ -273,7 +278,7 @@ impl Condition {
         }
     }
 
-    fn check(self, stored: Option<&Service>) -> Result<()> {
+    fn check_stored_service(self, stored: Option<&Service>) -> Result<()> {
         match (self, stored) {
             (Self::Existing(_), None) => Err(ErrorKind::NotFound.into()),
             (Self::Existing(precondition) | Self::Upsert(Some(precondition)), Some(stored)) => {
@@ -286,11 +291,4 @@ impl Condition {
             (Self::Upsert(Some(precondition @ Precondition::Version(_))), None) => precondition.check_version(0),
         }
     }
-}
-
-/// Wraps a change so that it fails if the service does not exist.
-pub(crate) fn require_existing_service(
-    change: impl Fn(&Service) -> Service,
-) -> impl Fn(Option<&Service>) -> Result<Change, Error> {
-    move |stored| Ok(Change::Write(Box::new(change(stored.ok_or(ErrorKind::NotFound)?))))
 }

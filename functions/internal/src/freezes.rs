@@ -4,18 +4,14 @@
 //! In a browser, an operator cannot end a freeze that was set with a token. Otherwise, a compromised Lambda function
 //! `people` could end the freeze that responds to the compromise.
 
-use crate::{Caller, Operators};
+use crate::{AppState, Caller, Operators};
 use axum::Json;
-use axum::extract::State;
-use purser_api::{Body, Failure, Id, Operator, errors};
+use purser_api::{Body, Id, Operator, Reply, endpoint, view};
 use purser_domain::{
     Act, AgentId, AuditChanges, AuditKind, AuditRejection, ErrorKind, FreezeChange, FreezeTarget, Freezes,
-    OperatorFreeze, OperatorReason, Result, StrongerFreeze, UserId,
+    OperatorFreeze, OperatorReason, Result, StrongerFreeze, Timestamp, UserId,
 };
 use purser_store::{Backoff, ChangeFreezeResult};
-use serde::Serialize;
-use std::sync::Arc;
-use utoipa::ToSchema;
 
 purser_api::body! {
     /// The reason for which an operator freezes an agent, an owner or the deployment.
@@ -26,32 +22,26 @@ purser_api::body! {
 }
 
 /// A freeze that an operator set for an agent, an owner or the whole deployment. Payments of frozen agents are blocked.
-#[derive(Serialize, ToSchema)]
-#[schema(as = OperatorFreeze)]
+#[view(OperatorFreeze)]
 pub(crate) struct FreezeView {
     /// The scope: `agent`, `owner` or `deployment`.
     #[schema(value_type = String, example = "agent")]
     scope: &'static str,
     /// The frozen agent. Null unless `scope` is `agent`.
-    #[schema(value_type = Option<uuid::Uuid>, required)]
-    agent_id: Option<String>,
+    agent_id: Option<AgentId>,
     /// The owner whose agents are frozen. If `scope` is `agent`, the agent's current owner. Null for the deployment.
-    #[schema(required)]
     owner: Option<String>,
     reason: String,
     /// The operator who set the freeze: `browser:<name>` if the operator acted in a browser.
     operator: String,
     /// The operator who requested the end of the freeze in a browser. A second operator must confirm the request. Null
     /// if nobody requested the end.
-    #[schema(required)]
     end_requested_by: Option<String>,
-    #[schema(format = DateTime)]
-    frozen_at: String,
+    frozen_at: Timestamp,
 }
 
 /// All operator freezes.
-#[derive(Serialize, ToSchema)]
-#[schema(as = OperatorFreezeList)]
+#[view(OperatorFreezeList)]
 pub(crate) struct FreezeList {
     freezes: Vec<FreezeView>,
     /// The number of freezes in this response.
@@ -69,7 +59,7 @@ impl Operators {
         let view = |freeze: &OperatorFreeze| {
             let owner_of = |id: &AgentId| agents.iter().find(|agent| agent.id == *id).map(|agent| &agent.owner);
             let (agent_id, owner) = match &freeze.target {
-                FreezeTarget::Agent(id) => (Some(id.to_string()), owner_of(id).cloned()),
+                FreezeTarget::Agent(id) => (Some(*id), owner_of(id).cloned()),
                 FreezeTarget::Owner(owner) => (None, Some(owner.to_string())),
                 FreezeTarget::Deployment => (None, None),
             };
@@ -80,12 +70,10 @@ impl Operators {
                 reason: freeze.reason.as_str().to_owned(),
                 operator: freeze.by.to_string(),
                 end_requested_by: freeze.end_asked_by.as_ref().map(ToString::to_string),
-                frozen_at: freeze.at.to_string(),
+                frozen_at: freeze.at,
             }
         };
-        let freezes: Vec<FreezeView> = stored.iter().map(view).collect();
-        let count = freezes.len();
-        Ok(Json(FreezeList { freezes, count }))
+        Ok(Json(FreezeList::from_items(stored.iter().map(view))))
     }
 
     async fn handle_freeze(
@@ -105,7 +93,7 @@ impl Operators {
         target: FreezeTarget,
         reason: OperatorReason,
     ) -> Result<FreezeOutcome> {
-        let action = freeze_act(AuditKind::FreezeSet, &target);
+        let action = freeze_audit_action(AuditKind::FreezeSet, &target);
         let begin = |stored| {
             let freeze = OperatorFreeze {
                 target: target.clone(),
@@ -129,8 +117,13 @@ impl Operators {
     pub(crate) async fn end_freeze(&self, operator: &Operator, target: &FreezeTarget) -> Result<FreezeOutcome> {
         let needs_second = self.needs_second_operator(operator);
         let end = |stored| FreezeChange::end_freeze(target.clone(), stored, &operator.name, needs_second);
-        self.change_freeze(operator, &freeze_act(AuditKind::FreezeEnded, target), target, end)
-            .await
+        self.change_freeze(
+            operator,
+            &freeze_audit_action(AuditKind::FreezeEnded, target),
+            target,
+            end,
+        )
+        .await
     }
 
     /// Changes a target's freeze, and retries after a concurrent change.
@@ -141,7 +134,7 @@ impl Operators {
         target: &FreezeTarget,
         change: impl Fn(Option<OperatorFreeze>) -> Result<FreezeChange, StrongerFreeze>,
     ) -> Result<FreezeOutcome> {
-        let owner = self.frozen_owner(target).await?;
+        let owner = self.find_freeze_target_owner(target).await?;
         let mut backoff = Backoff::new();
         loop {
             let freezes = self.ledger.list_operator_freezes().await?;
@@ -151,12 +144,12 @@ impl Operators {
                 self.record_rejection(operator, action, rejection).await?;
                 return Ok(FreezeOutcome::NeedsToken);
             };
-            if operator.name.acted_in_browser() && change.stored_freeze().or(change.new_freeze()).is_none() {
+            if operator.name.is_browser_session_name() && change.stored_freeze().or(change.new_freeze()).is_none() {
                 return Err(ErrorKind::NotFound.into());
             }
             // The freeze stays active until a second operator confirms, so the owner's audit log gets no row yet.
             let is_request = change.new_freeze().is_some_and(|freeze| freeze.end_asked_by.is_some());
-            let request = freeze_act(AuditKind::FreezeEndRequested, target);
+            let request = freeze_audit_action(AuditKind::FreezeEndRequested, target);
             let (audit_action, owner) = if is_request {
                 (&request, None)
             } else {
@@ -181,9 +174,8 @@ impl Operators {
         }
     }
 
-    /// Returns the owner of the frozen agents, whose audit log gets a row. Returns `None` for a freeze of the
-    /// deployment, which all users' pages show.
-    async fn frozen_owner(&self, target: &FreezeTarget) -> Result<Option<UserId>> {
+    /// Returns the owner of the frozen agents, or `None` for a freeze of the deployment.
+    async fn find_freeze_target_owner(&self, target: &FreezeTarget) -> Result<Option<UserId>> {
         Ok(match target {
             FreezeTarget::Agent(id) => {
                 let agent = self.ledger.read_agent_by_id(*id).await?;
@@ -213,8 +205,8 @@ pub(crate) enum FreezeOutcome {
     NeedsToken,
 }
 
-/// Returns the action and its object for the audit log.
-fn freeze_act(kind: AuditKind, target: &FreezeTarget) -> Act {
+/// Returns the action and the object for the audit log.
+fn freeze_audit_action(kind: AuditKind, target: &FreezeTarget) -> Act {
     match target {
         FreezeTarget::Agent(agent) => Act::new(kind).on_agent(*agent),
         FreezeTarget::Owner(owner) => Act::new(kind).with_object(owner),
@@ -241,106 +233,79 @@ fn log_freeze_change(operator: &Operator, change: &FreezeChange, is_request: boo
 }
 
 /// List all operator freezes.
-#[utoipa::path(
-    get, path = "/internal/freezes", operation_id = "list_freezes",
-    responses((status = 200, body = FreezeList, description = "All active operator freezes."))
-)]
-pub(crate) async fn list_freezes(
-    State(operators): State<Arc<Operators>>,
-    Caller(_operator): Caller,
-) -> Result<Json<FreezeList>, Failure> {
+#[endpoint(get "/internal/freezes", returns = "All active operator freezes.")]
+pub(crate) async fn list_freezes(operators: AppState, Caller(_operator): Caller) -> Reply<Json<FreezeList>> {
     Ok(operators.freeze_list_response().await?)
 }
 
 /// Freeze an agent.
 ///
 /// Payments of the agent are blocked, and the owner cannot unfreeze it.
-#[utoipa::path(
-    put, path = "/internal/freezes/agents/{agentId}", operation_id = "freeze_agent",
-    responses(
-        (status = 200, body = FreezeList, description = "The active freezes, including the new freeze."),
-        errors::TooManyFreezes,
-    )
+#[endpoint(
+    put "/internal/freezes/agents/{agentId}", returns = "The active freezes, including the new freeze.",
+    errors(TooManyFreezes)
 )]
 pub(crate) async fn freeze_agent(
-    State(operators): State<Arc<Operators>>,
+    operators: AppState,
     Caller(operator): Caller,
     Id(agent): Id<AgentId>,
     body: Body<FreezeBody>,
-) -> Result<Json<FreezeList>, Failure> {
+) -> Reply<Json<FreezeList>> {
     Ok(operators
         .handle_freeze(&operator, FreezeTarget::Agent(agent), &body)
         .await?)
 }
 
 /// End an agent's freeze.
-#[utoipa::path(
-    delete, path = "/internal/freezes/agents/{agentId}", operation_id = "unfreeze_agent",
-    responses((status = 200, body = FreezeList, description = "The freezes that are still active."))
-)]
+#[endpoint(delete "/internal/freezes/agents/{agentId}", returns = "The freezes that are still active.")]
 pub(crate) async fn unfreeze_agent(
-    State(operators): State<Arc<Operators>>,
+    operators: AppState,
     Caller(operator): Caller,
     Id(agent): Id<AgentId>,
-) -> Result<Json<FreezeList>, Failure> {
+) -> Reply<Json<FreezeList>> {
     Ok(operators.handle_unfreeze(&operator, FreezeTarget::Agent(agent)).await?)
 }
 
 /// Freeze all agents of an owner, including agents that are created later.
-#[utoipa::path(
-    put, path = "/internal/freezes/owners/{person}", operation_id = "freeze_owner",
-    responses(
-        (status = 200, body = FreezeList, description = "The active freezes, including the new freeze."),
-        errors::TooManyFreezes,
-    )
+#[endpoint(
+    put "/internal/freezes/owners/{person}", returns = "The active freezes, including the new freeze.",
+    errors(TooManyFreezes)
 )]
 pub(crate) async fn freeze_owner(
-    State(operators): State<Arc<Operators>>,
+    operators: AppState,
     Caller(operator): Caller,
     Id(owner): Id<UserId>,
     body: Body<FreezeBody>,
-) -> Result<Json<FreezeList>, Failure> {
+) -> Reply<Json<FreezeList>> {
     Ok(operators
         .handle_freeze(&operator, FreezeTarget::Owner(owner), &body)
         .await?)
 }
 
 /// End an owner's freeze.
-#[utoipa::path(
-    delete, path = "/internal/freezes/owners/{person}", operation_id = "unfreeze_owner",
-    responses((status = 200, body = FreezeList, description = "The freezes that are still active."))
-)]
+#[endpoint(delete "/internal/freezes/owners/{person}", returns = "The freezes that are still active.")]
 pub(crate) async fn unfreeze_owner(
-    State(operators): State<Arc<Operators>>,
+    operators: AppState,
     Caller(operator): Caller,
     Id(owner): Id<UserId>,
-) -> Result<Json<FreezeList>, Failure> {
+) -> Reply<Json<FreezeList>> {
     Ok(operators.handle_unfreeze(&operator, FreezeTarget::Owner(owner)).await?)
 }
 
 /// Freeze the whole deployment, so that all agents' payments are blocked.
-#[utoipa::path(
-    put, path = "/internal/freezes/deployment", operation_id = "freeze_deployment",
-    responses((status = 200, body = FreezeList, description = "The active freezes, including the new freeze."))
-)]
+#[endpoint(put "/internal/freezes/deployment", returns = "The active freezes, including the new freeze.")]
 pub(crate) async fn freeze_deployment(
-    State(operators): State<Arc<Operators>>,
+    operators: AppState,
     Caller(operator): Caller,
     body: Body<FreezeBody>,
-) -> Result<Json<FreezeList>, Failure> {
+) -> Reply<Json<FreezeList>> {
     Ok(operators
         .handle_freeze(&operator, FreezeTarget::Deployment, &body)
         .await?)
 }
 
 /// End the deployment's freeze.
-#[utoipa::path(
-    delete, path = "/internal/freezes/deployment", operation_id = "unfreeze_deployment",
-    responses((status = 200, body = FreezeList, description = "The freezes that are still active."))
-)]
-pub(crate) async fn unfreeze_deployment(
-    State(operators): State<Arc<Operators>>,
-    Caller(operator): Caller,
-) -> Result<Json<FreezeList>, Failure> {
+#[endpoint(delete "/internal/freezes/deployment", returns = "The freezes that are still active.")]
+pub(crate) async fn unfreeze_deployment(operators: AppState, Caller(operator): Caller) -> Reply<Json<FreezeList>> {
     Ok(operators.handle_unfreeze(&operator, FreezeTarget::Deployment).await?)
 }

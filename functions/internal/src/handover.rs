@@ -1,17 +1,13 @@
 //! `PUT` and `DELETE /internal/agents/{agentId}/handover`: offers an agent to a new owner, who must accept the offer.
 
 use crate::Caller;
-use crate::Operators;
+use crate::{AppState, Operators};
 use axum::Json;
-use axum::extract::State;
-use purser_api::{Body, Failure, Id, Operator};
+use purser_api::{Body, Id, Operator, Reply, endpoint, view};
 use purser_domain::{
-    Act, Agent, AgentId, AuditChanges, AuditKind, Error, ErrorKind, OperatorReason, OwnershipOffer, Result, UserId,
-    ValidationError,
+    Act, Agent, AgentId, AuditChanges, AuditKind, Error, ErrorKind, OperatorReason, OwnershipOffer, Result, Timestamp,
+    UserId, ValidationError,
 };
-use serde::Serialize;
-use std::sync::Arc;
-use utoipa::ToSchema;
 
 purser_api::body! {
     /// The user to whom the agent is offered, and the reason.
@@ -23,75 +19,59 @@ purser_api::body! {
     }
 }
 
-/// An agent that is offered to a new owner.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Handover)]
-pub(crate) struct HandoverView {
-    #[schema(value_type = uuid::Uuid)]
-    agent_id: String,
-    /// The ID of the agent's current owner.
-    owner: String,
-    /// The user who may accept the agent.
-    to: String,
-    reason: String,
-    operator: String,
-    #[schema(format = DateTime)]
-    offered_at: String,
-    /// The time at which the offer expires.
-    #[schema(format = DateTime)]
-    ends_at: String,
+purser_api::views! {
+    /// An agent that is offered to a new owner.
+    pub(crate) struct HandoverView {
+        fn new(agent: Agent, offer: &OwnershipOffer);
+
+        agent_id: AgentId = agent.id,
+        /// The ID of the agent's current owner.
+        owner: String = agent.owner,
+        /// The user who may accept the agent.
+        to: String = offer.to.to_string(),
+        reason: String = offer.reason.as_str().to_owned(),
+        operator: String = offer.by.to_string(),
+        offered_at: Timestamp = offer.at,
+        /// The time at which the offer expires.
+        ends_at: Timestamp = offer.ends_at,
+    }
 }
 
 /// An agent whose offer was withdrawn.
-#[derive(Serialize, ToSchema)]
-#[schema(as = HandoverTakenBack)]
+#[view(HandoverTakenBack)]
 pub(crate) struct TakenBack {
-    #[schema(value_type = uuid::Uuid)]
-    agent_id: String,
+    agent_id: AgentId,
 }
 
 /// Offer an agent to a new owner. The offer replaces an earlier offer.
 ///
 /// The user has seven days to accept the offer and needs a recent sign-in. The agent keeps its keys, policies, rules
 /// and pending approvals.
-#[utoipa::path(
-    put, path = "/internal/agents/{agentId}/handover", operation_id = "offer_agent",
-    responses((status = 200, body = HandoverView, description = "The offer."))
-)]
+#[endpoint(put "/internal/agents/{agentId}/handover", operation_id = "offer_agent", returns = "The offer.")]
 pub(crate) async fn handle_agent_offer(
-    State(operators): State<Arc<Operators>>,
+    operators: AppState,
     Caller(operator): Caller,
     Id(id): Id<AgentId>,
     body: Body<HandoverBody>,
-) -> Result<Json<HandoverView>, Failure> {
+) -> Reply<Json<HandoverView>> {
     let agent = operators.find_agent_for_ownership_transfer(id).await?;
     let HandoverBody { to, reason } = body.parse()?;
     let offer = operators.offer_agent(&operator, &agent, to, reason).await?;
-    Ok(Json(HandoverView {
-        agent_id: id.to_string(),
-        owner: agent.owner,
-        to: offer.to.to_string(),
-        reason: offer.reason.as_str().to_owned(),
-        operator: offer.by.to_string(),
-        offered_at: offer.at.to_string(),
-        ends_at: offer.ends_at.to_string(),
-    }))
+    Ok(Json(HandoverView::new(agent, &offer)))
 }
 
 /// Withdraw an agent's offer that has not been accepted.
-#[utoipa::path(
-    delete, path = "/internal/agents/{agentId}/handover", operation_id = "take_offer_back",
-    responses((status = 200, body = TakenBack, description = "The offer was withdrawn."))
+#[endpoint(
+    delete "/internal/agents/{agentId}/handover", operation_id = "take_offer_back",
+    returns = "The offer was withdrawn."
 )]
 pub(crate) async fn handle_offer_withdrawal(
-    State(operators): State<Arc<Operators>>,
+    operators: AppState,
     Caller(operator): Caller,
     Id(id): Id<AgentId>,
-) -> Result<Json<TakenBack>, Failure> {
+) -> Reply<Json<TakenBack>> {
     operators.withdraw_ownership_offer(&operator, id).await?;
-    Ok(Json(TakenBack {
-        agent_id: id.to_string(),
-    }))
+    Ok(Json(TakenBack { agent_id: id }))
 }
 
 impl Operators {

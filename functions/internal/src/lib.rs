@@ -38,7 +38,9 @@ use purser_store::{AuditLog, CatalogTable, Ledger, UsageTable};
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 
-/// The state that all handlers share.
+/// The extractor with which a handler receives the shared state.
+pub(crate) type AppState = axum::extract::State<Arc<Operators>>;
+
 struct Operators {
     catalog: CatalogTable,
     ledger: Ledger,
@@ -111,13 +113,7 @@ const DEFAULT_DELAY_SECONDS: u32 = 86_400;
 
 /// Builds the routers, configured by environment variables.
 pub async fn routers(boot: Boot) -> Result<Routers, BootError> {
-    let Boot {
-        mut env,
-        aws,
-        clock,
-        entropy,
-        ..
-    } = boot;
+    let mut env = boot.env;
     let api = ApiSettings::from_env(&mut env);
     let names = [
         "CATALOG_TABLE",
@@ -141,10 +137,10 @@ pub async fn routers(boot: Boot) -> Result<Routers, BootError> {
     let settings = (api, names, network, delays, refusals_per_minute, browser);
     let (api, names, network, (delay, accepted_delay), refusals_per_minute, browser) = env.finish(settings)?;
     let [catalog, ledger, audit, usage, token_arn] = names;
-    let db = purser_store::dynamodb_client(&aws);
+    let db = purser_store::dynamodb_client(&boot.aws);
     let operators = Arc::new(Operators {
         catalog: CatalogTable::new(db.clone(), catalog),
-        ledger: Ledger::without_decisions(db.clone(), ledger),
+        ledger: Ledger::without_decisions_table(db.clone(), ledger),
         audit: AuditLog::new(db.clone(), audit),
         usage: UsageTable::new(db, usage),
         network,
@@ -152,9 +148,9 @@ pub async fn routers(boot: Boot) -> Result<Routers, BootError> {
         accepted_payee_delay: Duration::from_secs_u32(accepted_delay),
         refusals: RejectionLimit::new(refusals_per_minute),
         browser,
-        tokens: InternalTokens::load(Secrets::new(&aws), token_arn, clock.now()).await?,
-        clock,
-        entropy,
+        tokens: InternalTokens::load(Secrets::new(&boot.aws), token_arn, boot.clock.now()).await?,
+        clock: boot.clock,
+        entropy: boot.entropy,
     });
     let direct = Router::new().route(DIRECT_PATH, post(direct::handle_browser_operator_request));
     Ok(Routers {

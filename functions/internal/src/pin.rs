@@ -4,15 +4,12 @@
 use crate::edit::{Change, Condition};
 use crate::entry::PaymentEntry;
 use crate::view::InternalService;
-use crate::{Caller, Operators};
-use axum::extract::State;
-use axum::response::Response;
-use purser_api::{Body, Failure, Id, IfMatch, Operator, Precondition};
+use crate::{AppState, Caller, Operators};
+use purser_api::{Body, Id, IfMatch, Operator, Precondition, Reply, endpoint};
 use purser_domain::{
     AuditKind, CatalogPayment, Error, ErrorKind, OperationUuid, Probe, ProbeRecord, Quote, Result, Service, ServiceId,
     ValidationError,
 };
-use std::sync::Arc;
 
 purser_api::body! {
     /// The price and the payee that the operator saw in the operation's probe result. Purser stores these values in the
@@ -24,20 +21,18 @@ purser_api::body! {
 }
 
 /// Set an operation's price and payee to the values that a probe observed.
-#[utoipa::path(
-    post, path = "/internal/services/{serviceId}/operations/{operationId}/pin", operation_id = "pin",
-    responses(
-        (status = 200, body = InternalService, description = "The updated service. A delayed change is in the operation's `next`."),
-    )
+#[endpoint(
+    post "/internal/services/{serviceId}/operations/{operationId}/pin", operation_id = "pin", body = InternalService,
+    returns = "The updated service. A delayed change is in the operation's `next`."
 )]
 pub(crate) async fn set_price_from_probe(
-    State(operators): State<Arc<Operators>>,
+    operators: AppState,
     Caller(operator): Caller,
     Id(id): Id<ServiceId>,
     Id(operation): Id<OperationUuid>,
     if_match: IfMatch,
     body: Body<PinBody>,
-) -> Result<Response, Failure> {
+) -> Reply {
     let PinBody { payment } = body.parse()?;
     let (precondition, payment) = (if_match.into_precondition()?, CatalogPayment::from(payment));
     let pinned = operators.set_probed_payment(&operator, (id, operation), precondition, |seen| *seen == payment);
@@ -57,7 +52,8 @@ impl Operators {
         let record = self.catalog.read_probe_record(id).await?;
         let change = |stored: Option<&Service>| {
             let stored = stored.ok_or(ErrorKind::NotFound)?;
-            with_probed_payment(stored, operation, &is_seen, &record).map(|service| Change::Write(Box::new(service)))
+            service_with_probed_payment(stored, operation, &is_seen, &record)
+                .map(|service| Change::Write(Box::new(service)))
         };
         let condition = Condition::Existing(precondition);
         let updated = self.update_service(operator, AuditKind::PaymentPinned, id, condition, change);
@@ -65,9 +61,8 @@ impl Operators {
     }
 }
 
-/// Returns the service with the price and the payee that the last probe found. Returns a validation error if `is_seen`
-/// returns false for these values.
-fn with_probed_payment(
+/// Returns the service with the last probe's price and payee. Returns a validation error unless `is_seen` accepts them.
+fn service_with_probed_payment(
     stored: &Service,
     operation: OperationUuid,
     is_seen: impl Fn(&CatalogPayment) -> bool,

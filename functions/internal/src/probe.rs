@@ -1,33 +1,24 @@
 //! `POST /internal/services/{serviceId}/probe`: requests a probe before the next scheduled probe.
 
 use crate::view::InternalService;
-use crate::{Caller, Operators};
-use axum::extract::State;
+use crate::{AppState, Caller, Operators};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse as _, Response};
-use purser_api::{Failure, Id, Operator};
+use axum::response::IntoResponse as _;
+use purser_api::{Id, Operator, Reply, endpoint};
 use purser_domain::{Act, AuditChanges, AuditKind, ErrorKind, Result, Service, ServiceId};
-use std::sync::Arc;
 
 /// Request a probe, which calls each operation of the service without paying.
-#[utoipa::path(
-    post, path = "/internal/services/{serviceId}/probe", operation_id = "probe",
-    responses(
-        (status = 202, body = InternalService, description = "The service. Within about a minute, the next run probes all of its operations. A disabled service is probed once it is no longer disabled."),
-    )
+#[endpoint(
+    post "/internal/services/{serviceId}/probe", operation_id = "probe", status = 202, body = InternalService,
+    returns = "The service. Within about a minute, the next run probes all of its operations. A disabled service is probed once it is no longer disabled."
 )]
 pub(crate) async fn handle_probe_request(
-    State(operators): State<Arc<Operators>>,
+    operators: AppState,
     Caller(operator): Caller,
     Id(id): Id<ServiceId>,
-) -> Result<Response, Failure> {
+) -> Reply {
     let service = operators.request_service_probe(&operator, id).await?;
-    let record = operators.catalog.read_probe_record(service.id).await?;
-    Ok((
-        StatusCode::ACCEPTED,
-        operators.service_response_with_probes(&service, &record, None).await?,
-    )
-        .into_response())
+    Ok((StatusCode::ACCEPTED, operators.service_response(&service).await?).into_response())
 }
 
 impl Operators {

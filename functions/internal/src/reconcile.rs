@@ -2,28 +2,27 @@
 //! settlement.
 
 use crate::Caller;
-use crate::Operators;
 use crate::view::MarkedSettlement;
+use crate::{AppState, Operators};
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse as _, Response};
-use purser_api::{Failure, Id, Operator};
+use axum::response::IntoResponse as _;
+use purser_api::{Id, Operator, Reply, endpoint};
 use purser_domain::{Act, AgentId, AuditChanges, AuditKind, ErrorKind, Result, Settlement, SettlementId};
 use purser_store::ReconcileRequest;
-use std::sync::Arc;
 
 /// Request the reconciliation of a settlement with the chain.
-#[utoipa::path(
-    post, path = "/internal/agents/{agentId}/settlements/{settlementId}/reconcile", operation_id = "reconcile",
-    responses((status = 202, body = MarkedSettlement, description = "The settlement. Within about a minute, the next run reconciles this settlement first."))
+#[endpoint(
+    post "/internal/agents/{agentId}/settlements/{settlementId}/reconcile", operation_id = "reconcile", status = 202,
+    body = MarkedSettlement,
+    returns = "The settlement. Within about a minute, the next run reconciles this settlement first."
 )]
 pub(crate) async fn handle_reconcile_request(
-    State(operators): State<Arc<Operators>>,
+    operators: AppState,
     Caller(operator): Caller,
     Id(agent): Id<AgentId>,
     Id(id): Id<SettlementId>,
-) -> Result<Response, Failure> {
+) -> Reply {
     let (settlement, request) = operators.request_settlement_reconcile(&operator, agent, id).await?;
     let marked = MarkedSettlement::new(&settlement, &request);
     Ok((StatusCode::ACCEPTED, Json(marked)).into_response())

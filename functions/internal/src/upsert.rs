@@ -3,21 +3,20 @@
 //! The record that keeps the slug unique is written in the same transaction. Probe results are stored separately and
 //! stay unchanged.
 
+use crate::AppState;
 use crate::Caller;
-use crate::Operators;
 use crate::edit::{Change, Condition, EditResult};
 use crate::entry::Entry;
 use crate::view::InternalService;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse as _, Response};
-use purser_api::{Body, Failure, OptionalIfMatch, errors};
+use axum::response::IntoResponse as _;
+use purser_api::{Body, OptionalIfMatch, Reply, endpoint, errors};
 use purser_domain::{AuditKind, Error, ServiceId, ValidationError};
-use std::sync::Arc;
 
 /// Create or replace a service.
-#[utoipa::path(
-    put, path = "/internal/services/{serviceId}", operation_id = "upsert",
+#[endpoint(
+    put "/internal/services/{serviceId}", operation_id = "upsert",
     params(
         ("serviceId" = uuid::Uuid, Path, description = "The service's UUID. For a new service, any unused UUID."),
     ),
@@ -28,12 +27,12 @@ use std::sync::Arc;
     )
 )]
 pub(crate) async fn upsert_service(
-    State(operators): State<Arc<Operators>>,
+    operators: AppState,
     Caller(operator): Caller,
     Path(id): Path<String>,
     OptionalIfMatch(if_match): OptionalIfMatch,
     body: Body<Entry>,
-) -> Result<Response, Failure> {
+) -> Reply {
     let id = ServiceId::parse(&id)
         .ok_or_else(|| Error::invalid(vec![ValidationError::at_path("/serviceId", "must be a UUID")]))?;
     let entry = Entry::parse_within_size_limit(&body.json()?)?;

@@ -2,31 +2,28 @@
 
 use crate::edit::{Change, Condition, require_exact_version};
 use crate::view::InternalService;
-use crate::{Caller, Operators};
-use axum::extract::State;
-use axum::response::Response;
-use purser_api::{Failure, Id, IfMatch, Operator, Precondition, VersionTag};
+use crate::{AppState, Caller, Operators};
+use purser_api::{Id, IfMatch, Operator, Precondition, Reply, VersionTag, endpoint};
 use purser_domain::{AuditKind, ErrorKind, OperationUuid, Result, Service, ServiceId};
-use std::sync::Arc;
 
 /// Withdraw an operation's delayed change (`next`).
 ///
 /// Any operator can withdraw the change, including the operator who requested it. The current payee and price stay in
 /// effect.
-#[utoipa::path(
-    post, path = "/internal/services/{serviceId}/operations/{operationId}/withdraw-change",
+#[endpoint(
+    post "/internal/services/{serviceId}/operations/{operationId}/withdraw-change",
     params(
         ("If-Match" = inline(VersionTag), Header, description = "The `ETag` of the service. `*` is rejected, because the version identifies the change to withdraw."),
     ),
-    responses((status = 200, body = InternalService, description = "The updated service."))
+    body = InternalService, returns = "The updated service."
 )]
 pub(crate) async fn withdraw_change(
-    State(operators): State<Arc<Operators>>,
+    operators: AppState,
     Caller(operator): Caller,
     Id(id): Id<ServiceId>,
     Id(operation): Id<OperationUuid>,
     if_match: IfMatch,
-) -> Result<Response, Failure> {
+) -> Reply {
     let precondition = require_exact_version(if_match)?;
     let service = operators
         .withdraw_delayed_change(&operator, (id, operation), precondition)

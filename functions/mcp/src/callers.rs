@@ -6,19 +6,19 @@
 
 use crate::open_calls::OpenCalls;
 use crate::responses::Responses;
-use axum::http::{HeaderMap, header, request::Parts};
+use axum::http::{HeaderMap, HeaderValue, header, request::Parts};
 use purser_api::{ASSERTED_IP, AssertionKeys, Clock, ThrottleScope, client_ip, read_key};
 use purser_client::{AgentKey, ApiError, Purser, Refusal, Slug};
 use purser_domain::{Duration, Error, ErrorKind, KeyLack, PresentedKey, Result, SecretDigest, Timestamp};
 use purser_mcp::Caller;
 use purser_store::Throttle;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::Instant;
 
-/// How long an accepted key is not verified again, in seconds.
-const CACHE_SECS: u32 = 15;
-/// The maximum number of cached keys per instance. Other keys are verified for each message.
+/// The time in seconds for which an accepted key, even if revoked, is not verified again.
+const CACHE_SECS: u32 = 3;
+/// The maximum number of cached keys per instance. Further keys are verified for each message.
 const MAX_CACHED: usize = 10_000;
 const VERIFYING: std::time::Duration = std::time::Duration::from_secs(5);
 /// The `Retry-After` in seconds if the API is unreachable.
@@ -34,11 +34,6 @@ pub(crate) struct Callers {
     pub(crate) responses: Responses,
 }
 
-/// Returns the throttle scope of a request without a key: its IP address.
-pub(crate) fn throttle_scope(parts: &Parts) -> ThrottleScope {
-    ThrottleScope::for_request(&parts.extensions)
-}
-
 /// Parses the key in a request as the API does (`read_key`).
 fn parse_agent_key(headers: &HeaderMap) -> Result<(PresentedKey, AgentKey)> {
     let presented = read_key(headers)?;
@@ -49,24 +44,20 @@ fn parse_agent_key(headers: &HeaderMap) -> Result<(PresentedKey, AgentKey)> {
 }
 
 impl Callers {
-    /// Verifies the caller of a request; `None` if the request has no key.
-    pub(crate) async fn verify_caller(&self, purser: &Purser, parts: &Parts) -> Result<Option<Caller>> {
-        let Some(authorization) = parts.headers.get(header::AUTHORIZATION) else {
-            return Ok(None);
-        };
+    /// Verifies the caller of a request. A missing key is a 401, after which MCP hosts ask the user for access.
+    pub(crate) async fn verify_caller(&self, purser: &Purser, parts: &Parts) -> Result<Caller> {
         let now = self.clock.now();
         let (presented, key) = match parse_agent_key(&parts.headers) {
             Ok(key) => key,
             // This request does not reach the API, so the Lambda function `mcp` counts the rejection itself.
             Err(error) => {
-                return self
-                    .throttle
-                    .run_limited_by(throttle_scope(parts), now, async { Err(error) })
-                    .await;
+                let scope = ThrottleScope::for_request(&parts.extensions);
+                return self.throttle.run_limited_by(scope, now, async { Err(error) }).await;
             }
         };
-        let purser = self.with_asserted_ip(purser.with_key(&key), parts).await;
-        let who = AcceptedKeys::caller_digest(authorization.as_bytes(), parts);
+        let purser = self.with_client_ip_assertion(purser.with_key(&key), parts).await;
+        let authorization = parts.headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+        let who = AcceptedKeys::credentials_and_ip_digest(authorization.unwrap_or_default(), parts);
         if !self.accepted.contains(&who, now) {
             let deadline = Instant::now().checked_add(VERIFYING);
             let request = deadline.map_or_else(|| purser.clone(), |deadline| purser.until(deadline));
@@ -75,15 +66,16 @@ impl Callers {
         }
         let calls = self.open_calls.call_limit(presented.agent, presented.key);
         let responses = self.responses.for_key(presented.agent, presented.key);
-        Ok(Some(Caller {
+        Ok(Caller {
             purser,
             calls,
             responses,
-        }))
+            lacks_permission: Arc::default(),
+        })
     }
 
-    /// Returns a client whose calls assert the address of the request.
-    async fn with_asserted_ip(&self, purser: Purser, parts: &Parts) -> Purser {
+    /// Returns a client whose calls to the API contain the caller's signed address.
+    async fn with_client_ip_assertion(&self, purser: Purser, parts: &Parts) -> Purser {
         let Some(ip) = client_ip(&parts.extensions) else {
             return purser;
         };
@@ -132,7 +124,7 @@ fn rejected_key_error(error: ApiError) -> Error {
 pub(crate) struct AcceptedKeys(Mutex<HashMap<[u8; 32], Timestamp>>);
 
 impl AcceptedKeys {
-    fn caller_digest(authorization: &[u8], parts: &Parts) -> [u8; 32] {
+    fn credentials_and_ip_digest(authorization: &[u8], parts: &Parts) -> [u8; 32] {
         let ip = client_ip(&parts.extensions).map(|ip| ip.to_string());
         let text = [ip.unwrap_or_default().as_bytes(), b" ", authorization].concat();
         *SecretDigest::from_secret(text).as_bytes()

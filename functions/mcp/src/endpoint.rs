@@ -1,19 +1,21 @@
 //! Handles requests to the MCP endpoint `/mcp`. Each POST gets one JSON response. The endpoint opens no streams.
 
-use crate::callers::{Callers, throttle_scope};
+use crate::callers::Callers;
 use crate::protocol::{self, Service};
 use axum::body::to_bytes;
 use axum::extract::{Request, State};
-use axum::http::Method;
-use axum::http::request::Parts;
-use axum::response::Response;
-use purser_api::{AllowedHosts, BootError, ErrorBody, Reply, client_for_public_servers, domain_name, errors};
+use axum::http::{Extensions, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use purser_api::{
+    AllowedHosts, BootError, ErrorBody, Failure, client_for_public_servers, domain_name, errors, has_access_token,
+};
 use purser_client::Purser;
 use purser_domain::{Error, Result};
 use purser_mcp::{KeyFrom, Providers, Tools};
 use rmcp::ServerHandler;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -55,13 +57,13 @@ impl Endpoint {
             callers,
         };
         if let Some(url) = &endpoint.api_url {
-            endpoint.service_for_url(url)?;
+            endpoint.get_or_init_service(url)?;
         }
         Ok(endpoint)
     }
 
-    /// Returns the service for the API at this URL. Later calls ignore the URL, because all URLs lead to the same API.
-    fn service_for_url(&self, api_url: &str) -> Result<&(Purser, Service)> {
+    /// Returns the service for the API at this URL. Later calls ignore the URL.
+    fn get_or_init_service(&self, api_url: &str) -> Result<&(Purser, Service)> {
         if let Some(service) = self.service.get() {
             return Ok(service);
         }
@@ -71,10 +73,21 @@ impl Endpoint {
         Ok(self.service.get_or_init(|| service))
     }
 
-    fn service_for_request(&self, parts: &Parts) -> Result<&(Purser, Service)> {
-        let by_gateway = || domain_name(&parts.extensions).map(|name| format!("https://{name}"));
+    fn request_url(&self, extensions: &Extensions) -> Result<String> {
+        let by_gateway = || domain_name(extensions).map(|name| format!("https://{name}"));
         let url = self.api_url.clone().or_else(by_gateway);
-        self.service_for_url(&url.ok_or_else(|| Error::internal("finding the API", "the gateway has no name"))?)
+        url.ok_or_else(|| Error::internal("finding the API", "the gateway has no name"))
+    }
+
+    /// Returns the challenge of a 401 or 403 (RFC 9728 §5.1). `error` is a code of RFC 6750 §3.1.
+    fn challenge(&self, extensions: &Extensions, error: Option<&str>) -> Option<HeaderValue> {
+        let url = self.request_url(extensions).ok()?;
+        let metadata = format!("{}/.well-known/oauth-protected-resource/mcp", url.trim_end_matches('/'));
+        let error = error.map_or_else(String::new, |error| format!(r#", error="{error}""#));
+        HeaderValue::try_from(format!(
+            r#"Bearer resource_metadata="{metadata}", scope="read pay"{error}"#
+        ))
+        .ok()
     }
 
     /// Verifies the caller, and passes the message to the protocol.
@@ -83,25 +96,20 @@ impl Endpoint {
         // `with_middleware` has already checked the length of the body.
         let body = to_bytes(body, usize::MAX).await;
         let body = body.map_err(|error| Error::internal("reading the body", error))?;
-        let (purser, service) = self.service_for_request(&parts)?;
+        let (purser, service) = self.get_or_init_service(&self.request_url(&parts.extensions)?)?;
         let caller = self.callers.verify_caller(purser, &parts).await?;
-        let without_key = caller.is_none().then(|| throttle_scope(&parts));
-        if let Some(caller) = caller {
-            parts.extensions.insert(caller);
+        let lacks_permission = Arc::clone(&caller.lacks_permission);
+        // With an access token, the challenge lets the host ask the user for a permission.
+        let challenge = has_access_token(&parts.headers)
+            .then(|| self.challenge(&parts.extensions, Some("insufficient_scope")))
+            .flatten();
+        parts.extensions.insert(caller);
+        let mut response = protocol::dispatch_message(service, parts, body).await;
+        if let Some(challenge) = challenge.filter(|_| lacks_permission.load(Ordering::Relaxed)) {
+            *response.status_mut() = StatusCode::FORBIDDEN;
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
         }
-        let spoken = protocol::dispatch_message(service, parts, body);
-        match without_key {
-            None => Ok(spoken.await),
-            // The message is handled while the throttle counts the request. Without a key, a message can only read the
-            // catalog.
-            Some(scope) => {
-                let now = self.callers.clock.now();
-                self.callers
-                    .throttle
-                    .run_limited_by(scope, now, async { Ok(spoken.await) })
-                    .await
-            }
-        }
+        Ok(response)
     }
 }
 
@@ -116,7 +124,7 @@ fn provider_client(allowed: AllowedHosts) -> reqwest::Result<Providers> {
 /// the metadata with which a host asks the user for access.
 #[utoipa::path(
     post, path = "/mcp", operation_id = "mcp",
-    security((), ("agentKey" = [])),
+    security(("agentKey" = [])),
     request_body(content = serde_json::Value, description = "A JSON-RPC message.", content_type = "application/json"),
     responses(
         errors::InvalidAgentKey, errors::InvalidAuthorizationHeader, errors::TooManyRequests,
@@ -124,15 +132,22 @@ fn provider_client(allowed: AllowedHosts) -> reqwest::Result<Providers> {
         (status = 200, description = "The JSON-RPC response.", content_type = "application/json"),
         (status = 202, description = "The notification was accepted."),
         (status = 400, description = "A JSON-RPC error: the body is not JSON (-32700) or not a JSON-RPC message (-32600), or a header that the protocol version requires is missing."),
-        (status = 403, description = "`cross_site_request` if a web page sent the request, or `key_not_allowed`.", body = ErrorBody),
+        (status = 403, description = "`cross_site_request` if a web page sent the request, or `key_not_allowed`. If an access token lacks the permission for a tool, the body is the JSON-RPC response, and `WWW-Authenticate` has `insufficient_scope`.", body = ErrorBody),
         (status = 404, description = "A JSON-RPC error: the method is unknown, from version 2026-07-28 on."),
         (status = 406, description = "`not_acceptable`: `Accept` excludes application/json.", body = ErrorBody),
         (status = 415, description = "`unsupported_media_type`: `Content-Type` must be application/json.", body = ErrorBody),
     )
 )]
-pub(crate) async fn handle_mcp_request(State(endpoint): State<Arc<Endpoint>>, request: Request) -> Reply {
+pub(crate) async fn handle_mcp_request(State(endpoint): State<Arc<Endpoint>>, request: Request) -> Response {
     if request.method() != Method::POST {
-        return Ok(protocol::method_not_allowed(request.extensions()));
+        return protocol::method_not_allowed(request.extensions());
     }
-    Ok(endpoint.handle_message(request).await?)
+    let error = request.headers().get(header::AUTHORIZATION).map(|_| "invalid_token");
+    let challenge = endpoint.challenge(request.extensions(), error);
+    let response = endpoint.handle_message(request).await.map_err(Failure::from);
+    let mut response = response.into_response();
+    if let Some(challenge) = challenge.filter(|_| response.status() == StatusCode::UNAUTHORIZED) {
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+    }
+    response
 }

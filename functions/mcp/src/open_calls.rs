@@ -26,21 +26,25 @@ impl OpenCalls {
         let caller = format!("key {agent}#{key}");
         CallLimit::new(move |host| {
             let (calls, caller) = (calls.clone(), caller.clone());
-            Box::pin(async move { calls.begin_call(caller, host).await })
+            Box::pin(async move { calls.acquire_caller_and_provider_leases(caller, host).await })
         })
     }
 
-    async fn begin_call(self, caller: String, host: Option<String>) -> Result<OpenCall, TooManyCalls> {
+    async fn acquire_caller_and_provider_leases(
+        self,
+        caller: String,
+        host: Option<String>,
+    ) -> Result<OpenCall, TooManyCalls> {
         let provider = async {
             match host {
                 Some(host) => {
-                    let lease = self.acquire_lease(format!("host {host}"), self.per_provider, CallsOf::Provider);
+                    let lease = self.acquire_call_lease(format!("host {host}"), self.per_provider, CallsOf::Provider);
                     lease.await.map(Some)
                 }
                 None => Ok(None),
             }
         };
-        let caller = self.acquire_lease(caller, self.per_key, CallsOf::Caller);
+        let caller = self.acquire_call_lease(caller, self.per_key, CallsOf::Caller);
         let (caller, provider) = tokio::join!(caller, provider);
         match (caller, provider) {
             (Ok(caller), Ok(provider)) => Ok(OpenCall::new(Box::pin(async move {
@@ -64,7 +68,7 @@ impl OpenCalls {
         }
     }
 
-    async fn acquire_lease(
+    async fn acquire_call_lease(
         &self,
         scope: String,
         max_calls: u32,

@@ -1,10 +1,10 @@
 //! Turns events into pending notifications. Each queue message covers one page of users.
 
-use crate::{Notifications, malformed_message_error};
+use crate::Notifications;
 use purser_api::{MessageResult, NotificationRequest, NotificationSource, NotificationWork, SqsRecord};
 use purser_domain::{
     Error, Event, EventKind, EventSubject, NoticeChannel, NotificationSettings, Result, UserId, closed_request_key,
-    is_still_relevant, pending_key, test_event,
+    is_still_relevant, pending_event_key, test_event,
 };
 use purser_store::{USER_SHARDS, Waiting};
 use std::collections::BTreeMap;
@@ -33,8 +33,7 @@ impl Notifications {
 
     /// Stores the notification that a user (a test) or the Lambda function `webhooks` (a failing webhook) requested.
     pub(crate) async fn process_request(&self, record: &SqsRecord) -> Result<MessageResult> {
-        let NotificationRequest { person: user, of } =
-            NotificationRequest::parse(&record.body).ok_or_else(malformed_message_error)?;
+        let NotificationRequest { person: user, of } = record.parse_message()?;
         let source = self.0.event_source.clone();
         let event = match of {
             NotificationSource::Test(id) => test_event(source, &user, "notices", id),
@@ -53,7 +52,7 @@ impl Notifications {
     }
 
     pub(crate) async fn process_work_message(&self, record: &SqsRecord, last_call: Instant) -> Result<MessageResult> {
-        match NotificationWork::parse(&record.body).ok_or_else(malformed_message_error)? {
+        match record.parse_message()? {
             NotificationWork::Spread { event, part, after } => {
                 self.notify_next_recipients(event, part, after, last_call).await
             }
@@ -99,7 +98,7 @@ impl Notifications {
             _ => shared.table.list_ended_channels(settings).await?,
         };
         let row = Waiting {
-            key: pending_key(event),
+            key: pending_event_key(event),
             event: event.clone(),
         };
         for channel in channels.into_iter().filter(|channel| !ended.contains_key(channel)) {

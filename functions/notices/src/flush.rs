@@ -42,7 +42,7 @@ impl Notifications {
         if let Some(pause) = pace.time_until_next(now) {
             return self.postpone_flush(record, &pace, pause).await;
         }
-        let mut waiting = self.next_notifications(&settings, channel, now).await?;
+        let mut waiting = self.read_next_notifications(&settings, channel, now).await?;
         if waiting.wanted.is_empty() && is_waker {
             // The wake-up message is removed before the second read, because later runs rely on a stored wake-up
             // message.
@@ -50,7 +50,7 @@ impl Notifications {
             if !shared.table.put_pace_if_unchanged(user, channel, &pace, now).await? {
                 return Ok(MessageResult::Stays);
             }
-            waiting = self.next_notifications(&settings, channel, now).await?;
+            waiting = self.read_next_notifications(&settings, channel, now).await?;
         }
         if waiting.wanted.is_empty() {
             return Ok(if waiting.is_full {
@@ -102,7 +102,7 @@ impl Notifications {
     }
 
     /// Reads the next notifications to send, and deletes obsolete notifications.
-    async fn next_notifications(
+    async fn read_next_notifications(
         &self,
         settings: &NotificationSettings,
         channel: NoticeChannel,
@@ -228,7 +228,7 @@ impl Notifications {
                     .table
                     .remove_waiting_notifications(user, channel, keys, now)
                     .await?;
-                reserved_pace.after_message(now)
+                reserved_pace.record_sent_message(now)
             }
             SendResult::Ended(_) => {
                 let ended = EndedChannel {

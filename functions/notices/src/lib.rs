@@ -73,13 +73,7 @@ impl Notifications {
 
     /// Creates the function `notices` with `longest_call` as the timeout for calls.
     pub fn boot_with_timeout(boot: Boot, longest_call: Duration) -> Result<Self, BootError> {
-        let Boot {
-            mut env,
-            aws,
-            clock,
-            entropy,
-            ..
-        } = boot;
+        let mut env = boot.env;
         let names = [
             "WEBHOOKS_TABLE",
             "LEDGER_TABLE",
@@ -100,24 +94,24 @@ impl Notifications {
         let source = env.require_event_source();
         let ([webhooks, ledger, catalog, url, notices, requests, events, origin, key], sender, allowed, event_source) =
             env.finish((texts, sender.flatten(), allowed, source))?;
-        let db = purser_store::dynamodb_client(&aws);
+        let db = purser_store::dynamodb_client(&boot.aws);
         Ok(Self(Arc::new(Inner {
             table: WebhooksTable::new(db.clone(), webhooks),
-            ledger: Ledger::without_decisions(db.clone(), ledger),
+            ledger: Ledger::without_decisions_table(db.clone(), ledger),
             catalog: CatalogCache::without_probe_results(CatalogTable::new(db, catalog)),
-            queue: NotificationsQueue::new(&aws, url),
+            queue: NotificationsQueue::new(&boot.aws, url),
             arns: QueueArns {
                 events,
                 requests,
                 notices,
             },
             event_source,
-            key: SecretsKey::new(aws.clone(), key),
-            mail: sender.map(|sender| Mail::new(&aws, sender, longest_call)),
+            key: SecretsKey::new(boot.aws.clone(), key),
+            mail: sender.map(|sender| Mail::new(&boot.aws, sender, longest_call)),
             incoming: UntrustedHttpClient::new(PROGRAM, allowed, longest_call)?,
             origin,
-            clock,
-            entropy,
+            clock: boot.clock,
+            entropy: boot.entropy,
         })))
     }
 
@@ -141,15 +135,11 @@ impl Notifications {
             () if *arn == arns.events => self.process_event(record).await,
             () if *arn == arns.requests => self.process_request(record).await,
             () if *arn == arns.notices => self.process_work_message(record, last_call).await,
-            () => Err(malformed_message_error()),
+            () => Err(Error::internal("reading a message", "it is of another queue")),
         };
         taken.unwrap_or_else(|error| {
             tracing::error!(message.id = record.message_id, cause = %Causes(&error), "notice.message_failed");
             MessageResult::Stays
         })
     }
-}
-
-fn malformed_message_error() -> Error {
-    Error::internal("reading a message of notices", "its shape is not the expected one")
 }

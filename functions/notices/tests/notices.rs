@@ -674,7 +674,7 @@ async fn permanently_failing_channels_are_disabled() {
         person: ann.clone(),
         of: NotificationSource::Test(DeliveryId::new_at(world.now(), [n; 8])),
     };
-    world.sqs.send(REQUESTS, &request(1).to_json());
+    world.sqs.send(REQUESTS, &json!(request(1)).to_string());
     world.run().await;
     world.run_after(GATHERING_SECS).await;
     assert_eq!((world.ses.mails().len(), incoming.texts().len()), (1, 1));
@@ -691,7 +691,7 @@ async fn owners_are_notified_of_failing_webhooks() {
         person: ann.clone(),
         of: NotificationSource::Webhook(webhook),
     };
-    world.sqs.send(REQUESTS, &request.to_json());
+    world.sqs.send(REQUESTS, &json!(request).to_string());
     world.run().await;
     world.run_after(GATHERING_SECS).await;
     assert!(world.ses.mails().is_empty(), "no call has failed");
@@ -714,7 +714,7 @@ async fn owners_are_notified_of_failing_webhooks() {
         old = Some(calls);
     }
     for _ in 0..2 {
-        world.sqs.send(REQUESTS, &request.to_json());
+        world.sqs.send(REQUESTS, &json!(request).to_string());
     }
     world.run().await;
     world.run_after(GATHERING_SECS).await;
@@ -736,8 +736,8 @@ async fn forged_events_in_the_request_queue_are_rejected() {
     let forged = frozen(&ann, sample::agent_id(1), 1, world.now());
     let bodies = [
         json!({"detail": forged.to_json()}),
-        json!({"person": ann.as_str(), "event": forged.to_json()}),
-        json!({"person": ann.as_str(), "channel": "mail"}),
+        json!({"spread": {"event": forged, "part": "0"}}),
+        json!({"flush": {"person": ann, "channel": "mail"}}),
     ];
     for body in &bodies {
         world.sqs.send(REQUESTS, &body.to_string());

@@ -9,7 +9,7 @@
 use crate::Payments;
 use purser_api::{AttestWallet, AttestedWallet, RequestedWallet};
 use purser_chain::{CustodyError, NewKey};
-use purser_domain::{AgentId, Error, KmsKeyId, Result, ValidationError};
+use purser_domain::{Error, Result};
 use purser_store::WalletClaim;
 
 const ATTESTING: &str = "attesting a wallet";
@@ -18,13 +18,9 @@ impl Payments {
     pub(crate) async fn attest_wallet(&self, request: AttestWallet) -> Result<AttestedWallet> {
         let key = match request.wallet {
             RequestedWallet::Seed { index } => NewKey::Seed(index),
-            RequestedWallet::Kms { key_id } => {
-                let id = KmsKeyId::parse(&key_id);
-                let wrong = || Error::invalid(vec![ValidationError::at_path("wallet.kms.key_id", "must be a UUID")]);
-                NewKey::Kms(id.ok_or_else(wrong)?)
-            }
+            RequestedWallet::Kms { key_id } => NewKey::Kms(key_id),
         };
-        let agent = AgentId::from_uuid(request.agent_id);
+        let agent = request.agent_id;
         let failed = |error| custody_error(ATTESTING, error);
         let wallet = self.custody.wallet_for_new_key(key).await.map_err(failed)?;
         match self.ledger.claim_wallet(agent, wallet.address()).await? {

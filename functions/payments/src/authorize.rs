@@ -4,46 +4,39 @@
 //! idempotency key with the same request returns the same settlement, signed with the same nonce (`docs/x402.md` §7). A
 //! rejection writes only a decision row.
 
-use crate::Payments;
+use crate::AppState;
 use crate::authenticate::find_called_service;
 use crate::call::{Attempt, Authorizing};
 use crate::early_balance::BalancePrefetch;
 use crate::idempotency::PriorOutcome;
-use crate::refuse::window_to_read_further;
+use crate::refuse::window_needing_more_payments;
 use crate::view::{AuthorizeBody, Authorized};
-use axum::extract::State;
-use axum::response::{IntoResponse as _, Response};
-use purser_api::{AgentCredentials, AuthorizeRequest, Body, Failure, REQUIREMENT, errors};
+use axum::response::IntoResponse as _;
+use purser_api::{AgentCredentials, AuthorizeRequest, Body, Failure, REQUIREMENT, Reply, endpoint};
 use purser_domain::{
     Agent, Approval, CatalogMatch, Decision, Duration, Error, EvaluationInputs, Eviction, Grant, NoncePrefix,
     PaymentTerms, Purchase, Purpose, Result, SettlementId, SettlementTerms, Timestamp, TransactionId, WindowMeasure,
 };
 use purser_store::{AuthenticatedCaller, Backoff, CatalogVersion, DecisionInputs, DecisionKeys, ReserveResult};
 use serde_json::value::RawValue;
-use std::sync::Arc;
 
 /// Evaluate a payment, reserve its amount and sign it.
-#[utoipa::path(
-    post, path = "/x402/authorize", operation_id = "authorize",
-    responses(
-        (status = 200, body = Authorized, description = "The payment is authorized. Send `payment.header_value` as the header \
+#[endpoint(
+    post "/x402/authorize", operation_id = "authorize", body = Authorized,
+    returns = "The payment is authorized. Send `payment.header_value` as the header \
             `payment.header_name` of the provider call. If the response has the header `Idempotent-Replayed: true`, it \
             contains the stored outcome of an earlier call.",
-                links(
+    links(
                     ("complete" = (operation_id = "complete", parameters(("settlementId" = "$response.body#/settlement_id")))),
                     ("receipt" = (operation_id = "receipt", parameters(("settlementId" = "$response.body#/settlement_id")))),
-                )),
-        errors::AmountExceedsMax, errors::AmountExceedsPerCallLimit, errors::DailySpendLimitExceeded,
-        errors::ApprovalRequired, errors::InsufficientUsdcBalance, errors::ServiceNotEnabled,
-        errors::OperationNotEnabledForAgent, errors::DomainNotAllowed, errors::PolicyBlocked, errors::NotFound,
-        errors::ServiceNotFound, errors::IdempotentReplay, errors::IdempotencyKeyReused,
-    )
+                ),
+    errors(AmountExceedsMax, AmountExceedsPerCallLimit, DailySpendLimitExceeded, ApprovalRequired, InsufficientUsdcBalance, ServiceNotEnabled, OperationNotEnabledForAgent, DomainNotAllowed, PolicyBlocked, NotFound, ServiceNotFound, IdempotentReplay, IdempotencyKeyReused)
 )]
 pub(crate) async fn authorize_payment(
-    State(payments): State<Arc<Payments>>,
+    payments: AppState,
     caller: AgentCredentials,
     body: Body<AuthorizeBody>,
-) -> Result<Response, Failure> {
+) -> Reply {
     let started = payments.clock.now();
     let body = purser_api::parse_json_body_with_raw_field(body.bytes(), REQUIREMENT);
     let request = body.and_then(|(body, requirement)| {
@@ -55,6 +48,7 @@ pub(crate) async fn authorize_payment(
     let parsed = request.as_ref().ok().map(|(request, ..)| request);
     let ask = parsed.map_or_else(DecisionKeys::default, |request| DecisionKeys {
         key: Some(request.idempotency_key),
+        payee: Some(request.intent.offer.pay_to()),
         approval: request.approval,
         ..DecisionKeys::default()
     });
@@ -121,7 +115,9 @@ impl Authorizing<'_> {
         let service_state = caller.read.service_state_mut()?;
         if !service_state.is_backfilled {
             let now = self.payments.clock.now();
-            self.payments.ledger.backfill_payments(agent, self.catalog, now).await?;
+            let payee = Some(intent.offer.pay_to());
+            let ledger = &self.payments.ledger;
+            ledger.backfill_payments(agent, payee, self.catalog, now).await?;
             return Ok(Attempt::Retry);
         }
         let unwritten = service_state.is_unwritten;
@@ -131,9 +127,9 @@ impl Authorizing<'_> {
                 eviction,
                 ..self
                     .payments
-                    .evaluation_inputs(agent, intent, catalog_match, service_state, frozen)
+                    .evaluation_inputs((agent, self.key), intent, catalog_match, service_state, frozen)
             };
-            let inputs = self.payments.add_payee_payable_time(edition, inputs).await?;
+            let inputs = self.payments.add_payee_start_time(edition, inputs).await?;
             match self.payments.decide(inputs, balance.take()).await {
                 Decision::NeedsTarget => return Err(Error::field_required("target_url").into()),
                 Decision::Allow(grant) => {
@@ -151,10 +147,9 @@ impl Authorizing<'_> {
                     }
                     return Ok(self.reserve_and_sign(agent, &grant, backoff).await?);
                 }
-                Decision::Refuse(denial) => match window_to_read_further(&denial, service_state) {
-                    // The call is rejected in any case. More counted payments are read to compute the time from which
-                    // the amount fits into the limit.
-                    Some(window) => self.payments.ledger.read_further_entries(window).await?,
+                Decision::Refuse(denial) => match window_needing_more_payments(&denial, service_state) {
+                    // These payments are read only to compute from when the rejected amount fits into the limit.
+                    Some(window) => self.payments.ledger.append_next_window_payments(window).await?,
                     None => break denial,
                 },
             }
@@ -236,10 +231,11 @@ impl Authorizing<'_> {
                 key: self.key,
                 service: grant.service_id(),
                 operation: grant.operation_slug().clone(),
+                scope: grant.purchase_scope(),
                 x402_version: offer.version(),
                 offer_index: offer.index(),
                 policy_version: grant.policy_version(),
-                inputs: Some(grant.input_versions()),
+                inputs: grant.input_versions(),
                 budgets: grant.counting_rules(WindowMeasure::Amounts).collect(),
                 counts: grant.counting_rules(WindowMeasure::Payments).collect(),
                 approval: grant.approval_id(),

@@ -4,45 +4,42 @@
 //! Each call is evaluated with the current state. The replay key only detects a different request with the same key
 //! within a day.
 
-use crate::Payments;
 use crate::authenticate::find_called_service;
 use crate::early_balance::BalancePrefetch;
 use crate::idempotency::used_approval_error;
-use crate::refuse::window_to_read_further;
+use crate::refuse::window_needing_more_payments;
 use crate::view::{CheckAnswer, CheckBody};
+use crate::{AppState, Payments};
 use axum::Json;
-use axum::extract::State;
 use purser_api::{
-    AgentCredentials, Body, CheckRequest, DecisionView, Failure, REQUIREMENT, SpendView, errors,
+    AgentCredentials, Body, CheckRequest, DecisionView, REQUIREMENT, Reply, SpendView, endpoint,
     with_earlier_requirements,
 };
 use purser_domain::{
     Agent, AgentId, Amount, Approval, ApprovalStatus, Block, CatalogMatch, Check, Decision, Denial, Error, ErrorKind,
-    EvaluationInputs, Fingerprint, Freeze, Intent, Reason, Result, Timestamp,
+    EvaluationInputs, Fingerprint, Freeze, Intent, KeyId, Reason, Result, Timestamp,
 };
 use purser_store::{CatalogVersion, DecisionKeys, ReplayKey, ServiceState};
 use serde_json::Value;
-use std::sync::Arc;
 
 /// Evaluate a payment without reserving or signing it.
-#[utoipa::path(
-    post, path = "/x402/check", operation_id = "check",
-    responses(
-        (status = 200, body = CheckAnswer, description = "The result of evaluating the payment now. `POST /x402/authorize` evaluates the payment again and can return a different result."),
-        errors::IdempotencyKeyReused, errors::IdempotentReplay, errors::NotFound, errors::ServiceNotFound,
-    )
+#[endpoint(
+    post "/x402/check", operation_id = "check",
+    returns = "The result of evaluating the payment now. `POST /x402/authorize` evaluates the payment again and can return a different result.",
+    errors(IdempotencyKeyReused, IdempotentReplay, NotFound, ServiceNotFound)
 )]
 pub(crate) async fn preflight_payment(
-    State(payments): State<Arc<Payments>>,
+    payments: AppState,
     caller: AgentCredentials,
     body: Body<CheckBody>,
-) -> Result<Json<CheckAnswer>, Failure> {
+) -> Reply<Json<CheckAnswer>> {
     let now = payments.clock.now();
     let request = purser_api::parse_json_body_with_raw_field(body.bytes(), REQUIREMENT)
         .and_then(|(body, _)| Ok((CheckRequest::parse(&body, payments.network)?, body)));
     let parsed = request.as_ref().ok().map(|(request, _)| request);
     let intent = parsed.map(|request| &request.intent);
     let ask = DecisionKeys {
+        payee: intent.map(|intent| intent.offer.pay_to()),
         approval: parsed.and_then(|request| request.approval),
         ..DecisionKeys::default()
     };
@@ -60,7 +57,7 @@ pub(crate) async fn preflight_payment(
         let service = find_called_service(&request.intent, &edition);
         payments
             .ledger
-            .backfill_payments(&caller.agent, &edition.catalog, now)
+            .backfill_payments(&caller.agent, ask.payee, &edition.catalog, now)
             .await?;
         payments
             .reread_decision_inputs(&mut caller, &DecisionKeys { service, ..ask })
@@ -90,6 +87,7 @@ pub(crate) async fn preflight_payment(
     let preflight = Preflight {
         payments: &payments,
         agent,
+        key: caller.key,
         edition: &edition,
         frozen_by_operators: frozen,
         intent,
@@ -133,6 +131,7 @@ impl Payments {
 struct Preflight<'a> {
     payments: &'a Payments,
     agent: &'a Agent,
+    key: KeyId,
     frozen_by_operators: Option<Freeze>,
     edition: &'a CatalogVersion,
     intent: &'a Intent,
@@ -159,7 +158,7 @@ impl Preflight<'_> {
             }
             if let Some(block) = self
                 .approval
-                .and_then(|approval| self.unusable_approval_block(approval, now))
+                .and_then(|approval| self.unusable_approval_reason(approval, now))
             {
                 let reason = Reason::PolicyBlocked(block);
                 return Ok(self.rejection_response(&reason, &[], service_state, at));
@@ -170,14 +169,14 @@ impl Preflight<'_> {
             let inputs = EvaluationInputs {
                 approval: approved.map(Approval::waiver),
                 ..payments.evaluation_inputs(
-                    agent,
+                    (agent, self.key),
                     self.intent,
                     self.matched,
                     service_state,
                     self.frozen_by_operators,
                 )
             };
-            let inputs = payments.add_payee_payable_time(self.edition, inputs).await?;
+            let inputs = payments.add_payee_start_time(self.edition, inputs).await?;
             let decided = match payments.decide(inputs, balance.take()).await {
                 Decision::NeedsTarget => return Err(Error::field_required("target_url")),
                 Decision::Allow(grant) => Ok((grant.checks().to_vec(), grant.authorized_at())),
@@ -186,9 +185,9 @@ impl Preflight<'_> {
             // The call is already rejected. These payments are read only to compute from when a retry fits within the
             // limit.
             if let Err(denial) = &decided
-                && let Some(window) = window_to_read_further(denial, service_state)
+                && let Some(window) = window_needing_more_payments(denial, service_state)
             {
-                payments.ledger.read_further_entries(window).await?;
+                payments.ledger.append_next_window_payments(window).await?;
                 continue;
             }
             let at = match &decided {
@@ -214,10 +213,8 @@ impl Preflight<'_> {
         }
     }
 
-    /// Returns the reason for which `POST /x402/authorize` would reject the approval. Returns `None` if the approval
-    /// can be used, or if the approval is still pending, because the check then evaluates the payment without the
-    /// approval.
-    fn unusable_approval_block(&self, approval: &Approval, now: Timestamp) -> Option<Block> {
+    /// Returns why `POST /x402/authorize` would reject the approval. Returns `None` for a pending approval.
+    fn unusable_approval_reason(&self, approval: &Approval, now: Timestamp) -> Option<Block> {
         if !approval.covers_intent(self.intent) {
             return Some(Block::ApprovalMismatch);
         }
@@ -270,6 +267,12 @@ impl Preflight<'_> {
         let policy = service_state.enabled.as_ref().map(|enabled| &enabled.policy);
         let caps = policy.map(|policy| policy.caps(&self.agent.owner, at));
         let max_per_day = caps.map_or(Amount::ZERO, |caps| caps.per_day);
-        SpendView::from_windows(at, self.agent, max_per_day, &service_state.day, &service_state.budgets)
+        SpendView::from_windows(
+            at,
+            (self.agent, self.key),
+            max_per_day,
+            &service_state.day,
+            &service_state.budgets,
+        )
     }
 }

@@ -4,29 +4,29 @@
 //! provider asks for no payment never leads to an authorize request. A rejection is an HTTP error, so that a client
 //! that ignores the response body does not mistake it for a permission.
 
-use crate::Payments;
+use crate::AppState;
 use crate::view::{UnpaidCheckAnswer, UnpaidCheckBody};
 use axum::Json;
-use axum::extract::State;
-use purser_api::{AgentCredentials, Body, Failure, UnpaidCheckRequest, errors};
+use purser_api::{AgentCredentials, Body, Reply, UnpaidCheckRequest, endpoint};
 use purser_domain::{CallInputs, CatalogMatch, Error, ErrorKind, UnpaidDecision, UnpaidDenial, evaluate_unpaid};
 use purser_store::DecisionKeys;
-use std::sync::Arc;
 
 /// Evaluate a call that requires no payment.
-#[utoipa::path(
-    post, path = "/x402/check/unpaid", operation_id = "check_unpaid",
-    responses(
-        (status = 200, body = UnpaidCheckAnswer, description = "The call may be made now, without a payment."),
-        errors::ServiceNotEnabled, errors::OperationNotEnabledForAgent, errors::DomainNotAllowed,
-        errors::PolicyBlocked, errors::ServiceNotFound,
+#[endpoint(
+    post "/x402/check/unpaid", operation_id = "check_unpaid", returns = "The call may be made now, without a payment.",
+    errors(
+        ServiceNotEnabled,
+        OperationNotEnabledForAgent,
+        DomainNotAllowed,
+        PolicyBlocked,
+        ServiceNotFound
     )
 )]
 pub(crate) async fn check_unpaid_call(
-    State(payments): State<Arc<Payments>>,
+    payments: AppState,
     caller: AgentCredentials,
     body: Body<UnpaidCheckBody>,
-) -> Result<Json<UnpaidCheckAnswer>, Failure> {
+) -> Reply<Json<UnpaidCheckAnswer>> {
     let started = payments.clock.now();
     let request = body.json().and_then(|body| UnpaidCheckRequest::parse(&body));
     let call = request.as_ref().ok().map(UnpaidCheckRequest::provider_call);
@@ -54,8 +54,8 @@ pub(crate) async fn check_unpaid_call(
         (UnpaidDecision::Allow, Some(operation)) => Ok(Json(UnpaidCheckAnswer {
             check: true,
             result: "allow",
-            agent_id: caller.agent.id.to_string(),
-            service_id: service.id.to_string(),
+            agent_id: caller.agent.id,
+            service_id: service.id,
             operation_id: operation.slug.to_string(),
         })),
         (UnpaidDecision::Refuse { reason, checks }, _) => {

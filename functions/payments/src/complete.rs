@@ -4,36 +4,32 @@
 //! final block. A transaction confirms only one settlement. The provider's claim names the transaction to look for and
 //! proves nothing.
 
-use crate::Payments;
 use crate::authenticate::require_settlement_access;
 use crate::view::{CompleteBody, Completed};
+use crate::{AppState, Payments};
 use axum::Json;
-use axum::extract::{Path, State};
-use purser_api::{AgentCredentials, Body, CompleteRequest, Failure, PAYMENT_RESPONSE, errors};
+use axum::extract::Path;
+use purser_api::{AgentCredentials, Body, CompleteRequest, PAYMENT_RESPONSE, Reply, endpoint};
 use purser_chain::{Evidence, Pending};
 use purser_domain::{
     Error, ErrorKind, ExpectedTransfer, FailedProofs, Mismatch, Permission, Result, Settlement, SettlementId,
     SettlementState, Transfer, TxHash,
 };
 use purser_store::{Claim, ConfirmResult};
-use std::sync::Arc;
 
 /// Verify a payment on the chain and finalize its receipt.
-#[utoipa::path(
-    post, path = "/x402/settlements/{settlementId}/complete", operation_id = "complete",
+#[endpoint(
+    post "/x402/settlements/{settlementId}/complete", operation_id = "complete",
     params(("settlementId" = String, Path, description = "The `settlement_id` in the response of `POST /x402/authorize`.")),
-    responses(
-        (status = 200, body = Completed, description = "The confirmed settlement. This request or an earlier request confirmed it."),
-        errors::NotFound, errors::SettlementTransactionAlreadyUsed, errors::ProviderProofRequired,
-        errors::SettlementTransactionHashRequired, errors::OnchainSettlementNotVerified, errors::ChainUnavailable,
-    )
+    returns = "The confirmed settlement. This request or an earlier request confirmed it.",
+    errors(NotFound, SettlementTransactionAlreadyUsed, ProviderProofRequired, SettlementTransactionHashRequired, OnchainSettlementNotVerified, ChainUnavailable)
 )]
 pub(crate) async fn complete_settlement(
-    State(payments): State<Arc<Payments>>,
+    payments: AppState,
     caller: AgentCredentials,
     Path(settlement): Path<String>,
     body: Body<CompleteBody>,
-) -> Result<Json<Completed>, Failure> {
+) -> Reply<Json<Completed>> {
     let request = purser_api::parse_json_body_with_raw_field(body.bytes(), PAYMENT_RESPONSE)
         .and_then(|(body, _)| CompleteRequest::parse(&body, payments.provider_proof));
     let caller = payments
@@ -81,7 +77,7 @@ async fn verify_transfer(payments: &Payments, settlement: &Settlement, tx_hash: 
     let (id, terms) = (settlement.id(), &settlement.terms);
     let nonce = payments.nonce_key.derive_existing_nonce(id, terms.nonce_prefix);
     let nonce = nonce.map_err(|error| Error::internal("deriving a nonce", error))?;
-    if !settlement.failed_proofs.allows_check(tx_hash) {
+    if !settlement.failed_proofs.may_check_transaction(tx_hash) {
         return Err(permanent_proof_error(settlement, tx_hash, FailedProofs::TOO_MANY));
     }
     let evidence = payments
@@ -104,12 +100,12 @@ async fn verify_transfer(payments: &Payments, settlement: &Settlement, tx_hash: 
             }
             log_proof_result(settlement, tx_hash, "not_yet", None);
             let (reason, blocks) = (pending.reason(), pending.blocks_to_wait());
-            let retry_after = blocks.saturating_mul(payments.network.block_seconds());
+            let retry_after = blocks.saturating_mul(payments.network.seconds_per_block());
             Err(ErrorKind::SettlementNotYetVerified { reason, retry_after }.into())
         }
         Err(error) => {
             log_proof_result(settlement, tx_hash, "not_yet", Some("chain_unavailable"));
-            Err(Error::chain_unavailable(payments.network.block_seconds(), error))
+            Err(Error::chain_unavailable(payments.network.seconds_per_block(), error))
         }
     }
 }
@@ -129,7 +125,7 @@ async fn reject_wrong_transaction(
         .await?
     {
         Some(other) if other != settlement.id() => Err(transaction_already_used_error(settlement, tx_hash)),
-        _ => Err(permanent_proof_error(settlement, tx_hash, mismatch.reason_name())),
+        _ => Err(permanent_proof_error(settlement, tx_hash, mismatch.name())),
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::Payments;
 use crate::early_balance::BalancePrefetch;
 use purser_domain::{
-    Address, Agent, AgentId, Amount, CatalogMatch, Decision, Error, EvaluationInputs, Eviction, Freeze, Intent,
+    Address, Agent, AgentId, Amount, CatalogMatch, Decision, Error, EvaluationInputs, Eviction, Freeze, Intent, KeyId,
     Timestamp, Window, earliest_decision_time, evaluate,
 };
 use purser_store::ServiceState;
@@ -27,7 +27,7 @@ impl Payments {
     /// Builds the evaluation inputs of a call, without the approval, the wallet's balance and the payee's start time.
     pub(crate) fn evaluation_inputs<'a>(
         &self,
-        agent: &'a Agent,
+        (agent, key): (&'a Agent, KeyId),
         intent: &'a Intent,
         catalog_match: CatalogMatch<'a>,
         service_state: &'a ServiceState,
@@ -36,6 +36,7 @@ impl Payments {
         EvaluationInputs {
             agent,
             intent,
+            key,
             service: catalog_match.service,
             operation: catalog_match.operation,
             payee_from: None,

@@ -37,9 +37,8 @@ impl SeenAgents {
         seen.insert(agent.id, agent.clone());
     }
 
-    /// Removes and returns the cached record of the caller's agent. Returns `None` if no record is cached, or if the
-    /// caller's key is invalid or may not pay according to the record.
-    fn take_agent(&self, caller: &AgentCredentials, now: Timestamp) -> Option<Agent> {
+    /// Removes and returns the cached record of the caller's agent, if the caller's key is valid and may pay.
+    fn take_cached_agent(&self, caller: &AgentCredentials, now: Timestamp) -> Option<Agent> {
         let key = caller.key.as_ref().ok()?;
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = seen.get(&key.agent);
@@ -62,7 +61,7 @@ pub(crate) struct BalancePrefetch {
 impl BalancePrefetch {
     /// Starts to request the wallet's balance if the agent's last call reached the balance check.
     pub(crate) fn start_for_caller(payments: &Arc<Payments>, caller: &AgentCredentials) -> Option<Self> {
-        let agent = payments.seen.take_agent(caller, payments.clock.now())?;
+        let agent = payments.seen.take_cached_agent(caller, payments.clock.now())?;
         Some(Self::start(payments, &agent))
     }
 

@@ -6,10 +6,10 @@
 use crate::call::Authorizing;
 use crate::view::Authorized;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{AuthorizeRequest, Failure, REQUIREMENT, with_earlier_requirements};
+use purser_api::{AuthorizeRequest, Failure, with_earlier_requirements};
 use purser_domain::{
     Agent, Approval, ApprovalStatus, Block, BoundPayment, DecisionIds, DocumentHash, Error, ErrorKind, Freeze,
-    KeyScope, LoggedDecision, Offer, PaymentTerms, Purchase, RecordedDecision, Result, Settlement, SettlementState,
+    KeyScope, LoggedDecision, PaymentTerms, Purchase, RecordedDecision, Result, Settlement, SettlementState,
     StatedDecision, TransactionId,
 };
 use purser_store::{DecisionInputs, IdempotencyRecord};
@@ -71,8 +71,9 @@ impl Authorizing<'_> {
                     let settlement = Some(payment.settlement);
                     return Err(ErrorKind::IdempotencyKeyReused { settlement }.into());
                 }
-                let settlement = self.read_bound_settlement(agent, payment).await?;
-                // The catalog may now match the call to a different service.
+                let settlement = self.read_replayed_settlement(agent, payment).await?;
+                // The key's scope is checked for the paid service, because the catalog may now match the call to
+                // another service.
                 scope.check_service(require_purchase(&settlement)?.service)?;
                 if let Some(freeze) = Freeze::effective_freeze(agent, inputs.frozen_by_operators(agent)?) {
                     // The future is large and rarely needed, so it is boxed.
@@ -107,7 +108,7 @@ impl Authorizing<'_> {
         };
         if !approval.covers_intent(&self.request.intent) {
             return Err(self
-                .reject_unusable_approval(agent, approval, Block::ApprovalMismatch)
+                .record_unusable_approval_rejection(agent, approval, Block::ApprovalMismatch)
                 .await?
                 .into());
         }
@@ -141,30 +142,29 @@ impl Authorizing<'_> {
                 let by_operators = inputs.frozen_by_operators(agent)?;
                 match Freeze::effective_freeze(agent, by_operators) {
                     None => {
-                        let hash = self.escalation_decision_hash(agent, transaction).await?;
+                        let hash = self.read_escalation_decision_hash(agent, transaction).await?;
                         Ok(self.approval_pending_error(approval, transaction, Vec::new(), hash))
                     }
                     Some(freeze) => {
-                        self.reject_unusable_approval(agent, approval, Block::AgentFrozen(freeze))
+                        self.record_unusable_approval_rejection(agent, approval, Block::AgentFrozen(freeze))
                             .await
                     }
                 }
             }
             ApprovalStatus::Rejected => {
-                self.reject_unusable_approval(agent, approval, Block::ApprovalRejected)
+                self.record_unusable_approval_rejection(agent, approval, Block::ApprovalRejected)
                     .await
             }
             ApprovalStatus::Expired => {
-                self.reject_unusable_approval(agent, approval, Block::ApprovalExpired)
+                self.record_unusable_approval_rejection(agent, approval, Block::ApprovalExpired)
                     .await
             }
             ApprovalStatus::Executed => Ok(used_approval_error(approval).unwrap_or(ErrorKind::NotFound).into()),
         }
     }
 
-    /// Computes the hash that the statement of an earlier escalation contains. Returns `None` if the escalation's row
-    /// cannot be found.
-    async fn escalation_decision_hash(&self, agent: &Agent, id: TransactionId) -> Result<Option<DocumentHash>> {
+    /// Computes the hash in the statement of an earlier escalation. Returns `None` if the escalation's row is missing.
+    async fn read_escalation_decision_hash(&self, agent: &Agent, id: TransactionId) -> Result<Option<DocumentHash>> {
         let recorded = self.payments.ledger.find_recorded_decision(agent.id, id).await?;
         let Some(LoggedDecision::Refused(rejection)) = recorded else {
             return Ok(None);
@@ -175,10 +175,15 @@ impl Authorizing<'_> {
         Ok(Some(StatedDecision { ids, decision, inputs }.decision_hash()))
     }
 
-    /// Rejects a call whose approval cannot be used, and records the attempt.
-    async fn reject_unusable_approval(&self, agent: &Agent, approval: &Approval, block: Block) -> Result<Error> {
+    /// Rejects a call whose approval cannot be used, and records the rejection.
+    async fn record_unusable_approval_rejection(
+        &self,
+        agent: &Agent,
+        approval: &Approval,
+        block: Block,
+    ) -> Result<Error> {
         let about = (approval.service, approval.operation.clone());
-        self.reject_without_evaluation(agent, about, block, Some(approval.id))
+        self.record_rejection_without_evaluation(agent, about, block, Some(approval.id))
             .await
     }
 
@@ -192,7 +197,8 @@ impl Authorizing<'_> {
         let purchase = require_purchase(settlement)?;
         let about = (purchase.service, purchase.operation.clone());
         let block = Block::AgentFrozen(freeze);
-        self.reject_without_evaluation(agent, about, block, None).await
+        self.record_rejection_without_evaluation(agent, about, block, None)
+            .await
     }
 
     /// Returns the settlement of an earlier call with this key. A payment has the same nonce, and is omitted once it is
@@ -207,13 +213,15 @@ impl Authorizing<'_> {
             settlement.state == SettlementState::Authorized && self.payments.clock.now() < bound_payment.valid_before;
         let terms = PaymentTerms::from_settlement_terms(&settlement.terms);
         let hash = self.allowed_purchase_decision_hash(&settlement.terms);
-        let response = match self.find_requirements_matching_payment(&terms).filter(|_| usable) {
-            Some(offer) => {
-                let signer = self.payments.wallet_signer(agent)?;
-                let payment = self.sign_payment(&signer, &terms, &offer).await?;
-                Authorized::with_payment(&terms, self.catalog_price(), offer.version(), payment)
-            }
-            None => Authorized::without_payment(settlement, self.catalog_price()),
+        let response = if usable {
+            // The request has the fingerprint of the earlier call, so the chosen requirements have the same amount and
+            // payee.
+            let offer = &self.request.intent.offer;
+            let signer = self.payments.wallet_signer(agent)?;
+            let payment = self.sign_payment(&signer, &terms, offer).await?;
+            Authorized::with_payment(&terms, self.catalog_price(), offer.version(), payment)
+        } else {
+            Authorized::without_payment(settlement, self.catalog_price())
         };
         let response = response.with_decision_hash(hash);
         tracing::info!(
@@ -228,21 +236,7 @@ impl Authorizing<'_> {
         Ok(response)
     }
 
-    /// Finds the payment requirements in the request whose amount and payee match `terms`, the terms of the stored
-    /// payment. Usually, the requirements that were chosen for this request match. If an earlier version of Purser
-    /// computed the stored payment's fingerprint, that version may have chosen other requirements, so the function also
-    /// searches the other requirements in the request.
-    fn find_requirements_matching_payment(&self, terms: &PaymentTerms) -> Option<Offer> {
-        let chosen = self.request.intent.offer;
-        if terms.matches_requirements(&chosen) {
-            return Some(chosen);
-        }
-        let requirement = self.body.get(REQUIREMENT)?;
-        let offers = Offer::list_payable(requirement, self.payments.network);
-        offers.into_iter().find(|offer| terms.matches_requirements(offer))
-    }
-
-    async fn read_bound_settlement(&self, agent: &Agent, bound_payment: &BoundPayment) -> Result<Settlement> {
+    async fn read_replayed_settlement(&self, agent: &Agent, bound_payment: &BoundPayment) -> Result<Settlement> {
         let settlement = self
             .payments
             .ledger

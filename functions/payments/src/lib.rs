@@ -22,7 +22,6 @@ mod refuse;
 mod settings;
 mod view;
 
-use axum::extract::State;
 use axum::response::IntoResponse as _;
 use axum::routing::post;
 use axum::{Json, Router};
@@ -41,7 +40,9 @@ use settings::Settings;
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 
-/// The state that all handlers share.
+/// The extractor with which a handler receives the shared state.
+pub(crate) type AppState = axum::extract::State<Arc<Payments>>;
+
 struct Payments {
     ledger: Ledger,
     /// The audit log, whose rows are written in the same transactions as the recorded actions.
@@ -110,7 +111,7 @@ pub async fn routers_with_chain(
     let api = ApiSettings::from_env(&mut env);
     let settings = Settings::from_env(&mut env);
     let facilitator = settings.facilitator_url.as_deref().map(|address| {
-        let outward = purser_api::public_http_client();
+        let outward = purser_api::public_address_http_client();
         Facilitator::new(settings.network, address, &http, outward, purser_api::may_be_public)
     });
     let facilitator = facilitator.transpose().unwrap_or_else(|error| {
@@ -192,11 +193,8 @@ pub async fn routers_with_chain(
     })
 }
 
-/// Handles requests from other functions. IAM determines which functions may invoke this route.
-async fn handle_direct_request(
-    State(payments): State<Arc<Payments>>,
-    Direct(request): Direct<PaymentsRequest>,
-) -> Reply {
+/// Handles requests from other functions. IAM restricts who may invoke this route.
+async fn handle_direct_request(payments: AppState, Direct(request): Direct<PaymentsRequest>) -> Reply {
     Ok(match request {
         PaymentsRequest::AttestWallet(requested) => Json(payments.attest_wallet(requested).await?).into_response(),
         PaymentsRequest::NamePayoutAddress(requested) => {

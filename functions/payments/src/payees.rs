@@ -58,11 +58,10 @@ impl Payees {
 }
 
 impl Payments {
-    /// Adds the time from which the operation's payee and price may be paid, if this time is in the future. Reads the
-    /// service's row only if the payment requirements name the operation's payee.
-    pub(crate) async fn add_payee_payable_time<'a>(
+    /// Adds the time from which the operation's payee and price may be paid, if it is in the future.
+    pub(crate) async fn add_payee_start_time<'a>(
         &self,
-        edition: &CatalogVersion,
+        catalog_version: &CatalogVersion,
         inputs: EvaluationInputs<'a>,
     ) -> Result<EvaluationInputs<'a>> {
         let Some(operation) = inputs.operation else {
@@ -75,20 +74,20 @@ impl Payments {
             return Ok(inputs);
         }
         let payee_from = self
-            .read_payee_payable_time(edition, inputs.service.id, operation, inputs.at)
+            .read_payee_start_time(catalog_version, inputs.service.id, operation, inputs.at)
             .await?;
         Ok(EvaluationInputs { payee_from, ..inputs })
     }
 
-    async fn read_payee_payable_time(
+    async fn read_payee_start_time(
         &self,
-        edition: &CatalogVersion,
+        catalog_version: &CatalogVersion,
         service: ServiceId,
         operation: &Operation,
         at: Timestamp,
     ) -> Result<Option<Timestamp>> {
         let payees = &self.payees;
-        if let Some(known) = payees.get_verified_service(edition.version, service)
+        if let Some(known) = payees.get_verified_service(catalog_version.version, service)
             && known.payee_age(operation, at) == PayeeAge::Old
         {
             return Ok(None);
@@ -102,7 +101,7 @@ impl Payments {
             match (age, verified_service) {
                 (PayeeAge::Old, verified_service) => {
                     if let Some(verified_service) = verified_service {
-                        payees.store_verified_service(edition.version, Arc::new(verified_service));
+                        payees.store_verified_service(catalog_version.version, Arc::new(verified_service));
                     }
                     return Ok(None);
                 }

@@ -70,7 +70,7 @@ impl Payments {
             };
             self.withdraw_to_owner(&ask).await
         };
-        rejection_to_response(paid.await.map(WithdrawalResponse::from))
+        rejection_to_response(paid.await.map(WithdrawalResponse::Reserved))
     }
 
     /// Sets the withdrawal address, which becomes usable after a delay. The same address does not restart the delay.

@@ -4,17 +4,15 @@
 //! has at most one pending request for a service. Further calls return the pending request, or for a day after a
 //! rejection the rejected request.
 
-use crate::Payments;
+use crate::AppState;
 use crate::view::RaiseBody;
 use axum::Json;
-use axum::extract::State;
-use purser_api::{AgentCredentials, ApprovalView, Body, Failure, LimitIncreaseCall, errors};
+use purser_api::{AgentCredentials, ApprovalView, Body, LimitIncreaseCall, Reply, endpoint};
 use purser_domain::{
     Agent, Amount, Approval, ApprovalId, CheckName, CheckOutcome, Error, ErrorKind, Freeze, LimitIncreaseRequest,
     LoggedDecision, LoggedDenial, Permission, Resolution, Result, SpendPolicy, UnpaidDenial, ValidationError,
 };
 use purser_store::{DecisionKeys, LimitIncreaseRequestResult};
-use std::sync::Arc;
 
 /// The seconds to wait before a retry if too many requests of the agent are pending.
 const RETRY_AFTER: u64 = 60;
@@ -27,18 +25,15 @@ const RETRY_AFTER: u64 = 60;
 /// While a request for the service is pending, and for a day after a rejection, the call returns the earlier request.
 /// Its `raised_caps` may differ from the caps that you requested. Poll the approval with `GET /approvals/{id}`. Once
 /// the request is approved, repeat the payment with a new `idempotency_key` and without `approval_id`.
-#[utoipa::path(
-    post, path = "/x402/raises", operation_id = "raise",
-    responses(
-        (status = 200, body = ApprovalView, description = "The approval request, which this call or an earlier call created."),
-        errors::PolicyBlocked, errors::NotFound,
-    )
+#[endpoint(
+    post "/x402/raises", operation_id = "raise",
+    returns = "The approval request, which this call or an earlier call created.", errors(PolicyBlocked, NotFound)
 )]
 pub(crate) async fn request_limit_increase(
-    State(payments): State<Arc<Payments>>,
+    payments: AppState,
     caller: AgentCredentials,
     body: Body<RaiseBody>,
-) -> Result<Json<ApprovalView>, Failure> {
+) -> Reply<Json<ApprovalView>> {
     let now = payments.clock.now();
     let call = body.json().and_then(|body| LimitIncreaseCall::parse(&body, now));
     let keys = DecisionKeys {
@@ -131,7 +126,7 @@ fn find_rejecting_cap(
     let mut errors = Vec::new();
     for (name, path, cap, present) in requested {
         let Some(cap) = cap else { continue };
-        let (max, factor) = (agent.max_requested_cap(present), agent.max_increase_factor);
+        let (max, factor) = (agent.max_requestable_cap(present), agent.max_increase_factor);
         if cap > max {
             let words = format!("must be at most {max} units: your owner lets you request {factor} times the cap");
             errors.push(ValidationError::at_path(path, words));

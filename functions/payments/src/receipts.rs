@@ -1,37 +1,34 @@
 //! `GET /agents/{agentId}/settlements`: the agent's own receipts, newest first.
 
-use crate::Payments;
+use crate::AppState;
 use crate::view::{SettlementItem, SettlementList};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::Uri;
-use purser_api::{AgentCredentials, Failure, Query, errors};
+use purser_api::{AgentCredentials, Query, Reply, endpoint};
 use purser_domain::{AgentId, ErrorKind, KeyScope, Permission, Purchase, Result, Settlement};
 use purser_store::{DecisionKeys, Ledger};
-use std::sync::Arc;
 
 /// The default and the maximum number of receipts in a list (`docs/spec.md` §8).
 const DEFAULT_LIMIT: u32 = 25;
 const MAX_LIMIT: u32 = 100;
 
 /// List the agent's receipts, newest first.
-#[utoipa::path(
-    get, path = "/agents/{agentId}/settlements", operation_id = "receipts",
+#[endpoint(
+    get "/agents/{agentId}/settlements", operation_id = "receipts",
     params(
         ("agentId" = String, Path, description = "The ID of the agent that makes the call."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "The maximum number of items. The default is 25."),
     ),
-    responses(
-        (status = 200, body = SettlementList, description = "The receipts, newest `authorized_at` first. A key that is limited to some services gets the receipts of these services among the newest 1,000 receipts."),
-        errors::NotFound,
-    )
+    returns = "The receipts, newest `authorized_at` first. A key that is limited to some services gets the receipts of these services among the newest 1,000 receipts.",
+    errors(NotFound)
 )]
 pub(crate) async fn list_receipts(
-    State(payments): State<Arc<Payments>>,
+    payments: AppState,
     caller: AgentCredentials,
     Path(agent): Path<String>,
     uri: Uri,
-) -> Result<Json<SettlementList>, Failure> {
+) -> Reply<Json<SettlementList>> {
     let mut query = Query::from_uri(&uri);
     let limit = query.parse_limit("limit", DEFAULT_LIMIT, MAX_LIMIT);
     let ask = DecisionKeys::default();
@@ -41,11 +38,9 @@ pub(crate) async fn list_receipts(
     }
     query.finish()?;
     let settlements = read_newest_purchases(&payments.ledger, caller.agent.id, caller.key_scope()?, limit).await?;
-    let settlements: Vec<SettlementItem> = settlements.iter().filter_map(settlement_item).collect();
-    Ok(Json(SettlementList {
-        count: settlements.len(),
-        settlements,
-    }))
+    Ok(Json(SettlementList::from_items(
+        settlements.iter().filter_map(settlement_item),
+    )))
 }
 
 fn settlement_item(settlement: &Settlement) -> Option<SettlementItem> {

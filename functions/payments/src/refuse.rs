@@ -41,7 +41,7 @@ impl Authorizing<'_> {
         denial: Denial,
     ) -> Result<Attempt, Failure> {
         Err(self
-            .store_rejection(self.decision_record(agent, catalog_match, denial)?)
+            .store_and_return_rejection(self.decision_record(agent, catalog_match, denial)?)
             .await?
             .into())
     }
@@ -93,7 +93,7 @@ impl Authorizing<'_> {
             EscalateResult::TooMany => {
                 let reason = Reason::PolicyBlocked(Block::TooManyApprovals { limit });
                 return Err(self
-                    .store_rejection(DecisionRecord { reason, ..decision })
+                    .store_and_return_rejection(DecisionRecord { reason, ..decision })
                     .await?
                     .into());
             }
@@ -129,9 +129,8 @@ impl Authorizing<'_> {
         self.rejection_error(transaction, reason, checks, hash)
     }
 
-    /// Records a rejection for which no check is evaluated, because an unusable approval or a freeze already determines
-    /// the block. Returns the rejection as an error.
-    pub(crate) async fn reject_without_evaluation(
+    /// Records a rejection by a freeze or an unusable approval, and returns it as an error. No check is evaluated.
+    pub(crate) async fn record_rejection_without_evaluation(
         &self,
         agent: &Agent,
         (service, operation): (ServiceId, OperationSlug),
@@ -151,7 +150,7 @@ impl Authorizing<'_> {
             approval,
             ..self.new_decision_record(agent, service, Some(operation), call, denial)?
         };
-        self.store_rejection(record).await
+        self.store_and_return_rejection(record).await
     }
 
     /// Builds the decision record with the results of the checks.
@@ -200,7 +199,7 @@ impl Authorizing<'_> {
     }
 
     /// Writes the decision row, then returns the rejection.
-    async fn store_rejection(&self, record: DecisionRecord) -> Result<Error> {
+    async fn store_and_return_rejection(&self, record: DecisionRecord) -> Result<Error> {
         self.payments.ledger.add_decision(&record).await?;
         self.log_rejection(&record);
         let hash = rejection_decision_hash(&record, self.payments.network);
@@ -245,9 +244,8 @@ impl Authorizing<'_> {
     }
 }
 
-/// Returns the window that rejected the call, if more of its counted payments must be read. The payments show the time
-/// from which the amount fits into the limit.
-pub(crate) fn window_to_read_further<'a>(
+/// Returns the window whose further counted payments show from when the amount fits into the limit.
+pub(crate) fn window_needing_more_payments<'a>(
     denial: &Denial,
     service_state: &'a mut ServiceState,
 ) -> Option<&'a mut Window> {

@@ -4,38 +4,9 @@ use purser_api::{CustodyKind, Env, ProviderProof};
 use purser_chain::Finality;
 use purser_domain::{Duration, Network};
 
-pub(crate) struct Settings {
-    pub(crate) catalog_table: String,
-    pub(crate) ledger_table: String,
-    pub(crate) decisions_table: String,
-    pub(crate) audit_table: String,
-    /// The table in which `events` stores verified payees.
-    pub(crate) usage_table: String,
-    pub(crate) throttle_table: String,
-    pub(crate) throttle_per_minute: u32,
-    pub(crate) key_requests_per_minute: u32,
-    pub(crate) network: Network,
-    /// The secret with the wallet seed. `None` if the wallet keys are in KMS.
-    pub(crate) wallet_seed_secret: Option<String>,
-    pub(crate) nonce_key_secret: String,
-    pub(crate) rpc_url_secret: String,
-    /// The secret that contains the key for signatures by `mcp`, which assert a caller's address. Without this secret,
-    /// no such signature is valid.
-    pub(crate) client_ip_key_secret: Option<String>,
-    pub(crate) finality: Finality,
-    pub(crate) max_authorization: Duration,
-    pub(crate) most_holds: u32,
-    pub(crate) approval_ttl: Duration,
-    pub(crate) most_open_approvals: u32,
-    pub(crate) provider_proof: ProviderProof,
-    /// The facilitator for withdrawals. `None` if the deployment does not support withdrawals.
-    pub(crate) facilitator_url: Option<String>,
-    /// The delay until a new withdrawal address becomes usable.
-    pub(crate) payout_delay: Duration,
-}
-
-impl Settings {
-    pub(crate) fn from_env(env: &mut Env) -> Self {
+purser_api::settings! {
+    pub(crate) struct Settings {
+        pub(crate) fn from_env(env: &mut Env);
         let provider_proof = match env.get("ACCEPT_PROVIDER_OK") {
             Some("true") => ProviderProof::OrAssertion,
             None | Some("false") => ProviderProof::Required,
@@ -45,36 +16,42 @@ impl Settings {
             }
         };
         let network = env.require_network();
-        Self {
-            catalog_table: env.require_text("CATALOG_TABLE"),
-            ledger_table: env.require_text("LEDGER_TABLE"),
-            decisions_table: env.require_text("DECISIONS_TABLE"),
-            audit_table: env.require_text("AUDIT_TABLE"),
-            usage_table: env.require_text("USAGE_TABLE"),
-            throttle_table: env.require_text("THROTTLE_TABLE"),
-            throttle_per_minute: env.parse_number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000),
-            key_requests_per_minute: env.parse_number("KEY_REQUESTS_PER_MINUTE", 600, 1..=1_000_000),
-            network,
-            wallet_seed_secret: match env.parse_custody() {
-                CustodyKind::Seed => Some(env.require_text("WALLET_SEED_SECRET_ARN")),
-                CustodyKind::Kms => None,
-            },
-            nonce_key_secret: env.require_text("NONCE_KEY_SECRET_ARN"),
-            rpc_url_secret: env.require_text("RPC_URL_SECRET_ARN"),
-            client_ip_key_secret: env.get("CLIENT_IP_KEY_SECRET_ARN").map(str::to_owned),
-            finality: Finality {
-                confirmations: env.parse_number("FINALITY_CONFIRMATIONS", 5, 1..=10_000),
-            },
-            max_authorization: Duration::from_secs_u32(env.parse_number("MAX_AUTHORIZATION_SECONDS", 900, 30..=3_600)),
-            most_holds: env.parse_number("MAX_HOLDS_PER_AGENT", 9_000, 1..=10_000_000),
-            approval_ttl: Duration::from_secs_u32(env.parse_number("APPROVAL_TTL_SECONDS", 86_400, 60..=31 * 86_400)),
-            // A set of a hundred ids takes 3.6 KB, so adding an id to the set costs four write units, or eight in a
-            // transaction.
-            most_open_approvals: env.parse_number("MAX_OPEN_APPROVALS", 20, 1..=100),
-            provider_proof,
-            facilitator_url: env.get("FACILITATOR_URL").map(str::to_owned),
-            payout_delay: withdrawal_delay(env, network),
-        }
+
+        pub(crate) catalog_table: String = env.require_text("CATALOG_TABLE"),
+        pub(crate) ledger_table: String = env.require_text("LEDGER_TABLE"),
+        pub(crate) decisions_table: String = env.require_text("DECISIONS_TABLE"),
+        pub(crate) audit_table: String = env.require_text("AUDIT_TABLE"),
+        /// The table in which the Lambda function `events` stores verified payees.
+        pub(crate) usage_table: String = env.require_text("USAGE_TABLE"),
+        pub(crate) throttle_table: String = env.require_text("THROTTLE_TABLE"),
+        pub(crate) throttle_per_minute: u32 = env.parse_number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000),
+        pub(crate) key_requests_per_minute: u32 = env.parse_number("KEY_REQUESTS_PER_MINUTE", 600, 1..=1_000_000),
+        pub(crate) network: Network,
+        /// The secret with the wallet seed. `None` if the wallet keys are in KMS.
+        pub(crate) wallet_seed_secret: Option<String> = match env.parse_custody() {
+            CustodyKind::Seed => Some(env.require_text("WALLET_SEED_SECRET_ARN")),
+            CustodyKind::Kms => None,
+        },
+        pub(crate) nonce_key_secret: String = env.require_text("NONCE_KEY_SECRET_ARN"),
+        pub(crate) rpc_url_secret: String = env.require_text("RPC_URL_SECRET_ARN"),
+        /// The secret with the key for signatures with which the Lambda function `mcp` asserts a caller's address.
+        /// Without this secret, all such signatures are rejected.
+        pub(crate) client_ip_key_secret: Option<String> = env.get("CLIENT_IP_KEY_SECRET_ARN").map(str::to_owned),
+        pub(crate) finality: Finality = Finality {
+            confirmations: env.parse_number("FINALITY_CONFIRMATIONS", 5, 1..=10_000),
+        },
+        pub(crate) max_authorization: Duration =
+            Duration::from_secs_u32(env.parse_number("MAX_AUTHORIZATION_SECONDS", 900, 30..=3_600)),
+        pub(crate) most_holds: u32 = env.parse_number("MAX_HOLDS_PER_AGENT", 9_000, 1..=10_000_000),
+        pub(crate) approval_ttl: Duration =
+            Duration::from_secs_u32(env.parse_number("APPROVAL_TTL_SECONDS", 86_400, 60..=31 * 86_400)),
+        // 100 ids take 3.6 KB in the set of open approvals, so adding an id costs four write units, or eight in a
+        // transaction.
+        pub(crate) most_open_approvals: u32 = env.parse_number("MAX_OPEN_APPROVALS", 20, 1..=100),
+        pub(crate) provider_proof: ProviderProof,
+        /// The facilitator for withdrawals. `None` if the deployment does not support withdrawals.
+        pub(crate) facilitator_url: Option<String> = env.get("FACILITATOR_URL").map(str::to_owned),
+        pub(crate) payout_delay: Duration = withdrawal_delay(env, network),
     }
 }
 

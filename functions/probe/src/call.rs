@@ -8,7 +8,7 @@ use encoding_rs::{Encoding, UTF_8};
 use purser_api::{
     AllowedHosts, RejectedHostName, any_address_client_builder, client_for_public_servers, may_be_public,
 };
-use purser_domain::{Network, Obstacle, Operation, ProbeResult, Quote, Url, parse_json, parse_requirements};
+use purser_domain::{Network, Obstacle, Operation, ProbeResult, Quote, Url, parse_json, quote_from_requirements};
 use reqwest::{
     Client, ClientBuilder, Method, Response, StatusCode,
     header::{self, HeaderMap, HeaderName},
@@ -124,7 +124,7 @@ impl Caller {
             let text = charset.decode_without_bom_handling_and_without_replacement(&body);
             parse_json(text.ok_or(Obstacle::NotX402)?.as_bytes()).map_err(|_| Obstacle::NotX402)?
         };
-        parse_requirements(&requirement, self.network)
+        quote_from_requirements(&requirement, self.network)
     }
 }
 

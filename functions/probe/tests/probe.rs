@@ -196,14 +196,14 @@ async fn a_probe_run_calls_each_due_service_once() {
         (good.version, &good.trust_status, &paid.payment),
         (1, &TrustStatus::Listed, &None)
     );
-    assert!(record.has_passed(&good));
+    assert!(record.has_passed_all_probes(&good));
     assert_eq!(
         record.latest_probe(paid).unwrap().seen,
         Ok(Quote::Paid(payment(10_000)))
     );
     assert_eq!(record.latest_probe(free).unwrap().seen, Ok(Quote::Free));
     let (bad, record) = world.entry(2).await;
-    assert!(!record.has_passed(&bad));
+    assert!(!record.has_passed_all_probes(&bad));
     assert_eq!(
         record.latest_probe(&bad.operations[1]).unwrap().seen,
         Err(Obstacle::Status(500))
@@ -289,7 +289,7 @@ async fn two_concurrent_probe_runs_store_the_result_of_one_run() {
     for n in 1..=4 {
         let (entry, record) = world.entry(n).await;
         assert_eq!((entry.version, record.version), (1, 1));
-        assert!(record.has_passed(&entry));
+        assert!(record.has_passed_all_probes(&entry));
     }
 }
 
@@ -320,7 +320,7 @@ async fn a_probe_run_makes_at_most_one_hundred_calls() {
     assert_eq!(probe.run_probes(MINUTE).await.unwrap(), recorded(1, 61));
     assert_eq!(probe.run_probes(MINUTE).await.unwrap(), NOTHING);
     let (entry, record) = world.entry(2).await;
-    assert!(record.has_passed(&entry));
+    assert!(record.has_passed_all_probes(&entry));
 }
 
 #[tokio::test]

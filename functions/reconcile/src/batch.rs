@@ -78,7 +78,7 @@ impl Inner {
             .read_authorization_states(&authorizations, block, self.log_range, deadline)
             .await;
         let states = self
-            .confirm_states_with_witnesses(&known, states, block, deadline)
+            .cross_check_authorization_states(&known, states, block, deadline)
             .await;
         let unknown = if Instant::now() > deadline {
             "out_of_time"
@@ -97,7 +97,7 @@ impl Inner {
                                 .apply_reconciliation(&settlement, &authorization, &block, &state, cause)
                                 .await
                         }
-                        None => unknown_state_outcome(&settlement, unknown),
+                        None => log_unknown_state_outcome(&settlement, unknown),
                     };
                     ReconciledSettlement {
                         settlement,
@@ -126,7 +126,7 @@ impl Inner {
                 Err(error) => {
                     tracing::error!(settlement.id = %settlement.id(), cause = %error, "reconcile.failed");
                     let mut outcomes = Vec::new();
-                    log_outcome(&mut outcomes, &settlement, &failed_outcome("nonce_key_changed"));
+                    push_and_log_outcome(&mut outcomes, &settlement, &failed_outcome("nonce_key_changed"));
                     failed.push(ReconciledSettlement {
                         settlement,
                         outcomes,
@@ -157,7 +157,7 @@ impl Inner {
             } else {
                 "write_failed"
             };
-            log_outcome(&mut outcomes, settlement, &failed_outcome(reason));
+            push_and_log_outcome(&mut outcomes, settlement, &failed_outcome(reason));
         }
         outcomes
     }
@@ -191,8 +191,8 @@ impl Inner {
                                 tx_hash: Some(transfer_gone.tx_hash()),
                                 ..Outcome::ConfirmationReverted.into()
                             };
-                            log_outcome(outcomes, &settlement, &step);
-                            // After the revert, the settlement is held and is reconciled like any other hold.
+                            push_and_log_outcome(outcomes, &settlement, &step);
+                            // The settlement is held again and is reconciled like any other hold.
                             settlement = held;
                             continue;
                         }
@@ -212,7 +212,7 @@ impl Inner {
                 Reconciliation::Contradicted(mismatch) => contradiction_outcome(mismatch, state),
                 Reconciliation::Untraced => Outcome::Untraced.into(),
             };
-            log_outcome(outcomes, &settlement, &step);
+            push_and_log_outcome(outcomes, &settlement, &step);
             return Ok(());
         }
     }
@@ -247,10 +247,10 @@ pub(crate) fn is_held(settlement: &Settlement) -> bool {
     settlement.state == SettlementState::Authorized
 }
 
-/// Logs and returns the outcome for a settlement that the node sent no data for. The node's error is logged separately.
-fn unknown_state_outcome(settlement: &Settlement, reason: &'static str) -> Vec<Outcome> {
+/// Logs and returns the outcome for a settlement that the node sent no data for.
+fn log_unknown_state_outcome(settlement: &Settlement, reason: &'static str) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
-    log_outcome(&mut outcomes, settlement, &failed_outcome(reason));
+    push_and_log_outcome(&mut outcomes, settlement, &failed_outcome(reason));
     outcomes
 }
 
@@ -269,13 +269,13 @@ fn contradiction_outcome(mismatch: Mismatch, state: &AuthorizationState) -> Logg
     };
     LoggedOutcome {
         outcome: Outcome::Contradicted,
-        reason: Some(mismatch.reason_name()),
+        reason: Some(mismatch.name()),
         tx_hash,
     }
 }
 
-/// Logs one line for each outcome. Outcomes that occur every minute are logged at a level that is hidden by default.
-fn log_outcome(outcomes: &mut Vec<Outcome>, settlement: &Settlement, step: &LoggedOutcome) {
+/// Logs and adds an outcome. Outcomes that occur every minute are hidden by default.
+fn push_and_log_outcome(outcomes: &mut Vec<Outcome>, settlement: &Settlement, step: &LoggedOutcome) {
     outcomes.push(step.outcome);
     macro_rules! line {
         ($level:ident) => {

@@ -80,7 +80,7 @@ impl Inner {
                 Ok(read) => read,
                 Err(error) => return (holds, step.mark_failed(error)),
             };
-            holds.extend(step.collect_readable(page));
+            holds.extend(step.collect_rows_and_count_failures(page));
             from = next;
             if from.is_none() {
                 return (holds, step);
@@ -110,8 +110,12 @@ impl Inner {
             Err(error) => return not_begun().mark_failed(error),
         };
         let mut step = Step::new();
-        // The index may be outdated: a settlement that changed in the meantime is no longer due.
-        let held = step.collect_readable(found).into_iter().filter(is_held).collect();
+        // The index may be outdated. A settlement that changed in the meantime is no longer due.
+        let held = step
+            .collect_rows_and_count_failures(found)
+            .into_iter()
+            .filter(is_held)
+            .collect();
         let reconciled = self.reconcile_settlements(held, block, Cause::Due, deadline).await;
         for item in &reconciled {
             step = step.with_outcomes(&item.outcomes);
@@ -137,7 +141,7 @@ impl Inner {
         block: &FinalBlock,
         in_time: bool,
     ) -> Result<()> {
-        let node_failed = in_time && has_node_failed(settlements);
+        let node_failed = in_time && have_all_chain_calls_failed(settlements);
         if node_failed {
             let now = self.chain.read_final_block().await;
             now.map_err(|error| Error::internal("reading the final block", error))?;
@@ -157,8 +161,7 @@ impl Inner {
     }
 }
 
-/// Whether chain calls were made and no call got a response.
-fn has_node_failed(settlements: &[ReconciledSettlement]) -> bool {
+fn have_all_chain_calls_failed(settlements: &[ReconciledSettlement]) -> bool {
     let mut request = settlements.iter().filter(|item| item.has_nonce).peekable();
     request.peek().is_some() && request.all(ReconciledSettlement::has_failed)
 }

@@ -86,19 +86,13 @@ impl Reconcile {
         boot: Boot,
         chain: impl FnOnce(Network, &str, Finality) -> Result<Chain, ChainError>,
     ) -> Result<Self, BootError> {
-        let Boot {
-            mut env,
-            aws,
-            clock,
-            entropy,
-            ..
-        } = boot;
+        let mut env = boot.env;
         let settings = Settings::from_env(&mut env);
         let settings = env.finish(settings)?;
-        let secrets = Secrets::new(&aws);
+        let secrets = Secrets::new(&boot.aws);
         let arns = [settings.nonce_key_secret.as_str(), &settings.rpc_url_secret];
         let [nonce_key, rpc_url] = secrets.read_all(arns).await?;
-        let db = purser_store::dynamodb_client(&aws);
+        let db = purser_store::dynamodb_client(&boot.aws);
         let ledger = Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table);
         Ok(Self(Arc::new(Inner {
             ledger,
@@ -106,8 +100,8 @@ impl Reconcile {
             chain: chain(settings.network, &rpc_url, settings.finality)?,
             network: settings.network,
             nonce_key: NonceKey::from_text(&nonce_key)?,
-            clock,
-            entropy,
+            clock: boot.clock,
+            entropy: boot.entropy,
             confirmations: settings.finality.confirmations,
             watch: settings.watch,
             most: usize::try_from(settings.most).unwrap_or(usize::MAX),
@@ -126,7 +120,7 @@ impl Reconcile {
 
     /// Compares the wallets' balances with their limits, within `time_left`.
     pub async fn check_wallet_balances(&self, time_left: Duration) -> Result<()> {
-        self.0.check_all_wallet_levels(last_start_time(time_left)).await
+        self.0.check_all_wallet_levels(work_start_deadline(time_left)).await
     }
 
     /// Reconciles all due holds and evicts expired payments on request, within `time_left`.
@@ -136,7 +130,7 @@ impl Reconcile {
 
     /// Reconciles the due holds of one share, within `time_left`. Fails if the chain or the ledger is unreachable.
     pub async fn reconcile_part(&self, part: Part, time_left: Duration) -> Result<Run> {
-        let until = last_start_time(time_left);
+        let until = work_start_deadline(time_left);
         let evicting = async {
             if part.is_first() {
                 evict::evict_requested_windows(&self.0, until).await
@@ -163,7 +157,7 @@ impl Reconcile {
         }
         steps.push(shared.reconcile_due_holds(part, &block, deadline).await);
         if part.is_first() {
-            steps.push(shared.recheck_deep_blocks(&block, deadline).await);
+            steps.push(shared.recheck_blocks_at_watch_depth(&block, deadline).await);
         }
         steps.iter().for_each(Step::log_failure);
         let (run, failure) = steps.into_iter().fold(Step::new(), Step::combine).into_run_and_error();
@@ -177,7 +171,7 @@ impl Reconcile {
 }
 
 /// Returns the time after which the run starts no further work.
-fn last_start_time(time_left: Duration) -> Instant {
+fn work_start_deadline(time_left: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(time_left.saturating_sub(LAST_WRITES)).unwrap_or(now)
 }

@@ -15,7 +15,7 @@ impl Inner {
     ) -> Step {
         let mut step = Step::new();
         let requests = match self.ledger.read_reconcile_requests().await {
-            Ok(requests) => step.collect_readable(requests),
+            Ok(requests) => step.collect_rows_and_count_failures(requests),
             Err(error) => return step.mark_failed(error),
         };
         if requests.is_empty() {
@@ -31,7 +31,7 @@ impl Inner {
         };
         // An unreadable settlement looks like a missing settlement, and the request would be removed.
         let are_all_readable = found.iter().all(Result::is_ok);
-        let settlements = step.collect_readable(found);
+        let settlements = step.collect_rows_and_count_failures(found);
         let mut kept: HashSet<SettlementId> = if are_all_readable {
             settlements.iter().map(Settlement::id).collect()
         } else {

@@ -2,64 +2,34 @@
 
 use purser_domain::{Duration as Length, Error, Result};
 
-/// The outcome of reconciling one settlement. Log lines and metrics contain the outcome's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+purser_domain::named! {
+/// The outcome of reconciling one settlement. The outcome's name is in log lines and metrics.
+    Outcome {
     /// The payment is confirmed.
-    Confirmed,
+        Confirmed = "confirmed",
     /// The payment can no longer happen, and the reserved amount was released.
-    Released,
+        Released = "released",
     /// The confirmation was reverted, and the settlement is held again.
-    ConfirmationReverted,
-    /// The transaction is now in another block. The settlement stays confirmed.
-    BlockChanged,
-    /// The final block is too early to decide whether the payment was made. A later run checks the settlement again.
-    NotYet,
+        ConfirmationReverted = "taken_back",
+    /// The chain has moved the payment's transaction to another block. The settlement stays confirmed.
+        BlockChanged = "block_changed",
+    /// The final block is too early to show whether the payment was made. A later run checks the settlement again.
+        NotYet = "not_yet",
     /// The settlement's stored state is still correct.
-    Unchanged,
+        Unchanged = "unchanged",
     /// Another process changed the settlement concurrently.
-    Superseded,
+        Superseded = "superseded",
     /// The authorization was used, but the transaction was not found.
-    Untraced,
+        Untraced = "untraced",
     /// The authorization was used, but not for the expected transfer.
-    Contradicted,
+        Contradicted = "contradicted",
     /// The chain or the ledger could not be reached.
-    Failed,
+        Failed = "failed",
+    }
 }
 
 impl Outcome {
-    /// All outcomes.
-    pub const ALL: [Self; 10] = [
-        Self::Confirmed,
-        Self::Released,
-        Self::ConfirmationReverted,
-        Self::BlockChanged,
-        Self::NotYet,
-        Self::Unchanged,
-        Self::Superseded,
-        Self::Untraced,
-        Self::Contradicted,
-        Self::Failed,
-    ];
-
-    /// Returns the name in the log and in the metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Confirmed => "confirmed",
-            Self::Released => "released",
-            Self::ConfirmationReverted => "taken_back",
-            Self::BlockChanged => "block_changed",
-            Self::NotYet => "not_yet",
-            Self::Unchanged => "unchanged",
-            Self::Superseded => "superseded",
-            Self::Untraced => "untraced",
-            Self::Contradicted => "contradicted",
-            Self::Failed => "failed",
-        }
-    }
-
-    /// Whether a hold with this outcome still waits for the chain. If the chain contradicts the payment, the hold waits
-    /// for an operator instead.
+    /// Returns whether a later run must read the chain again. A contradicted payment waits for an operator instead.
     pub(crate) const fn waits_for_chain(self) -> bool {
         match self {
             Self::NotYet | Self::Untraced | Self::Failed => true,
@@ -165,7 +135,7 @@ impl Step {
     }
 
     /// Returns the readable rows. Each unreadable row is logged and counted as failed.
-    pub(crate) fn collect_readable<T>(&mut self, rows: impl IntoIterator<Item = Result<T>>) -> Vec<T> {
+    pub(crate) fn collect_rows_and_count_failures<T>(&mut self, rows: impl IntoIterator<Item = Result<T>>) -> Vec<T> {
         let mut read = Vec::new();
         for row in rows {
             match row {

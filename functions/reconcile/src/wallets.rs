@@ -105,7 +105,7 @@ impl Inner {
         block: &FinalBlock,
         deadline: Instant,
     ) -> Vec<LevelChange> {
-        let witnesses = self.chain.witness_chains();
+        let witnesses = self.chain.chains_per_endpoint();
         if witnesses.len() < 2 {
             return changes;
         }

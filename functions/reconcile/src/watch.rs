@@ -49,10 +49,9 @@ enum UnsupportedResult {
 }
 
 impl Inner {
-    /// Checks whether the blocks with confirmed payments are still on the chain. Covers the blocks that have reached
-    /// the depth `watch` since the last run.
-    pub(crate) async fn recheck_deep_blocks(self: &Arc<Self>, block: &FinalBlock, deadline: Instant) -> Step {
-        // `confirmations` is the depth of the final block, and each block below the final block is one deeper.
+    /// Checks whether the blocks that reached the depth `watch` since the last run are still on the chain.
+    pub(crate) async fn recheck_blocks_at_watch_depth(self: &Arc<Self>, block: &FinalBlock, deadline: Instant) -> Step {
+        // The number of blocks from the final block (depth `confirmations`) down to the depth `watch`.
         let below = self.watch.saturating_sub(self.confirmations);
         let Some(deep) = block.number.checked_sub(below) else {
             return Step::new();
@@ -74,7 +73,7 @@ impl Inner {
             };
             for claimed in claimed {
                 let below = claimed.number.saturating_sub(1);
-                step = step.combine(self.recheck_block(claimed, block, deadline).await);
+                step = step.combine(self.reconcile_if_block_replaced(claimed, block, deadline).await);
                 if !step.is_complete() {
                     // The next run starts at this block, so the checks progress even if the node allows few calls per
                     // minute.
@@ -130,9 +129,13 @@ impl Inner {
         Ok(claimed)
     }
 
-    /// Reconciles the confirmations in a block that is no longer on the chain. If the next run must check the block
-    /// again, the step is incomplete.
-    async fn recheck_block(self: &Arc<Self>, block_claims: BlockClaims, block: &FinalBlock, deadline: Instant) -> Step {
+    /// Reconciles the confirmations in a block that is no longer on the chain.
+    async fn reconcile_if_block_replaced(
+        self: &Arc<Self>,
+        block_claims: BlockClaims,
+        block: &FinalBlock,
+        deadline: Instant,
+    ) -> Step {
         let BlockClaims {
             number,
             claims,
@@ -161,7 +164,7 @@ impl Inner {
             .read_settlements_by_id(&ids.into_iter().collect::<Vec<_>>())
             .await
         {
-            Ok(found) => step.collect_readable(found),
+            Ok(found) => step.collect_rows_and_count_failures(found),
             Err(error) => return step.mark_failed(error),
         };
         let (settlements, others): (Vec<Settlement>, Vec<Settlement>) = found

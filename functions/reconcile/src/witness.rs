@@ -8,24 +8,26 @@ use tokio::time::Instant;
 type Known = (Settlement, Authorization);
 
 impl Inner {
-    /// Reads each state that leads to a release or a revert again, from every endpoint of the node. If an endpoint's
-    /// state leads to a different decision, or if an endpoint returns no state, the result contains `None` instead of
-    /// the state. If the node has only one endpoint, the result contains all states unchanged.
-    pub(crate) async fn confirm_states_with_witnesses(
+    /// Replaces a state by `None` if it leads to a release or a revert, and an endpoint of the node returns no
+    /// state, or a state that leads to a different decision. With one endpoint, no state changes.
+    pub(crate) async fn cross_check_authorization_states(
         &self,
         known_states: &[Known],
         mut states: Vec<Option<AuthorizationState>>,
         block: &FinalBlock,
         deadline: Instant,
     ) -> Vec<Option<AuthorizationState>> {
-        let witnesses = self.chain.witness_chains();
+        let witnesses = self.chain.chains_per_endpoint();
         if witnesses.len() < 2 {
             return states;
         }
         for witness in witnesses {
             let mut request = Vec::new();
             for (of, state) in known_states.iter().zip(&mut states) {
-                if let Some(undoes) = state.as_ref().and_then(|state| release_or_revert(of, block, state)) {
+                if let Some(undoes) = state
+                    .as_ref()
+                    .and_then(|state| release_or_revert_decision(of, block, state))
+                {
                     request.push((of, undoes, state));
                 }
             }
@@ -35,8 +37,8 @@ impl Inner {
                 .read_authorization_states(&authorizations, block, self.log_range, deadline)
                 .await;
             for ((of, undoes, state), result) in request.into_iter().zip(result) {
-                if result.and_then(|result| release_or_revert(of, block, &result)) != Some(undoes) {
-                    // After the deadline, an endpoint may return no state, which is not a disagreement.
+                if result.and_then(|result| release_or_revert_decision(of, block, &result)) != Some(undoes) {
+                    // After the deadline, an endpoint may return no state, which is not logged as a disagreement.
                     if Instant::now() <= deadline {
                         tracing::warn!(settlement.id = %of.0.id(), "rpc.disagreed");
                     }
@@ -48,8 +50,8 @@ impl Inner {
     }
 }
 
-/// Returns the decision that follows from this state, but only if the decision is a release or a revert.
-fn release_or_revert(
+/// Returns the decision that follows from this state if it is a release or a revert.
+fn release_or_revert_decision(
     (settlement, authorization): &Known,
     block: &FinalBlock,
     state: &AuthorizationState,

@@ -163,7 +163,7 @@ async fn log(size: u64) -> [Value; 2] {
         };
         batch.write_batch(&objects).await.unwrap();
         let start = Instant::now();
-        let written = log.append_pending(at(first), &signer).await.unwrap();
+        let written = log.append_pending_statements(at(first), &signer).await.unwrap();
         duration += start.elapsed();
         assert_eq!(u64::try_from(written.statements).unwrap(), BATCH);
         let start = Instant::now();

@@ -51,7 +51,7 @@ impl Inner {
                 self.ledger.written_input_version(&change)
             };
             if let Ok(Some(version)) = version {
-                self.usage.store_version(version).await?;
+                self.usage.store_input_version(version).await?;
             }
         }
         Ok(())

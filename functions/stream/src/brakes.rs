@@ -88,8 +88,8 @@ impl AutomaticFreezes {
                 return Ok(());
             };
             let automatic_freeze = AutomaticFreeze::find_in_rules(&agent.rules);
-            let is_tripped =
-                automatic_freeze.is_some_and(|automatic_freeze| automatic_freeze.trips_at(anomaly.sum, anomaly.usual));
+            let is_tripped = automatic_freeze
+                .is_some_and(|automatic_freeze| automatic_freeze.is_unusual_sum(anomaly.sum, anomaly.usual));
             if !is_tripped || agent.owner != owner.as_str() {
                 return Ok(());
             }

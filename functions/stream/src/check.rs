@@ -4,7 +4,9 @@
 use crate::{
     logged::LoggedStatement,
     payees::is_corruption_error,
-    record::{Record, Records, describe_pending_change, is_receipt_of_reversal, parse_receipt, report_row_difference},
+    record::{
+        Record, Records, describe_pending_change, is_receipt_of_reversal, parse_receipt, raise_row_mismatch_alarm,
+    },
 };
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use purser_domain::{
@@ -35,7 +37,7 @@ impl Records<'_> {
                 return result;
             };
             match self.compare_claimed_entries(log, &trust.jwks, &claim, deadline).await {
-                Ok(next) => log.record_checked(&claim, next).await?,
+                Ok(next) => log.record_checked_entries(&claim, next).await?,
                 Err(error) => result = Err(error),
             }
             last = Some(claim.committed_at());
@@ -57,10 +59,10 @@ impl Records<'_> {
         claim: &ClaimedEntries,
         deadline: Instant,
     ) -> Result<u64> {
-        let EntriesToCheck { statements, misindexed } = log.read_claimed(claim).await?;
+        let EntriesToCheck { statements, misindexed } = log.read_claimed_entries(claim).await?;
         for Range { start, end } in misindexed {
             let difference = "the index does not have these entries";
-            report_row_difference(&format!("entries {start} to {}", end.saturating_sub(1)), difference);
+            raise_row_mismatch_alarm(&format!("entries {start} to {}", end.saturating_sub(1)), difference);
         }
         let checks = statements.iter().map(|(index, statement)| async move {
             self.report_log_entry_difference(log, keys, *index, statement).await?;
@@ -85,7 +87,7 @@ impl Records<'_> {
         statement: &str,
     ) -> Result<()> {
         let Some(logged) = LoggedStatement::verify_entry(index, statement, keys) else {
-            report_row_difference(
+            raise_row_mismatch_alarm(
                 &format!("entry {index}"),
                 "the log's entry is no statement of this deployment",
             );
@@ -97,7 +99,7 @@ impl Records<'_> {
             Err(error) => return Err(error),
         };
         if let Some(description) = difference {
-            report_row_difference(&describe_pending_change(&logged.fact), &description);
+            raise_row_mismatch_alarm(&describe_pending_change(&logged.fact), &description);
         }
         Ok(())
     }
@@ -105,7 +107,7 @@ impl Records<'_> {
     /// Describes how the tables differ from a logged statement. Returns `None` if they do not differ.
     async fn describe_difference(&self, log: &LogReader, statement: &LoggedStatement) -> Result<Option<String>> {
         let payload = &statement.payload;
-        match self.read_record(statement.agent, &statement.fact).await? {
+        match self.read_changed_record(statement.agent, &statement.fact).await? {
             Record::Missing(difference) => Ok(Some(format!("{difference} is missing"))),
             Record::Decision(decision, ids, recorded, _) => {
                 let with_inputs = payload.get("inputs").is_some_and(|inputs| !inputs.is_null());
@@ -153,7 +155,7 @@ impl Records<'_> {
                     .await?;
                 Ok(match statement.first_differing_field(&rebuilt) {
                     Some(name) => Some(format!("`{name}` differs from the statement")),
-                    None if self.was_released_at(&settlement, at).await? => None,
+                    None if self.was_hold_released_at(&settlement, at).await? => None,
                     None => Some("the payment is not released".to_owned()),
                 })
             }
@@ -186,7 +188,7 @@ impl Records<'_> {
                 } = *confirmation;
                 let is_superseded = log.has_later_receipt(*id, settled_at, statement.index).await?
                     || self
-                        .was_reverted_since(statement.agent, *id, Some(tx_hash), settled_at)
+                        .was_confirmation_reverted_since(statement.agent, *id, Some(tx_hash), settled_at)
                         .await?;
                 Ok((!is_superseded).then(|| format!("`{name}` differs from the receipt's statement")))
             }
@@ -204,7 +206,7 @@ impl Records<'_> {
         let Some(entry) = usage.find_entry(owner, decision.log_position()).await? else {
             let agent = ledger.read_agent_by_id(agent).await?;
             let owned_since = match &agent {
-                Some(agent) => usage.read_owned_since(agent).await?,
+                Some(agent) => usage.read_ownership_start(agent).await?,
                 None => Timestamp::MAX,
             };
             let is_missing = decision.decided_at() >= owned_since;

@@ -75,11 +75,11 @@ impl HistoryState {
     async fn store_batch(&self, table: &str, shard: &str, records: &[Value]) -> Result<()> {
         let changes: Vec<Change> = records.iter().filter_map(|record| Change::parse(record).ok()).collect();
         if let Some(oldest) = changes.iter().map(|change| change.at).min() {
-            self.usage.report_lag(oldest, self.clock.now()).await?;
+            self.usage.report_history_lag(oldest, self.clock.now()).await?;
         }
         let (records, mut changes, mut change_list) = (changes, Vec::new(), Vec::new());
         for record in &records {
-            if let Ok(Some(decided)) = self.ledger.decided_approval(record) {
+            if let Ok(Some(decided)) = self.ledger.parse_decided_approval(record) {
                 change_list.push(statements::pending_change_for_approval(&decided));
             } else if let Ok(Some(change)) = self.ledger.decision_history_change(record) {
                 change_list.extend(statements::pending_change(&change));

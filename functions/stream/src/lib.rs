@@ -110,13 +110,13 @@ impl Events {
                 Some("at_once") => WholeCatalog::AtOnce,
                 _ => return Err(Error::internal("attesting the catalog", UnknownMode)),
             };
-            Ok(json!({"services": self.0.verify_catalog_payees(how).await?}))
+            Ok(json!({"services": self.0.verify_payees_and_count_services(how).await?}))
         } else if event.get("state_again").is_some() {
             Ok(json!({"changes": self.0.requeue_quarantined_changes().await?}))
         } else if let Some(job) = event.get("job") {
             match job.as_str() {
                 Some("archive") => self.0.archive_log(time_left).await?,
-                Some("check") => self.0.share_daily_check_if_busy(time_left).await?,
+                Some("check") => self.0.join_daily_check_if_backlogged(time_left).await?,
                 _ => return Err(Error::internal("running a job", UnknownJob)),
             }
             Ok(Value::Null)

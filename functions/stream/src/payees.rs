@@ -84,7 +84,7 @@ impl Inner {
     pub(crate) async fn verify_payees_on_first_run(&self) -> Result<()> {
         let attest = async || {
             if self.usage.read_first_verification_time().await?.is_none() {
-                self.verify_catalog_payees(WholeCatalog::AtOnce).await?;
+                self.verify_payees_and_count_services(WholeCatalog::AtOnce).await?;
             }
             Ok(())
         };
@@ -92,7 +92,7 @@ impl Inner {
     }
 
     /// Verifies all payees in the catalog, and returns the number of services.
-    pub(crate) async fn verify_catalog_payees(&self, how: WholeCatalog) -> Result<usize> {
+    pub(crate) async fn verify_payees_and_count_services(&self, how: WholeCatalog) -> Result<usize> {
         let services = self.catalog.read_services().await?;
         let stored = self.usage.read_all_verified_services().await?;
         let mut verified_service = VerifiedServices::from_services(stored.clone());
@@ -126,8 +126,8 @@ impl Inner {
     }
 
     async fn verify_payees_immediately(&self, service: &Service, stored: Option<&VerifiedService>) -> Result<()> {
-        let verified_service = VerifiedService::effective_immediately(service, stored, self.clock.now());
-        // If the write fails because of a conflict, the stored row is newer.
+        let verified_service = VerifiedService::from_service_without_delay(service, stored, self.clock.now());
+        // A conflict means that the stored row is newer.
         if service.was_ever_open() && verified_service.differs_from(stored) {
             self.usage.try_put_verified_service(&verified_service).await?;
         }
@@ -161,7 +161,7 @@ impl Inner {
             };
             let verified_service = match (service, &before) {
                 (Some(service), before) => attesting.verify_service(before.as_ref(), service),
-                (None, Some(before)) => Some(attesting.removed_service_verification(before)),
+                (None, Some(before)) => Some(attesting.verify_removed_service(before)),
                 (None, None) => None,
             };
             let Some(verified_service) =

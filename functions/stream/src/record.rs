@@ -39,8 +39,8 @@ pub(crate) enum Record {
 }
 
 impl Records<'_> {
-    /// Reads the stored rows that the statement of a change is about.
-    pub(crate) async fn read_record(&self, agent: AgentId, change: &StatedChange) -> Result<Record> {
+    /// Reads the stored row that the statement about a change describes.
+    pub(crate) async fn read_changed_record(&self, agent: AgentId, change: &StatedChange) -> Result<Record> {
         let ledger = &self.shared.ledger;
         match change {
             StatedChange::Refused(id) => {
@@ -147,21 +147,20 @@ impl Records<'_> {
         Ok(change.to_json(&settlement.terms, call, source))
     }
 
-    /// Whether a payment was released at this time, as far as the payment's row shows: the payment is still released,
-    /// or was paid late.
-    pub(crate) async fn was_released_at(&self, settlement: &Settlement, at: Timestamp) -> Result<bool> {
+    /// Returns whether the payment's row is consistent with a release at `at`, even after a late confirmation.
+    pub(crate) async fn was_hold_released_at(&self, settlement: &Settlement, at: Timestamp) -> Result<bool> {
         match settlement.state {
             SettlementState::Expired | SettlementState::Confirmed { .. } => Ok(true),
             SettlementState::Authorized => {
                 let terms = &settlement.terms;
-                self.was_reverted_since(terms.agent, terms.id, None, at).await
+                self.was_confirmation_reverted_since(terms.agent, terms.id, None, at)
+                    .await
             }
         }
     }
 
-    /// Whether a payment's confirmation was reverted after `since`. With a hash, only the confirmation by that
-    /// transaction counts.
-    pub(crate) async fn was_reverted_since(
+    /// Returns whether a payment's confirmation, by this transaction if `hash` is given, was reverted after `since`.
+    pub(crate) async fn was_confirmation_reverted_since(
         &self,
         agent: AgentId,
         id: SettlementId,
@@ -210,7 +209,7 @@ impl Signing<'_> {
         const REWRITTEN: &str = "the row was rewritten";
         let (agent, pending_change) = (pending.agent, &pending.fact);
         let row_in_stream = RowHash::from_digits(&pending.row);
-        match self.records.read_record(agent, pending_change).await? {
+        match self.records.read_changed_record(agent, pending_change).await? {
             Record::Missing(difference) => Ok(PayloadResult::Differs(difference)),
             Record::Decision(.., row)
             | Record::Payment(_, row)
@@ -249,7 +248,7 @@ impl Signing<'_> {
                     self.receipt_payload(&settlement, *id, confirmation, pending).await
                 }
                 StatedChange::Released(id, at) => {
-                    if !self.records.was_released_at(&settlement, *at).await? {
+                    if !self.records.was_hold_released_at(&settlement, *at).await? {
                         return Ok(PayloadResult::Differs("the payment is not released"));
                     }
                     let payload = self
@@ -340,7 +339,7 @@ impl Signing<'_> {
         }
         if self
             .records
-            .was_reverted_since(pending.agent, id, Some(tx_hash), settled_at)
+            .was_confirmation_reverted_since(pending.agent, id, Some(tx_hash), settled_at)
             .await?
         {
             return Ok(PayloadResult::Nothing);
@@ -418,7 +417,7 @@ impl Stating for Signing<'_> {
             Ok(PayloadResult::Payload(kind, id, payload)) => (kind, id, payload),
             Ok(PayloadResult::Nothing) => return Ok(Outcome::Nothing),
             Ok(PayloadResult::Differs(difference)) => {
-                report_row_difference(&describe_pending_change(&pending.fact), difference);
+                raise_row_mismatch_alarm(&describe_pending_change(&pending.fact), difference);
                 return Ok(Outcome::SetAside(difference.to_owned()));
             }
             Err(error) if is_corruption_error(&error) => return Ok(Outcome::SetAside(Causes(&error).to_string())),
@@ -466,8 +465,8 @@ pub(crate) fn describe_pending_change(pending_change: &StatedChange) -> String {
     }
 }
 
-/// Raises an alarm for a record that differs from its statement, from the stream's copy, or from its history entry.
-pub(crate) fn report_row_difference(row: &str, description: &str) {
+/// Raises an alarm for a record that differs from the statement, stream copy or history entry.
+pub(crate) fn raise_row_mismatch_alarm(row: &str, description: &str) {
     tracing::error!(change = "statement", row, what = description, "change.seen");
 }
 

@@ -9,31 +9,36 @@ use purser_log::Witnesses;
 /// The `User-Agent` header of requests to witnesses.
 const USER_AGENT: &str = concat!("Purser/", env!("CARGO_PKG_VERSION"));
 
-pub(crate) struct Settings {
-    pub(crate) ledger_table: String,
-    pub(crate) decisions_table: String,
-    pub(crate) catalog_table: String,
-    pub(crate) usage_table: String,
-    /// The name of the event bus.
-    pub(crate) bus: String,
-    /// The deployment's name, which is the `source` of events.
-    pub(crate) source: EventSource,
-    pub(crate) network: Network,
-    pub(crate) delays: Delays,
-    /// The log; `None` if the deployment has no log.
-    pub(crate) log: Option<LogSettings>,
-}
+purser_api::settings! {
+    pub(crate) struct Settings {
+        pub(crate) fn from_env(env: &mut Env);
 
-/// The configuration of the function `history`.
-pub(crate) struct HistorySettings {
-    pub(crate) ledger_table: String,
-    pub(crate) decisions_table: String,
-    pub(crate) usage_table: String,
-    pub(crate) audit_table: String,
-    /// The log's bucket; `None` if the deployment has no log.
-    pub(crate) log_bucket: Option<String>,
-    /// How long a history entry is kept after the decision; `None` means forever.
-    pub(crate) kept: Option<Duration>,
+        pub(crate) ledger_table: String = env.require_text("LEDGER_TABLE"),
+        pub(crate) decisions_table: String = env.require_text("DECISIONS_TABLE"),
+        pub(crate) catalog_table: String = env.require_text("CATALOG_TABLE"),
+        pub(crate) usage_table: String = env.require_text("USAGE_TABLE"),
+        /// The name of the event bus.
+        pub(crate) bus: String = env.require_text("EVENT_BUS"),
+        /// The deployment's name, which is the `source` of events.
+        pub(crate) source: EventSource = env.require_event_source(),
+        pub(crate) network: Network = env.require_network(),
+        pub(crate) delays: Delays = payee_delays(env),
+        /// The settings of the statement log; `None` if the deployment has no statement log.
+        pub(crate) log: Option<LogSettings> = read_log_settings(env),
+    }
+
+    pub(crate) struct HistorySettings {
+        pub(crate) fn from_env(env: &mut Env);
+
+        pub(crate) ledger_table: String = env.require_text("LEDGER_TABLE"),
+        pub(crate) decisions_table: String = env.require_text("DECISIONS_TABLE"),
+        pub(crate) usage_table: String = env.require_text("USAGE_TABLE"),
+        pub(crate) audit_table: String = env.require_text("AUDIT_TABLE"),
+        /// The bucket of the statement log; `None` if the deployment has no statement log.
+        pub(crate) log_bucket: Option<String> = env.get("LOG_BUCKET").map(str::to_owned),
+        /// How long a history entry is kept after the decision. `None` means forever.
+        pub(crate) kept: Option<Duration> = history_retention(env),
+    }
 }
 
 pub(crate) struct LogSettings {
@@ -52,46 +57,7 @@ pub(crate) struct LogSettings {
     pub(crate) witnesses: Option<Witnesses>,
 }
 
-impl Settings {
-    pub(crate) fn from_env(env: &mut Env) -> Self {
-        Self {
-            ledger_table: env.require_text("LEDGER_TABLE"),
-            decisions_table: env.require_text("DECISIONS_TABLE"),
-            catalog_table: env.require_text("CATALOG_TABLE"),
-            usage_table: env.require_text("USAGE_TABLE"),
-            bus: env.require_text("EVENT_BUS"),
-            source: event_source(env),
-            network: env.require_network(),
-            delays: payee_delays(env),
-            log: log_settings(env),
-        }
-    }
-}
-
-impl HistorySettings {
-    pub(crate) fn from_env(env: &mut Env) -> Self {
-        Self {
-            ledger_table: env.require_text("LEDGER_TABLE"),
-            decisions_table: env.require_text("DECISIONS_TABLE"),
-            usage_table: env.require_text("USAGE_TABLE"),
-            audit_table: env.require_text("AUDIT_TABLE"),
-            log_bucket: env.get("LOG_BUCKET").map(str::to_owned),
-            kept: history_retention(env),
-        }
-    }
-}
-
-fn event_source(env: &mut Env) -> EventSource {
-    let stack = env.require_text("STACK");
-    let source = EventSource::for_stack(&stack);
-    // If `STACK` is missing, `require_text` has already recorded the error.
-    if source.is_none() && !stack.is_empty() {
-        env.add_error("STACK", "must be letters, digits and hyphens");
-    }
-    source.unwrap_or_default()
-}
-
-fn log_settings(env: &mut Env) -> Option<LogSettings> {
+fn read_log_settings(env: &mut Env) -> Option<LogSettings> {
     let bucket = env.get("LOG_BUCKET")?.to_owned();
     let optional = |name| env.get(name).map(str::to_owned);
     let (archive, kms_key) = (optional("ARCHIVE_BUCKET"), optional("STATEMENTS_KEY_ARN"));

@@ -3,7 +3,7 @@
 
 use crate::{
     Inner,
-    record::{Records, Signing, report_row_difference},
+    record::{Records, Signing, raise_row_mismatch_alarm},
     settings::LogSettings,
     signer::{KmsSigner, Signer},
 };
@@ -14,7 +14,7 @@ use purser_domain::{Approval, ApprovalChange, Causes, Error, LoggedDecision, Net
 use purser_evidence::{KeyType, NoteSigner, Seed, StatementKey};
 use purser_log::{
     Archive, ArchiveResult, Confirmation, Log, LogReader, ObjectStore, PendingBatch, PendingChange, StatedChange,
-    TRUST, TrustDocument, Witnesses, continue_audit,
+    TRUST, TrustDocument, Witnesses, continue_log_audit,
 };
 use purser_store::{Change, DecidedApproval, HistoryChange, RowHash};
 use serde_json::Value;
@@ -157,9 +157,8 @@ impl Inner {
         self.archive_and_audit_statements(statements, stop_at).await
     }
 
-    /// Takes part in the daily check of the log, which several runs share. Does nothing unless, within the last ten
-    /// minutes, a run found more entries to check than one range has.
-    pub(crate) async fn share_daily_check_if_busy(&self, time_left: Duration) -> Result<()> {
+    /// Helps with the daily check of the log if the check has a backlog.
+    pub(crate) async fn join_daily_check_if_backlogged(&self, time_left: Duration) -> Result<()> {
         let Some(statements) = &self.statements else {
             return Ok(());
         };
@@ -168,7 +167,7 @@ impl Inner {
             return Ok(());
         }
         let stop_at = deadline(time_left);
-        self.check(statements, &log, stop_at).await
+        self.run_daily_check(statements, &log, stop_at).await
     }
 
     async fn archive_and_audit_statements(&self, statements: &Statements, deadline: Instant) -> Result<()> {
@@ -180,15 +179,17 @@ impl Inner {
         };
         let archived = archived.map(|archived| {
             for key in archived.differing {
-                report_row_difference(&key, "the archived object differs from the log");
+                raise_row_mismatch_alarm(&key, "the archived object differs from the log");
             }
         });
-        let checked = self.check(statements, &LogReader::new(objects.clone()), deadline).await;
-        let audited = continue_audit(objects, archive, self.clock.now(), is_over, report_row_difference).await;
+        let checked = self
+            .run_daily_check(statements, &LogReader::new(objects.clone()), deadline)
+            .await;
+        let audited = continue_log_audit(objects, archive, self.clock.now(), is_over, raise_row_mismatch_alarm).await;
         archived.and(checked).and(audited)
     }
 
-    async fn check(&self, statements: &Statements, log: &LogReader, deadline: Instant) -> Result<()> {
+    async fn run_daily_check(&self, statements: &Statements, log: &LogReader, deadline: Instant) -> Result<()> {
         let network = statements.network;
         let records = Records { shared: self, network };
         records.audit_yesterdays_statements(log, deadline).await
@@ -241,7 +242,7 @@ impl Inner {
         let keys = statements.signing_keys().await?;
         let signing = self.statement_signer(statements, keys);
         loop {
-            let written = keys.log.append_pending(self.clock.now(), &signing).await?;
+            let written = keys.log.append_pending_statements(self.clock.now(), &signing).await?;
             if !written.has_more || Instant::now() >= deadline {
                 return Ok(());
             }

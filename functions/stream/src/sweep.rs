@@ -27,7 +27,7 @@ impl Inner {
             failure = page.unreadable.or(failure);
             let (mut changes, mut seen, mut expired) = (Vec::new(), Vec::new(), Vec::new());
             for reminder in page.found {
-                match self.due_change_events(reminder, now, &mut expired).await {
+                match self.read_due_reminder_events(reminder, now, &mut expired).await {
                     Ok(changes_due) => {
                         changes.extend(changes_due);
                         seen.push(reminder);
@@ -47,10 +47,8 @@ impl Inner {
         }
     }
 
-    /// Returns the events of a due reminder: the expiry of an approval, or the new payees and prices of a service. Adds
-    /// an expired approval to `expired`. Returns no events if the approval or service no longer exists, a payment used
-    /// the approval, or an operator withdrew the change of the service.
-    async fn due_change_events(
+    /// Returns the events of a due reminder, if it still applies. Adds an expired approval to `expired`.
+    async fn read_due_reminder_events(
         &self,
         reminder: Reminder,
         now: Timestamp,

@@ -35,7 +35,7 @@ async fn aggregating_payments_stays_within_capacity_limits() {
 /// The capacity units for the decision history of a payment in separate batches, in tenths.
 const HISTORY: Units = Units { read: 80, write: 70 };
 /// The capacity units for the payment's two statements, in tenths.
-const STATEMENTS: Units = Units { read: 30, write: 0 };
+const STATEMENTS: Units = Units { read: 60, write: 0 };
 /// The capacity units of the daily check for a payment, in tenths.
 const DAILY_CHECK: Units = Units { read: 45, write: 0 };
 /// The number of database calls of the daily check for a payment.

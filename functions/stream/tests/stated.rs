@@ -367,7 +367,7 @@ impl Stating {
         let mut missing = MissingStatements::default();
         let decisions: Vec<_> = decisions.collect();
         missing
-            .requeue_missing(&folder.log(), &decisions, self.now())
+            .requeue_changes_without_statements(&folder.log(), &decisions, self.now())
             .await
             .unwrap();
         missing

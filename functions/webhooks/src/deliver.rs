@@ -22,8 +22,7 @@ const _: () = assert!(CALL_TIMEOUT.as_secs() < 60, "a claim outlives its call");
 impl Webhooks {
     /// Makes the webhook call that a message in the delivery queue names.
     pub(crate) async fn process_delivery(&self, record: &SqsRecord, last_call: Instant) -> Result<MessageResult> {
-        let message = DeliveryMessage::parse(&record.body)
-            .ok_or_else(|| Error::internal("reading a delivery's message", "its shape is not the expected one"))?;
+        let message: DeliveryMessage = record.parse_message()?;
         let (id, new) = match &message.of {
             DeliveryOf::Event(event) => {
                 let new = Delivery::new(message.webhook, event);
@@ -49,14 +48,13 @@ impl Webhooks {
         record: &SqsRecord,
         last_call: Instant,
     ) -> Result<MessageResult> {
-        let request = WebhookRequest::parse(&record.body)
-            .ok_or_else(|| Error::internal("reading a request of webhooks", "its shape is not the expected one"))?;
+        let request: WebhookRequest = record.parse_message()?;
         let Some(webhook) = self.read_webhook(&request.person, request.webhook).await? else {
             return Ok(MessageResult::Done);
         };
         let delivery = if let Some(id) = request.again {
             let known = self.0.table.read_delivery_by_id(webhook.id, id).await?;
-            known.map(|known| known.with_request(Some(request.id)))
+            known.map(|known| known.with_redelivery_request(Some(request.id)))
         } else {
             let event = test_event(self.0.event_source.clone(), &request.person, webhook.id, request.id);
             let event = event.map_err(|error| Error::internal("making a test event", error))?;
@@ -101,7 +99,7 @@ impl Webhooks {
             }
             Due::Now => {}
         }
-        if !self.is_wanted(webhook, &delivery).await? {
+        if !self.may_send_delivery(webhook, &delivery).await? {
             return self.give_up_delivery(webhook, delivery, now).await;
         }
         if Instant::now() > last_call {
@@ -113,13 +111,12 @@ impl Webhooks {
                 return Ok(MessageResult::Stays);
             }
         }
-        self.call_and_record(webhook, delivery).await
+        self.send_delivery_and_record_attempt(webhook, delivery).await
     }
 
-    /// Whether the webhook's current settings still want the delivery. The user may have changed the webhook after the
-    /// event. A call that the user requested is made regardless of the webhook's kinds, agents and state. Another
-    /// user's event is never sent.
-    async fn is_wanted(&self, webhook: &Webhook, delivery: &Delivery) -> Result<bool> {
+    /// Returns whether the webhook's current settings still allow the delivery. A call that the user requested ignores
+    /// the webhook's kinds, agents and state. Never allows the delivery of another user's event.
+    async fn may_send_delivery(&self, webhook: &Webhook, delivery: &Delivery) -> Result<bool> {
         let event = Event::parse(delivery.event.as_bytes());
         let event = event.map_err(|error| Error::internal("reading a delivery's event", error))?;
         let owner: Option<&UserId> = event.owner();
@@ -161,9 +158,9 @@ impl Webhooks {
         Ok(MessageResult::Done)
     }
 
-    /// Counts a delivery as pending after its first call failed. The delivery fails if the user has too many pending
-    /// deliveries.
-    async fn count_delivery_as_pending(
+    /// Counts a delivery as pending after the first failed call. If the user already has the maximum number of pending
+    /// deliveries, marks the delivery as failed, without a retry.
+    async fn mark_delivery_pending_or_failed(
         &self,
         webhook: &Webhook,
         delivery: Delivery,
@@ -171,7 +168,13 @@ impl Webhooks {
         now: Timestamp,
     ) -> Result<(Delivery, AfterCall)> {
         let is_first = delivery.attempts == 1 && matches!(after, AfterCall::Again(_));
-        if !is_first || self.0.table.try_mark_waiting(&webhook.person, delivery.id, now).await? {
+        if !is_first
+            || self
+                .0
+                .table
+                .try_mark_delivery_waiting(&webhook.person, delivery.id, now)
+                .await?
+        {
             return Ok((delivery, after));
         }
         tracing::warn!(webhook.id = %delivery.webhook, "webhook.too_many_wait");
@@ -194,9 +197,8 @@ impl Webhooks {
         Ok(secrets)
     }
 
-    /// Records a failed call of the webhook, and requests a notification if the failures reach a new stage. A
-    /// successful call deletes the record of failures, if there is a record. Returns the stage after a failed call.
-    async fn record_result(&self, webhook: &Webhook, call: Attempt, attempt: u32) -> Result<Option<FailureStage>> {
+    /// Records the result of a webhook call. After a failed call, returns the webhook's [`FailureStage`].
+    async fn record_call_result(&self, webhook: &Webhook, call: Attempt, attempt: u32) -> Result<Option<FailureStage>> {
         let shared = &self.0;
         let now = shared.clock.now();
         let old = shared.table.list_failed_calls(&[webhook.id]).await?.remove(&webhook.id);
@@ -231,7 +233,7 @@ impl Webhooks {
         Ok(Some(stage))
     }
 
-    async fn call_and_record(&self, webhook: &Webhook, delivery: Delivery) -> Result<MessageResult> {
+    async fn send_delivery_and_record_attempt(&self, webhook: &Webhook, delivery: Delivery) -> Result<MessageResult> {
         let shared = &self.0;
         let start = shared.clock.now();
         let ids: Vec<_> = webhook.signing_secrets(start).collect();
@@ -254,11 +256,13 @@ impl Webhooks {
         };
         let [jitter] = shared.entropy.random_bytes()?;
         let (delivery, after) = delivery.record_attempt(attempt, result.asked, jitter);
-        let (delivery, after) = self.count_delivery_as_pending(webhook, delivery, after, ended).await?;
-        log_call(&delivery, attempt, after);
-        // The failure is recorded before the delivery's row is written. Otherwise a function that stops in between
-        // could leave a failing webhook that is called again and again.
-        if self.record_result(webhook, attempt, delivery.attempts).await? == Some(FailureStage::Disabled) {
+        let (delivery, after) = self
+            .mark_delivery_pending_or_failed(webhook, delivery, after, ended)
+            .await?;
+        log_delivery_attempt(&delivery, attempt, after);
+        // The failed call is recorded before the delivery's row is written. Otherwise, runs that stop between the two
+        // writes could call a failing webhook endlessly.
+        if self.record_call_result(webhook, attempt, delivery.attempts).await? == Some(FailureStage::Disabled) {
             shared.table.record_gone(webhook, ended).await?;
         }
         if !shared.table.put_delivery_if_unchanged(&delivery, ended).await? {
@@ -281,8 +285,8 @@ impl Webhooks {
     }
 }
 
-/// Logs one line for each call, without the URL and the response, because a URL may contain a user's secret.
-fn log_call(delivery: &Delivery, attempt: Attempt, after: AfterCall) {
+/// Logs a call without the URL and the response, because a URL may contain a user's secret.
+fn log_delivery_attempt(delivery: &Delivery, attempt: Attempt, after: AfterCall) {
     let outcome = match after {
         AfterCall::Delivered => "delivered",
         AfterCall::Again(_) => "failed",

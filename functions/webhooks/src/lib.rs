@@ -81,13 +81,7 @@ impl Webhooks {
         boot: Boot,
         receivers: impl FnOnce(AllowedHosts) -> Result<Box<dyn WebhookReceivers>, BootError>,
     ) -> Result<Self, BootError> {
-        let Boot {
-            mut env,
-            aws,
-            clock,
-            entropy,
-            ..
-        } = boot;
+        let mut env = boot.env;
         let table = env.require_text("WEBHOOKS_TABLE");
         let url = env.require_text("DELIVERIES_QUEUE_URL");
         let notices = env.require_text("NOTICE_REQUESTS_QUEUE_URL");
@@ -102,15 +96,15 @@ impl Webhooks {
         let (table, url, notices, arns, key, event_source, allowed) =
             env.finish((table, url, notices, arns, key, source, allowed))?;
         Ok(Self(Arc::new(Inner {
-            table: WebhooksTable::new(purser_store::dynamodb_client(&aws), table),
-            deliveries: DeliveriesQueue::new(&aws, url),
-            notice_requests: NotificationRequestsQueue::new(&aws, notices),
+            table: WebhooksTable::new(purser_store::dynamodb_client(&boot.aws), table),
+            deliveries: DeliveriesQueue::new(&boot.aws, url),
+            notice_requests: NotificationRequestsQueue::new(&boot.aws, notices),
             arns,
             event_source,
-            key: SecretsKey::new(aws, key),
+            key: SecretsKey::new(boot.aws, key),
             caller: Caller::new(receivers(allowed)?),
-            clock,
-            entropy,
+            clock: boot.clock,
+            entropy: boot.entropy,
         })))
     }
 

@@ -18,6 +18,7 @@ pub fn openapi() -> Result<String, serde_json::Error> {
         purser_dashboard::openapi(),
         purser_internal::openapi(),
         purser_mcp_function::openapi(),
+        purser_oauth::openapi(),
     ];
     let mut document = purser_api::merge_documents(groups);
     name_schemas(&mut document);

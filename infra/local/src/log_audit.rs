@@ -4,18 +4,19 @@
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, header};
+use axum::http::{HeaderMap, HeaderName, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use http_body_util::{BodyExt as _, Collected};
 use purser_api::{Env, log_to};
-use purser_domain::{EventKind, UserId};
+use purser_domain::{EventKind, KeyId, UserCode, UserId};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use url::form_urlencoded;
 
 /// Purser's crates log at the lowest level, and all others only warnings.
 const EVERYTHING: &str = "warn,purser=trace";
@@ -75,9 +76,12 @@ impl LogAudit {
 
     /// Adds a text that no log may contain. Short texts are ignored.
     pub fn must_not_log(&self, description: &str, text: &str) {
-        if text.len() < LONG_ENOUGH {
-            return;
+        if text.len() >= LONG_ENOUGH {
+            self.record(description, text);
         }
+    }
+
+    fn record(&self, description: &str, text: &str) {
         let mut secrets = self.0.secrets.lock().unwrap_or_else(PoisonError::into_inner);
         let (file, known) = &mut *secrets;
         if known.insert(text.to_owned()) {
@@ -114,6 +118,31 @@ impl LogAudit {
         }
     }
 
+    /// Records the secret part of an OAuth token or a device code.
+    fn record_token(&self, text: &str) {
+        self.must_not_log("a token", text);
+        self.must_not_log("a token", text.splitn(4, '_').last().unwrap_or_default());
+    }
+
+    /// Records both spellings of a device's user code. The codes have only consonants, so no other text contains one.
+    fn record_user_code(&self, text: &str) {
+        if let Some(code) = UserCode::parse(text) {
+            self.record("a user code", code.as_str());
+            self.record("a user code", &code.to_string());
+        }
+    }
+
+    /// Records the secrets in a request's URL: a client's `state`, and a device's user code.
+    fn record_query(&self, uri: &Uri) {
+        for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
+            match &*name {
+                "state" => self.must_not_log("a state", &value),
+                "user_code" => self.record_user_code(&value),
+                _ => {}
+            }
+        }
+    }
+
     fn record_text(&self, description: &str, text: &str) {
         // The kinds of events that a webhook selects are not secret.
         if !is_name(text) && EventKind::from_name(text).is_none() {
@@ -145,9 +174,8 @@ impl LogAudit {
         for address in texts(headers, &header::LOCATION) {
             for pair in address.split(['?', '&']) {
                 let (name, value) = pair.split_once('=').unwrap_or_default();
-                // The notification after a form and the id of the shown object are not secret. An audit log line may
-                // contain both.
-                if name != "notice" && uuid::Uuid::try_parse(value).is_err() {
+                // The text of a notification and object ids are not secret.
+                if !matches!(name, "notice" | "iss") && uuid::Uuid::try_parse(value).is_err() {
                     self.must_not_log("a sign-in", value);
                 }
             }
@@ -169,6 +197,10 @@ impl LogAudit {
         let Ok(response) = serde_json::from_slice::<Value>(body) else {
             return;
         };
+        for name in ["access_token", "refresh_token", "device_code"] {
+            self.record_token(response.get(name).and_then(Value::as_str).unwrap_or_default());
+        }
+        self.record_user_code(response.get("user_code").and_then(Value::as_str).unwrap_or_default());
         let Some(payment) = response.get("payment") else { return };
         let text_at = |pointer| payment.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         self.must_not_log("a signed payment", text_at("/header_value"));
@@ -194,6 +226,7 @@ pub(crate) async fn audit(State(audit): State<LogAudit>, mut request: Request, n
             audit.record_credential(what, text);
         }
     }
+    audit.record_query(request.uri());
     let requested = format!("{} {}", request.method(), request.uri().path());
     // The body is forwarded in frames, because the function itself must limit a body that never ends.
     let read = Arc::new(Mutex::new(Vec::new()));
@@ -231,7 +264,7 @@ fn is_name(text: &str) -> bool {
     let is_hash = text
         .strip_prefix("0x")
         .is_some_and(|digits| hexadecimal(digits).len() == digits.len());
-    is_word || is_hash || uuid::Uuid::try_parse(text).is_ok()
+    is_word || is_hash || uuid::Uuid::try_parse(text).is_ok() || KeyId::parse(text).is_some()
 }
 
 fn hexadecimal(text: &str) -> String {
@@ -279,6 +312,7 @@ mod tests {
             "url": "https://provider.example/x",
             "list": [{"note": "please pay this soon"}],
             "approval_id": "816a3780-09c3-8db1-b2d4-de3900000001",
+            "keys": ["d4e247fbe873ff1b"],
             "to": "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC",
             "kind": "vendor_allowlist_of_all",
             "number": 12,
@@ -310,5 +344,23 @@ mod tests {
         let paid = json!({"payment": {"header_value": "e30=e30=e30=e30=", "payload": payload}}).to_string();
         let told = |audit: &LogAudit| audit.record_response(&HeaderMap::new(), paid.as_bytes());
         check(told, &["e30=e30=e30=e30=", &"5".repeat(130), &"4".repeat(64)]);
+    }
+
+    #[test]
+    fn the_log_audit_records_the_secrets_of_clients() {
+        let (ids, signature) = ("0".repeat(48), format!("a_b{}", "C".repeat(30)));
+        let tokens = json!({"access_token": format!("pat_{ids}_6b0d7377_{signature}"), "device_code": "pdc_BCDFGHJK_0123456789abcdef", "user_code": "BCDF-GHJK"});
+        let told = |audit: &LogAudit| audit.record_response(&HeaderMap::new(), tokens.to_string().as_bytes());
+        let [access, device] = ["access_token", "device_code"].map(|name| tokens[name].as_str().unwrap());
+        check(
+            told,
+            &[access, &signature, device, "0123456789abcdef", "BCDFGHJK", "BCDF-GHJK"],
+        );
+        let uri =
+            "/dashboard/connect?client_id=prc_0123456789abcdef&state=a%20state%20of%20a%20client&user_code=bcdfghjk";
+        check(
+            |audit| audit.record_query(&uri.parse().unwrap()),
+            &["a state of a client", "BCDFGHJK", "BCDF-GHJK"],
+        );
     }
 }

@@ -139,7 +139,20 @@ pub struct ProviderPorts {
     pub v1: u16,
 }
 
-/// Starts the facilitator and the providers, and waits until they respond.
+/// Returns `stack.bundle.mjs`, unless a program in the folder is newer.
+fn newest_program(folder: &Path) -> &'static str {
+    const BUNDLE: &str = "stack.bundle.mjs";
+    let written_at = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
+    let bundled_at = written_at(&folder.join(BUNDLE));
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut programs = files
+        .map(|file| file.path())
+        .filter(|path| path.extension().is_some_and(|kind| kind == "mjs"));
+    let is_newest = bundled_at.is_some() && programs.all(|path| written_at(&path) <= bundled_at);
+    if is_newest { BUNDLE } else { "stack.mjs" }
+}
+
+/// Starts the facilitator and the providers.
 pub(crate) async fn providers(
     rpc_url: &str,
     chain_id: u64,
@@ -150,7 +163,7 @@ pub(crate) async fn providers(
         return Err(ChildError::Missing("the x402 SDK"));
     }
     let mut child = Command::new("node")
-        .arg("stack.mjs")
+        .arg(newest_program(&x402_folder()))
         .current_dir(x402_folder())
         .env("RPC_URL", rpc_url)
         .env("CHAIN_ID", chain_id.to_string())

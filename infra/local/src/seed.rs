@@ -23,6 +23,7 @@ pub(crate) const WALLET_SEED_ARN: &str = "arn:aws:secretsmanager:us-east-1:00000
 pub(crate) const NONCE_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:NonceKeySecret";
 pub(crate) const STATEMENTS_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:StatementsKeySecret";
 pub(crate) const RPC_URL_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:RpcUrlSecret";
+pub(crate) const OAUTH_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:OauthKeySecret";
 pub(crate) const SIGN_IN_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:SignInKeySecret";
 /// The keys with which functions verify client addresses that other functions forward, by function.
 pub(crate) const CLIENT_IP_KEY_ARNS: [(&str, &str); 3] = [
@@ -72,6 +73,7 @@ pub(crate) struct SecretValues {
     internal_token: String,
     browser_operator_tokens: [String; 2],
     sign_in_key: String,
+    oauth_key: String,
     client_ip_keys: [String; 3],
 }
 
@@ -87,6 +89,7 @@ pub(crate) fn secrets(rpc_url: &str, custody: CustodyKind) -> Result<SecretValue
         internal_token: hex(&random_bytes::<32>()?),
         browser_operator_tokens: [hex(&random_bytes::<32>()?), hex(&random_bytes::<32>()?)],
         sign_in_key: hex(&random_bytes::<32>()?),
+        oauth_key: hex(&random_bytes::<32>()?),
         client_ip_keys: [
             hex(&random_bytes::<32>()?),
             hex(&random_bytes::<32>()?),
@@ -137,6 +140,7 @@ impl SecretValues {
             (STATEMENTS_KEY_ARN, self.statements_key),
             (RPC_URL_ARN, self.rpc_url),
             (SIGN_IN_KEY_ARN, self.sign_in_key),
+            (OAUTH_KEY_ARN, self.oauth_key),
             (OPERATORS_ARN, operators(&tokens)),
         ];
         let seed = self.wallet_seed.map(|seed| (WALLET_SEED_ARN, seed));

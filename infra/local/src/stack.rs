@@ -387,6 +387,12 @@ impl Stack {
                     .await
                     .map_err(start_error("McpFunction"))?,
             ),
+            (
+                "OauthFunction",
+                purser_oauth::router(boot("OauthFunction"))
+                    .await
+                    .map_err(start_error("OauthFunction"))?,
+            ),
             ("PeopleFunction", people.clone()),
             ("InternalFunction", internal.gateway),
         ]
@@ -661,6 +667,7 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         ("STATEMENTS_KEY_SECRET_ARN", seed::STATEMENTS_KEY_ARN),
         ("RPC_URL_SECRET_ARN", seed::RPC_URL_ARN),
         ("SIGN_IN_KEY_SECRET_ARN", seed::SIGN_IN_KEY_ARN),
+        ("OAUTH_KEY_SECRET_ARN", seed::OAUTH_KEY_ARN),
         ("OPERATORS_SECRET_ARN", seed::OPERATORS_ARN),
         ("PAYMENTS_FUNCTION", "PaymentsFunction"),
         ("INTERNAL_FUNCTION", "InternalFunction"),

@@ -44,6 +44,7 @@ fn variables() -> Texts {
         ("RPC_URL_SECRET_ARN", "arn:rpc"),
         ("PAYMENTS_FUNCTION", "payments"),
         ("SIGN_IN_KEY_SECRET_ARN", "arn:sign-in"),
+        ("OAUTH_KEY_SECRET_ARN", "arn:oauth"),
         ("OPERATORS_SECRET_ARN", "arn:token"),
         ("WEBHOOKS_TABLE", "webhooks"),
         ("WEBHOOK_SECRETS_KEY_ARN", "arn:secrets-key"),
@@ -68,6 +69,7 @@ fn secrets() -> Texts {
         ("arn:nonce", "0123456789abcdef0123456789abcdef"),
         ("arn:rpc", NOWHERE),
         ("arn:sign-in", "0123456789abcdef0123456789abcdef"),
+        ("arn:oauth", "0123456789abcdef0123456789abcdef"),
         ("arn:token", "{}"),
     ])
 }
@@ -93,6 +95,7 @@ async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String
         "internal" => purser_internal::routers(boot).await.map(drop),
         "mcp" => purser_mcp_function::router(boot).await.map(drop),
         "notices" => purser_local::Notifications::boot(boot).map(drop),
+        "oauth" => purser_oauth::router(boot).await.map(drop),
         "payments" => purser_payments::routers(boot).await.map(drop),
         "probe" => purser_local::Probe::boot(boot).map(drop),
         "reconcile" => purser_local::Reconcile::boot(boot).await.map(drop),
@@ -121,6 +124,7 @@ async fn every_function_starts_in_the_local_environment() {
         "internal",
         "mcp",
         "notices",
+        "oauth",
         "payments",
         "probe",
         "reconcile",

@@ -8,7 +8,7 @@
 import { fstatSync } from 'node:fs';
 
 import { createWalletClient, defineChain, http, publicActions } from 'viem';
-import { mnemonicToAccount } from 'viem/accounts';
+import { privateKeyToAccount, toAccount } from 'viem/accounts';
 
 import { installChainClock } from './chain-clock.mjs';
 import { chainById } from './chains.mjs';
@@ -19,15 +19,30 @@ import { startProviderV2 } from './provider-v2.mjs';
 
 // Anvil's well-known accounts 2 and 9, as Anvil prints them. The merchant has account 2. The facilitator has the last
 // account, so that tests that send from the first accounts do not compete with it for nonces.
-const DEV_MNEMONIC = 'test test test test test test test test test test test junk';
-const MERCHANT = mnemonicToAccount(DEV_MNEMONIC, { addressIndex: 2 }).address;
-const FACILITATOR = mnemonicToAccount(DEV_MNEMONIC, { addressIndex: 9 });
+const MERCHANT = '0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC';
+const FACILITATOR = lazyAccount(
+  '0xa0Ee7A142d267C1f36714E4a8F75612F20a79720',
+  '0x2a871d0798f97d79848a013d4936a73bf4cc922c825d33c1cf7073dff6d409c6',
+);
 
 // The SDK logs with console.log, but stdout is reserved for the one line.
 console.log = console.error;
 
 endWithParent();
 process.stdout.write(`${JSON.stringify(await start(process.env))}\n`);
+
+// Returns an account whose key is loaded at the first signature. Loading a key takes a fifth of a second, and most tests
+// submit no payment.
+function lazyAccount(address, key) {
+  let loaded;
+  const account = () => (loaded ??= privateKeyToAccount(key));
+  return toAccount({
+    address,
+    signMessage: (...args) => account().signMessage(...args),
+    signTransaction: (...args) => account().signTransaction(...args),
+    signTypedData: (...args) => account().signTypedData(...args),
+  });
+}
 
 async function start(env) {
   const chain = chainById(env.CHAIN_ID);

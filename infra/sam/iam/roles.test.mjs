@@ -21,12 +21,12 @@ const REGION = "us-east-1";
 const ITEMS = {
   CatalogTable: ["CHUNK#", "OBJECT", "PROBE#", "SIGHTINGS", "SLUG#", "SVC#", "VERSION", "Z#"],
   LedgerTable: [
-    "A#", "AP#", "ATTESTED#", "B#", "EVICT", "FREEZES#", "HANDOVER#", "I#", "L#", "LEVEL#", "MARKS", "O#", "P#", "PERSON#",
-    "PO#", "R#", "RECONCILE", "S#", "START#", "WALLET#", "WALLETS", "X#", "Z#",
+    "A#", "AP#", "ATTESTED#", "B#", "EVICT", "FREEZES#", "HANDOVER#", "I#", "L#", "LEVEL#", "MARKS", "O#", "OC#",
+    "OD#", "OG#", "P#", "PERSON#", "PO#", "R#", "RECONCILE", "S#", "START#", "WALLET#", "WALLETS", "X#", "Z#",
   ],
   DecisionsTable: ["A#", "Z#"],
   AuditTable: ["O#", "OPERATORS", "OUTFLOWS", "P#", "W#", "Z#"],
-  ThrottleTable: ["K#", "MCP#", "RL#", "Z#"],
+  ThrottleTable: ["K#", "MCP#", "OAUTH#", "RL#", "Z#"],
   WebhooksTable: ["D#", "F#", "G#", "K#", "N#", "P#", "Q#", "R#", "T#", "U#", "W#", "X#", "Z#"],
   UsageTable: ["ASIDE", "BACKTESTS", "J#", "LAG", "O#", "PAYEES#", "REMINDERS", "SH#", "V#", "X#", "Z#"],
 };
@@ -56,7 +56,7 @@ const MAY = {
   LedgerTable     S#          GetItem Query
   LedgerTable     A#          BatchGetItem GetItem
   LedgerTable     B#          Query
-  LedgerTable     L#          Query
+  LedgerTable     L#          BatchGetItem Query
   LedgerTable     P#          BatchGetItem Query
   LedgerTable     START#      GetItem
   `,
@@ -111,6 +111,13 @@ const MAY = {
   McpFunction: `
   ThrottleTable   MCP#        GetItem UpdateItem
   `,
+  OauthFunction: `
+  LedgerTable     A#          GetItem
+  LedgerTable     OC#         GetItem tx:UpdateItem
+  LedgerTable     OD#         GetItem PutItem UpdateItem
+  LedgerTable     OG#         GetItem UpdateItem tx:PutItem
+  ThrottleTable   OAUTH#      UpdateItem
+  `,
   PaymentsFunction: READS_CATALOG + COUNTS_REQUESTS + `
   LedgerTable     A#          BatchGetItem GetItem ConditionCheckItem
   LedgerTable     AP#         BatchGetItem GetItem Query tx:PutItem tx:UpdateItem
@@ -143,6 +150,9 @@ const MAY = {
   LedgerTable     I#          BatchGetItem
   LedgerTable     L#          BatchGetItem Query tx:UpdateItem(pk,sk,pver,aver)
   LedgerTable     O#          BatchGetItem
+  LedgerTable     OC#         PutItem
+  LedgerTable     OD#         GetItem UpdateItem
+  LedgerTable     OG#         GetItem UpdateItem
   LedgerTable     P#          GetItem Query tx:PutItem
   LedgerTable     PERSON#     DeleteItem GetItem Query UpdateItem tx:PutItem
   LedgerTable     PO#         GetItem
@@ -180,7 +190,7 @@ const MAY = {
   LedgerTable     A#          GetItem
   LedgerTable     B#          GetItem Query tx:DeleteItem tx:PutItem tx:UpdateItem
   LedgerTable     EVICT       DeleteItem Query
-  LedgerTable     L#          GetItem Query tx:DeleteItem tx:PutItem tx:UpdateItem
+  LedgerTable     L#          BatchGetItem GetItem Query tx:DeleteItem tx:PutItem tx:UpdateItem
   LedgerTable     LEVEL#      PutItem Query
   LedgerTable     MARKS       DeleteItem Query
   LedgerTable     RECONCILE   GetItem PutItem Query
@@ -255,6 +265,7 @@ const READERS = {
   OperatorsSecret: ["InternalFunction"],
   NonceKeySecret: ["PaymentsFunction", "ReconcileFunction"],
   RpcUrlSecret: ["PaymentsFunction", "PeopleFunction", "ReconcileFunction"],
+  OauthKeySecret: ["OauthFunction", "PeopleFunction"],
   SignInKeySecret: ["PeopleFunction"],
   StatementsKeySecret: ["EventsFunction"],
   WalletSeedSecret: ["PaymentsFunction"],
@@ -748,6 +759,8 @@ const CLAIMS = {
     Object.keys(ITEMS).filter((table) => table !== "ThrottleTable").flatMap((table) => all(table, [...READS, ...WRITES])),
   "read a secret, except client address keys": () =>
     Object.keys(READERS).filter((secret) => !secret.endsWith("ClientIpKeySecret")).map((secret) => ["secret", secret]),
+  "read a secret, except the OAuth secret": () =>
+    Object.keys(READERS).filter((secret) => secret !== "OauthKeySecret").map((secret) => ["secret", secret]),
   "use a queue or function": useQueueOrFunction,
   "verify a payee": () => items("UsageTable", ["PAYEES#"], WRITES),
   "make a wallet's key": () => [["key", "CreateKey"]],

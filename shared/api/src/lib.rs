@@ -30,7 +30,7 @@ pub use http::body;
 pub use http::body::{
     BodyPath, Member, Nullable, Schemas, ValidationErrors, parse_json_body, parse_json_body_with_raw_field,
 };
-pub use http::client::{pooled_http_client, public_http_client};
+pub use http::client::{pooled_http_client, public_address_http_client};
 pub use http::client_ip::{GatewayContext, ThrottleScope, client_ip, domain_name};
 pub use http::envelope::{ErrorBody, ProblemView};
 pub use http::errors;
@@ -51,7 +51,7 @@ pub use http::precondition::{IfMatch, OptionalIfMatch, Precondition, VersionTag,
 pub use http::public_address::{RejectedHostName, may_be_public};
 pub use http::query::Query;
 pub use http::request_id::RequestId;
-pub use http::router::{ApiSettings, with_middleware};
+pub use http::router::{ApiSettings, has_access_token, with_middleware};
 pub use http::routes::add_route;
 pub use http::same_origin::require_same_origin;
 pub use http::source::{rejection_for_audit, request_source};
@@ -74,7 +74,7 @@ pub use lambda::invoke::{InternalFunction, PaymentsFunction};
 pub use lambda::notices::{
     NotificationRequest, NotificationRequestsQueue, NotificationSource, NotificationWork, NotificationsQueue,
 };
-pub use lambda::operators::{BrowserAct, ConfirmedPayment, FreezeScope, OperationAt, OperatorAct, OperatorResponse};
+pub use lambda::operators::{BrowserAct, ConfirmedPayment, OperationAt, OperatorAct, OperatorResponse};
 pub use lambda::payouts::{
     NewWithdrawalAddress, RequestedWithdrawal, ReservedWithdrawal, WithdrawalOwner, WithdrawalResponse,
 };
@@ -83,6 +83,7 @@ pub use lambda::schedule::serve_schedule;
 pub use lambda::secrets::Secrets;
 pub use lambda::secrets_key::SecretsKey;
 pub use lambda::sqs::{MessageResult, SqsBatch, SqsRecord};
+pub use purser_macros::{endpoint, settings, view, views};
 pub use telemetry::trace_id::TraceId;
 pub use view::approval::{ApprovalView, RaiseView};
 pub use view::audit::{AuditList, AuditParameters, AuditView, DateOrTime, parse_audit_filter, parse_time_range};

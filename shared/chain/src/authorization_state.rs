@@ -78,7 +78,7 @@ impl Chain {
             .iter()
             .map(|authorization| &authorization.expected)
             .collect();
-        let used = self.read_used_nonces(&expected, block, deadline).await;
+        let used = self.read_nonce_use_flags(&expected, block, deadline).await;
         let both = || authorizations.iter().zip(&used);
         let mut traced: Vec<(usize, Authorization)> = both()
             .enumerate()
@@ -99,10 +99,10 @@ impl Chain {
         for chunk in chunks {
             let wanted: Vec<Authorization> = chunk.iter().map(|(_, authorization)| *authorization).collect();
             let mut trace = Trace::new(self, &wanted, block, log_range, deadline);
-            // If a call fails, the results so far are kept, and the remaining states are unknown.
-            let searched_to = trace.search_blocks_for_uses().await.ok();
-            trace.drop_uses_in_replaced_blocks().await;
-            trace.resolve_states(searched_to, &mut states).await;
+            // A failed call to the node ends the search. The logs that the search has already found stay valid.
+            let searched_to = trace.search_blocks_for_authorization_uses().await.ok();
+            trace.drop_logs_in_replaced_blocks().await;
+            trace.resolve_authorization_states(searched_to, &mut states).await;
         }
         let state = |(authorization, used): (&Authorization, &Option<bool>)| {
             if (*used)? {
@@ -166,7 +166,7 @@ impl<'a> Trace<'a> {
     }
 
     /// Returns the authorizations whose use was not found yet.
-    fn missing_authorizations(&self) -> Vec<&'a Authorization> {
+    fn unresolved_authorizations(&self) -> Vec<&'a Authorization> {
         let is_missing = |authorization: &&Authorization| {
             let name = authorization.map_key();
             !self.uses.contains_key(&name) && !self.unused_in_time.contains(&name)
@@ -174,11 +174,12 @@ impl<'a> Trace<'a> {
         self.wanted.iter().filter(is_missing).collect()
     }
 
-    /// Searches the blocks in which the authorizations were valid. Then searches earlier blocks, because the recording
-    /// clock may have been ahead, and later blocks, because an authorization can be canceled after its validity.
-    /// Returns the time up to which all blocks were searched. An authorization that expired before that time and whose
-    /// use was not found has no logs.
-    async fn search_blocks_for_uses(&mut self) -> Result<Timestamp, ChainError> {
+    /// Searches the blocks in which the authorizations were valid. Then searches earlier blocks, because the clock that
+    /// set `authorized_at` may have been ahead. Finally searches later blocks, because an expired authorization can be
+    /// canceled.
+    ///
+    /// Returns the time up to which all blocks were searched.
+    async fn search_blocks_for_authorization_uses(&mut self) -> Result<Timestamp, ChainError> {
         let authorized = self
             .wanted
             .iter()
@@ -190,53 +191,52 @@ impl<'a> Trace<'a> {
         };
         let (first, _) = self.find_blocks_around(authorized).await?;
         let (_, last) = self.find_blocks_around(too_late).await?;
-        let next = self.search_uses_upwards(first, last).await?;
-        if next <= last && !self.missing_authorizations().is_empty() {
+        let next = self.search_blocks_upwards(first, last).await?;
+        if next <= last && !self.unresolved_authorizations().is_empty() {
             let came_to = next.checked_sub(1).filter(|came_to| *came_to >= first);
             return match came_to {
                 Some(came_to) => Ok(self.read_block_time(came_to).await?.unwrap_or(Timestamp::EPOCH)),
                 None => Ok(Timestamp::EPOCH),
             };
         }
-        self.search_uses_downwards(first, authorized.before(MAX_CLOCK_SKEW))
+        self.search_blocks_downwards(first, authorized.before(MAX_CLOCK_SKEW))
             .await?;
-        if !self.missing_authorizations().is_empty() && last < self.block.number {
+        if !self.unresolved_authorizations().is_empty() && last < self.block.number {
             self.record_unused_authorizations(last).await?;
-            self.search_uses_upwards(last.saturating_add(1), self.block.number)
+            self.search_blocks_upwards(last.saturating_add(1), self.block.number)
                 .await?;
         }
         Ok(too_late)
     }
 
-    /// Searches from `first` up to `last`. Returns the first block that was not searched.
-    async fn search_uses_upwards(&mut self, mut first: u64, last: u64) -> Result<u64, ChainError> {
-        while first <= last && !self.missing_authorizations().is_empty() && self.searches_left > 0 {
+    /// Searches for uses from block `first` up to `last`. Returns the first block that was not searched.
+    async fn search_blocks_upwards(&mut self, mut first: u64, last: u64) -> Result<u64, ChainError> {
+        while first <= last && !self.unresolved_authorizations().is_empty() && self.searches_left > 0 {
             let end = first.saturating_add(self.range.saturating_sub(1)).min(last);
-            if self.try_search_uses_between(first, end).await? {
+            if self.try_search_block_range(first, end).await? {
                 first = end.saturating_add(1);
             }
         }
         Ok(first)
     }
 
-    /// Searches downwards from the block before `above` to the first block before the time `earliest`.
-    async fn search_uses_downwards(&mut self, mut above: u64, earliest: Timestamp) -> Result<(), ChainError> {
-        while above > 0 && !self.missing_authorizations().is_empty() && self.searches_left > 0 {
+    /// Searches for uses below block `above`, in descending order, back to the time `earliest`.
+    async fn search_blocks_downwards(&mut self, mut above: u64, earliest: Timestamp) -> Result<(), ChainError> {
+        while above > 0 && !self.unresolved_authorizations().is_empty() && self.searches_left > 0 {
             if self.is_block_before(above, earliest).await? {
                 break;
             }
             let start = above.saturating_sub(self.range);
-            if self.try_search_uses_between(start, above.saturating_sub(1)).await? {
+            if self.try_search_block_range(start, above.saturating_sub(1)).await? {
                 above = start;
             }
         }
         Ok(())
     }
 
-    /// Searches the blocks from `first` to `last`. If the node rejects the search, halves the range and returns
-    /// `false`.
-    async fn try_search_uses_between(&mut self, first: u64, last: u64) -> Result<bool, ChainError> {
-        let missing = self.missing_authorizations();
+    /// Searches a range of blocks for uses. If the node rejects the search, halves `self.range` and returns `false`.
+    async fn try_search_block_range(&mut self, first: u64, last: u64) -> Result<bool, ChainError> {
+        let missing = self.unresolved_authorizations();
         let Some(any) = missing.first() else { return Ok(true) };
         self.searches_left = self.searches_left.saturating_sub(1);
         self.check_deadline()?;
@@ -249,7 +249,7 @@ impl<'a> Trace<'a> {
         };
         let logs = match self.chain.read_logs_between(&filter, first, last).await {
             Ok(logs) => logs,
-            Err(error) if last > first && error.may_succeed_in_parts() => {
+            Err(error) if last > first && error.may_succeed_with_smaller_requests() => {
                 let blocks = last.saturating_sub(first).saturating_add(1);
                 self.range = (blocks / 2).max(1);
                 return Ok(false);
@@ -290,41 +290,47 @@ impl<'a> Trace<'a> {
         let FinalBlock { number, hash, .. } = block;
         if !self
             .chain
-            .find_blocks_off_chain(&[BlockId { number, hash }], self.block)
+            .find_replaced_blocks(&[BlockId { number, hash }], self.block)
             .await?
             .is_empty()
         {
             return Err(malformed_response_error("a block that is not below the final one"));
         }
-        let missing = self.missing_authorizations();
+        let missing = self.unresolved_authorizations();
         let expected: Vec<&ExpectedTransfer> = missing.iter().map(|authorization| &authorization.expected).collect();
-        let used = self.chain.read_used_nonces(&expected, &block, self.search_until).await;
+        let used = self
+            .chain
+            .read_nonce_use_flags(&expected, &block, self.search_until)
+            .await;
         let unused = missing.iter().zip(used).filter(|(_, used)| *used == Some(false));
         self.unused_in_time
             .extend(unused.map(|(authorization, _)| authorization.map_key()));
         Ok(())
     }
 
-    /// Drops the logs of used and canceled authorizations that were found in replaced blocks. Another server behind the
-    /// endpoint may have returned a replaced block. The states of these authorizations stay unknown. If the node can't
-    /// compare the blocks, all logs are dropped.
-    async fn drop_uses_in_replaced_blocks(&mut self) {
+    /// Drops the logs in replaced blocks. Another server behind the node's endpoint may have returned such logs. If the
+    /// node does not respond, drops all logs.
+    async fn drop_logs_in_replaced_blocks(&mut self) {
         let mut blocks: Vec<BlockId> = self.uses.values().map(|found| found.block).collect();
         blocks.sort_unstable();
         blocks.dedup();
         // If the node does not respond, every block counts as replaced.
         let strangers = self
             .chain
-            .find_blocks_off_chain(&blocks, self.block)
+            .find_replaced_blocks(&blocks, self.block)
             .await
             .unwrap_or(blocks);
         let of_strangers = self.uses.extract_if(|_, found| strangers.contains(&found.block));
         self.replaced.extend(of_strangers.map(|(name, _)| name));
     }
 
-    /// Determines the states after the search. All blocks up to `searched_to` were searched; `None` means that the
-    /// search failed.
-    async fn resolve_states(&self, searched_to: Option<Timestamp>, states: &mut HashMap<Name, AuthorizationState>) {
+    /// Determines the state of each authorization after the search. `searched_to` is the time up to which all blocks
+    /// were searched, or `None` if the search failed.
+    async fn resolve_authorization_states(
+        &self,
+        searched_to: Option<Timestamp>,
+        states: &mut HashMap<Name, AuthorizationState>,
+    ) {
         let mut used = Vec::new();
         for authorization in self.wanted {
             let name = authorization.map_key();
@@ -346,9 +352,8 @@ impl<'a> Trace<'a> {
         let (mut request, mut refused) = (false, 0_usize);
         let mut by_receipt = Vec::new();
         while let Some(part) = parts.pop_front() {
-            // The range has more blocks than the node searches in one call, so it is split without a call. This does
-            // not count as a rejection.
-            if self.is_block_range_exceeded(part) {
+            // The node would reject this range, so it is split without a call.
+            if self.exceeds_node_block_range(part) {
                 let (first, second) = part.split_at(part.len() / 2);
                 parts.extend([first, second]);
                 continue;
@@ -364,12 +369,12 @@ impl<'a> Trace<'a> {
             }
             request = true;
             match self.read_transfers_in_block_range(part).await {
-                Ok(transfers) => store_states(part, &transfers, states),
+                Ok(transfers) => insert_used_authorization_states(part, &transfers, states),
                 Err(error) => {
                     refused = refused.saturating_add(1);
                     if are_in_one_block(part) && error.is_size_limit() {
                         by_receipt.extend_from_slice(part);
-                    } else if part.len() > 1 && error.may_succeed_in_parts() {
+                    } else if part.len() > 1 && error.may_succeed_with_smaller_requests() {
                         let (first, second) = part.split_at(part.len() / 2);
                         parts.extend([first, second]);
                     }
@@ -416,7 +421,7 @@ impl<'a> Trace<'a> {
                 match transfers {
                     Ok(transfers) => {
                         any_read = true;
-                        store_states(group, &transfers, states);
+                        insert_used_authorization_states(group, &transfers, states);
                     }
                     Err(_) => refused = refused.saturating_add(1),
                 }
@@ -435,8 +440,8 @@ impl<'a> Trace<'a> {
         self.chain.read_receipt_logs(&filter, found.tx_hash, found.block).await
     }
 
-    /// Returns whether the uses, which are sorted by block, span more blocks than the node searches in one call.
-    fn is_block_range_exceeded(&self, used_authorizations: &[(&Authorization, &FoundLog)]) -> bool {
+    /// Returns whether the uses span more blocks than one `eth_getLogs` call may search. The uses are sorted by block.
+    fn exceeds_node_block_range(&self, used_authorizations: &[(&Authorization, &FoundLog)]) -> bool {
         let numbers = used_authorizations.first().zip(used_authorizations.last());
         let blocks = numbers.map(|((_, first), (_, last))| last.block.number.saturating_sub(first.block.number));
         used_authorizations.len() > 1 && blocks.is_some_and(|blocks| blocks >= self.range)
@@ -503,8 +508,8 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// Stores the state of each used authorization, with the transfers in the transaction that used the authorization.
-fn store_states(
+/// Stores the state of each used authorization, with the transfers of the transaction.
+fn insert_used_authorization_states(
     used_authorizations: &[(&Authorization, &FoundLog)],
     transfers: &FoundLogs,
     states: &mut HashMap<Name, AuthorizationState>,
@@ -554,9 +559,9 @@ fn distinct_hashes(values: impl Iterator<Item = B256>) -> Vec<B256> {
 mod tests {
     use super::*;
     use crate::scripted_chain::{
-        FINAL, Result3, ScriptedChain, aggregated, authorization, block, blocks_searched, calls_of_multicall, chain_at,
-        chain_in_memory, final_block, hash_of, number, payment, quantity, recorded_calls, searches_uses, too_large,
-        tx_hash, word,
+        FINAL, Result3, ScriptedChain, aggregated, authorization, block, blocks_searched, calls_of_multicall,
+        chain_for_node_url, chain_in_memory, final_block, hash_of, is_authorization_log_search, number,
+        oversized_reply, payment, quantity, recorded_calls, tx_hash, word,
     };
     use alloy::primitives::U256;
     use purser_domain::find_authorized_transfer;
@@ -570,7 +575,7 @@ mod tests {
     }
 
     async fn states_by(node: &ScriptedNode, wanted: &[Authorization], range: u64) -> Vec<String> {
-        let chain = chain_at(&node.url);
+        let chain = chain_for_node_url(&node.url);
         let states = chain
             .read_authorization_states(wanted, &final_block(), range, in_an_hour())
             .await;
@@ -598,7 +603,7 @@ mod tests {
                 assert_eq!(transaction.block, block(transaction.block.number));
                 match find_authorized_transfer(&authorization.expected, &transaction) {
                     Ok(transfer) => format!("paid by {by}, log {}", transfer.log_index()),
-                    Err(mismatch) => format!("{} by {by}", mismatch.reason_name()),
+                    Err(mismatch) => format!("{} by {by}", mismatch.name()),
                 }
             }
             Some(AuthorizationState::Unused) => "unused".to_owned(),
@@ -608,7 +613,8 @@ mod tests {
     }
 
     fn searches(node: &ScriptedNode) -> usize {
-        let is_search = |(method, params): &&(String, Value)| method == "eth_getLogs" && searches_uses(params);
+        let is_search =
+            |(method, params): &&(String, Value)| method == "eth_getLogs" && is_authorization_log_search(params);
         node.calls().iter().filter(is_search).count()
     }
 
@@ -747,7 +753,7 @@ mod tests {
             .serve()
             .await;
         let wanted = [authorization(1, FINAL - 20)];
-        let chain = chain_at(&node.url);
+        let chain = chain_for_node_url(&node.url);
         let states = chain
             .read_authorization_states(&wanted, &final_block(), RANGE, in_an_hour())
             .await;
@@ -810,7 +816,8 @@ mod tests {
     /// Returns a node whose search for uses (`of_search`) or for transfers returns these logs.
     async fn with_logs(of_search: bool, logs: Value) -> ScriptedNode {
         let changed = move |method: &str, params: &Value| {
-            (method == "eth_getLogs" && searches_uses(params) == of_search).then(|| Reply::Result(logs.clone()))
+            (method == "eth_getLogs" && is_authorization_log_search(params) == of_search)
+                .then(|| Reply::Result(logs.clone()))
         };
         paid_in(FINAL - 19).serve_except(changed).await
     }
@@ -864,7 +871,7 @@ mod tests {
 
     #[tokio::test]
     async fn search_ranges_that_the_node_rejects_are_halved() {
-        for refusal in [Reply::Refused(-32_005), Reply::Status(413), too_large()] {
+        for refusal in [Reply::Refused(-32_005), Reply::Status(413), oversized_reply()] {
             let shown = format!("{refusal:.40?}");
             let limited = move |method: &str, params: &Value| {
                 (method == "eth_getLogs" && blocks_searched(params) > 100).then(|| refusal.clone())
@@ -908,7 +915,7 @@ mod tests {
     async fn transfer_lookups_stop_after_too_many_rejections() {
         let refused = |with_receipts: bool| {
             move |method: &str, params: &Value| {
-                let is_refused = method == "eth_getLogs" && !searches_uses(params)
+                let is_refused = method == "eth_getLogs" && !is_authorization_log_search(params)
                     || method == "eth_getTransactionReceipt" && !with_receipts;
                 is_refused.then_some(Reply::Refused(-32_005))
             }
@@ -954,7 +961,7 @@ mod tests {
         let too_many = |method: &str, params: &Value| {
             let flooded = FINAL - 199..FINAL - 99;
             let is_flooded = match method {
-                "eth_getLogs" if searches_uses(params) => false,
+                "eth_getLogs" if is_authorization_log_search(params) => false,
                 "eth_getLogs" if params[0]["fromBlock"].is_null() => flooded
                     .clone()
                     .any(|block| params[0]["blockHash"] == json!(hash_of(block))),
@@ -962,7 +969,7 @@ mod tests {
                 "eth_getTransactionReceipt" => (0..100).any(|by| params[0] == json!(tx_hash(by).to_b256())),
                 _ => false,
             };
-            is_flooded.then(too_large)
+            is_flooded.then(oversized_reply)
         };
         let node = chain.serve_except(too_many).await;
         let known = states(&node, &wanted).await;
@@ -992,7 +999,8 @@ mod tests {
     #[tokio::test]
     async fn rejected_transfer_lookups_are_split_down_to_single_blocks() {
         let one_block = |method: &str, params: &Value| {
-            let refused = method == "eth_getLogs" && !searches_uses(params) && params[0]["blockHash"].is_null();
+            let refused =
+                method == "eth_getLogs" && !is_authorization_log_search(params) && params[0]["blockHash"].is_null();
             refused.then_some(Reply::Refused(-32_005))
         };
         let (chain, wanted) = many(5);
@@ -1010,9 +1018,9 @@ mod tests {
         let too_many = move |method: &str, params: &Value| {
             let filter = &params[0];
             let is_bad = method == "eth_getLogs"
-                && !searches_uses(params)
+                && !is_authorization_log_search(params)
                 && (filter["blockHash"] == json!(bad) || blocks_searched(params) > 3);
-            (is_bad || method == "eth_getTransactionReceipt").then(too_large)
+            (is_bad || method == "eth_getTransactionReceipt").then(oversized_reply)
         };
         let (chain, wanted) = many(4);
         let node = chain.serve_except(too_many).await;

@@ -42,7 +42,7 @@ pub(crate) fn parse_balance_word(word: &[u8]) -> Option<Amount> {
 mod tests {
     use super::*;
     use crate::scripted_chain::{
-        BALANCE, FINAL, ScriptedChain, chain_at, final_block, hash_of, payment, recorded_calls,
+        BALANCE, FINAL, ScriptedChain, chain_for_node_url, final_block, hash_of, payment, recorded_calls,
     };
     use purser_testkit::Reply;
     use serde_json::json;
@@ -54,7 +54,9 @@ mod tests {
         let wallets: Vec<Address> = (0..3).map(|number| payment(number).from).collect();
         let until = Instant::now() + Duration::from_hours(1);
         let node = ScriptedChain::default().serve().await;
-        let balances = chain_at(&node.url).read_balances(&wallets, &final_block(), until).await;
+        let balances = chain_for_node_url(&node.url)
+            .read_balances(&wallets, &final_block(), until)
+            .await;
         assert_eq!(balances, vec![Amount::from_units(BALANCE); 3]);
         let calls = recorded_calls(&node);
         assert_eq!(calls.len(), 1);
@@ -63,7 +65,9 @@ mod tests {
             json!({"blockHash": hash_of(FINAL), "requireCanonical": true})
         );
         let past = Instant::now() - Duration::from_secs(1);
-        let late = chain_at(&node.url).read_balances(&wallets, &final_block(), past).await;
+        let late = chain_for_node_url(&node.url)
+            .read_balances(&wallets, &final_block(), past)
+            .await;
         assert_eq!(late, [None; 3]);
     }
 
@@ -79,7 +83,9 @@ mod tests {
             .serve_except(|method, _| (method == "eth_call").then(|| Reply::Result(json!("0x"))))
             .await;
         let wallets = [payment(0).from];
-        let balances = chain_at(&node.url).read_balances(&wallets, &final_block(), until).await;
+        let balances = chain_for_node_url(&node.url)
+            .read_balances(&wallets, &final_block(), until)
+            .await;
         assert_eq!(balances, [None]);
     }
 }

@@ -59,7 +59,7 @@ impl Chain {
     /// Determines whether `block` is final, usually in one call.
     pub(crate) async fn read_block_standing(&self, block: BlockId) -> Result<Standing, ChainError> {
         if self.finality.confirmations == 1 {
-            return self.read_finality_at_number(block).await;
+            return self.read_block_finality_by_number(block).await;
         }
         let view = self
             .read_ancestor_hashes(&[Ancestor::Number(block.number)], json!("latest"))
@@ -78,11 +78,11 @@ impl Chain {
                 method: "eth_call",
                 what: "no hash, for a recent block",
             }),
-            None => self.read_finality_at_number(block).await,
+            None => self.read_block_finality_by_number(block).await,
         }
     }
 
-    async fn read_finality_at_number(&self, block: BlockId) -> Result<Standing, ChainError> {
+    async fn read_block_finality_by_number(&self, block: BlockId) -> Result<Standing, ChainError> {
         Ok(match self.read_block_id(block.number).await? {
             Some(found) if found == block => Standing::Final,
             Some(_) => Standing::Replaced,
@@ -92,7 +92,7 @@ impl Chain {
 
     /// Returns the blocks that are neither `last` nor an ancestor of `last`. Omits blocks that are more than
     /// [`ANCESTORS`] below `last`.
-    pub(crate) async fn find_blocks_off_chain(
+    pub(crate) async fn find_replaced_blocks(
         &self,
         blocks: &[BlockId],
         last: &FinalBlock,
@@ -147,8 +147,8 @@ impl Chain {
 mod tests {
     use super::*;
     use crate::scripted_chain::{
-        CONFIRMATIONS, FINAL, HEAD, ScriptedChain, block, chain_at, final_block, hash_of, quantity, recorded_calls,
-        word,
+        CONFIRMATIONS, FINAL, HEAD, ScriptedChain, block, chain_for_node_url, final_block, hash_of, quantity,
+        recorded_calls, word,
     };
     use alloy::primitives::Bytes;
     use purser_testkit::{Reply, ScriptedNode};
@@ -164,7 +164,10 @@ mod tests {
     #[tokio::test]
     async fn the_final_block_has_the_configured_depth() {
         let check = async |head, number| {
-            let found = chain_at(&with_head(head).await.url).read_final_block().await.unwrap();
+            let found = chain_for_node_url(&with_head(head).await.url)
+                .read_final_block()
+                .await
+                .unwrap();
             assert_eq!(found.number, number, "of {head}");
             found
         };
@@ -215,7 +218,11 @@ mod tests {
             let other = move |method: &str, _: &Value| (method == changed).then(|| Reply::Result(answer.clone()));
             let node = ScriptedChain::default().serve_except(other).await;
             assert_eq!(
-                chain_at(&node.url).read_final_block().await.unwrap_err().to_string(),
+                chain_for_node_url(&node.url)
+                    .read_final_block()
+                    .await
+                    .unwrap_err()
+                    .to_string(),
                 words
             );
         }
@@ -225,21 +232,18 @@ mod tests {
     #[tokio::test]
     async fn blocks_outside_the_final_chain_are_detected() {
         let node = with_head(HEAD).await;
-        let chain = chain_at(&node.url);
+        let chain = chain_for_node_url(&node.url);
         let beside = |number: u64| BlockId {
             hash: B256::repeat_byte(7),
             ..block(number)
         };
         let deep = FINAL - ANCESTORS;
         let on_chain = [block(FINAL), block(FINAL - 1), block(deep), beside(deep - 1)];
-        assert_eq!(
-            chain.find_blocks_off_chain(&on_chain, &final_block()).await.unwrap(),
-            []
-        );
+        assert_eq!(chain.find_replaced_blocks(&on_chain, &final_block()).await.unwrap(), []);
         let strangers = [beside(FINAL), block(FINAL + 1), beside(FINAL - 1), beside(deep)];
         let all = [&on_chain[..], &strangers[..]].concat();
         assert_eq!(
-            chain.find_blocks_off_chain(&all, &final_block()).await.unwrap(),
+            chain.find_replaced_blocks(&all, &final_block()).await.unwrap(),
             strangers
         );
         assert_eq!(recorded_calls(&node).len(), 2);
@@ -256,7 +260,7 @@ mod tests {
             (method == "eth_chainId" && asked == 2).then(|| Reply::Result(json!("0x1")))
         };
         let node = ScriptedChain::default().serve_except(other_once).await;
-        let chain = chain_at(&node.url);
+        let chain = chain_for_node_url(&node.url);
         chain.read_final_block().await.unwrap();
         let refused = chain.read_final_block().await;
         assert!(
@@ -269,7 +273,7 @@ mod tests {
     #[tokio::test]
     async fn blocks_can_be_read_by_number() {
         let node = with_head(HEAD).await;
-        let chain = chain_at(&node.url);
+        let chain = chain_for_node_url(&node.url);
         assert_eq!(chain.read_block_id(FINAL).await.unwrap(), Some(block(FINAL)));
         assert_eq!(chain.read_block_id(HEAD + 1).await.unwrap(), None);
         assert_eq!(recorded_calls(&node)[0].1, json!([quantity(FINAL), false]));

@@ -117,7 +117,11 @@ impl Chain {
 
     /// Creates a client that reads the blockchain through two nodes.
     pub fn from_nodes(network: Network, [first, second]: [Arc<dyn Node>; 2], finality: Finality) -> Self {
-        Self::with_rpc(network, Rpc::with_second(network.chain_id(), first, second), finality)
+        Self::with_rpc(
+            network,
+            Rpc::from_two_nodes(network.chain_id(), first, second),
+            finality,
+        )
     }
 
     fn with_rpc(network: Network, rpc: Rpc, finality: Finality) -> Self {
@@ -127,8 +131,8 @@ impl Chain {
         Self { network, finality, rpc }
     }
 
-    /// Returns one chain per endpoint. A payment is released or reverted only if all endpoints agree.
-    pub fn witness_chains(&self) -> Vec<Self> {
+    /// Returns one client per endpoint. A payment is released or reverted only if all endpoints agree.
+    pub fn chains_per_endpoint(&self) -> Vec<Self> {
         let witness = |rpc| Self::with_rpc(self.network, rpc, self.finality);
         self.rpc.clients_per_endpoint().map(witness).collect()
     }
@@ -240,8 +244,8 @@ mod tests {
     use super::*;
     use crate::rpc::tests::http;
     use crate::scripted_chain::{
-        BALANCE, CONFIRMATIONS, NETWORK, ScriptedChain, block, chain_at, chain_in_memory, number, payment, quantity,
-        too_large, tx_hash, word,
+        BALANCE, CONFIRMATIONS, NETWORK, ScriptedChain, block, chain_for_node_url, chain_in_memory, number,
+        oversized_reply, payment, quantity, tx_hash, word,
     };
     use alloy::primitives::B256;
     use purser_testkit::{Reply, ScriptedNode};
@@ -283,14 +287,17 @@ mod tests {
 
     /// Returns the evidence, or the error, as text.
     async fn evidence(node: &ScriptedNode) -> String {
-        match chain_at(&node.url).verify_transfer(&expected(), tx_hash(1)).await {
+        match chain_for_node_url(&node.url)
+            .verify_transfer(&expected(), tx_hash(1))
+            .await
+        {
             Ok(Evidence::Final(transfer)) => {
                 assert_eq!((transfer.tx_hash(), transfer.block()), (tx_hash(1), block(BLOCK)));
                 format!("paid by log {}", transfer.log_index())
             }
             Ok(Evidence::Mismatch { block: of, mismatch }) => {
                 assert_eq!(of, block(BLOCK));
-                mismatch.reason_name().to_owned()
+                mismatch.name().to_owned()
             }
             Ok(Evidence::Pending(pending)) => format!("{}: {}", pending.reason(), pending.blocks_to_wait()),
             Err(error) => error.to_string(),
@@ -385,7 +392,7 @@ mod tests {
         let check = async |mut chain: ScriptedChain, calls: &str| {
             chain.head = DEEP;
             let node = chain.serve().await;
-            let chain = chain_at(&node.url);
+            let chain = chain_for_node_url(&node.url);
             chain.warm_up().await;
             chain.verify_transfer(&expected(), tx_hash(1)).await.unwrap();
             let mut called: Vec<String> = node.calls().into_iter().map(|(method, _)| method).collect();
@@ -478,7 +485,7 @@ mod tests {
     /// Zero-value transfers, which anybody can make, fill the block.
     #[tokio::test]
     async fn the_receipt_proves_payments_in_overfull_blocks() {
-        for refusal in [too_large(), Reply::Refused(-32_005), Reply::Status(413)] {
+        for refusal in [oversized_reply(), Reply::Refused(-32_005), Reply::Status(413)] {
             let node = paid_except("eth_getLogs", refusal).await;
             assert_eq!(evidence(&node).await, "paid by log 4");
             assert_eq!(node.count("eth_getTransactionReceipt"), 1);
@@ -495,7 +502,7 @@ mod tests {
         for answer in wrong {
             let shown = answer.to_string();
             let changed = move |method: &str, _: &Value| match method {
-                "eth_getLogs" => Some(too_large()),
+                "eth_getLogs" => Some(oversized_reply()),
                 "eth_getTransactionReceipt" => Some(Reply::Result(answer.clone())),
                 _ => None,
             };
@@ -658,7 +665,7 @@ mod tests {
         ];
         for (answer, units) in cases {
             let node = paid_except("eth_call", Reply::Result(answer.clone())).await;
-            let balance = chain_at(&node.url).read_balance(expected().from).await.ok();
+            let balance = chain_for_node_url(&node.url).read_balance(expected().from).await.ok();
             assert_eq!(balance.map(Amount::units), units, "{answer}");
         }
     }
@@ -666,7 +673,7 @@ mod tests {
     #[tokio::test]
     async fn the_balance_call_uses_the_token_of_the_network() {
         let node = paid().serve().await;
-        chain_at(&node.url)
+        chain_for_node_url(&node.url)
             .read_balance(Address::repeat_byte(0x20))
             .await
             .unwrap();
@@ -687,14 +694,14 @@ mod tests {
     #[tokio::test]
     async fn only_a_correct_chain_id_is_cached() {
         let node = paid().serve().await;
-        let chain = chain_at(&node.url);
+        let chain = chain_for_node_url(&node.url);
         for _ in 0..2 {
             chain.read_balance(expected().from).await.unwrap();
         }
         assert_eq!(node.count("eth_chainId"), 1);
 
         let wrong = paid_except("eth_chainId", Reply::Result(json!("0x1"))).await;
-        let chain = chain_at(&wrong.url);
+        let chain = chain_for_node_url(&wrong.url);
         for _ in 0..2 {
             let refused = chain.read_balance(expected().from).await.unwrap_err();
             assert!(
@@ -714,7 +721,7 @@ mod tests {
     #[tokio::test]
     async fn node_calls_await_the_warm_up_or_repeat_it() {
         let node = paid().serve().await;
-        let chain = chain_at(&node.url);
+        let chain = chain_for_node_url(&node.url);
         let ((), balance) = tokio::join!(chain.warm_up(), chain.read_balance(expected().from));
         balance.unwrap();
         chain.read_balance(expected().from).await.unwrap();
@@ -726,7 +733,7 @@ mod tests {
             fails.then_some(Reply::Status(503))
         };
         let node = paid().serve_except(fails_once).await;
-        let chain = chain_at(&node.url);
+        let chain = chain_for_node_url(&node.url);
         let ((), balance) = tokio::join!(chain.warm_up(), chain.read_balance(expected().from));
         balance.unwrap();
         assert_eq!(node.count("eth_chainId"), 2);
@@ -742,7 +749,7 @@ mod tests {
             format!("http://{SECRET}.invalid/{SECRET}"),
         ];
         for url in urls {
-            let chain = chain_at(&url);
+            let chain = chain_for_node_url(&url);
             let error = chain.read_balance(expected().from).await.unwrap_err();
             let mut shown = vec![format!("{chain:?} {error:?} {error}")];
             let mut source = std::error::Error::source(&error);
@@ -792,7 +799,7 @@ mod tests {
             let chain = Chain::new(http(), NETWORK, secret, finality).unwrap();
             assert_eq!(chain.read_balance(expected().from).await.unwrap().units(), BALANCE);
             let mut heard = Vec::new();
-            for witness in chain.witness_chains() {
+            for witness in chain.chains_per_endpoint() {
                 heard.push(witness.read_balance(expected().from).await.unwrap().units());
             }
             assert_eq!(heard, balances);
@@ -803,7 +810,7 @@ mod tests {
             &format!("{}\nhttp://127.0.0.1:1", one.url),
             Finality { confirmations: 1 },
         );
-        let [_, down] = &chain.unwrap().witness_chains()[..] else {
+        let [_, down] = &chain.unwrap().chains_per_endpoint()[..] else {
             panic!("two endpoints have two witnesses")
         };
         assert!(matches!(

@@ -61,10 +61,10 @@ pub enum ChainError {
 }
 
 impl ChainError {
-    /// Returns whether smaller requests may succeed. Nodes limit the size of requests and responses, the gas of a call
-    /// and the block range of a search, and return a different error for each limit. Returns `false` if the node
-    /// throttles or can't be reached, because smaller requests would fail too.
-    pub(crate) const fn may_succeed_in_parts(&self) -> bool {
+    /// Returns whether smaller requests may succeed. Nodes return various errors for their limits on size, gas and
+    /// block ranges. Returns `false` if the node throttles or can't be reached, because smaller requests would fail
+    /// too.
+    pub(crate) const fn may_succeed_with_smaller_requests(&self) -> bool {
         matches!(self, Self::Malformed { .. }) || self.is_size_limit()
     }
 

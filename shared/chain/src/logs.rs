@@ -48,7 +48,7 @@ impl FoundLogs {
 }
 
 impl Filter {
-    fn with_range(&self, mut block_range: Value) -> Value {
+    fn eth_get_logs_params(&self, mut block_range: Value) -> Value {
         if let Some(object) = block_range.as_object_mut() {
             object.insert("address".to_owned(), json!(self.token));
             let topics = if self.nonces_or_payees.is_empty() {
@@ -123,7 +123,7 @@ impl Chain {
         block_range: Value,
         is_there: impl Fn(BlockId) -> bool,
     ) -> Result<FoundLogs, ChainError> {
-        let answered: Vec<WireLog> = self.rpc.call(METHOD, filter.with_range(block_range)).await?;
+        let answered: Vec<WireLog> = self.rpc.call(METHOD, filter.eth_get_logs_params(block_range)).await?;
         let mut logs = Vec::with_capacity(answered.len());
         for wire in answered {
             let (tx_hash, block, log) = wire.into_log();

@@ -77,7 +77,7 @@ impl Chain {
                 match response {
                     Ok(Some(answered)) => answers.extend(answered),
                     Ok(None) => answers.extend(self.call_each_alone(part, parse, block, deadline).await),
-                    Err(error) if part.len() > 1 && made < MAX_CALLS && error.may_succeed_in_parts() => {
+                    Err(error) if part.len() > 1 && made < MAX_CALLS && error.may_succeed_with_smaller_requests() => {
                         let (first, second) = part.split_at(part.len() / 2);
                         parts.extend([second, first]);
                     }

@@ -14,9 +14,9 @@ alloy::sol! {
 }
 
 impl Chain {
-    /// Reads whether each authorization is used or canceled at `block`. A result is `None` if the node did not respond,
-    /// or if `deadline` passed before the call was made.
-    pub(crate) async fn read_used_nonces(
+    /// Reads whether each authorization is used or canceled at `block`. A result is `None` if the node did not respond
+    /// or if `deadline` passed.
+    pub(crate) async fn read_nonce_use_flags(
         &self,
         transfers: &[&ExpectedTransfer],
         block: &FinalBlock,
@@ -51,8 +51,8 @@ fn parse_bool_word(word: &[u8]) -> Option<bool> {
 mod tests {
     use super::*;
     use crate::scripted_chain::{
-        FINAL, Result3, ScriptedChain, aggregated, calls_of_multicall, chain_at, final_block, hash_of, payment,
-        recorded_calls, word,
+        FINAL, Result3, ScriptedChain, aggregated, calls_of_multicall, chain_for_node_url, final_block, hash_of,
+        payment, recorded_calls, word,
     };
     use alloy::primitives::Bytes;
     use purser_testkit::{Reply, ScriptedNode};
@@ -78,8 +78,8 @@ mod tests {
     async fn are_used(node: &ScriptedNode, payments: &[ExpectedTransfer]) -> Vec<Option<bool>> {
         let wanted: Vec<&ExpectedTransfer> = payments.iter().collect();
         let in_an_hour = Instant::now() + std::time::Duration::from_hours(1);
-        chain_at(&node.url)
-            .read_used_nonces(&wanted, &final_block(), in_an_hour)
+        chain_for_node_url(&node.url)
+            .read_nonce_use_flags(&wanted, &final_block(), in_an_hour)
             .await
     }
 

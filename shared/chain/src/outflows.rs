@@ -54,7 +54,7 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    fn list_unsearched(&self) -> impl Iterator<Item = UnsearchedBlocks> {
+    fn unsearched_blocks_per_wallet(&self) -> impl Iterator<Item = UnsearchedBlocks> {
         let Self { first, last, .. } = *self;
         let unsearched = move |wallet: &Address| UnsearchedBlocks {
             wallet: *wallet,
@@ -92,13 +92,13 @@ impl Chain {
             }
             match self.find_logs(Part { wallets, first, last }, ALL).await {
                 Ok(found) => logs.0.extend(found.0),
-                // After a rejection, halves the block range. The number of wallets is halved only if the range is a
-                // single block. The logs that were already found stay valid for a shorter range.
-                Err(error) if first < last && error.may_succeed_in_parts() => {
+                // Halves the block range before the wallets, because logs that were already found stay valid for a
+                // shorter range.
+                Err(error) if first < last && error.may_succeed_with_smaller_requests() => {
                     last = first.midpoint(last);
                     parts.push(wallets);
                 }
-                Err(error) if wallets.len() > 1 && error.may_succeed_in_parts() => {
+                Err(error) if wallets.len() > 1 && error.may_succeed_with_smaller_requests() => {
                     let (some, others) = wallets.split_at(wallets.len() / 2);
                     parts.extend([some, others]);
                 }
@@ -113,7 +113,7 @@ impl Chain {
                     };
                     logs.0.extend(found.0);
                     if !is_all {
-                        unsearched.extend(part.list_unsearched());
+                        unsearched.extend(part.unsearched_blocks_per_wallet());
                         noisy_addresses.extend(wallets);
                     }
                 }
@@ -133,7 +133,11 @@ impl Chain {
                 calls = calls.saturating_add(1);
                 match self.find_logs(part, ALL).await {
                     Ok(found) => logs.0.extend(found.0),
-                    Err(error) if part.first < part.last && calls < MAX_PER_WALLET && error.may_succeed_in_parts() => {
+                    Err(error)
+                        if part.first < part.last
+                            && calls < MAX_PER_WALLET
+                            && error.may_succeed_with_smaller_requests() =>
+                    {
                         let middle = part.first.midpoint(part.last);
                         let (low, high) = (Part { last: middle, ..part }, middle.saturating_add(1));
                         parts.extend([Part { first: high, ..part }, low]);
@@ -147,7 +151,7 @@ impl Chain {
                         };
                         logs.0.extend(found.0);
                         if !is_all {
-                            unsearched.extend(part.list_unsearched());
+                            unsearched.extend(part.unsearched_blocks_per_wallet());
                         }
                     }
                 }
@@ -245,7 +249,9 @@ const ALL: &[B256] = &[AUTHORIZATION_USED, TRANSFER];
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scripted_chain::{FINAL, ScriptedChain, blocks_searched, chain_at, payment, recorded_calls, too_large};
+    use crate::scripted_chain::{
+        FINAL, ScriptedChain, blocks_searched, chain_for_node_url, oversized_reply, payment, recorded_calls,
+    };
     use purser_testkit::{Reply, ScriptedNode};
     use serde_json::{Value, json};
     use std::time::Duration;
@@ -265,7 +271,7 @@ mod tests {
 
     /// Returns all outflows up to the final block.
     async fn all(node: &ScriptedNode, wallets: &[Address], range: u64) -> Vec<(u64, String, bool)> {
-        let chain = chain_at(&node.url);
+        let chain = chain_for_node_url(&node.url);
         let until = Instant::now() + Duration::from_hours(1);
         let (mut first, mut found) = (FINAL - 1_500, Vec::new());
         let mut noisy = BTreeSet::new();
@@ -320,18 +326,19 @@ mod tests {
 
     #[tokio::test]
     async fn rejected_outflow_searches_are_split_by_blocks_and_wallets() {
-        let few_blocks =
-            |method: &str, params: &Value| (method == "eth_getLogs" && blocks_searched(params) > 100).then(too_large);
+        let few_blocks = |method: &str, params: &Value| {
+            (method == "eth_getLogs" && blocks_searched(params) > 100).then(oversized_reply)
+        };
         let node = moved().serve_except(few_blocks).await;
         assert_eq!(all(&node, &wallets(4), 1_000).await, expected());
         let few_wallets = |method: &str, params: &Value| {
             let of_many = params[0]["topics"][1]
                 .as_array()
                 .is_some_and(|wallets| wallets.len() > 1);
-            (method == "eth_getLogs" && of_many).then(too_large)
+            (method == "eth_getLogs" && of_many).then(oversized_reply)
         };
         let node = moved().serve_except(few_wallets).await;
-        let chain = chain_at(&node.url);
+        let chain = chain_for_node_url(&node.url);
         let until = Instant::now() + Duration::from_hours(1);
         let found = chain
             .find_outflows(&wallets(4), (FINAL - 10, FINAL), 1_000, &mut BTreeSet::new(), until)
@@ -347,7 +354,7 @@ mod tests {
 
     async fn two(node: &ScriptedNode) -> FoundOutflows {
         let until = Instant::now() + Duration::from_hours(1);
-        let found = chain_at(&node.url)
+        let found = chain_for_node_url(&node.url)
             .find_outflows(
                 &wallets(4),
                 (FINAL - 10, FINAL - 10),
@@ -364,7 +371,7 @@ mod tests {
     async fn outflow_searches_after_the_deadline_make_no_node_call() {
         let node = moved().serve().await;
         let past = Instant::now() - Duration::from_secs(1);
-        let found = chain_at(&node.url)
+        let found = chain_for_node_url(&node.url)
             .find_outflows(&wallets(4), (FINAL - 10, FINAL), 1_000, &mut BTreeSet::new(), past)
             .await;
         assert_eq!(found.unwrap(), None);
@@ -372,7 +379,7 @@ mod tests {
         let refused = |method: &str, _: &Value| (method == "eth_getLogs").then_some(Reply::Refused(-32_000));
         let node = moved().serve_except(refused).await;
         let until = Instant::now() + Duration::from_hours(1);
-        let found = chain_at(&node.url)
+        let found = chain_for_node_url(&node.url)
             .find_outflows(&wallets(4), (FINAL - 900, FINAL), 1_000, &mut BTreeSet::new(), until)
             .await;
         assert!(matches!(found, Err(ChainError::Refused { .. })), "{found:?}");
@@ -385,7 +392,7 @@ mod tests {
         move |method, params| {
             let topics = &params[0]["topics"];
             let has = |place: usize, word: B256| topics[place].as_array().unwrap().contains(&json!(word));
-            (method == "eth_getLogs" && has(0, TRANSFER) && has(1, wallet.into_word())).then(too_large)
+            (method == "eth_getLogs" && has(0, TRANSFER) && has(1, wallet.into_word())).then(oversized_reply)
         }
     }
 
@@ -393,7 +400,7 @@ mod tests {
     async fn a_flood_of_one_wallet_hides_no_outflow_of_other_wallets() {
         let flooded = payment(3).from;
         let node = moved().serve_except(flood(flooded)).await;
-        let chain = chain_at(&node.url);
+        let chain = chain_for_node_url(&node.url);
         let until = Instant::now() + Duration::from_hours(1);
         let (mut first, mut noisy) = (FINAL - 1_000, BTreeSet::new());
         let (mut found, mut unsearched) = (Vec::new(), Vec::new());
@@ -428,7 +435,7 @@ mod tests {
 
     async fn searched(node: &ScriptedNode, blocks: (u64, u64)) -> Result<Option<FoundOutflows>, ChainError> {
         let until = Instant::now() + Duration::from_hours(1);
-        let (chain, mut noisy) = (chain_at(&node.url), BTreeSet::new());
+        let (chain, mut noisy) = (chain_for_node_url(&node.url), BTreeSet::new());
         chain.find_outflows(&wallets(4), blocks, 1_000, &mut noisy, until).await
     }
 
@@ -454,7 +461,7 @@ mod tests {
         let refusing = flood(flooded);
         let large = move |method: &str, params: &Value| {
             let is_receipt = method == "eth_getTransactionReceipt";
-            is_receipt.then(too_large).or_else(|| refusing(method, params))
+            is_receipt.then(oversized_reply).or_else(|| refusing(method, params))
         };
         let node = moved().serve_except(large).await;
         let found = searched(&node, (FINAL - 10, FINAL - 10)).await.unwrap().unwrap();

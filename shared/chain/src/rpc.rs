@@ -51,7 +51,7 @@ impl Rpc {
     }
 
     /// Creates a client with two endpoints. `chain_id` is the expected chain.
-    pub(crate) fn with_second(chain_id: u64, first: Arc<dyn Node>, second: Arc<dyn Node>) -> Self {
+    pub(crate) fn from_two_nodes(chain_id: u64, first: Arc<dyn Node>, second: Arc<dyn Node>) -> Self {
         let second = Endpoint::new(SECOND, chain_id, second);
         Self::from_endpoints(Endpoint::new(FIRST, chain_id, first), Some(second))
     }
@@ -76,12 +76,12 @@ impl Rpc {
     /// Calls a method and parses the result. After a failure, calls the other endpoint.
     pub(crate) async fn call<T: DeserializeOwned>(&self, method: &'static str, params: Value) -> Result<T, ChainError> {
         let request = &json!({"jsonrpc": "2.0", "id": ID, "method": method, "params": params});
-        self.with_failover(|endpoint| async move { endpoint.call_checked(method, request).await })
+        self.run_with_failover(|endpoint| async move { endpoint.call_on_verified_chain(method, request).await })
             .await
     }
 
     pub(crate) async fn reverify_endpoint_chain_id(&self) -> Result<(), ChainError> {
-        self.with_failover(|endpoint| async move { endpoint.reverify_chain_id().await })
+        self.run_with_failover(|endpoint| async move { endpoint.reverify_chain_id().await })
             .await
     }
 
@@ -90,11 +90,11 @@ impl Rpc {
     where
         F: Future<Output = Result<T, ChainError>>,
     {
-        self.with_failover(|endpoint| work(Self::from_endpoints(endpoint, None)))
+        self.run_with_failover(|endpoint| work(Self::from_endpoints(endpoint, None)))
             .await
     }
 
-    async fn with_failover<T, F>(&self, work: impl Fn(Arc<Endpoint>) -> F) -> Result<T, ChainError>
+    async fn run_with_failover<T, F>(&self, work: impl Fn(Arc<Endpoint>) -> F) -> Result<T, ChainError>
     where
         F: Future<Output = Result<T, ChainError>>,
     {
@@ -116,7 +116,7 @@ impl Rpc {
     fn endpoint_order(&self) -> (&Arc<Endpoint>, Option<&Arc<Endpoint>>) {
         match &self.second {
             None => (&self.first, None),
-            Some(second) if self.backoff_until().is_some_and(|deadline| Instant::now() < deadline) => {
+            Some(second) if self.backoff_end().is_some_and(|deadline| Instant::now() < deadline) => {
                 (second, Some(&self.first))
             }
             Some(second) => (&self.first, Some(second)),
@@ -143,7 +143,7 @@ impl Rpc {
         }
     }
 
-    fn backoff_until(&self) -> Option<Instant> {
+    fn backoff_end(&self) -> Option<Instant> {
         *self.rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -236,8 +236,12 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Sends one request. Fails unless the endpoint serves the configured chain.
-    async fn call_checked<T: DeserializeOwned>(&self, method: &'static str, request: &Value) -> Result<T, ChainError> {
+    /// Sends one request, after the endpoint's chain id was verified.
+    async fn call_on_verified_chain<T: DeserializeOwned>(
+        &self,
+        method: &'static str,
+        request: &Value,
+    ) -> Result<T, ChainError> {
         let (right, response) = tokio::join!(self.verify_chain_id_once(), self.call(method, request));
         right.and(response)
     }
@@ -443,7 +447,7 @@ pub(crate) mod tests {
         let node = |node: &ScriptedNode| -> Arc<dyn Node> {
             Arc::new(HttpNode::new(http(), &node.url, Duration::from_secs(1)).unwrap())
         };
-        Rpc::with_second(CHAIN, node(first), node(second))
+        Rpc::from_two_nodes(CHAIN, node(first), node(second))
     }
 
     async fn asked(rpc: &Rpc) -> String {
@@ -540,7 +544,7 @@ pub(crate) mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_failed_endpoint_is_skipped_for_a_while() {
         let (first, second) = (Switched::new(1), Switched::new(2));
-        let rpc = Rpc::with_second(CHAIN, first.clone(), second.clone());
+        let rpc = Rpc::from_two_nodes(CHAIN, first.clone(), second.clone());
         // Makes three calls, and returns how often each endpoint was called.
         let thrice = async |response: &str| {
             for _ in 0..3 {

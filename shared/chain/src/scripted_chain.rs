@@ -26,13 +26,13 @@ pub(crate) fn blocks_searched(params: &Value) -> u64 {
     }
 }
 
-/// Returns whether an `eth_getLogs` call searches for used authorizations, and not for transfers.
-pub(crate) fn searches_uses(params: &Value) -> bool {
+/// Returns whether an `eth_getLogs` call searches for used authorizations instead of transfers.
+pub(crate) fn is_authorization_log_search(params: &Value) -> bool {
     params[0]["topics"][0] == json!([AUTHORIZATION_USED, AUTHORIZATION_CANCELED])
 }
 
 /// Returns a response above the size limit.
-pub(crate) fn too_large() -> Reply {
+pub(crate) fn oversized_reply() -> Reply {
     Reply::Body(" ".repeat(16 * 1024 * 1024 + 1))
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn recorded_calls(node: &ScriptedNode) -> Vec<(String, Value)> {
 }
 
 /// Returns a chain that is read through the node at this URL.
-pub(crate) fn chain_at(url: &str) -> Chain {
+pub(crate) fn chain_for_node_url(url: &str) -> Chain {
     let node = HttpNode::new(http(), url, crate::NODE_TIMEOUT).unwrap();
     chain_for_node(Arc::new(node))
 }

@@ -117,7 +117,7 @@ mod tests {
         TransferAuthorization {
             from: text(vector, "/message/from").parse().unwrap(),
             to: text(vector, "/message/to").parse().unwrap(),
-            value: Amount::from_decimal_digits(text(vector, "/message/value")).unwrap(),
+            value: Amount::parse_atomic_units(text(vector, "/message/value")).unwrap(),
             valid_before: Timestamp::from_secs(text(vector, "/message/validBefore").parse().unwrap()).unwrap(),
             nonce: text(vector, "/message/nonce").parse().unwrap(),
         }

@@ -91,7 +91,7 @@ fn ancestor_hash_bytecode(ancestors: &[Ancestor]) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scripted_chain::{HEAD, ScriptedChain, chain_at, final_block, hash_of, recorded_calls};
+    use crate::scripted_chain::{HEAD, ScriptedChain, chain_for_node_url, final_block, hash_of, recorded_calls};
     use purser_testkit::Reply;
 
     fn latest() -> Value {
@@ -109,7 +109,7 @@ mod tests {
             Ancestor::Number(HEAD + 1),
             Ancestor::Below(HEAD + 1),
         ];
-        let view = chain_at(&node.url)
+        let view = chain_for_node_url(&node.url)
             .read_ancestor_hashes(&wanted, latest())
             .await
             .unwrap();
@@ -133,11 +133,19 @@ mod tests {
         let block = final_block();
         let at = json!({"blockHash": block.hash, "requireCanonical": true});
         let many = vec![Ancestor::Below(4); MAX];
-        let view = chain_at(&node.url).read_ancestor_hashes(&many, at).await.unwrap();
+        let view = chain_for_node_url(&node.url)
+            .read_ancestor_hashes(&many, at)
+            .await
+            .unwrap();
         assert_eq!(view.number, block.number);
         assert_eq!(view.ancestors, vec![Some(hash_of(block.number - 4)); MAX]);
         let more = vec![Ancestor::Below(4); MAX + 1];
-        assert!(chain_at(&node.url).read_ancestor_hashes(&more, latest()).await.is_err());
+        assert!(
+            chain_for_node_url(&node.url)
+                .read_ancestor_hashes(&more, latest())
+                .await
+                .is_err()
+        );
     }
 
     #[tokio::test]
@@ -154,7 +162,7 @@ mod tests {
             let answer = json!(Bytes::from(bytes));
             let other = move |method: &str, _: &Value| (method == METHOD).then(|| Reply::Result(answer.clone()));
             let node = ScriptedChain::default().serve_except(other).await;
-            let view = chain_at(&node.url)
+            let view = chain_for_node_url(&node.url)
                 .read_ancestor_hashes(&[Ancestor::Number(1)], latest())
                 .await;
             assert_eq!(

@@ -18,7 +18,7 @@ impl UserId {
 
     /// Parses an id. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
-        is_digest(text).then(|| Self(text.to_owned()))
+        is_sha256_hex(text).then(|| Self(text.to_owned()))
     }
 
     /// Returns the hexadecimal digits.
@@ -54,7 +54,7 @@ impl SessionId {
 
     /// Parses an id. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
-        is_digest(text).then(|| Self(text.to_owned()))
+        is_sha256_hex(text).then(|| Self(text.to_owned()))
     }
 
     /// Returns the hexadecimal digits.
@@ -69,7 +69,7 @@ impl fmt::Display for SessionId {
     }
 }
 
-fn is_digest(text: &str) -> bool {
+fn is_sha256_hex(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 

@@ -126,6 +126,8 @@ fn asking_limits(agent: &Agent) -> Vec<AskingLimit> {
         .collect()
 }
 
+const KEY: KeyId = KeyId(7);
+
 impl Given {
     fn approval(&self) -> Option<ApprovalId> {
         let id = || ApprovalId::derive(self.agent.id, &self.intent.fingerprint, 0);
@@ -136,6 +138,7 @@ impl Given {
         evaluate(&EvaluationInputs {
             agent: &self.agent,
             intent: &self.intent,
+            key: KEY,
             service: &self.service,
             operation: self.operation.as_ref(),
             payee_from: self.payee_from,
@@ -185,6 +188,7 @@ impl Given {
             operation: called.or(self.intent.operation.as_ref()).cloned(),
             amount: self.intent.offer.amount(),
             pay_to: self.intent.offer.pay_to(),
+            key: KEY,
             network: Network::BaseSepolia,
             call: CallDescription::new(&self.intent, operation, Network::BaseSepolia, self.at),
             at: self.at,
@@ -210,7 +214,7 @@ fn replay_from_file(given: &Given, recorded: &RecordedDecision) -> Result<Vec<Re
         ids: DecisionIds {
             transaction: TransactionId::from_uuid(Uuid::from_u128(1)),
             agent: given.agent.id,
-            key: KeyId(7),
+            key: KEY,
             service: given.service.id,
             settlement: (recorded.result == DecisionResult::Allow).then(|| SettlementId::from_uuid(Uuid::from_u128(2))),
             approval: given.approval(),
@@ -1165,6 +1169,8 @@ fn every_rule() -> Vec<RuleKind> {
             window: RuleWindow {
                 services: services.clone(),
                 categories: None,
+                keys: None,
+                per_payee: false,
                 period: WindowPeriod::Calendar(CalendarPeriod::Month, ZoneName::parse("Europe/Berlin").unwrap()),
                 action: LimitAction::Ask,
             },
@@ -1174,6 +1180,8 @@ fn every_rule() -> Vec<RuleKind> {
             window: RuleWindow {
                 services: None,
                 categories: None,
+                keys: None,
+                per_payee: false,
                 period: WindowPeriod::Lifetime,
                 action: LimitAction::Ask,
             },
@@ -1213,6 +1221,16 @@ fn every_rule() -> Vec<RuleKind> {
         RuleKind::AnomalyBrake(AutomaticFreeze {
             times: 3,
             at_least: amount,
+        }),
+        RuleKind::ApprovalException(ApprovalException {
+            services: None,
+            operation: Some(OperationSlug::parse("lab.current").unwrap()),
+            keys: Some(vec![KeyId(7)]),
+            payee: address(0),
+            max_amount: amount,
+            until: Timestamp::MAX,
+            waives_threshold: true,
+            waived_rules: vec![rule_id(1)],
         }),
     ]
 }
@@ -1316,7 +1334,75 @@ fn an_approval_waives_only_the_limits_that_were_shown() {
 }
 
 #[test]
-fn a_counting_rule_that_asks_escalates_beyond_the_limit_and_counts_the_approved_payment() {
+fn an_exception_waives_approvals_only_within_its_bounds() {
+    let case = Case {
+        threshold: 49,
+        rules: vec![Said::Approval {
+            services: None,
+            categories: None,
+            above: None,
+        }],
+        ..Case::fine()
+    };
+    let decide = |case: &Case, change: fn(&mut ApprovalException)| {
+        let mut given = case.given();
+        let mut exception = ApprovalException {
+            services: None,
+            operation: None,
+            keys: None,
+            payee: given.intent.offer.pay_to(),
+            max_amount: units(50),
+            until: given.at.after(Duration::from_secs_u32(1)),
+            waives_threshold: true,
+            waived_rules: given.agent.rules.iter().map(|rule| rule.id).collect(),
+        };
+        change(&mut exception);
+        given.agent.rules.push(Rule {
+            id: rule_id(90),
+            version: 1,
+            kind: RuleKind::ApprovalException(exception),
+        });
+        let recorded = given.recorded().unwrap();
+        assert_eq!(replay_decision(&recorded, &given.inputs()), []);
+        answered(&given.decide())
+    };
+    let (nothing, approval) = (|_: &mut ApprovalException| {}, Some("approval"));
+    let rows: [(fn(&mut ApprovalException), _); 9] = [
+        (nothing, None),
+        (|exception| exception.max_amount = units(49), approval),
+        (
+            |exception| exception.until = Timestamp::from_secs(NOW).unwrap(),
+            approval,
+        ),
+        (|exception| exception.payee = address(1), approval),
+        (
+            |exception| exception.services = Some(vec![ServiceSlug::parse("other-service").unwrap()]),
+            approval,
+        ),
+        (
+            |exception| exception.operation = Some(OperationSlug::parse("lab.other").unwrap()),
+            approval,
+        ),
+        (|exception| exception.keys = Some(vec![KeyId(u64::MAX)]), approval),
+        (|exception| exception.waives_threshold = false, approval),
+        // A rule that the exception does not name, such as a later rule, applies.
+        (|exception| exception.waived_rules = vec![rule_id(90)], approval),
+    ];
+    for (index, (change, expected)) in rows.into_iter().enumerate() {
+        assert_eq!(decide(&case, change), expected, "row {index}");
+    }
+    let limited = |rule| Case {
+        rules: vec![rule],
+        known_payee: false,
+        ..case.clone()
+    };
+    let budget = limited(Said::Budget(100, 1, vec![(1, 60)], true));
+    assert_eq!(decide(&budget, nothing), Some("budget_limit"));
+    assert_eq!(decide(&limited(Said::Payee(None)), nothing), Some("new_payee"));
+}
+
+#[test]
+fn a_payment_beyond_a_limit_with_action_ask_needs_approval_and_then_counts() {
     // The price is 50.
     let budget = |limit, spent| Said::Budget(limit, 1, vec![(1, spent)], true);
     let count = |count| Said::Count(None, count, 1, vec![1, 2]);
@@ -1451,50 +1537,7 @@ fn a_payment_counts_only_for_rules_of_its_service() {
     assert_eq!(counted(WindowMeasure::Payments), [rule_id(2), rule_id(3)]);
 }
 
-/// A denial reports whether it depends on earlier payments, and whether it escalates to a user.
-#[test]
-fn a_denial_states_whether_it_depends_on_windows() {
-    let rows: [(Break, bool, bool); 9] = [
-        (|case| case.frozen = true, false, false),
-        (|case| case.balance = Some(1), false, false),
-        (|case| case.threshold = 1, true, false),
-        (|case| case.day = vec![(0, 990)], false, true),
-        (
-            |case| case.rules = vec![Said::Budget(60, 1, vec![(0, 30)], true)],
-            false,
-            true,
-        ),
-        (|case| case.rules = vec![Said::Count(None, 1, 1, vec![0])], false, true),
-        (|case| case.rules = vec![Said::Interval(None, 1, Some(0))], false, true),
-        (
-            |case| {
-                case.repeated = Some(0);
-                case.rules = vec![Said::Duplicate(None, 1, true)];
-            },
-            false,
-            true,
-        ),
-        // The second rule alone would allow the payment.
-        (
-            |case| case.rules = vec![Said::Price(None, 0, None, true), Said::Price(None, 9_000, None, true)],
-            false,
-            true,
-        ),
-    ];
-    for (change, escalates, rests_on_windows) in rows {
-        let mut case = Case::fine();
-        change(&mut case);
-        let given = case.given();
-        let Decision::Refuse(denial) = given.decide() else {
-            panic!("must be refused")
-        };
-        let told = (denial.requires_approval(), denial.depends_on_windows());
-        assert_eq!(told, (escalates, rests_on_windows), "{:?}", denial.reason);
-    }
-}
-
-/// If an agent has several schedules, payments are allowed only at times that all schedules allow. The decision is made
-/// at 17:46 UTC.
+/// The decision is made at 17:46 UTC.
 #[test]
 fn a_payment_waits_until_all_schedules_are_open() {
     let mut given = Case::fine().given();
@@ -1555,10 +1598,19 @@ fn every_policy_check_is_reported_once_in_order() {
             Decision::NeedsTarget => panic!("no target is needed"),
         };
         let names: Vec<CheckName> = checks.iter().map(|check| check.name).collect();
+        // These checks are made only if the agent has such a rule.
+        let conditional = [
+            CheckName::Schedule,
+            CheckName::Count,
+            CheckName::Interval,
+            CheckName::Duplicate,
+            CheckName::Price,
+            CheckName::Payee,
+        ];
         let always: Vec<CheckName> = CheckName::ALL
             .iter()
             .copied()
-            .filter(|name| name.is_unconditional())
+            .filter(|name| !conditional.contains(name))
             .collect();
         assert_eq!(names, always);
     }
@@ -1601,7 +1653,7 @@ proptest! {
     fn a_grant_leaves_every_window_within_its_cap(case in case()) {
         let given = case.given();
         let Decision::Allow(grant) = given.decide() else { return Ok(()) };
-        let rules = given.agent.counting_rules().filter(|rule| rule.applies_to(&given.service));
+        let rules = given.agent.counting_rules().filter(|rule| rule.applies_to(&given.service, KEY));
         let rules: Vec<_> = rules.map(|rule| (rule.find_window(&given.budgets).unwrap(), rule.counted)).collect();
         let windows: Vec<_> = std::iter::once((&given.day, WindowMeasure::Amounts)).chain(rules).collect();
         prop_assert_eq!(case.against(), Vec::<&str>::new());
@@ -1680,11 +1732,11 @@ proptest! {
             unnamed.test_decision(&decision);
             named.test_decision(&decision);
             tested += 1;
-            let result = named.current_result();
+            let result = named.result_so_far();
             prop_assert_eq!((result.decisions, result.untested), (1, 0));
             prop_assert!(result.if_declined.is_empty() && result.if_approved.is_empty(), "{:?}", result);
         }
-        let result = unnamed.current_result();
+        let result = unnamed.result_so_far();
         prop_assert_eq!((result.decisions, result.untested), (tested, 0));
         prop_assert!(result.if_declined.is_empty() && result.if_approved.is_empty(), "{:?}", result);
     }

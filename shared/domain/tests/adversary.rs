@@ -324,10 +324,12 @@ impl Ledger {
                 recent.apply_update(&recent.update_for_payment(earlier, None, None, Some(price)));
             }
         }
-        let windows = world
-            .agent
-            .counting_rules()
-            .map(|rule| (rule.rule.id, window(rule.window_scope(agent), rule.period)));
+        let windows = world.agent.counting_rules().map(|rule| {
+            (
+                rule.rule.id,
+                window(rule.window_scope(agent, None).unwrap(), rule.period),
+            )
+        });
         Self {
             days: world.services.iter().map(day).collect(),
             windows: windows.collect(),
@@ -430,6 +432,7 @@ fn decide(world: &mut World, ledger: &Ledger, call: &Call, now: Timestamp) -> Op
     let facts = EvaluationInputs {
         agent,
         intent: &intent,
+        key: KeyId(1),
         service,
         operation: service.operations.get(call.operation),
         payee_from: None,
@@ -560,7 +563,7 @@ impl<'a> Run<'a> {
     fn freeze_if_unusual(&mut self, at: Timestamp) {
         let hour = Hour::containing(at);
         let sum = |hour| self.sums.get(&hour).copied().unwrap_or(Amount::ZERO);
-        let sum = AutomaticFreeze::sum_within_an_hour(at, sum(hour), sum(hour.hours_earlier(1)));
+        let sum = AutomaticFreeze::estimated_sliding_hour_sum(at, sum(hour), sum(hour.hours_earlier(1)));
         let brake = AutomaticFreeze::find_in_rules(&self.world.agent.rules);
         if brake.is_some_and(|brake| brake.find_anomaly(hour, sum, &self.sums).is_some()) {
             self.ledger.is_frozen = true;
@@ -714,7 +717,10 @@ fn bounds(world: &World, payments: &[Payment]) -> Vec<Bound> {
                 // The rule freezes the agent after a payment, so the last payment may exceed the threshold.
                 add(name, peak(amounts(), seconds(3_600)), 2 * of_hour + MAX_PRICE);
             }
-            RuleKind::CategoryBlock { .. } | RuleKind::VendorAllowlist { .. } | RuleKind::ApprovalRequired { .. } => {}
+            RuleKind::CategoryBlock { .. }
+            | RuleKind::VendorAllowlist { .. }
+            | RuleKind::ApprovalRequired { .. }
+            | RuleKind::ApprovalException(_) => {}
         }
     }
     bounds

@@ -571,7 +571,7 @@ fn record(mut limits: Limits, steps: &[Step]) -> Vec<Recorded> {
         let mut is_approved = false;
         loop {
             let approved = is_approved.then_some(approval);
-            remembered.advance_to(at(now));
+            remembered.apply_changes_until(at(now));
             let recent = remembered.payments_to_service(service(step.index).id);
             let one = decide(&limits, version, step, at(now), approved, &paid, recent);
             let result = one.decision.result;
@@ -635,7 +635,10 @@ fn decide(
         let used = counted
             .map(|one| rule.counted.to_units(units(one.step.amount)).units())
             .sum();
-        (rule.rule.id, window(rule.window_scope(agent.id), rule.period, used))
+        (
+            rule.rule.id,
+            window(rule.window_scope(agent.id, None).unwrap(), rule.period, used),
+        )
     });
     let budgets: Vec<_> = budgets.collect();
     let token = Network::BaseSepolia.token();
@@ -673,6 +676,7 @@ fn decide(
     let decided = evaluate(&EvaluationInputs {
         agent: &agent,
         intent: &intent,
+        key: KeyId(1),
         service: &service,
         operation: Some(operation),
         payee_from: None,
@@ -702,6 +706,7 @@ fn decide(
         operation: Some(operation.slug.clone()),
         amount: units(step.amount),
         pay_to: payee(step.operation),
+        key: KeyId(1),
         network: Network::BaseSepolia,
         call: CallDescription::new(&intent, Some(operation), Network::BaseSepolia, now),
         at: now,
@@ -756,6 +761,7 @@ impl Recorded {
         let decision = &self.decision;
         PastPayment {
             service: self.service.id,
+            key: decision.key,
             amount: decision.amount,
             at: decision.at,
             released_at: self.released_at,
@@ -783,12 +789,12 @@ fn backtest(candidate: ProposedLimits, recorded: &[Recorded], first: usize) -> B
 fn run(mut backtest: Backtest, recorded: &[Recorded], first: usize) -> BacktestResult {
     for one in recorded[..first].iter().filter(|one| one.paid().is_some()) {
         backtest.register_service(&one.service);
-        backtest.count_earlier_payment(one.payment());
+        backtest.count_payment_before_test(one.payment());
     }
     for one in &recorded[first..] {
         backtest.test_decision(&one.as_tested());
     }
-    backtest.current_result()
+    backtest.result_so_far()
 }
 
 /// The changed decisions (recorded result, new result, reason; number and sum), the saved and the added amount.
@@ -907,7 +913,7 @@ proptest! {
         for one in recorded.iter().skip(first) {
             backtest.test_decision(&BacktestDecision { released_at: None, ..one.as_tested() });
         }
-        let result = backtest.current_result();
+        let result = backtest.result_so_far();
         prop_assert_eq!(result.untested, 0);
         prop_assert!(result.if_declined.is_empty() && result.if_approved.is_empty(), "{:?}", result);
     }
@@ -1036,27 +1042,25 @@ fn only_new_duplicate_guards_read_the_recorded_calls() {
         rules,
         ..limits_of(Habits::default()).agent(1)
     };
-    let compares = |rules: Option<Vec<Rule>>, index: Option<usize>| {
+    let compares = |rules: Option<Vec<Rule>>, index: usize| {
         let candidate = ProposedLimits {
             rules,
             status: None,
             policies: BTreeMap::new(),
         };
-        let service = index.map(service);
-        candidate.adds_duplicate_guard(&with(vec![guard(1, 1, None)]), service.as_ref())
+        candidate.adds_duplicate_guard(&with(vec![guard(1, 1, None)]), &service(index))
     };
-    assert!(!compares(None, None));
-    assert!(!compares(Some(vec![guard(1, 1, None)]), None));
-    assert!(compares(Some(vec![guard(1, 2, None)]), None));
-    assert!(compares(Some(vec![guard(2, 1, None)]), Some(0)));
+    assert!(!compares(None, 0));
+    assert!(!compares(Some(vec![guard(1, 1, None)]), 0));
+    assert!(compares(Some(vec![guard(1, 2, None)]), 0));
+    assert!(compares(Some(vec![guard(2, 1, None)]), 0));
     let of_first = || Some(vec![guard(2, 1, Some(vec![ServiceSlug::parse(SLUGS[0]).unwrap()]))]);
-    assert_eq!([0, 1].map(|index| compares(of_first(), Some(index))), [true, false]);
-    assert!(compares(of_first(), None));
+    assert_eq!([0, 1].map(|index| compares(of_first(), index)), [true, false]);
     let other = limits_of(Habits {
         asks_for_new_payees: true,
         ..Habits::default()
     });
-    assert!(!compares(Some(other.rules()), None));
+    assert!(!compares(Some(other.rules()), 0));
 }
 
 #[test]
@@ -1143,12 +1147,18 @@ fn a_backtest_reads_back_as_far_as_the_proposed_rules_need() {
         ..ProposedLimits::default()
     };
     let (long, short) = (limits(48, Habits::default()), limits(1, Habits::default()));
-    assert_eq!(named(&long).lookback(&[]), hours(48));
-    assert_eq!(named(&short).lookback(&long.rules()), Duration::DAY);
-    // Decisions record the use of the agent's windows, but not the recent payments that the agent's rules compare with.
-    assert_eq!(ProposedLimits::default().lookback(&long.rules()), Duration::DAY);
-    assert_eq!(ProposedLimits::default().lookback(&[guard(GUARD, 30, None)]), hours(30));
-    assert_eq!(named(&limits(1, new_payees)).lookback(&[]), MAX_BUDGET_WINDOW);
+    assert_eq!(named(&long).required_lookback(&[]), hours(48));
+    assert_eq!(named(&short).required_lookback(&long.rules()), Duration::DAY);
+    // Decisions record the use of windows, but not recent payments.
+    assert_eq!(
+        ProposedLimits::default().required_lookback(&long.rules()),
+        Duration::DAY
+    );
+    assert_eq!(
+        ProposedLimits::default().required_lookback(&[guard(GUARD, 30, None)]),
+        hours(30)
+    );
+    assert_eq!(named(&limits(1, new_payees)).required_lookback(&[]), MAX_BUDGET_WINDOW);
 }
 
 #[test]
@@ -1165,7 +1175,7 @@ fn a_backtest_evaluates_the_page_that_a_call_fetches() {
             service: &service,
             enabled: Some(&enabled),
         };
-        ProposedLimits::default().depends_on_call(&inputs, &service.operations[0].slug)
+        ProposedLimits::default().may_depend_on_call_details(&inputs, &service.operations[0].slug)
     };
     assert!(judges(true, "example.org"));
     assert!(!judges(true, "*") && !judges(false, "example.org"));
@@ -1182,10 +1192,10 @@ fn untestable_payments_count_in_backtest_windows() {
         rules: Some(budget.rules()),
         ..ProposedLimits::default()
     });
-    backtest.skip_decision(None);
-    backtest.skip_decision(Some(recorded[0].payment()));
+    backtest.record_untested_decision(None);
+    backtest.record_untested_decision(Some(recorded[0].payment()));
     backtest.test_decision(&recorded[1].as_tested());
-    let result = backtest.current_result();
+    let result = backtest.result_so_far();
     assert_eq!((result.decisions, result.untested), (1, 2));
     assert_eq!(result.if_declined.saved, 30, "{result:?}");
 }
@@ -1280,7 +1290,7 @@ fn an_unused_approval_counts_if_the_proposed_limits_require_one() {
             approval,
             ..recorded[0].as_tested()
         });
-        assert_eq!(backtest.current_result().if_declined.count_changed(), flipped);
+        assert_eq!(backtest.result_so_far().if_declined.count_changed(), flipped);
     }
 }
 

@@ -11,13 +11,14 @@ use proptest::prelude::*;
 use purser_domain::{
     Address, Agent, AgentId, AgentStatus, Amount, Availability, Catalog, Category, DefaultServices, DomainPattern,
     Duration, EnabledService, Endpoint, FollowedTemplate, Labels, ListingHistory, Operation, OperationScope,
-    OperationSlug, OperationUuid, Overrides, PolicyChange, PolicyTemplate, PolicyUpdate, RuleId, RuleKind, Service,
-    ServiceId, ServiceMerge, ServiceSlug, SpendPolicy, TemplateBases, TemplateEntry, TemplateKey, TemplateList,
-    TemplateName, TemplateTerms, Timestamp, TrustStatus, Url, Wallet, WalletAttestation, WalletKey, merge_rules,
-    merge_services,
+    OperationSlug, OperationUuid, Overrides, PolicyChange, PolicyTemplate, PolicyUpdate, RuleId, RuleKind, RuleWindow,
+    Service, ServiceId, ServiceMerge, ServiceSlug, SpendPolicy, TemplateBases, TemplateEntry, TemplateKey,
+    TemplateList, TemplateName, TemplateTerms, Timestamp, TrustStatus, Url, Wallet, WalletAttestation, WalletKey,
+    merge_rules, merge_services,
 };
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::slice::from_ref;
 use uuid::Uuid;
 
 fn units(units: u64) -> Amount {
@@ -136,7 +137,7 @@ fn keys_merge_from_general_to_special() {
         .to_vec();
     let told = |present: &[EnabledService]| -> Vec<_> {
         let merges = merged(&template, None, &BTreeMap::new(), present, Overrides::Keep);
-        let edited = merges.iter().map(|merge| merge.merged_policy().unwrap());
+        let edited = merges.iter().map(|merge| merge.merged_policy_if_changed().unwrap());
         edited
             .map(|edited| {
                 (
@@ -160,7 +161,7 @@ fn keys_merge_from_general_to_special() {
     ]);
     let merges = merged(&new, None, &BTreeMap::new(), &present[..2], Overrides::Keep);
     assert_eq!(merges.len(), 1);
-    let edited = merges[0].merged_policy().unwrap();
+    let edited = merges[0].merged_policy_if_changed().unwrap();
     assert_eq!((edited.service, edited.version, edited.enabled), (id(3), 1, true));
     let mut left = present[0].clone();
     left.service = id(9);
@@ -169,11 +170,11 @@ fn keys_merge_from_general_to_special() {
     let enables = terms(vec![(TemplateKey::Service(id(1)), switch(true))]);
     let kept = merged(&enables, None, &BTreeMap::new(), &present[..1], Overrides::Keep);
     assert_eq!(
-        (kept[0].merged_policy(), kept[0].differences[0].is_override),
+        (kept[0].merged_policy_if_changed(), kept[0].differences[0].is_override),
         (None, true)
     );
     let overwritten = merged(&enables, None, &BTreeMap::new(), &present[..1], Overrides::Overwrite);
-    assert!(overwritten[0].merged_policy().unwrap().enabled);
+    assert!(overwritten[0].merged_policy_if_changed().unwrap().enabled);
 }
 
 #[test]
@@ -199,7 +200,7 @@ fn a_template_created_from_an_agent_has_its_limits() {
         .to_vec();
     present[0].policy = present[0].policy.clone().apply(&change(Some(5), None).policy);
     present[1].enabled = false;
-    let template = TemplateTerms::from_agent(&present, &agent(&[budget(3)]).rules);
+    let template = TemplateTerms::from_agent_limits(&present, &agent(&[budget(3)]).rules);
     assert_eq!(template.services.len(), 3);
     assert_eq!(template.rules, Some(vec![budget(3)]));
     let none = merged(&template, None, &BTreeMap::new(), &present, Overrides::Overwrite);
@@ -208,12 +209,15 @@ fn a_template_created_from_an_agent_has_its_limits() {
         .map(|number| starting().default_policy(id(number)).unwrap())
         .to_vec();
     let merges = merged(&template, None, &BTreeMap::new(), &other, Overrides::Keep);
-    let told: Vec<_> = merges.iter().map(|merge| merge.merged_policy().unwrap()).collect();
+    let told: Vec<_> = merges
+        .iter()
+        .map(|merge| merge.merged_policy_if_changed().unwrap())
+        .collect();
     let told: Vec<_> = told.iter().map(|record| (record.service, record.enabled)).collect();
     assert!(told.contains(&(id(2), false)), "{told:?}");
     let limit = |number| merges.iter().find(|merge| merge.service == id(number));
     if let Some(first) = limit(1) {
-        assert_eq!(first.merged_policy().unwrap().policy.max_per_call, units(5));
+        assert_eq!(first.merged_policy_if_changed().unwrap().policy.max_per_call, units(5));
     }
 }
 
@@ -237,7 +241,7 @@ fn a_template_is_applied_without_operations_that_left_the_catalog() {
         present.policy.enabled_operations = Some(named.iter().map(|text| slug(text)).collect());
         let bases = BTreeMap::from([(1, template.clone())]);
         let merges = merged(&template, Some(&followed), &bases, &[present], Overrides::Keep);
-        let edited = merges[0].merged_policy().unwrap();
+        let edited = merges[0].merged_policy_if_changed().unwrap();
         let expected: Vec<OperationSlug> = remaining.iter().map(|text| slug(text)).collect();
         assert_eq!(edited.policy.enabled_operations, Some(expected));
         assert_eq!(
@@ -269,7 +273,7 @@ fn all_policy_fields_are_merged_with_the_template() {
     let template = terms(vec![(TemplateKey::Service(id(1)), all)]);
     let present = [starting().default_policy(id(1)).unwrap()];
     let merges = merged(&template, None, &BTreeMap::new(), &present, Overrides::Keep);
-    let edited = merges[0].merged_policy().unwrap();
+    let edited = merges[0].merged_policy_if_changed().unwrap();
     let mut expected = present[0].clone();
     (expected.enabled, expected.version) = (false, present[0].version + 1);
     expected.policy = SpendPolicy {
@@ -418,7 +422,7 @@ fn an_agent_lists_its_possibly_applied_template_versions() {
             edited_at: Timestamp::EPOCH,
             terms: TemplateTerms::default(),
         };
-        FollowedTemplate::begin_applying(&template, Some(before))
+        FollowedTemplate::with_started_version(&template, Some(before))
     };
     let bases = |followed: &FollowedTemplate| followed.merge_base_versions().collect::<Vec<_>>();
     let named = FollowedTemplate::new(name.clone());
@@ -559,6 +563,13 @@ fn rules_follow_the_template_unless_a_user_set_them() {
     };
     let (ten, fifteen, twenty) = ([budget(10)], [budget(15)], [budget(20)]);
     let base = Some(&ten[..]);
+    let each_payee = RuleKind::BudgetLimit {
+        limit: units(10),
+        window: RuleWindow {
+            per_payee: true,
+            ..Duration::DAY.into()
+        },
+    };
     let rows = [
         Row {
             new: None,
@@ -576,7 +587,9 @@ fn rules_follow_the_template_unless_a_user_set_them() {
         row(base, &ten, &[], Keep, &[], 0),
         // For a different kind, the old rule is removed and the new rule added.
         row(base, &ten, &[count(3)], Keep, &[(100, count(3))], 0),
-        // A user changed or removed the rule.
+        // A budget for each payee starts with new windows.
+        row(base, &ten, from_ref(&each_payee), Keep, &[(100, each_payee.clone())], 0),
+        // A rule that a user changed or removed is neither changed nor restored.
         row(base, &fifteen, &twenty, Keep, &[(1, budget(15))], 1),
         row(base, &fifteen, &twenty, Overwrite, &[(1, budget(20))], 1),
         row(base, &[], &twenty, Keep, &[], 1),
@@ -688,7 +701,7 @@ proptest! {
                         let change = template.limits_for_service(service, Some(category), true)?;
                         Some([change.policy.max_per_call, change.policy.max_per_day])
                     };
-                    let edited: Vec<EnabledService> = merges.iter().filter_map(ServiceMerge::merged_policy).collect();
+                    let edited: Vec<EnabledService> = merges.iter().filter_map(ServiceMerge::merged_policy_if_changed).collect();
                     let all = PolicyTemplate {
                         name: TemplateName::parse("t").unwrap(),
                         version,
@@ -733,13 +746,13 @@ proptest! {
                         }
                     }
                     if end.is_some() {
-                        followed = Some(FollowedTemplate::begin_applying(&all, followed.as_ref()));
+                        followed = Some(FollowedTemplate::with_started_version(&all, followed.as_ref()));
                         begun = followed.as_ref().unwrap().started_versions.len();
                     } else {
                         followed = Some(FollowedTemplate::fully_applied(all.name, version));
                         begun = 0;
                         let again = merged(&template, followed.as_ref(), &bases, &present, overrides);
-                        prop_assert!(again.iter().all(|merge| merge.merged_policy().is_none()), "{:?}", again);
+                        prop_assert!(again.iter().all(|merge| merge.merged_policy_if_changed().is_none()), "{:?}", again);
                     }
                 }
             }

@@ -6,7 +6,7 @@
 //! Concurrent writers must append the same entries. Otherwise a writer that did not publish could overwrite a partial
 //! tile of the published checkpoint.
 
-use crate::reader::{ReadError, TileReader, join_subtrees, read_tile};
+use crate::reader::{ReadError, TileReader, read_tile, root_from_subtrees};
 use crate::tile::{
     TILE_WIDTH, TileError, TilePath, TilePathError, decode_entries, decode_hashes, encode_entries, encode_hashes,
 };
@@ -149,7 +149,7 @@ impl Edge {
                 rest = right;
             }
         }
-        join_subtrees(subtrees).unwrap_or_else(Hash::for_empty_tree)
+        root_from_subtrees(subtrees).unwrap_or_else(Hash::for_empty_tree)
     }
 
     /// Appends entries of 1 to 65,535 bytes: the exact bytes of statements.
@@ -185,7 +185,7 @@ impl Edge {
                 index = index.saturating_add(1);
             }
         }
-        if let Some(width) = partial_width(&edge.entries) {
+        if let Some(width) = partial_tile_width(&edge.entries) {
             bundles.push((TilePath::for_entries(index, width)?, encode_entries(&edge.entries)?));
         }
 
@@ -210,7 +210,7 @@ impl Edge {
                     index = index.saturating_add(1);
                 }
             }
-            if let Some(width) = partial_width(tile) {
+            if let Some(width) = partial_tile_width(tile) {
                 tiles.push((TilePath::for_hashes(level, index, width)?, encode_hashes(tile)));
             }
             hashes = above;
@@ -230,6 +230,6 @@ fn is_full<T>(tile: &[T]) -> bool {
     u64::try_from(tile.len()).is_ok_and(|width| width == TILE_WIDTH)
 }
 
-fn partial_width<T>(tile: &[T]) -> Option<u16> {
+fn partial_tile_width<T>(tile: &[T]) -> Option<u16> {
     u16::try_from(tile.len()).ok().filter(|width| *width > 0)
 }

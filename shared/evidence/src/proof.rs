@@ -54,9 +54,9 @@ impl TlogProof {
         })
     }
 
-    /// Returns the extra data in the proof. In proofs by this service, the extra data is the statement. The data is
-    /// authentic only if the proof verifies with the data as the entry.
-    pub fn unverified_extra(&self) -> Option<&[u8]> {
+    /// Returns the extra data, which is the statement in proofs by this service. It is authentic only if
+    /// [`Self::verify_inclusion`] succeeds with it as the entry.
+    pub fn unverified_extra_data(&self) -> Option<&[u8]> {
         self.extra.as_deref()
     }
 

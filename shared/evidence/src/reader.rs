@@ -114,15 +114,13 @@ impl<R: TileReader> Tiles<'_, R> {
         let height = number.trailing_ones();
         let place = number.checked_shr(height.saturating_add(1)).unwrap_or(0);
         let start = place << height;
-        self.root_of_leaves(start, self.size.saturating_sub(start).min(1 << height))
+        self.leaf_range_root(start, self.size.saturating_sub(start).min(1 << height))
             .await
     }
 
-    /// Returns the root over `leaves` leaves, starting at leaf `start`. `start` must be a multiple of the largest power
-    /// of two that is at most `leaves`.
-    async fn root_of_leaves(&mut self, mut start: u64, leaves: u64) -> Result<Hash, ReadError<R::Error>> {
-        // Complete subtrees from left to right. Each subtree is at most half as large as its left neighbor (RFC 6962
-        // §2.1).
+    /// Returns the root over `leaves` leaves from leaf `start`, a multiple of the largest power of two up to `leaves`.
+    async fn leaf_range_root(&mut self, mut start: u64, leaves: u64) -> Result<Hash, ReadError<R::Error>> {
+        // Complete subtrees from left to right, each at most half as large as the left neighbor (RFC 6962 §2.1).
         let mut subtrees = Vec::new();
         for height in (0..u64::BITS).rev() {
             if leaves & (1 << height) != 0 {
@@ -130,7 +128,7 @@ impl<R: TileReader> Tiles<'_, R> {
                 start = start.saturating_add(1 << height);
             }
         }
-        join_subtrees(subtrees).ok_or(ReadError::Range)
+        root_from_subtrees(subtrees).ok_or(ReadError::Range)
     }
 
     async fn node_hashes(&mut self, numbers: Vec<u64>) -> Result<Vec<Hash>, ReadError<R::Error>> {
@@ -143,7 +141,7 @@ impl<R: TileReader> Tiles<'_, R> {
 }
 
 /// Returns the root over complete subtrees, which are sorted by descending size.
-pub(crate) fn join_subtrees(subtrees: Vec<Hash>) -> Option<Hash> {
+pub(crate) fn root_from_subtrees(subtrees: Vec<Hash>) -> Option<Hash> {
     let mut smallest_first = subtrees.into_iter().rev();
     let last = smallest_first.next()?;
     Some(smallest_first.fold(last, |right, left| Hash::for_node(&left, &right)))
@@ -235,7 +233,7 @@ pub async fn read_unverified_root<R: TileReader>(
         size: tree.size,
         read: BTreeMap::new(),
     };
-    tiles.root_of_leaves(0, size).await
+    tiles.leaf_range_root(0, size).await
 }
 
 /// Returns the entry at `index`, unverified. [`build_inclusion_proof`] verifies the entry.

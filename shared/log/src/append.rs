@@ -178,8 +178,9 @@ impl GatheredChanges {
         self.places.push(position);
     }
 
-    /// Interleaves the changes of different agents. The order of each agent's changes is kept.
-    fn interleave_agents(&mut self) {
+    /// Interleaves the changes of different agents, so that one agent can't delay the others. Keeps the order per
+    /// agent.
+    fn interleave_changes_by_agent(&mut self) {
         let mut turns: BTreeMap<AgentId, usize> = BTreeMap::new();
         let changes = std::mem::take(&mut self.facts).into_iter().map(|gathered| {
             let turn = turns.entry(gathered.fact.agent).or_default();
@@ -265,8 +266,8 @@ impl Log {
 
     /// Signs statements about the pending changes, appends the statements and publishes them.
     ///
-    /// A concurrent run may do the same work, but only one of the runs can commit.
-    pub async fn append_pending(&self, now: Timestamp, stating: &impl Stating) -> Result<Written> {
+    /// Concurrent runs are safe: only one of them can commit.
+    pub async fn append_pending_statements(&self, now: Timestamp, stating: &impl Stating) -> Result<Written> {
         self.publish_entries().await?;
         let (mut state, version) = State::read_state(&self.objects).await?;
         if state.batch().is_some() {
@@ -279,14 +280,18 @@ impl Log {
         // The first run publishes the checkpoint of the empty log.
         self.put_checkpoint(state.published_tree()?).await?;
         self.reject_rolled_back_log(&state.published_tree()?).await?;
-        let (mut gathered, mut signed) =
-            try_join(self.gather_pending(&state), SignedBatch::read_all(&self.objects)).await?;
+        let (mut gathered, mut signed) = try_join(
+            self.gather_pending_changes(&state),
+            SignedBatch::read_all(&self.objects),
+        )
+        .await?;
         for value in &gathered.unreadable {
             let key = format!("{QUARANTINE_PREFIX}unreadable/{}", DocumentHash::digest(value));
-            self.quarantine(&key, value, "it is not a fact", now, stating).await?;
+            self.quarantine_change(&key, value, "it is not a fact", now, stating)
+                .await?;
         }
-        let (again, waiting) = split_into_retried_and_skipped(state.changes_to_retry(), now);
-        gathered.interleave_agents();
+        let (again, waiting) = split_into_retried_and_skipped(std::mem::take(&mut state.later), now);
+        gathered.interleave_changes_by_agent();
         let pending = gathered.facts.iter().map(|gathered| &gathered.fact);
         let changes: Vec<&PendingChange> = again.iter().chain(pending.take(MAX_CHANGES)).collect();
         let outcomes = self.sign_changes(&changes, &mut signed, stating).await?;
@@ -300,7 +305,7 @@ impl Log {
         let count = outcomes.len();
         for (change, outcome) in changes.into_iter().zip(outcomes) {
             let reason = match outcome {
-                Outcome::Stated(SignedStatement { statement, .. }) if !fits_in_entry(&statement) => {
+                Outcome::Stated(SignedStatement { statement, .. }) if !fits_in_log_entry(&statement) => {
                     "its statement is longer than an entry of the log".to_owned()
                 }
                 Outcome::Stated(SignedStatement { kind, id, statement }) => {
@@ -319,24 +324,23 @@ impl Log {
                 Outcome::SetAside(reason) => reason,
             };
             let key = format!("{QUARANTINE_PREFIX}{}/{}", change.agent, change.sequence);
-            let stored =
-                serde_json::to_value(change.to_stored()).map_err(|error| Error::internal(PUBLISHING, error))?;
-            self.quarantine(&key, &stored, &reason, now, stating).await?;
+            let stored = serde_json::to_value(change).map_err(|error| Error::internal(PUBLISHING, error))?;
+            self.quarantine_change(&key, &stored, &reason, now, stating).await?;
         }
         // Changes from `again` that this run did not process are retried by later runs.
         later.extend(again.iter().skip(count).cloned());
         let is_changed = count > 0;
-        state.set_changes_to_retry(&later);
+        state.later = later;
         gathered.record_processed_changes(&mut state, count.saturating_sub(again.len()), now);
         let statements = entries.len();
         if statements > 0 {
-            let edge = self.read_edge(&state.committed_tree()?).await?;
+            let edge = self.read_tree_edge(&state.committed_tree()?).await?;
             let head = append_entries(&edge, &entries)?.head;
             let key = format!("batch/{:016}-{}", edge.size(), Uuid::new_v4());
             let bytes = serde_json::to_vec(&entries).map_err(|error| Error::internal(PUBLISHING, error))?;
             self.objects.put(&key, &bytes).await?;
             let at = now.micros();
-            state.record_committed(&head, Batch { key, at });
+            state.record_committed_batch(&head, Batch { key, at });
         }
         if is_changed && !state.try_replace_state(&self.objects, version.as_ref()).await? {
             // A concurrent run committed first and has signed these statements.
@@ -397,8 +401,8 @@ impl Log {
         Ok(outcomes)
     }
 
-    /// Reads the pending changes that have no statement yet, in record order, with an equal share per shard.
-    async fn gather_pending(&self, state: &State) -> Result<GatheredChanges> {
+    /// Reads the pending changes without a statement, in record order, with an equal share per stream shard.
+    async fn gather_pending_changes(&self, state: &State) -> Result<GatheredChanges> {
         let shards = PendingBatch::list_shards(&self.objects).await?;
         let count = u16::try_from(shards.len()).unwrap_or(MAX_BATCHES);
         let share = MAX_BATCHES.checked_div(count).unwrap_or(MAX_BATCHES).max(1);
@@ -435,8 +439,8 @@ impl Log {
         Ok(gathered)
     }
 
-    /// Writes a change for which no statement can be signed to an object, with the reason.
-    async fn quarantine(
+    /// Writes a change without a statement to the object `key`, with the reason.
+    async fn quarantine_change(
         &self,
         key: &str,
         change: &Value,
@@ -459,7 +463,7 @@ impl Log {
         let object = object.ok_or_else(|| Error::internal(PUBLISHING, "the committed entries are missing"))?;
         let entries: Vec<StoredEntry> =
             serde_json::from_slice(&object.bytes).map_err(|error| Error::internal(PUBLISHING, error))?;
-        let edge = self.read_edge(&before).await?;
+        let edge = self.read_tree_edge(&before).await?;
         let appended = append_entries(&edge, &entries)?;
         if appended.head != head {
             return Err(Error::internal(PUBLISHING, "the committed entries have another root"));
@@ -473,11 +477,11 @@ impl Log {
             .await?;
         let about: Result<Vec<About>> = entries.iter().map(StoredEntry::subject).collect();
         let at = Timestamp::from_micros(batch.at).unwrap_or(Timestamp::EPOCH);
-        index::write_index(&self.objects, at, before.size, &about?).await?;
+        index::write_batch_index(&self.objects, at, before.size, &about?).await?;
         self.put_checkpoint(head).await?;
         let key = batch.key.clone();
-        state.record_published();
-        // If a concurrent run has also published the entries, that run has replaced the state.
+        state.record_published_batch();
+        // A concurrent run that also published the entries has replaced the state.
         if state.try_replace_state(&self.objects, version.as_ref()).await? {
             self.objects.delete(&key).await?;
             self.delete_partial_tiles(before.size, &appended).await?;
@@ -520,7 +524,7 @@ impl Log {
                 ));
             }
         }
-        let Some(anchored) = self.read_last_anchored().await? else {
+        let Some(anchored) = self.read_last_anchored_head().await? else {
             return Ok(());
         };
         let is_grown = anchored.size <= published_head.size
@@ -539,8 +543,8 @@ impl Log {
         ))
     }
 
-    /// Returns the tree of the last anchored checkpoint.
-    async fn read_last_anchored(&self) -> Result<Option<TreeHead>> {
+    /// Returns the tree of the newest checkpoint in the archive.
+    async fn read_last_anchored_head(&self) -> Result<Option<TreeHead>> {
         let Some(anchor) = &self.anchor else { return Ok(None) };
         let Some(key) = anchor.list(ANCHORS, None, 1).await?.pop() else {
             return Ok(None);
@@ -599,14 +603,13 @@ impl Log {
         }
     }
 
-    /// Reads the right edge of the tree with this head.
-    async fn read_edge(&self, head: &TreeHead) -> Result<Edge> {
+    async fn read_tree_edge(&self, head: &TreeHead) -> Result<Edge> {
         let edge = Edge::read_right_edge(&self.objects, head).await;
         edge.map_err(|error| Error::internal("reading the log's edge", error))
     }
 }
 
-fn fits_in_entry(statement: &str) -> bool {
+fn fits_in_log_entry(statement: &str) -> bool {
     (1..=MAX_STATEMENT_BYTES).contains(&statement.len())
 }
 

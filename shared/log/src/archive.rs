@@ -23,64 +23,41 @@ const ARCHIVING: &str = "archiving the log";
 /// The number of batches that are read at a time.
 const MAX_BATCHES: usize = 100;
 
-/// The archive columns that contain values from a statement's payload. Each row has the column's name, and the JSON
-/// pointers to the value in the payload of a decision, of a receipt, and of a change. `docs/archive.schema.json`
-/// describes the columns.
-const COLUMNS: [(&str, &str, &str, &str); 19] = [
-    ("issuer", "/iss", "/iss", "/iss"),
+/// Each archive column with the JSON pointers to the value in the payloads of a decision, a receipt and a change.
+/// `docs/archive.schema.json` describes the columns.
+const COLUMNS: [(&str, [&str; 3]); 12] = [
+    ("issuer", ["/iss"; 3]),
     (
         "transaction_id",
-        "/transaction_id",
-        "/transaction_id",
-        "/changed_decision/transaction_id",
+        ["/transaction_id", "/transaction_id", "/changed_decision/transaction_id"],
     ),
-    ("settlement_id", "/settlement_id", "/settlement_id", "/settlement_id"),
-    ("approval_id", "/approval_id", "", "/approval/approval_id"),
-    (
-        "agent_id",
-        "/facts/agent_id",
-        "/settlement/agent_id",
-        "/settlement/agent_id",
-    ),
-    ("key_id", "/facts/key_id", "", ""),
-    (
-        "service_id",
-        "/facts/service_id",
-        "/settlement/service_id",
-        "/settlement/service_id",
-    ),
-    (
-        "operation_id",
-        "/facts/operation_id",
-        "/settlement/operation_id",
-        "/settlement/operation_id",
-    ),
-    (
-        "network",
-        "/facts/network",
-        "/settlement/network",
-        "/settlement/network",
-    ),
-    ("asset", "/facts/asset", "/settlement/asset", "/settlement/asset"),
-    (
-        "amount_units",
-        "/facts/amount_units",
-        "/settlement/amount_units",
-        "/settlement/amount_units",
-    ),
-    ("wallet", "", "/settlement/wallet", "/settlement/wallet"),
-    ("pay_to", "/facts/pay_to", "/settlement/pay_to", "/settlement/pay_to"),
+    ("settlement_id", ["/settlement_id"; 3]),
+    ("approval_id", ["/approval_id", "", "/approval/approval_id"]),
+    ("key_id", ["/facts/key_id", "", ""]),
+    ("wallet", ["", "/settlement/wallet", "/settlement/wallet"]),
     (
         "stated_at",
-        "/facts/decided_at",
-        "/settlement/settled_at",
-        "/changed_at",
+        ["/facts/decided_at", "/settlement/settled_at", "/changed_at"],
     ),
-    ("result", "/result", "", "/change"),
-    ("reason", "/reason", "", ""),
-    ("decision_hash", "/decision_hash", "", "/changed_decision/decision_hash"),
-    ("tx_hash", "", "/settlement/tx_hash", "/changed_receipt/tx_hash"),
-    ("block_number", "", "/settlement/block_number", ""),
+    ("result", ["/result", "", "/change"]),
+    ("reason", ["/reason", "", ""]),
+    (
+        "decision_hash",
+        ["/decision_hash", "", "/changed_decision/decision_hash"],
+    ),
+    ("tx_hash", ["", "/settlement/tx_hash", "/changed_receipt/tx_hash"]),
+    ("block_number", ["", "/settlement/block_number", ""]),
+];
+
+/// The archive columns that describe the payment, named like the fields of the statement's payload.
+const PAYMENT_COLUMNS: [&str; 7] = [
+    "agent_id",
+    "service_id",
+    "operation_id",
+    "network",
+    "asset",
+    "amount_units",
+    "pay_to",
 ];
 
 /// A log's archive.
@@ -122,7 +99,7 @@ impl Archive {
     /// Archives published batches until none is left or `is_past_deadline` returns `true`. Concurrent runs are safe.
     pub async fn archive_batches(&self, is_past_deadline: impl Fn() -> bool + Send) -> Result<ArchiveResult> {
         let mut differing = Vec::new();
-        let mut archived = self.read_position().await?;
+        let mut archived = self.read_archive_position().await?;
         let began = archived.size;
         while !is_past_deadline() {
             let at = Timestamp::from_micros(archived.at).unwrap_or(Timestamp::EPOCH);
@@ -138,7 +115,7 @@ impl Archive {
                 if is_past_deadline() {
                     break;
                 }
-                differing.extend(self.put_batch(batch, published).await?);
+                differing.extend(self.put_batch_if_absent(batch, published).await?);
                 archived = Position {
                     size: batch.end,
                     at: batch.at.micros(),
@@ -153,8 +130,8 @@ impl Archive {
         })
     }
 
-    /// Writes a batch's object, unless the object exists. Returns the key if the existing object has different content.
-    async fn put_batch(&self, batch: &IndexedBatch, published_size: u64) -> Result<Option<String>> {
+    /// Writes a batch's archive object unless it exists. Returns the key of an existing object that differs.
+    async fn put_batch_if_absent(&self, batch: &IndexedBatch, published_size: u64) -> Result<Option<String>> {
         let entries = read_unverified_entries(&self.log, published_size, batch.first..batch.end).await;
         let entries = entries.map_err(|error| Error::internal(ARCHIVING, error))?;
         let (key, text) = archive_key_and_lines(batch, &entries)?;
@@ -178,7 +155,7 @@ impl Archive {
 
     /// Returns the key of the batch's archive object if the object is missing or differs from these entries.
     pub(crate) async fn find_difference(&self, batch: &IndexedBatch, entries: &[Vec<u8>]) -> Result<Option<String>> {
-        let position = self.read_position().await?;
+        let position = self.read_archive_position().await?;
         if batch.first >= position.size {
             return Ok(None);
         }
@@ -186,7 +163,7 @@ impl Archive {
         Ok((self.has_same_object_text(&key, &text).await? != Some(true)).then_some(key))
     }
 
-    async fn read_position(&self) -> Result<Position> {
+    async fn read_archive_position(&self) -> Result<Position> {
         let object = self.log.get(ARCHIVED).await?;
         let position = object.map(|object| serde_json::from_slice(&object.bytes)).transpose();
         Ok(position
@@ -228,20 +205,25 @@ fn archive_line(log_index: u64, committed_at: Timestamp, entry: &str) -> Value {
         StatementKind::Change => "change",
     });
     let mut line = Map::new();
-    for (column, of_decision, of_receipt, of_change) in COLUMNS {
-        let place = match kind {
+    let own = COLUMNS.map(|(column, pointers)| (column, pointers.map(str::to_owned)));
+    let payment = PAYMENT_COLUMNS.map(|column| {
+        let [decision, settlement] = ["facts", "settlement"].map(|field| format!("/{field}/{column}"));
+        (column, [decision, settlement.clone(), settlement])
+    });
+    for (column, [of_decision, of_receipt, of_change]) in own.into_iter().chain(payment) {
+        let pointer = match kind {
             Some(StatementKind::Decision) => of_decision,
             Some(StatementKind::Receipt) => of_receipt,
             Some(StatementKind::Change) => of_change,
-            None => "",
+            None => String::new(),
         };
-        // `place` is a JSON pointer to the column's value. If this kind of statement has no value for the column,
-        // `place` is empty. An empty JSON pointer selects the whole payload, so the filter discards the result.
-        let of_approval = || payload.pointer(&place.replace("/settlement/", "/approval/"));
+        // An empty pointer would select the whole payload, so the filter below discards the result. Statements about
+        // approvals have the values under `/approval/` instead of `/settlement/`.
+        let of_approval = || payload.pointer(&pointer.replace("/settlement/", "/approval/"));
         let value = payload
-            .pointer(place)
+            .pointer(&pointer)
             .or_else(of_approval)
-            .filter(|_| !place.is_empty());
+            .filter(|_| !pointer.is_empty());
         line.insert(column.to_owned(), value.cloned().unwrap_or_default());
     }
     line.insert("log_index".to_owned(), log_index.into());

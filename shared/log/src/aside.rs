@@ -2,7 +2,7 @@
 
 use crate::{
     objects::ObjectStore,
-    pending::{PendingBatch, PendingChange, StoredPendingChange},
+    pending::{PendingBatch, PendingChange},
     state::State,
 };
 use purser_domain::{Error, Result, Timestamp};
@@ -13,7 +13,7 @@ pub(crate) const QUARANTINE_PREFIX: &str = "aside/";
 /// A quarantined change, with the reason why no statement about the change could be signed.
 #[derive(Deserialize)]
 pub(crate) struct Aside {
-    pub(crate) fact: StoredPendingChange,
+    pub(crate) fact: PendingChange,
     pub(crate) reason: String,
 }
 
@@ -23,11 +23,7 @@ const AGAIN: &str = "again";
 /// Returns the time of the oldest pending change; `None` if no change is pending.
 pub async fn read_oldest_pending_time(objects: &ObjectStore) -> Result<Option<Timestamp>> {
     let (state, _) = State::read_state(objects).await?;
-    let mut times: Vec<Timestamp> = state
-        .changes_to_retry()
-        .iter()
-        .map(|change| change.changed_at)
-        .collect();
+    let mut times: Vec<Timestamp> = state.later.iter().map(|change| change.changed_at).collect();
     for shard in PendingBatch::list_shards(objects).await? {
         for cursor in PendingBatch::list_batches(objects, &shard, 1).await? {
             let batch = PendingBatch::read_batch(objects, &cursor).await?;
@@ -48,9 +44,8 @@ pub async fn make_quarantined_changes_pending(objects: &ObjectStore, now: Timest
             continue;
         };
         let row: Option<Aside> = serde_json::from_slice(&object.bytes).ok();
-        if let Some(mut change) = row.and_then(|row| PendingChange::from_stored(&row.fact)) {
-            // The new sequence number must be above all sequence numbers that earlier calls of this function assigned,
-            // so the number is derived from the current time.
+        if let Some(Aside { fact: mut change, .. }) = row {
+            // Derived from the current time, so that each call assigns higher sequence numbers than all earlier calls.
             let number = i64::try_from(changes.len()).map_err(|error| Error::internal(READING, error))?;
             change.sequence = format!("{:040}", now.micros().saturating_add(number));
             changes.push(change);

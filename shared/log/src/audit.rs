@@ -3,7 +3,7 @@
 use crate::{
     append::{CHECKPOINT, parse_tree_head},
     archive::Archive,
-    find::statement_subject,
+    find::unverified_statement_subject,
     index::{self, IndexedBatch},
     objects::ObjectStore,
 };
@@ -31,10 +31,9 @@ struct Position {
     began: i64,
 }
 
-/// Continues the audit of a log. If the last audit is complete, begins a new audit a week after the last audit began. A
-/// run ends after its share of the log, or when `is_past_deadline` returns `true`. `report` is called for each difference before
-/// the progress is stored. Objects that can't be read now are left to the next run.
-pub async fn continue_audit(
+/// Continues the weekly audit by one share of the log, or until `is_past_deadline` returns `true`. Reports each
+/// difference before the progress is stored.
+pub async fn continue_log_audit(
     log: &ObjectStore,
     archive: Option<&Archive>,
     now: Timestamp,
@@ -100,10 +99,10 @@ async fn audit_batch(
     };
     let about = entries
         .iter()
-        .map(|entry| statement_subject(&String::from_utf8_lossy(entry)));
+        .map(|entry| unverified_statement_subject(&String::from_utf8_lossy(entry)));
     let is_indexed = match about.collect::<Option<Vec<_>>>() {
-        Some(about) => batch.has_entries(log, &about).await?,
-        // An entry that is not a statement is reported by the daily check.
+        Some(about) => batch.has_exact_entries(log, &about).await?,
+        // The daily check reports this entry, so the audit only requires the batch's index object.
         None => batch.has_object(),
     };
     if !is_indexed {

@@ -2,7 +2,7 @@
 //! expires after two minutes, so another run takes over the range of a run that failed.
 
 use crate::{
-    find::{FINDING, LogReader, statement_subject},
+    find::{FINDING, LogReader, unverified_statement_subject},
     index::{self, About},
     objects::ObjectVersion,
 };
@@ -132,8 +132,8 @@ impl LogReader {
         }
     }
 
-    /// Reads the entries of a claim, and compares the entries with the log's index.
-    pub async fn read_claimed(&self, claim: &ClaimedEntries) -> Result<EntriesToCheck> {
+    /// Reads the claimed entries, and compares the entries with the log's index.
+    pub async fn read_claimed_entries(&self, claim: &ClaimedEntries) -> Result<EntriesToCheck> {
         let size = self.size().await?.unwrap_or_default();
         let entries = read_unverified_entries(&self.0, size, claim.first..claim.end).await;
         let entries = entries.map_err(|error| Error::internal(FINDING, error))?;
@@ -144,10 +144,12 @@ impl LogReader {
         for batch in index::read_batches_from(&self.0, claim.first, after, claim.end, usize::MAX).await? {
             let range = batch.first..batch.end;
             let of_batch = statements.iter().filter(|(index, _)| range.contains(index));
-            let about: Option<Vec<About>> = of_batch.map(|(_, statement)| statement_subject(statement)).collect();
-            // An entry without a subject is reported when the entry itself is checked.
+            let about: Option<Vec<About>> = of_batch
+                .map(|(_, statement)| unverified_statement_subject(statement))
+                .collect();
+            // The caller reports entries without a subject.
             if let Some(about) = about
-                && !batch.has_entries(&self.0, &about).await?
+                && !batch.has_exact_entries(&self.0, &about).await?
             {
                 misindexed.push(range);
             }
@@ -160,9 +162,8 @@ impl LogReader {
         Ok(EntriesToCheck { statements, misindexed })
     }
 
-    /// Records that a run has compared the claimed entries before `next` with the rows of the tables, and ends the
-    /// claim.
-    pub async fn record_checked(&self, claim: &ClaimedEntries, next: u64) -> Result<()> {
+    /// Records that the claimed entries before the log index `next` are compared, and ends the claim.
+    pub async fn record_checked_entries(&self, claim: &ClaimedEntries, next: u64) -> Result<()> {
         loop {
             let (mut progress, version) = self.progress().await?;
             for claim in progress.claims.iter_mut().filter(|known| known.first == claim.first) {

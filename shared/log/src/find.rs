@@ -9,7 +9,7 @@ use crate::{
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use purser_domain::{
     AgentId, CHANGE_STATEMENT, DECISION_STATEMENT, Error, RECEIPT_STATEMENT, Result, ServiceId, Settlement,
-    SettlementId, Timestamp, TransactionId, names_other_payment,
+    SettlementId, Timestamp, TransactionId, has_different_payment,
 };
 use purser_evidence::{StatementKind, TilePath, TlogProof, build_inclusion_proof, read_unverified_entry};
 use serde::Serialize;
@@ -60,7 +60,7 @@ impl PaymentStatements {
     ) -> Vec<&'static str> {
         let statements = [("decision", decision), ("receipt", self.receipt.as_ref())];
         let differs = |found: &FoundStatement| {
-            unverified_payload(&found.statement).is_none_or(|payload| names_other_payment(&payload, settlement))
+            unverified_payload(&found.statement).is_none_or(|payload| has_different_payment(&payload, settlement))
         };
         let differing = statements.into_iter().filter(|(_, found)| found.is_some_and(differs));
         differing.map(|(name, _)| name).collect()
@@ -110,8 +110,7 @@ pub fn unverified_payload(statement: &str) -> Option<Value> {
     serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(payload).ok()?).ok()
 }
 
-/// Returns the subject of a statement without verifying the signature.
-pub(crate) fn statement_subject(statement: &str) -> Option<About> {
+pub(crate) fn unverified_statement_subject(statement: &str) -> Option<About> {
     let payload = unverified_payload(statement)?;
     let id = |name| SettlementId::parse(payload.get(name)?.as_str()?).map(SettlementId::uuid);
     let (kind, id) = match payload.get("statement")?.as_str()? {
@@ -178,7 +177,7 @@ impl LogReader {
         let kind = StatementKind::Change;
         let mut changes = Vec::new();
         for index in index::find_entries(&self.0, About { kind, id }, since).await? {
-            changes.extend(self.prove_entry(index).await?);
+            changes.extend(self.read_statement_with_proof(index).await?);
         }
         Ok(changes)
     }
@@ -193,8 +192,8 @@ impl LogReader {
         Ok(receipts)
     }
 
-    /// Returns why the log has no statement of a decision that was made at this time.
-    pub async fn find_missing_reason(&self, at: Timestamp, now: Timestamp) -> Result<MissingReason> {
+    /// Returns why the log has no statement of a decision that was made at `at`.
+    pub async fn find_missing_statement_reason(&self, at: Timestamp, now: Timestamp) -> Result<MissingReason> {
         if now.since(at) < MAX_RETRY_DURATION {
             return Ok(MissingReason::Pending);
         }
@@ -206,7 +205,7 @@ impl LogReader {
 
     async fn find_statement(&self, subject: About, since: Timestamp) -> Result<Option<FoundStatement>> {
         match index::find_entries(&self.0, subject, since).await?.pop() {
-            Some(index) => self.prove_entry(index).await,
+            Some(index) => self.read_statement_with_proof(index).await,
             None => Ok(None),
         }
     }
@@ -220,7 +219,7 @@ impl LogReader {
         entry.map(Some).map_err(|error| Error::internal(FINDING, error))
     }
 
-    async fn prove_entry(&self, index: u64) -> Result<Option<FoundStatement>> {
+    async fn read_statement_with_proof(&self, index: u64) -> Result<Option<FoundStatement>> {
         let Some(checkpoint) = self.0.get(CHECKPOINT).await? else {
             return Ok(None);
         };

@@ -32,7 +32,6 @@ pub(crate) struct About {
 struct StoredIndex {
     decisions: Vec<Option<Uuid>>,
     receipts: Vec<Option<Uuid>>,
-    #[serde(default)]
     changes: Vec<Option<Uuid>>,
 }
 
@@ -56,7 +55,12 @@ fn uuid_micros(id: Uuid) -> i64 {
 }
 
 /// Writes a batch's index object. `first` is the log index of the batch's first entry.
-pub(crate) async fn write_index(objects: &ObjectStore, at: Timestamp, first: u64, entries: &[About]) -> Result<()> {
+pub(crate) async fn write_batch_index(
+    objects: &ObjectStore,
+    at: Timestamp,
+    first: u64,
+    entries: &[About],
+) -> Result<()> {
     let times = entries.iter().map(|entry| uuid_micros(entry.id));
     let (Some(least), Some(max)) = (times.clone().min(), times.max()) else {
         return Ok(());
@@ -99,7 +103,7 @@ impl IndexedBatch {
     }
 
     /// Returns whether the index object contains exactly these entries.
-    pub(crate) async fn has_entries(&self, objects: &ObjectStore, entries: &[About]) -> Result<bool> {
+    pub(crate) async fn has_exact_entries(&self, objects: &ObjectStore, entries: &[About]) -> Result<bool> {
         let object = match &self.key {
             Some(key) => objects.get(key).await?,
             None => None,

@@ -48,7 +48,7 @@ mod witnesses;
 pub use append::{Log, Outcome, SignedStatement, Stating, Written};
 pub use archive::{Archive, ArchiveResult};
 pub use aside::{make_quarantined_changes_pending, read_oldest_pending_time};
-pub use audit::continue_audit;
+pub use audit::continue_log_audit;
 pub use check::{ClaimedEntries, EntriesToCheck};
 pub use find::{
     DecisionSubject, FoundStatement, HashTile, LogReader, MissingReason, PaymentStatements, unverified_payload,

@@ -6,7 +6,7 @@ use crate::{
     find::{LogReader, unverified_payload},
     index::{self, About},
     objects::ObjectStore,
-    pending::{Confirmation, PREFIX, PendingBatch, PendingChange, StatedChange, StoredPendingChange},
+    pending::{Confirmation, PREFIX, PendingBatch, PendingChange, StatedChange},
     state::State,
 };
 use purser_domain::{Duration, LoggedDecision, Result, Settlement, SettlementState, Timestamp};
@@ -30,15 +30,14 @@ pub struct MissingStatements {
 }
 
 impl MissingStatements {
-    /// Counts a statement that can't be made pending again.
-    fn count_unrecoverable(&mut self, reason: impl Into<String>) {
+    fn count_unrecoverable_statement(&mut self, reason: impl Into<String>) {
         let count = self.reasons.entry(reason.into()).or_default();
         *count = count.saturating_add(1);
     }
 
-    /// Finds the changes of these decisions for which the log has no statement, and makes the changes pending again.
-    /// Each decision comes with the current hash of its row, as hexadecimal digits.
-    pub async fn requeue_missing(
+    /// Makes the changes of these decisions pending if the log has no statement about them. Each decision comes with
+    /// the row hash, in hexadecimal.
+    pub async fn requeue_changes_without_statements(
         &mut self,
         objects: &ObjectStore,
         decisions: &[(LoggedDecision, String)],
@@ -53,13 +52,15 @@ impl MissingStatements {
                 }
                 let known = unstated.iter().find(|(known, _)| *known == change);
                 match (known, &change) {
-                    (Some((_, Some(reason))), _) => self.count_unrecoverable(format!("it was set aside: {reason}")),
-                    (Some((_, None)), _) => self.count_unrecoverable("it is pending"),
+                    (Some((_, Some(reason))), _) => {
+                        self.count_unrecoverable_statement(format!("it was set aside: {reason}"));
+                    }
+                    (Some((_, None)), _) => self.count_unrecoverable_statement("it is pending"),
                     (None, _) if now.since(at) < STREAM_RETENTION => {
-                        self.count_unrecoverable("it changed within the last 25 hours");
+                        self.count_unrecoverable_statement("it changed within the last 25 hours");
                     }
                     (None, StatedChange::Released(..)) => {
-                        self.count_unrecoverable("the record does not have the time of the release");
+                        self.count_unrecoverable_statement("the record does not have the time of the release");
                     }
                     (None, _) => changes.push(PendingChange {
                         sequence: String::new(),
@@ -150,11 +151,7 @@ async fn is_in_log(objects: &ObjectStore, decision: &LoggedDecision, change: &St
 /// Returns the pending changes without a reason, and the quarantined changes with their reason.
 async fn find_pending_changes(objects: &ObjectStore) -> Result<Vec<(StatedChange, Option<String>)>> {
     let (state, _) = State::read_state(objects).await?;
-    let mut changes: Vec<_> = state
-        .changes_to_retry()
-        .into_iter()
-        .map(|later| (later.fact, None))
-        .collect();
+    let mut changes: Vec<_> = state.later.into_iter().map(|later| (later.fact, None)).collect();
     for prefix in [PREFIX, QUARANTINE_PREFIX] {
         let mut after = None::<String>;
         loop {
@@ -165,15 +162,10 @@ async fn find_pending_changes(objects: &ObjectStore) -> Result<Vec<(StatedChange
                 };
                 if prefix == QUARANTINE_PREFIX {
                     let row: Option<Aside> = serde_json::from_slice(&object.bytes).ok();
-                    let change =
-                        row.and_then(|row| Some((PendingChange::from_stored(&row.fact)?.fact, Some(row.reason))));
-                    changes.extend(change);
+                    changes.extend(row.map(|row| (row.fact.fact, Some(row.reason))));
                 } else {
                     let stored: Vec<Value> = serde_json::from_slice(&object.bytes).unwrap_or_default();
-                    let stored = stored
-                        .iter()
-                        .filter_map(|value| StoredPendingChange::deserialize(value).ok());
-                    let pending = stored.filter_map(|stored| PendingChange::from_stored(&stored));
+                    let pending = stored.iter().filter_map(|value| PendingChange::deserialize(value).ok());
                     changes.extend(pending.map(|pending| (pending.fact, None)));
                 }
             }

@@ -249,14 +249,14 @@ impl Folder {
         }
     }
 
-    fn begin_write(&self) -> io::Result<()> {
+    fn take_write_permit(&self) -> io::Result<()> {
         let Some(writes) = &self.writes else { return Ok(()) };
         let remaining = writes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |remaining| remaining.checked_sub(1));
         remaining.map(|_| ()).map_err(|_| io::Error::other("interrupted"))
     }
 
     fn delete(&self, key: &str) -> io::Result<()> {
-        self.begin_write()?;
+        self.take_write_permit()?;
         match fs::remove_file(self.path.join(key)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -265,7 +265,7 @@ impl Folder {
 
     /// Writes a temporary file and renames it, so that a reader never sees a partial object.
     fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()> {
-        self.begin_write()?;
+        self.take_write_permit()?;
         let path = self.path.join(key);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;

@@ -13,7 +13,8 @@ use std::fmt;
 pub(crate) const PREFIX: &str = "pending/";
 
 /// A change of a payment or an approval. The log gets a signed statement about each such change.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum StatedChange {
     /// The payment with this settlement id was authorized.
     Allowed(SettlementId),
@@ -32,7 +33,7 @@ pub enum StatedChange {
 }
 
 /// The on-chain transaction that confirmed a payment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Confirmation {
     /// The hash of the on-chain transaction.
     pub tx_hash: TxHash,
@@ -42,8 +43,8 @@ pub struct Confirmation {
     pub settled_at: Timestamp,
 }
 
-/// A change, with its agent and its stream record.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A change of a payment or an approval that needs a statement.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingChange {
     /// The sequence number of the stream record, padded so that text order is record order.
     pub sequence: String,
@@ -78,133 +79,6 @@ pub(crate) struct ReadBatch {
     pub(crate) unreadable: Vec<Value>,
 }
 
-/// The stored JSON of a change.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct StoredPendingChange {
-    seq: String,
-    /// The time of the stream record, in seconds.
-    at: u64,
-    agent: String,
-    row: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    settlement: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    transaction: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    confirmed: Option<StoredConfirmation>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    change: Option<StoredChange>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    approval: Option<StoredApproval>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct StoredApproval {
-    id: String,
-    /// The approval's change, as [`ApprovalChange::name`] returns it.
-    change: String,
-    /// The time of the change, in microseconds.
-    at: i64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum StoredChange {
-    Reversal,
-    Release,
-    Withdrawal,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct StoredConfirmation {
-    tx_hash: String,
-    block: u64,
-    /// The time of the settlement, in microseconds.
-    at: i64,
-}
-
-impl PendingChange {
-    pub(crate) fn to_stored(&self) -> StoredPendingChange {
-        let (settlement, transaction, confirmed) = match &self.fact {
-            StatedChange::Allowed(id) | StatedChange::Released(id, _) | StatedChange::Withdrawn(id) => {
-                (Some(id.to_string()), None, None)
-            }
-            StatedChange::Refused(id) | StatedChange::Reverted(id) => (None, Some(id.to_string()), None),
-            StatedChange::Confirmed(id, confirmation) => {
-                let confirmed = StoredConfirmation {
-                    tx_hash: confirmation.tx_hash.to_string(),
-                    block: confirmation.block_number,
-                    at: confirmation.settled_at.micros(),
-                };
-                (Some(id.to_string()), None, Some(confirmed))
-            }
-            StatedChange::ApprovalChanged(..) => (None, None, None),
-        };
-        let change = match &self.fact {
-            StatedChange::Reverted(_) => Some(StoredChange::Reversal),
-            StatedChange::Released(..) => Some(StoredChange::Release),
-            StatedChange::Withdrawn(_) => Some(StoredChange::Withdrawal),
-            StatedChange::Allowed(_)
-            | StatedChange::Refused(_)
-            | StatedChange::Confirmed(..)
-            | StatedChange::ApprovalChanged(..) => None,
-        };
-        let approval = match &self.fact {
-            StatedChange::ApprovalChanged(id, change, at) => Some(StoredApproval {
-                id: id.to_string(),
-                change: change.name().to_owned(),
-                at: at.micros(),
-            }),
-            _ => None,
-        };
-        StoredPendingChange {
-            seq: self.sequence.clone(),
-            at: self.changed_at.secs(),
-            agent: self.agent.to_string(),
-            row: self.row.clone(),
-            settlement,
-            transaction,
-            confirmed,
-            change,
-            approval,
-        }
-    }
-
-    pub(crate) fn from_stored(stored: &StoredPendingChange) -> Option<Self> {
-        let settlement = stored.settlement.as_deref().map(SettlementId::parse);
-        let transaction = stored.transaction.as_deref().map(TransactionId::parse);
-        let changed_at = Timestamp::from_secs(stored.at)?;
-        let pending_change = match (settlement, transaction, &stored.confirmed, stored.change) {
-            (None, None, None, None) => {
-                let StoredApproval { id, change, at } = stored.approval.as_ref()?;
-                let change = ApprovalChange::from_name(change)?;
-                StatedChange::ApprovalChanged(ApprovalId::parse(id)?, change, Timestamp::from_micros(*at)?)
-            }
-            (Some(id), None, None, None) => StatedChange::Allowed(id?),
-            (Some(id), None, None, Some(StoredChange::Release)) => StatedChange::Released(id?, changed_at),
-            (Some(id), None, None, Some(StoredChange::Withdrawal)) => StatedChange::Withdrawn(id?),
-            (None, Some(id), None, Some(StoredChange::Reversal)) => StatedChange::Reverted(id?),
-            (Some(id), None, Some(confirmed), None) => {
-                let confirmation = Confirmation {
-                    tx_hash: TxHash::parse(&confirmed.tx_hash)?,
-                    block_number: confirmed.block,
-                    settled_at: Timestamp::from_micros(confirmed.at)?,
-                };
-                StatedChange::Confirmed(id?, confirmation)
-            }
-            (None, Some(id), None, None) => StatedChange::Refused(id?),
-            _ => return None,
-        };
-        Some(Self {
-            sequence: stored.seq.clone(),
-            changed_at,
-            agent: AgentId::parse(&stored.agent)?,
-            fact: pending_change,
-            row: stored.row.clone(),
-        })
-    }
-}
-
 impl fmt::Display for PendingPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -218,8 +92,7 @@ impl PendingBatch {
             return Ok(());
         };
         let key = format!("{PREFIX}{}/{}-{}", self.shard, first.sequence, last.sequence);
-        let changes: Vec<StoredPendingChange> = self.facts.iter().map(PendingChange::to_stored).collect();
-        let bytes = serde_json::to_vec(&changes).map_err(|error| Error::internal("writing facts", error))?;
+        let bytes = serde_json::to_vec(&self.facts).map_err(|error| Error::internal("writing facts", error))?;
         objects.put(&key, &bytes).await
     }
 
@@ -254,10 +127,9 @@ impl PendingBatch {
             unreadable: Vec::new(),
         };
         for value in stored {
-            let change = StoredPendingChange::deserialize(&value).ok();
-            match change.and_then(|change| PendingChange::from_stored(&change)) {
-                Some(change) => batch.facts.push(change),
-                None => batch.unreadable.push(value),
+            match PendingChange::deserialize(&value) {
+                Ok(change) => batch.facts.push(change),
+                Err(_) => batch.unreadable.push(value),
             }
         }
         Ok(Some(batch))

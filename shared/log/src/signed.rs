@@ -3,7 +3,7 @@
 
 use crate::{
     objects::{MAX_CONCURRENT_REQUESTS, ObjectStore},
-    pending::{PendingChange, StoredPendingChange},
+    pending::PendingChange,
 };
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use purser_domain::{AgentId, Duration, Error, Result, Timestamp};
@@ -22,7 +22,7 @@ const RETENTION: Duration = Duration::from_secs_u32(600);
 
 #[derive(Serialize, Deserialize)]
 struct StoredStatement {
-    fact: StoredPendingChange,
+    fact: PendingChange,
     statement: String,
 }
 
@@ -43,7 +43,7 @@ pub async fn write_signed_statements(objects: &ObjectStore, signed: &[(PendingCh
         bytes <= MAX_BYTES
     });
     let stored = stored.map(|(change, statement)| StoredStatement {
-        fact: change.to_stored(),
+        fact: change.clone(),
         statement: statement.clone(),
     });
     let stored: Vec<StoredStatement> = stored.collect();
@@ -82,9 +82,6 @@ impl SignedBatch {
                 statement,
             } in stored
             {
-                let Some(change) = PendingChange::from_stored(&change) else {
-                    continue;
-                };
                 count = count.saturating_add(1);
                 newest = newest.max(change.changed_at);
                 let of = (change.agent, change.sequence.clone());

@@ -2,7 +2,7 @@
 
 use crate::{
     objects::{ObjectStore, ObjectVersion},
-    pending::{PendingChange, StoredPendingChange},
+    pending::PendingChange,
 };
 use purser_domain::{Duration, Error, Result, Timestamp};
 use purser_evidence::{Hash, TreeHead};
@@ -26,7 +26,7 @@ pub(crate) struct State {
     shards: BTreeMap<String, Shard>,
     /// The unreadable changes that later runs retry.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    later: Vec<StoredPendingChange>,
+    pub(crate) later: Vec<PendingChange>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,21 +125,12 @@ impl State {
         self.shards.retain(|_, shard| shard.at >= oldest);
     }
 
-    pub(crate) fn changes_to_retry(&self) -> Vec<PendingChange> {
-        self.later.iter().filter_map(PendingChange::from_stored).collect()
-    }
-
-    pub(crate) fn set_changes_to_retry(&mut self, changes: &[PendingChange]) {
-        self.later = changes.iter().map(PendingChange::to_stored).collect();
-    }
-
-    pub(crate) fn record_committed(&mut self, head: &TreeHead, batch: Batch) {
+    pub(crate) fn record_committed_batch(&mut self, head: &TreeHead, batch: Batch) {
         self.committed = Some(from_tree_head(head));
         self.batch = Some(batch);
     }
 
-    /// Records that the committed entries are published.
-    pub(crate) fn record_published(&mut self) {
+    pub(crate) fn record_published_batch(&mut self) {
         self.published.clone_from(&self.committed);
         self.batch = None;
     }

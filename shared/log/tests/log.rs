@@ -16,7 +16,7 @@ use purser_evidence::{
 };
 use purser_log::{
     Archive, Confirmation, Log, LogReader, MissingReason, ObjectStore, Outcome, PendingBatch, PendingChange,
-    SignedStatement, StatedChange, Stating, TRUST, TrustDocument, continue_audit, make_quarantined_changes_pending,
+    SignedStatement, StatedChange, Stating, TRUST, TrustDocument, continue_log_audit, make_quarantined_changes_pending,
     read_oldest_pending_time, write_signed_statements,
 };
 use purser_verify::{Trust, verify_document};
@@ -278,7 +278,7 @@ async fn an_early_signed_statement_is_committed_unchanged() {
 
     let now = Uuid::from_u128(8);
     log(objects.clone())
-        .append_pending(at(100), &Signer(now))
+        .append_pending_statements(at(100), &Signer(now))
         .await
         .unwrap();
     let expected = facts.iter().map(|fact| {
@@ -307,7 +307,7 @@ async fn early_signed_statements_are_kept_until_committed_or_old() {
         };
         batch.write_batch(&objects).await.unwrap();
         log(objects.clone())
-            .append_pending(at(secs), &Signer(Uuid::nil()))
+            .append_pending_statements(at(secs), &Signer(Uuid::nil()))
             .await
             .unwrap();
         sizes.push(objects.list("signed/", None, 10).await.unwrap().len());
@@ -338,7 +338,7 @@ async fn a_log_run_leaves_excess_changes_to_the_next_run() {
     let mut runs = Vec::new();
     loop {
         let written = log(objects.clone())
-            .append_pending(at(300), &Picky::new(large))
+            .append_pending_statements(at(300), &Picky::new(large))
             .await
             .unwrap();
         runs.push(written.statements);
@@ -361,13 +361,15 @@ async fn interrupted_log_runs_lose_and_duplicate_no_entry() {
         let folder = Folder::new();
         let objects = pending(&folder.0).await;
         let stopped = log(ObjectStore::open_folder_with_write_limit(&folder.0, writes));
-        let result = stopped.append_pending(at(100), &Signer(Uuid::new_v4())).await;
+        let result = stopped
+            .append_pending_statements(at(100), &Signer(Uuid::new_v4()))
+            .await;
         let older = head(&objects).await;
         // The stream delivers the last batch again.
         batches()[2].write_batch(&objects).await.unwrap();
         for _ in 0..2 {
             log(objects.clone())
-                .append_pending(at(160), &Signer(Uuid::new_v4()))
+                .append_pending_statements(at(160), &Signer(Uuid::new_v4()))
                 .await
                 .unwrap();
         }
@@ -386,7 +388,12 @@ async fn concurrent_log_runs_do_not_fork_the_log() {
         let objects = pending(&folder.0).await;
         let stopped = ObjectStore::open_folder_with_write_limit(&folder.0, writes);
         let runs = [stopped.clone(), stopped].map(|objects| {
-            tokio::spawn(async move { log(objects).append_pending(at(100), &Signer(Uuid::new_v4())).await.ok() })
+            tokio::spawn(async move {
+                log(objects)
+                    .append_pending_statements(at(100), &Signer(Uuid::new_v4()))
+                    .await
+                    .ok()
+            })
         });
         for run in runs {
             let _one_may_fail = run.await.unwrap();
@@ -394,7 +401,7 @@ async fn concurrent_log_runs_do_not_fork_the_log() {
         let older = head(&objects).await;
         for _ in 0..3 {
             log(objects.clone())
-                .append_pending(at(160), &Signer(Uuid::new_v4()))
+                .append_pending_statements(at(160), &Signer(Uuid::new_v4()))
                 .await
                 .unwrap();
         }
@@ -410,7 +417,9 @@ async fn append_200(objects: &ObjectStore, round: u64) -> Result<purser_log::Wri
     let shard = format!("shardId-{round}");
     let now = at(300 + round);
     PendingBatch { shard, facts }.write_batch(objects).await?;
-    log(objects.clone()).append_pending(now, &Signer(Uuid::nil())).await
+    log(objects.clone())
+        .append_pending_statements(now, &Signer(Uuid::nil()))
+        .await
 }
 
 async fn partial_tiles(objects: &ObjectStore) -> Vec<String> {
@@ -491,7 +500,7 @@ async fn the_audit_proves_every_entry_and_compares_the_archive() {
         let found = Mutex::new(Vec::new());
         let report = |subject: &str, what: &str| found.lock().unwrap().push(format!("{subject}: {what}"));
         for _ in 0..20 {
-            continue_audit(&objects, Some(&whole), at(secs), || false, report)
+            continue_log_audit(&objects, Some(&whole), at(secs), || false, report)
                 .await
                 .unwrap();
         }
@@ -562,7 +571,7 @@ async fn the_archive_contains_each_log_entry_once() {
         let objects = pending(&folder.0).await;
         let write = async |secs| {
             log(objects.clone())
-                .append_pending(at(secs), &Signer(Uuid::new_v4()))
+                .append_pending_statements(at(secs), &Signer(Uuid::new_v4()))
                 .await
                 .unwrap()
         };
@@ -614,7 +623,7 @@ async fn an_unreadable_or_missing_index_object_blocks_nothing() {
         let [folder, place] = [Folder::new(), Folder::new()];
         let objects = pending(&folder.0).await;
         log(objects.clone())
-            .append_pending(at(100), &Signer(Uuid::new_v4()))
+            .append_pending_statements(at(100), &Signer(Uuid::new_v4()))
             .await
             .unwrap();
         let more = PendingBatch {
@@ -623,7 +632,7 @@ async fn an_unreadable_or_missing_index_object_blocks_nothing() {
         };
         more.write_batch(&objects).await.unwrap();
         log(objects.clone())
-            .append_pending(at(160), &Signer(Uuid::new_v4()))
+            .append_pending_statements(at(160), &Signer(Uuid::new_v4()))
             .await
             .unwrap();
         let first = objects.list("index/", None, 1).await.unwrap().remove(0);
@@ -638,9 +647,9 @@ async fn an_unreadable_or_missing_index_object_blocks_nothing() {
         assert_eq!(whole.archive_batches(|| false).await.unwrap().entries, FACTS + 1);
         let reader = LogReader::new(objects.clone());
         let claim = reader.claim_entries(at(90_000)).await.unwrap().unwrap();
-        let read = reader.read_claimed(&claim).await.unwrap();
+        let read = reader.read_claimed_entries(&claim).await.unwrap();
         assert_eq!(u64::try_from(read.statements.len()).unwrap(), FACTS + 1);
-        reader.record_checked(&claim, claim.end()).await.unwrap();
+        reader.record_checked_entries(&claim, claim.end()).await.unwrap();
         assert_eq!(reader.claim_entries(at(90_000)).await.unwrap(), None);
         let decision = |n: u8| reader.find_decision(TransactionId::from_uuid(settlement(n).uuid()), at(u64::from(n)));
         assert!(decision(61).await.unwrap().is_some());
@@ -654,7 +663,7 @@ async fn a_changed_archive_is_detected_when_it_is_written_again() {
     let [folder, place] = [Folder::new(), Folder::new()];
     let objects = pending(&folder.0).await;
     log(objects.clone())
-        .append_pending(at(100), &Signer(Uuid::new_v4()))
+        .append_pending_statements(at(100), &Signer(Uuid::new_v4()))
         .await
         .unwrap();
     let archive = ObjectStore::open_folder(&place.0);
@@ -673,7 +682,7 @@ async fn a_changed_archive_is_detected_when_it_is_written_again() {
     };
     more.write_batch(&objects).await.unwrap();
     log(objects.clone())
-        .append_pending(at(160), &Signer(Uuid::new_v4()))
+        .append_pending_statements(at(160), &Signer(Uuid::new_v4()))
         .await
         .unwrap();
     let archived = whole.archive_batches(|| false).await.unwrap();
@@ -721,7 +730,10 @@ async fn archive_lines_have_the_columns_of_their_schema() {
     }
     let [folder, place] = [Folder::new(), Folder::new()];
     let objects = pending(&folder.0).await;
-    log(objects.clone()).append_pending(at(100), &Columns).await.unwrap();
+    log(objects.clone())
+        .append_pending_statements(at(100), &Columns)
+        .await
+        .unwrap();
     let archive = ObjectStore::open_folder(&place.0);
     Archive::new(objects, archive.clone())
         .archive_batches(|| false)
@@ -774,7 +786,7 @@ async fn a_changed_log_entry_has_no_proof_and_stops_the_log() {
     let folder = Folder::new();
     let objects = pending(&folder.0).await;
     log(objects.clone())
-        .append_pending(at(100), &Signer(Uuid::new_v4()))
+        .append_pending_statements(at(100), &Signer(Uuid::new_v4()))
         .await
         .unwrap();
     check(&objects, &TreeHead::empty()).await;
@@ -790,7 +802,7 @@ async fn a_changed_log_entry_has_no_proof_and_stops_the_log() {
     };
     more.write_batch(&objects).await.unwrap();
     log(objects)
-        .append_pending(at(200), &Signer(Uuid::new_v4()))
+        .append_pending_statements(at(200), &Signer(Uuid::new_v4()))
         .await
         .unwrap_err();
 }
@@ -801,11 +813,11 @@ async fn a_missing_statement_is_reported_with_a_reason() {
     let objects = pending(&folder.0).await;
     let reader = LogReader::new(objects.clone());
     let later = at(2 * 86_400);
-    let reason = async |decided, now| reader.find_missing_reason(decided, now).await.unwrap();
+    let reason = async |decided, now| reader.find_missing_statement_reason(decided, now).await.unwrap();
     assert_eq!(reason(at(1), at(100)).await, MissingReason::Pending);
     assert_eq!(reason(at(1), later).await, MissingReason::BeforeLog);
     log(objects)
-        .append_pending(at(100), &Signer(Uuid::new_v4()))
+        .append_pending_statements(at(100), &Signer(Uuid::new_v4()))
         .await
         .unwrap();
     // The first decision in the log was made in the first second of the test.
@@ -885,7 +897,10 @@ async fn an_unsignable_change_is_quarantined_and_blocks_no_other() {
         let folder = Folder::new();
         let objects = pending(&folder.0).await;
         let picky = Picky::new(outcome);
-        let written = log(objects.clone()).append_pending(at(100), &picky).await.unwrap();
+        let written = log(objects.clone())
+            .append_pending_statements(at(100), &picky)
+            .await
+            .unwrap();
         assert_eq!(written.statements, usize::try_from(FACTS - 1).unwrap());
         let key = format!("aside/{}/{:040}", Uuid::from_u128(1), 4);
         assert_eq!(picky.aside(), [format!("{key}: {reason}")]);
@@ -899,7 +914,7 @@ async fn an_unsignable_change_is_quarantined_and_blocks_no_other() {
         // After the cause is fixed, an operator makes the change pending again.
         assert_eq!(make_quarantined_changes_pending(&objects, at(200)).await.unwrap(), 1);
         log(objects.clone())
-            .append_pending(at(201), &Signer(Uuid::new_v4()))
+            .append_pending_statements(at(201), &Signer(Uuid::new_v4()))
             .await
             .unwrap();
         check(&objects, &TreeHead::empty()).await;
@@ -914,7 +929,10 @@ async fn an_unreadable_object_of_pending_changes_is_quarantined() {
     objects.put("pending/shardId-1/0", b"no JSON").await.unwrap();
     objects.put("pending/shardId-9/0-0", br#"[{"seq":"1"}]"#).await.unwrap();
     let picky = Picky::new(|_| None);
-    log(objects.clone()).append_pending(at(100), &picky).await.unwrap();
+    log(objects.clone())
+        .append_pending_statements(at(100), &picky)
+        .await
+        .unwrap();
     check(&objects, &TreeHead::empty()).await;
     let aside = picky.aside();
     assert!(
@@ -934,7 +952,10 @@ async fn a_temporarily_unreadable_change_is_retried() {
     let objects = pending(&folder.0).await;
     let failing = Picky::new(fails);
     for secs in [100, 160] {
-        let written = log(objects.clone()).append_pending(at(secs), &failing).await.unwrap();
+        let written = log(objects.clone())
+            .append_pending_statements(at(secs), &failing)
+            .await
+            .unwrap();
         assert_eq!(written.statements, if secs == 100 { 20 } else { 0 });
         assert_eq!(read_oldest_pending_time(&objects).await.unwrap(), Some(at(4)));
     }
@@ -942,18 +963,24 @@ async fn a_temporarily_unreadable_change_is_retried() {
     // The signing run stops after each number of writes.
     for writes in 0..8 {
         let stopped = log(ObjectStore::open_folder_with_write_limit(&folder.0, writes));
-        let _interrupted = stopped.append_pending(at(220), &Picky::new(|_| None)).await;
+        let _interrupted = stopped.append_pending_statements(at(220), &Picky::new(|_| None)).await;
     }
     log(objects.clone())
-        .append_pending(at(280), &Signer(Uuid::new_v4()))
+        .append_pending_statements(at(280), &Signer(Uuid::new_v4()))
         .await
         .unwrap();
     check(&objects, &TreeHead::empty()).await;
 
     let folder = Folder::new();
     let objects = pending(&folder.0).await;
-    log(objects.clone()).append_pending(at(100), &failing).await.unwrap();
-    log(objects.clone()).append_pending(at(86_500), &failing).await.unwrap();
+    log(objects.clone())
+        .append_pending_statements(at(100), &failing)
+        .await
+        .unwrap();
+    log(objects.clone())
+        .append_pending_statements(at(86_500), &failing)
+        .await
+        .unwrap();
     assert_eq!(failing.aside().len(), 2);
     assert_eq!(read_oldest_pending_time(&objects).await.unwrap(), None);
 }
@@ -978,7 +1005,7 @@ async fn each_shard_gets_a_share_of_a_log_run() {
     let shard = "shardId-2".to_owned();
     PendingBatch { shard, facts }.write_batch(&objects).await.unwrap();
     let written = log(objects.clone())
-        .append_pending(at(100), &Signer(Uuid::new_v4()))
+        .append_pending_statements(at(100), &Signer(Uuid::new_v4()))
         .await
         .unwrap();
     assert!(written.has_more);
@@ -1016,7 +1043,7 @@ async fn a_flood_of_one_agent_does_not_delay_other_agents() {
             .collect()
     };
     let written = log(objects.clone())
-        .append_pending(at(300), &Picky::new(large))
+        .append_pending_statements(at(300), &Picky::new(large))
         .await
         .unwrap();
     assert!(written.has_more && written.statements < 200);
@@ -1027,7 +1054,7 @@ async fn a_flood_of_one_agent_does_not_delay_other_agents() {
     let (shard, facts) = ("shardId-1".to_owned(), again.collect());
     PendingBatch { shard, facts }.write_batch(&objects).await.unwrap();
     while log(objects.clone())
-        .append_pending(at(300), &Picky::new(large))
+        .append_pending_statements(at(300), &Picky::new(large))
         .await
         .unwrap()
         .has_more
@@ -1054,13 +1081,13 @@ async fn concurrent_checks_compare_every_entry_whichever_of_them_stops() {
         PendingBatch { shard, facts }.write_batch(&objects).await.unwrap();
         let now = at(u64::from(n) * 60);
         log(objects.clone())
-            .append_pending(now, &Signer(Uuid::nil()))
+            .append_pending_statements(now, &Signer(Uuid::nil()))
             .await
             .unwrap();
     }
     let reader = LogReader::new(objects);
     let compared = async |claim| {
-        let read = reader.read_claimed(&claim).await.unwrap();
+        let read = reader.read_claimed_entries(&claim).await.unwrap();
         assert_eq!(read.misindexed, []);
         read.statements
             .into_iter()
@@ -1082,10 +1109,9 @@ async fn concurrent_checks_compare_every_entry_whichever_of_them_stops() {
     assert_eq!(compared(first.clone()).await, (0..20).collect::<Vec<u64>>());
     assert_eq!(compared(second.clone()).await, (20..40).collect::<Vec<u64>>());
     assert_eq!(compared(third).await, (40..45).collect::<Vec<u64>>());
-    // The first run compares all of its entries. The second run runs out of time, and the third run stops without a
-    // record.
-    reader.record_checked(&first, 20).await.unwrap();
-    reader.record_checked(&second, 25).await.unwrap();
+    // The first run compares its entries, the second run compares some, and the third run stops without a record.
+    reader.record_checked_entries(&first, 20).await.unwrap();
+    reader.record_checked_entries(&second, 25).await.unwrap();
     let again = reader.claim_entries(now).await.unwrap().unwrap();
     assert_eq!(compared(again.clone()).await, (25..40).collect::<Vec<u64>>());
     assert_eq!(
@@ -1093,13 +1119,13 @@ async fn concurrent_checks_compare_every_entry_whichever_of_them_stops() {
         None,
         "the third range is claimed"
     );
-    reader.record_checked(&again, 40).await.unwrap();
+    reader.record_checked_entries(&again, 40).await.unwrap();
     let later = at(100_121);
     let third = reader.claim_entries(later).await.unwrap().unwrap();
     assert_eq!(compared(third.clone()).await, (40..45).collect::<Vec<u64>>());
     // A run whose claim has expired records the same entries again.
     for claim in [&again, &third, &again, &first] {
-        reader.record_checked(claim, claim.end()).await.unwrap();
+        reader.record_checked_entries(claim, claim.end()).await.unwrap();
     }
     assert_eq!(reader.claim_entries(later).await.unwrap(), None);
 }
@@ -1176,24 +1202,24 @@ async fn a_run_of_the_log_waits_for_few_consecutive_requests() {
     let log = log(delayed.clone()).with_anchor(Some(ObjectStore::with_latency(&archive.0, LATENCY)));
     let requests = |began: Instant| u32::try_from(began.elapsed().as_millis() / LATENCY.as_millis()).unwrap();
     busy_minute(&objects, 1, 20).await;
-    log.append_pending(at(60), &Accepting).await.unwrap();
+    log.append_pending_statements(at(60), &Accepting).await.unwrap();
     busy_minute(&objects, 2, 400).await;
     let began = Instant::now();
-    let written = log.append_pending(at(120), &Accepting).await.unwrap();
+    let written = log.append_pending_statements(at(120), &Accepting).await.unwrap();
     assert_eq!(
         (written.statements, requests(began)),
         (FACTS_OF_A_RUN, REQUESTS_OF_A_RUN)
     );
 
-    log.append_pending(at(180), &Accepting).await.unwrap();
+    log.append_pending_statements(at(180), &Accepting).await.unwrap();
 
     // A batch remains after the first range, so other runs help for ten minutes.
     let reader = LogReader::new(delayed);
     assert!(!reader.is_check_busy(at(90_000)).await.unwrap());
     let began = Instant::now();
     let claimed = reader.claim_entries(at(90_000)).await.unwrap().unwrap();
-    let read = reader.read_claimed(&claimed).await.unwrap();
-    reader.record_checked(&claimed, claimed.end()).await.unwrap();
+    let read = reader.read_claimed_entries(&claimed).await.unwrap();
+    reader.record_checked_entries(&claimed, claimed.end()).await.unwrap();
     assert_eq!(
         (read.statements.len(), read.misindexed),
         (320 + FACTS_OF_A_RUN, Vec::new())

@@ -94,7 +94,7 @@ impl<T: Clone> RefreshingCache<T> {
             return Ok(value);
         }
         let held = self.lock();
-        match self.usable_value(&held, now) {
+        match self.value_within_max_age(&held, now) {
             Some(value) if self.was_fetched_recently(&held, now) => Ok(value),
             _ => self.fetch_newest(now, fetch).await,
         }
@@ -109,7 +109,7 @@ impl<T: Clone> RefreshingCache<T> {
     ) -> Result<T> {
         let _asking = self.asking.lock().await;
         let held = self.lock();
-        let usable = self.usable_value(&held, now);
+        let usable = self.value_within_max_age(&held, now);
         // Another request may have fetched the value while this request waited for the lock.
         if self.was_fetched_recently(&held, now) {
             return usable.ok_or_else(|| Error::internal(self.fetching, "there was no answer a moment ago"));
@@ -132,7 +132,7 @@ impl<T: Clone> RefreshingCache<T> {
         }
     }
 
-    fn usable_value(&self, cached: &CachedValue<T>, now: Timestamp) -> Option<T> {
+    fn value_within_max_age(&self, cached: &CachedValue<T>, now: Timestamp) -> Option<T> {
         let is_usable = |at: Timestamp| self.ages.longest.is_none_or(|longest| now.since(at) <= longest);
         let (value, at) = cached.value.as_ref()?;
         is_usable(*at).then(|| value.clone())
@@ -140,7 +140,7 @@ impl<T: Clone> RefreshingCache<T> {
 
     /// Returns whether the last fetch was too recent for another fetch to start.
     fn was_fetched_recently(&self, cached: &CachedValue<T>, now: Timestamp) -> bool {
-        let every = match self.usable_value(cached, now) {
+        let every = match self.value_within_max_age(cached, now) {
             Some(_) => self.ages.every,
             None => self.ages.every_at_first,
         };

@@ -96,8 +96,8 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(())
     }
 
-    /// Adds a put of an item that this function may not read. If its condition fails, no item is returned.
-    pub(crate) fn add_write_only_put(&mut self, role: Role, put: PutBuilder) -> Result<()> {
+    /// Adds a put of an item that the function may not read. If the condition fails, no item is returned.
+    pub(crate) fn add_put_without_returned_item(&mut self, role: Role, put: PutBuilder) -> Result<()> {
         let put: Put = put.build().map_err(incomplete_action_error)?;
         self.writes.push((role, TransactWriteItem::builder().put(put).build()));
         Ok(())
@@ -173,9 +173,9 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(sent)
     }
 
-    /// Sends the transaction until it commits or its conditions fail. The conditions can also fail because an earlier
-    /// attempt has committed and its response was lost. The caller must recognize this case.
-    pub(crate) async fn send_until_known(
+    /// Sends the transaction until the transaction commits or a condition fails. A condition also fails if an earlier
+    /// attempt committed and the response to that attempt was lost. The caller must recognize this case.
+    pub(crate) async fn send_until_outcome(
         &self,
         db: &Client,
         backoff: &mut Backoff,
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_without_a_response_may_have_committed() {
+    fn a_transaction_without_a_response_has_an_unknown_outcome() {
         let response = || Response::new(400_u16.try_into().unwrap(), SdkBody::empty());
         let coded = |code: &str| {
             let error = TransactWriteItemsError::generic(ErrorMetadata::builder().code(code).build());

@@ -107,6 +107,7 @@ fn backtesting(table: &mut Table) {
                 operation: Some(grant.operation_slug().clone()),
                 amount: grant.amount(),
                 pay_to: case.intent.offer.pay_to(),
+                key: purser_domain::KeyId(1),
                 network: NETWORK,
                 call: grant.call_description(),
                 at,
@@ -141,7 +142,7 @@ fn backtesting(table: &mut Table) {
                 has_call: true,
             });
         }
-        backtest.current_result()
+        backtest.result_so_far()
     };
     let flipped = run().if_declined.count_changed();
     assert!((1..10_000).contains(&flipped), "{flipped}");

@@ -43,6 +43,7 @@ impl Case {
         EvaluationInputs {
             agent: &self.world.agent,
             intent: &self.intent,
+            key: purser_domain::KeyId(1),
             service: purchase.service,
             operation: purchase.operation,
             payee_from: None,

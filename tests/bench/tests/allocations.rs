@@ -30,7 +30,7 @@ fn an_allow_decision_allocates_no_memory() {
     let eager = case.facts();
     let kinds: std::collections::BTreeSet<&str> = case.world.agent.rules.iter().map(|rule| rule.kind.name()).collect();
     assert_eq!(kinds.len(), 4, "rules of every kind are in play");
-    assert!(!eager.day.list_expired(eager.at).is_empty(), "and entries to evict");
+    assert!(!eager.day.expired_payments(eager.at).is_empty(), "and entries to evict");
     assert!(
         eager.operation.unwrap().fetches_target(eager.service.category)
             && !case.world.enabled.iter().any(|e| e.policy.allows_any_domain())

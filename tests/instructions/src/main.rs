@@ -107,7 +107,7 @@ impl Place {
                 })
                 .collect();
             catalog.put_service(&service, &sample::audit()).await.expect("stored");
-            let attested = VerifiedService::effective_immediately(&service, None, sample::start());
+            let attested = VerifiedService::from_service_without_delay(&service, None, sample::start());
             assert!(usage.try_put_verified_service(&attested).await.expect("stored"));
         }
         let ledger = Ledger::new(db, LEDGER, DECISIONS);

@@ -155,7 +155,7 @@ async fn approvals_show_the_call_and_the_decision() {
 
 /// After the approval, the owner adds a rule that the approval does not waive.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_approval_shows_and_waives_each_limit_that_asked() {
+async fn an_approval_lists_and_waives_each_limit_that_required_approval() {
     let home = asking(World::still().await).await;
     let (world, agent) = (&home.world, &home.agent);
     let add = async |rule: Value| home.edit(Method::POST, "/rules", rule).await.created()["rule_id"].clone();

@@ -70,6 +70,8 @@ async fn key_secrets_appear_only_in_the_creation_response() {
         "services": null,
         "networks": null,
         "expires_at": null,
+        "client_name": null,
+        "redirect_host": null,
     });
     assert_eq!(made, expected);
 
@@ -95,6 +97,7 @@ async fn key_secrets_appear_only_in_the_creation_response() {
     assert_eq!(
         members(&keys["keys"][0]),
         [
+            "client_name",
             "created_at",
             "ends_at",
             "expires_at",
@@ -103,6 +106,7 @@ async fn key_secrets_appear_only_in_the_creation_response() {
             "networks",
             "permissions",
             "public_key",
+            "redirect_host",
             "services",
             "status"
         ]
@@ -161,6 +165,8 @@ async fn rotated_agent_keys_work_until_their_overlap_ends() {
         "services": null,
         "networks": null,
         "expires_at": null,
+        "client_name": null,
+        "redirect_host": null,
     });
     assert_eq!(rotated["replaced"], replaced);
     assert_eq!(

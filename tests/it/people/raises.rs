@@ -137,7 +137,7 @@ async fn a_requested_limit_increase_is_granted_and_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_increase_ends_by_its_owner_or_an_ownership_transfer() {
+async fn the_owner_or_an_ownership_transfer_ends_a_limit_increase() {
     let mut home = limited(World::still().await).await;
     let asked = home.ask_for_raise(&home.request(&home.refusal().await)).await;
     let at = |act| Household::below(&asked, act);

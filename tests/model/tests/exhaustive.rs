@@ -31,7 +31,7 @@ fn no_reachable_state_breaks_an_invariant() {
 }
 
 #[test]
-#[ignore = "it takes minutes"]
+#[ignore = "takes minutes; run by `make test-all`, or by `cargo nextest run --workspace --run-ignored only -E 'package(purser-model)'`"]
 fn no_state_of_large_models_breaks_an_invariant() {
     every_state(Bound::Large);
 }

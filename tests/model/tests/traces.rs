@@ -9,8 +9,8 @@ use purser_domain::{
     Address, Agent, AgentStatus, ApprovalId, ApprovalResolution, B256, BlockId, DefaultServices, Duration,
     EnabledService, Fingerprint, FreezeChange, FreezeTarget, Grant, Network, NoncePrefix, OperatorFreeze, OperatorName,
     OperatorReason, OwnershipOffer, Purpose, Rule, RuleKind, Settlement, SettlementId, SettlementState,
-    SettlementTerms, Timestamp, TransactionId, Transfer, UserId, WithdrawalAmount, WithdrawalGrant, WithdrawalInputs,
-    WithdrawalPurpose, WithdrawalRecord, decide_withdrawal, find_authorized_transfer,
+    SettlementTerms, Timestamp, TransactionId, Transfer, UserId, WindowMeasure, WithdrawalAmount, WithdrawalGrant,
+    WithdrawalInputs, WithdrawalPurpose, WithdrawalRecord, decide_withdrawal, find_authorized_transfer,
 };
 use purser_model::{
     handover::{self, Handover as HandoverModel},
@@ -580,7 +580,9 @@ impl Real {
             .await
             .unwrap()
             .unwrap();
-        let budget = agent.budget_rules().next().map(|budget| Limit {
+        let mut rules = agent.counting_rules();
+        let budget = rules.find(|rule| rule.counted == WindowMeasure::Amounts);
+        let budget = budget.map(|budget| Limit {
             version: small(budget.rule.version.try_into().unwrap()),
             cap: small(budget.limit.units().try_into().unwrap()),
             asks: false,

@@ -177,7 +177,7 @@ fn sums_of(stored: &StoredState) -> BTreeMap<Key, Value> {
         };
         add(of_agent.services.entry(service.to_owned()).or_default(), sums);
         if !service.is_empty() && ["authorized", "confirmed"].contains(&text(row, "rs")) && amount > 0 {
-            let hour = micros / 3_600_000_000 % 24;
+            let hour = micros / 3_600_000_000;
             *of_agent.hours.entry(hour.to_string()).or_default() += amount;
         }
         if row.contains_key("error") {
@@ -219,7 +219,9 @@ fn sums_of(stored: &StoredState) -> BTreeMap<Key, Value> {
         for (sk, item) in items {
             found.insert((pk.clone(), sk), Value::Object(item));
         }
-        let day_sums = json!({"t": total, "s": services, "w": reasons, "b": biggest, "n": agents.len()});
+        let day_sums = json!({
+            "total": total, "services": services, "reasons": reasons, "biggest": biggest, "agents": agents.len(),
+        });
         found.insert((pk.clone(), format!("D#{day}")), day_sums);
     }
     found
@@ -245,6 +247,9 @@ fn stored_sums(usage: &Rows) -> BTreeMap<Key, Value> {
         if key.1.starts_with("A#") {
             for of_agent in sums.as_object_mut().expect("an object").values_mut() {
                 keep(of_agent, &["s", "w", "h"]);
+                let services = of_agent["s"].as_array().expect("pairs").iter();
+                let services = services.map(|pair| (pair[0].as_str().unwrap_or_default().to_owned(), pair[1].clone()));
+                of_agent["s"] = services.collect::<serde_json::Map<_, _>>().into();
                 for name in ["w", "h"] {
                     let part = &mut of_agent[name];
                     if part.is_null() {
@@ -253,10 +258,10 @@ fn stored_sums(usage: &Rows) -> BTreeMap<Key, Value> {
                 }
             }
         } else {
-            keep(&mut sums, &["t", "s", "w", "b", "n"]);
-            for agent in sums["b"].as_array_mut().expect("agents") {
-                // The agent's name comes from the entries.
-                agent.as_array_mut().expect("an agent").remove(1);
+            keep(&mut sums, &["total", "services", "reasons", "biggest", "agents"]);
+            for agent in sums["biggest"].as_array_mut().expect("agents") {
+                // The agent's name is not compared, because it depends on the entries of the decision history.
+                *agent = json!([agent["agent"], agent["sums"]]);
             }
         }
         (key.clone(), sums)

@@ -185,7 +185,11 @@ fn entries_and_settlements_agree(stored: &StoredState, found: &mut Vec<String>) 
                     budgets_of(settlement).iter().any(|budget| budget == scope)
                 };
                 let as_one = prefix == "B#" && counts_of(settlement).iter().any(|rule| rule == scope);
-                let charged = charged || as_one;
+                // When a rule is added, earlier payments are counted, but their settlements do not list the rule.
+                let budgets = stored.budgets(agent);
+                let present = budgets.iter().find(|budget| prefix == "B#" && budget.id == scope);
+                let as_one = as_one || !charged && present.is_some_and(|budget| budget.kind != "budget_limit");
+                let charged = charged || as_one || present.is_some();
                 if !charged && prefix == "B#" {
                     // A settlement that is released after a rule was removed stays counted in the rule's window.
                     let times = [number(settlement, "t"), counted_at(settlement)];

@@ -8,7 +8,7 @@ use crate::plan::Fault;
 use crate::tables::{Key, WEBHOOKS};
 use purser_domain::{
     Event, EventKind, MailAddress, Notification, NotificationNames, NotificationSettings, Timestamp, UserId,
-    closed_request_key, pending_key,
+    closed_request_key, pending_event_key,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -202,7 +202,7 @@ impl Mailroom {
         }
         let person = &addressee.person;
         let is_open = |passed: &&Passed| {
-            let settled = self.settled.get(&(person.clone(), pending_key(&passed.event)));
+            let settled = self.settled.get(&(person.clone(), pending_event_key(&passed.event)));
             let is_settled = settled.is_some_and(|settled| settled.at < began);
             addressee.wanted_since(began, &passed.event, Some(&letter.to))
                 && !is_settled

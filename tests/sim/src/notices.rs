@@ -15,7 +15,7 @@ use crate::telling::person;
 use purser_api::{NotificationRequest, NotificationSource};
 use purser_domain::{
     ChannelSettings, DeliveryId, Event, EventData, EventId, EventKind, EventSource, EventSubject, MailAddress,
-    NotificationPreferences, NotificationSettings, Timestamp, UserId, pending_key, test_event,
+    NotificationPreferences, NotificationSettings, Timestamp, UserId, pending_event_key, test_event,
 };
 use purser_notices::Notifications;
 use purser_store::{UpdateResult, WebhooksTable};
@@ -310,7 +310,7 @@ impl<'a> Office<'a> {
                         person: person.clone(),
                         of: NotificationSource::Test(id),
                     };
-                    self.sqs().send(REQUESTS, &request.to_json());
+                    self.sqs().send(REQUESTS, &json!(request).to_string());
                 }
             }
             Act::TurnOff(addressee) | Act::Choose(addressee) | Act::Move(addressee, _) => {
@@ -524,7 +524,7 @@ impl<'a> Office<'a> {
     /// Returns what is wrong with an event for a user whose settings have not changed.
     fn of_event(&self, mailroom: &Mailroom, number: usize, passed: &Passed) -> Option<&'static str> {
         let addressee = &mailroom.people[number];
-        let key = pending_key(&passed.event);
+        let key = pending_event_key(&passed.event);
         let is_test = passed.event.kind() == EventKind::WebhookTest;
         let Some(settled) = mailroom.settled.get(&(addressee.person.clone(), key.clone())) else {
             // An event without an owner concerns all users, and becomes due for each when its message is processed.
@@ -589,7 +589,7 @@ impl<'a> Office<'a> {
         let settled: Vec<_> = mailroom.settled.iter().filter(of_mail).collect();
         let is_over = |((_, key), settled): &&(&(UserId, String), &Settled)| {
             let mut passed = mailroom.passed.iter();
-            let passed = passed.find(|passed| pending_key(&passed.event) == *key);
+            let passed = passed.find(|passed| pending_event_key(&passed.event) == *key);
             passed.is_some_and(|passed| passed.is_over(settled.clock))
         };
         // The users decided these approval requests during the invocation, so the mail may still contain them.

@@ -10,9 +10,12 @@ use crate::tables::{bytes, number, text};
 use axum::body::Body;
 use axum::http::Request;
 use purser_api::{
-    DIRECT_PATH, NewWithdrawalAddress, PaymentsRequest, RequestedWithdrawal, WithdrawalOwner, WithdrawalResponse,
+    DIRECT_PATH, NewWithdrawalAddress, PaymentsRequest, RequestedWithdrawal, ReservedWithdrawal, WithdrawalOwner,
+    WithdrawalResponse,
 };
-use purser_domain::{Acting, Actor, Address, Amount, Fingerprint, RequestSource, UserId, WithdrawalAmount};
+use purser_domain::{
+    Acting, Actor, Address, Amount, Fingerprint, RequestSource, UserId, WithdrawalAmount, WithdrawalRejection,
+};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -116,7 +119,9 @@ impl Run {
                 }
                 "done".to_owned()
             }
-            Some((200, Some(WithdrawalResponse::NotSetUp {}))) if !self.setting.payouts => "not set up".to_owned(),
+            Some((200, Some(WithdrawalResponse::Rejected(WithdrawalRejection::NotSetUp)))) if !self.setting.payouts => {
+                "not set up".to_owned()
+            }
             Some((200, Some(WithdrawalResponse::NotFound {}))) if !begun.alone => "not found".to_owned(),
             Some((status, answer)) => {
                 if faults_seen.faults.is_empty() {
@@ -154,8 +159,8 @@ impl Run {
             }
             return "failed".to_owned();
         };
-        if let WithdrawalResponse::Reserved { settlement_id, .. } = &answer {
-            let id = settlement_id.to_string();
+        if let WithdrawalResponse::Reserved(reserved) = &answer {
+            let id = reserved.settlement.to_string();
             let place = FIRST_PAYOUT + key;
             let known = self.memory(agent, place, |memory| {
                 memory.settlement.get_or_insert_with(|| id.clone()).clone()
@@ -190,17 +195,19 @@ impl Run {
 fn name_of(answer: &WithdrawalResponse) -> &'static str {
     match answer {
         WithdrawalResponse::Done {} => "done",
-        WithdrawalResponse::Reserved { replayed: false, .. } => "reserved",
-        WithdrawalResponse::Reserved { replayed: true, .. } => "replayed",
+        WithdrawalResponse::Reserved(ReservedWithdrawal { replayed: false, .. }) => "reserved",
+        WithdrawalResponse::Reserved(ReservedWithdrawal { replayed: true, .. }) => "replayed",
         WithdrawalResponse::NotFound {} => "not found",
         WithdrawalResponse::WrongAddress { .. } => "wrong address",
         WithdrawalResponse::KeyReused { .. } => "key reused",
-        WithdrawalResponse::NotSetUp {} => "not set up",
-        WithdrawalResponse::Frozen { .. } => "frozen",
-        WithdrawalResponse::NoAddress {} => "no address",
-        WithdrawalResponse::AddressWaits { .. } => "address waits",
-        WithdrawalResponse::PayoutOpen { .. } => "payout open",
-        WithdrawalResponse::InsufficientBalance { .. } => "insufficient balance",
+        WithdrawalResponse::Rejected(rejection) => match rejection {
+            WithdrawalRejection::NotSetUp => "not set up",
+            WithdrawalRejection::Frozen(_) => "frozen",
+            WithdrawalRejection::NoAddress => "no address",
+            WithdrawalRejection::AddressWaits { .. } => "address waits",
+            WithdrawalRejection::PayoutOpen { .. } => "payout open",
+            WithdrawalRejection::InsufficientBalance { .. } => "insufficient balance",
+        },
     }
 }
 

@@ -14,8 +14,8 @@ use purser_domain::{
     TrustStatus, UsualPrice, ZoneName,
 };
 use purser_store::{
-    ApprovalDecision, ChangeFreezeResult, CreateAgentResult, GrantLimitIncreaseResult, Ledger, ResolveResult,
-    StoreServiceResult, TransferAgentResult, UpdateResult,
+    ApprovalDecision, ChangeFreezeResult, CreateAgentResult, GrantResult, Ledger, ResolveResult, StoreServiceResult,
+    TransferAgentResult, UpdateResult,
 };
 use uuid::Uuid;
 
@@ -665,9 +665,9 @@ pub(crate) async fn grant_raise(ledger: &Ledger, approval: ApprovalId, now: Time
             .grant_limit_increase(&approval, asked.temporary_caps(), &raised, &ruling, &audit)
             .await?
         {
-            GrantLimitIncreaseResult::Done => "granted",
-            GrantLimitIncreaseResult::Conflict => "conflict",
-            GrantLimitIncreaseResult::NotPending => "not pending",
+            GrantResult::Done => "granted",
+            GrantResult::Conflict => "conflict",
+            GrantResult::NotPending => "not pending",
         },
     )
 }

@@ -554,7 +554,7 @@ impl<'a> Office<'a> {
         drop(receivers);
         self.requests.push((hook, event, now.micros()));
         for _ in 0..2 {
-            self.sqs().send(REQUESTS, &request.to_json());
+            self.sqs().send(REQUESTS, &json!(request).to_string());
         }
     }
 

@@ -1437,7 +1437,7 @@ impl Run {
                 return "failed".to_owned();
             }
         };
-        for outcome in Outcomes::ALL {
+        for &outcome in Outcomes::ALL {
             for _ in 0..ran.count_outcome(outcome) {
                 self.world.count(format!("reconciled: {}", outcome.name()));
             }

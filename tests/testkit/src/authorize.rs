@@ -2,9 +2,9 @@
 
 use crate::sample;
 use purser_domain::{
-    Agent, AgentId, Amount, Approval, ApprovalId, ApprovalStatus, B256, Block, CallDescription, Catalog, Decision,
-    DecisionRecord, Denial, Duration, EvaluationInputs, Eviction, Fingerprint, Freeze, GivenApproval, Grant, Intent,
-    Network, NoncePrefix, Purchase, Purpose, Reason, RetryAt, RuleId, Service, ServiceId, SettlementId,
+    Address, Agent, AgentId, Amount, Approval, ApprovalId, ApprovalStatus, B256, Block, CallDescription, Catalog,
+    Decision, DecisionRecord, Denial, Duration, EvaluationInputs, Eviction, Fingerprint, Freeze, GivenApproval, Grant,
+    Intent, KeyId, Network, NoncePrefix, Purchase, Purpose, Reason, RetryAt, Service, ServiceId, SettlementId,
     SettlementTerms, Timestamp, TransactionId, Window, WindowMeasure, earliest_decision_time, evaluate,
 };
 use purser_store::{
@@ -29,6 +29,10 @@ pub struct Request {
     pub body: String,
     /// The id of the approval in the request.
     pub approval: Option<ApprovalId>,
+    /// The agent key that sends the request.
+    pub agent_key: KeyId,
+    /// The payee in the catalog and in the payment requirements.
+    pub payee: Address,
 }
 
 /// The result of authorize.
@@ -67,6 +71,8 @@ impl Request {
             key: key.into(),
             body: String::new(),
             approval: None,
+            agent_key: sample::KEY,
+            payee: sample::payee(),
         }
     }
 
@@ -75,11 +81,17 @@ impl Request {
         sample::intent(self.amount, &self.body).fingerprint
     }
 
-    fn purchase(&self) -> (Intent, Service) {
-        (
-            sample::intent(self.amount, &self.body),
-            sample::service(self.service, sample::service_slug().as_str()),
-        )
+    fn purchase(&self) -> (Intent, Service, KeyId) {
+        let mut service = sample::service(self.service, sample::slug_of_service(self.service).as_str());
+        for payment in service
+            .operations
+            .iter_mut()
+            .flat_map(|operation| &mut operation.payment)
+        {
+            payment.pay_to = self.payee;
+        }
+        let intent = sample::intent_to(self.payee, self.amount, &self.body);
+        (intent, service, self.agent_key)
     }
 }
 
@@ -87,6 +99,7 @@ impl Request {
 pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> purser_domain::Result<Answer> {
     let key = Fingerprint::for_text(&request.key);
     let ask = DecisionKeys {
+        payee: Some(request.payee),
         service: Some(request.service),
         key: Some(key),
         approval: request.approval,
@@ -103,7 +116,9 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
         }
         let service_state = inputs.service_state.as_ref().unwrap();
         if !service_state.is_backfilled {
-            ledger.backfill_payments(&agent, &Catalog::new(Vec::new()), now).await?;
+            ledger
+                .backfill_payments(&agent, ask.payee, &Catalog::new(Vec::new()), now)
+                .await?;
             continue;
         }
         let at = earliest_decision_time(now, windows(service_state));
@@ -116,7 +131,7 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
                     backoff.wait_for_retry().await?;
                     continue;
                 }
-                let terms = terms(&agent, service_state, request, at, key);
+                let terms = terms(&agent, &grant, request, key);
                 match ledger
                     .reserve_payment(&grant, &terms, &request.fingerprint(), &mut backoff)
                     .await?
@@ -156,6 +171,7 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
 pub async fn grant(ledger: &Ledger, request: &Request, now: Timestamp) -> (Grant<'static>, SettlementTerms) {
     let key = Fingerprint::for_text(&request.key);
     let ask = DecisionKeys {
+        payee: Some(request.payee),
         service: Some(request.service),
         key: Some(key),
         approval: request.approval,
@@ -163,7 +179,10 @@ pub async fn grant(ledger: &Ledger, request: &Request, now: Timestamp) -> (Grant
     };
     let (agent, _) = ledger.read_decision_inputs(request.agent, &ask).await.unwrap();
     let catalog = Catalog::new(Vec::new());
-    ledger.backfill_payments(&agent.unwrap(), &catalog, now).await.unwrap();
+    ledger
+        .backfill_payments(&agent.unwrap(), ask.payee, &catalog, now)
+        .await
+        .unwrap();
     let (agent, inputs) = Box::leak(Box::new(
         ledger.read_decision_inputs(request.agent, &ask).await.unwrap(),
     ));
@@ -174,7 +193,10 @@ pub async fn grant(ledger: &Ledger, request: &Request, now: Timestamp) -> (Grant
     let frozen = inputs.frozen_by_operators(agent).unwrap();
     let given = inputs.approval.as_ref().map(Approval::waiver);
     match decide(agent, service_state, given, purchase, at, (Eviction::Eager, frozen)) {
-        Decision::Allow(grant) => (grant, terms(agent, service_state, request, at, key)),
+        Decision::Allow(grant) => {
+            let terms = terms(agent, &grant, request, key);
+            (grant, terms)
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -215,13 +237,14 @@ fn decide<'a>(
     agent: &'a Agent,
     service_state: &'a ServiceState,
     approval: Option<GivenApproval<'a>>,
-    (intent, service): &'a (Intent, Service),
+    (intent, service, key): &'a (Intent, Service, KeyId),
     at: Timestamp,
     (eviction, frozen_by_operators): (Eviction, Option<Freeze>),
 ) -> Decision<'a> {
     evaluate(&EvaluationInputs {
         agent,
         intent,
+        key: *key,
         service,
         operation: service.operations.first(),
         payee_from: None,
@@ -238,15 +261,10 @@ fn decide<'a>(
     })
 }
 
-fn terms(
-    agent: &Agent,
-    service_state: &ServiceState,
-    request: &Request,
-    at: Timestamp,
-    key: Fingerprint,
-) -> SettlementTerms {
-    let intent = sample::intent(request.amount, &request.body);
+fn terms(agent: &Agent, grant: &Grant<'_>, request: &Request, key: Fingerprint) -> SettlementTerms {
+    let intent = sample::intent_to(request.payee, request.amount, &request.body);
     let random = || getrandom::u64().unwrap().to_be_bytes();
+    let at = grant.authorized_at();
     SettlementTerms {
         id: SettlementId::new_at(at, random()),
         transaction: TransactionId::new_at(at, random()),
@@ -261,35 +279,28 @@ fn terms(
         nonce_prefix: NoncePrefix::from_nonce(B256::repeat_byte(0x11)),
         transfers: agent.transfer_count(),
         purpose: Purpose::Purchase(Purchase {
-            key: sample::KEY,
+            key: request.agent_key,
             service: request.service,
             operation: sample::operation().slug,
+            scope: grant.purchase_scope(),
             x402_version: intent.offer.version(),
             offer_index: intent.offer.index(),
-            policy_version: service_state.enabled.as_ref().unwrap().version,
-            inputs: None,
-            budgets: counted(agent, WindowMeasure::Amounts),
-            counts: counted(agent, WindowMeasure::Payments),
+            policy_version: grant.policy_version(),
+            inputs: grant.input_versions(),
+            budgets: grant.counting_rules(WindowMeasure::Amounts).collect(),
+            counts: grant.counting_rules(WindowMeasure::Payments).collect(),
             approval: request.approval,
             checks: Vec::new(),
         }),
     }
 }
 
-/// Returns the agent's rules that count a payment to any service in this way.
-fn counted(agent: &Agent, counted: WindowMeasure) -> Vec<RuleId> {
-    let rules = agent.counting_rules();
-    let service = sample::service(sample::service_id(1), sample::service_slug().as_str());
-    let rules = rules.filter(|rule| rule.counted == counted && rule.applies_to(&service));
-    rules.map(|rule| rule.rule.id).collect()
-}
-
 fn record(agent: &Agent, denial: &Denial, request: &Request, at: Timestamp) -> DecisionRecord {
-    let intent = sample::intent(request.amount, &request.body);
+    let intent = sample::intent_to(request.payee, request.amount, &request.body);
     DecisionRecord {
         transaction: TransactionId::new_at(at, getrandom::u64().unwrap().to_be_bytes()),
         agent: request.agent,
-        key: sample::KEY,
+        key: request.agent_key,
         owner: agent.owner.clone(),
         transfers: agent.transfer_count(),
         service: request.service,
@@ -308,7 +319,23 @@ fn record(agent: &Agent, denial: &Denial, request: &Request, at: Timestamp) -> D
     }
 }
 
-/// Returns the result for a confirmed denial; `None` to read and decide again.
+/// Returns whether the decision depends on the content of a window. Such a decision is valid only while the window is
+/// unchanged.
+const fn depends_on_windows(reason: &Reason) -> bool {
+    matches!(
+        reason,
+        Reason::DailyLimit { .. }
+            | Reason::PolicyBlocked(
+                Block::Budget { .. }
+                    | Block::Count { .. }
+                    | Block::Interval { .. }
+                    | Block::Duplicate { .. }
+                    | Block::PriceAboveUsual { .. }
+            )
+    )
+}
+
+/// Stores the denial. Returns `None` if the stored state has changed, so that the caller decides again.
 async fn refused(
     ledger: &Ledger,
     agent: &Agent,
@@ -317,7 +344,7 @@ async fn refused(
     request: &Request,
     at: Timestamp,
 ) -> purser_domain::Result<Option<Answer>> {
-    if !denial.depends_on_windows() {
+    if !depends_on_windows(&denial.reason) {
         ledger.add_decision(&record(agent, &denial, request, at)).await?;
         return Ok(Some(Answer::Blocked));
     }
@@ -346,9 +373,9 @@ async fn refused(
     let cap = service_state.enabled.as_ref().unwrap().policy.max_per_day;
     let mut day = service_state.day.clone();
     while matches!(denial.reason, Reason::DailyLimit { .. }) && day.needs_more_entries(fits) {
-        ledger.read_further_entries(&mut day).await?;
+        ledger.append_next_window_payments(&mut day).await?;
         (live, fits) = (
-            day.spent_at(at),
+            day.counted_amount_at(at),
             day.first_fitting_time(sample::units(request.amount), cap, at),
         );
     }

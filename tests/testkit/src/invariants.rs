@@ -65,6 +65,8 @@ struct Parsed<'a> {
     windows: BTreeMap<&'a str, &'a Item>,
     entries: Entries,
     settlements: Vec<&'a Item>,
+    /// The kind of each existing rule, by the partition key of the rule's window.
+    rule_kinds: HashMap<String, &'a str>,
     /// The settlements by id.
     by_id: HashMap<&'a str, &'a Item>,
     keys: Vec<&'a Item>,
@@ -93,6 +95,7 @@ impl<'a> Parsed<'a> {
             windows: of("", "#W").into_iter().map(|item| (text(item, "pk"), item)).collect(),
             entries,
             settlements: of("S#", ""),
+            rule_kinds: of("A#", "#").into_iter().flat_map(rule_kinds).collect(),
             by_id: of("S#", "").into_iter().map(|item| (text(item, "sk"), item)).collect(),
             keys: of("I#", ""),
             payout_keys: of("PO#", "K#"),
@@ -171,13 +174,17 @@ impl<'a> Parsed<'a> {
                     // A rule that limits the number of payments counts each payment as 1.
                     _ if rules(settlement, "counts").contains(&rule) => (true, 1),
                     _ if rules(settlement, "budgets").contains(&rule) => (true, number(settlement, "amt")),
-                    // A backfilled payment does not name the rule. The window of a removed rule keeps the payment after its
-                    // release.
-                    _ => {
-                        let times = [number(settlement, "t"), counted_at(settlement)];
-                        let amounts = [1, number(settlement, "amt")];
-                        return times.contains(&entry.at) && amounts.contains(&entry.amount);
-                    }
+                    // When a rule is added, earlier payments are counted, but their settlements do not list the rule.
+                    _ => match self.rule_kinds.get(partition) {
+                        Some(&"budget_limit") => (true, number(settlement, "amt")),
+                        Some(_) => (true, 1),
+                        // A settlement that is released after a rule was removed stays counted in the rule's window.
+                        None => {
+                            let times = [number(settlement, "t"), counted_at(settlement)];
+                            let amounts = [1, number(settlement, "amt")];
+                            return times.contains(&entry.at) && amounts.contains(&entry.amount);
+                        }
+                    },
                 };
                 counts
                     && text(settlement, "rs") != "expired"
@@ -312,7 +319,19 @@ fn counted_at(settlement: &Item) -> i64 {
     number(settlement, name)
 }
 
-/// Returns the budget rules that a settlement counts against, as hexadecimal digits.
+/// Returns the partition and the kind of each rule of an agent.
+fn rule_kinds(agent: &Item) -> impl Iterator<Item = (String, &str)> {
+    let id = text(agent, "pk").trim_start_matches("A#");
+    let rules = agent.get("rules").map_or(&[][..], |rules| rules.as_l().unwrap());
+    rules.iter().map(move |rule| {
+        let rule = rule.as_m().unwrap();
+        let digits = hex(bytes(rule, "id"));
+        let rule_id = uuid::Uuid::parse_str(&digits).unwrap();
+        (format!("B#{id}#{rule_id}"), text(rule, "kind"))
+    })
+}
+
+/// Returns the ids of the rules in the settlement's list `name`, in hexadecimal.
 fn rules(settlement: &Item, name: &str) -> Vec<String> {
     let Some(AttributeValue::L(rules)) = settlement.get(name) else {
         return Vec::new();

@@ -2,15 +2,15 @@
 
 use crate::AUDIT;
 use purser_domain::{
-    Act, Acting, Actor, Address, Agent, AgentId, AgentKey, AgentStatus, Amount, ApprovalResolution, AuditChanges,
-    AuditKind, AuditOutcome, AuthorizationState, AutomaticFreeze, Availability, B256, BlockId, CalendarPeriod,
-    CatalogPayment, Category, DomainPattern, Duration, EnabledService, Endpoint, ExpectedTransfer, FIXED_PRICE,
-    FinalBlock, Fingerprint, Intent, KeyId, KeyScope, LimitAction, ListingHistory, Log, Metadata, Network, Offer,
-    Operation, OperationSlug, OperationUuid, OperatorName, ProviderRequest, Reconciliation, RequestSource, Rule,
-    RuleId, RuleKind, RuleWindow, Schedule, SchedulePeriod, SecretDigest, Service, ServiceId, ServiceSlug, Settlement,
-    SpendPolicy, Timestamp, TransactionLogs, Transfer, TrustStatus, TxHash, UnusableAuthorization, Url, UsualPrice,
-    VanishedTransfer, Vendor, Wallet, WindowPeriod, ZoneName, decide_reconciliation, find_authorized_transfer,
-    parse_address,
+    Act, Acting, Actor, Address, Agent, AgentId, AgentKey, AgentStatus, Amount, ApprovalException, ApprovalResolution,
+    AuditChanges, AuditKind, AuditOutcome, AuthorizationState, AutomaticFreeze, Availability, B256, BlockId,
+    CalendarPeriod, CatalogPayment, Category, DomainPattern, Duration, EnabledService, Endpoint, ExpectedTransfer,
+    FIXED_PRICE, FinalBlock, Fingerprint, Intent, KeyCredential, KeyId, KeyScope, LimitAction, ListingHistory, Log,
+    Metadata, Network, Offer, Operation, OperationSlug, OperationUuid, OperatorName, ProviderRequest, Reconciliation,
+    RequestSource, Rule, RuleId, RuleKind, RuleWindow, Schedule, SchedulePeriod, SecretDigest, Service, ServiceId,
+    ServiceSlug, Settlement, SpendPolicy, Timestamp, TransactionLogs, Transfer, TrustStatus, TxHash,
+    UnusableAuthorization, Url, UsualPrice, VanishedTransfer, Vendor, Wallet, WindowPeriod, ZoneName,
+    decide_reconciliation, find_authorized_transfer, parse_address,
 };
 use purser_store::AuditEntry;
 use serde_json::json;
@@ -95,7 +95,7 @@ pub fn agent(n: u128, rules: Vec<Rule>) -> Agent {
         },
         keys: vec![AgentKey {
             id: KEY,
-            digest: SecretDigest::from_bytes([9; 32]),
+            credential: KeyCredential::Secret(SecretDigest::from_bytes([9; 32])),
             created_at: start(),
             ends_at: None,
             scope: KeyScope::default(),
@@ -235,6 +235,8 @@ pub fn rules() -> Vec<Rule> {
                 window: RuleWindow {
                     services: Some(vec![slug("lab")]),
                     categories: None,
+                    keys: None,
+                    per_payee: false,
                     period: WindowPeriod::Calendar(CalendarPeriod::Month, ZoneName::parse("Europe/Berlin").unwrap()),
                     action: LimitAction::Ask,
                 },
@@ -247,10 +249,25 @@ pub fn rules() -> Vec<Rule> {
                 window: RuleWindow {
                     services: None,
                     categories: Some(vec![Category::Data]),
+                    keys: None,
+                    per_payee: false,
                     period: WindowPeriod::Lifetime,
                     action: LimitAction::Block,
                 },
             },
+        ),
+        rule(
+            16,
+            RuleKind::ApprovalException(ApprovalException {
+                services: Some(vec![slug("lab")]),
+                operation: Some(OperationSlug::parse("lab.current").unwrap()),
+                keys: Some(vec![KeyId(0x0f1e_2d3c_4b5a_6978)]),
+                payee: Address::repeat_byte(0xa1),
+                max_amount: units(5),
+                until: start().after(Duration::DAY),
+                waives_threshold: true,
+                waived_rules: vec![rule_id(4)],
+            }),
         ),
     ]
 }
@@ -260,7 +277,16 @@ pub fn service_slug() -> ServiceSlug {
     ServiceSlug::parse("lab").unwrap()
 }
 
-/// A policy in its first version, with this daily cap and approval threshold.
+/// Returns the slug of a sample service.
+pub fn slug_of_service(service: ServiceId) -> ServiceSlug {
+    if service == service_id(1) {
+        service_slug()
+    } else {
+        ServiceSlug::parse("other").unwrap()
+    }
+}
+
+/// Returns a policy with this daily cap and approval threshold, both in micro-USDC.
 pub fn enabled(service: ServiceId, max_per_day: u64, require_approval_above: u64) -> EnabledService {
     EnabledService {
         service,
@@ -307,7 +333,7 @@ pub fn operation() -> Operation {
             scheme: "exact".to_owned(),
             network: Network::BaseSepolia,
             amount: Amount::from_units(1).unwrap(),
-            pay_to: parse_address(PAYEE).unwrap(),
+            pay_to: payee(),
         }),
     }
 }
@@ -335,6 +361,16 @@ pub fn service(id: ServiceId, slug: &str) -> Service {
 
 /// Returns a request to pay this amount. Requests with different `body` are different.
 pub fn intent(amount: u64, body: &str) -> Intent {
+    intent_to(payee(), amount, body)
+}
+
+/// The payee of every sample operation.
+pub fn payee() -> Address {
+    parse_address(PAYEE).unwrap()
+}
+
+/// A payment of this amount to this payee.
+pub fn intent_to(payee: Address, amount: u64, body: &str) -> Intent {
     let offer = json!({
         "scheme": "exact",
         "network": "base-sepolia",
@@ -342,7 +378,7 @@ pub fn intent(amount: u64, body: &str) -> Intent {
         "resource": "https://lab.example/pay",
         "description": "",
         "mimeType": "application/json",
-        "payTo": PAYEE,
+        "payTo": payee.to_string(),
         "maxTimeoutSeconds": 60,
         "asset": Network::BaseSepolia.token().address.to_string(),
         "extra": { "name": "USDC", "version": "2" },

@@ -119,7 +119,7 @@ async fn state(stack: &str, (first, last): (Day, Day)) -> Result<(), Failed> {
             let decisions = decisions.into_iter().map(|(decision, row)| (decision, row.to_string()));
             let decisions: Vec<_> = decisions.collect();
             missing
-                .requeue_missing(&objects, &decisions, Clock::system().now())
+                .requeue_changes_without_statements(&objects, &decisions, Clock::system().now())
                 .await?;
             unreadable = unreadable.saturating_add(of_day);
             day = day.days_later(1);

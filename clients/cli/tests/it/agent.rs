@@ -468,16 +468,16 @@ async fn a_stored_agent_key_is_readable_only_by_its_owner() {
     let home = Home::without_key(&world);
     let file = home.folder().join(".config/purser/agent-key");
 
-    assert_eq!(home.run_with(&["login"], Some("no key")).await.code, 1);
+    assert_eq!(home.run_with(&["login", "--key"], Some("no key")).await.code, 1);
     assert_eq!(
-        home.run_with(&["login"], Some("gak_pub_0000:gak_sec_0000\n"))
+        home.run_with(&["login", "--key"], Some("gak_pub_0000:gak_sec_0000\n"))
             .await
             .code,
         1
     );
     assert!(!file.exists(), "a key that Purser does not know is not stored");
     let line = format!("{}\n", agent.key);
-    let said = home.run_with(&["login"], Some(&line)).await;
+    let said = home.run_with(&["login", "--key"], Some(&line)).await;
     assert!(said.err.contains("command line"), "{said:?}");
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     assert!(home.run(&["whoami"]).await.done().contains(&agent.id.to_string()));
@@ -485,7 +485,7 @@ async fn a_stored_agent_key_is_readable_only_by_its_owner() {
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
     let open = home.run(&["whoami"]).await;
     assert!(open.code == 1 && open.err.contains("chmod 600"), "{open:?}");
-    home.run_with(&["login"], Some(&line)).await.done();
+    home.run_with(&["login", "--key"], Some(&line)).await.done();
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     home.run(&["logout"]).await.done();
     assert!(!file.exists());

@@ -12,6 +12,7 @@
 mod agent;
 mod home;
 mod import;
+mod login;
 mod operator;
 mod policy;
 mod replay;

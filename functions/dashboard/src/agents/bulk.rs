@@ -12,7 +12,7 @@ use crate::templates::apply::ApplyTo;
 use purser_api::Precondition;
 use purser_domain::{
     Act, Agent, AgentId, AgentStatus, AuditKind, Error, LabelFilter, LabelKey, Labels, Overrides, PolicyUpdate, Result,
-    RuleId, StartingLimits, TemplateName, ValidationError,
+    RuleId, StartingLimits, TemplateName, Timestamp, ValidationError,
 };
 use purser_store::{AgentCursor, AgentOrder};
 use std::sync::Arc;
@@ -74,8 +74,8 @@ impl BulkOperation {
         }
     }
 
-    /// Returns the agent after the operation. `ids` are the ids of the rules that [`BulkOperation::Limit`] adds.
-    fn apply(&self, agent: Agent, ids: &[RuleId]) -> Result<Agent> {
+    /// Applies the operation to one agent. `ids` are the ids for the rules that [`BulkOperation::Limit`] adds.
+    fn apply(&self, agent: Agent, ids: &[RuleId], now: Timestamp) -> Result<Agent> {
         match self {
             Self::Freeze => Ok(Agent {
                 status: AgentStatus::Frozen,
@@ -106,6 +106,7 @@ impl BulkOperation {
             }),
             Self::Limit => {
                 let rules = LIMITS.to_rules().into_iter().zip(ids);
+                let agent = agent.without_budgets_of_ended_grants(now);
                 rules
                     .filter(|(kind, _)| !agent.rules.iter().any(|own| own.kind.is_as_strict_as(kind)))
                     .try_fold(agent.clone(), |agent, (kind, id)| {
@@ -176,7 +177,7 @@ impl People {
             // Freezes need no slot for long operations, so that they work even if all slots are taken.
             outcomes.await?
         } else {
-            self.run_in_user_slot(user.id.as_str(), outcomes).await?
+            self.run_as_long_operation(user.id.as_str(), outcomes).await?
         };
         Ok(BulkResult { outcomes, next })
     }
@@ -214,7 +215,7 @@ impl People {
             return BulkOutcome::Failed(purser_domain::ErrorKind::NotFound.into());
         };
         let id = owned.agent().id;
-        match self.update_if_changed(owned, operation).await {
+        match self.update_agent_if_changed(owned, operation).await {
             Ok(false) => BulkOutcome::Unchanged,
             Ok(true) => BulkOutcome::Done,
             Err(error) => {
@@ -224,9 +225,8 @@ impl People {
         }
     }
 
-    /// Updates the agent, and returns whether anything changed. Rules are added before the services' limits are set,
-    /// because rules apply to all services.
-    async fn update_if_changed(self: &Arc<Self>, owned: OwnedAgent, operation: &BulkOperation) -> Result<bool> {
+    /// Updates the agent, and returns whether anything changed.
+    async fn update_agent_if_changed(self: &Arc<Self>, owned: OwnedAgent, operation: &BulkOperation) -> Result<bool> {
         let version = owned.agent().version;
         let mut ids = Vec::new();
         if *operation == BulkOperation::Limit {
@@ -236,7 +236,8 @@ impl People {
                 ));
             }
         }
-        let change = |agent: Agent| operation.apply(agent, &ids);
+        let now = self.now();
+        let change = |agent: Agent| operation.apply(agent, &ids, now);
         let changed = self
             .update_agent_record(owned, Precondition::Any, Act::new(operation.audit_kind()), change)
             .await?;

@@ -4,18 +4,14 @@ use crate::agents::bulk::{BulkOperation, BulkResult, BulkTarget, MAX_AGENTS};
 use crate::agents::outcome::BulkOutcome;
 use crate::cursor;
 use crate::preview::api::AskedReason;
-use crate::request::combine_results;
-use crate::state::People;
+use crate::request::combine_results_and_errors;
+use crate::state::PeopleState;
 use axum::Json;
-use axum::extract::State;
-use purser_api::{Body, ErrorBody, Failure, Listed, Member as _, Nullable, Parameters, SessionToken, errors};
+use purser_api::{Body, ErrorBody, Listed, Member as _, Nullable, Parameters, Reply, SessionToken, endpoint, view};
 use purser_domain::{AgentId, Error, LabelFilter, LabelKey, Labels, Overrides, Result, TemplateName, ValidationError};
 use purser_store::AgentCursor;
-use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use utoipa::ToSchema;
 
 purser_api::field! {
     /// The id of an agent that a bulk call changes.
@@ -201,50 +197,39 @@ pub(crate) fn outcome_and_error(outcome: &BulkOutcome) -> (&'static str, Option<
     }
 }
 
-/// The result of a bulk operation for each agent, and the cursor for the remaining agents.
-#[derive(Serialize, ToSchema)]
-#[schema(as = BulkResults)]
-pub(crate) struct BulkAnswer {
-    /// One result per agent, in the order of `ids`, or oldest agent first.
-    results: Vec<BulkRow>,
-    /// The number of agents in this response.
-    count: usize,
-    /// The cursor for the remaining agents. Repeat the call with this `cursor`. Null if no agents remain.
-    #[schema(required)]
-    next_cursor: Option<String>,
-}
-
-/// The result of a bulk operation for one agent.
-#[derive(Serialize, ToSchema)]
-#[schema(as = BulkResult)]
-pub(crate) struct BulkRow {
-    #[schema(value_type = uuid::Uuid)]
-    agent_id: String,
-    /// `done`, `unchanged` if the agent was already in the requested state, or `failed`.
-    #[schema(value_type = String, example = "done")]
-    outcome: &'static str,
-    /// The error that prevented the update; null unless `outcome` is `failed`.
-    #[schema(required)]
-    error: Option<ErrorBody>,
-}
-
-impl From<BulkResult> for BulkAnswer {
-    fn from(result: BulkResult) -> Self {
+purser_api::views! {
+    /// The result of a bulk operation for each agent, and the cursor for the remaining agents.
+    pub(crate) struct BulkAnswer as BulkResults {
+        fn from(result: BulkResult);
         let rows = result.outcomes.iter().map(|(id, outcome)| {
             let (outcome, error) = outcome_and_error(outcome);
             BulkRow {
-                agent_id: id.to_string(),
+                agent_id: *id,
                 outcome,
                 error,
             }
         });
         let results: Vec<BulkRow> = rows.collect();
-        Self {
-            count: results.len(),
-            results,
-            next_cursor: result.next.map(cursor::format_agent_cursor),
-        }
+        let count = results.len();
+
+        /// One result per agent, in the order of `ids`, or oldest agent first.
+        results: Vec<BulkRow>,
+        /// The number of agents in this response.
+        count: usize,
+        /// The cursor for the remaining agents. Repeat the call with this `cursor`. Null if no agents remain.
+        next_cursor: Option<String> = result.next.map(cursor::format_agent_cursor),
     }
+}
+
+/// The result of a bulk operation for one agent.
+#[view(BulkResult)]
+pub(crate) struct BulkRow {
+    agent_id: AgentId,
+    /// `done`, `unchanged` if the agent was already in the requested state, or `failed`.
+    #[schema(value_type = String, example = "done")]
+    outcome: &'static str,
+    /// The error that prevented the update; null unless `outcome` is `failed`.
+    error: Option<ErrorBody>,
 }
 
 /// Freeze, unfreeze, archive, restore, label or limit many agents, or let them follow a policy template.
@@ -252,23 +237,20 @@ impl From<BulkResult> for BulkAnswer {
 /// One call changes up to 100 agents, or up to 25 if it changes limits. Repeat the call with `next_cursor` for the
 /// remaining agents. Each agent is updated separately, so a failure does not affect other agents. A repeated call
 /// changes only agents that are not yet in the requested state.
-#[utoipa::path(
-    post, path = "/agents/bulk", operation_id = "edit_agents",
-    responses(
-        (status = 200, body = BulkAnswer, description = "The result for each agent."),
-        errors::RecentSignInRequired,
-    )
+#[endpoint(
+    post "/agents/bulk", operation_id = "edit_agents", returns = "The result for each agent.",
+    errors(RecentSignInRequired)
 )]
 pub(crate) async fn update_agents(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     token: SessionToken,
     reason: Parameters<AskedReason>,
     body: Body<BulkBody>,
-) -> Result<Json<BulkAnswer>, Failure> {
+) -> Reply<Json<BulkAnswer>> {
     let parsed = body.json().and_then(|body| parse_bulk_update(&body));
     let stops = parsed.as_ref().is_ok_and(|(_, action)| action.stops_payments());
     let mut user = people.authenticate_user(token.into_token()?, stops).await?;
-    let ((target, action), reason) = combine_results(parsed, reason.0)?;
+    let ((target, action), reason) = combine_results_and_errors(parsed, reason.0)?;
     user.acting.source.reason = reason.edit_reason;
     Ok(Json(
         Box::pin(people.update_agents(&user, target, &action)).await?.into(),

@@ -56,8 +56,8 @@ impl AgentChoice {
         }
     }
 
-    /// Renders the list of matching agents from which the user chooses. `address` returns the page's URL for an agent.
-    pub(crate) fn matching_agents(&self, address: impl Fn(AgentId) -> String) -> Markup {
+    /// Renders the matching agents as links. `address` returns the page's URL for an agent.
+    pub(crate) fn matching_agent_links(&self, address: impl Fn(AgentId) -> String) -> Markup {
         html! {
             @match self.found.as_deref() {
                 None => {},

@@ -6,17 +6,16 @@ use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
 use crate::cursor;
 use crate::sessions::session::PageSession;
-use crate::state::People;
+use crate::state::{People, PeopleState};
 use crate::ui::count::count_with_noun;
 use crate::ui::datetime::relative_time;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
 use crate::ui::list::{
-    Column, ListPage, column_headings, filter_error, filter_form, filter_select, first_and_next_links,
+    Column, ListPage, column_headings, filter_error_message, filter_form, filter_select, first_and_next_links,
     format_page_number, invalid_filter_text, parse_page_number, search_field,
 };
 use crate::ui::paths;
-use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
@@ -24,47 +23,25 @@ use purser_api::{Query, Reply};
 use purser_domain::{Agent, AgentId, AgentStatus, LabelFilter, OperatorFreeze, Result, escape_hidden_characters};
 use purser_store::{AgentCursor, AgentOrder};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 pub(crate) const PATH: &str = "/dashboard/agents";
 pub(crate) const FREEZE_ALL: &str = "/dashboard/freeze-all";
 /// The maximum number of rows on a page.
 const ROWS: u32 = 25;
 
-/// The table's sort order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum AgentSortOrder {
-    #[default]
-    Newest,
-    Oldest,
-    Name,
-}
-
-impl AgentSortOrder {
-    const ALL: [Self; 3] = [Self::Newest, Self::Oldest, Self::Name];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Newest => "newest",
-            Self::Oldest => "oldest",
-            Self::Name => "name",
-        }
-    }
-
-    const fn label_text(self) -> &'static str {
-        match self {
-            Self::Newest => "Newest first",
-            Self::Oldest => "Oldest first",
-            Self::Name => "Name",
-        }
-    }
-
-    fn from_name(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|order| order.name() == text)
+purser_domain::named! {
+    #[derive(Default)]
+    AgentSortOrder {
+        #[default]
+        Newest = "newest" => "Newest first",
+        Oldest = "oldest" => "Oldest first",
+        Name = "name" => "Name",
     }
 }
 
-/// The filter, sort order and page in the URL. The default is all agents, newest first.
+impl AgentSortOrder {}
+
+/// The filter, sort order and page in the URL.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FleetView {
     filter: AgentFilter,
@@ -111,7 +88,7 @@ impl FleetView {
     }
 
     /// Returns a view that begins at this cursor and keeps only the label filter.
-    pub(crate) fn remaining_view(&self, cursor: AgentCursor) -> Self {
+    pub(crate) fn view_from_cursor(&self, cursor: AgentCursor) -> Self {
         let all = self.label_filter().cloned().map(Self::for_label).unwrap_or_default();
         Self {
             from: Some(cursor),
@@ -208,15 +185,11 @@ impl Fleet {
     }
 }
 
-/// Handles `GET /dashboard/agents`.
-pub(crate) async fn show_fleet_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+pub(crate) async fn show_fleet_page(people: PeopleState, session: PageSession, uri: Uri) -> Reply {
     let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
     let mut query = Query::without_blanks(&uri);
     let (view, report) = (FleetView::from_query(&mut query), BulkReport::from_query(&mut query));
-    let layout = Layout {
-        problem: filter_error(query),
-        ..layout
-    };
+    let layout = layout.with_problem(filter_error_message(query));
     let fleet = if layout.problem.is_none() {
         Some(Fleet::load(&people, &session.person, view.clone()).await?)
     } else {
@@ -268,7 +241,7 @@ fn fleet_filters(view: &FleetView, is_open: bool) -> Markup {
         div.field {
             label for="filter-sort" { "Order" }
             select id="filter-sort" name="sort" {
-                @for order in AgentSortOrder::ALL { option value=(order.name()) selected[order == view.order] { (order.label_text()) } }
+                @for order in AgentSortOrder::ALL { option value=(order.name()) selected[*order == view.order] { (order.label()) } }
             }
         }
         label.check { input type="checkbox" name="archived" value="true" checked[filter.archived]; " Archived" }
@@ -414,44 +387,21 @@ pub(crate) struct BulkReport {
     pub(crate) frozen: Vec<AgentId>,
 }
 
-/// The completed bulk operation that a [`BulkReport`] describes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CompletedOperation {
-    Frozen,
-    Unfrozen,
-    Archived,
-    Restored,
-    Labelled,
-    Limited,
-    Following,
-    Unfollowed,
+purser_domain::named! {
+    /// The kind of bulk operation that a [`BulkReport`] describes.
+    CompletedOperation {
+        Frozen = "frozen",
+        Unfrozen = "unfrozen",
+        Archived = "archived",
+        Restored = "restored",
+        Labelled = "labelled",
+        Limited = "limited",
+        Following = "updated",
+        Unfollowed = "unlinked",
+    }
 }
 
 impl CompletedOperation {
-    const ALL: [Self; 8] = [
-        Self::Frozen,
-        Self::Unfrozen,
-        Self::Archived,
-        Self::Restored,
-        Self::Labelled,
-        Self::Limited,
-        Self::Following,
-        Self::Unfollowed,
-    ];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Frozen => "frozen",
-            Self::Unfrozen => "unfrozen",
-            Self::Archived => "archived",
-            Self::Restored => "restored",
-            Self::Labelled => "labelled",
-            Self::Limited => "limited",
-            Self::Following => "updated",
-            Self::Unfollowed => "unlinked",
-        }
-    }
-
     /// Returns the end of the sentence about agents that were already in the requested state.
     const fn already_done_text(self) -> &'static str {
         match self {
@@ -494,7 +444,6 @@ impl BulkReport {
 
     /// Reads the report from a URL. Free text is rejected, because anyone can write a URL.
     pub(crate) fn from_query(query: &mut Query) -> Option<Self> {
-        let action = |text: &str| CompletedOperation::ALL.into_iter().find(|action| action.name() == text);
         let mut number = |name: &str| {
             query
                 .parse_with(name, |text| text.parse().ok(), "is no number")
@@ -503,7 +452,7 @@ impl BulkReport {
         let (done, unchanged, failed) = (number("done"), number("unchanged"), number("failed"));
         let ids = |text: &str| text.split('.').map(AgentId::parse).collect::<Option<Vec<_>>>();
         Some(Self {
-            act: Some(query.parse_with("act", action, "is unknown")?),
+            act: Some(query.parse_with("act", CompletedOperation::from_name, "is unknown")?),
             done,
             unchanged,
             failed,

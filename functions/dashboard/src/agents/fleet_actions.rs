@@ -7,13 +7,12 @@ use crate::agents::outcome::BulkOutcome;
 use crate::caller::Caller;
 use crate::redirect::{see_other, temporary_redirect};
 use crate::sessions::session::{PageSession, VerifiedForm};
-use crate::state::People;
+use crate::state::{People, PeopleState};
 use crate::ui::count::count_with_noun;
 use crate::ui::form::{Form, FormName};
 use crate::ui::layout::{Layout, NavItem};
-use crate::ui::list::{filter_error, invalid_filter_text};
+use crate::ui::list::{filter_error_message, invalid_filter_text};
 use axum::{
-    extract::State,
     http::{StatusCode, Uri},
     response::{IntoResponse as _, Response},
 };
@@ -24,7 +23,6 @@ use purser_domain::{
     escape_hidden_characters,
 };
 use purser_store::AgentOrder;
-use std::sync::Arc;
 
 /// The maximum number of agents that the page of "Freeze all" counts. If the user has more agents, the page says "more
 /// than".
@@ -37,8 +35,8 @@ pub(crate) async fn redirect_to_fleet() -> Response {
     see_other(PATH)
 }
 
-/// Whether the body of a form for [`submit_bulk_act`] freezes or archives agents.
-pub(crate) fn form_stops_payments(body: &[u8]) -> bool {
+/// Returns whether a form for [`submit_bulk_act`] freezes or archives agents.
+pub(crate) fn is_freeze_or_archive_form(body: &[u8]) -> bool {
     url::form_urlencoded::parse(body).any(|(name, value)| match &*name {
         "freeze" => !value.is_empty(),
         "act" => ["freeze", "archive"].contains(&&*value),
@@ -46,9 +44,9 @@ pub(crate) fn form_stops_payments(body: &[u8]) -> bool {
     })
 }
 
-/// Handles `POST /dashboard/agents/bulk`. A button in a row has the operation as its name and the agent's id as its
-/// value.
-pub(crate) async fn submit_bulk_act(State(people): State<Arc<People>>, uri: Uri, verified_form: VerifiedForm) -> Reply {
+/// Performs the operation of the button that the user clicked. A button in a table row has the operation as the name
+/// and the agent's id as the value.
+pub(crate) async fn submit_bulk_act(people: PeopleState, uri: Uri, verified_form: VerifiedForm) -> Reply {
     let view = FleetView::from_query(&mut Query::without_blanks(&uri));
     let mut form = verified_form.parse_form(FormName::BulkLabel);
     let row = ["freeze", "unfreeze", "restore"].into_iter();
@@ -77,10 +75,7 @@ pub(crate) async fn submit_bulk_act(State(people): State<Arc<People>>, uri: Uri,
         None
     };
     if message.is_some() {
-        let layout = Layout {
-            problem: message,
-            ..layout
-        };
+        let layout = layout.with_problem(message);
         let fleet = Fleet::load(&people, &verified_form.session.person, view.clone()).await?;
         return Ok(fleet::fleet_page_response(&layout, &view, Some(&fleet), None));
     }
@@ -103,11 +98,8 @@ pub(crate) async fn submit_bulk_act(State(people): State<Arc<People>>, uri: Uri,
             )
         }
         "add-label" | "remove-label" => {
-            let Some(action) = parse_label_act(&mut form, action == "add-label") else {
-                let layout = Layout {
-                    typed: Some(form),
-                    ..layout
-                };
+            let Some(action) = parse_label_operation(&mut form, action == "add-label") else {
+                let layout = layout.with_form(form);
                 return Ok((StatusCode::BAD_REQUEST, label_page(&layout, &view, &ids)).into_response());
             };
             (action, CompletedOperation::Labelled)
@@ -129,8 +121,7 @@ pub(crate) async fn submit_bulk_act(State(people): State<Arc<People>>, uri: Uri,
     ))
 }
 
-/// Reads the label from the form, and returns the operation that adds or removes the label.
-fn parse_label_act(form: &mut Form, is_addition: bool) -> Option<BulkOperation> {
+fn parse_label_operation(form: &mut Form, is_addition: bool) -> Option<BulkOperation> {
     let label = LabelFilter::parse(form.field_text("label")).filter(LabelFilter::is_displayable);
     let action = match label {
         Some(LabelFilter { key, .. }) if !is_addition => Some(BulkOperation::Unlabel(vec![key])),
@@ -213,9 +204,8 @@ fn label_page(layout: &Layout, view: &FleetView, ids: &[AgentId]) -> Markup {
     )
 }
 
-/// Handles `GET /dashboard/freeze-all`, the confirmation page for all agents or for the agents with a label. If the URL
-/// contains the report of an interrupted run, the page offers to continue that run.
-pub(crate) async fn show_freeze_all_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+/// Shows the confirmation of "Freeze all", or offers to continue an interrupted run.
+pub(crate) async fn show_freeze_all_page(people: PeopleState, session: PageSession, uri: Uri) -> Reply {
     let mut query = Query::without_blanks(&uri);
     let (view, report) = (FleetView::from_query(&mut query), BulkReport::from_query(&mut query));
     let so_far = report.filter(|report| report.total_count() > 0);
@@ -228,10 +218,7 @@ pub(crate) async fn show_freeze_all_page(State(people): State<Arc<People>>, sess
             .map(FleetView::for_label)
             .unwrap_or_default(),
     };
-    let layout = Layout {
-        problem: filter_error(query),
-        ..Layout::new(&session, people.now())
-    };
+    let layout = Layout::new(&session, people.now()).with_problem(filter_error_message(query));
     if layout.problem.is_some() {
         let page = freeze_all_page(&layout, &view, &invalid_filter_text());
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
@@ -316,24 +303,17 @@ fn next_step_parameters(
     parameters
 }
 
-/// Handles `POST /dashboard/freeze-all`: freezes up to 100 agents, and redirects to the next step until all agents are
-/// frozen.
-///
-/// The redirect is a 307, after which the browser repeats the form's `POST` (RFC 9110 §15.4.8), so no script is needed.
-/// An interrupted run can be started again.
-pub(crate) async fn freeze_all_agents(State(people): State<Arc<People>>, uri: Uri, form: VerifiedForm) -> Reply {
+/// Freezes up to 100 agents, then repeats the `POST` by a 307 (RFC 9110 §15.4.8) until all agents are frozen.
+pub(crate) async fn freeze_all_agents(people: PeopleState, uri: Uri, form: VerifiedForm) -> Reply {
     let mut query = Query::without_blanks(&uri);
     let (view, report) = (FleetView::from_query(&mut query), BulkReport::from_query(&mut query));
     let steps = query
         .parse_integer("step", 0, MAX_STEPS)
         .unwrap_or_default()
         .saturating_add(1);
-    // Invalid filters are rejected, because a misspelled label would otherwise freeze all agents.
-    if let Some(message) = filter_error(query) {
-        let layout = Layout {
-            problem: Some(message),
-            ..Layout::new(&form.session, people.now())
-        };
+    // An invalid filter must be rejected, because it would otherwise freeze all agents.
+    if let Some(message) = filter_error_message(query) {
+        let layout = Layout::new(&form.session, people.now()).with_problem(Some(message));
         let page = freeze_all_page(&layout, &view, &invalid_filter_text());
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     }
@@ -361,7 +341,7 @@ pub(crate) async fn freeze_all_agents(State(people): State<Arc<People>>, uri: Ur
     let address = |steps| {
         crate::address::path_with_query(
             FREEZE_ALL,
-            next_step_parameters(&view.remaining_view(next), Some(&report), steps),
+            next_step_parameters(&view.view_from_cursor(next), Some(&report), steps),
         )
     };
     if steps >= MAX_STEPS {

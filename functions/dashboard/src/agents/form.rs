@@ -77,9 +77,8 @@ impl AgentForm {
         self.posted.parse_form(name)
     }
 
-    /// Returns the agent with the user's reason for the update. If the reason is invalid, records a validation error in
-    /// the form and returns `None`.
-    pub(crate) fn agent_with_reason(&self, form: &mut Form) -> Option<OwnedAgent> {
+    /// Returns the agent with the reason for the update. An invalid reason is a validation error of the form.
+    pub(crate) fn agent_with_update_reason(&self, form: &mut Form) -> Option<OwnedAgent> {
         let reason = form.parse_update_reason().ok()?;
         Some(self.owned.clone().with_reason(reason))
     }
@@ -114,12 +113,12 @@ impl AgentForm {
     ) -> Boxed<'a, Reply> {
         match trial {
             Trial::Preview => Box::pin(self.show_update_preview(form, preview)),
-            Trial::Shadow => Box::pin(self.start_shadow(form, tested_limits)),
+            Trial::Shadow => Box::pin(self.attach_shadow_policy(form, tested_limits)),
             Trial::Backtest => Box::pin(self.start_backtest(form, tested_limits)),
         }
     }
 
-    async fn start_shadow(&self, form: Form, tested_limits: TestedLimits) -> Reply {
+    async fn attach_shadow_policy(&self, form: Form, tested_limits: TestedLimits) -> Reply {
         match self.people.attach_shadow(&self.owned, tested_limits).await {
             Ok(_) => Ok(redirect_with_notice(
                 &paths::shadow_path(self.owned.agent().id),
@@ -189,11 +188,7 @@ impl AgentForm {
     }
 
     async fn render_agent_page(&self, status: StatusCode, form: Form, message: Option<String>) -> Reply {
-        let layout = Layout {
-            problem: message,
-            typed: Some(form),
-            ..self.page_layout()
-        };
+        let layout = self.page_layout().with_problem(message).with_form(form);
         let (user, agent) = (&self.posted.session.person, self.owned.agent().id);
         let owned = self.people.read_own_agent(user, agent).await?;
         let page = page::agent_page_response(&self.people, &layout, &owned, None).await?;

@@ -14,7 +14,7 @@ use crate::redirect::see_other;
 use crate::services::operations::GovernedService;
 use crate::sessions::session::{PageSession, VerifiedForm};
 use crate::several::run_concurrently;
-use crate::state::People;
+use crate::state::{People, PeopleState};
 use crate::ui::bar::usage_bar;
 use crate::ui::count::count_with_noun;
 use crate::ui::datetime::relative_and_exact_time;
@@ -28,7 +28,7 @@ use crate::ui::phrases::period_phrase;
 use crate::usage;
 use crate::usage::spending::Spending;
 use axum::{
-    extract::{Path, State},
+    extract::Path,
     http::{StatusCode, Uri},
     response::{IntoResponse as _, Response},
 };
@@ -36,7 +36,7 @@ use maud::{Markup, html};
 use purser_api::{CallerIds, Reply};
 use purser_domain::{
     Agent, AgentId, AgentName, AgentStatus, Amount, Catalog, DecisionResult, HistoryEntry, OwnershipOffer, Result,
-    RuleKind, Spend, StartingLimits, Timestamp, escape_hidden_characters,
+    RuleKind, RuleScope, Spend, StartingLimits, Timestamp, escape_hidden_characters,
 };
 use purser_store::{AgentOrder, PageRequest};
 use std::sync::Arc;
@@ -66,8 +66,7 @@ pub(crate) struct Overview<'a> {
     pub(crate) catalog: &'a Catalog,
 }
 
-/// Handles `GET /dashboard`.
-pub(crate) async fn show_overview_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+pub(crate) async fn show_overview_page(people: PeopleState, session: PageSession, uri: Uri) -> Reply {
     let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
     Ok(overview_response(&people, &session, layout).await?)
 }
@@ -80,12 +79,7 @@ pub(crate) async fn redirect_to_overview() -> Response {
 /// The form value that selects the user's default policy template.
 const BY_TEMPLATE: &str = "template";
 
-/// Handles `POST /dashboard/agents`, which creates an agent.
-pub(crate) async fn submit_new_agent(
-    State(people): State<Arc<People>>,
-    caller: CallerIds,
-    verified_form: VerifiedForm,
-) -> Reply {
+pub(crate) async fn submit_new_agent(people: PeopleState, caller: CallerIds, verified_form: VerifiedForm) -> Reply {
     let mut form = verified_form.parse_form(FormName::NewAgent);
     let limits = if form.field_text("limits") == BY_TEMPLATE {
         let default = people.read_default_template(&verified_form.session.person).await?;
@@ -97,10 +91,7 @@ pub(crate) async fn submit_new_agent(
         form.parse_starting_limits().map(NewAgentLimits::Starting)
     };
     let Some((name, limits)) = form.parse_agent_name().zip(limits) else {
-        let layout = Layout {
-            typed: Some(form),
-            ..Layout::new(&verified_form.session, people.now())
-        };
+        let layout = Layout::new(&verified_form.session, people.now()).with_form(form);
         let page = overview_response(&people, &verified_form.session, layout).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
@@ -114,7 +105,7 @@ pub(crate) async fn submit_new_agent(
 }
 
 pub(crate) async fn submit_handover_acceptance(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     Path(agent): Path<String>,
     form: VerifiedForm,
 ) -> Reply {
@@ -153,7 +144,7 @@ async fn overview_response(people: &Arc<People>, session: &PageSession, layout: 
     let (refused, freezes, complete_until) = tokio::join!(
         people.read_history_page(user, HistoryList::Decisions, &blocked, newest),
         people.read_freezes_by_agent(agents.iter().map(OwnedAgent::agent)),
-        people.history_complete_until(),
+        people.read_history_complete_until(),
     );
     if let Err(error) = &refused {
         tracing::warn!(cause = %error, "journal.not_read");
@@ -330,13 +321,13 @@ fn agent_card(layout: &Layout, spend: &AgentSpend, catalog: &Catalog) -> Markup 
                 }
                 p.total { (used_amount(total)) }
             }
-            @if let Some(freeze) = &spend.freeze { (labels::frozen_by_operator(layout.now, freeze)) }
+            @if let Some(freeze) = &spend.freeze { (labels::operator_freeze_message(layout.now, freeze)) }
             ul.spend {
                 @for rule in &spend.rules {
                     @if let (RuleKind::BudgetLimit { limit, window }, Some(used)) = (&rule.rule.kind, rule.used) {
                         li {
                             div.spend-line {
-                                span { @if window.services.is_none() && window.categories.is_none() { "All services, " } @else { "Some services, " } (period_phrase(window.period)) }
+                                span { @if rule.rule.kind.scope() == RuleScope::default() { "All services, " } @else { "Some payments, " } (period_phrase(window.period)) }
                                 span.figures { (used_amount(used)) " of " (amount_text(*limit)) }
                             }
                             (usage_bar(used.amount, Amount::ZERO, *limit))

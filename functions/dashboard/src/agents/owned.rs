@@ -7,9 +7,10 @@ use crate::caller::Caller;
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
-    Act, Acting, Agent, AgentId, AgentStatus, AuditChanges, EditReason, ErrorKind, Labels, Result, Timestamp,
+    Act, Acting, Agent, AgentId, AgentStatus, Approval, ApprovalResolution, ApprovalStatus, AuditChanges, EditReason,
+    Error, ErrorKind, Labels, Result, Timestamp,
 };
-use purser_store::{Backoff, UpdateResult};
+use purser_store::{Backoff, GrantResult};
 
 /// An agent that belonged to the caller when the agent was read.
 #[derive(Clone, Debug)]
@@ -58,9 +59,9 @@ pub(crate) struct KnownAgent {
 }
 
 impl KnownAgent {
-    /// Returns the agent for a decision that was made after `transfers` ownership transfers. Returns `not_found` if the
-    /// user did not own the agent then.
-    pub(crate) fn at_transfer(user: &Caller, agent: &Agent, transfers: u32) -> Result<Self> {
+    /// Returns the agent's name and labels if the user owned the agent after this number of ownership transfers.
+    /// Otherwise, returns `not_found`.
+    pub(crate) fn for_owner_after_transfers(user: &Caller, agent: &Agent, transfers: u32) -> Result<Self> {
         let then = agent.owner_after_transfers(transfers);
         if then.owner != user.id.as_str() {
             return Err(ErrorKind::NotFound.into());
@@ -114,43 +115,76 @@ impl People {
         self.audit_rejection(
             &acting,
             &audit_action,
-            self.store_agent_update(owned, if_match, &audit_action, change),
+            self.store_agent_update(owned, if_match, &audit_action, None, change),
         )
         .await
     }
 
-    async fn store_agent_update(
+    /// Updates an agent like [`Self::update_agent_record`], but writes no audit row if the update is rejected. The
+    /// same transaction stores the decision on the approval `approved`.
+    pub(crate) async fn store_agent_update(
         &self,
         owned: OwnedAgent,
         if_match: Precondition,
         action: &Act,
+        approved: Option<(&Approval, &ApprovalResolution)>,
         change: impl Fn(Agent) -> Result<Agent>,
     ) -> Result<OwnedAgent> {
         let OwnedAgent { mut agent, caller } = owned;
         let mut backoff = Backoff::new();
         loop {
             if_match.check_version(agent.version)?;
-            let changed = change(agent.clone())?;
+            let mut changed = change(agent.clone())?;
             if changed == agent {
                 if may_need_window_fence(&agent) {
                     self.ledger.fence_windows(&agent).await?;
                 }
                 return Ok(OwnedAgent { agent, caller });
             }
-            if changed.widens(&agent) {
-                self.limits.require_recent_sign_in(caller.signed_in_at, self.now())?;
+            let now = self.now();
+            require_valid_exceptions(&changed, &agent, now)?;
+            // Removing the budgets of ended grants widens nothing.
+            if changed.widens(&agent.clone().without_budgets_of_ended_grants(now)) {
+                self.limits.require_recent_sign_in(caller.signed_in_at, now)?;
             }
+            // A budget that this update adds stays until the next update, so that the response can show it.
+            let kept = changed.clone().without_budgets_of_ended_grants(now).rules;
+            changed
+                .rules
+                .retain(|rule| kept.contains(rule) || !agent.rules.contains(rule));
             let next = Agent {
                 version: agent.version.saturating_add(1),
                 ..changed
             };
             let [before, after] = [&agent, &next].map(|agent| Some(agent.audit_log_fields()));
-            let entry = self.audit_entry(&caller.acting, action, AuditChanges::between(before, after))?;
-            match self.ledger.put_agent(&next, &entry).await? {
-                UpdateResult::Stored => {
-                    return Ok(OwnedAgent { agent: next, caller });
+            let mut audit_changes = AuditChanges::between(before, after);
+            if approved.is_some() {
+                let status = |status: ApprovalStatus| ("status".to_owned(), status.name().into());
+                audit_changes.before.extend([status(ApprovalStatus::Pending)]);
+                audit_changes.after.extend([status(ApprovalStatus::Approved)]);
+            }
+            let entry = self.audit_entry(&caller.acting, action, audit_changes)?;
+            match (
+                self.ledger.put_agent_and_approve(&next, approved, &entry).await?,
+                approved,
+            ) {
+                (GrantResult::Done, _) => return Ok(OwnedAgent { agent: next, caller }),
+                (GrantResult::NotPending, Some((request, resolution))) => {
+                    // If the record has the rules that only this call adds, an attempt of this call was stored, the
+                    // response was lost, and another call has changed the record since.
+                    let newer = self.ledger.read_agent_by_id(next.id).await?;
+                    let is_stored = |newer: &Agent| {
+                        let mut added = next.rules.iter().filter(|rule| !agent.rules.contains(rule));
+                        newer.owner == agent.owner && added.all(|rule| newer.rules.contains(rule))
+                    };
+                    if let Some(agent) = newer.filter(is_stored) {
+                        return Ok(OwnedAgent { agent, caller });
+                    }
+                    let (approval, stored) = (request.id, self.ledger.read_approval_by_id(request.id).await?);
+                    let status = stored.ok_or(ErrorKind::NotFound)?.status(resolution.at);
+                    return Err(ErrorKind::ApprovalNotPending { approval, status }.into());
                 }
-                UpdateResult::Conflict => backoff.wait_for_retry().await?,
+                (GrantResult::Conflict | GrantResult::NotPending, _) => backoff.wait_for_retry().await?,
             }
             let newer = self.ledger.read_agent_by_id(next.id).await?;
             // An agent that has a new owner is `not_found`.
@@ -160,10 +194,18 @@ impl People {
     }
 }
 
-/// Whether an earlier version of this record may have allowed payments that this version denies, because the agent is
-/// now frozen, has rules, or has a key with an end time. An update to such a version first stores the record, and then
-/// makes the agent's windows reject decisions that are based on earlier versions. If a request failed between the two
-/// steps, the repeated request must do the second step.
+/// Checks the exceptions from approvals that `changed` adds to `agent`. Every update and every preview of rules makes
+/// this check.
+pub(crate) fn require_valid_exceptions(changed: &Agent, agent: &Agent, now: Timestamp) -> Result<()> {
+    let errors = changed.added_exception_errors(agent, now);
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::invalid(errors))
+    }
+}
+
+/// Returns whether this version of the agent may deny payments that an earlier version allowed.
 fn may_need_window_fence(agent: &Agent) -> bool {
     agent.status == AgentStatus::Frozen || !agent.rules.is_empty() || agent.keys.iter().any(|key| key.ends_at.is_some())
 }

@@ -88,7 +88,7 @@ pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
                 }
                 div.agent-actions { (rename_form(layout, page, &path)) (labels_form(layout, agent, &path)) (max_increase_factor_form(layout, agent, &path)) (freeze_buttons(layout, agent, &path)) }
             }
-            @if let Some(freeze) = &page.freeze { (labels::frozen_by_operator(layout.now, freeze)) }
+            @if let Some(freeze) = &page.freeze { (labels::operator_freeze_message(layout.now, freeze)) }
             @if agent.status == AgentStatus::Frozen {
                 div.message.bad {
                     p {

@@ -4,13 +4,13 @@ use crate::agents::owned::require_id;
 use crate::agents::{actions, page};
 use crate::redirect::see_other;
 use crate::sessions::session::{PageSession, Stops};
-use crate::state::People;
+use crate::state::{People, PeopleState};
 use crate::ui::layout::Layout;
 use crate::ui::paths;
 use crate::{history, keys, payouts, rules, services, shadow};
 use axum::{
     Extension, Router,
-    extract::{Path, State},
+    extract::Path,
     handler::Handler,
     http::Uri,
     routing::{MethodRouter, get, post},
@@ -90,13 +90,7 @@ where
     post(handler).get(redirect_to_agent)
 }
 
-/// Handles `GET /dashboard/agents/{agent}`.
-async fn show_agent_page(
-    State(people): State<Arc<People>>,
-    session: PageSession,
-    Path(agent): Path<String>,
-    uri: Uri,
-) -> Reply {
+async fn show_agent_page(people: PeopleState, session: PageSession, Path(agent): Path<String>, uri: Uri) -> Reply {
     let agent = require_id(AgentId::parse(&agent))?;
     let owned = people.read_own_agent(&session.person, agent).await?;
     let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);

@@ -32,13 +32,13 @@ impl People {
             Some(spare_key) => spare_key,
             None => self.create_kms_key(keys, stack, policy).await?,
         };
-        let key_id = spare_key.key.to_string();
+        let key_id = spare_key.key;
         match self
             .attest_wallet(spare_key.agent, RequestedWallet::Kms { key_id }, caller)
             .await
         {
             Ok(wallet) => Ok((spare_key.agent, wallet)),
-            Err(error) => Err(self.store_spare_key(spare_key, error).await),
+            Err(error) => Err(self.store_spare_key_after_error(spare_key, error).await),
         }
     }
 
@@ -52,9 +52,8 @@ impl People {
         Ok(SpareKey { key, agent })
     }
 
-    /// Stores a KMS key that may become usable later, and returns the error for the caller. If the key can't be stored,
-    /// operators can find the key by its tags.
-    async fn store_spare_key(&self, spare_key: SpareKey, error: Error) -> Error {
+    /// Keeps a KMS key for the next agent, and returns `error` with a `Retry-After`.
+    async fn store_spare_key_after_error(&self, spare_key: SpareKey, error: Error) -> Error {
         if !matches!(error.kind(), ErrorKind::TemporarilyUnavailable { .. }) {
             return error;
         }
@@ -66,7 +65,7 @@ impl People {
 
     async fn attest_wallet(&self, agent: AgentId, arguments: RequestedWallet, caller: CallerIds) -> Result<Wallet> {
         let request = AttestWallet {
-            agent_id: agent.uuid(),
+            agent_id: agent,
             wallet: arguments.clone(),
         };
         let attested = self.payments.attest_wallet(caller, request).await?;

@@ -6,23 +6,20 @@ use crate::approvals::operations::{
 use crate::caller::Caller;
 use crate::cursor;
 use crate::request::{parse_agent_filter, parse_page_request};
-use crate::state::People;
+use crate::state::{People, PeopleState};
 use axum::Json;
-use axum::extract::State;
 use axum::http::Uri;
 use purser_api::{
-    Body, BodyPath, CallView, Failure, Listed, Member as _, OptionalBody, Query, RaiseView, ValidationErrors, errors,
+    Body, BodyPath, CallView, Listed, Member as _, OptionalBody, Precondition, Query, RaiseView, Reply,
+    ValidationErrors, endpoint, view,
 };
 use purser_domain::{
-    Amount, ApprovalId, ApprovalStatus, AskingLimit, Catalog, GrantRestriction, MAX_NOTE_CHARS, Timestamp,
-    ValidationError,
+    AgentId, Amount, ApprovalId, ApprovalStatus, AskingLimit, Catalog, Error, GrantRestriction, MAX_NOTE_CHARS, RuleId,
+    ServiceId, SettlementId, Timestamp, TransactionId, ValidationError,
 };
 use purser_store::ApprovalDecision;
-use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use utoipa::ToSchema;
 
 /// The statuses that the error for an unknown status lists.
 const STATUSES: [ApprovalStatus; 5] = [
@@ -34,16 +31,13 @@ const STATUSES: [ApprovalStatus; 5] = [
 ];
 
 /// An agent's request for approval, with the details that the owner needs to decide.
-#[derive(Serialize, ToSchema)]
-#[schema(as = OwnApproval)]
+#[view(OwnApproval)]
 pub(crate) struct ApprovalView {
-    #[schema(value_type = uuid::Uuid)]
-    approval_id: String,
+    approval_id: ApprovalId,
     /// The approval's status: `pending`, `approved`, `rejected`, `expired` or `executed` (a payment has used it).
     #[schema(value_type = String, example = "pending")]
     status: &'static str,
-    #[schema(value_type = uuid::Uuid)]
-    agent_id: String,
+    agent_id: AgentId,
     agent_name: String,
     /// `active` or `frozen`. A frozen agent cannot pay, even if you approve the payment.
     #[schema(value_type = String, example = "active")]
@@ -52,14 +46,10 @@ pub(crate) struct ApprovalView {
     #[schema(example = "00c0ffee00c0ffee")]
     key_id: String,
     /// The id of the decision that required approval.
-    #[schema(value_type = uuid::Uuid)]
-    transaction_id: String,
-    #[schema(value_type = uuid::Uuid)]
-    service_id: String,
+    transaction_id: TransactionId,
+    service_id: ServiceId,
     /// The service's slug. The slug and the name are null if the service is no longer in the catalog.
-    #[schema(required)]
     service_slug: Option<String>,
-    #[schema(required)]
     service_name: Option<String>,
     operation_id: String,
     amount_units: u64,
@@ -76,46 +66,35 @@ pub(crate) struct ApprovalView {
     asking: Vec<AskingLimitView>,
     /// The service's daily cap. The caps and amounts of the day (`max_per_day_units`, `spend_today_units` and
     /// `remaining_today_units`) are null if no payment can use the approval any more, or if the service is not enabled.
-    #[schema(required)]
     max_per_day_units: Option<u64>,
     /// The amount in micro-USDC that counts against the daily cap now. If more than about 20,000 payments have become
     /// older than 24 hours and are not removed yet, the amount is an upper bound.
-    #[schema(required)]
     spend_today_units: Option<u64>,
     /// The amount that remains of the daily cap before this payment.
-    #[schema(required)]
     remaining_today_units: Option<u64>,
-    #[schema(format = DateTime)]
-    created_at: String,
+    created_at: Timestamp,
     /// The time from which nobody can approve the request and no payment can use the approval.
-    #[schema(format = DateTime)]
-    expires_at: String,
+    expires_at: Timestamp,
     /// The time of the owner's decision. Null if the owner has made no decision.
-    #[schema(format = DateTime, required)]
-    resolved_at: Option<String>,
+    resolved_at: Option<Timestamp>,
     /// The note that the owner added to the decision. Null without a note.
-    #[schema(required)]
     note: Option<String>,
     /// The settlement that used the approval. Null if no settlement used the approval.
-    #[schema(value_type = Option<uuid::Uuid>, required)]
-    settlement_id: Option<String>,
+    settlement_id: Option<SettlementId>,
     /// The temporary limit increase that the agent requests or, after the approval, that you granted. Absent if the agent
     /// requests approval for a payment.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[omit_none]
     raised_caps: Option<RaiseRequestView>,
 }
 
 /// A limit for which the payment needs an approval: the policy's threshold, or a rule.
-#[derive(Serialize, ToSchema)]
-#[schema(as = AskingLimit)]
+#[view]
 pub(crate) struct AskingLimitView {
     /// `require_approval_above_units` for the policy's threshold, or the kind of the rule.
     #[schema(value_type = String, example = "new_payee")]
     kind: &'static str,
     /// The rule's ID, as in the list of the agent's rules. Null for the policy's threshold.
-    #[schema(value_type = Option<uuid::Uuid>, required)]
-    rule_id: Option<String>,
+    rule_id: Option<RuleId>,
     /// The amount above which the limit requires approval. 0 if the limit applies to every amount.
     above_units: u64,
 }
@@ -124,29 +103,25 @@ impl From<&AskingLimit> for AskingLimitView {
     fn from(limit: &AskingLimit) -> Self {
         Self {
             kind: limit.kind.name(),
-            rule_id: limit.rule.map(|rule| rule.to_string()),
+            rule_id: limit.rule,
             above_units: limit.above.units(),
         }
     }
 }
 
 /// Higher caps for a limited time: as requested by the agent or, after the approval, as granted.
-#[derive(Serialize, ToSchema)]
-#[schema(as = RaiseRequest)]
+#[view]
 pub(crate) struct RaiseRequestView {
     #[serde(flatten)]
     raise: RaiseView,
     /// The cap per call that applies without this increase, in micro-units. Null if the request is no longer pending,
     /// or if the service is not enabled.
-    #[schema(required)]
     present_max_per_call_units: Option<u64>,
     /// The cap per 24 hours that applies without this increase, in micro-units. Null if the request is no longer
     /// pending, or if the service is not enabled.
-    #[schema(required)]
     present_max_per_day_units: Option<u64>,
     /// The maximum amount that the agent could pay at the service until the end of the increase, in micro-units. Null
     /// if the request is no longer pending, or if the service is not enabled.
-    #[schema(required)]
     exposure_units: Option<u64>,
     /// The agent's reason for the request.
     reason: String,
@@ -157,14 +132,14 @@ impl ApprovalView {
         let ApprovalContext { approval, agent, day } = context;
         let (agent, service) = (agent.agent(), catalog.find_by_id(approval.service));
         Self {
-            approval_id: approval.id.to_string(),
+            approval_id: approval.id,
             status: approval.status(now).name(),
-            agent_id: agent.id.to_string(),
+            agent_id: agent.id,
             agent_name: agent.name.clone(),
             agent_status: agent.status.name(),
             key_id: approval.key.to_string(),
-            transaction_id: approval.transaction.to_string(),
-            service_id: approval.service.to_string(),
+            transaction_id: approval.transaction,
+            service_id: approval.service,
             service_slug: service.map(|service| service.slug.to_string()),
             service_name: service.map(|service| service.name.clone()),
             operation_id: approval.operation.to_string(),
@@ -177,11 +152,11 @@ impl ApprovalView {
             max_per_day_units: day.map(|day| day.caps.per_day.units()),
             spend_today_units: day.map(|day| day.used.amount.units()),
             remaining_today_units: day.map(|day| Amount::units(day.caps.per_day.saturating_minus(day.used.amount))),
-            created_at: approval.created_at.to_string(),
-            expires_at: approval.expires_at.to_string(),
-            resolved_at: approval.resolved_at().map(|at| at.to_string()),
+            created_at: approval.created_at,
+            expires_at: approval.expires_at,
+            resolved_at: approval.resolved_at(),
             note: approval.users_decision().and_then(|resolution| resolution.note.clone()),
-            settlement_id: approval.settlement_id().map(|id| id.to_string()),
+            settlement_id: approval.settlement_id(),
             raised_caps: approval.temporary_caps().map(|increase| {
                 let is_pending = approval.status(now) == ApprovalStatus::Pending;
                 let present = day.filter(|_| is_pending).map(|day| day.caps);
@@ -202,15 +177,13 @@ impl ApprovalView {
 }
 
 /// A page of approvals, newest first.
-#[derive(Serialize, ToSchema)]
-#[schema(as = OwnApprovalList)]
+#[view(OwnApprovalList)]
 pub(crate) struct ApprovalList {
     approvals: Vec<ApprovalView>,
     /// The number of approvals in this response. With a filter, a page can contain fewer approvals than `limit` even if
     /// more pages follow.
     count: usize,
     /// The cursor of the next page. Send it as `cursor`. Null on the last page.
-    #[schema(required)]
     next_cursor: Option<String>,
 }
 
@@ -236,6 +209,21 @@ purser_api::body! {
         max_per_day_units: Option<Amount>,
         /// The end of the increase: at the latest the requested end, which is the default.
         until: Option<Timestamp>,
+        /// Also adds a rule of the kind `approval_exception`, so that further payments with the same key, operation and
+        /// payee need no approval for the same reasons. Requires a recent sign-in. A repeated request returns the stored
+        /// approval. Only for an approval that the policy's threshold or a rule of the kind `approval_required`
+        /// requires.
+        always: Option<AlwaysBody>,
+    }
+}
+
+purser_api::body! {
+    /// The bounds of the payments that need no approval any more.
+    pub(crate) struct AlwaysBody {
+        /// The maximum amount of a payment in micro-units: at most the approved amount.
+        pub(crate) max_amount_units: Amount,
+        /// The time at which the exception ends: at most 90 days from now.
+        pub(crate) until: Timestamp,
     }
 }
 
@@ -314,24 +302,21 @@ impl Listed for ApprovalRef {
 }
 
 /// The outcome of a bulk decision for one approval.
-#[derive(Serialize, ToSchema)]
-#[schema(as = ApprovalOutcome)]
+#[view(ApprovalOutcome)]
 pub(crate) struct OutcomeView {
-    #[schema(value_type = uuid::Uuid)]
-    approval_id: String,
+    approval_id: ApprovalId,
     /// `decided`; `not_pending` if the approval was already decided, used or expired; `not_in_bulk` for a temporary
     /// limit increase, which only `POST /agents/{agentId}/approvals/{approvalId}/approve` can approve; `not_found`; or
     /// `failed` if it is unknown whether the decision was stored.
     #[schema(value_type = String, example = "decided")]
     outcome: &'static str,
     /// The approval's status; null for `not_found` and `failed`.
-    #[schema(value_type = Option<String>, required, example = "approved")]
+    #[schema(value_type = Option<String>, example = "approved")]
     status: Option<&'static str>,
 }
 
 /// The outcomes for all approvals, in the order of the request.
-#[derive(Serialize, ToSchema)]
-#[schema(as = ApprovalOutcomes)]
+#[view(ApprovalOutcomes)]
 pub(crate) struct OutcomeList {
     outcomes: Vec<OutcomeView>,
     /// The number of decisions that this request stored.
@@ -348,7 +333,7 @@ impl OutcomeView {
             Outcome::Failed => ("failed", None),
         };
         Self {
-            approval_id: id.to_string(),
+            approval_id: id,
             outcome,
             status: approval.map(|approval| approval.status(now).name()),
         }
@@ -356,21 +341,17 @@ impl OutcomeView {
 }
 
 /// List the approvals of your agents.
-#[utoipa::path(
-    get, path = "/approvals", operation_id = "list_approvals",
+#[endpoint(
+    get "/approvals",
     params(
         ("status" = Option<String>, Query, pattern = "^(pending|approved|rejected|expired|executed)$", description = "Only approvals with this status."),
         ("agent_id" = Option<uuid::Uuid>, Query, description = "The ID of an agent that you own."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "The maximum number of items. The default is 25."),
         ("cursor" = Option<String>, Query, pattern = "^0[0-2][0-9a-f]{46}$", description = "The `next_cursor` of an earlier response."),
     ),
-    responses((status = 200, body = ApprovalList, description = "A page of the list, newest first."), errors::NotFound)
+    returns = "A page of the list, newest first.", errors(NotFound)
 )]
-pub(crate) async fn list_approvals(
-    State(people): State<Arc<People>>,
-    user: Caller,
-    uri: Uri,
-) -> Result<Json<ApprovalList>, Failure> {
+pub(crate) async fn list_approvals(people: PeopleState, user: Caller, uri: Uri) -> Reply<Json<ApprovalList>> {
     let mut query = Query::from_uri(&uri);
     let filter = ApprovalFilter {
         agent: parse_agent_filter(&mut query),
@@ -386,12 +367,10 @@ pub(crate) async fn list_approvals(
         .items
         .iter()
         .map(|context| ApprovalView::from_context(context, &edition.catalog, now));
-    let approvals: Vec<ApprovalView> = approvals.collect();
-    Ok(Json(ApprovalList {
-        count: approvals.len(),
+    Ok(Json(ApprovalList::from_items(
         approvals,
-        next_cursor: page.next.map(cursor::format_approval_cursor),
-    }))
+        page.next.map(cursor::format_approval_cursor),
+    )))
 }
 
 fn parse_status(name: &str) -> Option<ApprovalStatus> {
@@ -403,39 +382,26 @@ fn status_names() -> String {
 }
 
 /// Read an approval.
-#[utoipa::path(
-    get, path = "/agents/{agentId}/approvals/{approvalId}", operation_id = "read_approval",
-    responses((status = 200, body = ApprovalView, description = "The approval."))
-)]
-pub(crate) async fn read_approval(
-    State(people): State<Arc<People>>,
-    owned_approval: OwnApproval,
-) -> Result<Json<ApprovalView>, Failure> {
-    let (approval, edition) = tokio::try_join!(people.read_approval_context(owned_approval), people.current_catalog())?;
-    Ok(Json(ApprovalView::from_context(
-        &approval,
-        &edition.catalog,
-        people.now(),
-    )))
+#[endpoint(get "/agents/{agentId}/approvals/{approvalId}", returns = "The approval.")]
+pub(crate) async fn read_approval(people: PeopleState, owned_approval: OwnApproval) -> Reply<Json<ApprovalView>> {
+    approval_response(&people, people.read_approval_context(owned_approval)).await
 }
 
 /// Approve a payment. The agent may then make this payment once.
 ///
 /// Caps, rules and freezes still apply to that request. If the agent requests a temporary limit increase, the approval
 /// grants the increase, which requires a recent sign-in. You can grant lower caps and an earlier end than the agent
-/// requested.
-#[utoipa::path(
-    post, path = "/agents/{agentId}/approvals/{approvalId}/approve", operation_id = "approve",
-    responses(
-        (status = 200, body = ApprovalView, description = "The approval, with the status `approved`."),
-        errors::RecentSignInRequired, errors::ApprovalNotPending,
-    )
+/// requested. With `always`, the approval also adds an exception for further payments, which you can remove like any
+/// rule.
+#[endpoint(
+    post "/agents/{agentId}/approvals/{approvalId}/approve", operation_id = "approve",
+    returns = "The approval, with the status `approved`.", errors(RecentSignInRequired, ApprovalNotPending)
 )]
 pub(crate) async fn approve_request(
-    people: State<Arc<People>>,
+    people: PeopleState,
     owned_approval: OwnApproval,
     body: OptionalBody<GrantBody>,
-) -> Result<Json<ApprovalView>, Failure> {
+) -> Reply<Json<ApprovalView>> {
     let body = body.parse()?;
     let restriction = GrantRestriction {
         max_per_call: body.max_per_call_units,
@@ -443,75 +409,59 @@ pub(crate) async fn approve_request(
         until: body.until,
     };
     let note = body.note.and_then(|note| note.0);
-    decide_request(
-        &people,
-        owned_approval,
-        ApprovalDecision::Approve,
-        &restriction,
-        note.as_ref(),
-    )
-    .await
+    if let Some(always) = &body.always {
+        if restriction != GrantRestriction::default() {
+            let message = "must be absent for the approval of a limit increase";
+            return Err(Error::invalid(vec![ValidationError::at_path("/always", message)]).into());
+        }
+        let approved = people.approve_always(owned_approval, Precondition::Any, always, note.as_ref());
+        return approval_response(&people, approved).await;
+    }
+    let decided = people.decide_approval(owned_approval, ApprovalDecision::Approve, &restriction, note.as_ref());
+    approval_response(&people, decided).await
 }
 
 /// Reject an approval request, so that the payment is not made.
-#[utoipa::path(
-    post, path = "/agents/{agentId}/approvals/{approvalId}/reject", operation_id = "reject",
-    responses((status = 200, body = ApprovalView, description = "The approval, with the status `rejected`."), errors::ApprovalNotPending)
+#[endpoint(
+    post "/agents/{agentId}/approvals/{approvalId}/reject", operation_id = "reject",
+    returns = "The approval, with the status `rejected`.", errors(ApprovalNotPending)
 )]
 pub(crate) async fn reject_request(
-    people: State<Arc<People>>,
+    people: PeopleState,
     owned_approval: OwnApproval,
     body: OptionalBody<VerdictBody>,
-) -> Result<Json<ApprovalView>, Failure> {
+) -> Reply<Json<ApprovalView>> {
     let note = body.parse()?.into_note();
     let restriction = GrantRestriction::default();
-    decide_request(
-        &people,
-        owned_approval,
-        ApprovalDecision::Reject,
-        &restriction,
-        note.as_ref(),
-    )
-    .await
+    let decided = people.decide_approval(owned_approval, ApprovalDecision::Reject, &restriction, note.as_ref());
+    approval_response(&people, decided).await
 }
 
 /// Withdraw an approval that no payment has used. The approval's status becomes `rejected`. A granted limit increase
 /// ends.
-#[utoipa::path(
-    post, path = "/agents/{agentId}/approvals/{approvalId}/withdraw", operation_id = "withdraw_approval",
-    responses(
-        (status = 200, body = ApprovalView, description = "The approval, with the status `rejected`."),
-        errors::ApprovalNotPending,
-    )
+#[endpoint(
+    post "/agents/{agentId}/approvals/{approvalId}/withdraw", returns = "The approval, with the status `rejected`.",
+    errors(ApprovalNotPending)
 )]
 pub(crate) async fn withdraw_approval(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     owned_approval: OwnApproval,
     body: OptionalBody<VerdictBody>,
-) -> Result<Json<ApprovalView>, Failure> {
+) -> Reply<Json<ApprovalView>> {
     let note = body.parse()?.into_note();
-    let edition = people.current_catalog().await?;
-    let approval = people.withdraw_approval(owned_approval, note.as_ref()).await?;
-    Ok(Json(ApprovalView::from_context(
-        &approval,
-        &edition.catalog,
-        people.now(),
-    )))
+    approval_response(&people, people.withdraw_approval(owned_approval, note.as_ref())).await
 }
 
 /// Approve or reject several payments. Approving requires a recent sign-in if the sum of the payments is large.
 ///
 /// Each approval is decided separately, so the outcomes can differ. You can reject temporary limit increases here, but
 /// you must approve each of them with `POST /agents/{agentId}/approvals/{approvalId}/approve`.
-#[utoipa::path(
-    post, path = "/approvals/bulk", operation_id = "decide_approvals",
-    responses((status = 200, body = OutcomeList, description = "The outcome for each approval."), errors::RecentSignInRequired)
-)]
+#[endpoint(post "/approvals/bulk", returns = "The outcome for each approval.", errors(RecentSignInRequired))]
 pub(crate) async fn decide_approvals(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     user: Caller,
     body: Body<ApprovalBulkBody>,
-) -> Result<Json<OutcomeList>, Failure> {
+) -> Reply<Json<OutcomeList>> {
     let BulkDecision { ids, decision, note } = BulkDecision::parse(&body.json()?)?;
     let selected = people.read_own_approvals(&user, &ids).await?;
     let outcomes = people
@@ -528,17 +478,12 @@ pub(crate) async fn decide_approvals(
     }))
 }
 
-async fn decide_request(
+async fn approval_response(
     people: &People,
-    owned_approval: OwnApproval,
-    decision: ApprovalDecision,
-    restriction: &GrantRestriction,
-    note: Option<&Note>,
-) -> Result<Json<ApprovalView>, Failure> {
+    approval: impl Future<Output = purser_domain::Result<ApprovalContext>>,
+) -> Reply<Json<ApprovalView>> {
     let edition = people.current_catalog().await?;
-    let approval = people
-        .decide_approval(owned_approval, decision, restriction, note)
-        .await?;
+    let approval = approval.await?;
     Ok(Json(ApprovalView::from_context(
         &approval,
         &edition.catalog,

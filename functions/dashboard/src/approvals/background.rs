@@ -34,7 +34,7 @@ impl People {
     pub(crate) async fn read_balance_and_history(&self, owned_approval: &OwnApproval) -> Result<Background> {
         let (agent, transfers) = (owned_approval.agent().id, owned_approval.agent().transfer_count());
         let (balance, mut latest, payee) = tokio::try_join!(
-            async { Ok(self.read_wallet_balance(owned_approval.agent_with_owner()).await) },
+            async { Ok(self.read_wallet_balance(owned_approval.owned_agent()).await) },
             self.ledger.read_decisions(agent, None, MAX_DECISIONS),
             self.read_payee_history(owned_approval),
         )?;

@@ -5,7 +5,7 @@
 use crate::approvals::operations::{MAX_AT_ONCE, Outcome, OwnApproval, parse_decision};
 use crate::approvals::row::{service_and_operation, status_chip, status_name};
 use crate::sessions::session::{PageSession, VerifiedForm};
-use crate::state::People;
+use crate::state::{People, PeopleState};
 use crate::ui::count::count_with_noun;
 use crate::ui::datetime::relative_time;
 use crate::ui::form::FormName;
@@ -16,7 +16,6 @@ use crate::ui::notice::{PageMessage, redirect_with_notice};
 use crate::ui::paths;
 use crate::ui::phrases;
 use axum::{
-    extract::State,
     http::{StatusCode, Uri},
     response::{IntoResponse as _, Response},
 };
@@ -28,7 +27,6 @@ use purser_domain::{
 };
 use purser_store::ApprovalDecision;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use url::form_urlencoded;
 
 /// The path of the summary, to which the decision is posted too.
@@ -78,18 +76,17 @@ fn nothing_selected_response() -> Response {
     redirect_with_notice(paths::APPROVALS, PageMessage::NothingSelected)
 }
 
-/// Handles `GET /dashboard/approvals/bulk`: shows the summary.
-pub(crate) async fn show_bulk_summary_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+pub(crate) async fn show_bulk_summary_page(people: PeopleState, session: PageSession, uri: Uri) -> Reply {
     let Some(selection) = Selection::parse(uri.query().unwrap_or_default().as_bytes()) else {
         return Ok(nothing_selected_response());
     };
     let layout = Layout::new(&session, people.now());
-    Ok(bulk_summary(&people, &session, &layout, &selection)
+    Ok(render_bulk_approval_summary(&people, &session, &layout, &selection)
         .await?
         .into_response())
 }
 
-async fn bulk_summary(
+async fn render_bulk_approval_summary(
     people: &People,
     session: &PageSession,
     layout: &Layout,
@@ -98,7 +95,7 @@ async fn bulk_summary(
     let selected = people.read_own_approvals(&session.person, &selection.ids);
     let (selected, edition) = tokio::try_join!(selected, people.current_catalog())?;
     let own = selected.iter().filter_map(|(_, own)| own.as_ref());
-    let caps = people.read_increasable_caps(&session.person, own.map(OwnApproval::approval));
+    let caps = people.read_caps_for_limit_increases(&session.person, own.map(OwnApproval::approval));
     let caps = caps.await?;
     let sum = people.sum_pending_amounts(&selected);
     let is_large = selection.decision == ApprovalDecision::Approve && people.is_large_amount(sum);
@@ -114,8 +111,7 @@ async fn bulk_summary(
     ))
 }
 
-/// Handles `POST /dashboard/approvals/bulk`: stores the decisions and shows each outcome.
-pub(crate) async fn submit_bulk_decision(State(people): State<Arc<People>>, form: VerifiedForm) -> Reply {
+pub(crate) async fn submit_bulk_decision(people: PeopleState, form: VerifiedForm) -> Reply {
     let Some(selection) = Selection::parse(form.body()) else {
         return Ok(nothing_selected_response());
     };
@@ -123,7 +119,7 @@ pub(crate) async fn submit_bulk_decision(State(people): State<Arc<People>>, form
     let mut typed = form.parse_form(FormName::ApprovalSelection);
     let Ok(note) = typed.parse_note() else {
         layout.typed = Some(typed);
-        let page = bulk_summary(&people, session, &layout, &selection).await?;
+        let page = render_bulk_approval_summary(&people, session, &layout, &selection).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
     let selected = people.read_own_approvals(&session.person, &selection.ids);
@@ -191,7 +187,7 @@ fn bulk_summary_page(
                     div { dt { "Sum" } dd { (amount_text(sum)) } }
                 }
                 (sums_by_agent_and_service(&pending, catalog))
-                (pending_list(layout, &pending, catalog))
+                (pending_approval_table(layout, &pending, catalog))
                 @if is_any_frozen && decision == ApprovalDecision::Approve {
                     p.warning { "An agent among these is frozen. Its payments are not made until the freeze ends." }
                 }
@@ -286,7 +282,7 @@ fn sums_by_agent_and_service(pending: &[&OwnApproval], catalog: &Catalog) -> Mar
     }
 }
 
-fn pending_list(layout: &Layout, pending: &[&OwnApproval], catalog: &Catalog) -> Markup {
+fn pending_approval_table(layout: &Layout, pending: &[&OwnApproval], catalog: &Catalog) -> Markup {
     html! {
         table.list {
             caption.sr { "The payments" }

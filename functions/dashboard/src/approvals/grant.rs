@@ -5,15 +5,17 @@
 //! transaction.
 
 use crate::agents::owned::OwnedAgent;
-use crate::approvals::operations::Note;
+use crate::approvals::api::AlwaysBody;
+use crate::approvals::operations::{ApprovalContext, Note, OwnApproval};
+use crate::rules::operations::rule_rejection_error;
 use crate::services::operations::ServiceUpdate;
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
-    Act, Approval, ApprovalStatus, AuditChanges, AuditKind, EnabledService, Error, ErrorKind, GrantRestriction,
-    LimitIncreaseRequest, Result, SpendPolicy,
+    Act, Agent, Approval, ApprovalStatus, AuditChanges, AuditKind, EnabledService, Error, ErrorKind, GrantRestriction,
+    LimitIncreaseRequest, Result, RuleId, RuleKind, SpendPolicy,
 };
-use purser_store::{Backoff, GrantLimitIncreaseResult};
+use purser_store::{Backoff, GrantResult};
 
 impl People {
     /// Grants a requested temporary limit increase, at most with the caps and the end in `restriction`.
@@ -80,19 +82,69 @@ impl People {
                 .await?;
             let stored = self.ledger.read_approval_by_id(approval.id).await?;
             match (granted, stored) {
-                (GrantLimitIncreaseResult::Conflict, _) => backoff.wait_for_retry().await?,
-                (GrantLimitIncreaseResult::Done, Some(stored)) => return Ok(stored),
-                (GrantLimitIncreaseResult::NotPending, Some(stored)) => {
+                (GrantResult::Conflict, _) => backoff.wait_for_retry().await?,
+                (GrantResult::Done, Some(stored)) => return Ok(stored),
+                (GrantResult::NotPending, Some(stored)) => {
                     return Err(not_pending(stored.status(resolution.at)).into());
                 }
-                (GrantLimitIncreaseResult::Done | GrantLimitIncreaseResult::NotPending, None) => {
+                (GrantResult::Done | GrantResult::NotPending, None) => {
                     return Err(ErrorKind::NotFound.into());
                 }
             }
         }
     }
 
-    /// Ends the temporary limit increase that was granted with this approval, if it is still part of the policy.
+    /// Approves a pending payment, and adds a rule that excepts further payments to the payee from approvals, if the
+    /// agent has the version `if_match`. If an earlier request with the same bounds has done both, changes nothing.
+    pub(crate) async fn approve_always(
+        &self,
+        owned_approval: OwnApproval,
+        if_match: Precondition,
+        always: &AlwaysBody,
+        note: Option<&Note>,
+    ) -> Result<ApprovalContext> {
+        let (owned, approval) = (owned_approval.owned_agent(), owned_approval.approval());
+        let action = Act::new(AuditKind::ApprovalApproved)
+            .on_agent(approval.agent)
+            .about_service(approval.service)
+            .with_object(&approval.id);
+        let resolution = self.approval_resolution(owned, note);
+        let status = approval.status(resolution.at);
+        let edition = self.current_catalog().await?;
+        let service = edition.catalog.find_by_id(approval.service);
+        let rule = service.map(|service| {
+            let slug = service.slug.clone();
+            approval.to_exception(slug, always.max_amount_units, always.until, resolution.at)
+        });
+        if status != ApprovalStatus::Pending {
+            let is_stored = |rule: &RuleKind| owned.agent().rules.iter().any(|stored| stored.kind == *rule);
+            let is_approved = matches!(status, ApprovalStatus::Approved | ApprovalStatus::Executed);
+            if is_approved && matches!(&rule, Some(Ok(rule)) if is_stored(rule)) {
+                return self.read_approval_context(owned_approval).await;
+            }
+            let approval = approval.id;
+            return Err(ErrorKind::ApprovalNotPending { approval, status }.into());
+        }
+        let rule = rule.ok_or(ErrorKind::NotFound)?.map_err(Error::invalid)?;
+        let id = RuleId::from_uuid(self.random_uuid()?);
+        let add = |agent: Agent| {
+            let changed = agent.with_exception(id, rule.clone(), resolution.at);
+            changed.map_err(rule_rejection_error)
+        };
+        let approved = Some((approval, &resolution));
+        let stored = async {
+            // Required even if the agent's rules stay the same, because the approved amount may be large.
+            self.limits
+                .require_recent_sign_in(owned.signed_in_at(), resolution.at)?;
+            self.store_agent_update(owned.clone(), if_match, &action, approved, add)
+                .await
+        };
+        let owned = self.audit_rejection(owned.acting(), &action, stored).await?;
+        let approval = self.ledger.read_approval_by_id(approval.id).await?;
+        self.load_context(owned, approval.ok_or(ErrorKind::NotFound)?).await
+    }
+
+    /// Ends the temporary limit increase that this approval granted.
     pub(crate) async fn end_limit_increase(&self, owned: &OwnedAgent, approval: &Approval) -> Result<()> {
         let update = ServiceUpdate {
             ended_raise: Some(approval.id),

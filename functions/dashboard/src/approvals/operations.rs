@@ -82,7 +82,7 @@ impl OwnApproval {
         self.owned.agent()
     }
 
-    pub(crate) const fn agent_with_owner(&self) -> &OwnedAgent {
+    pub(crate) const fn owned_agent(&self) -> &OwnedAgent {
         &self.owned
     }
 
@@ -303,7 +303,7 @@ impl People {
         self.move_approvals_to_owners(&waiting, &agents).await?;
         let own = agents.into_iter().filter_map(|agent| OwnedAgent::new(user, agent));
         let agents: Vec<Arc<OwnedAgent>> = own.map(Arc::new).collect();
-        let caps = self.read_increasable_caps(user, &waiting).await?;
+        let caps = self.read_caps_for_limit_increases(user, &waiting).await?;
         let items = waiting.into_iter().filter_map(|approval| {
             let owned = agents.iter().find(|owned| owned.agent().id == approval.agent);
             Some(PendingApproval {
@@ -319,15 +319,15 @@ impl People {
         })
     }
 
-    /// Reads the caps of each service for which one of the approvals requests a temporary limit increase.
-    pub(crate) async fn read_increasable_caps(
+    /// Reads the current caps of each service for which an agent requests a temporary limit increase.
+    pub(crate) async fn read_caps_for_limit_increases(
         &self,
         person: &Caller,
         approvals: impl IntoIterator<Item = &Approval>,
     ) -> Result<BTreeMap<(AgentId, ServiceId), Caps>> {
         let requests = approvals.into_iter().filter(|approval| approval.raise.is_some());
         let places = requests.map(|request| (request.agent, request.service)).collect();
-        self.read_caps(person.id.as_str(), places).await
+        self.read_enabled_service_caps(person.id.as_str(), places).await
     }
 
     /// Completes ownership transfers that were interrupted before they moved the approvals to the new owner.
@@ -402,14 +402,14 @@ impl People {
             for (id, own) in selected {
                 let outcome = match own {
                     None => Outcome::NotFound,
-                    Some(own) => self.decide_with_outcome(own, decision, note).await?,
+                    Some(own) => self.decide_selected_approval(own, decision, note).await?,
                 };
                 outcomes.push((id, outcome));
             }
             Ok(outcomes)
         });
         match decision {
-            ApprovalDecision::Approve => self.run_in_user_slot(user.id.as_str(), decide).await,
+            ApprovalDecision::Approve => self.run_as_long_operation(user.id.as_str(), decide).await,
             ApprovalDecision::Reject => decide.await,
         }
     }
@@ -429,7 +429,7 @@ impl People {
         amount > self.limits.recent_above
     }
 
-    async fn decide_with_outcome(
+    async fn decide_selected_approval(
         &self,
         owned_approval: OwnApproval,
         decision: ApprovalDecision,
@@ -563,7 +563,7 @@ impl People {
         }
     }
 
-    async fn load_context(&self, owned: OwnedAgent, approval: Approval) -> Result<ApprovalContext> {
+    pub(crate) async fn load_context(&self, owned: OwnedAgent, approval: Approval) -> Result<ApprovalContext> {
         let place = (approval.agent, approval.service);
         let open = approval.status(self.now()).is_open();
         let days = self
@@ -614,18 +614,22 @@ impl People {
     ) -> Result<BTreeMap<(AgentId, ServiceId), DailyUsage>> {
         let scopes: Vec<_> = pairs
             .iter()
-            .map(|(agent, service)| (daily_window(*agent, *service), WindowPeriod::DAY))
+            .map(|(agent, service)| (daily_window_scope(*agent, *service), WindowPeriod::DAY))
             .collect();
-        let (caps, spends) = tokio::try_join!(self.read_caps(owner, pairs), self.read_spends(&scopes))?;
+        let (caps, spends) = tokio::try_join!(
+            self.read_enabled_service_caps(owner, pairs),
+            self.read_spend_in_windows(&scopes)
+        )?;
         let usage = caps.into_iter().map(|((agent, service), caps)| {
-            let used = spends.spend_in_window(daily_window(agent, service));
+            let used = spends.spend_in_window(daily_window_scope(agent, service));
             ((agent, service), DailyUsage { caps, used })
         });
         Ok(usage.collect())
     }
 
-    /// Reads the present caps for each of these agents and services, if the service is enabled.
-    async fn read_caps(
+    /// Reads the caps for each pair of an agent and a service. Omits each pair whose service is not enabled for the
+    /// agent.
+    async fn read_enabled_service_caps(
         &self,
         owner: &str,
         places: BTreeSet<(AgentId, ServiceId)>,
@@ -654,6 +658,6 @@ fn require_resolved(result: ResolveResult, at: Timestamp) -> Result<Approval> {
     }
 }
 
-const fn daily_window(agent: AgentId, service: ServiceId) -> WindowScope {
+const fn daily_window_scope(agent: AgentId, service: ServiceId) -> WindowScope {
     WindowScope::Day { agent, service }
 }

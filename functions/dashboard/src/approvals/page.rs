@@ -7,14 +7,13 @@ use crate::approvals::queue::View;
 use crate::approvals::{bulk, row};
 use crate::digest::{entity_tag, response_or_not_modified, short_body_digest};
 use crate::sessions::session::{PageSession, PollSession};
-use crate::state::People;
+use crate::state::{People, PeopleState};
 use crate::ui::form::FormName;
 use crate::ui::layout::{Layout, NavItem};
 use crate::ui::list::first_and_next_links;
 use crate::ui::notice::{PageMessage, redirect_with_notice};
 use crate::ui::paths;
 use axum::{
-    extract::State,
     http::{HeaderMap, StatusCode, Uri},
     response::{IntoResponse as _, Response},
 };
@@ -23,7 +22,6 @@ use purser_api::{Failure, Query, Reply};
 use purser_domain::{AgentStatus, ApprovalId, ApprovalStatus, Catalog, ErrorKind, Result};
 use purser_store::{ApprovalCursor, ApprovalDecision};
 use purser_store::{Page, PageRequest};
-use std::sync::Arc;
 
 #[derive(Debug)]
 pub(crate) struct ApprovalQueue<'a> {
@@ -35,21 +33,11 @@ pub(crate) struct ApprovalQueue<'a> {
     pub(crate) catalog: &'a Catalog,
 }
 
-/// Handles `GET /dashboard/approvals`.
-pub(crate) async fn show_approvals_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+pub(crate) async fn show_approvals_page(people: PeopleState, session: PageSession, uri: Uri) -> Reply {
     let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
     let Some(view) = View::from_uri(&uri) else {
         let error = Some("The filters in this address are invalid, so everything is shown.".to_owned());
-        let page = approvals_page_response(
-            &people,
-            &session,
-            Layout {
-                problem: error,
-                ..layout
-            },
-            View::default(),
-        )
-        .await?;
+        let page = approvals_page_response(&people, &session, layout.with_problem(error), View::default()).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
     let name = Query::without_blanks(&uri).parse_text("agent");
@@ -58,7 +46,7 @@ pub(crate) async fn show_approvals_page(State(people): State<Arc<People>>, sessi
 
 /// Returns the list of pending approvals for the script, or their number if the query has `only=count`.
 pub(crate) async fn poll_pending_approvals(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     PollSession(session): PollSession,
     uri: Uri,
     headers: HeaderMap,
@@ -124,7 +112,9 @@ async fn submit_decision(uri: &Uri, form: AgentForm, decision: ApprovalDecision)
     };
     let failure = Failure::from(error);
     match failure.error().kind() {
-        ErrorKind::ApprovalNotPending { status, .. } => layout.problem = Some(too_late_message(*status).to_owned()),
+        ErrorKind::ApprovalNotPending { status, .. } => {
+            layout.problem = Some(approval_not_pending_message(*status).to_owned());
+        }
         ErrorKind::InvalidRequest(problems) => {
             fields.add_body_errors(problems, &row::RESTRICTION_FIELDS);
             layout.typed = Some(fields);
@@ -135,7 +125,7 @@ async fn submit_decision(uri: &Uri, form: AgentForm, decision: ApprovalDecision)
     Ok((failure.status(), page).into_response())
 }
 
-pub(crate) const fn too_late_message(status: ApprovalStatus) -> &'static str {
+pub(crate) const fn approval_not_pending_message(status: ApprovalStatus) -> &'static str {
     match status {
         ApprovalStatus::Pending => "That payment is still pending. Please decide again.",
         ApprovalStatus::Approved => "That payment was already approved. Your decision had no effect.",
@@ -242,7 +232,7 @@ fn agent_filter_form(view: View, choice: &AgentChoice) -> Markup {
             button type="submit" { "Show" }
             @if view.agent.is_some() || choice.is_ambiguous() { a href=(paths::APPROVALS) { "Clear" } }
         }
-        (choice.matching_agents(|agent| View { agent: Some(agent), ..View::default() }.queue_url()))
+        (choice.matching_agent_links(|agent| View { agent: Some(agent), ..View::default() }.queue_url()))
     }
 }
 

@@ -4,14 +4,13 @@
 //! before the wait.
 
 use crate::caller::Caller;
-use crate::state::People;
+use crate::state::{People, PeopleState};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::Uri;
-use purser_api::{AgentCredentials, ApprovalView, Failure, Query, SessionToken, errors};
+use purser_api::{AgentCredentials, ApprovalView, Query, Reply, SessionToken, endpoint};
 use purser_domain::{Approval, ApprovalId, ApprovalStatus, ErrorKind, Result};
 use purser_store::DecisionKeys;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -21,24 +20,22 @@ const MAX_WAIT_SECS: u32 = 20;
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Poll an approval, or wait until it is decided.
-#[utoipa::path(
-    get, path = "/approvals/{id}", operation_id = "approval", tag = "payments",
+#[endpoint(
+    get "/approvals/{id}", operation_id = "approval", tag = "payments",
     params(
         ("id" = String, Path, description = "The `approval_id` in a response of `POST /x402/authorize`."),
         ("wait_seconds" = Option<u32>, Query, minimum = 0, maximum = 20, description = "The response is sent when the approval is no longer `pending`, or after this number of seconds (long polling). While too many requests wait, the response is sent at once, so pause before the next request. The default is 0."),
     ),
-    responses(
-        (status = 200, body = ApprovalView, description = "The approval. Once its status is `approved`, repeat the payment request with `approval_id`."),
-        errors::NotFound,
-    )
+    returns = "The approval. Once its status is `approved`, repeat the payment request with `approval_id`.",
+    errors(NotFound)
 )]
 pub(crate) async fn poll_approval(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     caller: AgentCredentials,
     session: SessionToken,
     Path(id): Path<String>,
     uri: Uri,
-) -> Result<Json<ApprovalView>, Failure> {
+) -> Reply<Json<ApprovalView>> {
     let id = ApprovalId::parse(&id);
     let mut query = Query::from_uri(&uri);
     let wait = query.parse_integer("wait_seconds", 0, MAX_WAIT_SECS);
@@ -91,7 +88,7 @@ async fn find_agents_approval(people: &People, caller: AgentCredentials, id: Opt
         approval: id,
         ..DecisionKeys::default()
     };
-    let caller = people.authenticate_agent_while_reading(caller, &ask).await?;
+    let caller = people.authenticate_agent_and_read_inputs(caller, &ask).await?;
     let approval = caller.read.approval.as_ref();
     let approval = approval.filter(|approval| approval.agent == caller.agent.id);
     let approval = approval.ok_or(ErrorKind::NotFound)?;
@@ -111,7 +108,7 @@ async fn find_users_approval(people: &People, session: SessionToken, id: Option<
         seen.ok_or_else(|| ErrorKind::NotFound.into())
     };
     let (_, approval) = people
-        .authenticate_user_while_reading(session.into_token()?, false, read)
+        .authenticate_user_and_read(session.into_token()?, false, read)
         .await?;
     Ok(approval)
 }

@@ -35,8 +35,8 @@ enum AskingLimit {
 }
 
 impl LimitToRaise {
-    /// Whether the limit is a rule of the agent. Otherwise, the limit belongs to a service's policy.
-    pub(crate) const fn concerns_rule(&self) -> bool {
+    /// Returns whether the limit is a rule of the agent, and not a service's policy.
+    pub(crate) const fn is_rule_limit(&self) -> bool {
         matches!(self.limit, AskingLimit::Rule(..))
     }
 }
@@ -117,7 +117,7 @@ impl People {
             let approval = approval.id;
             return Err(ErrorKind::ApprovalNotPending { approval, status }.into());
         }
-        let owned = owned_approval.agent_with_owner();
+        let owned = owned_approval.owned_agent();
         let Some(increase) = self.find_limit_to_raise(owned, approval).await? else {
             let version = owned.agent().version;
             return Err(ErrorKind::VersionConflict { version }.into());

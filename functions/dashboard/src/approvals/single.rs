@@ -2,16 +2,17 @@
 
 use crate::agents::form::AgentForm;
 use crate::agents::owned::require_id;
+use crate::approvals::api::AlwaysBody;
 use crate::approvals::background::{Background, PayeeHistory};
 use crate::approvals::operations::{ApprovalContext, OwnApproval};
-use crate::approvals::page::too_late_message;
+use crate::approvals::page::approval_not_pending_message;
 use crate::approvals::queue::View;
 use crate::approvals::raise::{LimitToRaise, RaisedAndApproved};
 use crate::approvals::row;
 use crate::sessions::session::PageSession;
-use crate::state::People;
+use crate::state::{People, PeopleState};
 use crate::ui::datetime::relative_time;
-use crate::ui::form::FormName;
+use crate::ui::form::{Form, FormName};
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout, NavItem, version_input};
 use crate::ui::money::amount_text;
@@ -19,19 +20,19 @@ use crate::ui::notice::{PageMessage, redirect_with_notice};
 use crate::ui::paths;
 use crate::ui::phrases;
 use axum::{
-    extract::{Path, State},
+    extract::Path,
     http::{StatusCode, Uri},
     response::{IntoResponse as _, Response},
 };
 use maud::{Markup, html};
 use purser_api::{Failure, Reply};
 use purser_domain::{
-    AgentId, ApprovalId, ApprovalStatus, Catalog, ErrorKind, HistoryEntry, Labels, LoggedDecision, Result,
+    AgentId, ApprovalException, ApprovalId, ApprovalStatus, Catalog, Duration, ErrorKind, HistoryEntry, Labels,
+    LoggedDecision, Result, Timestamp,
 };
-use std::sync::Arc;
 
 pub(crate) async fn show_approval_page(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     session: PageSession,
     Path((agent, approval)): Path<(String, String)>,
     uri: Uri,
@@ -47,17 +48,28 @@ pub(crate) async fn show_approval_page(
 }
 
 pub(crate) async fn submit_approval_and_raise(request: AgentForm) -> Reply {
+    approve_with_limits(request, false).await
+}
+
+pub(crate) async fn submit_approval_with_exception(request: AgentForm) -> Reply {
+    approve_with_limits(request, true).await
+}
+
+/// Approves the payment, and adds an exception (`is_always`) or raises the limit.
+async fn approve_with_limits(request: AgentForm, is_always: bool) -> Reply {
     let id = request.parse_path_parameter("approval", ApprovalId::parse)?;
     let (mut form, mut layout) = (
         request.parse_form(FormName::ApprovalDecision(id)),
         request.page_layout(),
     );
     let people = &request.people;
-    let reason = request.agent_with_reason(&mut form);
+    let always = is_always.then(|| parse_exception(&mut form, people.now()));
+    let reason = request.agent_with_update_reason(&mut form);
     let own = people
         .read_own_approval(reason.clone().unwrap_or_else(|| request.owned.clone()), id)
         .await?;
-    let (Some(_), Ok(note), Some(if_match)) = (reason, form.parse_note(), form.parse_version()) else {
+    let (note, if_match) = (form.parse_note(), form.parse_version());
+    let (Some(_), Ok(note), Some(if_match), false) = (reason, note, if_match, form.has_errors()) else {
         layout.typed = Some(form);
         return Ok((
             StatusCode::BAD_REQUEST,
@@ -66,17 +78,31 @@ pub(crate) async fn submit_approval_and_raise(request: AgentForm) -> Reply {
             .into_response());
     };
     let page = paths::approval_path(own.agent().id, id);
-    let status = match people.raise_limit_and_approve(own, if_match, note.as_ref()).await {
-        Ok(RaisedAndApproved::Both) => return Ok(redirect_with_notice(&page, PageMessage::ApprovedAndRaised)),
-        Ok(RaisedAndApproved::LimitOnly(status)) => {
-            layout.problem = Some(format!("The limit was raised. {}", too_late_message(status)));
+    let approved = if let Some(always) = always.flatten() {
+        let approved = people.approve_always(own, if_match, &always, note.as_ref()).await;
+        approved.map(|_| (RaisedAndApproved::Both, PageMessage::ApprovedAlways))
+    } else {
+        let raised = people.raise_limit_and_approve(own, if_match, note.as_ref()).await;
+        raised.map(|raised| (raised, PageMessage::ApprovedAndRaised))
+    };
+    let status = match approved {
+        Ok((RaisedAndApproved::Both, message)) => return Ok(redirect_with_notice(&page, message)),
+        Ok((RaisedAndApproved::LimitOnly(status), _)) => {
+            layout.problem = Some(format!(
+                "The limit was raised. {}",
+                approval_not_pending_message(status)
+            ));
             StatusCode::CONFLICT
         }
         Err(error) => {
             let failure = Failure::from(error);
             layout.problem = Some(match failure.error().kind() {
-                ErrorKind::ApprovalNotPending { status, .. } => too_late_message(*status).to_owned(),
+                ErrorKind::ApprovalNotPending { status, .. } => approval_not_pending_message(*status).to_owned(),
                 ErrorKind::VersionConflict { .. } => CHANGED.to_owned(),
+                ErrorKind::InvalidRequest(errors) if is_always => {
+                    let errors = errors.iter().map(|error| format!("Always allow: {}.", error.message));
+                    errors.collect::<Vec<_>>().join(" ")
+                }
                 _ => return Err(failure),
             });
             failure.status()
@@ -121,7 +147,7 @@ async fn approval_page_response(people: &People, layout: &Layout, owned_approval
         if is_open {
             let (background, increase) = tokio::try_join!(
                 people.read_balance_and_history(&owned_approval),
-                people.find_limit_to_raise(owned_approval.agent_with_owner(), owned_approval.approval())
+                people.find_limit_to_raise(owned_approval.owned_agent(), owned_approval.approval())
             )?;
             Ok(Some((background, increase)))
         } else {
@@ -156,6 +182,7 @@ fn approval_page(
                         (balance_and_payee_section(layout, context, background))
                         (row::decision_form(layout, approval, agent, View::default()))
                         @if let Some(increase) = increase { (approve_and_raise_form(layout, context, increase, catalog)) }
+                        @if approval.allows_exception() { (approve_always_form(layout, context, catalog)) }
                     }
                     (latest_decisions(layout, &background.latest, catalog))
                 }
@@ -222,7 +249,7 @@ fn approve_and_raise_form(
             summary { "Approve and raise the limit" }
             (layout.post_form(&format!("{path}/approve-and-raise"), &html! {
                 p {
-                    @if increase.concerns_rule() { "The approval rule of this agent" }
+                    @if increase.is_rule_limit() { "The approval rule of this agent" }
                     @else { "The approval threshold of " (labels::service_name(approval.service, catalog)) " for this agent" }
                     ": "
                     @match increase.from { Some(from) => (amount_text(from)), None => "every payment" }
@@ -233,6 +260,48 @@ fn approve_and_raise_form(
                 (layout.form_inputs(FormName::ApprovalDecision(approval.id)).update_reason_input())
                 (version_input(increase.version))
                 button type="submit" { span { "Approve and raise to " (amount_text(increase.to)) } }
+            }))
+        }
+    }
+}
+
+fn parse_exception(form: &mut Form, now: Timestamp) -> Option<AlwaysBody> {
+    let amount = form.parse_dollars("max_amount", "Up to");
+    let max_days = ApprovalException::MAX_DURATION.secs() / 86_400;
+    let days = form.parse_number("days", "Days", 1, u32::try_from(max_days).unwrap_or(1));
+    let (max_amount_units, days) = amount.zip(days)?;
+    let until = now.after(Duration::from_secs_u32(days.saturating_mul(86_400)));
+    Some(AlwaysBody {
+        max_amount_units,
+        until,
+    })
+}
+
+/// Renders the form that approves the payment and excepts further payments to the payee from approvals.
+fn approve_always_form(layout: &Layout, context: &ApprovalContext, catalog: &Catalog) -> Markup {
+    let approval = &context.approval;
+    let path = paths::approval_form_path(approval.agent, approval.id);
+    let inputs = layout.form_inputs(FormName::ApprovalDecision(approval.id));
+    html! {
+        details.fold open[!inputs.posted_value("days").is_empty()] {
+            summary { "Approve and always allow" }
+            (layout.post_form(&format!("{path}/approve-always"), &html! {
+                p {
+                    "Payments of this agent with the key " code { (approval.key) } " for " code { (approval.operation) } " to "
+                    (labels::wallet_address(approval.pay_to)) " at " (labels::service_name(approval.service, catalog))
+                    " then need no approval for these reasons, up to this amount each:"
+                }
+                @let waived: Vec<_> = approval.asking.iter().copied().filter(ApprovalException::can_waive).collect();
+                p { (phrases::approval_reason(&waived, &context.agent.agent().rules, catalog)) }
+                p {
+                    "Budgets, caps and every other limit still apply, and every rule that you add later. You can remove the "
+                    "exception in the agent’s rules."
+                }
+                (inputs.dollars_input("max_amount", "Up to", "At most the amount of this payment.", Some(approval.amount)))
+                (inputs.number_input("days", "For this many days, at most 90", 30))
+                p.hint { "Requires a recent sign-in." }
+                (version_input(context.agent.agent().version))
+                button type="submit" { "Approve and always allow" }
             }))
         }
     }

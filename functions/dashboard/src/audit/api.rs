@@ -3,29 +3,27 @@
 use crate::caller::Caller;
 use crate::cursor;
 use crate::request::parse_page_request;
-use crate::state::People;
+use crate::state::PeopleState;
 use axum::Json;
-use axum::extract::State;
-use purser_api::{AuditList, AuditParameters, AuditView, Failure, QueryOf, parse_audit_filter};
-use std::sync::Arc;
+use purser_api::{AuditList, AuditParameters, AuditView, QueryOf, Reply, endpoint, parse_audit_filter};
 
 /// List your actions, your rejected requests, and operators' actions on your agents.
 ///
 /// The log has one row per update of your agents, per approval decision and per session. It also has one row per
 /// transfer out of a wallet without a matching settlement. Rows cannot be changed.
-#[utoipa::path(
-    get, path = "/audit-log", operation_id = "list_audit_log",
+#[endpoint(
+    get "/audit-log",
     params(
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "The maximum number of items. The default is 25."),
         ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier response."),
     ),
-    responses((status = 200, body = AuditList, description = "A page of the list, newest first."))
+    returns = "A page of the list, newest first."
 )]
 pub(crate) async fn list_audit_log(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     user: Caller,
     QueryOf(mut query, _): QueryOf<AuditParameters>,
-) -> Result<Json<AuditList>, Failure> {
+) -> Reply<Json<AuditList>> {
     let filter = parse_audit_filter(&mut query);
     let page_request = parse_page_request(&mut query, cursor::parse_uuid_cursor);
     query.finish()?;

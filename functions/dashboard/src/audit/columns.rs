@@ -1,62 +1,35 @@
 //! The audit log as CSV.
 
-use crate::csv::{csv_line, time_cell};
+use crate::csv::{Columns, cell, time_cell};
 use purser_api::AuditView;
+use serde_json::{Map, Value};
 
-/// The first line of the CSV file: the name of each cell of [`csv_row`], in the same order.
-const COLUMNS: [&str; 18] = [
-    "at",
-    "kind",
-    "result",
-    "agent_id",
-    "service_id",
-    "object_id",
-    "error",
-    "reason",
-    "edit_reason",
-    "before",
-    "after",
-    "session_id",
-    "address",
-    "user_agent",
-    "request_id",
-    "person_id",
-    "audit_id",
-    "sha256",
+pub(crate) const COLUMNS: &Columns<AuditView> = &[
+    ("at", |row| time_cell(row.at)),
+    ("kind", |row| row.kind.to_owned()),
+    ("result", |row| {
+        if row.error.is_some() { "refused" } else { "done" }.to_owned()
+    }),
+    ("agent_id", |row| cell(row.agent_id)),
+    ("service_id", |row| cell(row.service_id)),
+    ("object_id", |row| cell(row.object_id.as_ref())),
+    ("error", |row| cell(row.error.as_ref())),
+    ("reason", |row| cell(row.reason.as_ref())),
+    ("edit_reason", |row| cell(row.edit_reason.as_ref())),
+    ("before", |row| changes_cell(&row.before)),
+    ("after", |row| changes_cell(&row.after)),
+    ("session_id", |row| cell(row.session_id.as_ref())),
+    ("address", |row| cell(row.address.as_ref())),
+    ("user_agent", |row| cell(row.user_agent.as_ref())),
+    ("request_id", |row| row.request_id.clone()),
+    ("person_id", |row| cell(row.person_id.as_ref())),
+    ("audit_id", |row| row.audit_id.to_string()),
+    ("sha256", |row| row.sha256.clone()),
 ];
 
-pub(crate) fn csv_header() -> String {
-    csv_line(&COLUMNS.map(str::to_owned))
-}
-
-/// Formats an audit row as a CSV line.
-pub(crate) fn csv_row(row: AuditView) -> String {
-    let result = if row.error.is_some() { "refused" } else { "done" };
-    let fields = |fields: serde_json::Map<String, serde_json::Value>| {
-        if fields.is_empty() {
-            String::new()
-        } else {
-            serde_json::Value::Object(fields).to_string()
-        }
-    };
-    csv_line(&[
-        time_cell(row.at),
-        row.kind.to_owned(),
-        result.to_owned(),
-        row.agent_id.unwrap_or_default(),
-        row.service_id.unwrap_or_default(),
-        row.object_id.unwrap_or_default(),
-        row.error.unwrap_or_default(),
-        row.reason.unwrap_or_default(),
-        row.edit_reason.unwrap_or_default(),
-        fields(row.before),
-        fields(row.after),
-        row.session_id.unwrap_or_default(),
-        row.address.unwrap_or_default(),
-        row.user_agent.unwrap_or_default(),
-        row.request_id,
-        row.person_id.unwrap_or_default(),
-        row.audit_id,
-        row.sha256,
-    ])
+fn changes_cell(fields: &Map<String, Value>) -> String {
+    if fields.is_empty() {
+        return String::new();
+    }
+    Value::Object(fields.clone()).to_string()
 }

@@ -5,16 +5,15 @@ use crate::agents::owned::OwnedAgent;
 use crate::audit::columns;
 use crate::csv;
 use crate::sessions::session::PageSession;
-use crate::state::People;
+use crate::state::PeopleState;
 use crate::ui::datetime::{exact_time, relative_time};
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
 use crate::ui::list::{
-    date_fields, filter_error, filter_form, filter_select, first_and_next_links, invalid_filter_text,
+    date_fields, filter_error_message, filter_form, filter_select, first_and_next_links, invalid_filter_text,
 };
 use crate::ui::paths;
 use axum::{
-    extract::State,
     http::{StatusCode, Uri},
     response::IntoResponse as _,
 };
@@ -27,17 +26,15 @@ use purser_domain::{
 use purser_store::{AuditRow, MAX_ROWS_PER_READ, Page, PageRequest};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use uuid::Uuid;
 
 const PAGE: &str = "/dashboard/audit-log";
 const CSV: &str = "/dashboard/audit-log.csv";
 
-/// Shows `GET /dashboard/audit-log`. If a filter is invalid, the page has an error message and no rows.
-pub(crate) async fn show_audit_log_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    /// The number of rows per page.
+/// If a filter is invalid, the page has an error message and no rows.
+pub(crate) async fn show_audit_log_page(people: PeopleState, session: PageSession, uri: Uri) -> Reply {
     const ROWS: u32 = 25;
-    let (mut filter, named, before, error) = parse_query(&uri);
+    let (mut filter, named, before, error) = parse_audit_query(&uri);
     let user = &session.person;
     let choice = people.resolve_named_agent(user, named).await?;
     filter.agent = choice.id;
@@ -57,10 +54,7 @@ pub(crate) async fn show_audit_log_page(State(people): State<Arc<People>>, sessi
         Some(_) => StatusCode::BAD_REQUEST,
         None => StatusCode::OK,
     };
-    let layout = Layout {
-        problem: error,
-        ..Layout::new(&session, people.now())
-    };
+    let layout = Layout::new(&session, people.now()).with_problem(error);
     let log = Log {
         filter,
         choice: &choice,
@@ -73,16 +67,15 @@ pub(crate) async fn show_audit_log_page(State(people): State<Arc<People>>, sessi
     Ok((status, log_page(&layout, &log)).into_response())
 }
 
-/// Handles `GET /dashboard/audit-log.csv`: downloads the rows that match the page's filters, starting at the page's
-/// first row. If the file reaches the size limit, the last line is a link to the remaining rows.
-pub(crate) async fn download_audit_log(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    /// The maximum number of pages in a file. An export of this many pages takes some seconds, with ten reads per page.
+/// Downloads the rows that match the filters. If the file is full, the last line is a link to the remaining rows.
+pub(crate) async fn download_audit_log(people: PeopleState, session: PageSession, uri: Uri) -> Reply {
+    /// The maximum number of pages in a file, which take some seconds to read.
     const MAX_PAGES: u32 = 50;
-    let (filter, _, mut before, error) = parse_query(&uri);
+    let (filter, _, mut before, error) = parse_audit_query(&uri);
     if let Some(error) = error {
         return Ok((StatusCode::BAD_REQUEST, error).into_response());
     }
-    let mut text = columns::csv_header();
+    let mut text = csv::csv_header(columns::COLUMNS);
     let export = async {
         for _ in 0..MAX_PAGES {
             let page_request = PageRequest {
@@ -91,7 +84,10 @@ pub(crate) async fn download_audit_log(State(people): State<Arc<People>>, sessio
             };
             let page = people.list_audit_log(&session.person, filter, page_request).await?;
             for row in &page.items {
-                text.push_str(&columns::csv_row(AuditView::new(&row.record, &row.sha256)));
+                text.push_str(&csv::csv_row(
+                    columns::COLUMNS,
+                    &AuditView::new(&row.record, &row.sha256),
+                ));
             }
             before = page.next;
             if before.is_none() || text.len() > csv::MAX_BYTES {
@@ -100,14 +96,13 @@ pub(crate) async fn download_audit_log(State(people): State<Arc<People>>, sessio
         }
         Ok(())
     };
-    people.run_in_user_slot(session.person.id.as_str(), export).await?;
+    people.run_as_long_operation(session.person.id.as_str(), export).await?;
     let next = before.map(|before| audit_log_url(CSV, filter, Some(before)));
     Ok(csv::csv_file_response("purser-audit-log", &text, next))
 }
 
-/// Parses the filter and the cursor from the URL, and returns an error message if a value is invalid. An empty value is
-/// ignored.
-fn parse_query(uri: &Uri) -> (AuditFilter, NamedAgent, Option<Uuid>, Option<String>) {
+/// Returns an error message if a filter is invalid. Empty filters are ignored.
+fn parse_audit_query(uri: &Uri) -> (AuditFilter, NamedAgent, Option<Uuid>, Option<String>) {
     let mut query = Query::without_blanks(uri);
     let filter = parse_audit_filter(&mut query);
     let named = NamedAgent {
@@ -119,7 +114,7 @@ fn parse_query(uri: &Uri) -> (AuditFilter, NamedAgent, Option<Uuid>, Option<Stri
         |text| Uuid::try_parse(text).ok(),
         "is invalid; start from the first page",
     );
-    (filter, named, cursor, filter_error(query))
+    (filter, named, cursor, filter_error_message(query))
 }
 
 fn audit_log_url(path: &str, filter: AuditFilter, cursor: Option<Uuid>) -> String {
@@ -163,7 +158,7 @@ fn log_page(layout: &Layout, log: &Log<'_>) -> Markup {
             @if layout.problem.is_some() {
                 (invalid_filter_text())
             } @else if log.choice.is_ambiguous() {
-                (log.choice.matching_agents(|agent| audit_log_url(PAGE, AuditFilter { agent: Some(agent), ..filter }, None)))
+                (log.choice.matching_agent_links(|agent| audit_log_url(PAGE, AuditFilter { agent: Some(agent), ..filter }, None)))
             } @else if log.rows.is_empty() {
                 p.empty { @if filter == AuditFilter::default() { "There are no entries yet." } @else { "No entry matches these filters." } }
             } @else {
@@ -183,8 +178,8 @@ fn log_filters(log: &Log<'_>, is_open: bool) -> Markup {
     let is_filtered = filter != AuditFilter::default() || log.choice.is_ambiguous();
     let fields = html! {
         (log.choice.search_field("Agent’s name"))
-        (filter_select("kind", "kind", "Action", "All actions", users_audit_kinds().map(|kind| {
-            (kind.name().to_owned(), html! { (audit_kind_text(kind)) }, filter.kind == Some(kind))
+        (filter_select("kind", "kind", "Action", "All actions", audit_kinds_in_user_log().map(|kind| {
+            (kind.name().to_owned(), html! { (kind.label()) }, filter.kind == Some(kind))
         })))
         (date_fields(filter.from, filter.to))
         label.check { input type="checkbox" name="refused" value="true" checked[filter.refused]; " Refused only" }
@@ -219,7 +214,7 @@ fn log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
                             span.chip.good { "done" }
                         }
                     }
-                    span.log-who { (audit_kind_text(action.kind)) @if let Some(agent) = action.agent { " · " (agent_name(agent, log.agents)) } }
+                    span.log-who { (action.kind.label()) @if let Some(agent) = action.agent { " · " (agent_name(agent, log.agents)) } }
                     span.log-why { @if let Some(rejection) = rejection { (rejection.reason) } }
                 }
                 div.unfolded {
@@ -233,7 +228,7 @@ fn log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
                         }
                         @if let Some(reason) = &source.reason { div { dt { "Why" } dd { (escape_hidden_characters(reason.as_str())) } } }
                         @if let Some(object) = &action.object { div { dt { "Of" } dd { code.long { (object) } } } }
-                        @if matches!(actor, Actor::Person { .. }) {
+                        @if matches!(actor, Actor::Person { .. } | Actor::Client { .. }) {
                             div { dt { "Address" } dd { (source.address.as_deref().unwrap_or("unknown")) } }
                             div { dt { "Program" } dd { (source.user_agent.as_deref().unwrap_or("unknown")) } }
                         }
@@ -267,6 +262,7 @@ fn actor_name(actor: &Actor) -> Markup {
         Actor::Operator(name) => html! { "the operator " (name) },
         Actor::Reconcile => html! { "unknown sender; seen on the chain" },
         Actor::Rule { .. } => html! { "a rule of the agent" },
+        Actor::Client { .. } => html! { "a token of the application" },
     }
 }
 
@@ -296,8 +292,7 @@ pub(crate) fn change_list(changes: &AuditChanges) -> Markup {
     }
 }
 
-/// Lists the audit kinds that can occur in a user's log.
-fn users_audit_kinds() -> impl Iterator<Item = AuditKind> {
+fn audit_kinds_in_user_log() -> impl Iterator<Item = AuditKind> {
     let of_operators = |kind: &AuditKind| {
         matches!(
             kind,
@@ -313,64 +308,4 @@ fn users_audit_kinds() -> impl Iterator<Item = AuditKind> {
         )
     };
     AuditKind::ALL.iter().copied().filter(move |kind| !of_operators(kind))
-}
-
-const fn audit_kind_text(kind: AuditKind) -> &'static str {
-    match kind {
-        AuditKind::AgentCreated => "Create an agent",
-        AuditKind::AgentRenamed => "Rename an agent",
-        AuditKind::AgentFrozen => "Freeze an agent",
-        AuditKind::AgentUnfrozen => "Unfreeze an agent",
-        AuditKind::AgentArchived => "Archive an agent",
-        AuditKind::AgentRestored => "Restore an agent",
-        AuditKind::AgentLabelsEdited => "Edit an agent’s labels",
-        AuditKind::AgentRaiseFactorEdited => "Edit how much more an agent can ask for",
-        AuditKind::KeyCreated => "Create a key",
-        AuditKind::KeyRotated => "Rotate a key",
-        AuditKind::KeyRevoked => "Revoke a key",
-        AuditKind::ServiceEnabled => "Enable a service",
-        AuditKind::ServiceDisabled => "Disable a service",
-        AuditKind::PolicyEdited => "Edit a policy",
-        AuditKind::RuleAdded => "Add a rule",
-        AuditKind::RuleReplaced => "Replace a rule",
-        AuditKind::RuleRemoved => "Remove a rule",
-        AuditKind::PayoutAddressNamed => "Set a payout address",
-        AuditKind::PayoutAddressRemoved => "Remove a payout address",
-        AuditKind::PaidOut => "Pay out",
-        AuditKind::ApprovalApproved => "Approve a payment",
-        AuditKind::ApprovalRejected => "Reject a payment",
-        AuditKind::ApprovalWithdrawn => "Withdraw an approval",
-        AuditKind::WebhookCreated => "Make a webhook",
-        AuditKind::WebhookEdited => "Edit a webhook",
-        AuditKind::WebhookSecretRotated => "Rotate a webhook’s secret",
-        AuditKind::WebhookRemoved => "Remove a webhook",
-        AuditKind::NoticesEdited => "Edit notices",
-        AuditKind::BacktestStarted => "Start a backtest",
-        AuditKind::ShadowAttached => "Attach a shadow",
-        AuditKind::ShadowPromoted => "Promote a shadow",
-        AuditKind::ShadowRemoved => "Remove a shadow",
-        AuditKind::PolicyTemplateCreated => "Create a policy template",
-        AuditKind::PolicyTemplateEdited => "Edit a policy template",
-        AuditKind::PolicyTemplateRemoved => "Remove a policy template",
-        AuditKind::PolicyTemplateApplied => "Apply a policy template",
-        AuditKind::PolicyTemplateUnfollowed => "Stop following a policy template",
-        AuditKind::SessionStarted => "Sign in",
-        AuditKind::SessionEnded => "End a session",
-        AuditKind::SessionsEnded => "End all sessions",
-        AuditKind::CatalogEdited => "Edit the catalog",
-        AuditKind::PaymentPinned => "Pin a payment",
-        AuditKind::PaymentChangeAccepted => "Accept a changed payment",
-        AuditKind::PaymentChangeWithdrawn => "Withdraw a changed payment",
-        AuditKind::TrustStatusSet => "Set a trust status",
-        AuditKind::CuratedSet => "Curate a service",
-        AuditKind::ProbeRequested => "Ask for a probe",
-        AuditKind::ReconcileRequested => "Ask for reconciliation",
-        AuditKind::FreezeSet => "Freeze by an operator",
-        AuditKind::FreezeEnded => "End a freeze by an operator",
-        AuditKind::FreezeEndRequested => "Ask to end a freeze by an operator",
-        AuditKind::HandoverOffered => "Offer an agent",
-        AuditKind::HandoverTakenBack => "Withdraw an offer",
-        AuditKind::HandoverAccepted => "Accept an agent",
-        AuditKind::OutflowFound => "Unexplained transfer out of a wallet",
-    }
 }

@@ -4,24 +4,22 @@ use crate::agents::bulk_api::BulkAgent;
 use crate::backtests::operations::{BacktestPlan, NewBacktest, TestedAgents};
 use crate::caller::Caller;
 use crate::preview::api::DifferencesView;
-use crate::request::combine_results;
-use crate::rules::api::RuleBody;
+use crate::request::combine_results_and_errors;
+use crate::rules::api::{RuleBody, unreported_error};
 use crate::services::api::{CandidatePolicyBody, parse_policy_change};
-use crate::state::People;
+use crate::state::PeopleState;
 use axum::Json;
-use axum::extract::State;
 use axum::http::{StatusCode, Uri};
-use axum::response::{IntoResponse as _, Response};
-use purser_api::{Body, BodyPath, Failure, Id, Member, Query, Schemas, ValidationErrors, errors, parse_seconds};
+use axum::response::IntoResponse as _;
+use purser_api::{
+    Body, BodyPath, Id, Member, Query, Reply, Schemas, ValidationErrors, endpoint, errors, parse_seconds, view,
+};
 use purser_domain::{
     Agent, AgentStatus, BacktestId, BacktestRun, Catalog, Duration, ErrorKind, Result, RuleKind, TestedLimits,
     Timestamp, ValidationError,
 };
-use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use utoipa::ToSchema;
 
 purser_api::body! {
     /// The agents whose decisions are tested: at most 200.
@@ -164,7 +162,9 @@ pub(crate) fn parse_candidate_rules(
                 kinds.push(kind);
                 found
             }
-            Err(error) => vec![error],
+            Err(error) => unreported_error(error, &format!("/rules/{index}"), errors)
+                .into_iter()
+                .collect(),
         };
         let found = found.into_iter();
         errors.extend(
@@ -200,102 +200,66 @@ purser_api::field! {
     json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": BacktestRun::MAX_DAYS})
 }
 
-/// The estimated number of reads of a backtest. No backtest was started.
-#[derive(Serialize, ToSchema)]
-#[schema(as = BacktestEstimate)]
-pub(crate) struct EstimateView {
-    /// The number of agents whose decisions the backtest would test.
-    agents: usize,
-    /// The number of decisions about the agents' payments on the tested days, from the counters of the decision
-    /// history.
-    estimated_decisions: u64,
-    /// The DynamoDB read units that the backtest would use.
-    estimated_read_units: u64,
-}
+purser_api::views! {
+    /// The estimated number of reads of a backtest. No backtest was started.
+    pub(crate) struct EstimateView as BacktestEstimate {
+        fn new(plan: &BacktestPlan);
 
-impl EstimateView {
-    fn new(plan: &BacktestPlan) -> Self {
-        Self {
-            agents: plan.agents.len(),
-            estimated_decisions: plan.decisions,
-            estimated_read_units: plan.read_units,
-        }
+        /// The number of agents whose decisions the backtest would test.
+        agents: usize = plan.agents.len(),
+        /// The number of decisions about the agents' payments on the tested days, from the counters of the decision
+        /// history.
+        estimated_decisions: u64 = plan.decisions,
+        /// The DynamoDB read units that the backtest would use.
+        estimated_read_units: u64 = plan.read_units,
     }
-}
 
-/// A backtest, with the results of the agents that are finished. A backtest is kept for 30 days.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Backtest)]
-pub(crate) struct BacktestView {
-    #[schema(value_type = uuid::Uuid)]
-    backtest_id: String,
-    /// `running` until all agents are finished, then `done`.
-    #[schema(value_type = String, example = "done")]
-    status: &'static str,
-    #[schema(format = DateTime)]
-    created_at: String,
-    #[schema(format = DateTime)]
-    from: String,
-    #[schema(format = DateTime)]
-    to: String,
-    /// The number of agents whose decisions the backtest tests.
-    agents: usize,
-    /// The number of agents that the backtest has finished or skipped.
-    agents_done: u32,
-    /// The number of skipped agents. An agent is skipped if the agent cannot be read or has a new owner.
-    agents_left_out: u32,
-    /// The number of agents of which only some decisions were tested. A backtest tests at most the oldest 100,000
-    /// decisions of an agent, and stops reading an agent's decisions after 30 seconds.
-    agents_partial: u32,
-    /// The number of decisions about the agents' payments on the tested days, from the counters of the decision
-    /// history.
-    estimated_decisions: u64,
-    /// The estimated DynamoDB read units of the backtest.
-    estimated_read_units: u64,
-    /// The number of tested decisions.
-    decisions: u64,
-    /// The number of decisions that could not be tested. Their recorded results are kept.
-    untested: u64,
-    /// The sum of the authorized payments among the tested decisions, in micro-USDC.
-    authorized_units: u64,
-    /// The differences if every payment that newly requires approval is rejected. A payment newly requires approval if
-    /// only the tested limits require the approval.
-    if_declined: DifferencesView,
-    /// The differences if every payment that newly requires approval is approved immediately. A payment newly requires
-    /// approval if only the tested limits require the approval.
-    if_approved: DifferencesView,
-}
-
-impl From<BacktestRun> for BacktestView {
-    fn from(run: BacktestRun) -> Self {
+    /// A backtest, with the results of the agents that are finished. A backtest is kept for 30 days.
+    pub(crate) struct BacktestView {
+        fn from(run: BacktestRun);
         let agents = run.agents.len();
         let estimated_read_units = run
             .terms
             .read_units(run.estimated, u64::try_from(agents).unwrap_or(u64::MAX));
-        Self {
-            backtest_id: run.id.to_string(),
-            status: if run.next_agent().is_some() { "running" } else { "done" },
-            created_at: run.created_at.to_string(),
-            from: run.from.to_string(),
-            to: run.to.to_string(),
-            agents,
-            agents_done: run.done,
-            agents_left_out: run.left_out,
-            agents_partial: run.partial,
-            estimated_decisions: run.estimated,
-            estimated_read_units,
-            decisions: run.result.decisions,
-            untested: run.result.untested,
-            authorized_units: run.result.authorized,
-            if_declined: run.result.if_declined.into(),
-            if_approved: run.result.if_approved.into(),
-        }
+
+        backtest_id: BacktestId = run.id,
+        /// `running` until all agents are finished, then `done`.
+        #[schema(value_type = String, example = "done")]
+        status: &'static str = if run.next_agent().is_some() { "running" } else { "done" },
+        created_at: Timestamp = run.created_at,
+        from: Timestamp = run.from,
+        to: Timestamp = run.to,
+        /// The number of agents whose decisions the backtest tests.
+        agents: usize,
+        /// The number of agents that the backtest has finished or skipped.
+        agents_done: u32 = run.done,
+        /// The number of skipped agents. An agent is skipped if the agent cannot be read or has a new owner.
+        agents_left_out: u32 = run.left_out,
+        /// The number of agents of which only some decisions were tested. A backtest tests at most the oldest 100,000
+        /// decisions of an agent, and stops reading an agent's decisions after 30 seconds.
+        agents_partial: u32 = run.partial,
+        /// The number of decisions about the agents' payments on the tested days, from the counters of the decision
+        /// history.
+        estimated_decisions: u64 = run.estimated,
+        /// The estimated DynamoDB read units of the backtest.
+        estimated_read_units: u64,
+        /// The number of tested decisions.
+        decisions: u64 = run.result.decisions,
+        /// The number of decisions that could not be tested. Their recorded results are kept.
+        untested: u64 = run.result.untested,
+        /// The sum of the authorized payments among the tested decisions, in micro-USDC.
+        authorized_units: u64 = run.result.authorized,
+        /// The differences if every payment that newly requires approval is rejected. A payment newly requires approval
+        /// if only the tested limits require the approval.
+        if_declined: DifferencesView = run.result.if_declined.into(),
+        /// The differences if every payment that newly requires approval is approved immediately. A payment newly
+        /// requires approval if only the tested limits require the approval.
+        if_approved: DifferencesView = run.result.if_approved.into(),
     }
 }
 
 /// The user's newest backtests.
-#[derive(Serialize, ToSchema)]
-#[schema(as = BacktestList)]
+#[view]
 pub(crate) struct BacktestListView {
     /// The backtests, newest first, at most 25.
     backtests: Vec<BacktestView>,
@@ -308,8 +272,8 @@ pub(crate) struct BacktestListView {
 /// The backtest starts within a minute and runs in the background. It evaluates the recorded decisions of each agent in
 /// turn, and counts payments in windows as the tested limits would have allowed them. Nothing is changed. Poll the
 /// backtest until its `status` is `done`.
-#[utoipa::path(
-    post, path = "/backtests", operation_id = "start_backtest",
+#[endpoint(
+    post "/backtests",
     params(
         ("estimate" = Option<bool>, Query, description = "If true, no backtest is started, and the response estimates how many decisions it would read."),
     ),
@@ -320,12 +284,7 @@ pub(crate) struct BacktestListView {
         errors::NotFound, errors::ServiceNotFound,
     )
 )]
-pub(crate) async fn start_backtest(
-    State(people): State<Arc<People>>,
-    user: Caller,
-    uri: Uri,
-    body: Body<BacktestBody>,
-) -> Result<Response, Failure> {
+pub(crate) async fn start_backtest(people: PeopleState, user: Caller, uri: Uri, body: Body<BacktestBody>) -> Reply {
     let edition = people.current_catalog().await?;
     let new = body
         .json()
@@ -336,7 +295,7 @@ pub(crate) async fn start_backtest(
         |text| text.parse::<bool>().ok(),
         "must be `true` or `false`",
     );
-    let (new, ()) = combine_results(new, query.finish())?;
+    let (new, ()) = combine_results_and_errors(new, query.finish())?;
     if is_estimate.unwrap_or(false) {
         let plan = people.plan_backtest(&user, &new).await?;
         return Ok(Json(EstimateView::new(&plan)).into_response());
@@ -346,32 +305,21 @@ pub(crate) async fn start_backtest(
 }
 
 /// List your newest backtests.
-#[utoipa::path(
-    get, path = "/backtests", operation_id = "list_backtests",
-    responses((status = 200, body = BacktestListView, description = "Your newest backtests, at most 25."))
-)]
-pub(crate) async fn list_backtests(
-    State(people): State<Arc<People>>,
-    user: Caller,
-) -> Result<Json<BacktestListView>, Failure> {
+#[endpoint(get "/backtests", returns = "Your newest backtests, at most 25.")]
+pub(crate) async fn list_backtests(people: PeopleState, user: Caller) -> Reply<Json<BacktestListView>> {
     let runs = people.list_backtests(&user).await?;
-    let backtests: Vec<BacktestView> = runs.into_iter().map(BacktestView::from).collect();
-    Ok(Json(BacktestListView {
-        count: backtests.len(),
-        backtests,
-    }))
+    Ok(Json(BacktestListView::from_items(
+        runs.into_iter().map(BacktestView::from),
+    )))
 }
 
 /// Read a backtest's progress and its result so far.
-#[utoipa::path(
-    get, path = "/backtests/{backtestId}", operation_id = "read_backtest",
-    responses((status = 200, body = BacktestView, description = "The backtest."))
-)]
+#[endpoint(get "/backtests/{backtestId}", returns = "The backtest.")]
 pub(crate) async fn read_backtest(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     user: Caller,
     Id(id): Id<BacktestId>,
-) -> Result<Json<BacktestView>, Failure> {
+) -> Reply<Json<BacktestView>> {
     let run = people.read_backtest(&user, id).await?;
     Ok(Json(run.into()))
 }

@@ -3,7 +3,7 @@
 use crate::agents::owned::require_id;
 use crate::preview::section;
 use crate::sessions::session::PageSession;
-use crate::state::People;
+use crate::state::PeopleState;
 use crate::ui::count::count_with_noun;
 use crate::ui::datetime::{exact_time, relative_and_exact_time};
 use crate::ui::labels;
@@ -11,18 +11,12 @@ use crate::ui::layout::{Layout, NavItem};
 use crate::ui::money::amount_text;
 use crate::ui::paths;
 use crate::ui::phrases;
-use axum::{
-    extract::{Path, State},
-    http::Uri,
-    response::IntoResponse as _,
-};
+use axum::{extract::Path, http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::Reply;
 use purser_domain::{AgentStatus, BacktestId, BacktestRun, Catalog, OperationScope, PolicyChange, TestedLimits};
-use std::sync::Arc;
 
-/// Shows `GET /dashboard/backtests`: the user's newest backtests.
-pub(crate) async fn show_backtests_page(State(people): State<Arc<People>>, session: PageSession) -> Reply {
+pub(crate) async fn show_backtests_page(people: PeopleState, session: PageSession) -> Reply {
     let runs = people.list_backtests(&session.person).await?;
     let layout = Layout::new(&session, people.now());
     let page = layout.html_page(
@@ -43,7 +37,7 @@ pub(crate) async fn show_backtests_page(State(people): State<Arc<People>>, sessi
 }
 
 pub(crate) async fn show_backtest_page(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     session: PageSession,
     Path(id): Path<String>,
     uri: Uri,

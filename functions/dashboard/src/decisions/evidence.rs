@@ -2,15 +2,14 @@
 
 use crate::agents::owned::require_id;
 use crate::sessions::session::PageSession;
-use crate::state::People;
+use crate::state::PeopleState;
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::header::CONTENT_DISPOSITION;
 use axum::response::IntoResponse as _;
 use purser_api::Reply;
 use purser_domain::{AgentId, LoggedDecision, TransactionId};
 use serde_json::json;
-use std::sync::Arc;
 
 /// Instructions for verifying the file without an account.
 const HOW: [&str; 5] = [
@@ -22,7 +21,7 @@ const HOW: [&str; 5] = [
 ];
 
 pub(crate) async fn download_evidence(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     session: PageSession,
     Path((agent, transaction)): Path<(String, String)>,
 ) -> Reply {

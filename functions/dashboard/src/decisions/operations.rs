@@ -73,7 +73,7 @@ impl People {
             .await?
             .ok_or(ErrorKind::NotFound)?;
         Ok((
-            KnownAgent::at_transfer(user, &agent, settlement.terms.transfers)?,
+            KnownAgent::for_owner_after_transfers(user, &agent, settlement.terms.transfers)?,
             settlement,
         ))
     }
@@ -88,7 +88,7 @@ impl People {
         let agent = self.find_current_or_former_agent(user, agent).await?;
         let decision = self.read_decision(agent.id, id).await?;
         Ok((
-            KnownAgent::at_transfer(user, &agent, decision.transfer_count())?,
+            KnownAgent::for_owner_after_transfers(user, &agent, decision.transfer_count())?,
             decision,
         ))
     }
@@ -169,7 +169,10 @@ impl People {
         };
         let missing_reason = match &statement {
             Some(_) => None,
-            None => Some(log.find_missing_reason(decision.decided_at(), self.now()).await?),
+            None => Some(
+                log.find_missing_statement_reason(decision.decided_at(), self.now())
+                    .await?,
+            ),
         };
         let of_payment = settlement.map(|settlement| payment.differing_statements(None, &settlement));
         let mut differing = of_payment.unwrap_or_default();
@@ -241,7 +244,7 @@ impl People {
             let found = settlements
                 .into_iter()
                 .find(|settlement| settlement.terms.transaction == id);
-            if found.is_some() || !has_same_instant(last, id.uuid()) {
+            if found.is_some() || !has_same_timestamp(last, id.uuid()) {
                 return Ok(found);
             }
             before = last;
@@ -256,7 +259,7 @@ const fn first_id_with_later_time(id: Uuid) -> Uuid {
     Uuid::from_u128((id.as_u128() | RANDOM_HALF).saturating_add(1))
 }
 
-const fn has_same_instant(id: Uuid, other: Uuid) -> bool {
+const fn has_same_timestamp(id: Uuid, other: Uuid) -> bool {
     id.as_u128() | RANDOM_HALF == other.as_u128() | RANDOM_HALF
 }
 
@@ -275,9 +278,9 @@ mod tests {
         let after = first_id_with_later_time(transaction);
         for random in [[0; 8], [7; 8], [0xff; 8]] {
             let same = at(1_795_223_340_000_999, random);
-            assert!(has_same_instant(same, transaction) && same < after);
+            assert!(has_same_timestamp(same, transaction) && same < after);
             for other in [1_795_223_340_000_998, 1_795_223_340_001_000] {
-                assert!(!has_same_instant(at(other, random), transaction));
+                assert!(!has_same_timestamp(at(other, random), transaction));
             }
             assert!(at(1_795_223_340_001_000, random) >= after);
         }

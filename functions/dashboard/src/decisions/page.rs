@@ -4,7 +4,7 @@ use crate::agents::owned::{KnownAgent, require_id};
 use crate::decisions::operations::ReplayResult;
 use crate::journal::row;
 use crate::sessions::session::PageSession;
-use crate::state::People;
+use crate::state::PeopleState;
 use crate::ui::call;
 use crate::ui::datetime::exact_time;
 use crate::ui::labels;
@@ -12,19 +12,14 @@ use crate::ui::layout::{Layout, NavItem};
 use crate::ui::money::prominent_amount;
 use crate::ui::paths;
 use crate::ui::phrases;
-use axum::{
-    extract::{Path, State},
-    http::Uri,
-    response::IntoResponse as _,
-};
+use axum::{extract::Path, http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::Reply;
 use purser_domain::{AgentId, CallDescription, Catalog, Check, HistoryEntry, LoggedDecision, TransactionId};
-use std::sync::Arc;
 
 /// With `?replay=1`, the page also evaluates the decision again, without storing anything.
 pub(crate) async fn show_decision_page(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     session: PageSession,
     Path((agent, transaction)): Path<(String, String)>,
     uri: Uri,
@@ -66,7 +61,7 @@ fn decision_page(
         NavItem::Decisions,
         &html! {
             p { a href="/dashboard/decisions" { "Decisions" } }
-            h1 { (labels::result_name(entry.result)) ": " (prominent_amount(entry.amount)) }
+            h1 { (entry.result.label()) ": " (prominent_amount(entry.amount)) }
             p { (row::outcome_chip(&entry)) }
             (decision_details(&entry, catalog))
             @if let Some(call) = call { (call::call_details(call, entry.amount)) }

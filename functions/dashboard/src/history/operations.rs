@@ -176,7 +176,7 @@ impl People {
     ) -> Result<RuleReport> {
         let agent = owned.agent();
         let read = async {
-            let since = self.usage.read_owned_since(agent).await?;
+            let since = self.usage.read_ownership_start(agent).await?;
             let (from, to) = days.range_until(self.now());
             let from = from.max(since).min(to);
             let read = self
@@ -186,7 +186,7 @@ impl People {
         };
         let NewestDecisions {
             decisions, is_partial, ..
-        } = self.run_in_user_slot(&agent.owner, read).await?;
+        } = self.run_as_long_operation(&agent.owner, read).await?;
         let edition = self.current_catalog().await?;
         // Consecutive versions with the same rules form one group. The group has the number of the oldest version.
         let mut group: Option<(&Agent, u64)> = None;

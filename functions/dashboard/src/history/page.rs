@@ -7,18 +7,14 @@ use crate::cursor;
 use crate::history::operations::{ChangedVersion, Direction, History, RuleReport, audited_rules};
 use crate::preview::operations::PreviewDays;
 use crate::sessions::session::PageSession;
-use crate::state::People;
+use crate::state::PeopleState;
 use crate::ui::datetime::{exact_time, relative_and_exact_time};
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout, NavItem};
 use crate::ui::list::first_and_next_links;
 use crate::ui::paths;
 use crate::ui::phrases;
-use axum::{
-    extract::{Path, State},
-    http::Uri,
-    response::IntoResponse as _,
-};
+use axum::{extract::Path, http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
 use purser_domain::{
@@ -26,7 +22,6 @@ use purser_domain::{
     escape_hidden_characters,
 };
 use purser_store::{PageRequest, RecordVersion, UpdateMark};
-use std::sync::Arc;
 
 const ROWS: u32 = 25;
 
@@ -58,7 +53,7 @@ pub(crate) fn rule_report_path(agent: AgentId, before: Option<u64>, days: &str) 
 }
 
 pub(crate) async fn show_history_page(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     session: PageSession,
     Path(agent): Path<String>,
     uri: Uri,

@@ -6,47 +6,39 @@ use crate::decisions::api::DecisionRow;
 use crate::journal::filter::{HistoryFilter, HistoryList};
 use crate::request::parse_page_request;
 use crate::settlements::api::SettlementView;
-use crate::state::People;
+use crate::state::{People, PeopleState};
 use axum::Json;
-use axum::extract::State;
-use purser_api::{DateOrTime, Failure, Query, QueryOf, errors};
-use purser_domain::{Catalog, ErrorKind, HistoryEntry, Result, ServiceId};
+use purser_api::{DateOrTime, Query, QueryOf, Reply, endpoint, view};
+use purser_domain::{Catalog, ErrorKind, HistoryEntry, Result, ServiceId, Timestamp};
 use purser_store::{CatalogVersion, Page};
-use serde::Serialize;
 use std::sync::Arc;
-use utoipa::{IntoParams, PartialSchema as _, ToSchema};
+use utoipa::{IntoParams, PartialSchema as _};
 use uuid::Uuid;
 
 /// A page of decisions, newest first.
-#[derive(Serialize, ToSchema)]
-#[schema(as = LoggedDecisionList)]
+#[view(LoggedDecisionList)]
 pub(crate) struct DecisionList {
     decisions: Vec<DecisionRow>,
     /// The number of decisions in this response. With a filter, a page can have fewer decisions than `limit` although
     /// more pages follow.
     count: usize,
     /// The `cursor` of the next page. Null on the last page.
-    #[schema(required)]
     next_cursor: Option<String>,
     /// The time up to which the list is complete. Null if the list is at most ten seconds behind.
-    #[schema(format = DateTime, required)]
-    complete_until: Option<String>,
+    complete_until: Option<Timestamp>,
 }
 
 /// A page of settlements, newest first.
-#[derive(Serialize, ToSchema)]
-#[schema(as = OwnSettlementList)]
+#[view(OwnSettlementList)]
 pub(crate) struct SettlementList {
     settlements: Vec<SettlementView>,
     /// The number of settlements in this response. With a filter, a page can have fewer settlements than `limit`
     /// although more pages follow.
     count: usize,
     /// The `cursor` of the next page. Null on the last page.
-    #[schema(required)]
     next_cursor: Option<String>,
     /// The time up to which the list is complete. Null if the list is at most ten seconds behind.
-    #[schema(format = DateTime, required)]
-    complete_until: Option<String>,
+    complete_until: Option<Timestamp>,
 }
 
 /// The query parameters of `GET /decisions` and `GET /settlements`, for the OpenAPI document.
@@ -86,65 +78,55 @@ pub(crate) struct JournalParameters {
 /// List the decisions about your agents' payments.
 ///
 /// If `agent_id` is absent, the list is a few seconds behind.
-#[utoipa::path(
-    get, path = "/decisions", operation_id = "list_decisions",
+#[endpoint(
+    get "/decisions",
     params(
         ("result" = Option<String>, Query, pattern = "^(allow|block|escalate|take_back|payout)$", description = "Only decisions with this result."),
         ("reason" = Option<String>, Query, description = "Only denied payments with this `error` or `reason`."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "The maximum number of items. The default is 25."),
         ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier response."),
     ),
-    responses(
-        (status = 200, body = DecisionList, description = "A page of the list, newest first."),
-        errors::NotFound, errors::ServiceNotFound,
-    )
+    returns = "A page of the list, newest first.", errors(NotFound, ServiceNotFound)
 )]
 pub(crate) async fn list_decisions(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     user: Caller,
     QueryOf(query, _): QueryOf<JournalParameters>,
-) -> Result<Json<DecisionList>, Failure> {
+) -> Reply<Json<DecisionList>> {
     let (page, edition, complete_until) = read_history_page(&people, &user, HistoryList::Decisions, query).await?;
     let decisions = page.items.iter().map(|entry| DecisionRow::new(entry, &edition.catalog));
-    let decisions: Vec<DecisionRow> = decisions.collect();
-    Ok(Json(DecisionList {
-        count: decisions.len(),
+    Ok(Json(DecisionList::from_items(
         decisions,
-        next_cursor: page.next.map(cursor::format_uuid_cursor),
+        page.next.map(cursor::format_uuid_cursor),
         complete_until,
-    }))
+    )))
 }
 
 /// List your agents' settlements, including withdrawals.
 ///
 /// If `agent_id` is absent, the list is a few seconds behind.
-#[utoipa::path(
-    get, path = "/settlements", operation_id = "list_settlements",
+#[endpoint(
+    get "/settlements",
     params(
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "The maximum number of items. The default is 25."),
         ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier response."),
     ),
-    responses(
-        (status = 200, body = SettlementList, description = "A page of settlements, newest `authorized_at` first."),
-        errors::NotFound, errors::ServiceNotFound,
-    )
+    returns = "A page of settlements, newest `authorized_at` first.", errors(NotFound, ServiceNotFound)
 )]
 pub(crate) async fn list_settlements(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     user: Caller,
     QueryOf(query, _): QueryOf<JournalParameters>,
-) -> Result<Json<SettlementList>, Failure> {
+) -> Reply<Json<SettlementList>> {
     let (page, _, complete_until) = read_history_page(&people, &user, HistoryList::Settlements, query).await?;
-    let settlements: Vec<SettlementView> = page.items.iter().filter_map(SettlementView::from_entry).collect();
-    Ok(Json(SettlementList {
-        count: settlements.len(),
-        settlements,
-        next_cursor: page.next.map(cursor::format_uuid_cursor),
+    Ok(Json(SettlementList::from_items(
+        page.items.iter().filter_map(SettlementView::from_entry),
+        page.next.map(cursor::format_uuid_cursor),
         complete_until,
-    }))
+    )))
 }
 
-type Listed = (Page<HistoryEntry, Uuid>, Arc<CatalogVersion>, Option<String>);
+type Listed = (Page<HistoryEntry, Uuid>, Arc<CatalogVersion>, Option<Timestamp>);
 
 async fn read_history_page(people: &People, user: &Caller, list: HistoryList, mut query: Query) -> Result<Listed> {
     let service = query.parse_text("service_id");
@@ -158,8 +140,8 @@ async fn read_history_page(people: &People, user: &Caller, list: HistoryList, mu
         ..filter
     };
     let page = people.read_history_page(user, list, &filter, page_request);
-    let (page, complete_until) = tokio::join!(page, people.history_complete_until());
-    Ok((page?, edition, complete_until.map(|until| until.to_string())))
+    let (page, complete_until) = tokio::join!(page, people.read_history_complete_until());
+    Ok((page?, edition, complete_until))
 }
 
 /// Parses the slug or UUID of a service. Only the UUID can select a service that has left the catalog.

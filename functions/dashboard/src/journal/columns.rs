@@ -1,90 +1,82 @@
 //! Decisions and settlements as CSV.
 
-use crate::csv::{csv_line, text_or_empty, time_cell};
-use purser_domain::{Catalog, HistoryEntry, SettlementState};
+use crate::csv::{cell, time_cell};
+use purser_domain::{
+    Catalog, HistoryDenial, HistoryEntry, HistoryPayment, Labels, Service, SettlementState, Timestamp, TxHash,
+};
 
-const COLUMNS: [&str; 29] = [
-    "decided_at",
-    "transaction_id",
-    "result",
-    "reason",
-    "error",
-    "rule_triggered",
-    "hostname",
-    "agent_id",
-    "agent_name",
-    "labels",
-    "service_id",
-    "service_name",
-    "operation_id",
-    "network",
-    "token",
-    "amount",
-    "amount_units",
-    "pay_to",
-    "key_id",
-    "policy_version",
-    "approval_id",
-    "settlement_id",
-    "receipt_status",
-    "tx_hash",
-    "block_number",
-    "settled_at",
-    "wallet_address",
-    "expires_at",
-    "latency_ms",
-];
-
-pub(crate) fn decision_csv_header() -> String {
-    csv_line(&COLUMNS.map(str::to_owned))
+/// The data for one line of a CSV file with decisions or settlements.
+pub(crate) struct CsvRow<'a> {
+    entry: &'a HistoryEntry,
+    denial: Option<&'a HistoryDenial>,
+    payment: Option<&'a HistoryPayment>,
+    service: Option<&'a Service>,
+    state: Option<&'a SettlementState>,
+    /// The transaction, the block and the time of a confirmed payment.
+    confirmed: Option<(TxHash, u64, Timestamp)>,
 }
 
-/// Formats a decision as a CSV line.
-pub(crate) fn csv_row(entry: &HistoryEntry, catalog: &Catalog) -> String {
-    let (rejection, payment) = (entry.refusal.as_ref(), entry.payment.as_ref());
-    let service = entry.service.and_then(|id| catalog.find_by_id(id));
-    let confirmed = match entry.settlement_state() {
-        Some(SettlementState::Confirmed {
-            tx_hash,
-            block_number,
-            settled_at,
-        }) => Some((tx_hash, block_number, settled_at)),
-        _ => None,
-    };
-    let labels: Vec<String> = entry
-        .labels
-        .iter()
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect();
-    csv_line(&[
-        time_cell(entry.at),
-        entry.transaction.to_string(),
-        entry.result.name().to_owned(),
-        entry.reason.clone(),
-        text_or_empty(rejection.map(|rejection| &rejection.error)),
-        text_or_empty(rejection.map(|rejection| &rejection.rule)),
-        text_or_empty(rejection.and_then(|rejection| rejection.hostname.as_ref())),
-        entry.agent.to_string(),
-        entry.agent_name.clone(),
-        labels.join(" "),
-        text_or_empty(entry.service),
-        text_or_empty(service.map(|service| &service.name)),
-        text_or_empty(entry.operation.as_ref()),
-        text_or_empty(payment.map(|payment| payment.network.name())),
-        text_or_empty(payment.map(|payment| payment.network.token_symbol())),
-        entry.amount.to_usdc(),
-        entry.amount.to_string(),
-        entry.pay_to.to_string(),
-        text_or_empty(entry.key),
-        text_or_empty(entry.policy_version),
-        text_or_empty(entry.approval),
-        text_or_empty(entry.settlement_id()),
-        text_or_empty(entry.settlement_state().map(SettlementState::state_name)),
-        text_or_empty(confirmed.map(|(tx_hash, _, _)| tx_hash)),
-        text_or_empty(confirmed.map(|(_, block_number, _)| block_number)),
-        text_or_empty(confirmed.map(|(_, _, settled_at)| time_cell(settled_at))),
-        text_or_empty(payment.map(|payment| payment.wallet)),
-        text_or_empty(payment.map(|payment| time_cell(payment.valid_before))),
-        text_or_empty(rejection.map(|rejection| rejection.latency_ms)),
-    ])
+impl<'a> CsvRow<'a> {
+    pub(crate) fn new(entry: &'a HistoryEntry, catalog: &'a Catalog) -> Self {
+        let state = entry.settlement_state();
+        Self {
+            entry,
+            denial: entry.refusal.as_ref(),
+            payment: entry.payment.as_ref(),
+            service: entry.service.and_then(|id| catalog.find_by_id(id)),
+            state,
+            confirmed: match state {
+                Some(SettlementState::Confirmed {
+                    tx_hash,
+                    block_number,
+                    settled_at,
+                }) => Some((*tx_hash, *block_number, *settled_at)),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// The name of a column, and the function that formats a cell.
+type Column = (&'static str, fn(&CsvRow<'_>) -> String);
+
+pub(crate) const COLUMNS: &[Column] = &[
+    ("decided_at", |row| time_cell(row.entry.at)),
+    ("transaction_id", |row| row.entry.transaction.to_string()),
+    ("result", |row| row.entry.result.name().to_owned()),
+    ("reason", |row| row.entry.reason.clone()),
+    ("error", |row| cell(row.denial.map(|denial| &denial.error))),
+    ("rule_triggered", |row| cell(row.denial.map(|denial| &denial.rule))),
+    ("hostname", |row| {
+        cell(row.denial.and_then(|denial| denial.hostname.as_ref()))
+    }),
+    ("agent_id", |row| row.entry.agent.to_string()),
+    ("agent_name", |row| row.entry.agent_name.clone()),
+    ("labels", |row| labels_cell(&row.entry.labels)),
+    ("service_id", |row| cell(row.entry.service)),
+    ("service_name", |row| cell(row.service.map(|service| &service.name))),
+    ("operation_id", |row| cell(row.entry.operation.as_ref())),
+    ("network", |row| cell(row.payment.map(|paid| paid.network.name()))),
+    ("token", |row| cell(row.payment.map(|paid| paid.network.token_symbol()))),
+    ("amount", |row| row.entry.amount.to_usdc()),
+    ("amount_units", |row| row.entry.amount.to_string()),
+    ("pay_to", |row| row.entry.pay_to.to_string()),
+    ("key_id", |row| cell(row.entry.key)),
+    ("policy_version", |row| cell(row.entry.policy_version)),
+    ("approval_id", |row| cell(row.entry.approval)),
+    ("settlement_id", |row| cell(row.entry.settlement_id())),
+    ("receipt_status", |row| cell(row.state.map(SettlementState::state_name))),
+    ("tx_hash", |row| cell(row.confirmed.map(|(hash, ..)| hash))),
+    ("block_number", |row| cell(row.confirmed.map(|(_, block, _)| block))),
+    ("settled_at", |row| cell(row.confirmed.map(|(.., at)| time_cell(at)))),
+    ("wallet_address", |row| cell(row.payment.map(|paid| paid.wallet))),
+    ("expires_at", |row| {
+        cell(row.payment.map(|paid| time_cell(paid.valid_before)))
+    }),
+    ("latency_ms", |row| cell(row.denial.map(|denial| denial.latency_ms))),
+];
+
+fn labels_cell(labels: &Labels) -> String {
+    let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
+    labels.collect::<Vec<_>>().join(" ")
 }

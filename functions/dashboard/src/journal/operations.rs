@@ -27,7 +27,7 @@ impl People {
         page_request: PageRequest<Uuid>,
     ) -> Result<Page<HistoryEntry, Uuid>> {
         let request = PageRequest {
-            before: filter.span.cursor_or_range_end(page_request.before),
+            before: filter.span.list_start_cursor(page_request.before),
             ..page_request
         };
         let is_filtered = !filter.is_unfiltered(list);
@@ -110,10 +110,10 @@ impl People {
         Ok(before)
     }
 
-    /// Returns the time up to which lists and sums are complete, or `None` if they are up to date. Pages show this
-    /// time.
-    pub(crate) async fn history_complete_until(&self) -> Option<Timestamp> {
-        let until = self.usage.read_complete_until(self.now()).await;
+    /// Returns the time up to which the decision history is complete. Returns `None` if the lists and sums of the
+    /// decision history are up to date.
+    pub(crate) async fn read_history_complete_until(&self) -> Option<Timestamp> {
+        let until = self.usage.read_history_completeness_time(self.now()).await;
         until.unwrap_or_else(|error| {
             tracing::warn!(cause = %error, "journal.lag_not_read");
             None

@@ -2,20 +2,19 @@
 
 use crate::csv;
 use crate::cursor;
-use crate::journal::columns;
+use crate::journal::columns::{COLUMNS, CsvRow};
 use crate::journal::filter::{HistoryFilter, HistoryList};
 use crate::journal::row;
 use crate::sessions::session::PageSession;
-use crate::state::People;
+use crate::state::{People, PeopleState};
 use crate::ui::datetime::exact_time;
-use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
 use crate::ui::list::{
-    date_fields, filter_error, filter_form, filter_select, first_and_next_links, invalid_filter_text, text_field,
+    date_fields, filter_error_message, filter_form, filter_select, first_and_next_links, invalid_filter_text,
+    text_field,
 };
 use crate::ui::paths;
 use axum::{
-    extract::State,
     http::{StatusCode, Uri},
     response::IntoResponse as _,
 };
@@ -25,7 +24,6 @@ use purser_domain::{
     Amount, Catalog, DecisionResult, HistoryEntry, ReceiptStatus, ServiceId, Timestamp, escape_hidden_characters,
 };
 use purser_store::{Page, PageRequest};
-use std::sync::Arc;
 use uuid::Uuid;
 
 impl HistoryList {
@@ -60,29 +58,25 @@ struct DecisionListPage<'a> {
     catalog: &'a Catalog,
 }
 
-/// Shows `GET /dashboard/decisions`: the decisions that match the filter.
-pub(crate) async fn show_decisions_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+pub(crate) async fn show_decisions_page(people: PeopleState, session: PageSession, uri: Uri) -> Reply {
     show_history_page(&people, &session, HistoryList::Decisions, &uri).await
 }
 
-/// Shows `GET /dashboard/settlements`: the settlements that match the filter.
-pub(crate) async fn show_settlements_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+pub(crate) async fn show_settlements_page(people: PeopleState, session: PageSession, uri: Uri) -> Reply {
     show_history_page(&people, &session, HistoryList::Settlements, &uri).await
 }
 
-/// Handles `GET /dashboard/decisions.csv`: downloads the decisions that match the filter.
-pub(crate) async fn download_decisions(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+pub(crate) async fn download_decisions(people: PeopleState, session: PageSession, uri: Uri) -> Reply {
     download_history(&people, &session, HistoryList::Decisions, &uri).await
 }
 
-/// Handles `GET /dashboard/settlements.csv`: downloads the settlements that match the filter.
-pub(crate) async fn download_settlements(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+pub(crate) async fn download_settlements(people: PeopleState, session: PageSession, uri: Uri) -> Reply {
     download_history(&people, &session, HistoryList::Settlements, &uri).await
 }
 
 async fn show_history_page(people: &People, session: &PageSession, list: HistoryList, uri: &Uri) -> Reply {
     const ROWS: u32 = 25;
-    let (filter, before, error) = parse_query(uri);
+    let (filter, before, error) = parse_history_query(uri);
     let page_request = PageRequest { before, limit: ROWS };
     let page = async {
         match error {
@@ -94,7 +88,8 @@ async fn show_history_page(people: &People, session: &PageSession, list: History
             Some(_) => Ok(Page::default()),
         }
     };
-    let (page, edition, complete_until) = tokio::join!(page, people.current_catalog(), people.history_complete_until());
+    let (page, edition, complete_until) =
+        tokio::join!(page, people.current_catalog(), people.read_history_complete_until());
     let edition = edition?;
     let shown = DecisionListPage {
         list,
@@ -108,26 +103,23 @@ async fn show_history_page(people: &People, session: &PageSession, list: History
         Some(_) => StatusCode::BAD_REQUEST,
         None => StatusCode::OK,
     };
-    let layout = Layout {
-        problem: error,
-        ..Layout::new(session, people.now())
-    };
+    let layout = Layout::new(session, people.now()).with_problem(error);
     Ok((status, list_page(&layout, &shown)).into_response())
 }
 
 async fn download_history(people: &People, session: &PageSession, list: HistoryList, uri: &Uri) -> Reply {
-    let (filter, before, error) = parse_query(uri);
+    let (filter, before, error) = parse_history_query(uri);
     if let Some(error) = error {
         return Ok((StatusCode::BAD_REQUEST, error).into_response());
     }
     let edition = people.current_catalog().await?;
-    let mut text = columns::decision_csv_header();
+    let mut text = csv::csv_header(COLUMNS);
     let write = |entry: &HistoryEntry| {
-        text.push_str(&columns::csv_row(entry, &edition.catalog));
+        text.push_str(&csv::csv_row(COLUMNS, &CsvRow::new(entry, &edition.catalog)));
         text.len() < csv::MAX_BYTES
     };
     let export = people.export_history(&session.person, list, &filter, before, write);
-    let next = people.run_in_user_slot(session.person.id.as_str(), export).await?;
+    let next = people.run_as_long_operation(session.person.id.as_str(), export).await?;
     let next = next.map(|next| history_url(&download_path(list), &filter, Some(next)));
     let name = list.page_title().to_lowercase();
     Ok(csv::csv_file_response(&format!("purser-{name}"), &text, next))
@@ -137,9 +129,8 @@ fn download_path(list: HistoryList) -> String {
     format!("{}.csv", list.page_path())
 }
 
-/// Parses the filter and the cursor from the URL, and returns an error message if a value is invalid. An empty value is
-/// ignored.
-fn parse_query(uri: &Uri) -> (HistoryFilter, Option<Uuid>, Option<String>) {
+/// Returns an error message if a filter is invalid. Empty filters are ignored.
+fn parse_history_query(uri: &Uri) -> (HistoryFilter, Option<Uuid>, Option<String>) {
     let mut query = Query::without_blanks(uri);
     let service =
         |query: &mut Query| query.parse_with("service_id", ServiceId::parse, "is not one of the listed values");
@@ -153,7 +144,7 @@ fn parse_query(uri: &Uri) -> (HistoryFilter, Option<Uuid>, Option<String>) {
         cursor::parse_uuid_cursor,
         "is invalid; start from the first page",
     );
-    (filter, cursor, filter_error(query))
+    (filter, cursor, filter_error_message(query))
 }
 
 /// Parses an amount in dollars, such as `0.05`.
@@ -232,11 +223,11 @@ fn history_filter_form(page: &DecisionListPage<'_>, is_open: bool) -> Markup {
         (text_field("label", "label", "Label", &filter.label.as_ref().map(ToString::to_string).unwrap_or_default()))
         @if list == HistoryList::Decisions {
             (filter_select("result", "result", "Outcome", "All outcomes", DecisionResult::ALL.iter().map(|result| {
-                (result.name().to_owned(), html! { (labels::result_name(*result)) }, filter.result == Some(*result))
+                (result.name().to_owned(), html! { (result.label()) }, filter.result == Some(*result))
             })))
         }
         (filter_select("status", "status", "State", "All states", ReceiptStatus::ALL.iter().map(|status| {
-            (status.name().to_owned(), html! { (state_label(*status)) }, filter.status == Some(*status))
+            (status.name().to_owned(), html! { (status.label()) }, filter.status == Some(*status))
         })))
         (filter_select("service", "service_id", "Service", "All services", page.catalog.services().iter().map(|service| {
             (service.id.to_string(), html! { (escape_hidden_characters(&service.name)) }, filter.service == Some(service.id))
@@ -255,12 +246,4 @@ fn history_filter_form(page: &DecisionListPage<'_>, is_open: bool) -> Markup {
         is_filtered.then_some(list.page_path()),
         &fields,
     )
-}
-
-const fn state_label(status: ReceiptStatus) -> &'static str {
-    match status {
-        ReceiptStatus::Authorized => "Pending",
-        ReceiptStatus::Confirmed => "Confirmed",
-        ReceiptStatus::Expired => "Released",
-    }
 }

@@ -3,96 +3,67 @@
 use crate::agents::owned::OwnedAgent;
 use crate::agents::owned::require_id;
 use crate::keys::operations::{IssuedKey, ListedKey};
-use crate::request::{body_with_version, created_response};
-use crate::state::People;
+use crate::request::{combine_body_and_if_match, created_response};
+use crate::state::PeopleState;
 use axum::Json;
-use axum::extract::State;
-use axum::response::Response;
 use purser_api::{
-    Body, BodyPath, Failure, Field, Id, IfMatch, Listed, Member as _, OptionalBody, Text, ValidationErrors, errors,
-    parse_seconds, with_etag,
+    Body, BodyPath, Field, Id, IfMatch, Listed, Member as _, OptionalBody, Reply, Text, ValidationErrors, endpoint,
+    parse_seconds, view, with_etag,
 };
 use purser_domain::{
-    Agent, AgentId, AgentKey, Catalog, Duration, KeyId, KeyScope, KeyStatus, Permission, RequestedScope, SourceNetwork,
-    Timestamp,
+    Agent, AgentId, AgentKey, Catalog, Duration, KeyId, KeyScope, KeyStatus, Permission, RequestedScope, ServiceId,
+    SourceNetwork, Timestamp,
 };
-use serde::Serialize;
 use serde_json::{Value, json};
-use std::sync::Arc;
-use utoipa::ToSchema;
 
-/// A key, without its secret.
-#[derive(Serialize, ToSchema)]
-#[schema(as = AgentKey)]
-pub(crate) struct KeyView {
-    #[schema(example = "00c0ffee00c0ffee")]
-    key_id: String,
-    /// The part of the key before the colon, which is not secret.
-    #[schema(example = "gak_pub_6f2f6e0c000040008000000000000001000c0ffee00c0ffee")]
-    public_key: String,
-    /// `active`, `ending` (rotated, but accepted until `ends_at`) or `ended`.
-    #[schema(value_type = String, example = "active")]
-    status: &'static str,
-    #[schema(format = DateTime)]
-    created_at: String,
-    /// The time from which a rotated or revoked key is rejected. Null for all other keys.
-    #[schema(format = DateTime, required)]
-    ends_at: Option<String>,
-    /// The key's permissions: `read` to read lists and policies, `pay` to make payments.
-    permissions: Vec<&'static str>,
-    /// The UUIDs of the services that the key may pay. Null for all services.
-    #[schema(value_type = Option<Vec<uuid::Uuid>>, required)]
-    services: Option<Vec<String>>,
-    /// The CIDR blocks from which the key may be used. Null for any address.
-    #[schema(required)]
-    networks: Option<Vec<String>>,
-    /// The time at which the key expires. Null if the key does not expire.
-    #[schema(format = DateTime, required)]
-    expires_at: Option<String>,
-}
+purser_api::views! {
+    /// A key, without its secret.
+    pub(crate) struct KeyView as AgentKey {
+        fn new(agent: AgentId, key: &AgentKey, status: KeyStatus);
 
-impl KeyView {
-    fn new(agent: AgentId, key: &AgentKey, status: KeyStatus) -> Self {
-        Self {
-            key_id: key.id.to_string(),
-            public_key: key.public_half(agent),
-            status: status.name(),
-            created_at: key.created_at.to_string(),
-            ends_at: key.ends_at.map(|at| at.to_string()),
-            permissions: key.scope.permissions().iter().map(|may| may.name()).collect(),
-            services: key.scope.services.as_deref().map(to_strings),
-            networks: key.scope.networks.as_deref().map(to_strings),
-            expires_at: key.scope.expires_at.map(|at| at.to_string()),
-        }
+        #[schema(example = "00c0ffee00c0ffee")]
+        key_id: String = key.id.to_string(),
+        /// The part of the key before the colon, which is not secret.
+        #[schema(example = "gak_pub_6f2f6e0c000040008000000000000001000c0ffee00c0ffee")]
+        public_key: String = key.public_half(agent),
+        /// `active`, `ending` (rotated, but accepted until `ends_at`) or `ended`.
+        #[schema(value_type = String, example = "active")]
+        status: &'static str = status.name(),
+        created_at: Timestamp = key.created_at,
+        /// The time from which a rotated or revoked key is rejected. Null for all other keys.
+        ends_at: Option<Timestamp> = key.ends_at,
+        /// The key's permissions: `read` to read lists and policies, `pay` to make payments.
+        permissions: Vec<&'static str> = key.scope.permissions().iter().map(|may| may.name()).collect(),
+        /// The UUIDs of the services that the key may pay. Null for all services.
+        services: Option<Vec<ServiceId>> = key.scope.services.clone(),
+        /// The CIDR blocks from which the key may be used. Null for any address.
+        #[schema(value_type = Option<Vec<String>>)]
+        networks: Option<Vec<SourceNetwork>> = key.scope.networks.clone(),
+        /// The time at which the key expires. Null if the key does not expire.
+        expires_at: Option<Timestamp> = key.scope.expires_at,
+        /// The name by which an OAuth client calls itself. Nobody has verified the name. Null unless the key is a
+        /// grant, for which the client has tokens instead of a secret.
+        client_name: Option<String> = key.grant().map(|grant| grant.client.to_string()),
+        /// The host to which the client's authorization code was sent, the scheme with a colon if the scheme is
+        /// private, or `device`. Null unless the key is a grant.
+        redirect_host: Option<String> = key.grant().map(|grant| grant.origin.to_string()),
     }
-}
 
-/// A key with the time of its last use.
-#[derive(Serialize, ToSchema)]
-#[schema(as = ListedAgentKey)]
-pub(crate) struct ListedKeyView {
-    #[serde(flatten)]
-    record: KeyView,
-    /// The time of the key's last use, to the minute. Null if the key was never used, or not used recently.
-    #[schema(format = DateTime, required)]
-    last_used_at: Option<String>,
-}
+    /// A key with the time of its last use.
+    pub(crate) struct ListedKeyView as ListedAgentKey {
+        fn new(agent: AgentId, key: &ListedKey);
 
-impl ListedKeyView {
-    fn new(agent: AgentId, key: &ListedKey) -> Self {
-        Self {
-            record: KeyView::new(agent, &key.key, key.status),
-            last_used_at: key.last_used_at.map(|at| at.to_string()),
-        }
+        #[serde(flatten)]
+        record: KeyView = KeyView::new(agent, &key.key, key.status),
+        /// The time of the key's last use, to the minute. Null if the key was never used, or not used recently.
+        last_used_at: Option<Timestamp> = key.last_used_at,
     }
 }
 
 /// The agent's keys, newest first, without keys that ended more than 30 days ago.
-#[derive(Serialize, ToSchema)]
-#[schema(as = AgentKeyList)]
+#[view(AgentKeyList)]
 pub(crate) struct KeyList {
-    #[schema(value_type = uuid::Uuid)]
-    agent_id: String,
+    agent_id: AgentId,
     /// The agent's version. Send it as `If-Match`.
     version: u64,
     keys: Vec<ListedKeyView>,
@@ -101,11 +72,9 @@ pub(crate) struct KeyList {
 }
 
 /// The key that was created, with its secret. No other response contains the secret.
-#[derive(Serialize, ToSchema)]
-#[schema(as = NewAgentKey)]
+#[view(NewAgentKey)]
 pub(crate) struct NewKeyView {
-    #[schema(value_type = uuid::Uuid)]
-    agent_id: String,
+    agent_id: AgentId,
     /// The agent's new version. Send it as `If-Match` with the next update.
     version: u64,
     /// The whole key, including its secret. Save it now: Purser does not store it, and no other response contains it.
@@ -116,8 +85,7 @@ pub(crate) struct NewKeyView {
 }
 
 /// The new key that replaces a rotated key.
-#[derive(Serialize, ToSchema)]
-#[schema(as = RotatedAgentKey)]
+#[view(RotatedAgentKey)]
 pub(crate) struct RotationView {
     #[serde(flatten)]
     new: NewKeyView,
@@ -126,19 +94,13 @@ pub(crate) struct RotationView {
 }
 
 /// The key that was revoked, and the agent's new version.
-#[derive(Serialize, ToSchema)]
-#[schema(as = RevokedAgentKey)]
+#[view(RevokedAgentKey)]
 pub(crate) struct RevokedKeyView {
-    #[schema(value_type = uuid::Uuid)]
-    agent_id: String,
+    agent_id: AgentId,
     /// The agent's new version. Send it as `If-Match` with the next update.
     version: u64,
     #[serde(flatten)]
     record: KeyView,
-}
-
-fn to_strings<T: ToString>(items: &[T]) -> Vec<String> {
-    items.iter().map(ToString::to_string).collect()
 }
 
 purser_api::body! {
@@ -214,7 +176,7 @@ purser_api::field! {
 fn new_key_view(key: IssuedKey, now: Timestamp) -> NewKeyView {
     let agent = key.agent.agent();
     NewKeyView {
-        agent_id: agent.id.to_string(),
+        agent_id: agent.id,
         version: agent.version,
         record: KeyView::new(agent.id, &key.key, key.key.status(now)),
         key: key.text,
@@ -222,51 +184,41 @@ fn new_key_view(key: IssuedKey, now: Timestamp) -> NewKeyView {
 }
 
 /// List an agent's keys.
-#[utoipa::path(
-    get, path = "/agents/{agentId}/keys", operation_id = "list_keys",
-    responses(
-        (status = 200, body = KeyList, description = "A page of the list, newest first.", headers(("ETag" = String, description = "The agent's version, for `If-Match`."))),
-    )
+#[endpoint(
+    get "/agents/{agentId}/keys", body = KeyList, returns = "A page of the list, newest first.",
+    headers(("ETag" = String, description = "The agent's version, for `If-Match`."))
 )]
-pub(crate) async fn list_keys(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Response, Failure> {
+pub(crate) async fn list_keys(people: PeopleState, owned: OwnedAgent) -> Reply {
     let keys = people.list_keys(&owned).await?;
     let Agent { id, version, .. } = *owned.agent();
-    let keys: Vec<ListedKeyView> = keys.iter().map(|key| ListedKeyView::new(id, key)).collect();
-    let list = KeyList {
-        agent_id: id.to_string(),
-        version,
-        count: keys.len(),
-        keys,
-    };
-    Ok(with_etag(version, Json(list)))
+    let keys = keys.iter().map(|key| ListedKeyView::new(id, key));
+    Ok(with_etag(version, Json(KeyList::from_items(id, version, keys))))
 }
 
 /// Create a key.
 ///
 /// Only this response contains the secret. An agent has at most 20 active keys. A key without limits has all
 /// permissions of the agent.
-#[utoipa::path(
-    post, path = "/agents/{agentId}/keys", operation_id = "create_key",
-    responses(
-        (status = 201, body = NewKeyView, description = "The key.", headers(("ETag" = String, description = "The agent's version, for `If-Match`.")),
-            links(
+#[endpoint(
+    post "/agents/{agentId}/keys", status = 201, body = NewKeyView, returns = "The key.",
+    headers(("ETag" = String, description = "The agent's version, for `If-Match`.")),
+    links(
                 ("rotate" = (operation_id = "rotate_key", parameters(("agentId" = "$response.body#/agent_id"), ("keyId" = "$response.body#/key_id"), ("If-Match" = "$response.header.ETag")))),
                 ("revoke" = (operation_id = "revoke_key", parameters(("agentId" = "$response.body#/agent_id"), ("keyId" = "$response.body#/key_id"), ("If-Match" = "$response.header.ETag")))),
-            )),
-        errors::RecentSignInRequired,
-    )
+            ),
+    errors(RecentSignInRequired)
 )]
 pub(crate) async fn create_key(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     owned: OwnedAgent,
     if_match: IfMatch,
     body: OptionalBody<NewKeyBody>,
-) -> Result<Response, Failure> {
+) -> Reply {
     let edition = people.current_catalog().await?;
     let scope = body
         .json()
         .and_then(|body| parse_scope(&body, &edition.catalog, people.now()));
-    let (scope, if_match) = body_with_version(scope, if_match.into_precondition())?;
+    let (scope, if_match) = combine_body_and_if_match(scope, if_match.into_precondition())?;
     let key = people.create_key(owned, if_match, scope).await?;
     let key = new_key_view(key, people.now());
     Ok(created_response(with_etag(key.version, Json(key))))
@@ -274,24 +226,23 @@ pub(crate) async fn create_key(
 
 /// Rotate a key.
 ///
-/// A new key with the same scope replaces the old key. The old key remains valid until the overlap ends.
-#[utoipa::path(
-    post, path = "/agents/{agentId}/keys/{keyId}/rotate", operation_id = "rotate_key",
-    responses(
-        (status = 201, body = RotationView, description = "The new key, and the old key with the time at which it ends.", headers(("ETag" = String, description = "The agent's version, for `If-Match`."))),
-        errors::RecentSignInRequired,
-    )
+/// A new key with the same scope replaces the old key. The old key remains valid until the overlap ends. A grant can't be
+/// rotated, because the client renews its tokens itself.
+#[endpoint(
+    post "/agents/{agentId}/keys/{keyId}/rotate", status = 201, body = RotationView,
+    returns = "The new key, and the old key with the time at which it ends.",
+    headers(("ETag" = String, description = "The agent's version, for `If-Match`.")), errors(RecentSignInRequired)
 )]
 pub(crate) async fn rotate_key(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     owned: OwnedAgent,
     Id(key): Id<KeyId>,
     if_match: IfMatch,
     body: Body<Rotate>,
-) -> Result<Response, Failure> {
+) -> Reply {
     let key = require_existing_key(owned.agent(), key)?;
     let rotate = body.parse();
-    let (rotate, if_match) = body_with_version(rotate, if_match.into_precondition())?;
+    let (rotate, if_match) = combine_body_and_if_match(rotate, if_match.into_precondition())?;
     let rotation = people
         .rotate_key(owned, if_match, key, rotate.overlap_seconds.0)
         .await?;
@@ -305,23 +256,16 @@ pub(crate) async fn rotate_key(
 }
 
 /// Revoke a key. The key is rejected at once.
-#[utoipa::path(
-    delete, path = "/agents/{agentId}/keys/{keyId}", operation_id = "revoke_key",
-    responses(
-        (status = 200, body = RevokedKeyView, description = "The revoked key.", headers(("ETag" = String, description = "The agent's version, for `If-Match`."))),
-    )
+#[endpoint(
+    delete "/agents/{agentId}/keys/{keyId}", body = RevokedKeyView, returns = "The revoked key.",
+    headers(("ETag" = String, description = "The agent's version, for `If-Match`."))
 )]
-pub(crate) async fn revoke_key(
-    State(people): State<Arc<People>>,
-    owned: OwnedAgent,
-    Id(key): Id<KeyId>,
-    if_match: IfMatch,
-) -> Result<Response, Failure> {
+pub(crate) async fn revoke_key(people: PeopleState, owned: OwnedAgent, Id(key): Id<KeyId>, if_match: IfMatch) -> Reply {
     let key = require_existing_key(owned.agent(), key)?;
     let (owned, key) = people.revoke_key(owned, if_match.into_precondition()?, key).await?;
     let Agent { id, version, .. } = *owned.agent();
     let view = RevokedKeyView {
-        agent_id: id.to_string(),
+        agent_id: id,
         version,
         record: KeyView::new(id, &key, key.status(people.now())),
     };

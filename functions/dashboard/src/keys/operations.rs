@@ -126,19 +126,17 @@ fn issued_key(agent: OwnedAgent, new: NewKey) -> Result<IssuedKey> {
     })
 }
 
-fn key_rejection_error(rejection: KeyRejection) -> Error {
-    match rejection {
-        KeyRejection::Unknown => ErrorKind::NotFound.into(),
-        KeyRejection::Ended => Error::invalid(vec![ValidationError::at_path(
+pub(crate) fn key_rejection_error(rejection: KeyRejection) -> Error {
+    let too_many = |kind, max| format!("an agent has at most {max} {kind} that work; revoke one first");
+    let (path, message) = match rejection {
+        KeyRejection::Unknown => return ErrorKind::NotFound.into(),
+        KeyRejection::Ended => ("/keyId", "has ended; create a new key instead".to_owned()),
+        KeyRejection::IsGrant => (
             "/keyId",
-            "has ended; create a new key instead",
-        )]),
-        KeyRejection::TooMany => {
-            let message = format!(
-                "an agent has at most {} keys that work; revoke one first",
-                Agent::MAX_KEYS
-            );
-            Error::invalid(vec![ValidationError::at_path("", message)])
-        }
-    }
+            "is a grant, which has no secret to replace; revoke it instead".to_owned(),
+        ),
+        KeyRejection::TooMany => ("", too_many("keys", Agent::MAX_KEYS)),
+        KeyRejection::TooManyGrants => ("", too_many("grants", Agent::MAX_GRANTS)),
+    };
+    Error::invalid(vec![ValidationError::at_path(path, message)])
 }

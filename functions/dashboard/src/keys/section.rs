@@ -8,7 +8,7 @@ use crate::ui::form::{BoxOption, FieldOf, Form, FormName};
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout, version_input};
 use maud::{Markup, html};
-use purser_domain::{Catalog, Duration, KeyScope, KeyStatus, Permission, Timestamp};
+use purser_domain::{Catalog, Duration, KeyScope, KeyStatus, Permission, Timestamp, escape_hidden_characters};
 use serde_json::json;
 
 /// The JSON fields of a new key, each with the form field and label.
@@ -68,7 +68,7 @@ pub(crate) fn keys_section(layout: &Layout, page: &AgentPage<'_>, path: &str) ->
                 }
             }
             @if live.is_empty() {
-                p.empty { "This agent has no active key. It can’t request anything until you create one." }
+                p.empty { "This agent has no active key. It can’t request anything until you create one, or connect an application." }
             } @else {
                 ul.rows { @for row in live { (active_key_row(layout, page, row, path)) } }
             }
@@ -82,17 +82,23 @@ pub(crate) fn keys_section(layout: &Layout, page: &AgentPage<'_>, path: &str) ->
     }
 }
 
-fn limited_key_form(layout: &Layout, version: u64, path: &str) -> Markup {
-    let inputs = layout.form_inputs(FormName::LimitedKey);
-    let may = [
+/// Returns the checkboxes for the permissions of a key or grant.
+pub(crate) fn permission_options() -> Vec<BoxOption> {
+    let options = [
         (Permission::Read, "Read receipts, services and policies"),
         (Permission::Pay, "Pay"),
-    ]
-    .map(|(permission, label)| BoxOption {
+    ];
+    let options = options.into_iter().map(|(permission, label)| BoxOption {
         value: permission.name().to_owned(),
         label: label.to_owned(),
         present: true,
     });
+    options.collect()
+}
+
+fn limited_key_form(layout: &Layout, version: u64, path: &str) -> Markup {
+    let inputs = layout.form_inputs(FormName::LimitedKey);
+    let may = permission_options();
     let expiries = [
         ("0", "never"),
         ("1", "after 1 day"),
@@ -155,6 +161,9 @@ fn key_details(layout: &Layout, catalog: &Catalog, row: &ListedKey) -> Markup {
                 None => { "never used" }
             }
         }
+        @if let Some(grant) = row.key.grant() {
+            p { "An application that calls itself " strong { "“" (escape_hidden_characters(grant.client.as_str())) "”" } ", through " code { (grant.origin) } }
+        }
         (key_scope_text(layout, catalog, &row.key.scope))
     }
 }
@@ -179,7 +188,7 @@ fn active_key_row(layout: &Layout, page: &AgentPage<'_>, row: &ListedKey, path: 
                 }
             }
             div.row-actions {
-                @if status == KeyStatus::Active {
+                @if status == KeyStatus::Active && row.key.grant().is_none() {
                     details.pop open[inputs.has_posted_form()] {
                         summary.button { "Rotate" }
                         div.pop-body {

@@ -2,39 +2,43 @@
 
 use crate::caller::Caller;
 use crate::notices::operations::{NotificationSettingsUpdate, OwnNotificationSettings, SlackUpdate};
-use crate::request::body_with_version;
-use crate::state::People;
+use crate::request::combine_body_and_if_match;
+use crate::state::{People, PeopleState};
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{Body, Failure, IfMatch, Listed, Member as _, WEB, errors, with_etag};
-use purser_domain::{ChannelSettings, DEFAULT_NOTICES, EventKind, NoticeChannel, WebhookUrl};
-use serde::Serialize;
+use purser_api::{Body, IfMatch, Listed, Member as _, Reply, WEB, endpoint, view, with_etag};
+use purser_domain::{ChannelSettings, DEFAULT_NOTICES, EventKind, NoticeChannel, Timestamp, WebhookUrl};
 use serde_json::{Value, json};
-use std::sync::Arc;
-use utoipa::ToSchema;
 
-/// The user's notification settings, by channel.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Notices)]
-pub(crate) struct NoticesView {
-    /// The settings' version. Each update increases the version. Send it in `If-Match`.
-    version: u64,
-    mail: MailView,
-    /// The incoming webhook. Null if none is configured.
-    #[schema(required)]
-    slack: Option<SlackView>,
-    /// The default event kinds, which apply to a channel whose `kinds` is null.
-    usual_kinds: Vec<&'static str>,
+purser_api::views! {
+    /// The user's notification settings, by channel.
+    pub(crate) struct NoticesView {
+        fn new(owned_settings: &OwnNotificationSettings, sends_mail: bool);
+        let settings = &owned_settings.settings;
+        let slack = settings.terms.slack.as_ref();
+
+        /// The settings' version. Each update increases the version. Send it in `If-Match`.
+        version: u64 = settings.version,
+        mail: MailView = MailView {
+            address: settings.address.as_ref().map(|address| address.as_str().to_owned()),
+            available: sends_mail,
+            channel: ChannelView::new(owned_settings, NoticeChannel::Mail, &settings.terms.mail),
+        },
+        /// The incoming webhook. Null if none is configured.
+        slack: Option<SlackView> = slack.map(|(destination, terms)| SlackView {
+            host: destination.host.clone(),
+            channel: ChannelView::new(owned_settings, NoticeChannel::Slack, terms),
+        }),
+        /// The default event kinds, which apply to a channel whose `kinds` is null.
+        usual_kinds: Vec<&'static str> = DEFAULT_NOTICES.iter().map(|kind| kind.name()).collect(),
+    }
 }
 
 /// Settings for notifications by mail.
-#[derive(Serialize, ToSchema)]
-#[schema(as = MailNotices)]
+#[view(MailNotices)]
 pub(crate) struct MailView {
     /// The mail address that your identity provider verified. Null if no address is verified.
-    #[schema(required)]
     address: Option<String>,
     /// Whether this deployment sends mail.
     available: bool,
@@ -43,8 +47,7 @@ pub(crate) struct MailView {
 }
 
 /// Settings for notifications to a Slack-compatible incoming webhook.
-#[derive(Serialize, ToSchema)]
-#[schema(as = SlackNotices)]
+#[view(SlackNotices)]
 pub(crate) struct SlackView {
     /// The host of the incoming webhook. The full URL is secret and is not shown.
     #[schema(example = "hooks.slack.com")]
@@ -53,62 +56,29 @@ pub(crate) struct SlackView {
     channel: ChannelView,
 }
 
-/// The settings and the state of a channel.
-#[derive(Serialize, ToSchema)]
-#[schema(as = NoticeChannel)]
-pub(crate) struct ChannelView {
-    enabled: bool,
-    /// The event kinds that the channel receives. Null if the channel receives the default kinds.
-    #[schema(required)]
-    kinds: Option<Vec<&'static str>>,
-    /// The time at which delivery failed permanently. The channel is not used until you update the channel or a test
-    /// succeeds. Null if the channel works.
-    #[schema(format = DateTime, required)]
-    ended_at: Option<String>,
-    /// Why delivery failed permanently: `mail_refused` or `webhook_gone`. Null if the channel works.
-    #[schema(required)]
-    ended_reason: Option<&'static str>,
+purser_api::views! {
+    /// The settings and the state of a channel.
+    pub(crate) struct ChannelView as NoticeChannel {
+        fn new(owned_settings: &OwnNotificationSettings, channel: NoticeChannel, settings: &ChannelSettings);
+        let kinds = settings.kinds.as_ref();
+        let ended = owned_settings.ended.get(&channel);
+
+        enabled: bool = settings.enabled,
+        /// The event kinds that the channel receives. Null if the channel receives the default kinds.
+        kinds: Option<Vec<&'static str>> = kinds.map(|kinds| kinds.iter().map(|kind| kind.name()).collect()),
+        /// The time at which delivery failed permanently. The channel is not used until you update the channel or a
+        /// test succeeds. Null if the channel works.
+        ended_at: Option<Timestamp> = ended.map(|ended| ended.at),
+        /// Why delivery failed permanently: `mail_refused` or `webhook_gone`. Null if the channel works.
+        ended_reason: Option<&'static str> = ended.map(|ended| ended.reason.name()),
+    }
 }
 
 /// A queued test notification.
-#[derive(Serialize, ToSchema)]
-#[schema(as = SentNoticeTest)]
+#[view(SentNoticeTest)]
 pub(crate) struct SentTest {
     /// The channels to which the test is sent: `mail` or `slack`.
     channels: Vec<&'static str>,
-}
-
-impl ChannelView {
-    fn new(owned_settings: &OwnNotificationSettings, channel: NoticeChannel, settings: &ChannelSettings) -> Self {
-        let kinds = settings.kinds.as_ref();
-        let ended = owned_settings.ended.get(&channel);
-        Self {
-            enabled: settings.enabled,
-            kinds: kinds.map(|kinds| kinds.iter().map(|kind| kind.name()).collect()),
-            ended_at: ended.map(|ended| ended.at.to_string()),
-            ended_reason: ended.map(|ended| ended.reason.name()),
-        }
-    }
-}
-
-impl NoticesView {
-    fn new(owned_settings: &OwnNotificationSettings, sends_mail: bool) -> Self {
-        let settings = &owned_settings.settings;
-        let slack = settings.terms.slack.as_ref();
-        Self {
-            version: settings.version,
-            mail: MailView {
-                address: settings.address.as_ref().map(|address| address.as_str().to_owned()),
-                available: sends_mail,
-                channel: ChannelView::new(owned_settings, NoticeChannel::Mail, &settings.terms.mail),
-            },
-            slack: slack.map(|(destination, terms)| SlackView {
-                host: destination.host.clone(),
-                channel: ChannelView::new(owned_settings, NoticeChannel::Slack, terms),
-            }),
-            usual_kinds: DEFAULT_NOTICES.iter().map(|kind| kind.name()).collect(),
-        }
-    }
 }
 
 purser_api::field! {
@@ -201,16 +171,11 @@ pub(crate) fn parse_settings_update(body: &Value) -> purser_domain::Result<Notif
 }
 
 /// Read your notification settings.
-#[utoipa::path(
-    get, path = "/notices", operation_id = "read_notices",
-    responses(
-        (status = 200, body = NoticesView, description = "Your notification settings.", headers(("ETag" = String, description = "The version of the settings, for `If-Match`."))),
-    )
+#[endpoint(
+    get "/notices", operation_id = "read_notices", body = NoticesView, returns = "Your notification settings.",
+    headers(("ETag" = String, description = "The version of the settings, for `If-Match`."))
 )]
-pub(crate) async fn read_notification_settings(
-    State(people): State<Arc<People>>,
-    user: Caller,
-) -> Result<Response, Failure> {
+pub(crate) async fn read_notification_settings(people: PeopleState, user: Caller) -> Reply {
     let own = people.read_notification_settings(&user).await?;
     Ok(notification_settings_response(&people, &own))
 }
@@ -218,22 +183,21 @@ pub(crate) async fn read_notification_settings(
 /// Replace your notification settings.
 ///
 /// The update also re-enables a channel whose delivery failed permanently.
-#[utoipa::path(
-    put, path = "/notices", operation_id = "replace_notices",
-    responses(
-        (status = 200, body = NoticesView, description = "Your updated notification settings.", headers(("ETag" = String, description = "The version of the settings, for `If-Match`."))),
-        errors::RecentSignInRequired,
-    )
+#[endpoint(
+    put "/notices", operation_id = "replace_notices", body = NoticesView,
+    returns = "Your updated notification settings.",
+    headers(("ETag" = String, description = "The version of the settings, for `If-Match`.")),
+    errors(RecentSignInRequired)
 )]
 pub(crate) async fn replace_notification_settings(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     user: Caller,
     if_match: IfMatch,
     body: Body<NoticesBody>,
-) -> Result<Response, Failure> {
+) -> Reply {
     let own = people.read_notification_settings(&user).await?;
     let update = body.json().and_then(|body| parse_settings_update(&body));
-    let (update, if_match) = body_with_version(update, if_match.into_precondition())?;
+    let (update, if_match) = combine_body_and_if_match(update, if_match.into_precondition())?;
     let own = people
         .update_notification_settings(&user, own, if_match, &update)
         .await?;
@@ -241,13 +205,11 @@ pub(crate) async fn replace_notification_settings(
 }
 
 /// Send a test notification to your enabled channels, together with pending notifications.
-#[utoipa::path(
-    post, path = "/notices/test", operation_id = "test_notices",
-    responses(
-        (status = 202, body = SentTest, description = "The notification was queued. Purser sends the notification within seconds. If Purser sent another notification recently, the test notification is sent some minutes after that notification."),
-    )
+#[endpoint(
+    post "/notices/test", operation_id = "test_notices", status = 202, body = SentTest,
+    returns = "The notification was queued. Purser sends the notification within seconds. If Purser sent another notification recently, the test notification is sent some minutes after that notification."
 )]
-pub(crate) async fn test_notifications(State(people): State<Arc<People>>, user: Caller) -> Result<Response, Failure> {
+pub(crate) async fn test_notifications(people: PeopleState, user: Caller) -> Reply {
     let channels = people.request_test_notification(&user).await?;
     let channels = channels.into_iter().map(NoticeChannel::name).collect();
     Ok((StatusCode::ACCEPTED, Json(SentTest { channels })).into_response())

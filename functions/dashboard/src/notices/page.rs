@@ -4,14 +4,12 @@ use crate::notices::api::{notifiable_kinds, parse_settings_update};
 use crate::notices::operations::{NotificationSettingsUpdate, OwnNotificationSettings};
 use crate::redirect::see_other;
 use crate::sessions::session::{PageSession, VerifiedForm};
-use crate::state::People;
+use crate::state::{People, PeopleState};
 use crate::ui::datetime::relative_and_exact_time;
 use crate::ui::form::{BoxOption, FieldOf, Form, FormName, Inputs, set_field};
-use crate::ui::labels;
 use crate::ui::layout::{Button, Layout, NavItem, version_input};
 use crate::ui::notice::{PageMessage, redirect_with_notice};
 use axum::{
-    extract::State,
     http::{StatusCode, Uri},
     response::{IntoResponse as _, Response},
 };
@@ -20,7 +18,6 @@ use purser_api::{Failure, Reply};
 use purser_domain::{ChannelSettings, DEFAULT_NOTICES, ErrorKind, NoticeChannel, NoticeEnd, WebhookUrl};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 const PAGE: &str = "/dashboard/notices";
 /// The JSON fields of the settings, each with the form field and label.
@@ -30,12 +27,7 @@ const FIELDS: [FieldOf; 2] = [
 ];
 const USUAL: &str = "On by default: approvals, freezes, changed payees and low wallets.";
 
-/// Shows `GET /dashboard/notices`: the notification settings.
-pub(crate) async fn show_notifications_page(
-    State(people): State<Arc<People>>,
-    session: PageSession,
-    uri: Uri,
-) -> Reply {
+pub(crate) async fn show_notifications_page(people: PeopleState, session: PageSession, uri: Uri) -> Reply {
     let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
     let own = people.read_notification_settings(&session.person).await?;
     Ok(notifications_page(&layout, &own, people.mails).into_response())
@@ -46,11 +38,7 @@ pub(crate) async fn redirect_to_notifications() -> Response {
     see_other(PAGE)
 }
 
-/// Handles `POST /dashboard/notices`: saves the notification settings.
-pub(crate) async fn submit_notification_settings(
-    State(people): State<Arc<People>>,
-    verified_form: VerifiedForm,
-) -> Reply {
+pub(crate) async fn submit_notification_settings(people: PeopleState, verified_form: VerifiedForm) -> Reply {
     let mut form = verified_form.parse_form(FormName::Notices);
     let own = people.read_notification_settings(&verified_form.session.person).await?;
     let update = parse_settings_form(&mut form, own.settings.terms.slack.is_some());
@@ -75,8 +63,7 @@ pub(crate) async fn submit_notification_settings(
 
 const CONFLICT: &str = "These settings were changed elsewhere after you opened the page, so nothing was saved. The page shows the current settings. Your input is kept in the form.";
 
-/// Handles `POST /dashboard/notices/test`: requests a test notification on the enabled channels.
-pub(crate) async fn submit_test_notification(State(people): State<Arc<People>>, form: VerifiedForm) -> Reply {
+pub(crate) async fn submit_test_notification(people: PeopleState, form: VerifiedForm) -> Reply {
     let channels = people.request_test_notification(&form.session.person).await?;
     let message = if channels.is_empty() {
         PageMessage::NoChannelOn
@@ -95,11 +82,9 @@ async fn show_rejected_settings(
     message: Option<String>,
 ) -> Reply {
     let own = people.read_notification_settings(&verified_form.session.person).await?;
-    let layout = Layout {
-        problem: message,
-        typed: Some(form),
-        ..Layout::new(&verified_form.session, people.now())
-    };
+    let layout = Layout::new(&verified_form.session, people.now())
+        .with_problem(message)
+        .with_form(form);
     Ok((status, notifications_page(&layout, &own, people.mails)).into_response())
 }
 
@@ -179,7 +164,7 @@ fn channel_inputs(inputs: Inputs<'_>, name: &str, label: &str, settings: &Channe
     let options: Vec<BoxOption> = notifiable_kinds()
         .map(|kind| BoxOption {
             value: kind.name().to_owned(),
-            label: labels::event_name(kind).to_owned(),
+            label: kind.label().to_owned(),
             present: chosen.contains(&kind),
         })
         .collect();

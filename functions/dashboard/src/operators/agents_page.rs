@@ -6,17 +6,13 @@ use crate::operators::form_name::OperatorFormName;
 use crate::operators::layout::{AGENTS, ConfirmedAct, FREEZES, agent_path, operator_page};
 use crate::redirect::see_other;
 use crate::sessions::session::OperatorSession;
-use crate::state::People;
+use crate::state::{People, PeopleState};
 use crate::ui::datetime::relative_and_exact_time;
 use crate::ui::form::{Form, FormName};
 use crate::ui::layout::Layout;
 use crate::ui::list::search_field;
 use crate::ui::notice::PageMessage;
-use axum::{
-    extract::{Path, State},
-    http::Uri,
-    response::IntoResponse as _,
-};
+use axum::{extract::Path, http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::{OperatorAct, Query, Reply};
 use purser_domain::{
@@ -24,11 +20,10 @@ use purser_domain::{
     escape_hidden_characters,
 };
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// Shows the agent with the id in the query parameter `q`.
 pub(crate) async fn show_operator_agents_page(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     OperatorSession(session): OperatorSession,
     uri: Uri,
 ) -> Reply {
@@ -59,7 +54,7 @@ pub(crate) async fn submit_agent_offer(request: OperatorForm) -> Reply {
         return show_form_again(request, agent, form).await;
     };
     let action = OperatorAct::OfferAgent {
-        agent_id: agent.uuid(),
+        agent_id: agent,
         to: to.to_string(),
         reason: reason.as_str().to_owned(),
     };
@@ -67,7 +62,7 @@ pub(crate) async fn submit_agent_offer(request: OperatorForm) -> Reply {
         done: PageMessage::AgentOffered,
         awaits_second: PageMessage::OfferAwaitsSecond,
     };
-    perform_agent_act(request, agent, form, action, notices).await
+    submit_agent_action(request, agent, form, action, notices).await
 }
 
 pub(crate) async fn submit_ownership_offer_withdrawal(request: OperatorForm) -> Reply {
@@ -76,8 +71,8 @@ pub(crate) async fn submit_ownership_offer_withdrawal(request: OperatorForm) -> 
     if !form.require_checked("confirmed", "Check the box.") {
         return show_form_again(request, agent, form).await;
     }
-    let action = OperatorAct::WithdrawOffer { agent_id: agent.uuid() };
-    perform_agent_act(
+    let action = OperatorAct::WithdrawOffer { agent_id: agent };
+    submit_agent_action(
         request,
         agent,
         form,
@@ -95,10 +90,10 @@ pub(crate) async fn submit_reconcile_request(request: OperatorForm) -> Reply {
         return show_form_again(request, agent, form).await;
     };
     let action = OperatorAct::Reconcile {
-        agent_id: agent.uuid(),
-        settlement_id: settlement.uuid(),
+        agent_id: agent,
+        settlement_id: settlement,
     };
-    perform_agent_act(
+    submit_agent_action(
         request,
         agent,
         form,
@@ -113,7 +108,7 @@ async fn show_form_again(request: OperatorForm, agent: AgentId, form: Form) -> R
     request.show_form_again(form, page).await
 }
 
-async fn perform_agent_act(
+async fn submit_agent_action(
     request: OperatorForm,
     agent: AgentId,
     form: Form,
@@ -122,7 +117,7 @@ async fn perform_agent_act(
 ) -> Reply {
     let page = async |people: &People, layout: Layout| render_agents_page(people, &layout, &agent.to_string()).await;
     request
-        .perform_act(form, action, messages, &agent_path(agent), page)
+        .submit_operator_action(form, action, messages, &agent_path(agent), page)
         .await
 }
 

@@ -3,18 +3,17 @@
 use crate::operators::changes::start_time_cell;
 use crate::operators::layout::{CATALOG, operator_page, payee_and_price, service_path};
 use crate::sessions::session::OperatorSession;
-use crate::state::People;
+use crate::state::PeopleState;
 use crate::ui::count::count_with_noun;
 use crate::ui::layout::Layout;
 use crate::ui::list::{
     Column, ListPage, column_headings, contains_text, filter_select, format_page_number, parse_page_number,
     search_field,
 };
-use axum::{extract::State, http::Uri, response::IntoResponse as _};
+use axum::{http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
 use purser_domain::{Network, Operation, Service, TrustStatus, escape_hidden_characters};
-use std::sync::Arc;
 
 /// The filters from the URL. Unknown values are ignored.
 #[derive(Clone, Debug, Default)]
@@ -81,7 +80,7 @@ fn name_contains(operation: &Operation, text: &str) -> bool {
 }
 
 pub(crate) async fn show_operator_catalog_page(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     OperatorSession(session): OperatorSession,
     uri: Uri,
 ) -> Reply {

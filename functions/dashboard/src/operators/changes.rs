@@ -2,17 +2,16 @@
 
 use crate::operators::layout::{CHANGES, operator_page, payee_and_price, service_path};
 use crate::sessions::session::OperatorSession;
-use crate::state::People;
+use crate::state::PeopleState;
 use crate::ui::datetime::relative_and_exact_time;
 use crate::ui::layout::Layout;
 use crate::ui::list::{Column, ListPage, column_headings, format_page_number, parse_page_number};
-use axum::{extract::State, http::Uri, response::IntoResponse as _};
+use axum::{http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
 use purser_domain::{
     Answer, Network, NextPricing, Operation, ProbeRecord, Quote, Service, Timestamp, escape_hidden_characters,
 };
-use std::sync::Arc;
 
 /// A price or payee change that has not taken effect yet.
 struct Waiting<'a> {
@@ -29,7 +28,7 @@ struct ChangedQuote<'a> {
 }
 
 pub(crate) async fn show_changes_page(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     OperatorSession(session): OperatorSession,
     uri: Uri,
 ) -> Reply {

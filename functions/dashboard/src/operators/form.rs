@@ -73,9 +73,8 @@ impl OperatorForm {
         self.posted.parse_form(FormName::Operator(name))
     }
 
-    /// Performs the action, then redirects to `path`. If the action is rejected, shows the page that `page` renders,
-    /// with the form and the reason for the rejection.
-    pub(crate) async fn perform_act(
+    /// Performs the action and redirects to `path`, or shows `page` with the reason for the rejection.
+    pub(crate) async fn submit_operator_action(
         self,
         mut form: Form,
         action: OperatorAct,
@@ -84,7 +83,10 @@ impl OperatorForm {
         page: impl AsyncFnOnce(&People, Layout) -> Result<Markup>,
     ) -> Reply {
         let user = &self.posted.session.person;
-        let response = self.people.send_operator_act(user, self.caller.clone(), action).await?;
+        let response = self
+            .people
+            .send_operator_action(user, self.caller.clone(), action)
+            .await?;
         let (status, error) = match response {
             OperatorResponse::Done {} => return Ok(redirect_with_notice(path, messages.done)),
             OperatorResponse::AwaitsSecond {} => return Ok(redirect_with_notice(path, messages.awaits_second)),
@@ -125,11 +127,9 @@ impl OperatorForm {
         message: Option<String>,
         page: impl AsyncFnOnce(&People, Layout) -> Result<Markup>,
     ) -> Reply {
-        let layout = Layout {
-            problem: message,
-            typed: Some(form),
-            ..Layout::new(&self.posted.session, self.people.now())
-        };
+        let layout = Layout::new(&self.posted.session, self.people.now())
+            .with_problem(message)
+            .with_form(form);
         Ok((status, page(&self.people, layout).await?).into_response())
     }
 }

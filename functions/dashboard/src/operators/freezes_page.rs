@@ -5,23 +5,22 @@ use crate::operators::form_name::OperatorFormName;
 use crate::operators::layout::{ConfirmedAct, FREEZES, hidden_input, operator_page};
 use crate::redirect::see_other;
 use crate::sessions::session::OperatorSession;
-use crate::state::People;
+use crate::state::{People, PeopleState};
 use crate::ui::datetime::relative_and_exact_time;
 use crate::ui::form::{Form, FormName};
 use crate::ui::layout::Layout;
 use crate::ui::list::{Column, column_headings};
 use crate::ui::notice::PageMessage;
-use axum::{extract::State, http::Uri, response::IntoResponse as _, response::Response};
+use axum::{http::Uri, response::IntoResponse as _, response::Response};
 use maud::{Markup, html};
-use purser_api::{FreezeScope, OperatorAct, Reply};
+use purser_api::{OperatorAct, Reply};
 use purser_domain::{
     AgentId, FreezeTarget, Freezes, OperatorFreeze, OperatorReason, Result, UserId, escape_hidden_characters,
 };
 use std::cmp::Reverse;
-use std::sync::Arc;
 
 pub(crate) async fn show_freezes_page(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     OperatorSession(session): OperatorSession,
     uri: Uri,
 ) -> Reply {
@@ -49,10 +48,10 @@ pub(crate) async fn submit_freeze(request: OperatorForm) -> Reply {
             .await;
     };
     let action = OperatorAct::Freeze {
-        target: FreezeScope::new(&target),
+        target,
         reason: reason.as_str().to_owned(),
     };
-    perform_freeze_act(
+    submit_freeze_action(
         request,
         form,
         action,
@@ -74,19 +73,19 @@ pub(crate) async fn submit_unfreeze(request: OperatorForm) -> Reply {
             .show_form_again(form, async |people, layout| render_freezes_page(people, &layout).await)
             .await;
     };
-    let action = OperatorAct::EndFreeze {
-        target: FreezeScope::new(&target),
-    };
+    let action = OperatorAct::EndFreeze { target };
     let notices = ActMessages {
         done: PageMessage::OperatorUnfroze,
         awaits_second: PageMessage::UnfreezeAwaitsSecond,
     };
-    perform_freeze_act(request, form, action, notices).await
+    submit_freeze_action(request, form, action, notices).await
 }
 
-async fn perform_freeze_act(request: OperatorForm, form: Form, action: OperatorAct, messages: ActMessages) -> Reply {
+async fn submit_freeze_action(request: OperatorForm, form: Form, action: OperatorAct, messages: ActMessages) -> Reply {
     let page = async |people: &People, layout: Layout| render_freezes_page(people, &layout).await;
-    request.perform_act(form, action, messages, FREEZES, page).await
+    request
+        .submit_operator_action(form, action, messages, FREEZES, page)
+        .await
 }
 
 /// The error for an invalid target is shown at the input `field`.
@@ -185,7 +184,7 @@ fn freeze_row(layout: &Layout, freeze: &OperatorFreeze, number: Option<usize>) -
 }
 
 fn unfreeze_form(layout: &Layout, freeze: &OperatorFreeze, number: usize) -> Markup {
-    if !freeze.by.acted_in_browser() {
+    if !freeze.by.is_browser_session_name() {
         return html! { span.muted { "with a token" } };
     }
     let id = match &freeze.target {

@@ -10,27 +10,22 @@ use crate::operators::form_name::OperatorFormName;
 use crate::operators::layout::{CATALOG, ConfirmedAct, hidden_input, operator_page, payee_and_price, service_path};
 use crate::redirect::see_other;
 use crate::sessions::session::OperatorSession;
-use crate::state::People;
+use crate::state::{People, PeopleState};
 use crate::ui::datetime::relative_and_exact_time;
 use crate::ui::form::Form;
 use crate::ui::layout::{Button, Layout, version_input};
 use crate::ui::money::amount_text;
 use crate::ui::notice::PageMessage;
-use axum::{
-    extract::{Path, State},
-    http::Uri,
-    response::IntoResponse as _,
-};
+use axum::{extract::Path, http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::{ConfirmedPayment, OperationAt, OperatorAct, Precondition, Reply};
 use purser_domain::{
     CatalogPayment, ErrorKind, NextPricing, Operation, OperationUuid, ProbeRecord, Quote, Result, Service, ServiceId,
 };
 use std::collections::HashMap;
-use std::sync::Arc;
 
 pub(crate) async fn show_service_page(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     OperatorSession(session): OperatorSession,
     Path(service): Path<String>,
     uri: Uri,
@@ -48,11 +43,9 @@ pub(crate) async fn redirect_to_service(Path(path): Path<HashMap<String, String>
 
 pub(crate) async fn submit_probe_request(request: OperatorForm) -> Reply {
     let service = request.parse_path_parameter("service", ServiceId::parse)?;
-    let action = OperatorAct::RequestProbe {
-        service_id: service.uuid(),
-    };
+    let action = OperatorAct::RequestProbe { service_id: service };
     let form = request.parse_form(OperatorFormName::Probe);
-    perform_service_act(
+    submit_service_action(
         request,
         service,
         form,
@@ -66,13 +59,13 @@ pub(crate) async fn submit_probe_request(request: OperatorForm) -> Reply {
 pub(crate) async fn submit_change_acceptance(form: OperatorForm) -> Reply {
     let accepts = |at| OperatorAct::AcceptChange(at);
     let notices = ActMessages::for_single_operator(PageMessage::ChangeAccepted);
-    submit_operation_act(form, OperatorFormName::Accept, notices, |_, at| Some(accepts(at))).await
+    submit_operation_action(form, OperatorFormName::Accept, notices, |_, at| Some(accepts(at))).await
 }
 
 pub(crate) async fn submit_delayed_change_withdrawal(form: OperatorForm) -> Reply {
     let withdraws = |at| OperatorAct::WithdrawChange(at);
     let notices = ActMessages::for_single_operator(PageMessage::ChangeWithdrawn);
-    submit_operation_act(form, OperatorFormName::Withdraw, notices, |_, at| Some(withdraws(at))).await
+    submit_operation_action(form, OperatorFormName::Withdraw, notices, |_, at| Some(withdraws(at))).await
 }
 
 /// Sets the operation's price and payee to the probe result that the operator confirmed.
@@ -85,11 +78,11 @@ pub(crate) async fn submit_probed_price(request: OperatorForm) -> Reply {
         let payment = parse_confirmed_payment(form)?;
         Some(OperatorAct::PinPayment { at, payment })
     };
-    submit_operation_act(request, OperatorFormName::Pin, notices, pins).await
+    submit_operation_action(request, OperatorFormName::Pin, notices, pins).await
 }
 
-/// Performs a confirmed action on an operation, conditional on the service version in the form.
-async fn submit_operation_act(
+/// Performs an action on an operation, conditional on the service version in the form.
+async fn submit_operation_action(
     request: OperatorForm,
     name: fn(OperationUuid) -> OperatorFormName,
     messages: ActMessages,
@@ -103,7 +96,11 @@ async fn submit_operation_act(
         Precondition::Any => None,
     });
     let is_confirmed = form.require_checked("confirmed", "Compare the payee and the price, and check the box.");
-    let at = version.map(|version| OperationAt::new(service, operation, version));
+    let at = version.map(|version| OperationAt {
+        service,
+        operation,
+        version,
+    });
     let action = at.and_then(|at| parse_action(&mut form, at)).filter(|_| is_confirmed);
     let Some(action) = action else {
         return request
@@ -112,10 +109,10 @@ async fn submit_operation_act(
             })
             .await;
     };
-    perform_service_act(request, service, form, action, messages).await
+    submit_service_action(request, service, form, action, messages).await
 }
 
-async fn perform_service_act(
+async fn submit_service_action(
     request: OperatorForm,
     service: ServiceId,
     form: Form,
@@ -124,7 +121,7 @@ async fn perform_service_act(
 ) -> Reply {
     let page = async |people: &People, layout: Layout| render_service_page(people, &layout, service).await;
     request
-        .perform_act(form, action, messages, &service_path(service), page)
+        .submit_operator_action(form, action, messages, &service_path(service), page)
         .await
 }
 

@@ -4,56 +4,38 @@ use crate::agents::owned::OwnedAgent;
 use crate::payouts::operations::{MadeWithdrawal, Withdrawals};
 use crate::request::created_response;
 use crate::settlements::api::SettlementView;
-use crate::state::People;
+use crate::state::{People, PeopleState};
 use axum::Json;
-use axum::extract::State;
 use axum::http::HeaderValue;
-use axum::response::{IntoResponse as _, Response};
-use purser_api::{Body, CallerIds, Failure, Text, errors};
-use purser_domain::{Address, Amount, Submission, WithdrawalAmount};
-use serde::Serialize;
+use axum::response::IntoResponse as _;
+use purser_api::{Body, CallerIds, Reply, Text, endpoint, errors, view};
+use purser_domain::{Address, AgentId, Amount, Settlement, SettlementId, Submission, Timestamp, WithdrawalAmount};
 use serde_json::json;
-use std::sync::Arc;
-use utoipa::ToSchema;
 
-/// An agent's withdrawal address.
-#[derive(Serialize, ToSchema)]
-#[schema(as = PayoutAddress)]
-pub(crate) struct PayoutAddressView {
-    #[schema(value_type = uuid::Uuid)]
-    agent_id: String,
-    /// Whether this deployment supports withdrawals.
-    set_up: bool,
-    /// The address to which money can be withdrawn. If no address is set, `address`, `named_at` and `good_from` are
-    /// null.
-    #[schema(required)]
-    address: Option<String>,
-    #[schema(format = DateTime, required)]
-    named_at: Option<String>,
-    /// The time from which withdrawals to the address are possible.
-    #[schema(format = DateTime, required)]
-    good_from: Option<String>,
-    /// The withdrawal in progress. An agent has at most one.
-    #[schema(value_type = Option<uuid::Uuid>, required)]
-    open_settlement_id: Option<String>,
+purser_api::views! {
+    /// The address to which an agent's money can be withdrawn, and the withdrawal in progress.
+    pub(crate) struct PayoutAddressView {
+        fn new(agent: AgentId, withdrawals: &Withdrawals);
+        let named = withdrawals.address.as_ref();
+
+        agent_id: AgentId = agent,
+        /// Whether this deployment supports withdrawals.
+        set_up: bool = withdrawals.is_set_up,
+        /// The address to which money can be withdrawn. If no address is set, `address`, `named_at` and `good_from` are
+        /// null.
+        address: Option<String> = named.map(|named| named.address.to_string()),
+        named_at: Option<Timestamp> = named.map(|named| named.named_at),
+        /// The time from which withdrawals to the address are possible.
+        good_from: Option<Timestamp> = named.map(|named| named.good_from),
+        /// The withdrawal in progress. An agent has at most one.
+        open_settlement_id: Option<SettlementId> = withdrawals.open.as_ref().map(Settlement::id),
+    }
 }
 
 impl PayoutAddressView {
     async fn load_address_view(people: &People, owned: &OwnedAgent) -> purser_domain::Result<Json<Self>> {
-        let Withdrawals {
-            is_set_up,
-            address,
-            open,
-        } = people.read_withdrawals(owned).await?;
-        let named = address.as_ref();
-        Ok(Json(Self {
-            agent_id: owned.agent().id.to_string(),
-            set_up: is_set_up,
-            address: named.map(|named| named.address.to_string()),
-            named_at: named.map(|named| named.named_at.to_string()),
-            good_from: named.map(|named| named.good_from.to_string()),
-            open_settlement_id: open.map(|payout| payout.id().to_string()),
-        }))
+        let withdrawals = people.read_withdrawals(owned).await?;
+        Ok(Json(Self::new(owned.agent().id, &withdrawals)))
     }
 }
 
@@ -95,27 +77,22 @@ purser_api::body! {
 }
 
 /// A withdrawal, with the facilitator's response.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Payout)]
+#[view]
 pub(crate) struct PayoutView {
     payout: SettlementView,
     /// The facilitator's response to this submission: `accepted`, `refused` or `unanswered`. Only the chain shows
     /// whether the withdrawal succeeds. While `receipt_status` is `authorized`, repeat the request to submit the
     /// withdrawal again. Null if nothing was submitted, because the withdrawal has ended, its address was changed, or
     /// operators froze the agent.
-    #[schema(value_type = Option<String>, required, example = "accepted")]
+    #[schema(value_type = Option<String>, example = "accepted")]
     submission: Option<&'static str>,
 }
 
 /// Read an agent's withdrawal address.
-#[utoipa::path(
-    get, path = "/agents/{agentId}/payout-address", operation_id = "read_payout_address",
-    responses((status = 200, body = PayoutAddressView, description = "The withdrawal address."))
+#[endpoint(
+    get "/agents/{agentId}/payout-address", operation_id = "read_payout_address", returns = "The withdrawal address."
 )]
-pub(crate) async fn read_withdrawal_address(
-    State(people): State<Arc<People>>,
-    owned: OwnedAgent,
-) -> Result<Json<PayoutAddressView>, Failure> {
+pub(crate) async fn read_withdrawal_address(people: PeopleState, owned: OwnedAgent) -> Reply<Json<PayoutAddressView>> {
     Ok(PayoutAddressView::load_address_view(&people, &owned).await?)
 }
 
@@ -123,41 +100,39 @@ pub(crate) async fn read_withdrawal_address(
 ///
 /// Withdrawals to a new address are possible after a delay, by default one day. Setting the current address again does
 /// not restart the delay.
-#[utoipa::path(
-    put, path = "/agents/{agentId}/payout-address", operation_id = "name_payout_address",
-    responses(
-        (status = 200, body = PayoutAddressView, description = "The withdrawal address, with the time from which withdrawals are possible."),
-        errors::RecentSignInRequired, errors::PayoutRefused,
-    )
+#[endpoint(
+    put "/agents/{agentId}/payout-address", operation_id = "name_payout_address",
+    returns = "The withdrawal address, with the time from which withdrawals are possible.",
+    errors(RecentSignInRequired, PayoutRefused)
 )]
 pub(crate) async fn set_withdrawal_address(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     owned: OwnedAgent,
     caller: CallerIds,
     body: Body<NewPayoutAddress>,
-) -> Result<Json<PayoutAddressView>, Failure> {
+) -> Reply<Json<PayoutAddressView>> {
     let new = body.parse()?;
     people.set_withdrawal_address(&owned, caller, new.address).await?;
     Ok(PayoutAddressView::load_address_view(&people, &owned).await?)
 }
 
 /// Remove the withdrawal address immediately.
-#[utoipa::path(
-    delete, path = "/agents/{agentId}/payout-address", operation_id = "remove_payout_address",
-    responses((status = 200, body = PayoutAddressView, description = "The withdrawal address was removed."))
+#[endpoint(
+    delete "/agents/{agentId}/payout-address", operation_id = "remove_payout_address",
+    returns = "The withdrawal address was removed."
 )]
 pub(crate) async fn remove_withdrawal_address(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     owned: OwnedAgent,
     caller: CallerIds,
-) -> Result<Json<PayoutAddressView>, Failure> {
+) -> Reply<Json<PayoutAddressView>> {
     people.remove_withdrawal_address(&owned, caller).await?;
     Ok(PayoutAddressView::load_address_view(&people, &owned).await?)
 }
 
 /// Withdraw money from the agent's wallet to the withdrawal address.
-#[utoipa::path(
-    post, path = "/agents/{agentId}/payouts", operation_id = "pay_out",
+#[endpoint(
+    post "/agents/{agentId}/payouts", operation_id = "pay_out",
     responses(
         (status = 201, body = PayoutView, description = "The withdrawal was reserved, signed and submitted."),
         (status = 200, body = PayoutView, description = "The withdrawal of an earlier request with the same `idempotency_key`. The header `Idempotent-Replayed` is `true`."),
@@ -165,11 +140,11 @@ pub(crate) async fn remove_withdrawal_address(
     )
 )]
 pub(crate) async fn withdraw_to_owner(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     owned: OwnedAgent,
     caller: CallerIds,
     body: Body<NewPayout>,
-) -> Result<Response, Failure> {
+) -> Reply {
     let new = body.parse()?;
     let MadeWithdrawal {
         settlement,

@@ -84,7 +84,10 @@ impl People {
             self.limits.require_recent_sign_in(owned.signed_in_at(), self.now())?;
             self.require_withdrawals_enabled()?;
             let request = RequestedWithdrawal::new(WithdrawalOwner::new(agent, acting), amount, key.to_owned());
-            self.payments.withdraw_to_owner(ids, request).await?.into_reserved()
+            self.payments
+                .withdraw_to_owner(ids, request)
+                .await?
+                .into_reserved_withdrawal()
         };
         let reserved: ReservedWithdrawal = self.audit_rejection(acting, &action, paid).await?;
         let settlement = self.ledger.read_settlement_by_id(agent, reserved.settlement).await?;

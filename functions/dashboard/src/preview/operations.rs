@@ -1,6 +1,6 @@
 //! Compares proposed limits with the current limits, and tests them on recent decisions. Saves nothing.
 
-use crate::agents::owned::OwnedAgent;
+use crate::agents::owned::{OwnedAgent, require_valid_exceptions};
 use crate::state::People;
 use purser_domain::{
     Agent, AgentId, AgentLimits, Backtest, BacktestResult, Catalog, Comparison, Duration, EnabledService,
@@ -80,7 +80,7 @@ impl People {
         let agent = owned.agent();
         let limits = |policies| AgentLimits { agent, policies };
         let preview = self.compare_limits(limits(&current), limits(&updated), (&services, &edition.catalog), days);
-        self.run_in_user_slot(&agent.owner, preview).await
+        self.run_as_long_operation(&agent.owner, preview).await
     }
 
     /// Previews an update of all rules, of several policies, or of both.
@@ -97,6 +97,7 @@ impl People {
             rules: rules.unwrap_or_else(|| agent.rules.clone()),
             ..agent.clone()
         };
+        require_valid_exceptions(&updated_agent, agent, self.now())?;
         let updated = replace_policies(&current, policies.into_values());
         let services = updated
             .iter()
@@ -105,7 +106,7 @@ impl People {
         let limits = |agent, policies| AgentLimits { agent, policies };
         let (current, updated) = (limits(agent, &current), limits(&updated_agent, &updated));
         let preview = self.compare_limits(current, updated, (&services, &edition.catalog), days);
-        self.run_in_user_slot(&agent.owner, preview).await
+        self.run_as_long_operation(&agent.owner, preview).await
     }
 
     /// Previews an update to the rules of `updated_agent`.
@@ -115,6 +116,7 @@ impl People {
         updated_agent: Agent,
         days: PreviewDays,
     ) -> Result<UpdatePreview> {
+        require_valid_exceptions(&updated_agent, owned.agent(), self.now())?;
         let (edition, policies) =
             tokio::try_join!(self.current_catalog(), self.ledger.list_enabled_services(owned.agent()))?;
         let services = policies
@@ -127,7 +129,7 @@ impl People {
         };
         let compared = (services.as_slice(), &edition.catalog);
         let preview = self.compare_limits(limits(owned.agent()), limits(&updated_agent), compared, days);
-        self.run_in_user_slot(&owned.agent().owner, preview).await
+        self.run_as_long_operation(&owned.agent().owner, preview).await
     }
 
     /// Compares two versions of an agent's limits, and simulates both on the agent's newest decisions.
@@ -145,14 +147,14 @@ impl People {
         let mut backtest = Backtest::for_update(to_proposed_limits(&current), to_proposed_limits(&proposed_limits));
         let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog_table, self.network, MAX_CALLS);
         let run = reads.test_newest_decisions(&mut backtest, agent, range, MAX_DECISIONS, || false);
-        let (from, is_partial) = Box::pin(run).await?;
+        let (from, _, is_partial) = Box::pin(run).await?;
         Ok(UpdatePreview {
             agent: agent.id,
             days,
             from,
             is_partial,
             comparison,
-            result: backtest.current_result(),
+            result: backtest.result_so_far(),
             findings,
         })
     }

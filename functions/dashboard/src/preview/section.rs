@@ -29,7 +29,7 @@ pub(crate) fn preview_and_test_buttons(action: &str) -> Markup {
     }
 }
 
-pub(crate) fn preview_section(layout: &Layout, inputs: &Inputs<'_>) -> Markup {
+pub(crate) fn update_preview_section(layout: &Layout, inputs: &Inputs<'_>) -> Markup {
     html! {
         @if let Some(preview) = layout.preview.as_ref().filter(|_| inputs.has_posted_form()) {
             div.message.preview role="status" tabindex="-1" data-problem { (preview) }
@@ -39,7 +39,7 @@ pub(crate) fn preview_section(layout: &Layout, inputs: &Inputs<'_>) -> Markup {
 
 pub(crate) fn preview_content(preview: &UpdatePreview, catalog: &Catalog) -> Markup {
     html! {
-        (effect_summary(&preview.comparison, true))
+        (limit_change_summary(&preview.comparison, true))
         (finding_list(preview.findings.iter(), catalog))
         @if preview.result.decisions == 0 {
             p { "No decision of the last " (count_with_noun(preview.days.count(), "day")) " to compare with." }
@@ -69,7 +69,7 @@ pub(crate) fn finding_list<'a>(findings: impl ExactSizeIterator<Item = &'a RuleF
 }
 
 /// Renders the effects of proposed limits.
-pub(crate) fn effect_summary(comparison: &Comparison, is_preview: bool) -> Markup {
+pub(crate) fn limit_change_summary(comparison: &Comparison, is_preview: bool) -> Markup {
     html! {
         p {
             @if is_preview { strong { "Preview. " } }
@@ -94,6 +94,7 @@ pub(crate) fn effect_summary(comparison: &Comparison, is_preview: bool) -> Marku
 fn counterexample_text(counterexample: &Counterexample) -> Markup {
     html! {
         "A call of " code { (counterexample.operation) } " of " strong { (counterexample.service) } " for " (amount_text(counterexample.amount))
+        @if let Some(key) = counterexample.key { ", with the key " code { (key.to_string()) } "," }
         @if let Some(host) = &counterexample.host { ", for a page of " code { (host) } "," }
         (history(&counterexample.history))
         @if let Some(at) = counterexample.at { ", at " (exact_time(at)) "," }
@@ -123,7 +124,7 @@ fn verdict_text(verdict: &Verdict) -> Markup {
             DecisionResult::Allow => "allowed",
             DecisionResult::Escalate => "a question to you",
             DecisionResult::Block | DecisionResult::RevertConfirmation | DecisionResult::Payout => {
-                "blocked" @if let Some(check) = verdict.check { " (" (phrases::limit_name(check)) ")" }
+                "blocked" @if let Some(check) = verdict.check { " (" (check.label()) ")" }
             }
         }
     }
@@ -149,8 +150,8 @@ pub(crate) fn backtest_result(result: &BacktestResult, since: Timestamp) -> Mark
                 "Of the " (count_with_noun(*decisions, "decision")) " since " (exact_time(since)) ", "
                 (if_declined.count_changed()) " would have been different. "
                 @if asks { "If you had declined what it asks for: " } @else { "Spending: " }
-                (saved_and_added_amounts(if_declined)) "."
-                @if asks { " If you had approved it: " (saved_and_added_amounts(if_approved)) "." }
+                (spend_difference_text(if_declined)) "."
+                @if asks { " If you had approved it: " (spend_difference_text(if_approved)) "." }
             }
             (changed_decisions_table(if_declined))
         }
@@ -160,7 +161,7 @@ pub(crate) fn backtest_result(result: &BacktestResult, since: Timestamp) -> Mark
     }
 }
 
-fn saved_and_added_amounts(differences: &Differences) -> Markup {
+fn spend_difference_text(differences: &Differences) -> Markup {
     let sum = |units| format_dollars(Amount::from_units(units).unwrap_or(Amount::MAX));
     html! { (sum(differences.saved)) " less, " (sum(differences.added)) " more" }
 }
@@ -182,8 +183,8 @@ fn changed_decisions_row(kind: &ChangedDecisionKind, changed_decisions: &Changed
     let reason = kind.reason.split(':').next().unwrap_or_default().replace('_', " ");
     html! {
         tr {
-            td { (labels::result_name(kind.recorded)) @if kind.tested == DecisionResult::Allow { ": " (reason) } }
-            td { (labels::result_name(kind.tested)) @if kind.tested != DecisionResult::Allow { ": " (reason) } }
+            td { (kind.recorded.label()) @if kind.tested == DecisionResult::Allow { ": " (reason) } }
+            td { (kind.tested.label()) @if kind.tested != DecisionResult::Allow { ": " (reason) } }
             td.num { (changed_decisions.count) }
             td.num { (column_amount(sum)) }
             td { a href=(paths::decision_path(changed_decisions.example.agent, changed_decisions.example.transaction)) { (exact_time(changed_decisions.example.at)) } }

@@ -14,7 +14,7 @@ pub(crate) async fn submit_new_rule(request: AgentForm) -> Reply {
     let mut form = request.parse_form(kind.map_or(FormName::Plain, FormName::NewRule));
     let (rule, owned) = (
         parse_rule_form(&mut form, &edition.catalog),
-        request.agent_with_reason(&mut form),
+        request.agent_with_update_reason(&mut form),
     );
     let Some(((rule, if_match), owned)) = rule.zip(form.parse_version()).zip(owned) else {
         return request.show_form_again(form).await;
@@ -38,7 +38,7 @@ pub(crate) async fn submit_rule_replacement(request: AgentForm) -> Reply {
     let mut form = request.parse_form(FormName::Rule(id));
     let (rule, owned) = (
         parse_rule_form(&mut form, &edition.catalog),
-        request.agent_with_reason(&mut form),
+        request.agent_with_update_reason(&mut form),
     );
     let Some(((rule, if_match), owned)) = rule.zip(form.parse_version()).zip(owned) else {
         return request.show_form_again(form).await;
@@ -76,7 +76,7 @@ fn limits_with_rule(agent: &Agent, replaced_rule: Option<RuleId>, kind: &RuleKin
 pub(crate) async fn submit_rule_removal(request: AgentForm) -> Reply {
     let id = request.parse_path_parameter("rule", RuleId::parse)?;
     let mut form = request.parse_form(FormName::Plain);
-    let owned = request.agent_with_reason(&mut form);
+    let owned = request.agent_with_update_reason(&mut form);
     let Some((if_match, owned)) = form.parse_version().zip(owned) else {
         return request.show_form_again(form).await;
     };

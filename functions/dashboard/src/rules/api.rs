@@ -3,33 +3,29 @@
 use crate::agents::owned::OwnedAgent;
 use crate::agents::owned::require_id;
 use crate::preview::api::{FindingView, PreviewView, RequestedUpdate};
-use crate::request::{body_with_version, combine_results, created_response};
+use crate::request::{combine_body_and_if_match, combine_results_and_errors, created_response};
 use crate::rules::operations::{CheckedRule, RuleUsage};
-use crate::state::People;
+use crate::state::{People, PeopleState};
 use axum::Json;
-use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{
-    Body, BodyPath, Failure, Id, IfMatch, Listed, Member as _, Parameters, RuleView, ValidationErrors, errors,
-    parse_number_in_range, parse_seconds, with_etag,
+    Body, BodyPath, Id, IfMatch, Listed, Member as _, Parameters, Reply, RuleView, ValidationErrors, endpoint,
+    parse_number_in_range, parse_seconds, view, with_etag,
 };
 use purser_domain::{
-    Address, Agent, Amount, AutomaticFreeze, CalendarPeriod, Catalog, Category, Duration, Error, LimitAction,
-    MAX_BUDGET_WINDOW, MAX_COUNT, MAX_FREEZE_MULTIPLE, MAX_PERCENT, MIN_BUDGET_WINDOW, MIN_COUNT_WINDOW,
-    MIN_FREEZE_MULTIPLE, MIN_INTERVAL, MIN_MEDIAN_PRICES, RuleId, RuleKind, RuleWindow, Schedule, SchedulePeriod,
-    ServiceSlug, UsualPrice, ValidationError, Vendor, WindowPeriod, ZoneName,
+    Address, Agent, AgentId, Amount, ApprovalException, AutomaticFreeze, CalendarPeriod, Catalog, Category, Duration,
+    Error, KeyId, LimitAction, MAX_BUDGET_WINDOW, MAX_COUNT, MAX_FREEZE_MULTIPLE, MAX_PERCENT, MIN_BUDGET_WINDOW,
+    MIN_COUNT_WINDOW, MIN_FREEZE_MULTIPLE, MIN_INTERVAL, MIN_MEDIAN_PRICES, OperationSlug, RuleId, RuleKind,
+    RuleWindow, Schedule, SchedulePeriod, ServiceSlug, Timestamp, UsualPrice, ValidationError, Vendor, WindowPeriod,
+    ZoneName,
 };
-use serde::Serialize;
 use serde_json::{Value, json};
-use std::sync::Arc;
 use utoipa::ToSchema;
 
 /// The agent's rules, in the order in which they were added.
-#[derive(Serialize, ToSchema)]
-#[schema(as = AgentRuleList)]
+#[view(AgentRuleList)]
 pub(crate) struct RuleList {
-    #[schema(value_type = uuid::Uuid)]
-    agent_id: String,
+    agent_id: AgentId,
     /// The agent's version. Send it as `If-Match`.
     version: u64,
     rules: Vec<RuleView>,
@@ -40,11 +36,9 @@ pub(crate) struct RuleList {
 }
 
 /// A rule that was added or replaced.
-#[derive(Serialize, ToSchema)]
-#[schema(as = WrittenRule)]
+#[view]
 pub(crate) struct WrittenRule {
-    #[schema(value_type = uuid::Uuid)]
-    agent_id: String,
+    agent_id: AgentId,
     /// The agent's new version. Send it as `If-Match` with the next update.
     version: u64,
     #[serde(flatten)]
@@ -52,14 +46,12 @@ pub(crate) struct WrittenRule {
 }
 
 /// The ID of the rule that was removed, and the agent's new version.
-#[derive(Serialize, ToSchema)]
+#[view]
 pub(crate) struct RemovedRule {
-    #[schema(value_type = uuid::Uuid)]
-    agent_id: String,
+    agent_id: AgentId,
     /// The agent's new version. Send it as `If-Match` with the next update.
     version: u64,
-    #[schema(value_type = uuid::Uuid)]
-    rule_id: String,
+    rule_id: RuleId,
 }
 
 /// The rule after the update. If the request has `preview=true`, the preview of the update instead.
@@ -110,6 +102,12 @@ purser_api::body! {
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
             /// The categories of the services whose payments count; absent for all categories.
             categories: Option<Vec<Category>> = {"minItems": 1, "uniqueItems": true},
+            /// The agent keys whose payments count, by ID; absent for all keys. If all keys have ended, the rule stays
+            /// and counts no further payment.
+            keys: Option<Vec<Key>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
+            /// Whether the payments to each payee count alone, each up to the limit. The default is false. An update
+            /// can't change this.
+            per_payee: Option<bool>,
             limit_units: Amount,
             /// The duration of a rolling window in seconds, from one hour to 31 days.
             window_seconds: Option<Window>,
@@ -136,6 +134,9 @@ purser_api::body! {
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
             /// The categories of the services whose payments count; absent for all categories.
             categories: Option<Vec<Category>> = {"minItems": 1, "uniqueItems": true},
+            /// The agent keys whose payments count, by ID; absent for all keys. If all keys have ended, the rule stays
+            /// and counts no further payment.
+            keys: Option<Vec<Key>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
             count: Count,
             /// The duration of a rolling window in seconds, from one minute to 31 days.
             window_seconds: Option<CountWindow>,
@@ -198,6 +199,28 @@ purser_api::body! {
             times: Times,
             at_least_units: Amount = {"minimum": 1},
         }
+        /// Exempts payments from the policy's approval threshold, from rules of the kind `approval_required`, or from
+        /// both. All other limits apply. To add or widen this rule requires a recent sign-in.
+        ApprovalException = "approval_exception" {
+            /// The services to which the rule applies, by slug. If absent, the rule applies to all services.
+            services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
+            /// The operation to which the rule applies; absent for all operations.
+            operation_id: Option<OperationSlug>,
+            /// The agent keys to which the rule applies, by ID; absent for all keys.
+            keys: Option<Vec<Key>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
+            /// The address of the payee.
+            payee: Address,
+            /// The maximum amount of a payment.
+            max_amount_units: Amount = {"minimum": 1},
+            /// The time from which the rule has no effect: in the next 90 days.
+            until: Timestamp,
+            /// Whether the payments are exempt from the policy's threshold `require_approval_above_units`. The default
+            /// is false.
+            waives_threshold: Option<bool>,
+            /// The rules of the kind `approval_required` from which the payments are exempt, by ID. Rules that are not
+            /// named, such as rules that are added later, apply. Required unless `waives_threshold` is true.
+            waived_rules: Option<Vec<RuleId>> = {"maxItems": 50, "uniqueItems": true},
+        }
     }
 }
 
@@ -206,6 +229,13 @@ purser_api::field! {
     pub(crate) struct Count(u32):
     |value| parse_number_in_range(value, 1..=MAX_COUNT),
     json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": MAX_COUNT})
+}
+
+purser_api::field! {
+    /// The id of an agent key: 16 hexadecimal digits.
+    pub(crate) struct Key(KeyId):
+    |value| value.as_str().and_then(KeyId::parse).ok_or_else(|| "must be the id of an agent key".to_owned()),
+    json!({"type": "string", "pattern": "^[0-9a-f]{16}$", "example": "0f1e2d3c4b5a6978"})
 }
 
 purser_api::field! {
@@ -284,6 +314,14 @@ purser_api::field! {
     }
 }
 
+impl Listed for Key {
+    const NAME: &'static str = "KeyId";
+
+    fn item_schema() -> Value {
+        json!({"description": "The ID of an agent key.", "example": "0f1e2d3c4b5a6978"})
+    }
+}
+
 impl Listed for PeriodText {
     const NAME: &'static str = "SchedulePeriod";
 
@@ -347,6 +385,8 @@ impl TryFrom<RuleBody> for RuleKind {
             RuleBody::BudgetLimit {
                 services,
                 categories,
+                keys,
+                per_payee,
                 limit_units: limit,
                 window_seconds,
                 period,
@@ -354,7 +394,14 @@ impl TryFrom<RuleBody> for RuleKind {
                 action,
             } => {
                 let duration = window_seconds.map(|Window(duration)| duration);
-                let window = parse_window((services, categories), duration, period, time_zone, action)?;
+                let window = build_rule_window(duration, period, time_zone, action)?;
+                let window = RuleWindow {
+                    services,
+                    categories,
+                    keys: keys.map(|keys| keys.into_iter().map(|Key(key)| key).collect()),
+                    per_payee: per_payee.unwrap_or_default(),
+                    ..window
+                };
                 Self::BudgetLimit { limit, window }
             }
             RuleBody::ApprovalRequired {
@@ -369,6 +416,7 @@ impl TryFrom<RuleBody> for RuleKind {
             RuleBody::CountLimit {
                 services,
                 categories,
+                keys,
                 count: Count(count),
                 window_seconds,
                 period,
@@ -376,7 +424,13 @@ impl TryFrom<RuleBody> for RuleKind {
                 action,
             } => {
                 let duration = window_seconds.map(|CountWindow(duration)| duration);
-                let window = parse_window((services, categories), duration, period, time_zone, action)?;
+                let window = build_rule_window(duration, period, time_zone, action)?;
+                let window = RuleWindow {
+                    services,
+                    categories,
+                    keys: keys.map(|keys| keys.into_iter().map(|Key(key)| key).collect()),
+                    ..window
+                };
                 Self::CountLimit { count, window }
             }
             RuleBody::MinimumInterval {
@@ -425,13 +479,31 @@ impl TryFrom<RuleBody> for RuleKind {
                 times: Times(times),
                 at_least_units: at_least,
             } => Self::AnomalyBrake(AutomaticFreeze { times, at_least }),
+            RuleBody::ApprovalException {
+                services,
+                operation_id: operation,
+                keys,
+                payee,
+                max_amount_units: max_amount,
+                until,
+                waives_threshold,
+                waived_rules,
+            } => Self::ApprovalException(ApprovalException {
+                services,
+                operation,
+                keys: keys.map(|keys| keys.into_iter().map(|Key(key)| key).collect()),
+                payee,
+                max_amount,
+                until,
+                waives_threshold: waives_threshold.unwrap_or_default(),
+                waived_rules: waived_rules.unwrap_or_default(),
+            }),
         })
     }
 }
 
-/// Combines the fields of a window.
-fn parse_window(
-    (services, categories): (Option<Vec<ServiceSlug>>, Option<Vec<Category>>),
+/// Combines the fields of a window's period and action.
+fn build_rule_window(
     duration: Option<Duration>,
     period: Option<Period>,
     time_zone: Option<Zone>,
@@ -441,8 +513,10 @@ fn parse_window(
     let zone = time_zone.map(|Zone(zone)| zone);
     let period = WindowPeriod::from_parts(duration, name.as_deref(), zone);
     Ok(RuleWindow {
-        services,
-        categories,
+        services: None,
+        categories: None,
+        keys: None,
+        per_payee: false,
         period: period.ok_or_else(|| match (duration, name) {
             (None, None) => ValidationError::at_path("/window_seconds", "or `period` must be given"),
             (Some(_), Some(_)) => ValidationError::at_path("/period", "must be absent if `window_seconds` is given"),
@@ -455,18 +529,25 @@ fn parse_window(
     })
 }
 
-/// Parses and validates a rule. A field that can't be parsed is not checked further.
+/// Returns the error of fields that do not fit together, unless one of them already has a validation error.
+pub(crate) fn unreported_error(
+    error: ValidationError,
+    path: &str,
+    errors: &ValidationErrors,
+) -> Option<ValidationError> {
+    let is_reported = |field: &str| errors.has_error_at(&format!("{path}{field}"));
+    let is_known = is_reported(&error.path) || is_reported("/period");
+    (!is_known).then_some(error)
+}
+
+/// A field that can't be parsed is not checked further.
 pub(crate) fn parse_rule(body: &Value, catalog: &Catalog) -> Result<CheckedRule, Error> {
     let mut errors = ValidationErrors::default();
     let rule = RuleBody::read(body, BodyPath::Body, &mut errors).map(RuleKind::try_from);
     let rule = match rule {
         Some(Ok(rule)) => Some(rule),
         Some(Err(error)) => {
-            // If a field could not be parsed, the field already has a validation error.
-            let is_reported = |path| errors.has_error_at(path);
-            if !is_reported(&error.path) && !is_reported("/period") {
-                errors.extend([error]);
-            }
+            errors.extend(unreported_error(error, "", &errors));
             None
         }
         None => None,
@@ -483,18 +564,16 @@ pub(crate) fn parse_rule(body: &Value, catalog: &Catalog) -> Result<CheckedRule,
 }
 
 /// List an agent's rules. Budgets and count limits include the used and the remaining amount or count.
-#[utoipa::path(
-    get, path = "/agents/{agentId}/rules", operation_id = "list_rules",
-    responses(
-        (status = 200, body = RuleList, description = "The rules.", headers(("ETag" = String, description = "The agent's version, for `If-Match`."))),
-    )
+#[endpoint(
+    get "/agents/{agentId}/rules", body = RuleList, returns = "The rules.",
+    headers(("ETag" = String, description = "The agent's version, for `If-Match`."))
 )]
-pub(crate) async fn list_rules(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Response, Failure> {
+pub(crate) async fn list_rules(people: PeopleState, owned: OwnedAgent) -> Reply {
     let (usages, findings) = tokio::try_join!(people.list_rules(&owned), people.list_rule_findings(&owned))?;
     let rules: Vec<RuleView> = usages.iter().map(rule_view).collect();
     let Agent { id, version, .. } = *owned.agent();
     let list = RuleList {
-        agent_id: id.to_string(),
+        agent_id: id,
         version,
         count: rules.len(),
         rules,
@@ -504,28 +583,29 @@ pub(crate) async fn list_rules(State(people): State<Arc<People>>, owned: OwnedAg
 }
 
 /// Add a rule.
-#[utoipa::path(
-    post, path = "/agents/{agentId}/rules", operation_id = "add_rule",
+#[endpoint(
+    post "/agents/{agentId}/rules",
     responses(
-        (status = 201, body = WrittenRule, description = "The rule.", headers(("ETag" = String, description = "The agent's version, for `If-Match`.")),
+        (status = 201, body = WrittenRule, description = "The added rule, with the agent's new version.", headers(("ETag" = String, description = "The agent's version, for `If-Match`.")),
             links(
                 ("replace" = (operation_id = "replace_rule", parameters(("agentId" = "$response.body#/agent_id"), ("ruleId" = "$response.body#/rule_id"), ("If-Match" = "$response.header.ETag")))),
                 ("remove" = (operation_id = "remove_rule", parameters(("agentId" = "$response.body#/agent_id"), ("ruleId" = "$response.body#/rule_id"), ("If-Match" = "$response.header.ETag")))),
             )),
         (status = 200, body = PreviewView, description = "The preview of the update."),
+        purser_api::errors::RecentSignInRequired,
     )
 )]
 pub(crate) async fn add_rule(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     owned: OwnedAgent,
     if_match: IfMatch,
     query: Parameters<RequestedUpdate>,
     body: Body<RuleBody>,
-) -> Result<Response, Failure> {
+) -> Reply {
     let edition = people.current_catalog().await?;
     let kind = body.json().and_then(|body| parse_rule(&body, &edition.catalog));
-    let kind = combine_results(kind, query.0);
-    let ((kind, request), if_match) = body_with_version(kind, if_match.into_precondition())?;
+    let kind = combine_results_and_errors(kind, query.0);
+    let ((kind, request), if_match) = combine_body_and_if_match(kind, if_match.into_precondition())?;
     if let Some(days) = request.preview() {
         let preview = people.preview_added_rule(&owned, if_match, &kind, days).await?;
         return Ok(PreviewView::new(preview).into_response());
@@ -536,26 +616,24 @@ pub(crate) async fn add_rule(
 }
 
 /// Replace a rule with another rule of the same kind.
-#[utoipa::path(
-    put, path = "/agents/{agentId}/rules/{ruleId}", operation_id = "replace_rule",
-    responses(
-        (status = 200, body = RuleOrPreview, description = "The updated rule, or the preview of the update.", headers(("ETag" = String, description = "The agent's version, for `If-Match`."))),
-        errors::RecentSignInRequired,
-    )
+#[endpoint(
+    put "/agents/{agentId}/rules/{ruleId}", body = RuleOrPreview,
+    returns = "The updated rule, or the preview of the update.",
+    headers(("ETag" = String, description = "The agent's version, for `If-Match`.")), errors(RecentSignInRequired)
 )]
 pub(crate) async fn replace_rule(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     owned: OwnedAgent,
     Id(rule): Id<RuleId>,
     if_match: IfMatch,
     query: Parameters<RequestedUpdate>,
     body: Body<RuleBody>,
-) -> Result<Response, Failure> {
+) -> Reply {
     let id = require_existing_rule(owned.agent(), rule)?;
     let edition = people.current_catalog().await?;
     let kind = body.json().and_then(|body| parse_rule(&body, &edition.catalog));
-    let kind = combine_results(kind, query.0);
-    let ((kind, request), if_match) = body_with_version(kind, if_match.into_precondition())?;
+    let kind = combine_results_and_errors(kind, query.0);
+    let ((kind, request), if_match) = combine_body_and_if_match(kind, if_match.into_precondition())?;
     if let Some(days) = request.preview() {
         let preview = people.preview_replaced_rule(&owned, if_match, id, &kind, days).await?;
         return Ok(PreviewView::new(preview).into_response());
@@ -566,22 +644,20 @@ pub(crate) async fn replace_rule(
 }
 
 /// Remove a rule.
-#[utoipa::path(
-    delete, path = "/agents/{agentId}/rules/{ruleId}", operation_id = "remove_rule",
-    responses(
-        (status = 200, body = RemovedOrPreview, description = "The removed rule, or the preview of the update.", headers(("ETag" = String, description = "The agent's version, for `If-Match`."))),
-        errors::RecentSignInRequired,
-    )
+#[endpoint(
+    delete "/agents/{agentId}/rules/{ruleId}", body = RemovedOrPreview,
+    returns = "The removed rule, or the preview of the update.",
+    headers(("ETag" = String, description = "The agent's version, for `If-Match`.")), errors(RecentSignInRequired)
 )]
 pub(crate) async fn remove_rule(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     owned: OwnedAgent,
     Id(rule): Id<RuleId>,
     if_match: IfMatch,
     query: Parameters<RequestedUpdate>,
-) -> Result<Response, Failure> {
+) -> Reply {
     let rule = require_existing_rule(owned.agent(), rule)?;
-    let (request, if_match) = body_with_version(query.0, if_match.into_precondition())?;
+    let (request, if_match) = combine_body_and_if_match(query.0, if_match.into_precondition())?;
     if let Some(days) = request.preview() {
         let preview = people.preview_removed_rule(&owned, if_match, rule, days).await?;
         return Ok(PreviewView::new(preview).into_response());
@@ -590,9 +666,9 @@ pub(crate) async fn remove_rule(
     let owned = people.remove_rule(owned, if_match, rule).await?;
     let Agent { id, version, .. } = *owned.agent();
     let removed = RemovedRule {
-        agent_id: id.to_string(),
+        agent_id: id,
         version,
-        rule_id: rule.to_string(),
+        rule_id: rule,
     };
     Ok(with_etag(version, Json(removed)))
 }
@@ -613,7 +689,7 @@ async fn rule_response(people: &People, owned: &OwnedAgent, id: RuleId) -> Resul
     let rule = rule.ok_or_else(|| Error::internal("answering with a rule", "it is not there"))?;
     let Agent { id, version, .. } = *owned.agent();
     let written = WrittenRule {
-        agent_id: id.to_string(),
+        agent_id: id,
         version,
         rule: rule_view(rule),
     };

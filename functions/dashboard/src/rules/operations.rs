@@ -37,16 +37,19 @@ impl People {
     pub(crate) async fn list_rules(&self, owned: &OwnedAgent) -> Result<Vec<RuleUsage>> {
         let agent = owned.agent();
         let counting = agent.counting_rules();
-        let counting = counting.map(|counting| (counting.window_scope(agent.id), counting.period));
-        let mut spends = self.read_spends(&counting.collect::<Vec<_>>()).await?;
+        let counting = counting.filter_map(|counting| Some((counting.window_scope(agent.id, None)?, counting.period)));
+        let mut spends = self.read_spend_in_windows(&counting.collect::<Vec<_>>()).await?;
         let edition = self.current_catalog().await?;
-        let earlier = self.ledger.windows_before_backfill(agent, &edition.catalog, self.now());
+        let earlier = self
+            .ledger
+            .estimate_unbackfilled_windows(agent, &edition.catalog, self.now());
         spends.replace(earlier.await?);
         let scope = |rule| WindowScope::Budget { agent: agent.id, rule };
         let usages = agent.rules.iter().map(|rule| RuleUsage {
             used: rule
                 .kind
                 .counted_limit()
+                .filter(|_| !rule.kind.scope().per_payee)
                 .map(|_| spends.spend_in_window(scope(rule.id))),
             rule: rule.clone(),
         });
@@ -70,8 +73,12 @@ impl People {
         if_match: Precondition,
         rule: &CheckedRule,
     ) -> Result<(OwnedAgent, RuleId)> {
-        let id = RuleId::from_uuid(uuid::Builder::from_random_bytes(self.entropy.random_bytes()?).into_uuid());
-        let add = |agent: Agent| agent.with_rule(id, rule.kind().clone()).map_err(rule_rejection_error);
+        let id = RuleId::from_uuid(self.random_uuid()?);
+        let now = self.now();
+        let add = |agent: Agent| {
+            let agent = agent.without_budgets_of_ended_grants(now);
+            agent.with_rule(id, rule.kind().clone()).map_err(rule_rejection_error)
+        };
         let action = Act::new(AuditKind::RuleAdded).with_object(&id);
         Ok((self.update_agent_record(owned, if_match, action, add).await?, id))
     }
@@ -106,8 +113,9 @@ impl People {
         days: PreviewDays,
     ) -> Result<UpdatePreview> {
         if_match.check_version(owned.agent().version)?;
-        let id = RuleId::from_uuid(uuid::Uuid::nil());
-        let added = owned.agent().clone().with_rule(id, rule.kind().clone());
+        let id = RuleId::from_uuid(self.random_uuid()?);
+        let agent = owned.agent().clone().without_budgets_of_ended_grants(self.now());
+        let added = agent.with_rule(id, rule.kind().clone());
         self.preview_rules(owned, added.map_err(rule_rejection_error)?, days)
             .await
     }
@@ -173,9 +181,13 @@ pub(crate) fn rule_rejection_error(rejection: RuleRejection) -> Error {
         RuleRejection::SecondBrake => {
             ValidationError::at_path("/kind", "an agent has at most one anomaly brake; edit or remove it")
         }
-        RuleRejection::OtherKind => {
-            ValidationError::at_path("/kind", "must be the rule's own; remove the rule and add another")
+        RuleRejection::UnknownKey { index } => {
+            ValidationError::at_path(format!("/keys/{index}"), "is not the id of a key of the agent")
         }
+        RuleRejection::OtherKind => ValidationError::at_path(
+            "/kind",
+            "must be the rule's own, and `per_payee` too; remove the rule and add another",
+        ),
     };
     Error::invalid(vec![error])
 }

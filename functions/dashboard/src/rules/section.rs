@@ -6,22 +6,23 @@ use crate::preview::section as preview;
 use crate::rules::api::parse_rule;
 use crate::rules::operations::{CheckedRule, RuleUsage};
 use crate::ui::bar::usage_bar;
-use crate::ui::datetime::whole_units;
+use crate::ui::datetime::largest_whole_unit;
 use crate::ui::form::{BoxOption, FieldOf, Form, FormName, Inputs, RuleForm, set_field};
 use crate::ui::layout::{Button, Layout, version_input};
 use crate::ui::money::used_amount;
 use crate::ui::phrases;
 use maud::{Markup, html};
 use purser_domain::{
-    Amount, AutomaticFreeze, Catalog, Category, Duration, LimitAction, MAX_BUDGET_WINDOW, MAX_COUNT,
+    Amount, AutomaticFreeze, Catalog, Category, Duration, KeyId, LimitAction, MAX_BUDGET_WINDOW, MAX_COUNT,
     MAX_FREEZE_MULTIPLE, MAX_PERCENT, MIN_FREEZE_MULTIPLE, MIN_MEDIAN_PRICES, RuleKind, RuleWindow, Service,
     ServiceSlug, UsualPrice, Vendor, WindowPeriod, ZoneName,
 };
 use serde_json::{Value, json};
 
-/// The fields of a rule's JSON body, with the corresponding form fields and labels.
-const FIELDS: [FieldOf; 19] = [
+/// The JSON fields of a rule, each with the form field and label.
+const FIELDS: [FieldOf; 20] = [
     ("categories", "category", "Categories"),
+    ("keys", "key", "Keys"),
     ("limit_units", "limit", "Budget"),
     ("window_seconds", "window", "Within"),
     ("above_units", "above", "Above"),
@@ -60,8 +61,13 @@ pub(crate) fn parse_rule_form(form: &mut Form, catalog: &Catalog) -> Option<Chec
         RuleForm::BudgetLimit => {
             fields[14] = ("time_zone", "window_zone", "Time zone");
             let limit = form.parse_dollars("limit", "Budget");
-            let mut body = window_body(form);
+            let mut body = parse_window_form(form);
             set_field(&mut body, "limit_units", limit.map(Amount::units));
+            set_field(
+                &mut body,
+                "per_payee",
+                selected_options(form, "per_payee").map(|_| true),
+            );
             body
         }
         RuleForm::ApprovalRequired => {
@@ -77,7 +83,7 @@ pub(crate) fn parse_rule_form(form: &mut Form, catalog: &Catalog) -> Option<Chec
         }
         RuleForm::CountLimit => {
             fields[14] = ("time_zone", "window_zone", "Time zone");
-            let mut body = window_body(form);
+            let mut body = parse_window_form(form);
             set_field(&mut body, "count", form.parse_number("count", "Payments", 1, MAX_COUNT));
             body
         }
@@ -152,10 +158,8 @@ fn parse_duration_seconds(form: &mut Form, field: &str, label: &str) -> Option<u
     count.checked_mul(*unit)
 }
 
-/// Returns a rule's JSON body with the fields of a window. For a rolling window, the form's number and unit are the
-/// duration. For any other window, the form's unit is the name of the period, and the number is ignored. Only calendar
-/// periods use the time zone.
-fn window_body(form: &mut Form) -> Value {
+/// Returns a rule's JSON body with the form's window: a number with a unit of time, or the name of a period.
+fn parse_window_form(form: &mut Form) -> Value {
     let mut body = json!({});
     let unit = form.field_text("window_unit").to_owned();
     if PERIODS.iter().any(|(name, _)| *name == unit) {
@@ -172,6 +176,7 @@ fn window_body(form: &mut Form) -> Value {
     }
     set_field(&mut body, "services", selected_options(form, "service"));
     set_field(&mut body, "categories", selected_options(form, "category"));
+    set_field(&mut body, "keys", selected_options(form, "key"));
     if form.field_text("action") == LimitAction::Ask.name() {
         set_field(&mut body, "action", LimitAction::Ask.name());
     }
@@ -198,13 +203,15 @@ pub(crate) fn rules_section(layout: &Layout, page: &AgentPage<'_>, path: &str) -
             }
             ul.panels { @for usage in &page.rules { (rule_item(layout, page, usage, path)) } }
             (preview::finding_list(page.findings.iter(), page.catalog))
-            div.adders { @for kind in RuleForm::ALL { (add_rule_form(layout, page, kind, path)) } }
+            div.adders { @for kind in RuleForm::ALL { (add_rule_form(layout, page, *kind, path)) } }
         }
     }
 }
 
-const fn rule_form(kind: &RuleKind) -> RuleForm {
-    match kind {
+/// Returns the form for this kind of rule. Returns `None` for an exception, because an approval adds the exception, and
+/// a user can only remove the exception.
+const fn rule_form(kind: &RuleKind) -> Option<RuleForm> {
+    Some(match kind {
         RuleKind::CategoryBlock { .. } => RuleForm::CategoryBlock,
         RuleKind::VendorAllowlist { .. } => RuleForm::VendorAllowlist,
         RuleKind::BudgetLimit { .. } => RuleForm::BudgetLimit,
@@ -216,23 +223,8 @@ const fn rule_form(kind: &RuleKind) -> RuleForm {
         RuleKind::PriceAboveUsual { .. } => RuleForm::PriceAboveUsual,
         RuleKind::Schedule { .. } => RuleForm::Schedule,
         RuleKind::AnomalyBrake(_) => RuleForm::AnomalyBrake,
-    }
-}
-
-const fn rule_form_title(kind: RuleForm) -> &'static str {
-    match kind {
-        RuleForm::CategoryBlock => "Block categories",
-        RuleForm::VendorAllowlist => "Allow only some vendors",
-        RuleForm::BudgetLimit => "Budget",
-        RuleForm::ApprovalRequired => "Ask a person",
-        RuleForm::CountLimit => "Number of payments",
-        RuleForm::MinimumInterval => "Time between payments",
-        RuleForm::DuplicateGuard => "Same call again",
-        RuleForm::NewPayee => "New payee",
-        RuleForm::PriceAboveUsual => "Unusual price",
-        RuleForm::Schedule => "Days and hours",
-        RuleForm::AnomalyBrake => "Anomaly brake",
-    }
+        RuleKind::ApprovalException(_) => return None,
+    })
 }
 
 fn rule_item(layout: &Layout, page: &AgentPage<'_>, usage: &RuleUsage, path: &str) -> Markup {
@@ -243,7 +235,7 @@ fn rule_item(layout: &Layout, page: &AgentPage<'_>, usage: &RuleUsage, path: &st
         li.panel {
             details id=(format!("rule-{}", rule.id)) open[inputs.has_posted_form()] {
                 summary {
-                    span.panel-name { span.chip { (rule_form_title(kind)) } }
+                    span.panel-name { span.chip { (kind.map_or("Always allowed", |kind| kind.label())) } }
                     span.limits { span { (phrases::rule_sentence(&rule.kind, page.catalog)) } }
                     @if let (RuleKind::BudgetLimit { limit, .. }, Some(used)) = (&rule.kind, usage.used) {
                         span.panel-spend {
@@ -254,20 +246,22 @@ fn rule_item(layout: &Layout, page: &AgentPage<'_>, usage: &RuleUsage, path: &st
                     @if let (RuleKind::CountLimit { count, .. }, Some(used)) = (&rule.kind, usage.used) {
                         span.panel-spend { span.figures { (used.amount.units()) " of " (count) " used" } }
                     }
-                    span.edit aria-hidden="true" { "Edit" }
+                    span.edit aria-hidden="true" { @if kind.is_some() { "Edit" } @else { "Remove" } }
                 }
                 div.unfolded {
-                    (preview::preview_section(layout, &inputs))
-                    (layout.post_form(&format!("{path}/rules/{}", rule.id), &html! {
-                        (version_input(page.agent.version))
-                        input type="hidden" name="kind" value=(kind.name());
-                        (rule_inputs(&inputs, page, kind, Some(&rule.kind)))
-                        (inputs.update_reason_input())
-                        div.actions {
-                            button.primary type="submit" { "Save rule" }
-                            (preview::preview_and_test_buttons(&format!("{path}/rules/{}", rule.id)))
-                        }
-                    }))
+                    @if let Some(kind) = kind {
+                        (preview::update_preview_section(layout, &inputs))
+                        (layout.post_form(&format!("{path}/rules/{}", rule.id), &html! {
+                            (version_input(page.agent.version))
+                            input type="hidden" name="kind" value=(kind.name());
+                            (rule_inputs(&inputs, page, kind, Some(&rule.kind)))
+                            (inputs.update_reason_input())
+                            div.actions {
+                                button.primary type="submit" { "Save rule" }
+                                (preview::preview_and_test_buttons(&format!("{path}/rules/{}", rule.id)))
+                            }
+                        }))
+                    }
                     (layout.button_form(&format!("{path}/rules/{}/remove", rule.id), &Button::danger(
                         "Remove rule",
                         "Remove this rule? It does not apply to the next payment.",
@@ -282,9 +276,9 @@ fn add_rule_form(layout: &Layout, page: &AgentPage<'_>, kind: RuleForm, path: &s
     let inputs = layout.form_inputs(FormName::NewRule(kind));
     html! {
         details.pop.wide open[inputs.has_posted_form()] {
-            summary.button { "+ " (rule_form_title(kind)) }
+            summary.button { "+ " (kind.label()) }
             div.pop-body {
-                (preview::preview_section(layout, &inputs))
+                (preview::update_preview_section(layout, &inputs))
                 (layout.post_form(&format!("{path}/rules"), &html! {
                     (version_input(page.agent.version))
                     input type="hidden" name="kind" value=(kind.name());
@@ -342,8 +336,9 @@ fn rule_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, kind: RuleForm, curren
             (limit_inputs(inputs, kind, current))
             (scope_inputs(inputs, page, current))
             @if matches!(kind, RuleForm::BudgetLimit | RuleForm::CountLimit) {
-                @let categories = current.and_then(RuleKind::window_categories).unwrap_or_default();
-                (inputs.checkboxes("category", "Only at services in these categories", "None chosen: in any category.", &category_options(categories)))
+                @let scope = current.map(RuleKind::scope).unwrap_or_default();
+                (inputs.checkboxes("category", "Only at services in these categories", "None chosen: in any category.", &category_options(scope.categories.unwrap_or_default())))
+                (inputs.checkboxes("key", "Only with these keys", "None chosen: with any key.", &key_options(page, scope.keys.unwrap_or_default())))
             }
         },
     }
@@ -371,6 +366,8 @@ fn limit_inputs(inputs: &Inputs<'_>, kind: RuleForm, current: Option<&RuleKind>)
             html! {
                 div.caps { (inputs.dollars_input("limit", "Budget", "Over the services below together.", limit)) }
                 (window_inputs(inputs, &window))
+                @let per_payee = BoxOption { value: "yes".to_owned(), label: "Each payee alone".to_owned(), present: window.per_payee };
+                (inputs.checkboxes("per_payee", "Count", "Chosen: the budget is for each payee. You can’t change this later.", &[per_payee]))
             }
         }
         RuleForm::MinimumInterval => {
@@ -434,7 +431,7 @@ fn limit_inputs(inputs: &Inputs<'_>, kind: RuleForm, current: Option<&RuleKind>)
 /// Renders the inputs of a window, except the services.
 fn window_inputs(inputs: &Inputs<'_>, window: &RuleWindow) -> Markup {
     let period = window.period;
-    let (count, unit) = whole_units(period.duration().unwrap_or(Duration::DAY));
+    let (count, unit) = largest_whole_unit(period.duration().unwrap_or(Duration::DAY));
     let unit = period.name().map_or_else(|| format!("{unit}s"), str::to_owned);
     let units = UNITS.map(|(name, _)| (name, name)).into_iter().chain(PERIODS);
     let units: Vec<(String, String)> = units.map(|(name, label)| (name.to_owned(), label.to_owned())).collect();
@@ -450,7 +447,7 @@ fn window_inputs(inputs: &Inputs<'_>, window: &RuleWindow) -> Markup {
 }
 
 fn duration_inputs(inputs: &Inputs<'_>, field: &str, label: &str, current: Duration) -> Markup {
-    let (count, unit) = whole_units(current);
+    let (count, unit) = largest_whole_unit(current);
     let units = UNITS.map(|(name, _)| (name.to_owned(), name.to_owned()));
     html! {
         (inputs.number_input(field, label, count))
@@ -532,7 +529,19 @@ fn category_options(selected: &[Category]) -> Vec<BoxOption> {
     Category::ALL.iter().map(option).collect()
 }
 
-/// Returns the options for the agent's enabled services, and for all other services that the rule names.
+/// Includes ended keys that the rule names.
+fn key_options(page: &AgentPage<'_>, selected: &[KeyId]) -> Vec<BoxOption> {
+    let own: Vec<KeyId> = page.agent.keys.iter().map(|key| key.id).collect();
+    let ended = selected.iter().filter(|key| !own.contains(key));
+    let option = |key: &KeyId| BoxOption {
+        value: key.to_string(),
+        label: key.to_string(),
+        present: selected.contains(key),
+    };
+    own.iter().chain(ended).map(option).collect()
+}
+
+/// Includes services that are not enabled, if the rule names them.
 fn service_options(page: &AgentPage<'_>, selected: &[ServiceSlug]) -> Vec<BoxOption> {
     let own = page
         .services
@@ -649,20 +658,25 @@ pub(crate) mod tests {
                 },
             ),
             (
-                "kind=budget_limit&limit=1&window=744&window_unit=hours".to_owned(),
+                "kind=budget_limit&limit=1&window=744&window_unit=hours&per_payee=yes".to_owned(),
                 RuleKind::BudgetLimit {
                     limit: amount(1_000_000),
-                    window: MAX_BUDGET_WINDOW.into(),
+                    window: RuleWindow {
+                        per_payee: true,
+                        ..MAX_BUDGET_WINDOW.into()
+                    },
                 },
             ),
             (
-                // The form always sends the number of a rolling window, which other windows ignore.
-                "kind=budget_limit&limit=1&window=7&window_unit=month&window_zone=Europe%2FBerlin&action=ask&service=lab-weather&category=data".to_owned(),
+                // The form always sends the number, which only a rolling window uses.
+                "kind=budget_limit&limit=1&window=7&window_unit=month&window_zone=Europe%2FBerlin&action=ask&service=lab-weather&category=data&key=0f1e2d3c4b5a6978".to_owned(),
                 RuleKind::BudgetLimit {
                     limit: amount(1_000_000),
                     window: RuleWindow {
                         services: Some(vec![slug("lab-weather")]),
                         categories: Some(vec![Category::Data]),
+                        keys: Some(vec![KeyId(0x0f1e_2d3c_4b5a_6978)]),
+                        per_payee: false,
                         period: WindowPeriod::Calendar(
                             CalendarPeriod::Month,
                             ZoneName::parse("Europe/Berlin").unwrap(),
@@ -678,6 +692,8 @@ pub(crate) mod tests {
                     window: RuleWindow {
                         services: None,
                         categories: None,
+                        keys: None,
+                        per_payee: false,
                         period: WindowPeriod::Lifetime,
                         action: LimitAction::Block,
                     },

@@ -2,37 +2,16 @@
 
 use crate::caller::Caller;
 use crate::search::operations::{MAX_QUERY_CHARS, SearchResult};
-use crate::state::People;
+use crate::state::PeopleState;
 use axum::Json;
-use axum::extract::State;
 use axum::http::Uri;
-use purser_api::{Failure, Query};
-use serde::Serialize;
-use std::sync::Arc;
-use utoipa::ToSchema;
+use purser_api::{Query, Reply, endpoint, view};
+use purser_domain::AgentId;
 
-/// An agent, payment, approval, payee or service that matches a search.
-#[derive(Serialize, ToSchema)]
-#[schema(as = SearchResult)]
-pub(crate) struct FoundView {
-    /// The kind of result: `agent`, `decision`, `settlement`, `approval`, `payee` or `service`.
-    #[schema(value_type = String, example = "settlement")]
-    kind: &'static str,
-    /// The result's id. For a payee, the payee's address.
-    id: String,
-    /// The agent to which the result belongs. Null for a payee and for a service.
-    #[schema(value_type = Option<uuid::Uuid>, required)]
-    agent_id: Option<String>,
-    /// The name of the agent or service. Null for a payee.
-    #[schema(required)]
-    name: Option<String>,
-    /// The path of the dashboard page that shows the result.
-    #[schema(example = "/dashboard/agents/018f2f6e-0c00-7000-8000-000000000001")]
-    path: String,
-}
-
-impl From<&SearchResult> for FoundView {
-    fn from(result: &SearchResult) -> Self {
+purser_api::views! {
+    /// An agent, payment, approval, payee or service that matches a search.
+    pub(crate) struct FoundView as SearchResult {
+        fn from(result: &SearchResult);
         let (id, agent_id, name) = match result {
             SearchResult::Agent(agent) => (agent.id.to_string(), Some(agent.id), Some(agent.name.clone())),
             SearchResult::Decision(entry) => {
@@ -46,19 +25,24 @@ impl From<&SearchResult> for FoundView {
             SearchResult::Payee(address) => (address.to_string(), None, None),
             SearchResult::Service(service) => (service.id.to_string(), None, Some(service.name.clone())),
         };
-        Self {
-            kind: result.kind_name(),
-            id,
-            agent_id: agent_id.map(|id| id.to_string()),
-            name,
-            path: result.page_path(),
-        }
+
+        /// The kind of result: `agent`, `decision`, `settlement`, `approval`, `payee` or `service`.
+        #[schema(value_type = String, example = "settlement")]
+        kind: &'static str = result.kind_name(),
+        /// The result's id. For a payee, the payee's address.
+        id: String,
+        /// The agent to which the result belongs. Null for a payee and for a service.
+        agent_id: Option<AgentId>,
+        /// The name of the agent or service. Null for a payee.
+        name: Option<String>,
+        /// The path of the dashboard page that shows the result.
+        #[schema(example = "/dashboard/agents/018f2f6e-0c00-7000-8000-000000000001")]
+        path: String = result.page_path(),
     }
 }
 
 /// The agents, payments, approvals, payees and services that match a search.
-#[derive(Serialize, ToSchema)]
-#[schema(as = SearchResults)]
+#[view(SearchResults)]
 pub(crate) struct ResultsView {
     results: Vec<FoundView>,
     /// The number of results in this response.
@@ -69,20 +53,14 @@ pub(crate) struct ResultsView {
 ///
 /// The query can be the id of an agent, decision, settlement or approval, a transaction hash, a payee, or a part of an
 /// agent's or service's name or of a service's host.
-#[utoipa::path(
-    get, path = "/search", operation_id = "search",
+#[endpoint(
+    get "/search",
     params(
         ("q" = Option<String>, Query, max_length = 100, description = "The text to search for. If absent, the result is empty."),
     ),
-    responses(
-        (status = 200, body = ResultsView, description = "The search results. A payment can be found a few seconds after it is made."),
-    )
+    returns = "The search results. A payment can be found a few seconds after it is made."
 )]
-pub(crate) async fn search(
-    State(people): State<Arc<People>>,
-    user: Caller,
-    uri: Uri,
-) -> Result<Json<ResultsView>, Failure> {
+pub(crate) async fn search(people: PeopleState, user: Caller, uri: Uri) -> Reply<Json<ResultsView>> {
     let mut query = Query::from_uri(&uri);
     let text = query.parse_with(
         "q",
@@ -91,11 +69,7 @@ pub(crate) async fn search(
     );
     query.finish()?;
     let found = people.search_own_data(&user, &text.unwrap_or_default()).await?;
-    let results: Vec<FoundView> = found.iter().map(FoundView::from).collect();
-    Ok(Json(ResultsView {
-        count: results.len(),
-        results,
-    }))
+    Ok(Json(ResultsView::from_items(found.iter().map(FoundView::from))))
 }
 
 fn parse_search_text(text: &str) -> Option<String> {

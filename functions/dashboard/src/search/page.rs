@@ -3,20 +3,19 @@
 use crate::redirect::see_other;
 use crate::search::operations::{MAX_QUERY_CHARS, SearchResult};
 use crate::sessions::session::PageSession;
-use crate::state::People;
+use crate::state::PeopleState;
 use crate::ui::datetime::exact_time;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
 use crate::ui::list::search_field;
 use crate::ui::money::amount_text;
-use axum::{extract::State, http::Uri, response::IntoResponse as _};
+use axum::{http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
 use purser_domain::escape_hidden_characters;
-use std::sync::Arc;
 
-/// Shows `GET /dashboard/search`. If there is a single result, redirects to the result's page.
-pub(crate) async fn show_search_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+/// If there is a single result, redirects to the result's page.
+pub(crate) async fn show_search_page(people: PeopleState, session: PageSession, uri: Uri) -> Reply {
     let text: String = Query::from_uri(&uri)
         .parse_text("q")
         .unwrap_or_default()

@@ -5,7 +5,7 @@ use crate::history::operations::full_policy_update;
 use crate::preview::operations::PreviewDays;
 use crate::services::api::{parse_enable_request, parse_limits, parse_service_update};
 use crate::services::operations::ServiceUpdate;
-use crate::services::policy::{FIELDS, policy_body};
+use crate::services::policy::{FIELDS, parse_policy_form};
 use crate::ui::form::{FormName, set_field};
 use crate::ui::notice::PageMessage;
 use purser_api::{Precondition, Reply};
@@ -15,9 +15,9 @@ pub(crate) async fn submit_service_to_enable(request: AgentForm) -> Reply {
     let edition = request.people.current_catalog().await?;
     let mut form = request.parse_form(FormName::Enable);
     let service = form.parse_service_id();
-    let mut body = policy_body(&mut form, service.and_then(|id| edition.catalog.find_by_id(id)));
+    let mut body = parse_policy_form(&mut form, service.and_then(|id| edition.catalog.find_by_id(id)));
     set_field(&mut body, "service_id", form.field_text("service_id"));
-    let owned = request.agent_with_reason(&mut form);
+    let owned = request.agent_with_update_reason(&mut form);
     let enable = form.take_value_or_add_errors(parse_enable_request(&body, &edition.catalog), &FIELDS);
     let Some((enable, owned)) = enable.zip(owned) else {
         return request.show_form_again(form).await;
@@ -47,9 +47,9 @@ pub(crate) async fn submit_policy_update(request: AgentForm) -> Reply {
     let edition = request.people.current_catalog().await?;
     let mut form = request.parse_form(FormName::Policy(service));
     let listed = edition.catalog.find_by_id(service);
-    let body = policy_body(&mut form, listed);
+    let body = parse_policy_form(&mut form, listed);
     let update = form.take_value_or_add_errors(parse_service_update(&body, listed), &FIELDS);
-    let owned = request.agent_with_reason(&mut form);
+    let owned = request.agent_with_update_reason(&mut form);
     let Some(((update, if_match), owned)) = update.zip(form.parse_version()).zip(owned) else {
         return request.show_form_again(form).await;
     };
@@ -81,13 +81,16 @@ fn limits_with_policy(service: ServiceId, change: PolicyChange) -> TestedLimits 
 /// Sets limits for all of the agent's services that have no limits yet.
 pub(crate) async fn submit_limits_for_unlimited_services(request: AgentForm) -> Reply {
     let mut form = request.parse_form(FormName::Unlimited);
-    let body = policy_body(&mut form, None);
-    let owned = request.agent_with_reason(&mut form);
+    let body = parse_policy_form(&mut form, None);
+    let owned = request.agent_with_update_reason(&mut form);
     let Some((update, owned)) = form.take_value_or_add_errors(parse_limits(&body), &FIELDS).zip(owned) else {
         return request.show_form_again(form).await;
     };
     let limited = request.people.limit_unlimited_services(&owned, &update);
-    let limited = request.people.run_in_user_slot(&owned.agent().owner, limited).await;
+    let limited = request
+        .people
+        .run_as_long_operation(&owned.agent().owner, limited)
+        .await;
     request.respond_to_form(form, limited, PageMessage::PolicySaved).await
 }
 
@@ -102,7 +105,7 @@ pub(crate) async fn enable_service_again(form: AgentForm) -> Reply {
 async fn set_service_enabled(request: AgentForm, enabled: bool, message: PageMessage) -> Reply {
     let service = request.parse_path_parameter("service", ServiceId::parse)?;
     let mut form = request.parse_form(FormName::Plain);
-    let owned = request.agent_with_reason(&mut form);
+    let owned = request.agent_with_update_reason(&mut form);
     let Some((if_match, owned)) = form.parse_version().zip(owned) else {
         return request.show_form_again(form).await;
     };

@@ -8,103 +8,26 @@ use crate::preview::api::AskedReason;
 use crate::preview::api::PreviewView;
 use crate::preview::api::RequestedUpdate;
 use crate::request::ServiceReference;
-use crate::request::{body_with_version, combine_results, created_response, require_version_or_any};
+use crate::request::{combine_body_and_if_match, combine_results_and_errors, created_response, require_version_or_any};
 use crate::services::operations::{EnableService, GovernedService, ServiceUpdate, find_service_id};
-use crate::state::People;
+use crate::state::{People, PeopleState};
 use axum::Json;
-use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{
-    Body, BodyPath, Failure, Id, IfMatch, Member as _, Nullable, OptionalIfMatch, Parameters, PolicyView, Text,
-    ValidationErrors, errors, with_etag,
+    Body, BodyPath, Id, IfMatch, Member as _, Nullable, OptionalIfMatch, Parameters, PolicyView, Reply, Text,
+    ValidationErrors, endpoint, errors, view, with_etag,
 };
 use purser_domain::{
-    Agent, Amount, Catalog, DomainPattern, Operation, OperationScope, OperationSlug, PolicyChange, PolicyUpdate,
-    Result, Service, ServiceId, SpendPolicy, Timestamp, ValidationError,
+    Agent, AgentId, Amount, Catalog, DomainPattern, Operation, OperationScope, OperationSlug, PolicyChange,
+    PolicyUpdate, Result, Service, ServiceId, SpendPolicy, Timestamp, ValidationError,
 };
-use serde::Serialize;
 use serde_json::Value;
-use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// A service of one of the caller's agents.
-#[derive(Serialize, ToSchema)]
-#[schema(as = OwnService)]
-pub(crate) struct ServiceView {
-    #[schema(value_type = uuid::Uuid)]
-    agent_id: String,
-    #[schema(value_type = uuid::Uuid)]
-    service_id: String,
-    /// The service's slug. The slug, name, category and trust status are null if the service is no longer in the
-    /// catalog.
-    #[schema(required)]
-    slug: Option<String>,
-    #[schema(required)]
-    name: Option<String>,
-    #[schema(required)]
-    category: Option<&'static str>,
-    #[schema(required)]
-    trust_status: Option<&'static str>,
-    /// Whether the agent may pay the service. If false, every call is rejected, and the policy is kept.
-    enabled: bool,
-    /// The record's version. Every update of the record increases it. Send it as `If-Match`.
-    version: u64,
-    policy: PolicyView,
-    /// Whether the policy sets no effective limit. This is true for a service that was enabled by default until you
-    /// change its policy.
-    permissive: bool,
-    /// The amount in micro-USDC that was authorized in the last 24 hours and not released. If more than about 20,000
-    /// payments have become older than 24 hours and are not removed yet, the amount is an upper bound.
-    spend_today_units: u64,
-    /// The amount that remains of the daily cap.
-    remaining_today_units: u64,
-    /// The operations for which no call can be paid, even if the policy allows the call.
-    unpayable_operations: Vec<UnpayableOperation>,
-    /// Future changes of payees and prices, which operators have already entered.
-    payment_changes: Vec<PaymentChange>,
-}
-
-/// An operation whose calls cannot be paid, with the reason.
-#[derive(Serialize, ToSchema)]
-struct UnpayableOperation {
-    operation_id: String,
-    /// Why no call can be paid: `operation_has_no_payment`, `operation_is_paid_on_another_network`,
-    /// `operation_has_no_maximum_price` or `operation_is_called_over_http`.
-    #[schema(value_type = String, example = "operation_has_no_payment")]
-    reason: &'static str,
-}
-
-/// A future change of an operation's payee or price.
-#[derive(Serialize, ToSchema)]
-struct PaymentChange {
-    operation_id: String,
-    /// The time from which the new payee and the new price apply; `9999-12-31T23:59:59.999999Z` if the time is not
-    /// decided yet.
-    #[schema(format = DateTime)]
-    from: String,
-    /// The address of the new payee.
-    pay_to: String,
-    amount_units: u64,
-    /// The new maximum price per call. Null if calls can't be paid after the change.
-    #[schema(required)]
-    max_price_units: Option<u64>,
-}
-
-impl PaymentChange {
-    fn next_change_of_operation(operation: &Operation, now: Timestamp) -> Option<Self> {
-        let next = operation.delayed_pricing(now)?;
-        Some(Self {
-            operation_id: operation.slug.to_string(),
-            from: next.from.to_string(),
-            pay_to: next.payment.pay_to.to_string(),
-            amount_units: next.payment.amount.units(),
-            max_price_units: next.as_pricing().max_price().map(Amount::units),
-        })
-    }
-}
-
-impl ServiceView {
-    fn new(agent: &Agent, governed_service: &GovernedService, catalog: &Catalog, people: &People) -> Self {
+purser_api::views! {
+    /// A service of one of the caller's agents.
+    pub(crate) struct ServiceView as OwnService {
+        fn new(agent: &Agent, governed_service: &GovernedService, catalog: &Catalog, people: &People);
         let (owner, now) = (&agent.owner, people.now());
         let record = &governed_service.record;
         let service = catalog.find_by_id(record.service);
@@ -115,30 +38,79 @@ impl ServiceView {
                 reason: operation.payable_limit(people.network, now).err()?.name(),
             })
         });
-        Self {
-            agent_id: agent.id.to_string(),
-            service_id: record.service.to_string(),
-            slug: service.map(|service| service.slug.to_string()),
-            name: service.map(|service| service.name.clone()),
-            category: service.map(|service| service.category.name()),
-            trust_status: service.map(|service| service.trust_status.name()),
-            enabled: record.enabled,
-            version: record.version,
-            policy: PolicyView::from_policy(&record.policy, owner, now),
-            permissive: record.policy.is_permissive(),
-            spend_today_units: governed_service.spent_today.amount.units(),
-            remaining_today_units: governed_service.remaining_today().units(),
-            unpayable_operations: unpayable.collect(),
-            payment_changes: operations
-                .iter()
-                .filter_map(|listed_operation| PaymentChange::next_change_of_operation(listed_operation, now))
-                .collect(),
-        }
-    }
 
-    /// Returns the sort key: services are sorted by slug, and services that left the catalog are last.
-    fn sort_key(&self) -> (bool, Option<&str>, &str) {
-        (self.slug.is_none(), self.slug.as_deref(), &self.service_id)
+        agent_id: AgentId = agent.id,
+        service_id: ServiceId = record.service,
+        /// The service's slug. The slug, name, category and trust status are null if the service is no longer in the
+        /// catalog.
+        slug: Option<String> = service.map(|service| service.slug.to_string()),
+        name: Option<String> = service.map(|service| service.name.clone()),
+        category: Option<&'static str> = service.map(|service| service.category.name()),
+        trust_status: Option<&'static str> = service.map(|service| service.trust_status.name()),
+        /// Whether the agent may pay the service. If false, every call is rejected, and the policy is kept.
+        enabled: bool = record.enabled,
+        /// The record's version. Every update of the record increases it. Send it as `If-Match`.
+        version: u64 = record.version,
+        policy: PolicyView = PolicyView::from_policy(&record.policy, owner, now),
+        /// Whether the policy sets no effective limit. This is true for a service that was enabled by default until you
+        /// change its policy.
+        permissive: bool = record.policy.is_permissive(),
+        /// The amount in micro-USDC that was authorized in the last 24 hours and not released. If more than about
+        /// 20,000 payments have become older than 24 hours and are not removed yet, the amount is an upper bound.
+        spend_today_units: u64 = governed_service.spent_today.amount.units(),
+        /// The amount that remains of the daily cap.
+        remaining_today_units: u64 = governed_service.remaining_today().units(),
+        /// The operations for which no call can be paid, even if the policy allows the call.
+        unpayable_operations: Vec<UnpayableOperation> = unpayable.collect(),
+        /// Future changes of payees and prices, which operators have already entered.
+        payment_changes: Vec<PaymentChange> = operations
+            .iter()
+            .filter_map(|listed_operation| PaymentChange::next_change_of_operation(listed_operation, now))
+            .collect(),
+    }
+}
+
+/// An operation whose calls cannot be paid, with the reason.
+#[view]
+struct UnpayableOperation {
+    operation_id: String,
+    /// Why no call can be paid: `operation_has_no_payment`, `operation_is_paid_on_another_network`,
+    /// `operation_has_no_maximum_price` or `operation_is_called_over_http`.
+    #[schema(value_type = String, example = "operation_has_no_payment")]
+    reason: &'static str,
+}
+
+/// A future change of an operation's payee or price.
+#[view]
+struct PaymentChange {
+    operation_id: String,
+    /// The time from which the new payee and the new price apply; `9999-12-31T23:59:59.999999Z` if the time is not
+    /// decided yet.
+    from: Timestamp,
+    /// The address of the new payee.
+    pay_to: String,
+    amount_units: u64,
+    /// The new maximum price per call. Null if calls can't be paid after the change.
+    max_price_units: Option<u64>,
+}
+
+impl PaymentChange {
+    fn next_change_of_operation(operation: &Operation, now: Timestamp) -> Option<Self> {
+        let next = operation.delayed_pricing(now)?;
+        Some(Self {
+            operation_id: operation.slug.to_string(),
+            from: next.from,
+            pay_to: next.payment.pay_to.to_string(),
+            amount_units: next.payment.amount.units(),
+            max_price_units: next.as_pricing().max_price().map(Amount::units),
+        })
+    }
+}
+
+impl ServiceView {
+    /// Services are sorted by slug, and services that left the catalog are last.
+    fn sort_key(&self) -> (bool, Option<&str>, ServiceId) {
+        (self.slug.is_none(), self.slug.as_deref(), self.service_id)
     }
 
     fn into_http_response(self) -> Response {
@@ -169,11 +141,9 @@ pub(crate) enum ServiceOrPreview {
 }
 
 /// The services of one agent, with their policies and their spending.
-#[derive(Serialize, ToSchema)]
-#[schema(as = OwnServiceList)]
+#[view(OwnServiceList)]
 pub(crate) struct ServiceList {
-    #[schema(value_type = uuid::Uuid)]
-    agent_id: String,
+    agent_id: AgentId,
     services: Vec<ServiceView>,
     /// The number of services in this response.
     count: usize,
@@ -258,11 +228,9 @@ purser_api::body! {
 }
 
 /// The services to which the request gave limits. Services that already had limits are not changed.
-#[derive(Serialize, ToSchema)]
-#[schema(as = LimitedServices)]
+#[view(LimitedServices)]
 pub(crate) struct LimitedList {
-    #[schema(value_type = Vec<uuid::Uuid>)]
-    service_ids: Vec<String>,
+    service_ids: Vec<ServiceId>,
     /// The number of services in this response.
     count: usize,
 }
@@ -396,39 +364,27 @@ pub(crate) fn parse_limits(body: &Value) -> Result<PolicyUpdate> {
 ///
 /// A new agent starts with services that have no limits. Each service is updated separately. If another request sets
 /// limits for a service at the same time, those limits are kept.
-#[utoipa::path(
-    patch, path = "/agents/{agentId}/services", operation_id = "limit_unlimited_services",
-    responses((status = 200, body = LimitedList, description = "The services that got the limits."))
-)]
+#[endpoint(patch "/agents/{agentId}/services", returns = "The services that got the limits.")]
 pub(crate) async fn limit_unlimited_services(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     owned: OwnedAgent,
     reason: Parameters<AskedReason>,
     body: Body<LimitsBody>,
-) -> Result<Json<LimitedList>, Failure> {
+) -> Reply<Json<LimitedList>> {
     let update = body.json().and_then(|body| parse_limits(&body));
-    let (update, reason) = combine_results(update, reason.0)?;
+    let (update, reason) = combine_results_and_errors(update, reason.0)?;
     let owned = owned.with_reason(reason.edit_reason);
     let limited = people.limit_unlimited_services(&owned, &update);
-    let limited = people.run_in_user_slot(&owned.agent().owner, limited).await?;
-    let ids: Vec<String> = limited.iter().map(ToString::to_string).collect();
-    Ok(Json(LimitedList {
-        count: ids.len(),
-        service_ids: ids,
-    }))
+    let limited = people.run_as_long_operation(&owned.agent().owner, limited).await?;
+    Ok(Json(LimitedList::from_items(limited)))
 }
 
 /// List an agent's services, with the spent and remaining amounts.
-#[utoipa::path(
-    get, path = "/agents/{agentId}/services", operation_id = "list_agent_services",
-    responses(
-        (status = 200, body = ServiceList, description = "Every service that was ever enabled for the agent, including disabled services."),
-    )
+#[endpoint(
+    get "/agents/{agentId}/services",
+    returns = "Every service that was ever enabled for the agent, including disabled services."
 )]
-pub(crate) async fn list_agent_services(
-    State(people): State<Arc<People>>,
-    owned: OwnedAgent,
-) -> Result<Json<ServiceList>, Failure> {
+pub(crate) async fn list_agent_services(people: PeopleState, owned: OwnedAgent) -> Reply<Json<ServiceList>> {
     let (services, edition) = tokio::try_join!(people.list_services(&owned), people.current_catalog())?;
     let id = owned.agent().id;
     let services = services
@@ -436,19 +392,15 @@ pub(crate) async fn list_agent_services(
         .map(|service| ServiceView::new(owned.agent(), service, &edition.catalog, &people));
     let mut services: Vec<ServiceView> = services.collect();
     services.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
-    Ok(Json(ServiceList {
-        agent_id: id.to_string(),
-        count: services.len(),
-        services,
-    }))
+    Ok(Json(ServiceList::from_items(id, services)))
 }
 
 /// Enable a service for an agent.
 ///
 /// Absent policy fields get their defaults, even if the agent already has a policy for the service. With `If-Match`,
 /// the response is 412 if the record was updated in the meantime.
-#[utoipa::path(
-    post, path = "/agents/{agentId}/services", operation_id = "enable_service",
+#[endpoint(
+    post "/agents/{agentId}/services",
     responses(
         (status = 201, body = ServiceView, description = "The enabled service with its policy.", headers(("ETag" = String, description = "The policy's version. Send it in `If-Match` with the next update.")),
             links(
@@ -460,18 +412,18 @@ pub(crate) async fn list_agent_services(
     )
 )]
 pub(crate) async fn enable_service(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     owned: OwnedAgent,
     OptionalIfMatch(if_match): OptionalIfMatch,
     query: Parameters<RequestedUpdate>,
     body: Body<EnableBody>,
-) -> Result<Response, Failure> {
+) -> Reply {
     let edition = people.current_catalog().await?;
     let enable = body
         .json()
         .and_then(|body| parse_enable_request(&body, &edition.catalog));
-    let enable = combine_results(enable, query.0);
-    let ((enable, request), if_match) = body_with_version(enable, require_version_or_any(if_match))?;
+    let enable = combine_results_and_errors(enable, query.0);
+    let ((enable, request), if_match) = combine_body_and_if_match(enable, require_version_or_any(if_match))?;
     if let Some(days) = request.preview() {
         let preview = people.preview_enabling(&owned, if_match, &enable, days).await?;
         return Ok(PreviewView::new(preview).into_response());
@@ -487,17 +439,15 @@ pub(crate) async fn enable_service(
 }
 
 /// Read one of an agent's services, with its policy and spending.
-#[utoipa::path(
-    get, path = "/agents/{agentId}/services/{serviceId}", operation_id = "read_agent_service",
-    responses(
-        (status = 200, body = ServiceView, description = "The service with its policy, even if the service is disabled.", headers(("ETag" = String, description = "The policy's version. Send it in `If-Match` with the next update."))),
-    )
+#[endpoint(
+    get "/agents/{agentId}/services/{serviceId}", body = ServiceView,
+    returns = "The service with its policy, even if the service is disabled.", etag = "policy"
 )]
 pub(crate) async fn read_agent_service(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     owned: OwnedAgent,
     Id(ServiceReference(reference)): Id<ServiceReference>,
-) -> Result<Response, Failure> {
+) -> Reply {
     let edition = people.current_catalog().await?;
     let service = people
         .read_service(&owned, find_service_id(&edition.catalog, &reference)?)
@@ -508,29 +458,27 @@ pub(crate) async fn read_agent_service(
 /// Update an agent's service: its policy, or whether it is enabled.
 ///
 /// The updated policy applies to all later requests to `POST /x402/authorize`.
-#[utoipa::path(
-    patch, path = "/agents/{agentId}/services/{serviceId}", operation_id = "edit_agent_service",
-    responses(
-        (status = 200, body = ServiceOrPreview, description = "The updated service, or the preview of the update.", headers(("ETag" = String, description = "The policy's version. Send it in `If-Match` with the next update."))),
-        errors::RecentSignInRequired, errors::ServiceNotFound,
-    )
+#[endpoint(
+    patch "/agents/{agentId}/services/{serviceId}", operation_id = "edit_agent_service", body = ServiceOrPreview,
+    returns = "The updated service, or the preview of the update.", etag = "policy",
+    errors(RecentSignInRequired, ServiceNotFound)
 )]
 pub(crate) async fn update_agent_service(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     owned: OwnedAgent,
     Id(ServiceReference(reference)): Id<ServiceReference>,
     if_match: IfMatch,
     query: Parameters<RequestedUpdate>,
     body: Body<ServiceEditBody>,
-) -> Result<Response, Failure> {
+) -> Reply {
     let edition = people.current_catalog().await?;
     let id = people
         .require_agent_service(&owned, find_service_id(&edition.catalog, &reference)?)
         .await?;
     let service = edition.catalog.find_by_id(id);
     let update = body.json().and_then(|body| parse_service_update(&body, service));
-    let update = combine_results(update, query.0);
-    let ((update, request), if_match) = body_with_version(update, if_match.into_precondition())?;
+    let update = combine_results_and_errors(update, query.0);
+    let ((update, request), if_match) = combine_body_and_if_match(update, if_match.into_precondition())?;
     if let Some(days) = request.preview() {
         let preview = people
             .preview_service_update(&owned, if_match, id, &update, days)
@@ -543,19 +491,17 @@ pub(crate) async fn update_agent_service(
 }
 
 /// Disable a service for an agent. The policy is kept.
-#[utoipa::path(
-    delete, path = "/agents/{agentId}/services/{serviceId}", operation_id = "disable_service",
-    responses(
-        (status = 200, body = ServiceOrPreview, description = "The disabled service, or the preview of the update.", headers(("ETag" = String, description = "The policy's version. Send it in `If-Match` with the next update."))),
-    )
+#[endpoint(
+    delete "/agents/{agentId}/services/{serviceId}", body = ServiceOrPreview,
+    returns = "The disabled service, or the preview of the update.", etag = "policy"
 )]
 pub(crate) async fn disable_service(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     owned: OwnedAgent,
     Id(ServiceReference(reference)): Id<ServiceReference>,
     if_match: IfMatch,
     query: Parameters<RequestedUpdate>,
-) -> Result<Response, Failure> {
+) -> Reply {
     let edition = people.current_catalog().await?;
     let id = people
         .require_agent_service(&owned, find_service_id(&edition.catalog, &reference)?)
@@ -564,7 +510,7 @@ pub(crate) async fn disable_service(
         enabled: Some(false),
         ..ServiceUpdate::default()
     };
-    let (request, if_match) = body_with_version(query.0, if_match.into_precondition())?;
+    let (request, if_match) = combine_body_and_if_match(query.0, if_match.into_precondition())?;
     if let Some(days) = request.preview() {
         let preview = people
             .preview_service_update(&owned, if_match, id, &disabled, days)

@@ -2,7 +2,7 @@
 
 use crate::agents::choice::{AgentChoice, NamedAgent};
 use crate::sessions::session::PageSession;
-use crate::state::People;
+use crate::state::PeopleState;
 use crate::ui::count::count_with_noun;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
@@ -10,7 +10,7 @@ use crate::ui::list::{
     ListPage, contains_text, filter_form, filter_select, format_page_number, parse_page_number, search_field,
 };
 use crate::ui::money::{amount_text, is_no_limit};
-use axum::{extract::State, http::Uri, response::IntoResponse as _};
+use axum::{http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
 use purser_domain::{
@@ -18,7 +18,6 @@ use purser_domain::{
     escape_hidden_characters,
 };
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 const PAGE: &str = "/dashboard/catalog";
 
@@ -79,8 +78,7 @@ struct CatalogList<'a> {
     network: Network,
 }
 
-/// Handles `GET /dashboard/catalog`.
-pub(crate) async fn show_catalog_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+pub(crate) async fn show_catalog_page(people: PeopleState, session: PageSession, uri: Uri) -> Reply {
     let view = View::from_uri(&uri);
     let choice = people.resolve_named_agent(&session.person, view.agent.clone());
     let (choice, edition) = tokio::try_join!(choice, people.current_catalog())?;
@@ -126,7 +124,7 @@ fn catalog_page(layout: &Layout, list: &CatalogList<'_>) -> Markup {
             h1 { "Catalog" }
             p { "The services that agents can pay for. On the page of an agent, you choose its services and their limits." }
             (filter_form(PAGE, false, is_filtered.then_some(PAGE), &fields))
-            (list.choice.matching_agents(|agent| view.url(Some(agent), 0)))
+            (list.choice.matching_agent_links(|agent| view.url(Some(agent), 0)))
             @if list.choice.id.is_none() && !list.choice.is_ambiguous() { p.hint { "Choose an agent to see what it may buy." } }
             @if list.services.rows.is_empty() { p.empty { "No service fits." } } @else {
                 ul.rows { @for service in &list.services.rows { (service_row(layout, service, list)) } }

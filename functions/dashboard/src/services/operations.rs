@@ -59,7 +59,7 @@ impl People {
     /// Lists the agent's services with their spending, including disabled services.
     pub(crate) async fn list_services(&self, owned: &OwnedAgent) -> Result<Vec<GovernedService>> {
         let records = self.ledger.list_enabled_services(owned.agent()).await?;
-        self.add_spend_to_all(owned, records).await
+        self.read_governed_services(owned, records).await
     }
 
     pub(crate) async fn read_service(&self, owned: &OwnedAgent, id: ServiceId) -> Result<GovernedService> {
@@ -275,18 +275,22 @@ impl People {
     }
 
     async fn read_governed_service(&self, owned: &OwnedAgent, record: EnabledService) -> Result<GovernedService> {
-        let item = self.add_spend_to_all(owned, vec![record]).await?.pop();
+        let item = self.read_governed_services(owned, vec![record]).await?.pop();
         item.ok_or_else(|| Error::internal("reading what was spent", "one record became none"))
     }
 
-    async fn add_spend_to_all(&self, owned: &OwnedAgent, records: Vec<EnabledService>) -> Result<Vec<GovernedService>> {
+    async fn read_governed_services(
+        &self,
+        owned: &OwnedAgent,
+        records: Vec<EnabledService>,
+    ) -> Result<Vec<GovernedService>> {
         let agent = owned.agent().id;
         let scope = |service| WindowScope::Day { agent, service };
         let scopes: Vec<_> = records
             .iter()
             .map(|record| (scope(record.service), WindowPeriod::DAY))
             .collect();
-        let spends = self.read_spends(&scopes).await?;
+        let spends = self.read_spend_in_windows(&scopes).await?;
         let now = self.now();
         let governed_service = records.into_iter().map(|record| GovernedService {
             spent_today: spends.spend_in_window(scope(record.service)),

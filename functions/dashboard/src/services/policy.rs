@@ -19,9 +19,8 @@ pub(crate) const FIELDS: [FieldOf; 6] = [
     ("allowed_domains", "allowed_domains", "Allowed domains"),
 ];
 
-/// Returns the form's policy as a JSON body. The body's parser finds most validation errors. If `service` is `None`
-/// because the service left the catalog, the body does not change the operations.
-pub(crate) fn policy_body(form: &mut Form, service: Option<&Service>) -> Value {
+/// Returns the form's policy as JSON. With `service` as `None`, the operations stay unchanged.
+pub(crate) fn parse_policy_form(form: &mut Form, service: Option<&Service>) -> Value {
     let no_limit = SpendPolicy::permissive();
     let mut cap = |field, label, none| form.parse_cap(field, label, none).map(Amount::units);
     let mut body = json!({
@@ -122,7 +121,7 @@ mod tests {
         let mut form = Form::parse(FormName::Enable, body.as_bytes());
         let catalog = catalog();
         let service = catalog.find_by_reference("lab-weather");
-        let body = policy_body(&mut form, service);
+        let body = parse_policy_form(&mut form, service);
         let edit = form.take_value_or_add_errors(parse_service_update(&body, service), &FIELDS);
         let problems: Vec<String> = form.errors().iter().map(|problem| problem.field.clone()).collect();
         assert_eq!(edit.is_some(), problems.is_empty(), "{body}");
@@ -169,7 +168,7 @@ mod tests {
     fn a_policy_form_keeps_the_operations_of_a_removed_service() {
         let body = "max_per_call=1&max_per_day=1&require_approval_above=1&allowed_domains=*&operations=all";
         let mut form = Form::parse(FormName::Enable, body.as_bytes());
-        let body = policy_body(&mut form, None);
+        let body = parse_policy_form(&mut form, None);
         assert_eq!(
             parse_service_update(&body, None).unwrap().policy.enabled_operations,
             None

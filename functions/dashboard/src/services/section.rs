@@ -118,7 +118,7 @@ fn enabled_service_item(
                             ". It also ends if you change a limit."
                         }
                     }
-                    (preview::preview_section(layout, &inputs))
+                    (preview::update_preview_section(layout, &inputs))
                     (layout.post_form(&format!("{path}/services/{id}"), &html! {
                         (version_input(*version))
                         (policy_inputs(&inputs, policy, service))
@@ -250,7 +250,7 @@ fn enable_form(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
             details.pop.wide open[inputs.has_posted_form()] {
                 summary.button { "Enable a service" }
                 div.pop-body {
-                    (preview::preview_section(layout, &inputs))
+                    (preview::update_preview_section(layout, &inputs))
                     (layout.post_form(&format!("{path}/services"), &html! {
                         (inputs.drop_down("service_id", "Service", &offered, ""))
                         (policy_inputs(&inputs, &SpendPolicy::spec_defaults(), None))

@@ -2,57 +2,35 @@
 
 use crate::agents::owned::require_id;
 use crate::caller::Caller;
-use crate::state::People;
+use crate::state::PeopleState;
 use axum::Json;
-use axum::extract::{Path, State};
-use purser_api::{Failure, SessionToken, errors};
-use purser_domain::{Session, SessionId};
-use serde::Serialize;
-use std::sync::Arc;
-use utoipa::ToSchema;
+use axum::extract::Path;
+use purser_api::{Reply, SessionToken, endpoint, view};
+use purser_domain::{Session, SessionId, Timestamp};
 
-/// One of the caller's sessions.
-#[derive(Serialize, ToSchema)]
-#[schema(as = OwnSession)]
-pub(crate) struct SessionView {
-    /// The session's id: a digest of the secret in the cookie.
-    session_id: String,
-    #[schema(format = DateTime)]
-    created_at: String,
-    /// The time of the last use, to the minute.
-    #[schema(format = DateTime)]
-    last_seen_at: String,
-    /// The time at which the session ends at the latest.
-    #[schema(format = DateTime)]
-    ends_at: String,
-    /// The time of the user's sign-in at the issuer.
-    #[schema(format = DateTime)]
-    signed_in_at: String,
-    /// The browser's `User-Agent` header at sign-in.
-    #[schema(required)]
-    user_agent: Option<String>,
-    /// The IP address from which the user signed in.
-    #[schema(required)]
-    address: Option<String>,
-}
+purser_api::views! {
+    /// One of the caller's sessions.
+    pub(crate) struct SessionView as OwnSession {
+        fn from(session: Session);
 
-impl From<Session> for SessionView {
-    fn from(session: Session) -> Self {
-        Self {
-            session_id: session.id.to_string(),
-            created_at: session.created_at.to_string(),
-            last_seen_at: session.seen_at.to_string(),
-            ends_at: session.ends_at.to_string(),
-            signed_in_at: session.signed_in_at.to_string(),
-            user_agent: session.user_agent,
-            address: session.address,
-        }
+        /// The session's id: a digest of the secret in the cookie.
+        session_id: String = session.id.to_string(),
+        created_at: Timestamp = session.created_at,
+        /// The time of the last use, to the minute.
+        last_seen_at: Timestamp = session.seen_at,
+        /// The time at which the session ends at the latest.
+        ends_at: Timestamp = session.ends_at,
+        /// The time of the user's sign-in at the issuer.
+        signed_in_at: Timestamp = session.signed_in_at,
+        /// The browser's `User-Agent` header at sign-in.
+        user_agent: Option<String> = session.user_agent,
+        /// The IP address from which the user signed in.
+        address: Option<String> = session.address,
     }
 }
 
 /// The caller's open sessions.
-#[derive(Serialize, ToSchema)]
-#[schema(as = OwnSessionList)]
+#[view(OwnSessionList)]
 pub(crate) struct SessionList {
     /// The caller's user id. Operators need it to transfer an agent to you.
     person: String,
@@ -62,46 +40,30 @@ pub(crate) struct SessionList {
 }
 
 /// The number of sessions that the request ended.
-#[derive(Serialize, ToSchema)]
-#[schema(as = EndedSessions)]
+#[view(EndedSessions)]
 pub(crate) struct EndedView {
     /// The number of sessions that this call ended.
     ended: usize,
 }
 
 /// List your sessions.
-#[utoipa::path(
-    get, path = "/sessions", operation_id = "list_sessions",
-    responses((status = 200, body = SessionList, description = "The open sessions of the dashboard, newest first."))
-)]
-pub(crate) async fn list_sessions(
-    State(people): State<Arc<People>>,
-    user: Caller,
-) -> Result<Json<SessionList>, Failure> {
-    let sessions: Vec<SessionView> = people
-        .list_sessions(&user.id)
-        .await?
-        .into_iter()
-        .map(Into::into)
-        .collect();
-    Ok(Json(SessionList {
-        person: user.id.to_string(),
-        count: sessions.len(),
-        sessions,
-    }))
+#[endpoint(get "/sessions", returns = "The open sessions of the dashboard, newest first.")]
+pub(crate) async fn list_sessions(people: PeopleState, user: Caller) -> Reply<Json<SessionList>> {
+    let sessions = people.list_sessions(&user.id).await?;
+    let sessions = sessions.into_iter().map(Into::into);
+    Ok(Json(SessionList::from_items(user.id.to_string(), sessions)))
 }
 
 /// End a session. Requests with this session are rejected at once.
-#[utoipa::path(
-    delete, path = "/sessions/{sessionId}", operation_id = "end_session",
-    params(("sessionId" = String, Path, description = "The `session_id` of one of your sessions.")),
-    responses((status = 200, body = EndedView, description = "The session has ended."), errors::NotFound)
+#[endpoint(
+    delete "/sessions/{sessionId}", returns = "The session has ended.",
+    params(("sessionId" = String, Path, description = "The `session_id` of one of your sessions.")), errors(NotFound)
 )]
 pub(crate) async fn end_session(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     token: SessionToken,
     Path(session): Path<String>,
-) -> Result<Json<EndedView>, Failure> {
+) -> Reply<Json<EndedView>> {
     let user = people.authenticate_user(token.into_token()?, true).await?;
     people
         .end_session(&user, &require_id(SessionId::parse(&session))?)
@@ -112,14 +74,8 @@ pub(crate) async fn end_session(
 /// End all your sessions.
 ///
 /// All sessions, including the current session, and all ID tokens from before this request are rejected.
-#[utoipa::path(
-    delete, path = "/sessions", operation_id = "end_sessions",
-    responses((status = 200, body = EndedView, description = "The number of ended sessions."))
-)]
-pub(crate) async fn end_sessions(
-    State(people): State<Arc<People>>,
-    token: SessionToken,
-) -> Result<Json<EndedView>, Failure> {
+#[endpoint(delete "/sessions", returns = "The number of ended sessions.")]
+pub(crate) async fn end_sessions(people: PeopleState, token: SessionToken) -> Reply<Json<EndedView>> {
     let user = people.authenticate_user(token.into_token()?, true).await?;
     let ended = people.end_sessions(&user).await?;
     Ok(Json(EndedView { ended }))

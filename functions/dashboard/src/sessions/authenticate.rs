@@ -16,9 +16,8 @@ const PRECISION: Duration = Duration::from_secs_u32(60);
 pub(crate) const STOPS_PER_MINUTE: u32 = 60;
 
 impl People {
-    /// Returns the throttle for a user's request. Both throttles share one counter, but requests that stop agents or
-    /// sessions have a higher limit.
-    const fn user_or_stop_throttle(&self, stops: bool) -> &Throttle {
+    /// Both throttles share one counter, but requests that stop agents or end sessions have a higher limit.
+    const fn user_request_throttle(&self, stops: bool) -> &Throttle {
         if stops {
             &self.stops
         } else {
@@ -29,14 +28,13 @@ impl People {
     /// Verifies an ID token. `stops` is whether the request stops an agent or ends a session.
     pub(crate) async fn authenticate_user(&self, credentials: (String, RequestSource), stops: bool) -> Result<Caller> {
         let (user, ()) = self
-            .authenticate_user_while_reading(credentials, stops, async |_| Ok(()))
+            .authenticate_user_and_read(credentials, stops, async |_| Ok(()))
             .await?;
         Ok(user)
     }
 
-    /// Returns the user that this ID token identifies, and the result of `read`, which runs while the throttle counts
-    /// the request. `read` must not write.
-    pub(crate) async fn authenticate_user_while_reading<T>(
+    /// Runs `read` while the throttle counts the request, so `read` must not write.
+    pub(crate) async fn authenticate_user_and_read<T>(
         &self,
         (token, source): (String, RequestSource),
         stops: bool,
@@ -55,7 +53,7 @@ impl People {
             found
         };
         let found = self
-            .user_or_stop_throttle(stops)
+            .user_request_throttle(stops)
             .run_limited_by(scope, now, found)
             .await?;
         Ok((user, found))
@@ -85,15 +83,14 @@ impl People {
             }
             Ok(())
         };
-        self.user_or_stop_throttle(stops)
+        self.user_request_throttle(stops)
             .run_limited_by(scope, now, noted)
             .await?;
         Ok(session)
     }
 
-    /// Returns the agent of this key, whatever the key's permissions, and the decision inputs that were read at the
-    /// same time. The key is checked as on the agents' routes.
-    pub(crate) async fn authenticate_agent_while_reading(
+    /// Checks an agent key, regardless of permissions, and reads the decision inputs at the same time.
+    pub(crate) async fn authenticate_agent_and_read_inputs(
         &self,
         caller: AgentCredentials,
         keys: &DecisionKeys,

@@ -6,9 +6,8 @@ use purser_domain::Url;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Destination(String);
 
-/// The maximum length of a destination. It allows the URL of a dashboard page with the ids of 50 approvals, at 46 bytes
-/// each. Signed and base64-encoded, a destination of this length fits into the pending sign-in cookie.
-const MAX_BYTES: usize = 2_400;
+/// Allows a page with the ids of 50 approvals. A signed destination of this length fits into a cookie.
+const MAX_BYTES: usize = 2_700;
 
 impl Destination {
     pub(crate) fn overview() -> Self {
@@ -86,7 +85,7 @@ mod tests {
             "/dashboard/sign-in/start",
             "/dashboard/sign-out",
             "/dashboard/callback?code=1",
-            &format!("/dashboard/{}", "a".repeat(2_400)),
+            &format!("/dashboard/{}", "a".repeat(2_700)),
         ];
         for text in elsewhere {
             assert_eq!(Destination::parse(text), Destination::overview(), "{text}");

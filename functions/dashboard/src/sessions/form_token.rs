@@ -28,8 +28,9 @@ impl FormToken {
         Self { token, mask }
     }
 
-    /// Returns the token with a zero mask, for comparing two rendered pages. A token with a zero mask is never sent.
-    pub(crate) fn remove_mask(&self) -> Self {
+    /// Returns the token with a zero mask, so that two rendered pages with the same token are equal. A token with a
+    /// zero mask must never be sent to a browser.
+    pub(crate) fn with_zero_mask(&self) -> Self {
         Self {
             mask: [0; LENGTH],
             ..*self
@@ -41,7 +42,7 @@ impl FormToken {
         let fields = form_urlencoded::parse(body);
         let mut tokens = fields.filter(|(name, _)| name == Self::FIELD).map(|(_, value)| value);
         let (result, again) = (tokens.next().unwrap_or_default(), tokens.next());
-        let Some((mask, masked)) = split_halves(&result) else {
+        let Some((mask, masked)) = parse_mask_and_token(&result) else {
             return false;
         };
         let is_ours: bool = self.token.ct_eq(&xor(mask, masked)).into();
@@ -62,7 +63,7 @@ fn xor(mut left: [u8; LENGTH], right: [u8; LENGTH]) -> [u8; LENGTH] {
 }
 
 /// Splits a field's value into the mask and the masked token.
-fn split_halves(value: &str) -> Option<([u8; LENGTH], [u8; LENGTH])> {
+fn parse_mask_and_token(value: &str) -> Option<([u8; LENGTH], [u8; LENGTH])> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => byte.checked_sub(b'0'),
         b'a'..=b'f' => byte.checked_sub(b'a')?.checked_add(10),

@@ -44,16 +44,14 @@ impl PendingSignIn {
         })
     }
 
-    /// Returns the tag: the first eight characters of `state`. Returns `None` if `state` is shorter, or if the tag
-    /// contains a character other than letters, digits, `-` and `_`, because [`PendingSignIn::new`] creates no such
-    /// `state`.
-    pub(crate) fn state_tag(state: &str) -> Option<&str> {
+    /// Returns the first eight characters of `state`; `None` if [`PendingSignIn::new`] can't have created `state`.
+    pub(crate) fn sign_in_tag_from_state(state: &str) -> Option<&str> {
         let is_ours = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         state.get(..TAG).filter(|tag| tag.bytes().all(is_ours))
     }
 
     pub(crate) fn tag(&self) -> &str {
-        Self::state_tag(&self.state).unwrap_or_default()
+        Self::sign_in_tag_from_state(&self.state).unwrap_or_default()
     }
 
     pub(crate) const fn ends_at(&self) -> Timestamp {

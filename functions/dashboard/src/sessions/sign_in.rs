@@ -102,18 +102,17 @@ async fn start_sign_in(State(people): State<Arc<People>>, parts: Parts) -> Resul
     let value = pending.to_cookie(&people.sign_in_key);
     let cookie = Cookie::PendingSignIn(pending.tag()).set_cookie_header(&origin, &value, SIGN_IN_TIMEOUT)?;
     let mut response = with_cookies(see_other(question.as_str()), [cookie]);
-    for tag in surplus_sign_in_tags(&people, &origin, &parts.headers, value.len()) {
+    for tag in sign_in_tags_to_drop(&people, &origin, &parts.headers, value.len()) {
         let cleared = Cookie::PendingSignIn(tag).clear_cookie_header(&origin)?;
         response.headers_mut().append(header::SET_COOKIE, cleared);
     }
     Ok(response)
 }
 
-/// Returns the tags of the pending sign-ins that the browser must drop before it stores a cookie of `taken` bytes: all
-/// invalid ones, and the oldest ones beyond [`MAX_PENDING_BYTES`].
-fn surplus_sign_in_tags<'a>(people: &People, origin: &Origin, headers: &'a HeaderMap, taken: usize) -> Vec<&'a str> {
+/// Returns the pending sign-ins to drop before a cookie of `taken` bytes fits: invalid and the oldest sign-ins.
+fn sign_in_tags_to_drop<'a>(people: &People, origin: &Origin, headers: &'a HeaderMap, taken: usize) -> Vec<&'a str> {
     let mut pending: Vec<_> = pending_sign_in_cookies(headers, origin)
-        .filter(|(tag, _)| PendingSignIn::state_tag(tag) == Some(*tag))
+        .filter(|(tag, _)| PendingSignIn::sign_in_tag_from_state(tag) == Some(*tag))
         .map(|(tag, value)| {
             let read = PendingSignIn::from_cookie(value, &people.sign_in_key, people.now());
             (read.map(|read| read.ends_at()), value.len(), tag)
@@ -146,7 +145,7 @@ async fn handle_sign_in_callback(State(people): State<Arc<People>>, parts: Parts
         info!(reason = "sign_in_stale", "sign_in.refused");
         see_other(&sign_in_address(&Destination::overview(), PageMessage::SignInStale))
     };
-    let Some(cookie) = PendingSignIn::state_tag(&state).map(Cookie::PendingSignIn) else {
+    let Some(cookie) = PendingSignIn::sign_in_tag_from_state(&state).map(Cookie::PendingSignIn) else {
         return Ok(reject());
     };
     let over = cookie.clear_cookie_header(&origin)?;

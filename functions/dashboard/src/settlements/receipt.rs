@@ -2,7 +2,7 @@
 
 use crate::agents::owned::{KnownAgent, require_id};
 use crate::sessions::session::PageSession;
-use crate::state::People;
+use crate::state::PeopleState;
 use crate::ui::call;
 use crate::ui::datetime::exact_time;
 use crate::ui::labels;
@@ -10,15 +10,10 @@ use crate::ui::layout::{Layout, NavItem};
 use crate::ui::money::prominent_amount;
 use crate::ui::paths;
 use crate::ui::phrases;
-use axum::{
-    extract::{Path, State},
-    http::Uri,
-    response::IntoResponse as _,
-};
+use axum::{extract::Path, http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::Reply;
 use purser_domain::{AgentId, CallDescription, Catalog, Purchase, Settlement, SettlementId, SettlementState};
-use std::sync::Arc;
 
 #[derive(Debug)]
 pub(crate) struct ReceiptPage<'a> {
@@ -30,7 +25,7 @@ pub(crate) struct ReceiptPage<'a> {
 }
 
 pub(crate) async fn show_receipt_page(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     session: PageSession,
     Path((agent, settlement)): Path<(String, String)>,
     uri: Uri,

@@ -14,14 +14,14 @@ use purser_domain::{Error, ErrorKind};
 pub(crate) async fn submit_shadow_promotion(request: AgentForm) -> Reply {
     let mut form = request.parse_form(FormName::Plain);
     let Some(if_match) = form.parse_version() else {
-        return show_shadow_page_again(&request, Some(form), None).await;
+        return show_shadow_page_with_error(&request, Some(form), None).await;
     };
     match request.people.promote_shadow(request.owned.clone(), if_match).await {
         Ok(_) => Ok(redirect_with_notice(
             &paths::agent_path(request.owned.agent().id),
             PageMessage::ShadowPromoted,
         )),
-        Err(error) => show_shadow_page_again(&request, None, Some(error)).await,
+        Err(error) => show_shadow_page_with_error(&request, None, Some(error)).await,
     }
 }
 
@@ -31,12 +31,12 @@ pub(crate) async fn submit_shadow_removal(form: AgentForm) -> Reply {
             &paths::agent_path(form.owned.agent().id),
             PageMessage::ShadowRemoved,
         )),
-        Err(error) => show_shadow_page_again(&form, None, Some(error)).await,
+        Err(error) => show_shadow_page_with_error(&form, None, Some(error)).await,
     }
 }
 
-/// Shows the shadow policy's page in its current state, with the reason why the action failed.
-async fn show_shadow_page_again(request: &AgentForm, form: Option<Form>, error: Option<Error>) -> Reply {
+/// Shows the shadow policy's page with the reason why the action failed.
+async fn show_shadow_page_with_error(request: &AgentForm, form: Option<Form>, error: Option<Error>) -> Reply {
     let (status, message) = match error.map(Failure::from) {
         None => (axum::http::StatusCode::BAD_REQUEST, None),
         Some(failure) => match failure.error().kind() {

@@ -4,17 +4,16 @@ use crate::agents::owned::OwnedAgent;
 use crate::backtests::api::{CandidatePolicies, CandidateRules, parse_tested_limits};
 use crate::history::api::{ChangeView, change_views};
 use crate::preview::api::{ComparisonView, PreviewView, RequestedUpdate, TestedView};
-use crate::request::combine_results;
+use crate::request::combine_results_and_errors;
 use crate::shadow::operations::{EvaluatedShadow, PromotionResult};
-use crate::state::People;
+use crate::state::PeopleState;
 use axum::Json;
-use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{Body, BodyPath, Failure, IfMatch, Member as _, Parameters, ValidationErrors, errors, with_etag};
-use purser_domain::{Catalog, ErrorKind, Result, TestedLimits};
-use serde::Serialize;
+use purser_api::{
+    Body, BodyPath, IfMatch, Member as _, Parameters, Reply, ValidationErrors, endpoint, view, with_etag,
+};
+use purser_domain::{AgentId, Catalog, Error, ErrorKind, Result, ServiceId, TestedLimits, Timestamp};
 use serde_json::Value;
-use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::body! {
@@ -36,49 +35,32 @@ pub(crate) fn parse_shadow_limits(body: &Value, catalog: &Catalog) -> Result<Tes
     terms.ok_or_else(|| ErrorKind::ServiceNotFound.into())
 }
 
-/// A shadow policy: limits that are evaluated on an agent's decisions without effect. A shadow policy ends after 31
-/// days.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Shadow)]
-pub(crate) struct ShadowView {
-    #[schema(value_type = uuid::Uuid)]
-    agent_id: String,
-    /// The version to send in `If-Match` when you apply the shadow policy. It changes if the shadow policy, or a limit
-    /// that the shadow policy would replace, changes.
-    version: u64,
-    #[schema(format = DateTime)]
-    attached_at: String,
-    /// The time up to which decisions were evaluated.
-    #[schema(format = DateTime)]
-    until: String,
-    /// Whether the agent, or a policy that the shadow policy would replace, was updated after the shadow policy was
-    /// attached.
-    edited: bool,
-    /// The changes that applying the shadow policy would make.
-    changes: Vec<ChangeView>,
-    #[serde(flatten)]
-    comparison: ComparisonView,
-    /// The number of tested decisions that have the same result under the shadow policy. The number assumes that nobody
-    /// approves payments for which only the shadow policy requires approval.
-    agreed: u64,
-    #[serde(flatten)]
-    tested: TestedView,
-}
-
-impl ShadowView {
-    fn new(evaluated_shadow: EvaluatedShadow) -> Self {
+purser_api::views! {
+    /// A shadow policy: limits that are evaluated on an agent's decisions without effect. A shadow policy ends after 31
+    /// days.
+    pub(crate) struct ShadowView {
+        fn new(evaluated_shadow: EvaluatedShadow);
         let EvaluatedShadow { shadow, result, .. } = evaluated_shadow;
-        Self {
-            agent_id: shadow.agent.to_string(),
-            version: evaluated_shadow.version,
-            attached_at: shadow.attached_at.to_string(),
-            until: evaluated_shadow.until.to_string(),
-            edited: evaluated_shadow.is_edited,
-            changes: change_views(&evaluated_shadow.changes),
-            comparison: evaluated_shadow.comparison.into(),
-            agreed: result.decisions.saturating_sub(result.if_declined.count_changed()),
-            tested: TestedView::new(result, evaluated_shadow.from, evaluated_shadow.is_partial),
-        }
+
+        agent_id: AgentId = shadow.agent,
+        /// The version to send in `If-Match` when you apply the shadow policy. It changes if the shadow policy, or a
+        /// limit that the shadow policy would replace, changes.
+        version: u64 = evaluated_shadow.version,
+        attached_at: Timestamp = shadow.attached_at,
+        /// The time up to which decisions were evaluated.
+        until: Timestamp = evaluated_shadow.until,
+        /// Whether the agent, or a policy that the shadow policy would replace, was updated after the shadow policy was
+        /// attached.
+        edited: bool = evaluated_shadow.is_edited,
+        /// The changes that applying the shadow policy would make.
+        changes: Vec<ChangeView> = change_views(&evaluated_shadow.changes),
+        #[serde(flatten)]
+        comparison: ComparisonView = evaluated_shadow.comparison.into(),
+        /// The number of tested decisions that have the same result under the shadow policy. The number assumes that
+        /// nobody approves payments for which only the shadow policy requires approval.
+        agreed: u64 = result.decisions.saturating_sub(result.if_declined.count_changed()),
+        #[serde(flatten)]
+        tested: TestedView = TestedView::new(result, evaluated_shadow.from, evaluated_shadow.is_partial),
     }
 }
 
@@ -92,99 +74,77 @@ pub(crate) enum ShadowOrPreview {
     Preview(PreviewView),
 }
 
-fn shadow_response(shadow: EvaluatedShadow) -> Response {
+fn evaluated_shadow_response(shadow: EvaluatedShadow) -> Response {
     with_etag(shadow.version, Json(ShadowView::new(shadow)))
 }
 
-/// The result of applying a shadow policy: which of the agent's limits were updated.
-#[derive(Serialize, ToSchema)]
-#[schema(as = PromotedShadow)]
-pub(crate) struct PromotedView {
-    #[schema(value_type = uuid::Uuid)]
-    agent_id: String,
-    /// The agent's new version.
-    version: u64,
-    /// True if the shadow policy's rules replaced the agent's rules. False if the rules were the same.
-    rules_edited: bool,
-    /// The ids of the services whose policies the shadow policy replaced.
-    #[schema(value_type = Vec<uuid::Uuid>)]
-    services_edited: Vec<String>,
-}
+purser_api::views! {
+    /// The result of applying a shadow policy: which of the agent's limits were updated.
+    pub(crate) struct PromotedView as PromotedShadow {
+        fn from(result: PromotionResult);
 
-impl From<PromotionResult> for PromotedView {
-    fn from(result: PromotionResult) -> Self {
-        Self {
-            agent_id: result.owned.agent().id.to_string(),
-            version: result.owned.agent().version,
-            rules_edited: result.has_rules,
-            services_edited: result.services.iter().map(ToString::to_string).collect(),
-        }
+        agent_id: AgentId = result.owned.agent().id,
+        /// The agent's new version.
+        version: u64 = result.owned.agent().version,
+        /// True if the shadow policy's rules replaced the agent's rules. False if the rules were the same.
+        rules_edited: bool = result.has_rules,
+        /// The ids of the services whose policies the shadow policy replaced.
+        services_edited: Vec<ServiceId> = result.services,
     }
 }
 
 /// The agent whose shadow policy was removed.
-#[derive(Serialize, ToSchema)]
-#[schema(as = RemovedShadow)]
+#[view(RemovedShadow)]
 pub(crate) struct RemovedView {
-    #[schema(value_type = uuid::Uuid)]
-    agent_id: String,
+    agent_id: AgentId,
 }
 
 /// Read an agent's shadow policy, and how it would have decided the agent's requests since it was attached.
 ///
 /// The decisions are evaluated during the request: at most the newest 20,000.
-#[utoipa::path(
-    get, path = "/agents/{agentId}/shadow", operation_id = "read_shadow",
-    responses(
-        (status = 200, body = ShadowView, description = "The shadow policy.", headers(("ETag" = String, description = "The shadow policy's version. Send it in `If-Match` with the next update."))),
-    )
-)]
-pub(crate) async fn read_shadow(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Response, Failure> {
-    Ok(shadow_response(people.evaluate_shadow(&owned).await?))
+#[endpoint(get "/agents/{agentId}/shadow", body = ShadowView, returns = "The shadow policy.", etag = "shadow policy")]
+pub(crate) async fn read_shadow(people: PeopleState, owned: OwnedAgent) -> Reply {
+    Ok(evaluated_shadow_response(people.evaluate_shadow_policy(&owned).await?))
 }
 
 /// Attach a shadow policy to an agent. The shadow policy is evaluated on all later requests, and has no effect on them.
 ///
 /// The new shadow policy replaces the agent's current shadow policy. An ownership transfer removes the shadow policy. A
 /// preview attaches nothing, and describes what an update to these limits would change.
-#[utoipa::path(
-    put, path = "/agents/{agentId}/shadow", operation_id = "attach_shadow",
-    responses(
-        (status = 200, body = ShadowOrPreview, description = "The attached shadow policy, or with `preview=true` what an update to the limits in the request would change.", headers(("ETag" = String, description = "The shadow policy's version. Send it in `If-Match` with the next update."))),
-        errors::ServiceNotFound,
-    )
+#[endpoint(
+    put "/agents/{agentId}/shadow", body = ShadowOrPreview,
+    returns = "The attached shadow policy, or with `preview=true` what an update to the limits in the request would change.",
+    etag = "shadow policy", errors(ServiceNotFound)
 )]
 pub(crate) async fn attach_shadow(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     owned: OwnedAgent,
     query: Parameters<RequestedUpdate>,
     body: Body<ShadowBody>,
-) -> Result<Response, Failure> {
+) -> Reply {
     let edition = people.current_catalog().await?;
     let terms = body
         .json()
         .and_then(|body| parse_shadow_limits(&body, &edition.catalog));
-    let (terms, query) = combine_results(terms, query.0)?;
+    let (terms, query) = combine_results_and_errors(terms, query.0)?;
+    let errors = terms.key_errors(owned.agent());
+    if !errors.is_empty() {
+        return Err(Error::invalid(errors).into());
+    }
     if let Some(days) = query.preview() {
         let preview = people.preview_limits(&owned, &terms, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
     let owned = owned.with_reason(query.edit_reason);
     people.attach_shadow(&owned, terms).await?;
-    Ok(shadow_response(people.evaluate_shadow(&owned).await?))
+    Ok(evaluated_shadow_response(people.evaluate_shadow_policy(&owned).await?))
 }
 
 /// Remove an agent's shadow policy.
-#[utoipa::path(
-    delete, path = "/agents/{agentId}/shadow", operation_id = "remove_shadow",
-    responses((status = 200, body = RemovedView, description = "The shadow policy was removed."))
-)]
-pub(crate) async fn remove_shadow(
-    State(people): State<Arc<People>>,
-    owned: OwnedAgent,
-) -> Result<Json<RemovedView>, Failure> {
+#[endpoint(delete "/agents/{agentId}/shadow", returns = "The shadow policy was removed.")]
+pub(crate) async fn remove_shadow(people: PeopleState, owned: OwnedAgent) -> Reply<Json<RemovedView>> {
     people.remove_shadow(&owned).await?;
-    let agent_id = owned.agent().id.to_string();
+    let agent_id = owned.agent().id;
     Ok(Json(RemovedView { agent_id }))
 }
 
@@ -192,18 +152,12 @@ pub(crate) async fn remove_shadow(
 ///
 /// The agent's rules and policies are updated one after another. If an update is rejected, the shadow policy stays
 /// attached. Repeat the call to continue with the remaining updates.
-#[utoipa::path(
-    post, path = "/agents/{agentId}/shadow/promote", operation_id = "promote_shadow",
-    responses(
-        (status = 200, body = PromotedView, description = "The limits were applied.", headers(("ETag" = String, description = "The agent's version, for `If-Match`."))),
-        errors::RecentSignInRequired, errors::ServiceNotFound,
-    )
+#[endpoint(
+    post "/agents/{agentId}/shadow/promote", body = PromotedView, returns = "The limits were applied.",
+    headers(("ETag" = String, description = "The agent's version, for `If-Match`.")),
+    errors(RecentSignInRequired, ServiceNotFound)
 )]
-pub(crate) async fn promote_shadow(
-    State(people): State<Arc<People>>,
-    owned: OwnedAgent,
-    if_match: IfMatch,
-) -> Result<Response, Failure> {
+pub(crate) async fn promote_shadow(people: PeopleState, owned: OwnedAgent, if_match: IfMatch) -> Reply {
     let promoted = people.promote_shadow(owned, if_match.into_precondition()?).await?;
     Ok(with_etag(
         promoted.owned.agent().version,

@@ -3,7 +3,7 @@
 //! Applying a shadow policy is a sequence of ordinary updates, widening updates last. If an update fails, the next
 //! attempt continues, because completed updates change nothing.
 
-use crate::agents::owned::OwnedAgent;
+use crate::agents::owned::{OwnedAgent, require_valid_exceptions};
 use crate::history::operations::{audited_rules, full_policy_update};
 use crate::services::operations::{EnableService, ServiceUpdate};
 use crate::state::People;
@@ -72,7 +72,7 @@ impl People {
         let Some(shadow) = shadow.filter(|shadow| !shadow.has_ended(self.now())) else {
             return Ok(None);
         };
-        let since = self.usage.read_owned_since(agent).await?;
+        let since = self.usage.read_ownership_start(agent).await?;
         Ok(Some(shadow).filter(|shadow| shadow.attached_at >= since))
     }
 
@@ -88,22 +88,24 @@ impl People {
             terms: tested_limits,
         };
         let edition = self.current_catalog().await?;
-        let current = current_limits(agent, &shadow.terms, current);
+        let current = current_and_shadow_limits(agent, &shadow.terms, current);
+        let rules = current.candidate.rules.clone().unwrap_or_default();
+        require_valid_exceptions(&Agent { rules, ..agent.clone() }, agent, shadow.attached_at)?;
         let action = Act::new(AuditKind::ShadowAttached).on_agent(agent.id);
         let changes = limit_changes(agent, &current, &edition.catalog);
         let entry = self.audit_entry(owned.acting(), &action, changes)?;
-        self.usage.put_shadow(&shadow, &entry).await?;
+        self.usage.put_shadow_policy(&shadow, &entry).await?;
         Ok(shadow)
     }
 
     /// Evaluates the shadow policy on the agent's decisions since it was attached.
-    pub(crate) async fn evaluate_shadow(&self, owned: &OwnedAgent) -> Result<EvaluatedShadow> {
+    pub(crate) async fn evaluate_shadow_policy(&self, owned: &OwnedAgent) -> Result<EvaluatedShadow> {
         let (agent, now) = (owned.agent(), self.now());
         let shadow = self.read_shadow(owned).await?.ok_or(ErrorKind::NotFound)?;
         let (edition, policies) = tokio::try_join!(self.current_catalog(), self.ledger.list_enabled_services(agent))?;
         let updates = Shadow::count_updates(&shadow.terms, agent.version, &policies);
-        let current = current_limits(agent, &shadow.terms, policies);
-        let comparison = self.compare_with_shadow(agent, &current, &edition.catalog);
+        let current = current_and_shadow_limits(agent, &shadow.terms, policies);
+        let comparison = self.compare_with_shadow_policy(agent, &current, &edition.catalog);
         let changes = limit_changes(agent, &current, &edition.catalog);
         let start = Instant::now();
         let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog_table, self.network, MAX_CALLS);
@@ -111,16 +113,16 @@ impl People {
         let is_over = || start.elapsed() >= MAX_TIME;
         let mut backtest = Backtest::new(current.candidate);
         let run = reads.test_newest_decisions(&mut backtest, agent, range, Shadow::MAX_DECISIONS, is_over);
-        let (from, is_partial) = Box::pin(run).await?;
+        let (from, until, is_partial) = self.run_as_long_operation(&agent.owner, run).await?;
         Ok(EvaluatedShadow {
             version: shadow.combined_version(updates),
             is_edited: updates != shadow.edits_before,
             shadow,
             comparison,
             changes,
-            result: backtest.current_result(),
+            result: backtest.result_so_far(),
             from,
-            until: now,
+            until,
             is_partial,
         })
     }
@@ -159,7 +161,7 @@ impl People {
             owned.agent().version,
             &policies,
         )))?;
-        let current = current_limits(owned.agent(), &shadow.terms, policies);
+        let current = current_and_shadow_limits(owned.agent(), &shadow.terms, policies);
         let rules = shadow.terms.rules.as_ref();
         let updated = rules
             .map(|rules| owned.agent().clone().with_replaced_rules(rules, || self.new_rule_id()))
@@ -241,12 +243,12 @@ impl People {
         Ok(())
     }
 
-    fn compare_with_shadow(&self, agent: &Agent, current: &CurrentLimits, catalog: &Catalog) -> Comparison {
+    fn compare_with_shadow_policy(&self, agent: &Agent, current: &CurrentLimits, catalog: &Catalog) -> Comparison {
         let updated = Agent {
             rules: current.candidate.rules.clone().unwrap_or_else(|| agent.rules.clone()),
             ..agent.clone()
         };
-        let policies = current.candidate.replace_policies(&current.policies);
+        let policies = current.candidate.policies_after_proposal(&current.policies);
         let services: Vec<&Service> = policies
             .iter()
             .filter_map(|policy| catalog.find_by_id(policy.service))
@@ -269,7 +271,11 @@ impl People {
     }
 }
 
-fn current_limits(agent: &Agent, tested_limits: &TestedLimits, policies: Vec<EnabledService>) -> CurrentLimits {
+fn current_and_shadow_limits(
+    agent: &Agent,
+    tested_limits: &TestedLimits,
+    policies: Vec<EnabledService>,
+) -> CurrentLimits {
     CurrentLimits {
         candidate: tested_limits.proposed_limits(agent, &policies),
         policies,

@@ -5,24 +5,23 @@ use crate::audit::page::change_list;
 use crate::preview::section;
 use crate::sessions::session::PageSession;
 use crate::shadow::operations::EvaluatedShadow;
-use crate::state::People;
+use crate::state::{People, PeopleState};
 use crate::ui::count::count_with_noun;
 use crate::ui::datetime::{exact_time, relative_and_exact_time};
 use crate::ui::layout::{Button, Layout, NavItem};
 use crate::ui::money::format_dollars;
 use crate::ui::paths;
 use axum::{
-    extract::{Path, State},
+    extract::Path,
     http::Uri,
     response::{IntoResponse as _, Response},
 };
 use maud::{Markup, html};
 use purser_api::Reply;
 use purser_domain::{AgentId, Amount, AuditChanges, ErrorKind, Result, Shadow, escape_hidden_characters};
-use std::sync::Arc;
 
 pub(crate) async fn show_shadow_page(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     session: PageSession,
     Path(agent): Path<String>,
     uri: Uri,
@@ -35,7 +34,7 @@ pub(crate) async fn show_shadow_page(
 
 /// Renders the page, or an empty page if the agent has no shadow policy.
 pub(crate) async fn shadow_page_response(people: &People, layout: &Layout, owned: &OwnedAgent) -> Result<Response> {
-    let result = match people.evaluate_shadow(owned).await {
+    let result = match people.evaluate_shadow_policy(owned).await {
         Ok(result) => Some(result),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound) => None,
         Err(error) => return Err(error),
@@ -90,7 +89,7 @@ fn shadow_page_content(layout: &Layout, agent: AgentId, evaluated_shadow: &Evalu
             @if evaluated_shadow.is_edited {
                 div.message.warn { p { "The agent or its limits were edited since the shadow was attached. The differences are from the limits in force now." } }
             }
-            (section::effect_summary(&evaluated_shadow.comparison, false))
+            (section::limit_change_summary(&evaluated_shadow.comparison, false))
             @if *changes == AuditChanges::default() {
                 p.empty { "Nothing: these limits are in force." }
             } @else {

@@ -8,30 +8,26 @@ use crate::caller::Caller;
 use crate::cursor;
 use crate::preview::api::AskedApply;
 use crate::preview::api::AskedReason;
-use crate::request::{body_with_version, combine_results, created_response};
+use crate::request::{combine_body_and_if_match, combine_results_and_errors, created_response};
 use crate::rules::api::RuleBody;
-use crate::state::People;
+use crate::state::PeopleState;
 use crate::templates::apply::{ApplyResult, ApplyTo, TemplatePlan};
 use crate::templates::operations::{OwnTemplate, TemplateUpdate};
 use axum::Json;
-use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Response;
 use purser_api::{
-    Body, BodyPath, ErrorBody, Failure, Id, IfMatch, Member, Nullable, OptionalIfMatch, Parameters, Query, Schemas,
-    ValidationErrors, VersionTag, errors, with_etag,
+    Body, BodyPath, ErrorBody, Id, IfMatch, Member, Nullable, OptionalIfMatch, Parameters, Query, Reply, Schemas,
+    ValidationErrors, VersionTag, endpoint, errors, view, with_etag,
 };
 use purser_domain::{
-    Amount, Catalog, DomainPattern, Error, ErrorKind, LimitDifference, OperationScope, OperationSlug, Overrides,
-    PolicyChange, PolicyUpdate, Result, TemplateKey, TemplateList, TemplateName, TemplateTerms, ValidationError,
-    policy_change_json, rule_kind_audit_value,
+    AgentId, Amount, Catalog, DomainPattern, Error, ErrorKind, LimitDifference, OperationScope, OperationSlug,
+    Overrides, PolicyChange, PolicyUpdate, Result, RuleKind, TemplateKey, TemplateList, TemplateName, TemplateTerms,
+    Timestamp, ValidationError, policy_change_json, rule_kind_json,
 };
 use purser_store::{AgentOrder, Page};
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use utoipa::ToSchema;
 
 purser_api::body! {
     /// A template's limits for one service, one category of services, or all services. If a field is absent, each agent
@@ -148,6 +144,17 @@ pub(crate) fn parse_template(body: &Value, catalog: &Catalog) -> Result<Template
                 .rules
                 .map(|rules| parse_candidate_rules(rules, catalog, &mut errors)),
         };
+        let of_one_agent = terms.rules.iter().flatten().enumerate();
+        errors.extend(of_one_agent.filter_map(|(index, rule)| {
+            let (field, message) = match rule {
+                RuleKind::ApprovalException(_) => {
+                    ("kind", "must be another kind, because an exception is for one agent")
+                }
+                _ if rule.scope().keys.is_some() => ("keys", "must be absent, because keys belong to one agent"),
+                _ => return None,
+            };
+            Some(ValidationError::at_path(format!("/rules/{index}/{field}"), message))
+        }));
         let fields: Map<String, Value> = terms.audit_fields().into_iter().collect();
         let size = Value::Object(fields).to_string().len();
         if size > TemplateTerms::MAX_BYTES {
@@ -191,26 +198,28 @@ fn parse_apply_request(body: &Value) -> Result<(BulkTarget, Overrides)> {
     Ok((target, read.overrides.unwrap_or(Overrides::Keep)))
 }
 
-/// A named set of limits and rules that several agents can follow.
-#[derive(Serialize, ToSchema)]
-#[schema(as = PolicyTemplate)]
-pub(crate) struct TemplateView {
-    #[schema(example = "research")]
-    name: String,
-    /// The template's version. Send it in `If-Match`. Each update increases the version. A version is never reused, not
-    /// even by another template.
-    version: u64,
-    #[schema(format = DateTime)]
-    edited_at: String,
-    /// Whether new agents follow this template by default.
-    default: bool,
-    /// The limits of each service, category or all services. Each key is a service's slug, `category:` followed by a
-    /// category, or `*`. If a service left the catalog, its key is the service's UUID.
-    #[schema(value_type = BTreeMap<String, TemplateLimits>)]
-    services: Map<String, Value>,
-    /// The rules, which replace each agent's rules. Null if agents keep their rules.
-    #[schema(value_type = Option<Vec<RuleBody>>, required)]
-    rules: Option<Vec<Value>>,
+purser_api::views! {
+    /// A named set of limits and rules that several agents can follow.
+    pub(crate) struct TemplateView as PolicyTemplate {
+        pub(crate) fn new(owned_template: &OwnTemplate, catalog: &Catalog);
+        let template = &owned_template.template;
+
+        #[schema(example = "research")]
+        name: String = template.name.to_string(),
+        /// The template's version. Send it in `If-Match`. Each update increases the version. A version is never reused,
+        /// not even by another template.
+        version: u64 = template.version,
+        edited_at: Timestamp = template.edited_at,
+        /// Whether new agents follow this template by default.
+        default: bool = owned_template.is_default,
+        /// The limits of each service, category or all services. Each key is a service's slug, `category:` followed by
+        /// a category, or `*`. If a service left the catalog, its key is the service's UUID.
+        #[schema(value_type = BTreeMap<String, TemplateLimits>)]
+        services: Map<String, Value> = services_json(&template.terms, catalog),
+        /// The rules, which replace each agent's rules. Null if agents keep their rules.
+        #[schema(value_type = Option<Vec<RuleBody>>)]
+        rules: Option<Vec<Value>> = rules_json(&template.terms),
+    }
 }
 
 fn services_json(terms: &TemplateTerms, catalog: &Catalog) -> Map<String, Value> {
@@ -222,7 +231,7 @@ fn services_json(terms: &TemplateTerms, catalog: &Catalog) -> Map<String, Value>
 
 fn rules_json(terms: &TemplateTerms) -> Option<Vec<Value>> {
     let rules = terms.rules.as_ref()?;
-    Some(rules.iter().map(rule_kind_audit_value).collect())
+    Some(rules.iter().map(rule_kind_json).collect())
 }
 
 /// Formats the limits as a request body, which the user can edit in the form.
@@ -235,74 +244,50 @@ pub(crate) fn editable_limits_json(terms: &TemplateTerms, is_default: bool, cata
 }
 
 impl TemplateView {
-    pub(crate) fn new(owned_template: &OwnTemplate, catalog: &Catalog) -> Self {
-        let template = &owned_template.template;
-        Self {
-            name: template.name.to_string(),
-            version: template.version,
-            edited_at: template.edited_at.to_string(),
-            default: owned_template.is_default,
-            services: services_json(&template.terms, catalog),
-            rules: rules_json(&template.terms),
-        }
-    }
-
     fn into_http_response(self) -> Response {
         with_etag(self.version, Json(self))
     }
 }
 
-/// The user's policy templates, sorted by name.
-#[derive(Serialize, ToSchema)]
-#[schema(as = PolicyTemplateList)]
-pub(crate) struct TemplateListView {
-    templates: Vec<TemplateRow>,
-    /// The number of templates in this response.
-    count: usize,
+purser_api::views! {
+    /// The user's policy templates, sorted by name.
+    pub(crate) struct TemplateListView as PolicyTemplateList {
+        fn from(list: &TemplateList);
+        let rows = list.entries.iter().map(|(name, entry)| TemplateRow {
+            name: name.to_string(),
+            version: entry.version,
+            edited_at: entry.edited_at,
+            default: list.default.as_ref() == Some(name),
+        });
+
+        templates: Vec<TemplateRow> = rows.collect(),
+        /// The number of templates in this response.
+        count: usize = list.entries.len(),
+    }
 }
 
 /// A policy template without its limits and rules, as the list of policy templates contains it.
-#[derive(Serialize, ToSchema)]
-#[schema(as = ListedPolicyTemplate)]
+#[view(ListedPolicyTemplate)]
 pub(crate) struct TemplateRow {
     #[schema(example = "research")]
     name: String,
     version: u64,
-    #[schema(format = DateTime)]
-    edited_at: String,
+    edited_at: Timestamp,
     /// Whether new agents follow this template by default.
     default: bool,
 }
 
-impl From<&TemplateList> for TemplateListView {
-    fn from(list: &TemplateList) -> Self {
-        let rows = list.entries.iter().map(|(name, entry)| TemplateRow {
-            name: name.to_string(),
-            version: entry.version,
-            edited_at: entry.edited_at.to_string(),
-            default: list.default.as_ref() == Some(name),
-        });
-        Self {
-            templates: rows.collect(),
-            count: list.entries.len(),
-        }
-    }
-}
-
 /// The name of the policy template that was removed.
-#[derive(Serialize, ToSchema)]
-#[schema(as = RemovedPolicyTemplate)]
+#[view(RemovedPolicyTemplate)]
 pub(crate) struct RemovedTemplate {
     #[schema(example = "research")]
     name: String,
 }
 
 /// An agent's limit or rule that differs from the template.
-#[derive(Serialize, ToSchema)]
-#[schema(as = TemplateDifference)]
+#[view(TemplateDifference)]
 pub(crate) struct DifferenceView {
     /// The service's slug, or its id if the service has left the catalog. Null for a rule.
-    #[schema(required)]
     service: Option<String>,
     /// The policy field, or the rule's kind.
     #[schema(value_type = String, example = "max_per_day_units")]
@@ -344,34 +329,28 @@ pub(crate) fn difference_views(plan: &TemplatePlan, catalog: &Catalog) -> Vec<Di
 }
 
 /// The agents that follow a policy template, oldest first.
-#[derive(Serialize, ToSchema)]
-#[schema(as = TemplateFollowers)]
+#[view(TemplateFollowers)]
 pub(crate) struct FollowersView {
     agents: Vec<FollowerView>,
     /// The number of agents in this response. A page can have fewer agents than `limit` although more pages follow.
     count: usize,
     /// The `cursor` of the next page. Null on the last page.
-    #[schema(required)]
     next_cursor: Option<String>,
 }
 
 /// An agent that follows a policy template.
-#[derive(Serialize, ToSchema)]
-#[schema(as = TemplateFollower)]
+#[view(TemplateFollower)]
 pub(crate) struct FollowerView {
-    #[schema(value_type = uuid::Uuid)]
-    agent_id: String,
+    agent_id: AgentId,
     name: String,
     /// The template version that was last applied to the agent. Null while a version is being applied.
-    #[schema(required)]
     version: Option<u64>,
     /// The agent's limits that differ from the template.
     differences: Vec<DifferenceView>,
 }
 
 /// The result for each agent that the template was applied to.
-#[derive(Serialize, ToSchema)]
-#[schema(as = AppliedTemplate)]
+#[view(AppliedTemplate)]
 pub(crate) struct AppliedView {
     /// Whether this is a preview, which saves nothing.
     preview: bool,
@@ -383,13 +362,11 @@ pub(crate) struct AppliedView {
     /// The number of agents in this response.
     count: usize,
     /// The cursor for the remaining agents. Repeat the call with this `cursor`. Null if no agents remain.
-    #[schema(required)]
     next_cursor: Option<String>,
 }
 
 /// Operations that are no longer in the catalog.
-#[derive(Serialize, ToSchema)]
-#[schema(as = UnlistedOperations)]
+#[view]
 pub(crate) struct UnlistedOperationsView {
     /// The service's slug, or the id of a service that left the catalog.
     service: String,
@@ -407,71 +384,49 @@ impl UnlistedOperationsView {
     }
 }
 
-/// The result of applying a policy template to one agent.
-#[derive(Serialize, ToSchema)]
-#[schema(as = AppliedTemplateResult)]
-pub(crate) struct AppliedRow {
-    #[schema(value_type = uuid::Uuid)]
-    agent_id: String,
-    /// `done`, `unchanged` if the agent already had the template's limits, or `failed`. In a preview, `done` means that
-    /// limits would change.
-    #[schema(value_type = String, example = "done")]
-    outcome: &'static str,
-    /// Why the template was not applied. Null if the template was applied.
-    #[schema(required)]
-    error: Option<ErrorBody>,
-    /// Whether the changes may allow payments that were blocked or required approval. If so, the changes require a
-    /// recent sign-in.
-    widens: bool,
-    /// Whether the changes may block or require approval for payments that were allowed.
-    narrows: bool,
-    /// The limits that differed from the template before the template was applied.
-    differences: Vec<DifferenceView>,
-}
-
-impl AppliedRow {
-    fn new(result: &ApplyResult, catalog: &Catalog) -> Self {
+purser_api::views! {
+    /// The result of applying a policy template to one agent.
+    pub(crate) struct AppliedRow as AppliedTemplateResult {
+        fn new(result: &ApplyResult, catalog: &Catalog);
         let (outcome, error) = outcome_and_error(&result.outcome);
         let direction = result.plan.as_ref().map(|plan| plan.direction).unwrap_or_default();
-        Self {
-            agent_id: result.agent.to_string(),
-            outcome,
-            error,
-            widens: direction.widens,
-            narrows: direction.narrows,
-            differences: result
-                .plan
-                .as_ref()
-                .map(|plan| difference_views(plan, catalog))
-                .unwrap_or_default(),
-        }
+
+        agent_id: AgentId = result.agent,
+        /// `done`, `unchanged` if the agent already had the template's limits, or `failed`. In a preview, `done` means
+        /// that limits would change.
+        #[schema(value_type = String, example = "done")]
+        outcome: &'static str,
+        /// Why the template was not applied. Null if the template was applied.
+        error: Option<ErrorBody>,
+        /// Whether the changes may allow payments that were blocked or required approval. If so, the changes require a
+        /// recent sign-in.
+        widens: bool = direction.widens,
+        /// Whether the changes may block or require approval for payments that were allowed.
+        narrows: bool = direction.narrows,
+        /// The limits that differed from the template before the template was applied.
+        differences: Vec<DifferenceView> = result
+            .plan
+            .as_ref()
+            .map(|plan| difference_views(plan, catalog))
+            .unwrap_or_default(),
     }
 }
 
 /// List your policy templates.
-#[utoipa::path(
-    get, path = "/policy-templates", operation_id = "list_policy_templates",
-    responses((status = 200, body = TemplateListView, description = "All of your policy templates, sorted by name. You can have at most 50."))
+#[endpoint(
+    get "/policy-templates", operation_id = "list_policy_templates",
+    returns = "All of your policy templates, sorted by name. You can have at most 50."
 )]
-pub(crate) async fn list_templates(
-    State(people): State<Arc<People>>,
-    user: Caller,
-) -> Result<Json<TemplateListView>, Failure> {
+pub(crate) async fn list_templates(people: PeopleState, user: Caller) -> Reply<Json<TemplateListView>> {
     Ok(Json((&people.list_templates(&user).await?).into()))
 }
 
 /// Read a policy template.
-#[utoipa::path(
-    get, path = "/policy-templates/{templateName}", operation_id = "read_policy_template",
-    responses(
-        (status = 200, body = TemplateView, description = "The template.", headers(("ETag" = String, description = "The template's version. Send it in `If-Match` with the next update."))),
-    )
+#[endpoint(
+    get "/policy-templates/{templateName}", operation_id = "read_policy_template", body = TemplateView,
+    returns = "The template.", etag = "template"
 )]
-pub(crate) async fn read_template(
-    State(people): State<Arc<People>>,
-    user: Caller,
-    Id(name): Id<TemplateName>,
-) -> Result<Response, Failure> {
+pub(crate) async fn read_template(people: PeopleState, user: Caller, Id(name): Id<TemplateName>) -> Reply {
     let own = people.read_template(&user, &name).await?;
     let edition = people.current_catalog().await?;
     Ok(TemplateView::new(&own, &edition.catalog).into_http_response())
@@ -480,8 +435,8 @@ pub(crate) async fn read_template(
 /// Create a policy template, or replace an existing template's limits.
 ///
 /// Agents keep their limits until you apply the template.
-#[utoipa::path(
-    put, path = "/policy-templates/{templateName}", operation_id = "put_policy_template",
+#[endpoint(
+    put "/policy-templates/{templateName}", operation_id = "put_policy_template",
     params(
         ("templateName" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,49}$", description = "The name of the template."),
         ("If-Match" = inline(Option<VersionTag>), Header, nullable = false, description = "The template's version in quotation marks, or `*` for any version. Required to replace an existing template. To create a template, omit the header or send `\"0\"`."),
@@ -493,22 +448,22 @@ pub(crate) async fn read_template(
     )
 )]
 pub(crate) async fn put_template(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     mut user: Caller,
     Id(name): Id<TemplateName>,
     OptionalIfMatch(if_match): OptionalIfMatch,
     reason: Parameters<AskedReason>,
     body: Body<TemplateBody>,
-) -> Result<Response, Failure> {
+) -> Reply {
     let edition = people.current_catalog().await?;
     let update = body.json().and_then(|body| parse_template(&body, &edition.catalog));
-    let update = combine_results(update, reason.0);
+    let update = combine_results_and_errors(update, reason.0);
     let if_match = match if_match.into_precondition() {
         Ok(if_match) => Ok(Some(if_match)),
         Err(error) if matches!(error.kind(), ErrorKind::VersionRequired) => Ok(None),
         Err(error) => Err(error),
     };
-    let ((update, reason), if_match) = combine_results(update, if_match)?;
+    let ((update, reason), if_match) = combine_results_and_errors(update, if_match)?;
     user.acting.source.reason = reason.edit_reason;
     let (own, is_new) = Box::pin(people.put_template(&user, &name, if_match, &update)).await?;
     let response = TemplateView::new(&own, &edition.catalog).into_http_response();
@@ -518,19 +473,19 @@ pub(crate) async fn put_template(
 /// Remove a policy template.
 ///
 /// The agents that follow the template keep their limits.
-#[utoipa::path(
-    delete, path = "/policy-templates/{templateName}", operation_id = "remove_policy_template",
-    responses((status = 200, body = RemovedTemplate, description = "The template was removed."))
+#[endpoint(
+    delete "/policy-templates/{templateName}", operation_id = "remove_policy_template",
+    returns = "The template was removed."
 )]
 pub(crate) async fn remove_template(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     mut user: Caller,
     Id(name): Id<TemplateName>,
     if_match: IfMatch,
     reason: Parameters<AskedReason>,
-) -> Result<Json<RemovedTemplate>, Failure> {
+) -> Reply<Json<RemovedTemplate>> {
     let name = people.read_template(&user, &name).await?.template.name;
-    let (reason, if_match) = body_with_version(reason.0, if_match.into_precondition())?;
+    let (reason, if_match) = combine_body_and_if_match(reason.0, if_match.into_precondition())?;
     user.acting.source.reason = reason.edit_reason;
     let own = Box::pin(people.remove_template(&user, &name, if_match)).await?;
     let name = own.template.name.to_string();
@@ -540,20 +495,20 @@ pub(crate) async fn remove_template(
 /// List the agents that follow a policy template, with the limits in which each agent differs from the template.
 ///
 /// Each page scans up to 100 agents.
-#[utoipa::path(
-    get, path = "/policy-templates/{templateName}/agents", operation_id = "list_template_agents",
+#[endpoint(
+    get "/policy-templates/{templateName}/agents",
     params(
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 25, description = "The maximum number of items. The default is 25."),
         ("cursor" = Option<String>, Query, pattern = "^0[0-2][0-9a-f]{46}$", description = "The `next_cursor` of an earlier response."),
     ),
-    responses((status = 200, body = FollowersView, description = "A page of the list, oldest first."))
+    returns = "A page of the list, oldest first."
 )]
 pub(crate) async fn list_template_agents(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     user: Caller,
     Id(name): Id<TemplateName>,
     uri: Uri,
-) -> Result<Json<FollowersView>, Failure> {
+) -> Reply<Json<FollowersView>> {
     let template = people.read_template(&user, &name).await?.template;
     let mut query = Query::from_uri(&uri);
     let from = query.parse_with("cursor", cursor::parse_agent_cursor, cursor::FORM);
@@ -573,7 +528,7 @@ pub(crate) async fn list_template_agents(
     let followers = items.iter().zip(planned).map(|(owned, planned)| {
         let agent = owned.agent();
         FollowerView {
-            agent_id: agent.id.to_string(),
+            agent_id: agent.id,
             name: agent.name.clone(),
             version: agent
                 .template
@@ -585,12 +540,10 @@ pub(crate) async fn list_template_agents(
                 .unwrap_or_default(),
         }
     });
-    let agents: Vec<FollowerView> = followers.collect();
-    Ok(Json(FollowersView {
-        count: agents.len(),
-        agents,
-        next_cursor: next.map(cursor::format_agent_cursor),
-    }))
+    Ok(Json(FollowersView::from_items(
+        followers,
+        next.map(cursor::format_agent_cursor),
+    )))
 }
 
 /// Apply a policy template to agents that follow it.
@@ -599,20 +552,20 @@ pub(crate) async fn list_template_agents(
 /// an override. Overrides are kept unless `overrides` is `overwrite`. A call updates up to 25 agents: repeat the call
 /// with `next_cursor` for the remaining agents. If the update of an agent fails, the other agents are still updated,
 /// and you can repeat the call.
-#[utoipa::path(
-    post, path = "/policy-templates/{templateName}/apply", operation_id = "apply_policy_template",
-    responses((status = 200, body = AppliedView, description = "The result for each agent."))
+#[endpoint(
+    post "/policy-templates/{templateName}/apply", operation_id = "apply_policy_template",
+    returns = "The result for each agent."
 )]
 pub(crate) async fn apply_template(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     mut user: Caller,
     Id(name): Id<TemplateName>,
     query: Parameters<AskedApply>,
     body: Body<ApplyBody>,
-) -> Result<Json<AppliedView>, Failure> {
+) -> Reply<Json<AppliedView>> {
     let template = people.read_template(&user, &name).await?.template;
     let parsed = body.json().and_then(|body| parse_apply_request(&body));
-    let ((target, overrides), query) = combine_results(parsed, query.0)?;
+    let ((target, overrides), query) = combine_results_and_errors(parsed, query.0)?;
     user.acting.source.reason = query.edit_reason;
     let filter = AgentFilter {
         template: Some(template.name.clone()),

@@ -64,9 +64,12 @@ impl TemplatePlan {
         AuditChanges::between(Some(agent), Some(template))
     }
 
-    /// Returns whether applying the template changes any rule or policy.
-    pub(crate) fn changes_agent(&self, agent: &Agent) -> bool {
-        self.edited.rules != agent.rules || self.services.iter().any(|merge| merge.merged_policy().is_some())
+    pub(crate) fn has_changes_for_agent(&self, agent: &Agent) -> bool {
+        self.edited.rules != agent.rules
+            || self
+                .services
+                .iter()
+                .any(|merge| merge.merged_policy_if_changed().is_some())
     }
 }
 
@@ -111,7 +114,7 @@ impl People {
                 let applied = match owned {
                     None => Err(ErrorKind::NotFound.into()),
                     Some(owned) => {
-                        Box::pin(people.apply_template_if_permitted(owned, &template, &bases, overrides, to)).await
+                        Box::pin(people.preview_or_apply_template(owned, &template, &bases, overrides, to)).await
                     }
                 };
                 Ok(match applied {
@@ -135,10 +138,10 @@ impl People {
                 })
             }
         });
-        self.run_in_user_slot(user.id.as_str(), applied).await
+        self.run_as_long_operation(user.id.as_str(), applied).await
     }
 
-    async fn apply_template_if_permitted(
+    async fn preview_or_apply_template(
         &self,
         owned: OwnedAgent,
         template: &PolicyTemplate,
@@ -157,7 +160,7 @@ impl People {
             ApplyTo::Any | ApplyTo::Followers => Box::pin(self.apply_template(owned, template, bases, overrides)).await,
             ApplyTo::Preview => {
                 let plan = Box::pin(self.plan_template(&owned, template, bases, overrides)).await?;
-                let is_change = plan.changes_agent(owned.agent());
+                let is_change = plan.has_changes_for_agent(owned.agent());
                 Ok((plan, is_change))
             }
         }
@@ -191,7 +194,7 @@ impl People {
         bases: &Bases,
         overrides: Overrides,
     ) -> Result<TemplatePlan> {
-        let agent = owned.agent();
+        let agent = &owned.agent().clone().without_budgets_of_ended_grants(self.now());
         let (edition, current, starting) = tokio::try_join!(
             self.current_catalog(),
             self.ledger.list_enabled_services(agent),
@@ -211,7 +214,7 @@ impl People {
         let (updated, rules) = merge_rules(terms, of, agent.clone(), overrides, ids).map_err(rule_rejection_error)?;
         let changed_policies = services
             .iter()
-            .filter_map(|merge| Some((merge.present.as_ref(), merge.merged_policy()?)));
+            .filter_map(|merge| Some((merge.present.as_ref(), merge.merged_policy_if_changed()?)));
         let mut direction = Direction {
             widens: updated.widens(agent),
             narrows: agent.widens(&updated),
@@ -241,12 +244,12 @@ impl People {
             .with_object(&template.name);
         let acting = owned.acting().clone();
         let plan = Box::pin(self.plan_template(&owned, template, bases, overrides)).await?;
-        let applied = Box::pin(self.apply_plan(owned, template, &plan, &action));
+        let applied = Box::pin(self.apply_template_plan_if_changed(owned, template, &plan, &action));
         let is_changed = self.audit_rejection(&acting, &action, applied).await?;
         Ok((plan, is_changed))
     }
 
-    async fn apply_plan(
+    async fn apply_template_plan_if_changed(
         &self,
         owned: OwnedAgent,
         template: &PolicyTemplate,
@@ -255,7 +258,7 @@ impl People {
     ) -> Result<bool> {
         let reason = owned.acting().source.reason.clone();
         let owned = owned.with_reason(reason.or_else(|| default_update_reason(template)));
-        let before = owned.agent().clone();
+        let before = owned.agent().clone().without_budgets_of_ended_grants(self.now());
         if plan.direction.widens {
             self.limits.require_recent_sign_in(owned.signed_in_at(), self.now())?;
         }
@@ -263,7 +266,7 @@ impl People {
         for merge in &plan.services {
             policies.extend(
                 merge
-                    .merged_policy()
+                    .merged_policy_if_changed()
                     .map(|updated| (updated.widens(merge.present.as_ref()), merge)),
             );
         }
@@ -273,7 +276,7 @@ impl People {
         let mut rules = Some(plan.edited.rules.clone());
         if !policies.is_empty() {
             let first = rules.take_if(|_| !has_wider_rules);
-            let mut followed = FollowedTemplate::begin_applying(template, before.template.as_ref());
+            let mut followed = FollowedTemplate::with_started_version(template, before.template.as_ref());
             if first.is_some() {
                 followed.rules = Some(template.version);
             }

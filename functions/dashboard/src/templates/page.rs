@@ -9,7 +9,7 @@ use crate::cursor;
 use crate::redirect::{see_other, temporary_redirect};
 use crate::request::parse_agent_filter;
 use crate::sessions::session::{PageSession, VerifiedForm};
-use crate::state::People;
+use crate::state::{People, PeopleState};
 use crate::templates::api::{editable_limits_json, parse_template};
 use crate::templates::apply::{ApplyResult, ApplyTo, TemplatePlan};
 use crate::templates::operations::OwnTemplate;
@@ -18,11 +18,11 @@ use crate::ui::datetime::relative_and_exact_time;
 use crate::ui::form::{Form, FormName};
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout, NavItem, version_input};
-use crate::ui::list::filter_error;
+use crate::ui::list::filter_error_message;
 use crate::ui::notice::{PageMessage, redirect_with_notice};
 use crate::ui::paths;
 use axum::{
-    extract::{Path, State},
+    extract::Path,
     http::{StatusCode, Uri},
     response::IntoResponse as _,
 };
@@ -41,8 +41,8 @@ const EXAMPLE: &str = r#"{
   "default": false
 }"#;
 
-/// Shows `GET /dashboard/templates`: the user's templates. With `agent_id`, the form is filled with the agent's limits.
-pub(crate) async fn show_templates_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+/// With `agent_id` in the query, the form is filled with the agent's limits.
+pub(crate) async fn show_templates_page(people: PeopleState, session: PageSession, uri: Uri) -> Reply {
     let list = people.list_templates(&session.person).await?;
     let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
     let agent = parse_agent_filter(&mut Query::without_blanks(&uri));
@@ -56,7 +56,7 @@ pub(crate) async fn show_templates_page(State(people): State<Arc<People>>, sessi
 async fn format_agent_limits(people: &People, owned: &OwnedAgent) -> Result<String> {
     let agent = owned.agent();
     let (edition, policies) = tokio::try_join!(people.current_catalog(), people.ledger.list_enabled_services(agent))?;
-    let terms = TemplateTerms::from_agent(&policies, &agent.rules);
+    let terms = TemplateTerms::from_agent_limits(&policies, &agent.rules);
     Ok(editable_limits_json(&terms, false, &edition.catalog))
 }
 
@@ -119,8 +119,7 @@ fn parse_template_limits(form: &mut Form, catalog: &Catalog) -> Option<crate::te
     }
 }
 
-/// Handles `POST /dashboard/templates`: creates a template.
-pub(crate) async fn submit_new_template(State(people): State<Arc<People>>, verified_form: VerifiedForm) -> Reply {
+pub(crate) async fn submit_new_template(people: PeopleState, verified_form: VerifiedForm) -> Reply {
     let edition = people.current_catalog().await?;
     let mut form = verified_form.parse_form(FormName::Template);
     let name = TemplateName::parse(form.field_text("name"));
@@ -145,15 +144,12 @@ pub(crate) async fn submit_new_template(State(people): State<Arc<People>>, verif
         }
     }
     let list = people.list_templates(user).await?;
-    let layout = Layout {
-        typed: Some(form),
-        ..Layout::new(&verified_form.session, people.now())
-    };
+    let layout = Layout::new(&verified_form.session, people.now()).with_form(form);
     Ok((StatusCode::BAD_REQUEST, list_page(&layout, &list, EXAMPLE)).into_response())
 }
 
 pub(crate) async fn show_template_page(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     session: PageSession,
     Path(name): Path<String>,
     uri: Uri,
@@ -178,7 +174,7 @@ async fn template_page_response(
         .read_template(&session.person, &require_id(TemplateName::parse(name))?)
         .await?;
     let edition = people.current_catalog().await?;
-    let (agents, next) = load_followers(people, session, &own, steps).await?;
+    let (agents, next) = read_template_followers(people, session, &own, steps).await?;
     let owned: Vec<Option<OwnedAgent>> = agents.iter().map(|(_, owned)| owned.clone()).collect();
     let template = own.template.clone();
     let planned = people.apply_template_to_agents(&session.person, agents, template, Overrides::Keep, ApplyTo::Preview);
@@ -189,7 +185,7 @@ async fn template_page_response(
 }
 
 /// Reads a page of followers, and the cursor of the next page.
-async fn load_followers(
+async fn read_template_followers(
     people: &People,
     session: &PageSession,
     owned_template: &OwnTemplate,
@@ -308,7 +304,7 @@ fn follower_row(owned: &OwnedAgent, planned_change: &ApplyResult, catalog: &Cata
 }
 
 pub(crate) async fn submit_template_update(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     Path(name): Path<String>,
     verified_form: VerifiedForm,
 ) -> Reply {
@@ -340,11 +336,7 @@ pub(crate) async fn submit_template_update(
     } else {
         StatusCode::BAD_REQUEST
     };
-    let layout = Layout {
-        typed: Some(form),
-        problem: message,
-        ..layout
-    };
+    let layout = layout.with_problem(message).with_form(form);
     template_page_response(
         &people,
         &verified_form.session,
@@ -357,7 +349,7 @@ pub(crate) async fn submit_template_update(
 }
 
 pub(crate) async fn submit_template_removal(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     Path(name): Path<String>,
     verified_form: VerifiedForm,
 ) -> Reply {
@@ -435,14 +427,14 @@ impl Steps {
 
 /// Applies the template to up to 25 followers, then repeats the `POST` by a 307 (RFC 9110 §15.4.8) for the rest.
 pub(crate) async fn submit_template_application(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     Path(name): Path<String>,
     uri: Uri,
     form: VerifiedForm,
 ) -> Reply {
     let mut query = Query::without_blanks(&uri);
     let mut steps = Steps::from_query(&mut query);
-    if filter_error(query).is_some() {
+    if filter_error_message(query).is_some() {
         return Err(Error::from(ErrorKind::NotFound).into());
     }
     let session = &form.session;
@@ -452,7 +444,7 @@ pub(crate) async fn submit_template_application(
     let overrides =
         Overrides::from_name(form.parse_form(FormName::Plain).field_text("overrides")).unwrap_or(Overrides::Keep);
     let path = paths::template_path(&own.template.name);
-    let (agents, next) = load_followers(&people, session, &own, &steps).await?;
+    let (agents, next) = read_template_followers(&people, session, &own, &steps).await?;
     let applied = people.apply_template_to_agents(&session.person, agents, own.template, overrides, ApplyTo::Followers);
     for applied in Box::pin(applied).await? {
         let count = match applied.outcome {

@@ -24,7 +24,7 @@ pub(crate) fn call_details(call: &CallDescription, requested_amount: Amount) -> 
                 div { dt { "Body’s hash" } dd { code.long { (escape_hidden_characters(hash)) } " " span.aside { "as the agent says" } } }
             }
             @if !call.metadata.is_empty() {
-                div { dt { "The agent says" } dd { (provider_text(&call.metadata)) } }
+                div { dt { "The agent says" } dd { (agent_metadata_table(&call.metadata)) } }
             }
         }
     }
@@ -60,7 +60,7 @@ fn price_comparison(requested_amount: Amount, listed_price: Option<CatalogPrice>
     }
 }
 
-fn provider_text(metadata: &Metadata) -> Markup {
+fn agent_metadata_table(metadata: &Metadata) -> Markup {
     html! {
         table.said {
             caption.sr { "The agent’s description of the call" }

@@ -21,12 +21,12 @@ pub(crate) fn relative_and_exact_time(at: Timestamp, now: Timestamp) -> Markup {
 
 /// Formats a duration in the largest unit that divides it, such as `7 days` or `36 hours`.
 pub(crate) fn format_duration(duration: Duration) -> String {
-    let (count, unit) = whole_units(duration);
+    let (count, unit) = largest_whole_unit(duration);
     count_with_noun(count, unit)
 }
 
-/// Returns a duration as a number and the largest unit that divides the duration. The unit is in the singular.
-pub(crate) fn whole_units(duration: Duration) -> (u64, &'static str) {
+/// Returns a number and the largest unit that divides the duration, in the singular.
+pub(crate) fn largest_whole_unit(duration: Duration) -> (u64, &'static str) {
     match duration.secs() {
         secs if secs >= 86_400 && secs.is_multiple_of(86_400) => (secs / 86_400, "day"),
         secs if secs >= 3_600 && secs.is_multiple_of(3_600) => (secs / 3_600, "hour"),

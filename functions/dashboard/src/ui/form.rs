@@ -33,6 +33,8 @@ pub(crate) enum FormName {
     /// The form that creates an agent key with a limited scope.
     LimitedKey,
     Rotate(KeyId),
+    /// The form in which a user allows an OAuth client to act for an agent.
+    Consent,
     PayoutAddress,
     PayOut,
     Notices,
@@ -47,55 +49,19 @@ pub(crate) enum FormName {
     Operator(OperatorFormName),
 }
 
-/// The kinds of rules, each with its own form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RuleForm {
-    CategoryBlock,
-    VendorAllowlist,
-    BudgetLimit,
-    ApprovalRequired,
-    CountLimit,
-    MinimumInterval,
-    DuplicateGuard,
-    NewPayee,
-    PriceAboveUsual,
-    Schedule,
-    AnomalyBrake,
-}
-
-impl RuleForm {
-    pub(crate) const ALL: [Self; 11] = [
-        Self::BudgetLimit,
-        Self::ApprovalRequired,
-        Self::CategoryBlock,
-        Self::VendorAllowlist,
-        Self::CountLimit,
-        Self::MinimumInterval,
-        Self::DuplicateGuard,
-        Self::NewPayee,
-        Self::PriceAboveUsual,
-        Self::Schedule,
-        Self::AnomalyBrake,
-    ];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::CategoryBlock => RuleKind::CATEGORY_BLOCK,
-            Self::VendorAllowlist => RuleKind::VENDOR_ALLOWLIST,
-            Self::BudgetLimit => RuleKind::BUDGET_LIMIT,
-            Self::ApprovalRequired => RuleKind::APPROVAL_REQUIRED,
-            Self::CountLimit => RuleKind::COUNT_LIMIT,
-            Self::MinimumInterval => RuleKind::MINIMUM_INTERVAL,
-            Self::DuplicateGuard => RuleKind::DUPLICATE_GUARD,
-            Self::NewPayee => RuleKind::NEW_PAYEE,
-            Self::PriceAboveUsual => RuleKind::PRICE_ABOVE_USUAL,
-            Self::Schedule => RuleKind::SCHEDULE,
-            Self::AnomalyBrake => RuleKind::ANOMALY_BRAKE,
-        }
-    }
-
-    pub(crate) fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
+purser_domain::named! {
+    RuleForm {
+        BudgetLimit = RuleKind::BUDGET_LIMIT => "Budget",
+        ApprovalRequired = RuleKind::APPROVAL_REQUIRED => "Ask a person",
+        CategoryBlock = RuleKind::CATEGORY_BLOCK => "Block categories",
+        VendorAllowlist = RuleKind::VENDOR_ALLOWLIST => "Allow only some vendors",
+        CountLimit = RuleKind::COUNT_LIMIT => "Number of payments",
+        MinimumInterval = RuleKind::MINIMUM_INTERVAL => "Time between payments",
+        DuplicateGuard = RuleKind::DUPLICATE_GUARD => "Same call again",
+        NewPayee = RuleKind::NEW_PAYEE => "New payee",
+        PriceAboveUsual = RuleKind::PRICE_ABOVE_USUAL => "Unusual price",
+        Schedule = RuleKind::SCHEDULE => "Days and hours",
+        AnomalyBrake = RuleKind::ANOMALY_BRAKE => "Anomaly brake",
     }
 }
 
@@ -114,6 +80,7 @@ impl fmt::Display for FormName {
             Self::Rule(rule) => write!(f, "rule-{rule}"),
             Self::LimitedKey => f.write_str("limited-key"),
             Self::Rotate(key) => write!(f, "rotate-{key}"),
+            Self::Consent => f.write_str("consent"),
             Self::PayoutAddress => f.write_str("payout-address"),
             Self::PayOut => f.write_str("pay-out"),
             Self::Notices => f.write_str("notices"),
@@ -312,7 +279,7 @@ impl Form {
 
     /// Parses the reason for a change of limits, if any.
     pub(crate) fn parse_update_reason(&mut self) -> Result<Option<EditReason>, InvalidField> {
-        EditReason::parse_optional(self.field_text("edit_reason")).map_err(|error| {
+        EditReason::parse_unless_blank(self.field_text("edit_reason")).map_err(|error| {
             self.add_error("edit_reason", format!("Why: {error}."));
             InvalidField
         })

@@ -4,7 +4,7 @@ use crate::ui::datetime::relative_and_exact_time;
 use crate::ui::paths;
 use maud::{Markup, html};
 use purser_domain::{
-    Address, AgentId, AgentStatus, Catalog, DecisionResult, EventKind, FreezeTarget, KeyId, Network, OperationSlug,
+    Address, AgentId, AgentStatus, Catalog, DecisionResult, FreezeTarget, KeyId, Network, OperationSlug,
     OperatorFreeze, Service, ServiceId, Timestamp, escape_hidden_characters,
 };
 
@@ -61,66 +61,8 @@ pub(crate) fn status_chip(status: AgentStatus) -> Markup {
     }
 }
 
-/// Returns the name of an event kind. Outcomes have the same names as in [`result_name`].
-pub(crate) const fn event_name(kind: EventKind) -> &'static str {
-    match kind {
-        EventKind::PaymentAuthorized => "Payment allowed",
-        EventKind::PaymentConfirmed => "Payment confirmed",
-        EventKind::PaymentReleased => "Payment released",
-        EventKind::PaymentTakenBack => "Payment reverted",
-        EventKind::PaymentRefused => "Payment blocked",
-        EventKind::PaymentEscalated => "Payment asked for approval",
-        EventKind::PayoutAuthorized => "Payout authorized",
-        EventKind::PayoutConfirmed => "Payout confirmed",
-        EventKind::PayoutReleased => "Payout released",
-        EventKind::PayoutTakenBack => "Payout reverted",
-        EventKind::ApprovalAsked => "Approval requested",
-        EventKind::ApprovalDecided => "Approval decided",
-        EventKind::ApprovalWithdrawn => "Approval withdrawn",
-        EventKind::ApprovalUsed => "Approval used",
-        EventKind::ApprovalExpired => "Approval expired",
-        EventKind::AgentCreated => "Agent created",
-        EventKind::AgentFrozen => "Agent frozen",
-        EventKind::AgentUnfrozen => "Agent unfrozen",
-        EventKind::AgentAccepted => "Agent accepted",
-        EventKind::AgentHandedOver => "Agent handed over",
-        EventKind::KeyCreated => "Key created",
-        EventKind::KeyEnded => "Key ended",
-        EventKind::PolicyChanged => "Policy changed",
-        EventKind::RuleCreated => "Rule added",
-        EventKind::RuleChanged => "Rule changed",
-        EventKind::RuleRemoved => "Rule removed",
-        EventKind::PayoutAddressNamed => "Payout address added",
-        EventKind::PayoutAddressRemoved => "Payout address removed",
-        EventKind::WalletLow => "Wallet low",
-        EventKind::ServiceOpened => "Service offered",
-        EventKind::ServiceClosed => "Service closed",
-        EventKind::ServicePayeeChanged => "Payee changed",
-        EventKind::ServicePriceChanged => "Price changed",
-        EventKind::ServiceChangeDelayed => "Change of payee or price announced",
-        EventKind::ServiceChangeWithdrawn => "Announced change withdrawn",
-        EventKind::DeploymentFrozen => "All payments frozen",
-        EventKind::DeploymentUnfrozen => "All payments unfrozen",
-        EventKind::OwnerFrozen => "All your agents frozen",
-        EventKind::OwnerUnfrozen => "All your agents unfrozen",
-        EventKind::WebhookTest => "Test",
-        EventKind::WebhookFailing => "Webhook failing",
-    }
-}
-
-/// Returns the name of a decision's result, which is the same on all pages and in all notifications.
-pub(crate) const fn result_name(result: DecisionResult) -> &'static str {
-    match result {
-        DecisionResult::Allow => "Allowed",
-        DecisionResult::Block => "Blocked",
-        DecisionResult::Escalate => "Asked for approval",
-        DecisionResult::RevertConfirmation => "Reverted",
-        DecisionResult::Payout => "Paid out",
-    }
-}
-
 pub(crate) fn result_chip(result: DecisionResult) -> Markup {
-    let name = result_name(result);
+    let name = result.label();
     match result {
         DecisionResult::Allow => html! { span.chip.good { (name) } },
         DecisionResult::Block => html! { span.chip.bad { (name) } },
@@ -129,8 +71,8 @@ pub(crate) fn result_chip(result: DecisionResult) -> Markup {
     }
 }
 
-/// Renders the message that an operator has frozen the agent. The owner cannot end this freeze.
-pub(crate) fn frozen_by_operator(now: Timestamp, freeze: &OperatorFreeze) -> Markup {
+/// The owner cannot end an operator's freeze.
+pub(crate) fn operator_freeze_message(now: Timestamp, freeze: &OperatorFreeze) -> Markup {
     html! {
         div.message.bad {
             p {

@@ -65,13 +65,24 @@ impl Layout {
         }
     }
 
-    /// Returns a layout for a part of a page that is compared with another response. It has no current time, and its
-    /// form token has a zero mask.
+    pub(crate) fn with_problem(self, problem: Option<String>) -> Self {
+        Self { problem, ..self }
+    }
+
+    pub(crate) fn with_form(self, form: Form) -> Self {
+        Self {
+            typed: Some(form),
+            ..self
+        }
+    }
+
+    /// Returns the layout with which a part of a page is rendered for an entity tag. The layout has no current time and
+    /// an unmasked form token, because both differ in each response.
     pub(crate) fn for_entity_tag(&self) -> Self {
         Self {
             person: self.person.clone(),
             is_operator: self.is_operator,
-            token: self.token.remove_mask(),
+            token: self.token.with_zero_mask(),
             now: Timestamp::EPOCH,
             waiting: None,
             notice: None,

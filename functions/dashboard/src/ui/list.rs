@@ -156,9 +156,8 @@ pub(crate) fn filter_select(
     }
 }
 
-/// Returns the message that names the invalid filters in a list's URL; `None` if all filters are valid. If a filter is
-/// invalid, the list shows no rows, because a user could mistake unfiltered rows for the result.
-pub(crate) fn filter_error(query: Query) -> Option<String> {
+/// Names the invalid filters, with which a list must show no rows, because unfiltered rows would mislead.
+pub(crate) fn filter_error_message(query: Query) -> Option<String> {
     let error = query.finish().err()?;
     let ErrorKind::InvalidRequest(errors) = error.kind() else {
         return Some("These filters are invalid.".to_owned());

@@ -49,6 +49,9 @@ notices! {
     AgentUnfrozen, "agent_unfrozen", "The agent is active again. Its policies and rules apply as before.";
     AgentAccepted, "agent_accepted", "The agent is yours. Its existing keys still work: revoke those that you don’t know, and review its limits.";
     KeyRevoked, "key_revoked", "The key was revoked. The next call with it is refused.";
+    DeviceAllowed, "device_allowed", "Allowed. Go back to your device: it connects within seconds.";
+    DeviceDenied, "device_denied", "Denied. The device gets no access.";
+    DeviceCodeUnknown, "device_code_unknown", "This code is unknown, was already used, or has expired. Start again on your device.";
     ServiceEnabled, "service_enabled", "The service is enabled.";
     ServiceDisabled, "service_disabled", "The service is disabled. Its limits are kept for later.";
     PolicySaved, "policy_saved", "Saved. The new limits apply to the next payment.";
@@ -64,6 +67,7 @@ notices! {
     Approved, "approved", "Approved. The payment is made when the agent repeats its request.";
     ApprovedFrozen, "approved_frozen", "Approved, but the agent is frozen: nothing is paid until the freeze ends and the agent repeats its request.";
     ApprovedAndRaised, "approved_and_raised", "Approved, and the limit was raised. The payment is made when the agent repeats its request.";
+    ApprovedAlways, "approved_always", "Approved, and the exception is in force. The payment is made when the agent repeats its request. You can remove the exception in the agent’s rules.";
     ApprovalWithdrawn, "approval_withdrawn", "The approval was withdrawn. Nothing was paid.";
     NothingSelected, "nothing_selected", "Nothing was decided: select from 1 to 50 approvals.";
     Rejected, "rejected", "Rejected. Nothing was paid.";
@@ -121,6 +125,7 @@ impl PageMessage {
         matches!(
             self,
             Self::NothingSelected
+                | Self::DeviceCodeUnknown
                 | Self::PayoutUnanswered
                 | Self::SignInFailed
                 | Self::SignInStale

@@ -7,8 +7,8 @@ use crate::ui::paths;
 use maud::{Markup, html};
 use purser_domain::{
     Amount, AskingKind, AskingLimit, Caps, Catalog, Category, Check, CheckName, CheckOutcome, HistoryDenial,
-    HistoryEntry, IncreasedCaps, LimitAction, Rule, RuleKind, RuleWindow, ServiceSlug, TemporaryCaps, Timestamp,
-    UsualPrice, Vendor, WindowPeriod, WithdrawalRejection, asking_reason, escape_hidden_characters,
+    HistoryEntry, IncreasedCaps, LimitAction, Rule, RuleKind, RuleScope, RuleWindow, ServiceSlug, TemporaryCaps,
+    Timestamp, UsualPrice, Vendor, WindowPeriod, WithdrawalRejection, asking_reason, escape_hidden_characters,
 };
 
 /// Says in a few words why a payment was denied or requires approval.
@@ -27,7 +27,7 @@ pub(crate) fn denial_reason(entry: &HistoryEntry, denial: &HistoryDenial) -> Str
         "amount_exceeds_max" => format!("above the agent’s own maximum{limit}"),
         "amount_exceeds_per_call_limit" => format!("limit per call{limit} exceeded"),
         "daily_spend_limit_exceeded" => format!("daily limit{limit} exceeded{used}"),
-        "approval_required" if is_by_rule(denial) => "a rule requires approval".to_owned(),
+        "approval_required" if is_denied_by_rule(denial) => "a rule requires approval".to_owned(),
         "approval_required" => format!("over the approval threshold{limit}"),
         "insufficient_usdc_balance" => format!("wallet balance{limit} too low"),
         "policy_blocked" => match entry.reason.split_once(':').unwrap_or((&entry.reason, "")) {
@@ -37,19 +37,19 @@ pub(crate) fn denial_reason(entry: &HistoryEntry, denial: &HistoryDenial) -> Str
                 Some(count) => format!("a rule’s {} payments within a time used up", count.units()),
                 None => "a rule’s number of payments used up".to_owned(),
             },
-            (rule, detail) => block_reason(rule, detail).unwrap_or(&entry.reason).to_owned(),
+            (rule, detail) => block_reason_text(rule, detail).unwrap_or(&entry.reason).to_owned(),
         },
         _ => entry.reason.clone(),
     }
 }
 
-fn is_by_rule(denial: &HistoryDenial) -> bool {
+fn is_denied_by_rule(denial: &HistoryDenial) -> bool {
     AskingKind::from_name(&denial.rule).is_some_and(|kind| kind != AskingKind::Threshold)
 }
 
-/// Returns the text for a payment that a rule, a freeze, the catalog or an approval blocked. Returns `None` if `rule`
-/// is unknown. Texts with an amount, such as the limit of a budget, come from [`denial_reason`].
-fn block_reason(rule: &str, detail: &str) -> Option<&'static str> {
+/// Returns the text of a reason that contains no amount, or `None` if `rule` is unknown. [`denial_reason`] formats
+/// reasons that contain an amount.
+fn block_reason_text(rule: &str, detail: &str) -> Option<&'static str> {
     Some(match (rule, detail) {
         ("agent_frozen", "") => "agent frozen",
         ("agent_frozen", "owner") => "all agents of the owner frozen by an operator",
@@ -91,31 +91,6 @@ pub(crate) fn withdrawal_rejection_sentence(rejection: &WithdrawalRejection) -> 
     }
 }
 
-/// Returns the name of a check's limit, for the reason of a denial.
-pub(crate) const fn limit_name(name: CheckName) -> &'static str {
-    match name {
-        CheckName::ServiceEnabled => "service not enabled",
-        CheckName::AgentActive => "agent frozen",
-        CheckName::OperationEnabled => "operation not enabled",
-        CheckName::Domain => "domain not allowed",
-        CheckName::MaxPayment => "the agent’s own maximum",
-        CheckName::PerCall => "limit per call",
-        CheckName::Category => "blocked category",
-        CheckName::Vendor => "vendor not allowed",
-        CheckName::Budget => "budget",
-        CheckName::Schedule => "schedule",
-        CheckName::Count => "number of payments",
-        CheckName::Interval => "time between payments",
-        CheckName::Duplicate => "repeated call",
-        CheckName::Price => "unusual price",
-        CheckName::Payee => "new payee",
-        CheckName::Day => "daily limit",
-        CheckName::Approval => "approval",
-        CheckName::Balance => "wallet balance",
-    }
-}
-
-/// Returns the text that describes a check in the table of checks.
 const fn check_name(name: CheckName) -> &'static str {
     match name {
         CheckName::ServiceEnabled => "Service is enabled",
@@ -163,7 +138,7 @@ pub(crate) fn checks_table(checks: &[Check]) -> Markup {
                         th scope="row" {
                             span.sign aria-hidden="true" { (sign) } (check_name(check.name)) span.sr { ": " (text) }
                         }
-                        td.num { @if let Some(limit) = check.limit { (check_limit(check.name, limit)) } }
+                        td.num { @if let Some(limit) = check.limit { (check_limit_text(check.name, limit)) } }
                         td.num {
                             @if let Some(used) = check.used.filter(|used| !used.is_zero()) { (used_amount(check.name, used)) }
                         }
@@ -174,8 +149,8 @@ pub(crate) fn checks_table(checks: &[Check]) -> Markup {
     }
 }
 
-/// Renders a check's limit in its unit.
-fn check_limit(name: CheckName, limit: Amount) -> Markup {
+/// Renders a check's limit in the check's unit.
+fn check_limit_text(name: CheckName, limit: Amount) -> Markup {
     match name {
         CheckName::Count | CheckName::Interval | CheckName::Duplicate => used_amount(name, limit),
         _ => cap_text(limit),
@@ -205,7 +180,7 @@ pub(crate) fn rule_sentence(kind: &RuleKind, catalog: &Catalog) -> Markup {
         }
         RuleKind::BudgetLimit { limit, window } => html! {
             "Spends at most " (amount_text(*limit)) (window_phrase(window))
-            @if kind.scope() == (None, None) { ", over all services." } @else { (rule_scope(kind, catalog)) "." }
+            @if kind.scope() == RuleScope::default() { ", over all services." } @else { (rule_scope(kind, catalog)) "." }
             (approval_sentence(window))
         },
         RuleKind::ApprovalRequired {
@@ -250,6 +225,16 @@ pub(crate) fn rule_sentence(kind: &RuleKind, catalog: &Catalog) -> Markup {
             "Is frozen when it pays more within an hour than " (automatic_freeze.times) " times the busiest hour of a usual day, and at least "
             (amount_text(automatic_freeze.at_least)) "."
         },
+        RuleKind::ApprovalException(exception) => html! {
+            "Needs no approval of payments of at most " (amount_text(exception.max_amount)) " to "
+            (labels::short_wallet_address(exception.payee))
+            @if let Some(operation) = &exception.operation { " for " code { (operation) } }
+            (rule_scope(kind, catalog)) ", until " (exact_time(exception.until)) ". Waives only "
+            @if exception.waives_threshold { "the approval threshold" }
+            @if exception.waives_threshold && !exception.waived_rules.is_empty() { " and " }
+            @match exception.waived_rules.len() { 0 => {}, 1 => "one approval rule", count => { (count) " approval rules" } }
+            ". Every other limit applies, and every rule that is added later."
+        },
     }
 }
 
@@ -263,7 +248,7 @@ pub(crate) fn period_phrase(period: WindowPeriod) -> Markup {
 }
 
 fn window_phrase(window: &RuleWindow) -> Markup {
-    html! { " in " (period_phrase(window.period)) }
+    html! { @if window.per_payee { " to each payee" } " in " (period_phrase(window.period)) }
 }
 
 fn approval_sentence(window: &RuleWindow) -> Markup {
@@ -281,7 +266,8 @@ const fn action_verb(action: LimitAction) -> &'static str {
 fn rule_scope(kind: &RuleKind, catalog: &Catalog) -> Markup {
     html! {
         @if let Some(services) = kind.service_slugs() { ", at " (join_with_or(services.iter().map(|slug| service_phrase(slug, catalog)))) }
-        @if let Some(categories) = kind.window_categories() { ", at services in " (join_with_or(categories.iter().copied().map(category_name))) }
+        @if let Some(categories) = kind.scope().categories { ", at services in " (join_with_or(categories.iter().copied().map(category_name))) }
+        @if let Some(keys) = kind.scope().keys { ", with the key " (join_with_or(keys.iter().map(|key| html! { code { (key.to_string()) } }))) }
     }
 }
 
@@ -314,7 +300,7 @@ pub(crate) fn limit_link(entry: &HistoryEntry) -> Option<String> {
     let (rule, detail) = entry.reason.split_once(':').unwrap_or((&entry.reason, ""));
     match denial.error.as_str() {
         "service_not_enabled" => Some(format!("{page}#services")),
-        "approval_required" if is_by_rule(denial) => Some(format!("{page}#rules")),
+        "approval_required" if is_denied_by_rule(denial) => Some(format!("{page}#rules")),
         "operation_not_enabled_for_agent"
         | "domain_not_allowed"
         | "amount_exceeds_per_call_limit"

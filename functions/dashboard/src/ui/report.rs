@@ -6,16 +6,15 @@
 use crate::digest::hexadecimal;
 use crate::sessions::cookie::Cookie;
 use crate::sessions::session::{SIGN_IN, request_origin};
-use crate::state::People;
+use crate::state::PeopleState;
 use axum::{
-    extract::{Request, State},
+    extract::Request,
     http::{HeaderValue, Method, Uri, header},
     middleware::Next,
     response::Response,
 };
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
-use std::sync::Arc;
 use subtle::ConstantTimeEq as _;
 use url::form_urlencoded;
 
@@ -24,17 +23,8 @@ const REPORTS: [&str; 2] = ["notice", "act"];
 /// The query parameter with the signature, which is the URL's last parameter.
 const SIGNATURE: &str = "&report=";
 
-/// Protects the reports in URLs. A report is the result of a form, which a redirect passes to the next page in query
-/// parameters.
-///
-/// If a response redirects to a URL with a report, the function signs the URL. If a requested URL has a report but no
-/// valid signature from this session, the function removes the report. The sign-in page is exempt, because it needs no
-/// session and shows only notifications about sign-in and sign-out.
-pub(crate) async fn sign_and_verify_form_results(
-    State(people): State<Arc<People>>,
-    request: Request,
-    next: Next,
-) -> Response {
+/// Signs redirects with a result, and drops a result without a valid signature. The sign-in page is exempt.
+pub(crate) async fn sign_and_verify_form_results(people: PeopleState, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let origin = request_origin(&people, &parts).ok();
     let session = origin.and_then(|origin| Cookie::Session.find_value(&parts.headers, &origin));
@@ -47,7 +37,7 @@ pub(crate) async fn sign_and_verify_form_results(
     let location = location.and_then(|location| location.to_str().ok());
     let reported = location.filter(|address| has_report(address)).zip(session);
     let signed = reported.and_then(|(address, session)| {
-        let signature = url_mac(address, &session)?;
+        let signature = url_mac_for_session(address, &session)?;
         HeaderValue::from_str(&format!("{address}{SIGNATURE}{signature}")).ok()
     });
     if let Some(signed) = signed {
@@ -68,13 +58,13 @@ fn has_report(address: &str) -> bool {
 fn is_signed(address: &str, session: Option<&str>) -> bool {
     let signed = address.rsplit_once(SIGNATURE).zip(session);
     signed.is_some_and(|((address, result), session)| {
-        let ours = url_mac(address, session);
+        let ours = url_mac_for_session(address, session);
         ours.is_some_and(|ours| ours.as_bytes().ct_eq(result.as_bytes()).into())
     })
 }
 
 /// Returns the MAC of a URL, with the session's secret as the key.
-fn url_mac(address: &str, session: &str) -> Option<String> {
+fn url_mac_for_session(address: &str, session: &str) -> Option<String> {
     let mut mac = Hmac::<Sha256>::new_from_slice(session.as_bytes()).ok()?;
     mac.update(b"purser/dashboard/report/v1\0");
     mac.update(address.as_bytes());

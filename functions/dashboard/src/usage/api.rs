@@ -1,113 +1,61 @@
 //! JSON API under `/usage`: sums of the agents' payments.
 
 use crate::caller::Caller;
-use crate::state::People;
+use crate::state::PeopleState;
 use crate::usage::operations::{Days, UsageBy};
 use axum::Json;
-use axum::extract::State;
 use axum::http::Uri;
-use purser_api::{Failure, Query};
+use purser_api::{Query, Reply, endpoint, view};
 use purser_domain::{Day, Error, UsageTotals, ValidationError};
-use serde::Serialize;
-use std::sync::Arc;
-use utoipa::ToSchema;
 
-/// The sums of payments by the state that each payment has now. Each payment counts on the day of its decision.
-#[derive(Default, Serialize, ToSchema)]
-#[schema(as = UsageSums)]
-pub(crate) struct SumsView {
-    /// The authorized amount, in micro-USDC.
-    authorized_units: u64,
-    /// The confirmed amount, in micro-USDC.
-    confirmed_units: u64,
-    /// The released amount, in micro-USDC. A payment is released when it can no longer be made.
-    released_units: u64,
-    /// The amount of reverted confirmations, in micro-USDC. Each counts on the day on which the confirmation was
-    /// reverted.
-    taken_back_units: u64,
-    /// The number of authorized payments.
-    allowed: u64,
-    /// The number of blocked payments.
-    blocked: u64,
-    /// The number of payments that required approval.
-    escalated: u64,
-}
+purser_api::views! {
+    /// The sums of payments by the state that each payment has now. Each payment counts on the day of its decision.
+    #[derive(Default)]
+    pub(crate) struct SumsView as UsageSums {
+        fn from(sums: UsageTotals);
 
-impl From<UsageTotals> for SumsView {
-    fn from(sums: UsageTotals) -> Self {
-        Self {
-            authorized_units: sums.authorized.units(),
-            confirmed_units: sums.confirmed.units(),
-            released_units: sums.released.units(),
-            taken_back_units: sums.taken_back.units(),
-            allowed: sums.allowed,
-            blocked: sums.blocked,
-            escalated: sums.escalated,
-        }
+        /// The authorized amount, in micro-USDC.
+        authorized_units: u64 = sums.authorized.units(),
+        /// The confirmed amount, in micro-USDC.
+        confirmed_units: u64 = sums.confirmed.units(),
+        /// The released amount, in micro-USDC. A payment is released when it can no longer be made.
+        released_units: u64 = sums.released.units(),
+        /// The amount of reverted confirmations, in micro-USDC. Each counts on the day on which the confirmation was
+        /// reverted.
+        taken_back_units: u64 = sums.taken_back.units(),
+        /// The number of authorized payments.
+        allowed: u64 = sums.allowed,
+        /// The number of blocked payments.
+        blocked: u64 = sums.blocked,
+        /// The number of payments that required approval.
+        escalated: u64 = sums.escalated,
     }
-}
 
-/// The sums for one day, agent, service, label or reason. Which of these fields is present depends on the parameter
-/// `by`.
-#[derive(Default, Serialize, ToSchema)]
-#[schema(as = UsageRow)]
-pub(crate) struct UsageRow {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, format = Date)]
-    day: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, format = Uuid)]
-    agent_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, format = Uuid)]
-    service_id: Option<String>,
-    /// A label as `key=value`. An agent's payments count for each of the agent's labels.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, example = "team=search")]
-    label: Option<String>,
-    /// The error slug of the denied payments.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    reason: Option<String>,
-    #[serde(flatten)]
-    sums: SumsView,
-}
+    /// The sums for one day, agent, service, label or reason. Which of these fields is present depends on the parameter
+    /// `by`.
+    #[omit_none]
+    pub(crate) struct UsageRow {
+        fn new(grouping: UsageBy, group: &str, sums: UsageTotals);
+        let group_by = |by| (grouping == by).then(|| group.to_owned());
 
-impl UsageRow {
-    fn new(grouping: UsageBy, group: String, sums: UsageTotals) -> Self {
-        let sums = sums.into();
-        let none = Self {
-            sums,
-            ..Self::default()
-        };
-        match grouping {
-            UsageBy::Day => Self {
-                day: Some(group),
-                ..none
-            },
-            UsageBy::Agent => Self {
-                agent_id: Some(group),
-                ..none
-            },
-            UsageBy::Service => Self {
-                service_id: Some(group),
-                ..none
-            },
-            UsageBy::Label => Self {
-                label: Some(group),
-                ..none
-            },
-            UsageBy::Reason => Self {
-                reason: Some(group),
-                ..none
-            },
-        }
+        #[schema(format = Date)]
+        day: Option<String> = group_by(UsageBy::Day),
+        #[schema(format = Uuid)]
+        agent_id: Option<String> = group_by(UsageBy::Agent),
+        #[schema(format = Uuid)]
+        service_id: Option<String> = group_by(UsageBy::Service),
+        /// A label as `key=value`. An agent's payments count for each of the agent's labels.
+        #[schema(example = "team=search")]
+        label: Option<String> = group_by(UsageBy::Label),
+        /// The error slug of the denied payments.
+        reason: Option<String> = group_by(UsageBy::Reason),
+        #[serde(flatten)]
+        sums: SumsView = sums.into(),
     }
 }
 
 /// The sums of payments in a range of days.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Usage)]
+#[view]
 pub(crate) struct UsageView {
     /// The first day, in UTC.
     #[schema(format = Date)]
@@ -128,22 +76,16 @@ pub(crate) struct UsageView {
 /// Read your agents' spending.
 ///
 /// The sums are a few seconds behind.
-#[utoipa::path(
-    get, path = "/usage", operation_id = "read_usage",
+#[endpoint(
+    get "/usage",
     params(
         ("from" = Option<String>, Query, format = Date, description = "The first day, in UTC. By default, the range has 30 days."),
         ("to" = Option<String>, Query, format = Date, description = "The last day, in UTC, at most 30 days after the first day. The default is today."),
         ("by" = Option<String>, Query, pattern = "^(day|agent|service|label|reason)$", description = "What each row stands for. The default is `day`. With `reason`, only denied payments count."),
     ),
-    responses(
-        (status = 200, body = UsageView, description = "The sums. A payment counts on the day of its decision. Withdrawals do not count."),
-    )
+    returns = "The sums. A payment counts on the day of its decision. Withdrawals do not count."
 )]
-pub(crate) async fn read_usage(
-    State(people): State<Arc<People>>,
-    user: Caller,
-    uri: Uri,
-) -> Result<Json<UsageView>, Failure> {
+pub(crate) async fn read_usage(people: PeopleState, user: Caller, uri: Uri) -> Reply<Json<UsageView>> {
     const DATE: &str = "must be a date such as `2026-11-21`";
     let mut query = Query::from_uri(&uri);
     let from = query.parse_with("from", Day::parse, DATE);
@@ -161,7 +103,7 @@ pub(crate) async fn read_usage(
     let usage = people.read_usage(&user, by, days).await?;
     let total = usage.total().into();
     let rows = usage.rows.into_iter();
-    let rows: Vec<UsageRow> = rows.map(|(group, sums)| UsageRow::new(by, group, sums)).collect();
+    let rows: Vec<UsageRow> = rows.map(|(group, sums)| UsageRow::new(by, &group, sums)).collect();
     Ok(Json(UsageView {
         from: days.first.to_string(),
         to: days.last.to_string(),

@@ -68,7 +68,7 @@ impl People {
             let rows = sort_by_amount(agents.map(|(agent, sums)| (agent.to_string(), sums)).collect());
             return Ok(Usage { rows });
         }
-        let days = self.usage.read_days(owner, first, last).await?;
+        let days = self.usage.read_daily_sums(owner, first, last).await?;
         let rows = match grouping {
             UsageBy::Day | UsageBy::Agent => {
                 let days = days.into_iter();

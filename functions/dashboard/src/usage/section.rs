@@ -22,7 +22,7 @@ pub(crate) fn spending_section(spending: Option<&Spending>, agent_spends: &[Agen
                 None => p.empty { "The spending can’t be shown at the moment. Nothing else is affected." },
                 Some(spending) => {
                     (spending_totals(spending))
-                    @if spending.sums_in_period(Period::Month).allowed == 0 { (no_payments_text(agent_spends)) } @else {
+                    @if spending.usage_totals_in_period(Period::Month).allowed == 0 { (no_payments_text(agent_spends)) } @else {
                         div.card { (amount_chart("Settled or pending", &spending.spent_by_day())) }
                         (spending_rankings(spending, catalog))
                     }
@@ -53,7 +53,7 @@ fn spending_totals(spending: &Spending) -> Markup {
                 Text("Days in UTC"), Number("Settled"), Number("Pending"), Number("Released"), Number("Payments"),
                 Number("Blocked"), Number("Asked for approval"),
             ]))
-            tbody { @for period in Period::ALL { (period_total(period, spending.sums_in_period(period))) } }
+            tbody { @for period in Period::ALL { (period_total(*period, spending.usage_totals_in_period(*period))) } }
         }
         p.hint { "Settled: confirmed on chain. Pending: signed and not yet on chain; it settles or is released." }
     }

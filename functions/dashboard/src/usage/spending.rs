@@ -20,17 +20,16 @@ pub(crate) struct Spending {
     days: Vec<(Day, DaySums)>,
 }
 
-/// A period that ends today.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Period {
-    Today,
-    Week,
-    Month,
+purser_domain::named! {
+    /// A period that ends today.
+    Period {
+        Today = "Today",
+        Week = "Last 7 days",
+        Month = "Last 30 days",
+    }
 }
 
 impl Period {
-    pub(crate) const ALL: [Self; 3] = [Self::Today, Self::Week, Self::Month];
-
     pub(crate) const fn day_count(self) -> usize {
         match self {
             Self::Today => 1,
@@ -38,19 +37,10 @@ impl Period {
             Self::Month => 30,
         }
     }
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Today => "Today",
-            Self::Week => "Last 7 days",
-            Self::Month => "Last 30 days",
-        }
-    }
 }
 
 impl Spending {
-    /// Returns the sums over a period.
-    pub(crate) fn sums_in_period(&self, period: Period) -> UsageTotals {
+    pub(crate) fn usage_totals_in_period(&self, period: Period) -> UsageTotals {
         let days = self.days.iter().rev().take(period.day_count());
         days.fold(UsageTotals::default(), |sum, (_, day)| sum.plus(day.total))
     }
@@ -126,7 +116,7 @@ impl People {
     pub(crate) async fn read_spending(&self, user: &Caller) -> Result<Spending> {
         let today = Day::containing(self.now());
         let first = today.days_earlier(DAYS.saturating_sub(1));
-        let counted = self.usage.read_days(&user.id, first, today).await?;
+        let counted = self.usage.read_daily_sums(&user.id, first, today).await?;
         let mut counted: BTreeMap<Day, DaySums> = counted.into_iter().collect();
         let days = (0..DAYS).map(|n| first.days_later(n));
         Ok(Spending {
@@ -191,7 +181,9 @@ mod tests {
         };
         let days = (0..30).map(|n| (day(n), sums(n))).collect();
         let spending = Spending { days };
-        let blocked = Period::ALL.map(|period| spending.sums_in_period(period).blocked);
-        assert_eq!(blocked, [100, 700, 1_110]);
+        let blocked = Period::ALL
+            .iter()
+            .map(|period| spending.usage_totals_in_period(*period).blocked);
+        assert_eq!(blocked.collect::<Vec<_>>(), [100, 700, 1_110]);
     }
 }

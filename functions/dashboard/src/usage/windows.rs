@@ -24,9 +24,8 @@ impl Spends {
 }
 
 impl People {
-    /// Reads the current use of these windows. If a window has more expired payments than one read returns, its use is
-    /// an upper bound, and an eviction is requested.
-    pub(crate) async fn read_spends(&self, scopes: &[(WindowScope, WindowPeriod)]) -> Result<Spends> {
+    /// Requests an eviction for a window with many expired payments. Until then, the window's use is an upper bound.
+    pub(crate) async fn read_spend_in_windows(&self, scopes: &[(WindowScope, WindowPeriod)]) -> Result<Spends> {
         let at = self.now();
         let windows = self.ledger.read_used_windows(scopes, at).await?;
         for window in windows.iter().filter(|window| window.may_overstate_spend(at)) {

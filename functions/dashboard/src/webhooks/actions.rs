@@ -1,7 +1,7 @@
 //! The webhook forms.
 
 use crate::sessions::session::VerifiedForm;
-use crate::state::People;
+use crate::state::PeopleState;
 use crate::ui::form::FormName;
 use crate::ui::layout::Layout;
 use crate::ui::notice::{PageMessage, redirect_with_notice};
@@ -10,17 +10,13 @@ use crate::webhooks::operations::IssuedWebhook;
 use crate::webhooks::paths::{PAGE, webhook_path};
 use crate::webhooks::terms::{parse_selected_agent_ids, parse_settings};
 use crate::webhooks::{list_page, page};
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use purser_api::Reply;
 use purser_domain::{DeliveryId, WebhookSettings};
-use std::sync::Arc;
 
-/// Handles `POST /dashboard/webhooks`: creates a webhook. The response is the page with the new secret, because a
-/// redirect cannot carry the secret. The form contains the slot for the new webhook, so reloading the page does not
-/// create a second webhook.
-pub(crate) async fn submit_new_webhook(State(people): State<Arc<People>>, verified_form: VerifiedForm) -> Reply {
+/// Creates a webhook and shows the secret. Because of the slot in the form, a reload creates no second webhook.
+pub(crate) async fn submit_new_webhook(people: PeopleState, verified_form: VerifiedForm) -> Reply {
     let user = &verified_form.session.person;
     let mut form = verified_form.parse_form(FormName::NewWebhook);
     let layout = Layout::new(&verified_form.session, people.now());
@@ -31,10 +27,7 @@ pub(crate) async fn submit_new_webhook(State(people): State<Arc<People>>, verifi
     let agents = parse_selected_agent_ids(&people, user, &mut form).await?;
     let terms = parse_settings(&mut form, &agents, true);
     let Some((terms, place)) = terms.zip(place) else {
-        let layout = Layout {
-            typed: Some(form),
-            ..layout
-        };
+        let layout = layout.with_form(form);
         let page = list_page::webhooks_page_response(&people, &layout, user).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };

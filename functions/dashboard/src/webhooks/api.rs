@@ -2,211 +2,138 @@
 
 use crate::caller::Caller;
 use crate::cursor;
-use crate::request::{body_with_version, created_response, parse_page_request};
-use crate::state::People;
+use crate::request::{combine_body_and_if_match, created_response, parse_page_request};
+use crate::state::PeopleState;
 use crate::webhooks::operations::{IssuedWebhook, OwnWebhook};
 use axum::Json;
-use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{Body, Failure, Id, IfMatch, Listed, Member as _, Query, ShownText, WEB, errors, with_etag};
+use purser_api::{Body, Id, IfMatch, Listed, Member as _, Query, Reply, ShownText, WEB, endpoint, view, with_etag};
 use purser_domain::{
-    AgentId, Delivery, DeliveryId, EventKind, SecretValidity, WebhookContentType, WebhookId, WebhookSettings,
-    WebhookUrl,
+    AgentId, Delivery, DeliveryId, EventId, EventKind, SecretValidity, Timestamp, WebhookContentType, WebhookId,
+    WebhookSettings, WebhookUrl,
 };
-use serde::Serialize;
 use serde_json::{Value, json};
-use std::sync::Arc;
-use utoipa::ToSchema;
 
-/// A webhook, without its secrets.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Webhook)]
-pub(crate) struct WebhookView {
-    #[schema(value_type = uuid::Uuid)]
-    webhook_id: String,
-    /// The webhook's version. Each update increases the version. Send it in `If-Match`.
-    version: u64,
-    #[schema(example = "https://hooks.example.com/purser")]
-    url: String,
-    #[schema(required)]
-    description: Option<String>,
-    /// The event kinds that the webhook receives. Null for all kinds.
-    #[schema(required)]
-    kinds: Option<Vec<&'static str>>,
-    /// The agents whose events the webhook receives. Null for all agents.
-    #[schema(value_type = Option<Vec<uuid::Uuid>>, required)]
-    agents: Option<Vec<String>>,
-    /// Whether the webhook receives events.
-    enabled: bool,
-    /// The `Content-Type` header of each delivery.
-    #[schema(example = "application/json")]
-    content_type: &'static str,
-    /// When deliveries were stopped, because the webhook receiver responded 410 or all calls failed for five days. An
-    /// update with `enabled: true` resumes deliveries, even if nothing else changes. Null while deliveries are made.
-    #[schema(format = DateTime, required)]
-    gone_at: Option<String>,
-    /// The time of the first failed call since the last successful call. Null if the last call succeeded.
-    #[schema(format = DateTime, required)]
-    failing_since: Option<String>,
-    #[schema(format = DateTime)]
-    created_at: String,
-    /// The webhook's secrets, oldest first. Each call is signed with all secrets that have not ended.
-    secrets: Vec<SecretView>,
-}
-
-/// The period in which a webhook secret signs calls. The secret itself is not shown.
-#[derive(Serialize, ToSchema)]
-#[schema(as = WebhookSecret)]
-pub(crate) struct SecretView {
-    #[schema(format = DateTime)]
-    created_at: String,
-    /// When the secret stops signing calls. Null for the newest secret.
-    #[schema(format = DateTime, required)]
-    ends_at: Option<String>,
-}
-
-impl From<&SecretValidity> for SecretView {
-    fn from(validity: &SecretValidity) -> Self {
-        Self {
-            created_at: validity.created_at.to_string(),
-            ends_at: validity.ends_at.map(|at| at.to_string()),
-        }
-    }
-}
-
-impl From<&OwnWebhook> for WebhookView {
-    fn from(
-        OwnWebhook {
+purser_api::views! {
+    /// A webhook, without its secrets.
+    pub(crate) struct WebhookView {
+        fn from(OwnWebhook {
             webhook,
             gone_at,
             failed,
-        }: &OwnWebhook,
-    ) -> Self {
+        }: &OwnWebhook);
         let terms = &webhook.terms;
         let kinds = terms.kinds.as_ref();
         let agents = terms.agents.as_ref();
-        Self {
-            webhook_id: webhook.id.to_string(),
-            version: webhook.version,
-            url: terms.url.to_string(),
-            description: terms.description.clone(),
-            kinds: kinds.map(|kinds| kinds.iter().map(|kind| kind.name()).collect()),
-            agents: agents.map(|agents| agents.iter().map(ToString::to_string).collect()),
-            enabled: terms.enabled,
-            content_type: terms.content_type.name(),
-            gone_at: gone_at.map(|at| at.to_string()),
-            failing_since: failed.as_ref().map(|calls| calls.since.to_string()),
-            created_at: webhook.created_at.to_string(),
-            secrets: webhook.secrets.iter().map(Into::into).collect(),
-        }
+
+        webhook_id: WebhookId = webhook.id,
+        /// The webhook's version. Each update increases the version. Send it in `If-Match`.
+        version: u64 = webhook.version,
+        #[schema(example = "https://hooks.example.com/purser")]
+        url: String = terms.url.to_string(),
+        description: Option<String> = terms.description.clone(),
+        /// The event kinds that the webhook receives. Null for all kinds.
+        kinds: Option<Vec<&'static str>> = kinds.map(|kinds| kinds.iter().map(|kind| kind.name()).collect()),
+        /// The agents whose events the webhook receives. Null for all agents.
+        agents: Option<Vec<AgentId>> = agents.map(|agents| agents.iter().copied().collect()),
+        /// Whether the webhook receives events.
+        enabled: bool = terms.enabled,
+        /// The `Content-Type` header of each delivery.
+        #[schema(example = "application/json")]
+        content_type: &'static str = terms.content_type.name(),
+        /// When deliveries were stopped, because the webhook receiver responded 410 or all calls failed for five days.
+        /// An update with `enabled: true` resumes deliveries, even if nothing else changes. Null while deliveries are
+        /// made.
+        gone_at: Option<Timestamp> = *gone_at,
+        /// The time of the first failed call since the last successful call. Null if the last call succeeded.
+        failing_since: Option<Timestamp> = failed.as_ref().map(|calls| calls.since),
+        created_at: Timestamp = webhook.created_at,
+        /// The webhook's secrets, oldest first. Each call is signed with all secrets that have not ended.
+        secrets: Vec<SecretView> = webhook.secrets.iter().map(Into::into).collect(),
+    }
+
+    /// The period in which a webhook secret signs calls. The secret itself is not shown.
+    pub(crate) struct SecretView as WebhookSecret {
+        fn from(validity: &SecretValidity);
+
+        created_at: Timestamp = validity.created_at,
+        /// When the secret stops signing calls. Null for the newest secret.
+        ends_at: Option<Timestamp> = validity.ends_at,
     }
 }
 
 /// The user's webhooks, oldest first.
-#[derive(Serialize, ToSchema)]
-#[schema(as = WebhookList)]
+#[view]
 pub(crate) struct WebhookList {
     webhooks: Vec<WebhookView>,
     /// The number of webhooks in this response.
     count: usize,
 }
 
-/// A webhook with a new secret.
-#[derive(Serialize, ToSchema)]
-#[schema(as = NewWebhook)]
-pub(crate) struct NewWebhookView {
-    /// The secret with which the webhook receiver verifies calls, with any Standard Webhooks library. The secret is
-    /// shown only in this response.
-    #[schema(example = "whsec_<secret>")]
-    secret: String,
-    #[serde(flatten)]
-    webhook: WebhookView,
-}
+purser_api::views! {
+    /// A webhook with a new secret.
+    pub(crate) struct NewWebhookView {
+        fn from(webhook: IssuedWebhook);
 
-impl From<IssuedWebhook> for NewWebhookView {
-    fn from(webhook: IssuedWebhook) -> Self {
-        Self {
-            secret: webhook.secret,
-            webhook: (&webhook.own).into(),
-        }
+        /// The secret with which the webhook receiver verifies calls, with any Standard Webhooks library. The secret is
+        /// shown only in this response.
+        #[schema(example = "whsec_<secret>")]
+        secret: String = webhook.secret,
+        #[serde(flatten)]
+        webhook: WebhookView = (&webhook.own).into(),
     }
 }
 
 /// The ID of the webhook that was removed.
-#[derive(Serialize, ToSchema)]
-#[schema(as = RemovedWebhook)]
+#[view]
 pub(crate) struct RemovedWebhook {
-    #[schema(value_type = uuid::Uuid)]
-    webhook_id: String,
+    webhook_id: WebhookId,
 }
 
-/// The delivery of an event to a webhook.
-#[derive(Serialize, ToSchema)]
-#[schema(as = WebhookDelivery)]
-pub(crate) struct DeliveryView {
-    #[schema(value_type = uuid::Uuid)]
-    delivery_id: String,
-    /// The event's id, sent in each call's `webhook-id` header.
-    #[schema(value_type = uuid::Uuid)]
-    event_id: String,
-    #[schema(example = "purser.approval.asked.v1")]
-    kind: &'static str,
-    /// `waiting`, `delivered`, or `failed` if no further call will be made.
-    #[schema(value_type = String, example = "delivered")]
-    status: &'static str,
-    /// The number of calls since the delivery was created, or since you last requested the delivery again.
-    attempts: u32,
-    /// The time of the last call. Null before the first call.
-    #[schema(format = DateTime, required)]
-    last_attempt_at: Option<String>,
-    /// The last call's result: `status_<number>`, `timeout`, `unreachable`, `unknown_host` or `blocked_address`. Null
-    /// before the first call.
-    #[schema(required, example = "status_200")]
-    last_result: Option<String>,
-    /// The last call's duration in milliseconds. Null before the first call.
-    #[schema(required)]
-    last_latency_ms: Option<u64>,
-    /// The time of the next call. Null if no further call will be made.
-    #[schema(format = DateTime, required)]
-    next_attempt_at: Option<String>,
-}
-
-impl From<&Delivery> for DeliveryView {
-    fn from(delivery: &Delivery) -> Self {
+purser_api::views! {
+    /// The delivery of an event to a webhook.
+    pub(crate) struct DeliveryView as WebhookDelivery {
+        fn from(delivery: &Delivery);
         let last = delivery.last.as_ref();
-        Self {
-            delivery_id: delivery.id.to_string(),
-            event_id: delivery.event_id.to_string(),
-            kind: delivery.kind.name(),
-            status: delivery.state.name(),
-            attempts: delivery.attempts,
-            last_attempt_at: last.map(|last| last.at.to_string()),
-            last_result: last.map(|last| last.result.to_string()),
-            last_latency_ms: last.map(|last| last.took.millis()),
-            next_attempt_at: delivery.next_at.map(|at| at.to_string()),
-        }
+
+        delivery_id: DeliveryId = delivery.id,
+        /// The event's id, sent in each call's `webhook-id` header.
+        event_id: EventId = delivery.event_id,
+        #[schema(example = "purser.approval.asked.v1")]
+        kind: &'static str = delivery.kind.name(),
+        /// `waiting`, `delivered`, or `failed` if no further call will be made.
+        #[schema(value_type = String, example = "delivered")]
+        status: &'static str = delivery.state.name(),
+        /// The number of calls since the delivery was created, or since you last requested the delivery again.
+        attempts: u32 = delivery.attempts,
+        /// The time of the last call. Null before the first call.
+        last_attempt_at: Option<Timestamp> = last.map(|last| last.at),
+        /// The last call's result: `status_<number>`, `timeout`, `unreachable`, `unknown_host` or `blocked_address`.
+        /// Null before the first call.
+        #[schema(example = "status_200")]
+        last_result: Option<String> = last.map(|last| last.result.to_string()),
+        /// The last call's duration in milliseconds. Null before the first call.
+        last_latency_ms: Option<u64> = last.map(|last| last.took.millis()),
+        /// The time of the next call. Null if no further call will be made.
+        next_attempt_at: Option<Timestamp> = delivery.next_at,
     }
 }
 
 /// A webhook's deliveries, newest event first. Deliveries are kept for 30 days.
-#[derive(Serialize, ToSchema)]
-#[schema(as = WebhookDeliveryList)]
+#[view(WebhookDeliveryList)]
 pub(crate) struct DeliveryList {
     deliveries: Vec<DeliveryView>,
     /// The number of deliveries in this response.
     count: usize,
     /// The `cursor` of the next page. Null on the last page.
-    #[schema(required)]
     next_cursor: Option<String>,
 }
 
 /// The ID of a delivery that was queued. Purser sends queued deliveries in the background.
-#[derive(Serialize, ToSchema)]
-#[schema(as = SentWebhookDelivery)]
+#[view(SentWebhookDelivery)]
 pub(crate) struct SentDelivery {
-    #[schema(value_type = uuid::Uuid)]
-    delivery_id: String,
+    delivery_id: DeliveryId,
 }
 
 purser_api::field! {
@@ -314,61 +241,37 @@ pub(crate) fn parse_webhook_settings(body: &Value) -> purser_domain::Result<Webh
 }
 
 /// List your webhooks.
-#[utoipa::path(
-    get, path = "/webhooks", operation_id = "list_webhooks",
-    responses((status = 200, body = WebhookList, description = "Your webhooks, oldest first."))
-)]
-pub(crate) async fn list_webhooks(
-    State(people): State<Arc<People>>,
-    user: Caller,
-) -> Result<Json<WebhookList>, Failure> {
-    let webhooks: Vec<WebhookView> = people.list_webhooks(&user).await?.iter().map(Into::into).collect();
-    Ok(Json(WebhookList {
-        count: webhooks.len(),
-        webhooks,
-    }))
+#[endpoint(get "/webhooks", returns = "Your webhooks, oldest first.")]
+pub(crate) async fn list_webhooks(people: PeopleState, user: Caller) -> Reply<Json<WebhookList>> {
+    Ok(Json(WebhookList::from_items(
+        people.list_webhooks(&user).await?.iter().map(Into::into),
+    )))
 }
 
 /// Create a webhook.
 ///
 /// The secret is only in this response. Calls are signed according to Standard Webhooks 1.0.0.
-#[utoipa::path(
-    post, path = "/webhooks", operation_id = "create_webhook",
-    responses(
-        (status = 201, body = NewWebhookView, description = "The webhook.", headers(("ETag" = String, description = "The webhook's version. Send it in `If-Match` with the next update.")),
-            links(
+#[endpoint(
+    post "/webhooks", status = 201, body = NewWebhookView, returns = "The webhook.", etag = "webhook",
+    links(
                 ("read" = (operation_id = "read_webhook", parameters(("webhookId" = "$response.body#/webhook_id")))),
                 ("replace" = (operation_id = "replace_webhook", parameters(("webhookId" = "$response.body#/webhook_id"), ("If-Match" = "$response.header.ETag")))),
                 ("rotate" = (operation_id = "rotate_webhook_secret", parameters(("webhookId" = "$response.body#/webhook_id"), ("If-Match" = "$response.header.ETag")))),
                 ("test" = (operation_id = "test_webhook", parameters(("webhookId" = "$response.body#/webhook_id")))),
                 ("deliveries" = (operation_id = "list_webhook_deliveries", parameters(("webhookId" = "$response.body#/webhook_id")))),
                 ("remove" = (operation_id = "remove_webhook", parameters(("webhookId" = "$response.body#/webhook_id"), ("If-Match" = "$response.header.ETag")))),
-            )),
-        errors::RecentSignInRequired,
-    )
+            ),
+    errors(RecentSignInRequired)
 )]
-pub(crate) async fn create_webhook(
-    State(people): State<Arc<People>>,
-    user: Caller,
-    body: Body<WebhookBody>,
-) -> Result<Response, Failure> {
+pub(crate) async fn create_webhook(people: PeopleState, user: Caller, body: Body<WebhookBody>) -> Reply {
     let terms = parse_webhook_settings(&body.json()?)?;
     let issued = people.create_webhook(&user, terms, None).await?;
     Ok(created_response(secret_response(issued)))
 }
 
 /// Read a webhook.
-#[utoipa::path(
-    get, path = "/webhooks/{webhookId}", operation_id = "read_webhook",
-    responses(
-        (status = 200, body = WebhookView, description = "The webhook.", headers(("ETag" = String, description = "The webhook's version. Send it in `If-Match` with the next update."))),
-    )
-)]
-pub(crate) async fn read_webhook(
-    State(people): State<Arc<People>>,
-    user: Caller,
-    Id(webhook): Id<WebhookId>,
-) -> Result<Response, Failure> {
+#[endpoint(get "/webhooks/{webhookId}", body = WebhookView, returns = "The webhook.", etag = "webhook")]
+pub(crate) async fn read_webhook(people: PeopleState, user: Caller, Id(webhook): Id<WebhookId>) -> Reply {
     let own = people.read_own_webhook(&user, webhook).await?;
     Ok(webhook_response(&own))
 }
@@ -377,26 +280,23 @@ pub(crate) async fn read_webhook(
 ///
 /// A change of the settings also resumes deliveries that were stopped because the webhook receiver responded 410 or all
 /// calls failed for five days. To resume deliveries without a change, send `enabled: true`.
-#[utoipa::path(
-    put, path = "/webhooks/{webhookId}", operation_id = "replace_webhook",
-    responses(
-        (status = 200, body = WebhookView, description = "The updated webhook.", headers(("ETag" = String, description = "The webhook's version. Send it in `If-Match` with the next update."))),
-        errors::RecentSignInRequired,
-    )
+#[endpoint(
+    put "/webhooks/{webhookId}", body = WebhookView, returns = "The updated webhook.", etag = "webhook",
+    errors(RecentSignInRequired)
 )]
 pub(crate) async fn replace_webhook(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     user: Caller,
     Id(webhook): Id<WebhookId>,
     if_match: IfMatch,
     body: Body<WebhookBody>,
-) -> Result<Response, Failure> {
+) -> Reply {
     let own = people.read_own_webhook(&user, webhook).await?;
     let resumes = |body: &Value| body.get("enabled").and_then(Value::as_bool) == Some(true);
     let terms = body
         .json()
         .and_then(|body| Ok((parse_webhook_settings(&body)?, resumes(&body))));
-    let ((terms, resumes), if_match) = body_with_version(terms, if_match.into_precondition())?;
+    let ((terms, resumes), if_match) = combine_body_and_if_match(terms, if_match.into_precondition())?;
     let own = people.update_webhook(&user, own, if_match, &terms, resumes).await?;
     Ok(webhook_response(&own))
 }
@@ -404,18 +304,15 @@ pub(crate) async fn replace_webhook(
 /// Remove a webhook immediately.
 ///
 /// Pending deliveries are not made.
-#[utoipa::path(
-    delete, path = "/webhooks/{webhookId}", operation_id = "remove_webhook",
-    responses((status = 200, body = RemovedWebhook, description = "The webhook was removed."))
-)]
+#[endpoint(delete "/webhooks/{webhookId}", returns = "The webhook was removed.")]
 pub(crate) async fn remove_webhook(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     user: Caller,
     Id(webhook): Id<WebhookId>,
     if_match: IfMatch,
-) -> Result<Json<RemovedWebhook>, Failure> {
+) -> Reply<Json<RemovedWebhook>> {
     let own = people.read_own_webhook(&user, webhook).await?;
-    let webhook_id = own.webhook.id.to_string();
+    let webhook_id = own.webhook.id;
     people.remove_webhook(&user, own, if_match.into_precondition()?).await?;
     Ok(Json(RemovedWebhook { webhook_id }))
 }
@@ -424,19 +321,16 @@ pub(crate) async fn remove_webhook(
 ///
 /// The new secret is only in this response. For one day, each call is also signed with the old secret, so that your
 /// webhook receiver can switch to the new secret without losing events.
-#[utoipa::path(
-    post, path = "/webhooks/{webhookId}/rotate", operation_id = "rotate_webhook_secret",
-    responses(
-        (status = 200, body = NewWebhookView, description = "The webhook and the new secret.", headers(("ETag" = String, description = "The webhook's version. Send it in `If-Match` with the next update."))),
-        errors::RecentSignInRequired,
-    )
+#[endpoint(
+    post "/webhooks/{webhookId}/rotate", body = NewWebhookView, returns = "The webhook and the new secret.",
+    etag = "webhook", errors(RecentSignInRequired)
 )]
 pub(crate) async fn rotate_webhook_secret(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     user: Caller,
     Id(webhook): Id<WebhookId>,
     if_match: IfMatch,
-) -> Result<Response, Failure> {
+) -> Reply {
     let own = people.read_own_webhook(&user, webhook).await?;
     let issued = people
         .rotate_webhook_secret(&user, own, if_match.into_precondition()?)
@@ -445,63 +339,53 @@ pub(crate) async fn rotate_webhook_secret(
 }
 
 /// Send a test event to a webhook, regardless of its event kinds.
-#[utoipa::path(
-    post, path = "/webhooks/{webhookId}/test", operation_id = "test_webhook",
-    responses((status = 202, body = SentDelivery, description = "The delivery is queued."))
-)]
-pub(crate) async fn test_webhook(
-    State(people): State<Arc<People>>,
-    user: Caller,
-    Id(webhook): Id<WebhookId>,
-) -> Result<Response, Failure> {
+#[endpoint(post "/webhooks/{webhookId}/test", status = 202, body = SentDelivery, returns = "The delivery is queued.")]
+pub(crate) async fn test_webhook(people: PeopleState, user: Caller, Id(webhook): Id<WebhookId>) -> Reply {
     let own = people.read_own_webhook(&user, webhook).await?;
     let delivery = people.test_webhook(&user, &own).await?;
-    Ok(delivery_response(delivery))
+    Ok(accepted_delivery_response(delivery))
 }
 
 /// List a webhook's deliveries.
-#[utoipa::path(
-    get, path = "/webhooks/{webhookId}/deliveries", operation_id = "list_webhook_deliveries",
+#[endpoint(
+    get "/webhooks/{webhookId}/deliveries",
     params(
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "The maximum number of items. The default is 25."),
         ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier response."),
     ),
-    responses((status = 200, body = DeliveryList, description = "The webhook's deliveries, newest event first."))
+    returns = "The webhook's deliveries, newest event first."
 )]
 pub(crate) async fn list_webhook_deliveries(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     user: Caller,
     Id(webhook): Id<WebhookId>,
     uri: Uri,
-) -> Result<Json<DeliveryList>, Failure> {
+) -> Reply<Json<DeliveryList>> {
     let own = people.read_own_webhook(&user, webhook).await?;
     let mut query = Query::from_uri(&uri);
     let page_request = parse_page_request(&mut query, cursor::parse_uuid_cursor);
     query.finish()?;
     let page = people.list_deliveries(&own, page_request).await?;
-    let deliveries: Vec<DeliveryView> = page.items.iter().map(Into::into).collect();
-    Ok(Json(DeliveryList {
-        count: deliveries.len(),
-        deliveries,
-        next_cursor: page.next.map(cursor::format_uuid_cursor),
-    }))
+    Ok(Json(DeliveryList::from_items(
+        page.items.iter().map(Into::into),
+        page.next.map(cursor::format_uuid_cursor),
+    )))
 }
 
 /// Send a delivery again with the same `webhook-id`, even if it succeeded.
-#[utoipa::path(
-    post, path = "/webhooks/{webhookId}/deliveries/{deliveryId}/redeliver",
-    operation_id = "redeliver_webhook_delivery",
-    responses((status = 202, body = SentDelivery, description = "The delivery is queued."))
+#[endpoint(
+    post "/webhooks/{webhookId}/deliveries/{deliveryId}/redeliver", status = 202, body = SentDelivery,
+    returns = "The delivery is queued."
 )]
 pub(crate) async fn redeliver_webhook_delivery(
-    State(people): State<Arc<People>>,
+    people: PeopleState,
     user: Caller,
     Id(webhook): Id<WebhookId>,
     Id(delivery): Id<DeliveryId>,
-) -> Result<Response, Failure> {
+) -> Reply {
     let own = people.read_own_webhook(&user, webhook).await?;
     people.redeliver(&user, &own, delivery).await?;
-    Ok(delivery_response(delivery))
+    Ok(accepted_delivery_response(delivery))
 }
 
 fn webhook_response(owned_webhook: &OwnWebhook) -> Response {
@@ -512,7 +396,6 @@ fn secret_response(webhook: IssuedWebhook) -> Response {
     with_etag(webhook.own.webhook.version, Json(NewWebhookView::from(webhook)))
 }
 
-fn delivery_response(delivery: DeliveryId) -> Response {
-    let delivery_id = delivery.to_string();
-    (StatusCode::ACCEPTED, Json(SentDelivery { delivery_id })).into_response()
+fn accepted_delivery_response(delivery: DeliveryId) -> Response {
+    (StatusCode::ACCEPTED, Json(SentDelivery { delivery_id: delivery })).into_response()
 }

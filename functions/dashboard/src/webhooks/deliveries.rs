@@ -2,7 +2,6 @@
 
 use crate::cursor;
 use crate::ui::datetime::{exact_time, relative_time};
-use crate::ui::labels;
 use crate::ui::layout::{Button, Layout};
 use crate::ui::list::{Column, column_headings, first_and_next_links};
 use axum::http::Uri;
@@ -56,7 +55,7 @@ fn delivery_row(layout: &Layout, delivery: &Delivery, path: &str) -> Markup {
     };
     html! {
         tr {
-            th scope="row" { span title=(delivery.event_id) { (labels::event_name(delivery.kind)) } }
+            th scope="row" { span title=(delivery.event_id) { (delivery.kind.label()) } }
             td data-label="State" { (state_chip(delivery.state)) }
             td data-label="Last call" {
                 @match &delivery.last {

@@ -67,14 +67,8 @@ impl WebhookForm {
 
     pub(crate) async fn show_form_again(&self, form: Form) -> Reply {
         let layout = self.page_layout();
-        self.render_webhook_page(
-            StatusCode::BAD_REQUEST,
-            Layout {
-                typed: Some(form),
-                ..layout
-            },
-        )
-        .await
+        self.render_webhook_page(StatusCode::BAD_REQUEST, layout.with_form(form))
+            .await
     }
 
     /// Shows the current page with the form that was rejected with `error`.
@@ -116,11 +110,7 @@ pub(crate) fn layout_of_rejected_form(
         ErrorKind::VersionConflict { .. } => Some(CONFLICT.to_owned()),
         _ => return Err(failure),
     };
-    let layout = Layout {
-        problem: message,
-        typed: Some(form),
-        ..layout
-    };
+    let layout = layout.with_problem(message).with_form(form);
     Ok((failure.status(), layout))
 }
 

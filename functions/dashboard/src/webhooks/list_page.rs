@@ -76,7 +76,7 @@ pub(crate) fn state_chip(owned_webhook: &OwnWebhook) -> Markup {
 fn event_summary(settings: &WebhookSettings) -> String {
     let kinds = match &settings.kinds {
         None => "all events".to_owned(),
-        Some(kinds) if kinds.len() == 1 => kinds.iter().map(|kind| labels::event_name(*kind)).collect(),
+        Some(kinds) if kinds.len() == 1 => kinds.iter().map(|kind| kind.label()).collect(),
         Some(kinds) => count_with_noun(kinds.len(), "event type"),
     };
     let agents = match &settings.agents {

@@ -42,7 +42,7 @@ enum Change {
 }
 
 impl Change {
-    const fn next_version(&self) -> Option<&Webhook> {
+    const fn updated_webhook(&self) -> Option<&Webhook> {
         match self {
             Self::Edited(next) | Self::Rotated(next, ..) => Some(next),
             Self::None(_) | Self::Removed => None,
@@ -117,7 +117,7 @@ impl People {
             self.limits.require_recent_sign_in(user.signed_in_at, now)?;
             let slot = self.find_free_slot(user, if_match).await?;
             let id = WebhookId::from_uuid(self.random_uuid()?);
-            let (secret, stored) = self.new_webhook_secret(user, id).await?;
+            let (secret, stored) = self.create_webhook_secret(user, id).await?;
             let webhook = Webhook {
                 id,
                 person: user.id.clone(),
@@ -201,7 +201,7 @@ impl People {
         let action = Act::new(AuditKind::WebhookSecretRotated).with_object(&owned_webhook.webhook.id);
         let rotated = async {
             self.limits.require_recent_sign_in(user.signed_in_at, self.now())?;
-            let (secret, stored) = self.new_webhook_secret(user, owned_webhook.webhook.id).await?;
+            let (secret, stored) = self.create_webhook_secret(user, owned_webhook.webhook.id).await?;
             let rotate = |old: &OwnWebhook| {
                 let (next, ended) = old.webhook.clone().rotate_secret(stored.id, self.now());
                 Ok(Change::Rotated(next, stored.clone(), ended))
@@ -259,7 +259,7 @@ impl People {
             let webhook = &owned_webhook.webhook;
             if_match.check_version(webhook.version)?;
             let changed = change(&owned_webhook)?;
-            let after = changed.next_version().map(Webhook::audit_log_fields);
+            let after = changed.updated_webhook().map(Webhook::audit_log_fields);
             let result = AuditChanges::between(Some(webhook.audit_log_fields()), after);
             let entry = self.audit_entry(&user.acting, action, result)?;
             let table = &self.webhooks;
@@ -349,8 +349,12 @@ impl People {
         hosts.contains(url.url()) || url.is_https() && hosts.may_call(url.url())
     }
 
-    /// Creates a webhook secret. Returns the plain text for the user and the encrypted secret for the store.
-    async fn new_webhook_secret(&self, user: &Caller, webhook: WebhookId) -> Result<(WebhookSecret, NewWebhookSecret)> {
+    /// Returns the plain text for the user and the encrypted secret for the store.
+    async fn create_webhook_secret(
+        &self,
+        user: &Caller,
+        webhook: WebhookId,
+    ) -> Result<(WebhookSecret, NewWebhookSecret)> {
         let id = WebhookSecretId::from_uuid(self.random_uuid()?);
         let secret = WebhookSecret::from_random(self.entropy.random_bytes()?);
         let of = SecretOf::Webhook {

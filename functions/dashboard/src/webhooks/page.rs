@@ -122,7 +122,7 @@ fn webhook_details(layout: &Layout, owned_webhook: &OwnWebhook, agents: &[OwnedA
                     dd {
                         @match &terms.kinds {
                             None => "all events",
-                            Some(kinds) => (kinds.iter().map(|kind| labels::event_name(*kind)).collect::<Vec<_>>().join(", ")),
+                            Some(kinds) => (kinds.iter().map(|kind| kind.label()).collect::<Vec<_>>().join(", ")),
                         }
                     }
                 }

@@ -3,13 +3,13 @@
 use crate::agents::owned::require_id;
 use crate::redirect::see_other;
 use crate::sessions::session::PageSession;
-use crate::state::People;
+use crate::state::{People, PeopleState};
 use crate::ui::layout::Layout;
 use crate::webhooks::paths::webhook_path;
 use crate::webhooks::{actions, deliveries, list_page, page};
 use axum::{
     Router,
-    extract::{Path, State},
+    extract::Path,
     handler::Handler,
     http::Uri,
     routing::{MethodRouter, get, post},
@@ -44,19 +44,12 @@ where
     post(handler).get(redirect_to_webhook)
 }
 
-/// Shows `GET /dashboard/webhooks`: the user's webhooks.
-async fn show_webhooks_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+async fn show_webhooks_page(people: PeopleState, session: PageSession, uri: Uri) -> Reply {
     let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
     Ok(list_page::webhooks_page_response(&people, &layout, &session.person).await?)
 }
 
-/// Shows `GET /dashboard/webhooks/{webhook}`: one webhook with its deliveries.
-async fn show_webhook_page(
-    State(people): State<Arc<People>>,
-    session: PageSession,
-    Path(webhook): Path<String>,
-    uri: Uri,
-) -> Reply {
+async fn show_webhook_page(people: PeopleState, session: PageSession, Path(webhook): Path<String>, uri: Uri) -> Reply {
     let id = require_id(WebhookId::parse(&webhook))?;
     let own = people.read_own_webhook(&session.person, id).await?;
     let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);

@@ -4,7 +4,6 @@ use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
 use crate::state::People;
 use crate::ui::form::{BoxOption, FieldOf, Form, Inputs, set_field};
-use crate::ui::labels;
 use crate::webhooks::api::parse_webhook_settings;
 use maud::{Markup, html};
 use purser_domain::{
@@ -90,7 +89,7 @@ pub(crate) fn settings_inputs(inputs: &Inputs<'_>, current: Option<&WebhookSetti
         .filter(|kind| kind.is_for_webhooks())
         .map(|kind| BoxOption {
             value: kind.name().to_owned(),
-            label: labels::event_name(*kind).to_owned(),
+            label: kind.label().to_owned(),
             present: kinds.is_some_and(|kinds| kinds.contains(kind)),
         })
         .collect();

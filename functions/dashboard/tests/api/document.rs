@@ -19,6 +19,8 @@ fn every_openapi_operation_has_a_unique_id_and_security() {
             assert!(names.insert(name.to_owned()), "{name}");
             // An agent uses its key, and the owner uses a session.
             let callers = match path.as_str() {
+                // The token in the request is the credential.
+                "/oauth/revoke" => serde_json::json!([{}]),
                 "/approvals/{id}" => serde_json::json!([{"agentKey": []}, {"session": []}]),
                 _ => serde_json::json!([{"session": []}]),
             };
@@ -45,6 +47,8 @@ fn every_openapi_operation_has_a_unique_id_and_security() {
                 "remove_payout_address",
                 // A replay changes nothing, so no version is required.
                 "replay_decision",
+                // Revoking a grant must succeed at any version.
+                "revoke_grant",
                 "remove_shadow",
                 "start_backtest",
                 "test_notices",
@@ -55,7 +59,7 @@ fn every_openapi_operation_has_a_unique_id_and_security() {
             assert_eq!(asks_for_version, is_write && !has_own_condition, "{name}");
         }
     }
-    assert_eq!(names.len(), 74);
+    assert_eq!(names.len(), 75);
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod support;
 
 mod agents;
 mod bulk;
+mod connect;
 mod document;
 mod fleet;
 mod flood;

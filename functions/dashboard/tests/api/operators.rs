@@ -26,7 +26,7 @@ async fn with_claims<'a>(world: &'a World, who: &str, claims: serde_json::Value)
 
 /// The claim must be configured, and the user must have had it at the sign-in.
 #[tokio::test]
-async fn operator_pages_require_the_operator_claim() {
+async fn operator_pages_require_the_operator_claim_in_the_id_token() {
     let world = World::with(&SETTINGS).await;
     let groups = json!({"groups": ["staff", "operators"]});
     let mut operator = with_claims(&world, "ada", groups.clone()).await;

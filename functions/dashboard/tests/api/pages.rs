@@ -4,15 +4,20 @@ use crate::support::World;
 use crate::support::browser::{Browser, answer, asked};
 use axum::http::{Method, header};
 use purser_domain::{
-    Address, AgentId, Day, Duration, FreezeChange, FreezeTarget, OperatorFreeze, OperatorName, OperatorReason,
+    Address, Agent, AgentId, Day, Duration, FreezeChange, FreezeTarget, OperatorFreeze, OperatorName, OperatorReason,
     OwnershipOffer, UserId, WithdrawalRecord,
 };
-use purser_store::TransitionResult;
+use purser_store::{TransitionResult, UpdateResult};
 use purser_testkit::{
+    Fate, Moment,
     authorize::{Answer as Told, Request as Payment, authorize},
     sample::{OWNER, audit, service_id, unusable},
 };
 use serde_json::{Value, json};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 impl World {
     async fn version(&self, agent: &str) -> String {
@@ -776,6 +781,15 @@ impl World {
         approvals
     }
 
+    /// Returns an agent with a key, and an approval for a payment of 20 with this key.
+    async fn waiting_with_key(&self) -> (String, String) {
+        let (agent, _) = self.waiting().await;
+        let path = format!("/agents/{agent}/keys");
+        self.edit(OWNER, "POST", &path, json!({})).await.created();
+        let approval = self.asked_for(&agent, &[20]).await.remove(0);
+        (agent, approval)
+    }
+
     async fn status_of(&self, agent: &str, approval: &str) -> String {
         let approval = self
             .get(OWNER, &format!("/agents/{agent}/approvals/{approval}"))
@@ -1033,6 +1047,297 @@ async fn an_approval_can_raise_the_limit_that_required_it() {
     ));
 }
 
+/// The approval and the exception, a rule, are one write.
+#[tokio::test]
+async fn an_approval_can_except_further_payments_from_approvals() {
+    let world = World::start().await;
+    let (agent, approval) = world.waiting_with_key().await;
+    let page = |approval: &str| format!("/dashboard/approvals/{agent}/{approval}");
+    let form = |approval: &str| format!("/dashboard/agents/{agent}/approvals/{approval}/approve-always");
+    let mut owner = world.browser(OWNER).await;
+    let seen = owner.get(&page(&approval)).await;
+    seen.is(200, "then need no approval for these reasons, up to this amount each:");
+    let version = seen.version_for("approve-always");
+    for (amount, days, problem) in [
+        ("0.000021", "30", "at most the approved amount"),
+        ("", "30", "Up to: enter an amount"),
+        ("0.00002", "91", "Days: enter a whole number from 1 to 90"),
+    ] {
+        let fields = [("version", &*version), ("max_amount", amount), ("days", days)];
+        let seen = owner.post(&page(&approval), &form(&approval), &fields).await;
+        seen.is(400, problem);
+    }
+    // Another update after the page was loaded: the rules on the page may no longer be the rules that apply.
+    let label = json!({"labels": {"team": "x"}});
+    world
+        .edit(OWNER, "PATCH", &format!("/agents/{agent}"), label)
+        .await
+        .ok();
+    let fields = |version| [("version", version), ("max_amount", "0.00002"), ("days", "90")];
+    let conflict = owner.post(&page(&approval), &form(&approval), &fields(&version)).await;
+    conflict.is(412, "so nothing was approved");
+    assert_eq!(world.status_of(&agent, &approval).await, "pending");
+    let version = conflict.version_for("approve-always");
+    // The clock stands still, so the repetition has the same bounds and finds the stored exception.
+    for _ in 0..2 {
+        let done = owner.post(&page(&approval), &form(&approval), &fields(&version)).await;
+        assert_eq!(done.leads(), format!("{}?notice=approved_always", page(&approval)));
+    }
+    world.advance(1);
+    let late = owner.post(&page(&approval), &form(&approval), &fields(&version)).await;
+    late.is(409, "already approved");
+    assert_eq!(world.status_of(&agent, &approval).await, "approved");
+    let path = format!("/agents/{agent}/rules");
+    let rules = world.get(OWNER, &path).await.ok();
+    let rule = &rules["rules"][0];
+    assert_eq!(rule["kind"], "approval_exception", "{rules}");
+    assert_eq!(
+        (&rule["max_amount_units"], &rule["services"]),
+        (&json!(20), &json!(["lab"]))
+    );
+    assert_eq!(
+        (&rule["operation_id"], &rule["waives_threshold"]),
+        (&json!("lab.pay"), &json!(true))
+    );
+    assert_eq!(
+        (rule["keys"].as_array().unwrap().len(), &rule["waived_rules"]),
+        (1, &json!([]))
+    );
+    assert_eq!(rules["count"], 1);
+    owner
+        .get(&format!("/dashboard/agents/{agent}"))
+        .await
+        .is(200, "Needs no approval of payments of at most ");
+    assert!(matches!(
+        world.pay(&agent, 20, "without asking").await,
+        Told::Allowed(_)
+    ));
+    assert!(matches!(world.pay(&agent, 21, "above").await, Told::Waits(_)));
+    assert!(matches!(world.pay(&agent, 20, "again").await, Told::Allowed(_)));
+    assert!(matches!(
+        world.pay(&agent, 61, "beyond the day").await,
+        Told::Full { .. }
+    ));
+    // The exception does not waive a rule that is added later, and is for one key.
+    let later = json!({"kind": "approval_required", "above_units": 15});
+    let later = world.edit(OWNER, "POST", &path, later).await.created();
+    assert!(matches!(world.pay(&agent, 20, "a later rule").await, Told::Waits(_)));
+    let later = format!("{path}/{}", later["rule_id"].as_str().unwrap());
+    world.edit(OWNER, "DELETE", &later, json!({})).await.ok();
+    assert!(matches!(world.pay(&agent, 20, "a third").await, Told::Allowed(_)));
+    let keys = format!("/agents/{agent}/keys");
+    world.edit(OWNER, "POST", &keys, json!({})).await.created();
+    assert!(matches!(world.pay(&agent, 20, "another key").await, Told::Waits(_)));
+
+    let log = world.get(OWNER, "/audit-log?kind=approval_approved").await.ok();
+    let entry = &log["entries"][0];
+    assert_eq!(entry["object_id"], json!(approval), "{log}");
+    let added = entry["after"].to_string();
+    assert!(
+        added.contains("approval_exception") && added.contains("approved"),
+        "{log}"
+    );
+
+    let id = rule["rule_id"].as_str().unwrap();
+    world
+        .edit(OWNER, "DELETE", &format!("{path}/{id}"), json!({}))
+        .await
+        .ok();
+    assert!(matches!(
+        world.pay(&agent, 20, "after the removal").await,
+        Told::Waits(_)
+    ));
+}
+
+/// The database stores the approval and the exception, the response is lost, and another request updates the agent before
+/// the transaction is sent again.
+#[tokio::test]
+async fn an_approval_with_an_exception_is_found_after_a_lost_response() {
+    let world = World::start().await;
+    let (agent, approval) = world.waiting_with_key().await;
+    let [stored, updated] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let (is_stored, is_updated) = (Arc::clone(&stored), Arc::clone(&updated));
+    world.proxy.follow(move |step| {
+        let is_lost = step.call.starts_with("TransactWriteItems")
+            && match step.moment {
+                Moment::CarriedOut => !is_stored.swap(true, Ordering::SeqCst),
+                Moment::Arrived => is_stored.load(Ordering::SeqCst) && !is_updated.load(Ordering::SeqCst),
+            };
+        if is_lost { Fate::HangUp } else { Fate::PassOn }
+    });
+    let rename = async {
+        while !stored.load(Ordering::SeqCst) {
+            tokio::task::yield_now().await;
+        }
+        let agent = world.ledger.read_agent_by_id(AgentId::parse(&agent).unwrap()).await;
+        let agent = agent.unwrap().unwrap();
+        let renamed = Agent {
+            version: agent.version + 1,
+            name: "renamed".to_owned(),
+            ..agent
+        };
+        assert_eq!(
+            world.ledger.put_agent(&renamed, &audit()).await.unwrap(),
+            UpdateResult::Stored
+        );
+        updated.store(true, Ordering::SeqCst);
+    };
+    let until = world.now().after(Duration::DAY).to_string();
+    let always = json!({"always": {"max_amount_units": 20, "until": until}});
+    let path = format!("/agents/{agent}/approvals/{approval}/approve");
+    let (approved, ()) = tokio::join!(world.edit(OWNER, "POST", &path, always), rename);
+    let approved = approved.ok();
+    world.proxy.behave();
+    assert_eq!(approved["status"], "approved");
+    let rules = world.get(OWNER, &format!("/agents/{agent}/rules")).await.ok();
+    assert_eq!(rules["rules"][0]["kind"], "approval_exception", "{rules}");
+}
+
+/// A sign-in that is too old, bounds that are too wide, and approvals for other reasons add no exception.
+#[tokio::test]
+async fn an_exception_needs_a_recent_sign_in_and_an_approval_that_it_can_replace() {
+    let world = World::start().await;
+    let (agent, approval) = world.waiting_with_key().await;
+    let approve = |approval: &str| format!("/agents/{agent}/approvals/{approval}/approve");
+    let always = |amount: u64, days: u32| {
+        let until = world.now().after(Duration::from_secs_u32(86_400 * days));
+        json!({"always": {"max_amount_units": amount, "until": until.to_string()}})
+    };
+    let post = async |approval: &str, body: Value| world.edit(OWNER, "POST", &approve(approval), body).await;
+    for (body, pointer) in [
+        (always(21, 1), "/always/max_amount_units"),
+        (always(0, 1), "/always/max_amount_units"),
+        (always(20, 91), "/always/until"),
+        (always(20, 0), "/always/until"),
+    ] {
+        let rejected = post(&approval, body.clone()).await;
+        assert_eq!(rejected.status, 400, "{body}");
+        assert!(rejected.body.to_string().contains(pointer), "{}", rejected.body);
+    }
+    let mut both = always(20, 1);
+    both["max_per_call_units"] = json!(1);
+    assert_eq!(post(&approval, both).await.status, 400);
+    assert_eq!(world.status_of(&agent, &approval).await, "pending");
+    let always_once = always(20, 90);
+    let approved = post(&approval, always_once.clone()).await.ok();
+    assert_eq!(approved["status"], "approved");
+    // A repetition after a lost response adds nothing, also after another update. Other bounds are another request.
+    let none = json!({"kind": "category_block", "categories": ["ai"]});
+    let rules = format!("/agents/{agent}/rules");
+    world.edit(OWNER, "POST", &rules, none).await.created();
+    assert_eq!(post(&approval, always_once).await.ok(), approved);
+    assert_eq!(world.get(OWNER, &rules).await.ok()["count"], 2);
+    assert_eq!(
+        post(&approval, always(19, 90)).await.body["error"],
+        "approval_not_pending"
+    );
+    let none = json!({"kind": "new_payee"});
+    world
+        .edit(OWNER, "POST", &format!("/agents/{agent}/rules"), none)
+        .await
+        .created();
+    let Told::Waits(other) = world.pay(&agent, 20, "to a new payee").await else {
+        panic!("the payee is known");
+    };
+    let rejected = post(&other.to_string(), always(20, 90)).await.body;
+    assert!(
+        rejected.to_string().contains("neither the approval threshold"),
+        "{rejected}"
+    );
+    let old = json!({"auth_time": world.now().secs() - 1_200});
+    let old = world.issuer.token_with(OWNER, world.now(), &old);
+    let approval = world.asked_for(&agent, &[21]).await.remove(0);
+    // The second exception is covered by the first.
+    for body in [always(21, 1), always(20, 1)] {
+        let stale = world
+            .call_with(&old, "POST", &approve(&approval), None, Some(body))
+            .await;
+        assert_eq!(stale.body["error"], "recent_sign_in_required");
+        assert_eq!(world.status_of(&agent, &approval).await, "pending");
+    }
+    // A copy would outlive the removal of the first exception.
+    let path = format!("/agents/{agent}/rules");
+    let listed = world.get(OWNER, &path).await.ok();
+    let rules = listed["rules"].as_array().unwrap();
+    let present = rules.iter().find(|rule| rule["kind"] == "approval_exception").unwrap();
+    let mut copy = json!({"kind": "approval_exception", "max_amount_units": 1});
+    for name in [
+        "services",
+        "operation_id",
+        "keys",
+        "payee",
+        "until",
+        "waives_threshold",
+        "waived_rules",
+    ] {
+        copy[name] = present[name].clone();
+    }
+    let stale = world
+        .call_with(&old, "POST", &path, Some("*"), Some(copy.clone()))
+        .await;
+    assert_eq!(stale.body["error"], "recent_sign_in_required");
+    // Each way to add an exception has the same bounds.
+    let wrong = |name: &str, value: Value| {
+        let mut body = copy.clone();
+        body[name] = value;
+        body
+    };
+    let until = |days: u32| {
+        json!(
+            world
+                .now()
+                .after(Duration::from_secs_u32(86_400 * days + 1))
+                .to_string()
+        )
+    };
+    let id = present["rule_id"].as_str().unwrap();
+    for (body, pointer) in [
+        (wrong("until", until(90)), "/until"),
+        (wrong("until", json!(world.now().to_string())), "/until"),
+        (wrong("max_amount_units", json!(0)), "/max_amount_units"),
+        (wrong("waives_threshold", json!(false)), "/waived_rules"),
+        (wrong("waived_rules", json!([id])), "/waived_rules/0"),
+        (wrong("keys", json!(["00000000000000ff"])), "/keys/0"),
+    ] {
+        let replaced = format!("{path}/{id}");
+        for (method, path) in [
+            ("POST", &path),
+            ("POST", &format!("{path}?preview=true")),
+            ("PUT", &replaced),
+        ] {
+            let rejected = world.edit(OWNER, method, path, body.clone()).await;
+            let details = rejected.body["details"].to_string();
+            assert!(
+                rejected.status == 400 && details.contains(pointer),
+                "{method} {path} {body}: {details}"
+            );
+        }
+        let shadow = world
+            .edit(
+                OWNER,
+                "PUT",
+                &format!("/agents/{agent}/shadow"),
+                json!({"rules": [body]}),
+            )
+            .await;
+        assert_eq!(shadow.status, 400);
+    }
+    // An exception is for one agent, so a template has none.
+    let template = world
+        .call(
+            OWNER,
+            "PUT",
+            "/policy-templates/x",
+            None,
+            Some(json!({"rules": [copy]})),
+        )
+        .await;
+    assert_eq!(
+        (template.status, &template.body["details"][0]["path"]),
+        (400, &json!("/rules/0/kind"))
+    );
+}
+
 #[tokio::test]
 async fn an_unused_approval_can_be_withdrawn() {
     let world = World::start().await;
@@ -1214,6 +1519,13 @@ async fn the_audit_log_is_shown_and_exported() {
 async fn ownership_transfers_are_accepted_only_after_a_recent_sign_in() {
     let world = World::start().await;
     let (agent, approval) = world.waiting().await;
+    let rules = format!("/agents/{agent}/rules");
+    let until = world.now().after(Duration::from_secs_u32(30 * 86_400)).to_string();
+    let exception = json!({
+        "kind": "approval_exception", "payee": "0xa1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1",
+        "max_amount_units": 5, "until": until, "waives_threshold": true,
+    });
+    world.edit(OWNER, "POST", &rules, exception).await.created();
     let sessions = world.get("ann", "/sessions").await.ok();
     let to = sessions["person"].as_str().unwrap();
     let mut ann = world.browser("ann").await;
@@ -1248,6 +1560,8 @@ async fn ownership_transfers_are_accepted_only_after_a_recent_sign_in() {
     assert_eq!(done.leads(), format!("/dashboard/agents/{agent}?notice=agent_accepted"));
     ann.get(done.leads()).await.is(200, "Its existing keys still work");
     ann.get("/dashboard/approvals").await.is(200, &approval);
+    // The former owner's exception from approvals has ended.
+    assert_eq!(world.get("ann", &rules).await.ok()["count"], 0);
     let mut owner = world.browser(OWNER).await;
     assert_eq!(owner.get(&format!("/dashboard/agents/{agent}")).await.status, 404);
     assert!(!owner.get("/dashboard/approvals").await.html.contains(&approval));

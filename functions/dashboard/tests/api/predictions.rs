@@ -9,8 +9,8 @@
 use crate::support::World;
 use purser_domain::{
     ALLOWED_REASON, Address, AgentId, CallDescription, Catalog, CatalogPayment, Category, Decision, DecisionRecord,
-    DecisionResult, Duration, Endpoint, EvaluationInputs, Eviction, Fingerprint, Intent, Network, NoncePrefix, Offer,
-    Operation, OperationSlug, OperationUuid, ProviderRequest, Purchase, Purpose, Service, SettlementId,
+    DecisionResult, Duration, Endpoint, EvaluationInputs, Eviction, Fingerprint, Intent, KeyId, Network, NoncePrefix,
+    Offer, Operation, OperationSlug, OperationUuid, ProviderRequest, Purchase, Purpose, Service, SettlementId,
     SettlementTerms, Timestamp, TransactionId, TxHash, Url, WindowMeasure, earliest_decision_time, evaluate,
 };
 use purser_store::{Backoff, Claim, ConfirmResult, DecisionKeys, ReserveResult, StoreServiceResult, TransitionResult};
@@ -57,6 +57,8 @@ struct Step {
     operation: usize,
     amount: u64,
     query: u64,
+    /// The index of the API key that sends the request.
+    key: usize,
     fate: Fate,
 }
 
@@ -74,6 +76,7 @@ fn steps(rng: &mut Rng, count: u64, (from, to): (Timestamp, Timestamp)) -> Vec<S
         operation: rng.index(2),
         amount: *rng.pick(&[20, 20, 20, 30, 45]),
         query: rng.below(2),
+        key: rng.index(2),
         fate: rng.weighted(&[(6, Fate::Confirmed), (1, Fate::Released), (1, Fate::Held)]),
     });
     steps.collect()
@@ -116,10 +119,34 @@ fn rule(rng: &mut Rng, kind: usize) -> Value {
     if rng.one_in(3) {
         rule["services"] = json!([rng.pick(&SLUGS)]);
     }
+    if [2, 4].contains(&kind) && rng.one_in(3) {
+        rule["categories"] = json!([rng.pick(&["data", "finance"])]);
+    }
+    if [2, 4].contains(&kind) && rng.one_in(2) {
+        rule["keys"] = json!([rng.index(2)]);
+    }
+    if kind == 2 && rng.one_in(3) {
+        rule["per_payee"] = json!(true);
+    }
     rule
 }
 
-/// Draws an update of a policy.
+/// Replaces the positions of keys in rules by the agent's keys.
+fn with_keys(mut body: Value, keys: &[KeyId; 2]) -> Value {
+    let rules = match &mut body {
+        Value::Array(rules) => rules.as_mut_slice(),
+        rule => std::slice::from_mut(rule),
+    };
+    for rule in rules {
+        if let Some(Value::Array(named)) = rule.get_mut("keys") {
+            for key in named {
+                *key = json!(keys[usize::try_from(key.as_u64().unwrap()).unwrap()].to_string());
+            }
+        }
+    }
+    body
+}
+
 fn policy(rng: &mut Rng) -> Value {
     match rng.below(5) {
         0 => json!({"max_per_call_units": 15 + rng.below(30)}),
@@ -133,6 +160,9 @@ fn policy(rng: &mut Rng) -> Value {
     }
 }
 
+/// The cases that every run draws. The first three add a budget or a count limit for a category and a key, the third for
+/// each payee. The last applies a shadow policy.
+const CASES: [usize; 4] = [310, 400, 308, 15];
 const KINDS: usize = 11;
 /// The kind of rule that compares prices with the catalog. The previous kind uses a median.
 const PRICE: usize = 9;
@@ -165,15 +195,17 @@ fn intent(step: &Step, service: &Service, key: &str) -> Intent {
 /// A decision: the result and the reason.
 type Decided = (DecisionResult, String);
 
-/// Decides a request as `payments` does, records the decision, and then confirms or releases the payment.
-async fn decide(world: &World, rng: &mut Rng, agent: &str, step: &Step, fate: Fate) -> Decided {
+/// Decides a request as `payments` does, and then confirms or releases the payment.
+async fn decide(world: &World, rng: &mut Rng, (agent, keys): (&str, &[KeyId; 2]), step: &Step, fate: Fate) -> Decided {
     let (ledger, id) = (&world.ledger, AgentId::parse(agent).unwrap());
     let service = shop(step.service);
     let catalog = Catalog::new(vec![shop(0), shop(1)]);
     let operation = &service.operations[step.operation];
     let text = format!("{agent} {}", rng.draw());
     let (intent, key) = (intent(step, &service, &text), Fingerprint::for_text(&text));
+    let agent_key = keys[step.key];
     let keys = DecisionKeys {
+        payee: Some(intent.offer.pay_to()),
         service: Some(service.id),
         key: Some(key),
         approval: None,
@@ -183,7 +215,10 @@ async fn decide(world: &World, rng: &mut Rng, agent: &str, step: &Step, fate: Fa
         let (agent, inputs) = ledger.read_decision_inputs(id, &keys).await.unwrap();
         let (agent, mut state) = (agent.unwrap(), inputs.service_state.unwrap());
         if !state.is_backfilled {
-            ledger.backfill_payments(&agent, &catalog, step.at).await.unwrap();
+            ledger
+                .backfill_payments(&agent, keys.payee, &catalog, step.at)
+                .await
+                .unwrap();
             continue;
         }
         let at = earliest_decision_time(step.at, state.all_windows());
@@ -191,6 +226,7 @@ async fn decide(world: &World, rng: &mut Rng, agent: &str, step: &Step, fate: Fa
         let decision = evaluate(&EvaluationInputs {
             agent: &agent,
             intent: &intent,
+            key: agent_key,
             service: &service,
             operation: Some(operation),
             payee_from: None,
@@ -214,7 +250,7 @@ async fn decide(world: &World, rng: &mut Rng, agent: &str, step: &Step, fate: Fa
                 let record = DecisionRecord {
                     transaction,
                     agent: agent.id,
-                    key: sample::KEY,
+                    key: agent_key,
                     owner: agent.owner.clone(),
                     transfers: agent.transfer_count(),
                     service: service.id,
@@ -252,13 +288,14 @@ async fn decide(world: &World, rng: &mut Rng, agent: &str, step: &Step, fate: Fa
             nonce_prefix: NoncePrefix::from_nonce(purser_domain::B256::repeat_byte(0x11)),
             transfers: agent.transfer_count(),
             purpose: Purpose::Purchase(Purchase {
-                key: sample::KEY,
+                key: agent_key,
                 service: service.id,
                 operation: operation.slug.clone(),
+                scope: grant.purchase_scope(),
                 x402_version: intent.offer.version(),
                 offer_index: intent.offer.index(),
                 policy_version: grant.policy_version(),
-                inputs: Some(grant.input_versions()),
+                inputs: grant.input_versions(),
                 budgets: grant.counting_rules(WindowMeasure::Amounts).collect(),
                 counts: grant.counting_rules(WindowMeasure::Payments).collect(),
                 approval: None,
@@ -319,6 +356,16 @@ fn predicted(preview: &Value) -> Changes {
 }
 
 impl World {
+    async fn add_keys(&self, agent: &str) -> [KeyId; 2] {
+        let path = format!("/agents/{agent}/keys");
+        let mut keys = [KeyId(0); 2];
+        for key in &mut keys {
+            let added = self.edit(OWNER, "POST", &path, json!({})).await.created();
+            *key = KeyId::parse(added["key_id"].as_str().unwrap()).unwrap();
+        }
+        keys
+    }
+
     async fn with_rule(&self, agent: &str, rule: &Value) -> String {
         let path = format!("/agents/{agent}/rules");
         let added = self.edit(OWNER, "POST", &path, rule.clone()).await.created();
@@ -340,10 +387,16 @@ impl World {
 async fn run(world: &World, case: usize) -> u64 {
     let mut rng = Rng::from_seed(u64::try_from(case).unwrap());
     let [kept, updated] = [world.agent(OWNER).await, world.agent(OWNER).await];
+    let keys = [world.add_keys(&kept).await, world.add_keys(&updated).await];
+    let [kept_keys, updated_keys] = &keys;
     let route = case % (KINDS + 7);
     let kind = if route < KINDS { route } else { rng.index(KINDS) };
-    let added = rule(&mut rng, kind);
-    // A decision records only one rule of each check.
+    let mut added = rule(&mut rng, kind);
+    if route == KINDS + 6 {
+        // Keys belong to one agent, so templates have no keys.
+        added.as_object_mut().unwrap().remove("keys");
+    }
+    // A decision records only one rule of each check, so the agent gets at most one rule of each check.
     let check = |kind: usize| if kind == PRICE { PRICE - 1 } else { kind };
     let mut base: Vec<usize> = (0..rng.below(3)).map(|_| check(rng.index(KINDS))).collect();
     base.sort_unstable();
@@ -351,18 +404,18 @@ async fn run(world: &World, case: usize) -> u64 {
     base.retain(|other| *other != check(kind));
     let base: Vec<Value> = base.into_iter().map(|kind| rule(&mut rng, kind)).collect();
     let mut ids = [String::new(), String::new()];
-    for (agent, id) in [&kept, &updated].into_iter().zip(&mut ids) {
+    for ((agent, keys), id) in [&kept, &updated].into_iter().zip(&keys).zip(&mut ids) {
         for service in SLUGS {
             let body = json!({"max_per_call_units": 40 + case % 3 * 10, "max_per_day_units": 200, "require_approval_above_units": 200});
             let path = format!("/agents/{agent}/services/{service}");
             world.edit(OWNER, "PATCH", &path, body).await.ok();
         }
         for rule in &base {
-            world.with_rule(agent, rule).await;
+            world.with_rule(agent, &with_keys(rule.clone(), keys)).await;
         }
         // The routes `KINDS` and `KINDS + 1` update or remove an existing rule.
         if [KINDS, KINDS + 1].contains(&route) {
-            *id = world.with_rule(agent, &added).await;
+            *id = world.with_rule(agent, &with_keys(added.clone(), keys)).await;
         }
     }
     let mut remaining: Value = json!(base);
@@ -373,8 +426,8 @@ async fn run(world: &World, case: usize) -> u64 {
     let first = steps(&mut rng, 10, (start, split));
     for step in &first {
         let outcomes = [
-            decide(world, &mut rng, &kept, step, step.fate).await,
-            decide(world, &mut rng, &updated, step, step.fate).await,
+            decide(world, &mut rng, (&kept, kept_keys), step, step.fate).await,
+            decide(world, &mut rng, (&updated, updated_keys), step, step.fate).await,
         ];
         assert_eq!(outcomes[0].1.split(':').next(), outcomes[1].1.split(':').next());
     }
@@ -387,7 +440,11 @@ async fn run(world: &World, case: usize) -> u64 {
     let (method, path, body) = match route - route.min(KINDS) {
         _ if route < KINDS => ("POST", "/rules".to_owned(), added.clone()),
         0 => {
-            let body = rule(&mut rng, kind);
+            let mut body = rule(&mut rng, kind);
+            if kind == 2 {
+                // An update can't change whether a budget is for each payee.
+                body["per_payee"] = added["per_payee"].clone();
+            }
             ("PUT", format!("/rules/{}", ids[0]), body)
         }
         1 => ("DELETE", format!("/rules/{}", ids[0]), json!({})),
@@ -396,10 +453,15 @@ async fn run(world: &World, case: usize) -> u64 {
         _ => ("POST", "/rules".to_owned(), added.clone()),
     };
     match route - route.min(KINDS) {
-        _ if route < KINDS => drop(world.edit(OWNER, "POST", &rules, body.clone()).await.created()),
+        _ if route < KINDS => drop(world.with_rule(&updated, &with_keys(body.clone(), updated_keys)).await),
         0 => drop(
             world
-                .edit(OWNER, "PUT", &format!("{rules}/{}", ids[1]), body.clone())
+                .edit(
+                    OWNER,
+                    "PUT",
+                    &format!("{rules}/{}", ids[1]),
+                    with_keys(body.clone(), updated_keys),
+                )
                 .await
                 .ok(),
         ),
@@ -411,13 +473,16 @@ async fn run(world: &World, case: usize) -> u64 {
         ),
         2 | 3 => drop(world.edit(OWNER, method, &shop, body.clone()).await.ok()),
         4 => {
-            world.shadow(&kept, &remaining).await;
-            world.shadow(&updated, &remaining).await;
+            world.shadow(&kept, &with_keys(remaining.clone(), kept_keys)).await;
+            world
+                .shadow(&updated, &with_keys(remaining.clone(), updated_keys))
+                .await;
             let path = format!("/agents/{updated}/shadow/promote");
             drop(world.call(OWNER, "POST", &path, Some("*"), Some(json!({}))).await.ok());
         }
         5 => {
-            // The rule is removed and added again. An earlier version would be restored in the same way.
+            // Removing and adding a rule has the same effect as restoring an earlier version.
+            let added = with_keys(added.clone(), updated_keys);
             let id = world.with_rule(&updated, &added).await;
             let path = format!("{rules}/{id}");
             drop(world.edit(OWNER, "DELETE", &path, json!({})).await.ok());
@@ -440,11 +505,11 @@ async fn run(world: &World, case: usize) -> u64 {
     let last = steps(&mut rng, 12, (split, split.after(Duration::DAY)));
     let mut log = Vec::new();
     for step in &last {
-        let before = decide(world, &mut rng, &kept, step, step.fate).await;
-        // The preview assumes that a payment that only the update allows is paid.
+        let before = decide(world, &mut rng, (&kept, kept_keys), step, step.fate).await;
+        // The preview counts a payment that only the updated limits allow as paid.
         let is_new = before.0 != DecisionResult::Allow;
         let fate = if is_new { Fate::Confirmed } else { step.fate };
-        let after = decide(world, &mut rng, &updated, step, fate).await;
+        let after = decide(world, &mut rng, (&updated, updated_keys), step, fate).await;
         log.push(format!("{step:?} {before:?} {after:?}"));
         if before.0 != after.0 {
             let reason = if after.0 == DecisionResult::Allow {
@@ -462,7 +527,10 @@ async fn run(world: &World, case: usize) -> u64 {
         shadow.ok()
     } else {
         let path = format!("/agents/{kept}{path}?preview=true&days=1");
-        world.edit(OWNER, method, &path, body.clone()).await.ok()
+        world
+            .edit(OWNER, method, &path, with_keys(body.clone(), kept_keys))
+            .await
+            .ok()
     };
     assert_eq!(preview["untested"], 0, "case {case}: {preview}");
     assert_eq!(preview["decisions"], last.len(), "case {case}: {preview}");
@@ -485,15 +553,19 @@ async fn a_preview_predicts_the_decisions_after_the_update() {
         assert_eq!(stored, StoreServiceResult::Stored);
     }
     world.advance(3_600);
-    let cases = std::env::var_os("PREVIEW_CASES").and_then(|cases| cases.to_str()?.parse().ok());
-    let cases = cases.unwrap_or(4);
-    let mut changed = 0;
-    for case in 0..cases {
+    let count = std::env::var_os("PREVIEW_CASES").and_then(|count| count.to_str()?.parse().ok());
+    let cases: Vec<usize> = match count {
         // Consecutive cases have different kinds of rules and routes.
-        changed += u64::from(run(&world, case * 5).await > 0);
+        Some(count) => (0..count).map(|case: usize| case * 5).collect(),
+        None => CASES.to_vec(),
+    };
+    let mut changed = 0;
+    for case in &cases {
+        changed += usize::from(run(&world, *case).await > 0);
     }
     assert!(
-        changed * 3 >= u64::try_from(cases).unwrap(),
-        "only {changed} of {cases} updates change decisions"
+        changed * 3 >= cases.len(),
+        "only {changed} of {} updates change decisions",
+        cases.len()
     );
 }

@@ -133,7 +133,7 @@ async fn sessions_end_when_entitlement_settings_change() {
 }
 
 #[tokio::test]
-async fn sign_in_requires_the_entitlement_claim() {
+async fn sign_in_requires_the_entitlement_claim_in_the_id_token() {
     let world = World::with(&[("ENTITLEMENT_CLAIM", "groups"), ("ENTITLEMENT_VALUE", "purser")]).await;
     let refused = world.get("ann", "/agents").await;
     let mut body = refused.body;

@@ -2,6 +2,7 @@
 
 use crate::support::World;
 use purser_testkit::sample::{OWNER, service_id};
+use serde_json::{Value, json};
 
 fn typed(version: &str) -> [(&str, &str); 6] {
     [
@@ -69,6 +70,34 @@ async fn a_policy_form_can_start_a_shadow_policy_and_promote_it() {
     let mut bob = world.browser("bob").await;
     assert_eq!(bob.get(&shadow).await.status, 404);
     assert_eq!(bob.post("/dashboard", &promote, &[("version", "1")]).await.status, 404);
+}
+
+/// The error names the key. A rule that the agent already has keeps keys that have ended.
+#[tokio::test]
+async fn a_shadow_policy_names_only_keys_of_the_agent() {
+    let world = World::start().await;
+    let agent = world.agent(OWNER).await;
+    let path = format!("/agents/{agent}/shadow");
+    let key = world
+        .edit(OWNER, "POST", &format!("/agents/{agent}/keys"), json!({}))
+        .await
+        .created();
+    let rule = |key: &Value| json!({"kind": "count_limit", "count": 1, "period": "lifetime", "keys": [key]});
+    let (known, unknown) = (rule(&key["key_id"]), rule(&json!("0123456789abcdef")));
+    for query in ["", "?preview=true"] {
+        let body = json!({"rules": [known, unknown]});
+        let rejected = world
+            .call(OWNER, "PUT", &format!("{path}{query}"), None, Some(body))
+            .await;
+        assert_eq!(rejected.status, 400, "{}", rejected.body);
+        assert!(
+            rejected.body.to_string().contains("/rules/1/keys/0"),
+            "{}",
+            rejected.body
+        );
+    }
+    let body = json!({"rules": [known]});
+    world.call(OWNER, "PUT", &path, None, Some(body)).await.ok();
 }
 
 #[tokio::test]

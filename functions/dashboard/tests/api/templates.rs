@@ -194,6 +194,10 @@ async fn invalid_templates_are_rejected_with_field_paths() {
             json!({"rules": [{"kind": "budget_limit", "limit_units": 1, "window_seconds": 1}]}),
             "/rules/0/window_seconds",
         ),
+        (
+            json!({"rules": [{"kind": "budget_limit", "limit_units": 1, "period": "lifetime", "keys": ["00000000000000ff"]}]}),
+            "/rules/0/keys",
+        ),
         (json!({"rules": vec![budget(1); 11]}), "/rules"),
         (json!({"rules": vec![json!({"kind": "new_payee"}); 51]}), "/rules"),
         (json!({"default": 1}), "/default"),
@@ -203,6 +207,7 @@ async fn invalid_templates_are_rejected_with_field_paths() {
         let (status, refused) = world.put(OWNER, PATH, None, body.clone()).await;
         assert_eq!((status, &refused["error"]), (400, &json!("invalid_request")), "{body}");
         assert_eq!(refused["details"][0]["path"], path, "{refused}");
+        assert_eq!(refused["details"].as_array().unwrap().len(), 1, "{refused}");
     }
     let twice = json!({"services": {"lab": {}, service_id(1).to_string(): {}}});
     let (status, refused) = world.put(OWNER, PATH, None, twice).await;

@@ -180,7 +180,7 @@ async fn unreadable_sums_of_one_owner_do_not_block_other_owners() {
     let unreadable = world.usage.add_history_changes(copies.to_vec(), &owners).await.unwrap();
     assert!(!unreadable.is_empty() && unreadable.iter().all(Corrupt::is_cause_of));
     let day = Day::containing(at(0));
-    let sums = world.usage.read_days(&bob, day, day).await.unwrap();
+    let sums = world.usage.read_daily_sums(&bob, day, day).await.unwrap();
     let allowed: Vec<u64> = sums.iter().map(|(_, day)| day.total.allowed).collect();
     assert_eq!(allowed, [1]);
     assert!(
@@ -548,7 +548,7 @@ async fn a_killed_large_batch_is_aggregated_once() {
     world.behave();
     let day = Day::containing(at(0));
     for n in 0..150 {
-        let days = world.usage.read_days(&owner_of(n), day, day).await.unwrap();
+        let days = world.usage.read_daily_sums(&owner_of(n), day, day).await.unwrap();
         let amounts = (0..600).filter(|other| other % 150 == n).map(|n| u64::from(n) + 1);
         assert_eq!(days[0].1.total.authorized.units(), amounts.sum::<u64>(), "{n}");
         assert_eq!((days[0].1.total.allowed, days[0].1.agents), (4, 1), "{n}");
@@ -726,7 +726,7 @@ async fn decisions_before_a_transfer_stay_in_the_former_owners_history() {
     let sums = async |owner: usize| -> (u64, u64, u64, u64) {
         let days = world
             .usage
-            .read_days(&nth_owner(owner), Day::containing(at(0)), Day::containing(at(0)))
+            .read_daily_sums(&nth_owner(owner), Day::containing(at(0)), Day::containing(at(0)))
             .await
             .unwrap();
         let total = days[0].1.total;
@@ -814,7 +814,7 @@ async fn every_decision_is_in_one_owners_history_after_any_transfers() {
             };
             let days = world
                 .usage
-                .read_days(&nth_owner(owner), Day::containing(at(0)), Day::containing(at(0)))
+                .read_daily_sums(&nth_owner(owner), Day::containing(at(0)), Day::containing(at(0)))
                 .await
                 .unwrap();
             let total = days.first().map(|day| day.1.total).unwrap_or_default();
@@ -851,7 +851,7 @@ async fn a_late_batch_reports_how_far_the_history_is_complete() {
     of_age(&mut batch, [10, 3]);
     world.fold(SHARD, &batch).await.unwrap();
     assert_eq!(world.rows("LAG").await, BTreeMap::new());
-    assert_eq!(world.usage.read_complete_until(now).await.unwrap(), None);
+    assert_eq!(world.usage.read_history_completeness_time(now).await.unwrap(), None);
 
     of_age(&mut batch, [11, 3]);
     world.fold(SHARD, &batch).await.unwrap();
@@ -859,7 +859,7 @@ async fn a_late_batch_reports_how_far_the_history_is_complete() {
     for (after, expected) in [(0, Some(since)), (119, Some(since)), (121, None)] {
         let complete = world
             .usage
-            .read_complete_until(now.after(sample::secs(after)))
+            .read_history_completeness_time(now.after(sample::secs(after)))
             .await
             .unwrap();
         assert_eq!(complete, expected, "{after}");
@@ -877,7 +877,7 @@ async fn a_late_batch_reports_how_far_the_history_is_complete() {
     });
     of_age(&mut batch, [600, 3]);
     assert!(world.fold(SHARD, &batch).await.is_none());
-    let complete = world.usage.read_complete_until(now).await.unwrap();
+    let complete = world.usage.read_history_completeness_time(now).await.unwrap();
     assert_eq!(complete, Some(now.before(sample::secs(600))));
 }
 

@@ -275,7 +275,7 @@ impl World {
             Day::containing(at(0)).days_earlier(10),
             Day::containing(at(0)).days_later(10),
         );
-        let days = self.usage.read_days(&owner(), first, last).await.unwrap();
+        let days = self.usage.read_daily_sums(&owner(), first, last).await.unwrap();
         days.into_iter().collect()
     }
 

@@ -154,7 +154,7 @@ pub(crate) async fn measure(fleet: &Fleet) -> Folded {
     let tenth = if fleet.owners > 100 { 10 } else { 1 };
     let checked = fleet.payments / tenth;
     for n in (0..fleet.owners).step_by(usize::try_from(tenth).unwrap()) {
-        for (_, sums) in usage.read_days(&owner(n), day, day).await.unwrap() {
+        for (_, sums) in usage.read_daily_sums(&owner(n), day, day).await.unwrap() {
             assert_eq!(sums.total.authorized, sums.total.confirmed);
             sum = sum.plus(sums.total.confirmed).unwrap();
         }

@@ -195,9 +195,9 @@ pub fn object_fields<'a>(
     Some(fields)
 }
 
-/// Finds the object's variant by the tag field. Without a valid tag, the other fields can't be parsed.
-/// [`body!`](crate::body) calls this function.
-pub fn parse_tag<'a>(
+/// Finds the object's variant by the tag field, without which the other fields can't be parsed. [`body!`](crate::body)
+/// calls this function.
+pub fn parse_variant_tag<'a>(
     value: &'a Value,
     name: &'static str,
     values: &[&str],
@@ -383,7 +383,7 @@ macro_rules! body {
                 errors: &mut $crate::ValidationErrors,
             ) -> ::core::option::Option<Self> {
                 let values: &[&str] = &[$($value),+];
-                match $crate::body::parse_tag(value, stringify!($tag), values, path, errors)? {
+                match $crate::body::parse_variant_tag(value, stringify!($tag), values, path, errors)? {
                     $($value => {
                         let known: &[(&'static str, bool)] =
                             &[(stringify!($tag), true), $((stringify!($member), <$type as $crate::Member>::REQUIRED)),*];

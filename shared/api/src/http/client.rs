@@ -47,9 +47,9 @@ pub fn pooled_http_client() -> SharedHttpConnector {
     SharedHttpConnector::new(OnDemand::new(Clock::system()))
 }
 
-/// Creates a client for calls outside AWS, which connects to public addresses only and keeps no idle connections. The
-/// caller must check URLs whose host is an IP address ([`crate::may_be_public`]).
-pub fn public_http_client() -> SharedHttpConnector {
+/// Creates a client that connects to public addresses only and keeps no idle connections. The caller must check IP
+/// addresses in URLs ([`crate::may_be_public`]).
+pub fn public_address_http_client() -> SharedHttpConnector {
     SharedHttpConnector::new(OutwardOnDemand::default())
 }
 
@@ -87,8 +87,8 @@ impl OnDemand {
         }
     }
 
-    /// Returns the current connection pool. If the last call was at least [`IDLE`] ago, creates a new pool instead.
-    fn current_pool(&self) -> SharedHttpConnector {
+    /// Returns the current connection pool. Replaces the pool if the last call was at least [`IDLE`] ago.
+    fn current_connector(&self) -> SharedHttpConnector {
         let now = self.clock.now();
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = pool.take().filter(|pool| now.since(pool.last_call) < IDLE);
@@ -111,7 +111,7 @@ impl HttpConnector for OnDemand {
         if request.headers_mut().remove("connection").as_deref() == Some("close") {
             self.without_pool.get_or_init(|| build_connector(0)).call(request)
         } else {
-            self.current_pool().call(request)
+            self.current_connector().call(request)
         }
     }
 }

@@ -35,7 +35,7 @@ pub(crate) fn with_compression(router: Router) -> Router {
     let worth_it = SizeAbove::new(MIN_BYTES).and(is_compressible);
     router
         .layer(CompressionLayer::new().quality(LEVEL).compress_when(worth_it))
-        .layer(from_fn(fix_head_and_not_modified))
+        .layer(from_fn(fix_head_and_304_headers))
 }
 
 fn is_compressible(status: StatusCode, _: Version, headers: &HeaderMap, _: &Extensions) -> bool {
@@ -51,7 +51,7 @@ fn is_compressible(status: StatusCode, _: Version, headers: &HeaderMap, _: &Exte
 
 /// Gives a `HEAD` response the length of the uncompressed body, and a 304 the `Vary` header of the 200 (RFC 9110
 /// §15.4.5).
-async fn fix_head_and_not_modified(mut request: Request, next: Next) -> Response {
+async fn fix_head_and_304_headers(mut request: Request, next: Next) -> Response {
     if request.method() == Method::HEAD {
         request.headers_mut().remove(header::ACCEPT_ENCODING);
     }

@@ -4,14 +4,14 @@
 use crate::view::decision::{DecisionView, OrNull, retry_time};
 use purser_domain::{
     ApprovalStatus, Block, DomainPattern, ErrorKind, FailedProofs, Freeze, KeyLack, NoTransaction, OperationSlug,
-    Reason, Refusal, Target, UnlistedCall, Unpayable, ValidationError, WithdrawalRejection,
+    Reason, Refusal, Target, TransactionId, UnlistedCall, Unpayable, ValidationError, WithdrawalRejection,
 };
-use serde::Serialize;
-use utoipa::ToSchema;
+use purser_macros::view;
 
 /// The body of every error response. Use `error` to distinguish errors. The other fields depend on `error`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(as = Error)]
+#[view(Error)]
+#[omit_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErrorBody {
     /// The error's slug.
     #[schema(example = "invalid_request")]
@@ -22,19 +22,14 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false)]
     pub code: Option<&'static str>,
-    /// All validation errors of the request. If a required field is missing, `details` is present only if the request
-    /// has other validation errors.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    /// All validation errors of the request. Absent if the only validation error is a missing field that `error`
+    /// already names (`<field>_required`).
     pub details: Option<Vec<ProblemView>>,
     /// The ID of the blocked or escalated decision in the audit log.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, format = Uuid)]
-    pub transaction_id: Option<String>,
+    pub transaction_id: Option<TransactionId>,
     /// The `decision_hash` of the signed statement about this blocked or escalated decision: a SHA-256 over the
     /// decision. Absent if an earlier call made the decision.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, pattern = "^[0-9a-f]{64}$")]
+    #[schema(pattern = "^[0-9a-f]{64}$")]
     pub decision_hash: Option<String>,
     /// The approval to wait for, or the approval that was already used.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,12 +44,8 @@ pub struct ErrorBody {
     #[schema(value_type = String, required = false, example = "approved")]
     pub status: Option<&'static str>,
     /// The service that already has the slug (`slug_taken`), or that the agent may not pay (`service_not_enabled`).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub service_id: Option<String>,
     /// The current version of the resource.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub version: Option<u64>,
     /// The operation that the request named; null if the request named none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,60 +56,36 @@ pub struct ErrorBody {
     #[schema(value_type = Option<Vec<String>>)]
     pub enabled_operations: Option<OrNull<Vec<String>>>,
     /// The target's host, which is missing from `allowed_domains`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub hostname: Option<String>,
     /// The hosts that scrape and crawl operations of this agent may fetch.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub allowed_domains: Option<Vec<String>>,
     /// The price of the call, in micro-units.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub amount_units: Option<u64>,
     /// The request's `max_payment_units`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub max_payment_units: Option<u64>,
     /// The cap per call, in micro-units.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub max_per_call_units: Option<u64>,
     /// The amount authorized in the last 24 hours, in micro-units.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub spend_today: Option<u64>,
     /// The cap per rolling 24 hours, in micro-units.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub max_per_day_units: Option<u64>,
     /// The earliest time at which the same call fits into the limits; null if the call can never fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub retry_at: Option<OrNull<String>>,
     /// The policy's threshold, in micro-units. Calls above it need approval.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub require_approval_above_units: Option<u64>,
     /// The rule that requires approval; absent if the policy's threshold requires approval.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub rule_id: Option<String>,
     /// The rule's threshold, in micro-units. Calls above it need approval.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub rule_above_units: Option<u64>,
     /// The wallet's balance, in USDC.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, example = "0.25")]
+    #[schema(example = "0.25")]
     pub balance_usdc: Option<String>,
     /// The price of the call, in USDC.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, example = "1.5")]
+    #[schema(example = "1.5")]
     pub required_usdc: Option<String>,
     /// The address of the agent's wallet.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub wallet_address: Option<String>,
     /// The reason, in snake case: why the chain does not confirm the payment, or why the withdrawal is rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -129,54 +96,34 @@ pub struct ErrorBody {
     #[schema(value_type = String, required = false, example = "pay")]
     pub missing: Option<&'static str>,
     /// Whether the same request may succeed later.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub retryable: Option<bool>,
     /// Seconds to wait before the next attempt, as in `Retry-After`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub retry_after: Option<u64>,
     /// The name of the required ID token claim that is missing or has the wrong value. The claim grants access to the
     /// service.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub claim: Option<String>,
     /// The maximum age of the sign-in, in seconds. Sign in again to continue.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub max_age_seconds: Option<u64>,
     /// The maximum length of a request body, in bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub limit_bytes: Option<usize>,
     /// The blocked or escalated decision, with the result of every check.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub decision: Option<DecisionView>,
     /// The `X-Request-Id` of this response.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub request_id: Option<String>,
 }
 
-/// A validation error: one element of `details`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(as = Problem)]
-pub struct ProblemView {
-    /// JSON Pointer into the request body, or `/<name>` for a query parameter.
-    #[schema(example = "/max_payment_units")]
-    pub path: String,
-    /// The requirement that the value does not meet.
-    #[schema(example = "must be an integer")]
-    pub message: String,
-}
+purser_macros::views! {
+    /// A validation error: one element of `details`.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct ProblemView {
+        fn from(error: &ValidationError);
 
-impl From<&ValidationError> for ProblemView {
-    fn from(error: &ValidationError) -> Self {
-        Self {
-            path: error.path.clone(),
-            message: error.message.clone(),
-        }
+        /// JSON Pointer into the request body, or `/<name>` for a query parameter.
+        #[schema(example = "/max_payment_units")]
+        pub path: String = error.path.clone(),
+        /// The requirement that the value does not meet.
+        #[schema(example = "must be an integer")]
+        pub message: String = error.message.clone(),
     }
 }
 
@@ -379,7 +326,7 @@ fn validation_error_details(field: &str, errors: &[ValidationError]) -> Option<V
 
 fn rejection_body(rejection: &Refusal) -> ErrorBody {
     ErrorBody {
-        transaction_id: Some(rejection.transaction.to_string()),
+        transaction_id: Some(rejection.transaction),
         decision_hash: rejection.hash.map(|hash| hash.to_string()),
         retry_at: rejection.reason.retry_at().map(|at| OrNull(retry_time(at))),
         decision: Some(DecisionView::from(rejection)),
@@ -405,7 +352,7 @@ fn reason_body(reason: &Reason) -> ErrorBody {
             enabled_operations: Some(OrNull(enabled.as_deref().map(to_strings))),
             ..body_with_message(match unlisted {
                 Some(call) => no_operation_message(call),
-                None => outside_scope_message(operation.as_ref()),
+                None => operation_not_enabled_message(operation.as_ref()),
             })
         },
         Reason::DomainNotAllowed { hostname, allowed } => ErrorBody {
@@ -485,7 +432,7 @@ fn outside_domains_message(hostname: &str, allowed: &[DomainPattern]) -> String 
     }
 }
 
-fn outside_scope_message(operation: Option<&OperationSlug>) -> String {
+fn operation_not_enabled_message(operation: Option<&OperationSlug>) -> String {
     match operation {
         Some(operation) => format!("`{operation}` is not among the operations that are enabled for this agent"),
         None => "the request names no operation that is enabled for this agent; name one as `operation_id`".to_owned(),

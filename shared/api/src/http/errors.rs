@@ -60,10 +60,10 @@ errors! {
     DomainNotAllowed = 403 "domain_not_allowed": "The target's host is not in `allowed_domains`.";
     PolicyBlocked = 403 "policy_blocked": "A freeze, a rule, the catalog or the approval blocks the payment. `decision.reason` contains the reason. If waiting helps, the response contains `retry_at`.";
     NotFound = 404 "not_found": "The route or method is unknown, or the named object does not exist or belongs to another user.";
-    ServiceNotFound = 404 "service_not_found": "The slug or UUID belongs to no available service. If the request has neither, no available service has an operation at the call's host.";
+    ServiceNotFound = 404 "service_not_found": "The slug or UUID belongs to no available service. If the request has no slug and no UUID, no available service has an operation at the call's host.";
     IdempotentReplay = 409 "idempotent_replay": "A payment already used the approval. Read the receipt, or repeat the approved call with the same `idempotency_key` and **without** `approval_id` to get the same payment.";
-    IdempotencyKeyReused = 409 "idempotency_key_reused_for_different_request": "The `idempotency_key` was already used for another request, or the `replay_key` within the last day. Use a new key, or repeat the first request with the same price and payee.";
-    SettlementTransactionAlreadyUsed = 409 "settlement_transaction_already_used": "The transaction already confirmed another settlement. Send the hash of the transaction that paid your settlement. If the transaction paid both settlements, Purser confirms your settlement after its `expires_at`.";
+    IdempotencyKeyReused = 409 "idempotency_key_reused_for_different_request": "The `idempotency_key` was already used for another request, or the `replay_key` was used for another request within the last day. Use a new key, or repeat the first request with the same price and payee.";
+    SettlementTransactionAlreadyUsed = 409 "settlement_transaction_already_used": "The transaction already confirmed another settlement. Send the hash of the transaction that paid your settlement. If one transaction paid both settlements, Purser confirms your settlement after your settlement's `expires_at`.";
     ApprovalNotPending = 409 "approval_not_pending": "The approval is already `approved`, `rejected`, `expired` or `executed`.";
     PayoutRefused = 409 "payout_refused": "The withdrawal is not possible. `reason` contains the reason. If `retry_at` is present, repeat the request at that time.";
     SlugTaken = 409 "slug_taken": "Service `service_id` has the slug. Choose another slug.";

@@ -27,7 +27,7 @@ impl Cacheable {
     /// Creates a response with a text of this content type.
     pub fn text_response(content_type: &'static str, body: impl Into<Bytes>) -> Self {
         let body = body.into();
-        let tag = weak_tag(&body);
+        let tag = weak_etag(&body);
         Self {
             content_type,
             body,
@@ -52,8 +52,8 @@ impl Cacheable {
     }
 }
 
-/// Computes a weak tag from half of the body's SHA-256. 128 bits distinguish any two bodies in practice.
-fn weak_tag(body: &[u8]) -> String {
+/// Computes a weak tag: 128 bits of the body's SHA-256 hash.
+fn weak_etag(body: &[u8]) -> String {
     let digest = Sha256::digest(body);
     let mut tag = String::from("W/\"");
     for byte in digest.iter().take(16) {
@@ -113,6 +113,6 @@ mod tests {
 
     #[test]
     fn different_bodies_have_different_etags() {
-        assert_ne!(weak_tag(b"{}"), weak_tag(b"{ }"));
+        assert_ne!(weak_etag(b"{}"), weak_etag(b"{ }"));
     }
 }

@@ -8,7 +8,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use purser_domain::{Error, ErrorKind, Reason};
+use purser_domain::{Error, ErrorKind, KeyLack, Reason};
 use std::sync::Arc;
 
 /// The result of a handler.
@@ -43,7 +43,7 @@ impl Failure {
         if let Some(scheme) = authentication_scheme(self.0.kind()) {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
         }
-        if let Some(seconds) = seconds_to_wait(self.0.kind()) {
+        if let Some(seconds) = retry_after_secs(self.0.kind()) {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
     }
@@ -77,13 +77,18 @@ fn authentication_scheme(kind: &ErrorKind) -> Option<&'static str> {
         ErrorKind::InvalidAgentKey | ErrorKind::InvalidAuthorizationHeader | ErrorKind::InvalidSession => {
             Some("Bearer")
         }
-        // The scheme is not registered, because the token has its own header.
+        // `scope` names the missing permission, so that the agent's host can ask the user for it (RFC 6750 §3.1).
+        ErrorKind::KeyNotAllowed { missing: KeyLack::Read } => {
+            Some(r#"Bearer error="insufficient_scope", scope="read""#)
+        }
+        ErrorKind::KeyNotAllowed { missing: KeyLack::Pay } => Some(r#"Bearer error="insufficient_scope", scope="pay""#),
+        // Not a registered scheme, because operators send the token in a separate header.
         ErrorKind::InvalidInternalToken => Some("InternalToken"),
         _ => None,
     }
 }
 
-fn seconds_to_wait(kind: &ErrorKind) -> Option<u64> {
+fn retry_after_secs(kind: &ErrorKind) -> Option<u64> {
     match kind {
         ErrorKind::TooManyRequests { retry_after }
         | ErrorKind::TemporarilyUnavailable { retry_after }

@@ -3,7 +3,7 @@
 use crate::{BodyPath, Member, Schemas, ValidationErrors};
 use purser_domain::{
     Address, AgentName, AgentStatus, Amount, ApprovalId, Category, DomainPattern, Duration, LabelFilter, LabelKey,
-    LabelValue, Labels, OperationSlug, OperationUuid, OperatorReason, Overrides, Permission, ServiceSlug,
+    LabelValue, Labels, OperationSlug, OperationUuid, OperatorReason, Overrides, Permission, RuleId, ServiceSlug,
     SourceNetwork, StartingLimits, Target, TemplateName, Timestamp, TrustStatus, TxHash, Url, UserId, is_displayable,
     parse_address, parse_web_url,
 };
@@ -161,6 +161,7 @@ texts! {
     };
     OperationSlug: Self::parse, Self::FORM, {"maxLength": 128, "pattern": "^[a-z0-9_-]+(\\.[a-z0-9_-]+)+$"};
     OperationUuid: Self::parse, "must be a UUID", {"format": "uuid"};
+    RuleId: Self::parse, "must be a UUID", {"format": "uuid"};
     Permission: Self::from_name, Self::choices_message(), {"pattern": one_of_message(Self::ALL.iter().map(|may| may.name()))};
     ServiceSlug: Self::parse, Self::FORM, {"pattern": "^[a-z0-9_-]{1,128}$"};
     Target: parse_target, "must be an http or https URL with a host name", {
@@ -368,6 +369,7 @@ macro_rules! listed {
 }
 
 listed! {
+    RuleId as "RuleReference": {"description": "The ID of a rule of the agent."};
     Address as "NamedWallet": {
         "description": "`0x` and 40 hexadecimal digits. In mixed case, it must have a valid EIP-55 checksum.",
     };

@@ -159,8 +159,8 @@ mod tests {
             operation["responses"]["404"],
             json!({
                 "description": "- `not_found`: No key that you may access has this `keyId`. Check the path.\n\
-                    - `service_not_found`: The slug or UUID belongs to no available service. If the request has \
-                    neither, no available service has an operation at the call's host.",
+                    - `service_not_found`: The slug or UUID belongs to no available service. If the request has no \
+                    slug and no UUID, no available service has an operation at the call's host.",
                 "content": error,
             })
         );

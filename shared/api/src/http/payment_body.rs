@@ -217,21 +217,14 @@ pub fn with_earlier_requirements(
     let said = Fingerprint::for_request(body, &EXCLUDED_FIELDS);
     let is_first = |offer: &Offer| Fingerprint::for_payment(&said, network, offer) == *first;
     let offers = Offer::list_payable(body.get(REQUIREMENT)?, network);
-    let offer = offers.into_iter().find(is_first);
-    let offer = offer.or_else(|| (whole_body_fingerprint(body) == *first).then_some(intent.offer))?;
     Some(Intent {
-        offer,
+        offer: offers.into_iter().find(is_first)?,
         fingerprint: *first,
         ..intent.clone()
     })
 }
 
-/// Computes the fingerprint as earlier versions of this service did, over all payment requirements.
-fn whole_body_fingerprint(body: &Value) -> Fingerprint {
-    Fingerprint::for_request(body, &["idempotency_key", "replay_key", "approval_id"])
-}
-
-/// Builds the [`Intent`] of a parsed request body, for authorize and for preflight.
+/// Builds the [`Intent`] from a parsed body of `POST /x402/authorize` or `POST /x402/check`.
 macro_rules! intent {
     ($asked:ident, $offer:ident, $body:ident, $network:ident) => {{
         let Requirement(()) = $asked.payment_requirement;

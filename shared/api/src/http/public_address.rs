@@ -75,13 +75,13 @@ pub fn may_be_public(url: &Url) -> bool {
         // The only check of an IP address, which is never resolved. The URL parser has normalized all IPv4 notations.
         Some(Host::Ipv4(ip)) => is_public(ip.into()),
         Some(Host::Ipv6(ip)) => is_public(ip.into()),
-        Some(Host::Domain(name)) => !is_local_name(name),
+        Some(Host::Domain(name)) => !is_localhost_name(name),
         None => false,
     }
 }
 
 /// Returns whether a host name always resolves to this machine (RFC 6761 §6.3).
-fn is_local_name(name: &str) -> bool {
+fn is_localhost_name(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     name == "localhost" || name.ends_with(".localhost")
 }
@@ -276,10 +276,10 @@ mod tests {
     #[test]
     fn local_host_names_are_recognized() {
         for name in ["localhost", "LOCALHOST", "localhost.", "a.localhost", "a.b.LocalHost."] {
-            assert!(is_local_name(name), "{name}");
+            assert!(is_localhost_name(name), "{name}");
         }
         for name in ["localhost.example", "notlocalhost", "lab.example", ""] {
-            assert!(!is_local_name(name), "{name}");
+            assert!(!is_localhost_name(name), "{name}");
         }
     }
 }

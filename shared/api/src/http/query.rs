@@ -52,6 +52,12 @@ impl Query {
         value
     }
 
+    /// Returns all values of a parameter that may be repeated.
+    pub fn texts(&self, name: &str) -> impl Iterator<Item = &str> {
+        let pairs = self.pairs.iter().filter(move |(key, _)| key == name);
+        pairs.map(|(_, value)| value.as_str())
+    }
+
     /// Returns the page size: an integer from 1 to `max`.
     pub fn parse_limit(&mut self, name: &str, default: u32, max: u32) -> u32 {
         self.parse_integer(name, 1, max).unwrap_or(default)
@@ -88,7 +94,7 @@ impl Query {
     }
 
     /// Adds a validation error for each query parameter whose name is not in `names`.
-    pub(crate) fn reject_unknown(&mut self, names: &[String]) {
+    pub(crate) fn add_unknown_parameter_errors(&mut self, names: &[String]) {
         let unknown: BTreeSet<String> = self
             .pairs
             .iter()

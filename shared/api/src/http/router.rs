@@ -20,7 +20,7 @@ use axum::{
 use futures_util::FutureExt as _;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use lambda_http::RequestExt as _;
-use purser_domain::{Error, ErrorKind, Result, ValidationError};
+use purser_domain::{AccessToken, Error, ErrorKind, Result, ValidationError};
 use std::{
     any::Any,
     future::Future,
@@ -58,7 +58,7 @@ pub fn with_middleware(router: Router, settings: ApiSettings) -> Router {
         .method_not_allowed_fallback(unknown_route)
         // axum's own limit would respond with axum's own error body.
         .layer(DefaultBodyLimit::disable())
-        .layer(from_fn_with_state(settings, handle_request));
+        .layer(from_fn_with_state(settings, apply_limits_and_log_request));
     with_compression(router)
 }
 
@@ -66,7 +66,11 @@ async fn unknown_route() -> Failure {
     ErrorKind::NotFound.into()
 }
 
-async fn handle_request(State(settings): State<ApiSettings>, mut request: Request, next: Next) -> Response {
+async fn apply_limits_and_log_request(
+    State(settings): State<ApiSettings>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let started = Instant::now();
     let id = RequestId::for_request(request.extensions());
     let trace = TraceId::for_request(request.extensions(), request.headers(), Clock::system().now());
@@ -74,6 +78,7 @@ async fn handle_request(State(settings): State<ApiSettings>, mut request: Reques
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
     let deadline = time_left(request.extensions());
+    let has_token = has_access_token(request.headers());
     request.extensions_mut().insert(id.clone());
     request.extensions_mut().insert(CallerIds {
         request_id: id.to_string(),
@@ -86,6 +91,15 @@ async fn handle_request(State(settings): State<ApiSettings>, mut request: Reques
         let reply = run_within(deadline, catch_panic(work)).await;
         let mut response = reply.unwrap_or_else(|error| Failure::from(error).into_response());
         add_headers_and_request_id(&mut response, &id, &trace);
+        if has_token
+            && response
+                .headers()
+                .get(header::WWW_AUTHENTICATE)
+                .is_some_and(|scheme| scheme == "Bearer")
+        {
+            let challenge = HeaderValue::from_static(r#"Bearer error="invalid_token""#);
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+        }
         let failure = response.extensions().get::<Failure>();
         let slug = failure.map(|failure| failure.error().kind().slug());
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -100,7 +114,15 @@ async fn handle_request(State(settings): State<ApiSettings>, mut request: Reques
     .await
 }
 
-/// Reads the whole body into memory; 413 above the limit. `gateway.rs` has already decoded base64.
+/// Returns whether a request has an access token. After `invalid_token` (RFC 6750 §3.1), a client refreshes an access
+/// token, but can't refresh an agent key.
+pub fn has_access_token(headers: &HeaderMap) -> bool {
+    let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let token = value.and_then(|value| value.split_once(' '));
+    token.is_some_and(|(_, token)| AccessToken::is_prefix_of(token.trim()))
+}
+
+/// Reads the whole body into memory, or returns 413 if it exceeds the limit.
 async fn buffer_body(request: Request, limit: usize) -> Result<Request> {
     let (mut parts, body) = request.into_parts();
     // axum's extractors would return their own error body for a path that is not UTF-8.
@@ -178,7 +200,7 @@ fn add_headers_and_request_id(response: &mut Response, id: &RequestId, trace: &T
         .extensions()
         .get::<Failure>()
         .filter(|_| is_json(response.headers()))
-        .and_then(|failure| body_with_request_id(failure, id));
+        .and_then(|failure| error_body_with_request_id(failure, id));
     if let Some(body) = envelope {
         *response.body_mut() = body;
     }
@@ -222,7 +244,7 @@ const FIXED_HEADERS: [(HeaderName, &str); 2] = [
 ];
 
 /// Serializes the error envelope with the request id.
-fn body_with_request_id(failure: &Failure, id: &RequestId) -> Option<Body> {
+fn error_body_with_request_id(failure: &Failure, id: &RequestId) -> Option<Body> {
     let envelope = ErrorBody {
         request_id: Some(id.to_string()),
         ..ErrorBody::from(failure.error().kind())

@@ -75,7 +75,7 @@ where
     let operation = describe_arguments::<T>(P::operation()).operation;
     let route = match operation.request_body {
         Some(_) => route,
-        None => route.layer(from_fn(reject_body)),
+        None => route.layer(from_fn(reject_requests_with_body)),
     };
     let known: Arc<[String]> = operation
         .parameters
@@ -99,7 +99,7 @@ fn reject_unknown_parameters(uri: &Uri, names: &[String]) -> Result<()> {
         return Ok(());
     }
     let mut query = Query::from_uri(uri);
-    query.reject_unknown(names);
+    query.add_unknown_parameter_errors(names);
     query.finish()
 }
 
@@ -110,9 +110,8 @@ fn query_parameter_name(parameter: RefOr<Parameter>) -> Option<String> {
     }
 }
 
-/// Rejects a body that is neither empty nor an empty object. Otherwise a caller would believe that an ignored field has
-/// an effect. An empty object is accepted because many clients send one.
-async fn reject_body(request: Request, next: Next) -> Result<Response, Failure> {
+/// Rejects a body that is neither empty nor `{}`, because the caller would expect an effect. Many clients send `{}`.
+async fn reject_requests_with_body(request: Request, next: Next) -> Result<Response, Failure> {
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map(Collected::to_bytes);
     let body = body.map_err(|_| Error::invalid(vec![ValidationError::at_path("", "must arrive whole")]))?;

@@ -6,8 +6,10 @@ use crate::http::{
 };
 use axum::http::HeaderMap;
 use purser_domain::{CallResult, Duration as Length, Timestamp, WebhookUrl, parse_retry_after};
-use reqwest::{Client, ClientBuilder, header::RETRY_AFTER};
+use reqwest::{Client, ClientBuilder, StatusCode, header::ACCEPT, header::RETRY_AFTER};
+use serde_json::{Map, Value};
 use std::{error::Error as StdError, time::Duration};
+use url::Url;
 
 /// The maximum number of response headers. Servers usually send two dozen.
 const MAX_HEADERS: usize = 100;
@@ -53,7 +55,7 @@ impl UntrustedHttpClient {
     ///
     /// A URL that may not be called gets no request. `now` is the base of a `Retry-After` that is a date.
     pub async fn post(&self, url: &WebhookUrl, headers: HeaderMap, body: String, now: Timestamp) -> WebhookCallResult {
-        let Some(client) = self.client_for(url) else {
+        let Some(client) = self.client_for(url.url()) else {
             return CallResult::BlockedAddress.into();
         };
         let request = client.post(url.url().clone()).headers(headers).body(body);
@@ -73,13 +75,30 @@ impl UntrustedHttpClient {
         }
     }
 
-    /// Returns the client for this URL, or `None` if the URL may not be called. The strict client checks host names
-    /// again when it resolves them.
-    fn client_for(&self, url: &WebhookUrl) -> Option<&Client> {
-        if self.allowed.contains(url.url()) {
+    /// Reads a JSON object of at most `max_bytes` bytes. Returns `None` for any failure or other response.
+    pub async fn get_object(&self, url: &Url, max_bytes: usize) -> Option<Map<String, Value>> {
+        let request = self.client_for(url)?.get(url.clone());
+        let read = async {
+            let mut response = request.header(ACCEPT, "application/json").send().await.ok()?;
+            let mut body = Vec::new();
+            while let Some(chunk) = response.chunk().await.ok()? {
+                if body.len().saturating_add(chunk.len()) > max_bytes {
+                    return None;
+                }
+                body.extend_from_slice(&chunk);
+            }
+            let is_ok = response.status() == StatusCode::OK;
+            serde_json::from_slice(&body).ok().filter(|_| is_ok)
+        };
+        tokio::time::timeout(self.longest, read).await.ok()?
+    }
+
+    /// Returns the client for this URL; `None` if the URL may not be called.
+    fn client_for(&self, url: &Url) -> Option<&Client> {
+        if self.allowed.contains(url) {
             Some(&self.plain)
         } else {
-            (url.is_https() && may_be_public(url.url())).then_some(&self.strict)
+            (url.scheme() == "https" && may_be_public(url)).then_some(&self.strict)
         }
     }
 }

@@ -6,10 +6,11 @@
 use crate::lambda::sqs::{MAX_DELAY_SECS, Queue};
 use aws_types::SdkConfig;
 use purser_domain::{DeliveryId, Duration, Event, Result, UserId, WebhookId};
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
 
 /// A webhook call that is due.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DeliveryMessage {
     /// The user who owns the webhook.
     pub person: UserId,
@@ -19,8 +20,9 @@ pub struct DeliveryMessage {
     pub of: DeliveryOf,
 }
 
-/// The content of a webhook call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a webhook call sends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum DeliveryOf {
     /// A new event from the event bus.
     Event(Event),
@@ -29,7 +31,8 @@ pub enum DeliveryOf {
 }
 
 /// A user's request to test a webhook or to send a delivery again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct WebhookRequest {
     /// The user who owns the webhook.
     pub person: UserId,
@@ -41,83 +44,7 @@ pub struct WebhookRequest {
     pub again: Option<DeliveryId>,
 }
 
-impl DeliveryMessage {
-    /// Returns the message as the JSON text that [`DeliveryMessage::parse`] accepts.
-    pub fn to_json(&self) -> String {
-        let (name, of) = match &self.of {
-            DeliveryOf::Event(event) => ("event", event.to_json()),
-            DeliveryOf::Stored(delivery) => ("delivery", json!(delivery.to_string())),
-        };
-        json!({"person": self.person.as_str(), "webhook": self.webhook.to_string(), name: of}).to_string()
-    }
-
-    /// Parses a message; `None` for any other text.
-    pub fn parse(text: &str) -> Option<Self> {
-        let message = Members::parse(text, 3)?;
-        let of = match (message.0.get("event"), message.find_text("delivery")) {
-            (Some(event), None) => DeliveryOf::Event(Event::parse(event.to_string().as_bytes()).ok()?),
-            (None, Some(delivery)) => DeliveryOf::Stored(DeliveryId::parse(delivery)?),
-            _ => return None,
-        };
-        Some(Self {
-            person: message.user_id()?,
-            webhook: message.webhook_id()?,
-            of,
-        })
-    }
-}
-
-impl WebhookRequest {
-    /// Returns the request as the JSON text that [`WebhookRequest::parse`] accepts.
-    pub fn to_json(&self) -> String {
-        let mut fields = json!({
-            "person": self.person.as_str(), "webhook": self.webhook.to_string(), "request": self.id.to_string(),
-        });
-        if let (Some(again), Some(fields)) = (self.again, fields.as_object_mut()) {
-            fields.insert("delivery".to_owned(), json!(again.to_string()));
-        }
-        fields.to_string()
-    }
-
-    /// Parses a request; `None` for any other text, for example a message with an event.
-    pub fn parse(text: &str) -> Option<Self> {
-        let message = Members::parse(text, 3)
-            .or_else(|| Members::parse(text, 4).filter(|message| message.0.contains_key("delivery")))?;
-        Some(Self {
-            person: message.user_id()?,
-            webhook: message.webhook_id()?,
-            id: DeliveryId::parse(message.find_text("request")?)?,
-            again: match message.0.get("delivery") {
-                None => None,
-                Some(again) => Some(DeliveryId::parse(again.as_str()?)?),
-            },
-        })
-    }
-}
-
-struct Members(Map<String, Value>);
-
-impl Members {
-    /// Parses an object with exactly `count` fields.
-    fn parse(text: &str, count: usize) -> Option<Self> {
-        let fields: Map<String, Value> = serde_json::from_str(text).ok()?;
-        (fields.len() == count).then_some(Self(fields))
-    }
-
-    fn find_text(&self, name: &str) -> Option<&str> {
-        self.0.get(name).and_then(Value::as_str)
-    }
-
-    fn user_id(&self) -> Option<UserId> {
-        UserId::parse(self.find_text("person")?)
-    }
-
-    fn webhook_id(&self) -> Option<WebhookId> {
-        WebhookId::parse(self.find_text("webhook")?)
-    }
-}
-
-/// A client of the queue of deliveries.
+/// A client of the queue of due webhook calls.
 #[derive(Clone, Debug)]
 pub struct DeliveriesQueue(Queue);
 
@@ -132,9 +59,7 @@ impl DeliveriesQueue {
 
     /// Sends a message with a delay of `pause`. A message that is sent twice causes one delivery.
     pub async fn send(&self, message: &DeliveryMessage, pause: Option<Duration>) -> Result<()> {
-        self.0
-            .send(&message.webhook.to_string(), message.to_json(), pause)
-            .await
+        self.0.send(&message.webhook.to_string(), message, pause).await
     }
 }
 
@@ -150,7 +75,7 @@ impl WebhookRequestsQueue {
 
     /// Sends a request.
     pub async fn send(&self, request: &WebhookRequest) -> Result<()> {
-        self.0.send(&request.webhook.to_string(), request.to_json(), None).await
+        self.0.send(&request.webhook.to_string(), request, None).await
     }
 }
 
@@ -158,6 +83,7 @@ impl WebhookRequestsQueue {
 mod tests {
     use super::*;
     use purser_domain::{EventSource, test_event};
+    use serde_json::{Value, json};
     use uuid::Uuid;
 
     fn person() -> UserId {
@@ -168,10 +94,14 @@ mod tests {
         DeliveryId::from_uuid(Uuid::from_u128(n))
     }
 
-    fn with(text: &str, name: &str, value: Value) -> String {
-        let mut members: Value = serde_json::from_str(text).unwrap();
-        members[name] = value;
-        members.to_string()
+    fn with(message: &impl Serialize, name: &str, value: Value) -> Value {
+        let mut fields = serde_json::to_value(message).unwrap();
+        fields[name] = value;
+        fields
+    }
+
+    fn parse<T: serde::de::DeserializeOwned>(message: Value) -> Option<T> {
+        serde_json::from_value(message).ok()
     }
 
     fn event() -> Event {
@@ -180,19 +110,20 @@ mod tests {
     }
 
     #[test]
-    fn delivery_messages_round_trip_as_text() {
+    fn delivery_messages_round_trip_as_json() {
         for of in [DeliveryOf::Event(event()), DeliveryOf::Stored(id(1))] {
             let message = DeliveryMessage {
                 person: person(),
                 webhook: WebhookId::from_uuid(Uuid::nil()),
                 of,
             };
-            assert_eq!(DeliveryMessage::parse(&message.to_json()), Some(message.clone()));
-            let both = with(&message.to_json(), "event", json!({}));
-            assert_eq!(DeliveryMessage::parse(&both), None);
+            assert_eq!(parse(json!(message)), Some(message.clone()));
+            assert_eq!(parse::<DeliveryMessage>(with(&message, "event", json!({}))), None);
+            let both = json!({"event": event(), "stored": id(1)});
+            assert_eq!(parse::<DeliveryMessage>(with(&message, "of", both)), None);
         }
-        for text in ["", "[]", "{}", r#"{"person": 1}"#] {
-            assert_eq!(DeliveryMessage::parse(text), None, "{text}");
+        for message in [json!(""), json!([]), json!({}), json!({"person": 1})] {
+            assert_eq!(parse::<DeliveryMessage>(message), None);
         }
     }
 
@@ -205,15 +136,10 @@ mod tests {
                 id: id(2),
                 again,
             };
-            assert_eq!(WebhookRequest::parse(&request.to_json()), Some(request.clone()));
-            assert_eq!(DeliveryMessage::parse(&request.to_json()), None);
-            for (name, value) in [
-                ("event", event().to_json()),
-                ("delivery", json!(1)),
-                ("request", Value::Null),
-            ] {
-                let other = with(&request.to_json(), name, value);
-                assert_eq!(WebhookRequest::parse(&other), None, "{other}");
+            assert_eq!(parse(json!(request)), Some(request.clone()));
+            assert_eq!(parse::<DeliveryMessage>(json!(request)), None);
+            for (name, value) in [("event", json!(event())), ("again", json!(1)), ("id", Value::Null)] {
+                assert_eq!(parse::<WebhookRequest>(with(&request, name, value)), None, "{name}");
             }
         }
         let delivery = DeliveryMessage {
@@ -221,7 +147,7 @@ mod tests {
             webhook: WebhookId::from_uuid(Uuid::nil()),
             of: DeliveryOf::Event(event()),
         };
-        assert_eq!(WebhookRequest::parse(&delivery.to_json()), None);
-        assert_eq!(WebhookRequest::parse("{}"), None);
+        assert_eq!(parse::<WebhookRequest>(json!(delivery)), None);
+        assert_eq!(parse::<WebhookRequest>(json!({})), None);
     }
 }

@@ -16,13 +16,15 @@ use axum::{
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http_body_util::{BodyExt as _, Collected};
 use lambda_http::{Context, LambdaEvent, RequestExt as _};
-use purser_domain::{Error, KmsKeyId, PublicKey, ValidationError, Wallet, WalletAttestation, WalletKey, parse_address};
+use purser_domain::{
+    AgentId, Error, KmsKeyId, PublicKey, RequestSource, ValidationError, Wallet, WalletAttestation, WalletKey,
+    parse_address,
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::{RawValue, to_raw_value};
 use std::convert::Infallible;
 use tower::ServiceExt as _;
 use tracing::info;
-use uuid::Uuid;
 
 /// The two routers of a Lambda function: one for requests from the API gateway, and one for direct requests from other
 /// Lambda functions. No request from the API gateway reaches the router for direct requests.
@@ -55,24 +57,12 @@ pub enum PaymentsRequest {
     PayOut(RequestedWithdrawal),
 }
 
-impl PaymentsRequest {
-    /// Returns the variant's name in snake case, as in the serialized request.
-    pub const fn request_name(&self) -> &'static str {
-        match self {
-            Self::AttestWallet(_) => "attest_wallet",
-            Self::NamePayoutAddress(_) => "name_payout_address",
-            Self::RemovePayoutAddress(_) => "remove_payout_address",
-            Self::PayOut(_) => "pay_out",
-        }
-    }
-}
-
 /// A request for an agent's wallet address, with an attestation by the wallet's key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttestWallet {
-    /// The agent, which need not be stored yet.
-    pub agent_id: Uuid,
+    /// The agent, which may not be stored yet.
+    pub agent_id: AgentId,
     /// The key of the agent's wallet.
     pub wallet: RequestedWallet,
 }
@@ -89,7 +79,7 @@ pub enum RequestedWallet {
     /// A key in KMS.
     Kms {
         /// The id of the KMS key.
-        key_id: String,
+        key_id: KmsKeyId,
     },
 }
 
@@ -127,7 +117,7 @@ impl AttestedWallet {
         let key = match (request, public_key) {
             (RequestedWallet::Seed { index }, None) => WalletKey::Seed { index: *index },
             (RequestedWallet::Kms { key_id }, Some(public_key)) => WalletKey::Kms {
-                id: KmsKeyId::parse(key_id)?,
+                id: *key_id,
                 public_key: PublicKey::from_bytes(public_key?),
             },
             (RequestedWallet::Seed { .. }, Some(_)) | (RequestedWallet::Kms { .. }, None) => return None,
@@ -144,7 +134,31 @@ fn parse_hex_bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     BASE64_STANDARD.decode(text).ok()?.try_into().ok()
 }
 
-/// The request id and trace id of the request that caused a direct request. The called function logs these ids.
+/// The source of the user's request that caused a direct request, for the audit log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UserRequest {
+    address: Option<String>,
+    user_agent: Option<String>,
+    request_id: String,
+}
+
+impl UserRequest {
+    pub(crate) fn new(source: &RequestSource) -> Self {
+        Self {
+            address: source.address.clone(),
+            user_agent: source.user_agent.clone(),
+            request_id: source.request_id.clone(),
+        }
+    }
+
+    pub(crate) fn to_source(&self) -> RequestSource {
+        RequestSource::new(self.address.clone(), self.user_agent.as_deref(), &self.request_id)
+    }
+}
+
+/// The request id and the trace id of the request that caused a direct request. The called function writes both ids to
+/// the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallerIds {
@@ -275,9 +289,11 @@ mod tests {
         routing::{any, post},
     };
     use serde_json::{Value, json};
+    use uuid::Uuid;
 
     async fn attested(Direct(request): Direct<PaymentsRequest>) -> Json<Value> {
-        Json(json!({"asked": request.request_name()}))
+        let request = json!(request);
+        Json(json!({"asked": request.as_object().unwrap().keys().next()}))
     }
 
     async fn answered(event: Value) -> Value {

@@ -79,13 +79,12 @@ pub async fn handle_any_event(router: Router, event: LambdaEvent<Box<RawValue>>)
     let LambdaEvent { payload, context } = event;
     match serde_json::from_str::<GatewayEvent>(payload.get()) {
         Ok(event) => handle_gateway_event(router, LambdaEvent::new(event, context)).await,
-        Err(_) => reject_event(context).await,
+        Err(_) => reject_non_gateway_event(context).await,
     }
 }
 
-/// Rejects an event that is not from the gateway. The response omits the parser's message, which may repeat parts of
-/// the event.
-async fn reject_event(context: Context) -> GatewayResponse {
+/// Rejects an event that is not from the gateway, without the parser's message, which may repeat parts of the event.
+async fn reject_non_gateway_event(context: Context) -> GatewayResponse {
     let rejection = || async {
         let error = ValidationError::at_path("", "must be an event of an HTTP API, payload format 2.0");
         Failure::from(Error::invalid(vec![error]))

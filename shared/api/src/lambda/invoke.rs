@@ -104,9 +104,9 @@ impl InternalFunction {
         Self(InvokedFunction::new(aws, name, "asking `internal`"))
     }
 
-    /// Requests an operator action from a browser. There is only one attempt, because a second attempt would see the
-    /// changes of the first attempt.
-    pub async fn perform_act(&self, caller: CallerIds, action: BrowserAct) -> Result<OperatorResponse> {
+    /// Requests an operator action from a browser. Makes one attempt, because a second would see the changes of the
+    /// first.
+    pub async fn invoke_operator_action(&self, caller: CallerIds, action: BrowserAct) -> Result<OperatorResponse> {
         self.0.invoke(caller, action, Attempts::One).await
     }
 }
@@ -218,7 +218,7 @@ struct Refusal {
 mod tests {
     use super::*;
     use crate::{Boot, Clock, Env, RequestedWallet};
-    use purser_domain::ErrorKind;
+    use purser_domain::{AgentId, ErrorKind};
     use purser_testkit::Lambda;
     use serde_json::{Value, json};
     use std::sync::{Arc, Mutex};
@@ -241,7 +241,7 @@ mod tests {
             trace_id: "t".to_owned(),
         };
         let wallet = AttestWallet {
-            agent_id: Uuid::nil(),
+            agent_id: AgentId::from_uuid(Uuid::nil()),
             wallet: RequestedWallet::Seed { index: 3 },
         };
         function.attest_wallet(caller, wallet).await

@@ -7,10 +7,11 @@
 use crate::lambda::sqs::Queue;
 use aws_types::SdkConfig;
 use purser_domain::{DeliveryId, Duration, Event, NoticeChannel, NotificationPace, Result, UserId, WebhookId};
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
 
-/// The work that a message requests.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The work of a queue message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum NotificationWork {
     /// Stores an event without an owner for all affected users, one shard of the users per message.
     Spread {
@@ -30,47 +31,9 @@ pub enum NotificationWork {
     },
 }
 
-impl NotificationWork {
-    /// Returns the message as the JSON text that [`NotificationWork::parse`] accepts.
-    pub fn to_json(&self) -> String {
-        let fields = match self {
-            Self::Spread { event, part, after } => {
-                json!({"part": part, "after": after.as_ref().map(UserId::as_str), "event": event.to_json()})
-            }
-            Self::Flush { person: user, channel } => json!({"person": user.as_str(), "channel": channel.name()}),
-        };
-        fields.to_string()
-    }
-
-    /// Parses a message; `None` for any other text.
-    pub fn parse(text: &str) -> Option<Self> {
-        let message: Map<String, Value> = serde_json::from_str(text).ok()?;
-        let field = |name: &str| message.get(name).and_then(Value::as_str);
-        let event = match message.get("event") {
-            None => None,
-            Some(event) => Some(Event::parse(event.to_string().as_bytes()).ok()?),
-        };
-        let user = |name: &str| field(name).map(UserId::parse);
-        match (event, field("part"), field("channel")) {
-            (Some(event), Some(part), None) => Some(Self::Spread {
-                event,
-                part: part.chars().next()?,
-                after: match user("after") {
-                    None => None,
-                    Some(after) => Some(after?),
-                },
-            }),
-            (None, None, Some(channel)) => Some(Self::Flush {
-                person: user("person")??,
-                channel: NoticeChannel::from_name(channel)?,
-            }),
-            _ => None,
-        }
-    }
-}
-
-/// A request for a notification. The request contains only ids.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A request for a notification, which contains only ids.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NotificationRequest {
     /// The user to notify.
     pub person: UserId,
@@ -79,7 +42,8 @@ pub struct NotificationRequest {
 }
 
 /// The subject of a requested notification.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum NotificationSource {
     /// A test notification. The id identifies the user's request, even if SQS delivers the request twice.
     Test(DeliveryId),
@@ -87,31 +51,7 @@ pub enum NotificationSource {
     Webhook(WebhookId),
 }
 
-impl NotificationRequest {
-    /// Serializes the request.
-    pub fn to_json(&self) -> String {
-        let (name, id) = match self.of {
-            NotificationSource::Test(id) => ("request", id.to_string()),
-            NotificationSource::Webhook(id) => ("webhook", id.to_string()),
-        };
-        json!({"person": self.person.as_str(), name: id}).to_string()
-    }
-
-    /// Parses a request; `None` for any other text, for example a message with an event.
-    pub fn parse(text: &str) -> Option<Self> {
-        let message: Map<String, Value> = serde_json::from_str(text).ok()?;
-        let field = |name: &str| message.get(name).and_then(Value::as_str);
-        (message.len() == 2).then_some(Self {
-            person: UserId::parse(field("person")?)?,
-            of: match field("webhook") {
-                Some(webhook) => NotificationSource::Webhook(WebhookId::parse(webhook)?),
-                None => NotificationSource::Test(DeliveryId::parse(field("request")?)?),
-            },
-        })
-    }
-}
-
-/// A client of the queue of requests.
+/// A client of the queue of requests for notifications.
 #[derive(Clone, Debug)]
 pub struct NotificationRequestsQueue(Queue);
 
@@ -123,7 +63,7 @@ impl NotificationRequestsQueue {
 
     /// Sends a request.
     pub async fn send(&self, request: &NotificationRequest) -> Result<()> {
-        self.0.send(request.person.as_str(), request.to_json(), None).await
+        self.0.send(request.person.as_str(), request, None).await
     }
 }
 
@@ -146,21 +86,17 @@ impl NotificationsQueue {
                 (user.to_string(), Some(NotificationPace::COLLECTION_DELAY))
             }
         };
-        self.0.send(&group, work.to_json(), delay).await
+        self.0.send(&group, work, delay).await
     }
 
     /// Schedules the sending of the pending notifications after [`NotificationPace::TURN`]. Returns the message id.
     pub async fn schedule_flush(&self, user: &UserId, channel: NoticeChannel) -> Result<String> {
-        let user_id = user.clone();
-        let (group, flush) = (
-            user_id.to_string(),
-            NotificationWork::Flush {
-                person: user_id,
-                channel,
-            },
-        );
+        let flush = NotificationWork::Flush {
+            person: user.clone(),
+            channel,
+        };
         self.0
-            .send_for_id(&group, flush.to_json(), Some(NotificationPace::TURN))
+            .send_and_return_message_id(user.as_str(), &flush, Some(NotificationPace::TURN))
             .await
     }
 
@@ -174,9 +110,10 @@ impl NotificationsQueue {
 mod tests {
     use super::*;
     use purser_domain::{EventData, EventId, EventKind, EventSource, EventSubject, Timestamp};
+    use serde_json::{Value, json};
 
     #[test]
-    fn notification_messages_round_trip_as_text() {
+    fn notification_messages_round_trip_as_json() {
         let person = UserId::derive("https://issuer.example", "ann");
         let kind = EventKind::DeploymentFrozen;
         let event = Event::new(
@@ -202,8 +139,9 @@ mod tests {
                 channel: NoticeChannel::Slack,
             },
         ];
+        let parse_work = |message: Value| serde_json::from_value::<NotificationWork>(message).ok();
         for work in rows {
-            assert_eq!(NotificationWork::parse(&work.to_json()), Some(work));
+            assert_eq!(parse_work(json!(work)), Some(work));
         }
         let [test, request] = [
             NotificationSource::Test(DeliveryId::new_at(Timestamp::EPOCH, [0; 8])),
@@ -213,24 +151,26 @@ mod tests {
             person: UserId::derive("https://issuer.example", "ann"),
             of,
         });
+        let parse_request = |message: Value| serde_json::from_value::<NotificationRequest>(message).ok();
         for request in [&test, &request] {
-            assert_eq!(NotificationRequest::parse(&request.to_json()).as_ref(), Some(request));
-            let with_event = request.to_json().replace('{', r#"{"event": {}, "#);
-            for text in ["", "{}", &with_event] {
-                assert_eq!(NotificationRequest::parse(text), None, "{text}");
+            assert_eq!(parse_request(json!(request)).as_ref(), Some(request));
+            let mut with_event = json!(request);
+            with_event["event"] = json!({});
+            for message in [json!(""), json!({}), with_event] {
+                assert_eq!(parse_request(message), None);
             }
         }
-        let both = r#"{"person": "", "channel": "mail", "event": {}}"#;
-        for text in [
-            "",
-            "[]",
-            "{}",
-            r#"{"person": 1}"#,
-            r#"{"channel": "mail"}"#,
+        let both = json!({"flush": {"person": request.person, "channel": "mail", "event": event}});
+        for message in [
+            json!(""),
+            json!([]),
+            json!({}),
+            json!({"flush": {"person": 1}}),
+            json!({"flush": {"channel": "mail"}}),
             both,
-            &request.to_json(),
+            json!(request),
         ] {
-            assert_eq!(NotificationWork::parse(text), None, "{text}");
+            assert_eq!(parse_work(message.clone()), None, "{message}");
         }
     }
 }

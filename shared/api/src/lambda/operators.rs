@@ -4,12 +4,12 @@
 //! can't add an operation to the catalog, and can't set a payment address that no probe has reported. A rejection is a
 //! variant of the response, because the page shows it.
 
+use crate::lambda::direct::UserRequest;
 use purser_domain::{
-    Acting, Actor, AgentId, CatalogPayment, Error, ErrorKind, FreezeTarget, OperationUuid, OperatorName, RequestSource,
-    Result, ServiceId, UserId,
+    Acting, Actor, AgentId, CatalogPayment, Error, ErrorKind, FreezeTarget, OperationUuid, OperatorName, Result,
+    ServiceId, SettlementId, UserId,
 };
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 /// An operator action in a browser.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,9 +17,7 @@ use uuid::Uuid;
 pub struct BrowserAct {
     /// The signed-in user's id.
     person: String,
-    address: Option<String>,
-    user_agent: Option<String>,
-    request_id: String,
+    source: UserRequest,
     /// The requested action.
     pub act: OperatorAct,
 }
@@ -42,24 +40,24 @@ pub enum OperatorAct {
     /// Requests a probe of a service.
     RequestProbe {
         /// The service to probe.
-        service_id: Uuid,
+        service_id: ServiceId,
     },
     /// Freezes an agent, an owner's agents, or all agents.
     Freeze {
-        /// What to freeze.
-        target: FreezeScope,
+        /// The agents to freeze.
+        target: FreezeTarget,
         /// The reason, which the owners see.
         reason: String,
     },
     /// Ends a freeze, or asks a second operator to end it.
     EndFreeze {
-        /// What to unfreeze.
-        target: FreezeScope,
+        /// The agents whose freeze ends.
+        target: FreezeTarget,
     },
     /// Offers the ownership of an agent to another user.
     OfferAgent {
         /// The agent to offer.
-        agent_id: Uuid,
+        agent_id: AgentId,
         /// The id of the user who may accept the agent.
         to: String,
         /// The reason, which is shown to the new owner.
@@ -68,14 +66,14 @@ pub enum OperatorAct {
     /// Withdraws the offer of an agent.
     WithdrawOffer {
         /// The offered agent.
-        agent_id: Uuid,
+        agent_id: AgentId,
     },
     /// Requests the reconciliation of a settlement.
     Reconcile {
         /// The agent that paid.
-        agent_id: Uuid,
+        agent_id: AgentId,
         /// The settlement to reconcile.
-        settlement_id: Uuid,
+        settlement_id: SettlementId,
     },
 }
 
@@ -83,9 +81,11 @@ pub enum OperatorAct {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OperationAt {
-    service_id: Uuid,
-    operation_id: Uuid,
-    /// The version of the service that the operator saw. If the service has another version, the action is rejected.
+    /// The service to which the operation belongs.
+    pub service: ServiceId,
+    /// The UUID of the operation in the catalog.
+    pub operation: OperationUuid,
+    /// The version of the service that the operator saw. The action is rejected if the service has changed.
     pub version: u64,
 }
 
@@ -101,18 +101,6 @@ pub struct ConfirmedPayment {
     pub amount_units: u64,
     /// The payee's address.
     pub pay_to: String,
-}
-
-/// What a freeze affects.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum FreezeScope {
-    /// One agent.
-    Agent(Uuid),
-    /// All agents of the user with this id.
-    Owner(String),
-    /// Every agent.
-    Deployment,
 }
 
 /// The response to an operator action in a browser.
@@ -150,17 +138,9 @@ pub enum OperatorResponse {
 impl BrowserAct {
     /// Creates this user's request for an action.
     pub fn new(acting: &Acting, action: OperatorAct) -> Self {
-        let RequestSource {
-            address,
-            user_agent,
-            request_id,
-            reason: _,
-        } = acting.source.clone();
         Self {
             person: acting.actor.to_string(),
-            address,
-            user_agent,
-            request_id,
+            source: UserRequest::new(&acting.source),
             act: action,
         }
     }
@@ -173,35 +153,13 @@ impl BrowserAct {
     /// Returns the operator for the audit log, as `browser:<name>`, and the source of the request.
     pub fn browser_operator(&self, operator_name: &OperatorName) -> crate::Operator {
         let name = operator_name.browser_session_name();
-        let source = RequestSource::new(self.address.clone(), self.user_agent.as_deref(), &self.request_id);
         crate::Operator {
             acting: Acting {
                 actor: Actor::Operator(name.clone()),
-                source,
+                source: self.source.to_source(),
             },
             name,
         }
-    }
-}
-
-impl OperationAt {
-    /// Describes an operation at this version of its service.
-    pub const fn new(service: ServiceId, operation: OperationUuid, version: u64) -> Self {
-        Self {
-            service_id: service.uuid(),
-            operation_id: operation.uuid(),
-            version,
-        }
-    }
-
-    /// Returns the id of the service to which the operation belongs.
-    pub const fn service(&self) -> ServiceId {
-        ServiceId::from_uuid(self.service_id)
-    }
-
-    /// Returns the UUID of the operation in the catalog.
-    pub const fn operation(&self) -> OperationUuid {
-        OperationUuid::from_uuid(self.operation_id)
     }
 }
 
@@ -219,26 +177,6 @@ impl ConfirmedPayment {
     /// Returns whether `payment` has the same scheme, network, amount and payee.
     pub fn describes(&self, payment: &CatalogPayment) -> bool {
         *self == Self::new(payment)
-    }
-}
-
-impl FreezeScope {
-    /// Converts a freeze target into the form that a request of an operator contains.
-    pub fn new(target: &FreezeTarget) -> Self {
-        match target {
-            FreezeTarget::Agent(agent) => Self::Agent(agent.uuid()),
-            FreezeTarget::Owner(owner) => Self::Owner(owner.to_string()),
-            FreezeTarget::Deployment => Self::Deployment,
-        }
-    }
-
-    /// Returns the freeze target, or `not_found` if the owner's id is malformed.
-    pub fn freeze_target(&self) -> Result<FreezeTarget> {
-        Ok(match self {
-            Self::Agent(agent) => FreezeTarget::Agent(AgentId::from_uuid(*agent)),
-            Self::Owner(owner) => FreezeTarget::Owner(UserId::parse(owner).ok_or(ErrorKind::NotFound)?),
-            Self::Deployment => FreezeTarget::Deployment,
-        })
     }
 }
 

@@ -1,23 +1,21 @@
 //! Direct requests of the function `people` to `payments` about withdrawals, with the responses. A rejection is a
 //! variant of the response, because the page shows it.
 
+use crate::lambda::direct::UserRequest;
 use purser_domain::{
-    Acting, Actor, AgentId, Amount, Error, ErrorKind, Freeze, RequestSource, Result, SessionId, SettlementId,
-    Submission, Timestamp, UserId, ValidationError, WithdrawalAmount, WithdrawalRejection,
+    Acting, Actor, AgentId, Amount, Error, ErrorKind, Result, SessionId, SettlementId, Submission, UserId,
+    ValidationError, WithdrawalAmount, WithdrawalRejection,
 };
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 /// An agent, the owner, and the source of the owner's request. The function `payments` checks the owner again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WithdrawalOwner {
-    agent_id: Uuid,
+    agent_id: AgentId,
     owner: String,
-    session: Option<String>,
-    address: Option<String>,
-    user_agent: Option<String>,
-    request_id: String,
+    session: Option<SessionId>,
+    source: UserRequest,
 }
 
 /// A request for a withdrawal to the stored withdrawal address.
@@ -26,8 +24,8 @@ pub struct WithdrawalOwner {
 pub struct RequestedWithdrawal {
     /// The agent and the owner.
     pub of: WithdrawalOwner,
-    /// The amount in micro-units; `None` for the wallet's whole balance.
-    amount_units: Option<u64>,
+    /// The amount; `None` for the wallet's whole balance.
+    amount_units: Option<Amount>,
     /// The caller's idempotency key.
     pub idempotency_key: String,
 }
@@ -43,7 +41,8 @@ pub struct NewWithdrawalAddress {
 }
 
 /// A reserved withdrawal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ReservedWithdrawal {
     /// The settlement of the withdrawal.
     pub settlement: SettlementId,
@@ -60,14 +59,7 @@ pub enum WithdrawalResponse {
     /// The withdrawal address was set or removed.
     Done {},
     /// The withdrawal is reserved.
-    Reserved {
-        /// The settlement of the withdrawal.
-        settlement_id: Uuid,
-        /// The facilitator's current response.
-        submission: Option<String>,
-        /// Whether an earlier request already reserved the withdrawal.
-        replayed: bool,
-    },
+    Reserved(ReservedWithdrawal),
     /// The user has no agent with this id.
     NotFound {},
     /// The address can't be a withdrawal address.
@@ -78,67 +70,38 @@ pub enum WithdrawalResponse {
     /// The idempotency key was already used for another request.
     KeyReused {
         /// The settlement that the first request with the idempotency key reserved.
-        settlement_id: Option<Uuid>,
+        settlement: Option<SettlementId>,
     },
-    /// The deployment has no facilitator.
-    NotSetUp {},
-    /// Operators have frozen the agent.
-    Frozen {
-        /// The reason, as in the error response.
-        reason: String,
-    },
-    /// The agent has no withdrawal address.
-    NoAddress {},
-    /// The withdrawal address can't be used yet, because the delay after setting the address has not ended.
-    AddressWaits {
-        /// The time from which the withdrawal address can be used, in microseconds since the epoch.
-        good_from: i64,
-    },
-    /// Another withdrawal of the agent is open.
-    PayoutOpen {
-        /// The settlement of the open withdrawal.
-        settlement_id: Uuid,
-        /// The time until which the open withdrawal is valid, in microseconds since the epoch.
-        until: i64,
-    },
-    /// The wallet's balance is lower than the amount.
-    InsufficientBalance {
-        /// The wallet's balance, in micro-units.
-        balance_units: u64,
-    },
+    /// The withdrawal is rejected.
+    Rejected(WithdrawalRejection),
 }
 
 impl WithdrawalOwner {
     /// Identifies who requests a withdrawal: the agent, the acting user as the owner, and the source of the request.
     pub fn new(agent: AgentId, acting: &Acting) -> Self {
         let session = match &acting.actor {
-            Actor::Person { session, .. } => session.as_ref().map(ToString::to_string),
-            Actor::Operator(_) | Actor::Reconcile | Actor::Rule { .. } => None,
+            Actor::Person { session, .. } => session.clone(),
+            Actor::Operator(_) | Actor::Reconcile | Actor::Rule { .. } | Actor::Client { .. } => None,
         };
-        let source = acting.source.clone();
         Self {
-            agent_id: agent.uuid(),
+            agent_id: agent,
             owner: acting.actor.to_string(),
             session,
-            address: source.address,
-            user_agent: source.user_agent,
-            request_id: source.request_id,
+            source: UserRequest::new(&acting.source),
         }
     }
 
     /// Returns the agent, the owner and the source of the request, or `not_found` if the user id is malformed.
     pub fn parse_ids(&self) -> Result<(AgentId, UserId, Acting)> {
         let id = UserId::parse(&self.owner).ok_or(ErrorKind::NotFound)?;
-        let session = self.session.as_deref();
-        let session = session.map(|text| SessionId::parse(text).ok_or(ErrorKind::NotFound));
         let acting = Acting {
             actor: Actor::Person {
                 id: id.clone(),
-                session: session.transpose()?,
+                session: self.session.clone(),
             },
-            source: RequestSource::new(self.address.clone(), self.user_agent.as_deref(), &self.request_id),
+            source: self.source.to_source(),
         };
-        Ok((AgentId::from_uuid(self.agent_id), id, acting))
+        Ok((self.agent_id, id, acting))
     }
 }
 
@@ -147,7 +110,7 @@ impl RequestedWithdrawal {
     pub fn new(owner: WithdrawalOwner, amount: WithdrawalAmount, idempotency_key: String) -> Self {
         let amount_units = match amount {
             WithdrawalAmount::Balance => None,
-            WithdrawalAmount::Units(amount) => Some(amount.units()),
+            WithdrawalAmount::Units(amount) => Some(amount),
         };
         Self {
             of: owner,
@@ -158,26 +121,15 @@ impl RequestedWithdrawal {
 
     /// Returns the amount, or an error if the amount is zero.
     pub fn parse_amount(&self) -> Result<WithdrawalAmount> {
-        let Some(units) = self.amount_units else {
+        let Some(amount) = self.amount_units else {
             return Ok(WithdrawalAmount::Balance);
         };
-        let amount = Amount::from_units(units).and_then(WithdrawalAmount::from_amount);
-        amount.ok_or_else(|| {
+        WithdrawalAmount::from_amount(amount).ok_or_else(|| {
             Error::invalid(vec![ValidationError::at_path(
                 "/amount_units",
                 "must be more than nothing",
             )])
         })
-    }
-}
-
-impl From<ReservedWithdrawal> for WithdrawalResponse {
-    fn from(withdrawal: ReservedWithdrawal) -> Self {
-        Self::Reserved {
-            settlement_id: withdrawal.settlement.uuid(),
-            submission: withdrawal.submission.map(|submission| submission.name().to_owned()),
-            replayed: withdrawal.replayed,
-        }
     }
 }
 
@@ -193,43 +145,17 @@ impl WithdrawalResponse {
                     .unwrap_or_default(),
             },
             ErrorKind::IdempotencyKeyReused { settlement } => Self::KeyReused {
-                settlement_id: settlement.map(SettlementId::uuid),
+                settlement: *settlement,
             },
-            ErrorKind::PayoutRefused(rejection) => match *rejection {
-                WithdrawalRejection::NotSetUp => Self::NotSetUp {},
-                WithdrawalRejection::Frozen(freeze) => Self::Frozen {
-                    reason: freeze.reason_text().to_owned(),
-                },
-                WithdrawalRejection::NoAddress => Self::NoAddress {},
-                WithdrawalRejection::AddressWaits { good_from } => Self::AddressWaits {
-                    good_from: good_from.micros(),
-                },
-                WithdrawalRejection::PayoutOpen { settlement, until } => Self::PayoutOpen {
-                    settlement_id: settlement.uuid(),
-                    until: until.micros(),
-                },
-                WithdrawalRejection::InsufficientBalance { balance } => Self::InsufficientBalance {
-                    balance_units: balance.units(),
-                },
-            },
+            ErrorKind::PayoutRefused(rejection) => Self::Rejected(*rejection),
             _ => return Err(error),
         })
     }
 
     /// Returns the reserved withdrawal, or the rejection as an error.
-    pub fn into_reserved(self) -> Result<ReservedWithdrawal> {
+    pub fn into_reserved_withdrawal(self) -> Result<ReservedWithdrawal> {
         match self {
-            Self::Reserved {
-                settlement_id,
-                submission,
-                replayed,
-            } => Ok(ReservedWithdrawal {
-                settlement: SettlementId::from_uuid(settlement_id),
-                submission: submission
-                    .map(|name| Submission::from_name(&name).ok_or_else(unexpected_response_error))
-                    .transpose()?,
-                replayed,
-            }),
+            Self::Reserved(withdrawal) => Ok(withdrawal),
             other => Err(other.into_rejection_error()),
         }
     }
@@ -243,33 +169,13 @@ impl WithdrawalResponse {
     }
 
     fn into_rejection_error(self) -> Error {
-        let rejection = match self {
-            Self::Done {} | Self::Reserved { .. } => return unexpected_response_error(),
-            Self::NotFound {} => return ErrorKind::NotFound.into(),
-            Self::WrongAddress { message } => {
-                return Error::invalid(vec![ValidationError::at_path("/address", message)]);
-            }
-            Self::KeyReused { settlement_id } => {
-                let settlement = settlement_id.map(SettlementId::from_uuid);
-                return ErrorKind::IdempotencyKeyReused { settlement }.into();
-            }
-            Self::NotSetUp {} => Some(WithdrawalRejection::NotSetUp),
-            Self::Frozen { reason } => Freeze::from_reason(&reason).map(WithdrawalRejection::Frozen),
-            Self::NoAddress {} => Some(WithdrawalRejection::NoAddress),
-            Self::AddressWaits { good_from } => {
-                Timestamp::from_micros(good_from).map(|good_from| WithdrawalRejection::AddressWaits { good_from })
-            }
-            Self::PayoutOpen { settlement_id, until } => {
-                Timestamp::from_micros(until).map(|until| WithdrawalRejection::PayoutOpen {
-                    settlement: SettlementId::from_uuid(settlement_id),
-                    until,
-                })
-            }
-            Self::InsufficientBalance { balance_units } => {
-                Amount::from_units(balance_units).map(|balance| WithdrawalRejection::InsufficientBalance { balance })
-            }
-        };
-        rejection.map_or_else(unexpected_response_error, Error::from)
+        match self {
+            Self::Done {} | Self::Reserved(_) => unexpected_response_error(),
+            Self::NotFound {} => ErrorKind::NotFound.into(),
+            Self::WrongAddress { message } => Error::invalid(vec![ValidationError::at_path("/address", message)]),
+            Self::KeyReused { settlement } => ErrorKind::IdempotencyKeyReused { settlement }.into(),
+            Self::Rejected(rejection) => rejection.into(),
+        }
     }
 }
 
@@ -280,6 +186,8 @@ fn unexpected_response_error() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use purser_domain::{Freeze, RequestSource, Timestamp};
+    use uuid::Uuid;
 
     #[test]
     fn withdrawal_rejections_round_trip_between_functions() {
@@ -313,7 +221,7 @@ mod tests {
             let sent = serde_json::to_string(&answer).unwrap();
             let arrived: WithdrawalResponse = serde_json::from_str(&sent).unwrap();
             assert_eq!(
-                format!("{:?}", arrived.clone().into_reserved().unwrap_err().kind()),
+                format!("{:?}", arrived.clone().into_reserved_withdrawal().unwrap_err().kind()),
                 told
             );
             assert_eq!(format!("{:?}", arrived.into_success().unwrap_err().kind()), told);
@@ -347,9 +255,9 @@ mod tests {
                 submission,
                 replayed: true,
             };
-            let sent = serde_json::to_string(&WithdrawalResponse::from(reserved)).unwrap();
+            let sent = serde_json::to_string(&WithdrawalResponse::Reserved(reserved)).unwrap();
             let arrived: WithdrawalResponse = serde_json::from_str(&sent).unwrap();
-            assert_eq!(arrived.into_reserved().unwrap(), reserved);
+            assert_eq!(arrived.into_reserved_withdrawal().unwrap(), reserved);
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::lambda::at_most::run_with_concurrency_limit;
 use aws_sdk_sqs::{Client, error::DisplayErrorContext};
 use aws_types::SdkConfig;
 use purser_domain::{Duration, Error, Event, Result};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json, value::RawValue};
 
 /// The messages of one invocation by an SQS event source mapping.
@@ -81,6 +81,12 @@ struct FromBus<'a> {
 }
 
 impl SqsRecord {
+    /// Parses a message that a function of this service sent.
+    pub fn parse_message<T: DeserializeOwned>(&self) -> Result<T> {
+        serde_json::from_str(&self.body)
+            .map_err(|_| Error::internal("reading a message", "its shape is not the expected one"))
+    }
+
     /// Parses the event that the event bus delivered.
     pub fn parse_event(&self) -> Result<Event> {
         const OPERATION: &str = "reading an event from the bus";
@@ -111,14 +117,21 @@ impl Queue {
         }
     }
 
-    /// Sends a message in a group. If one group has many messages or slow messages, SQS prefers other groups (developer
-    /// guide, "Amazon SQS fair queues").
-    pub(crate) async fn send(&self, group: &str, body: String, delay: Option<Duration>) -> Result<()> {
-        self.send_for_id(group, body, delay).await.map(|_| ())
+    /// Sends a message. SQS prefers other groups if a group has many or slow messages (developer guide, "Amazon SQS
+    /// fair queues").
+    pub(crate) async fn send(&self, group: &str, message: &impl Serialize, delay: Option<Duration>) -> Result<()> {
+        self.send_and_return_message_id(group, message, delay).await.map(|_| ())
     }
 
-    /// Sends a message like [`Queue::send`] and returns the message id. The delay is limited to [`MAX_DELAY_SECS`].
-    pub(crate) async fn send_for_id(&self, group: &str, body: String, delay: Option<Duration>) -> Result<String> {
+    /// Sends a message like [`Queue::send`], delayed by up to [`MAX_DELAY_SECS`]. Returns the message id.
+    pub(crate) async fn send_and_return_message_id(
+        &self,
+        group: &str,
+        message: &impl Serialize,
+        delay: Option<Duration>,
+    ) -> Result<String> {
+        const OPERATION: &str = "sending to a queue";
+        let body = serde_json::to_string(message).map_err(|error| Error::internal(OPERATION, error))?;
         let delay = delay.map(|delay| delay.secs_rounded_up().min(u64::from(MAX_DELAY_SECS)));
         let request = self
             .client
@@ -130,10 +143,10 @@ impl Queue {
         let sent = request.send().await;
         let sent = sent.map_err(|error| {
             let result = DisplayErrorContext(error).to_string();
-            Error::temporarily_unavailable("sending to a queue", result)
+            Error::temporarily_unavailable(OPERATION, result)
         })?;
         let id = sent.message_id;
-        id.ok_or_else(|| Error::internal("sending to a queue", "the message has no id"))
+        id.ok_or_else(|| Error::internal(OPERATION, "the message has no id"))
     }
 
     /// Hides a message from all receivers for `pause`, at most [`MAX_VISIBILITY_TIMEOUT_SECS`].

@@ -51,33 +51,9 @@ enum Count {
     Seconds(&'static str),
 }
 
-/// A dimension, and the field that contains its value.
-#[derive(Clone, Copy, Debug)]
-struct Dimension {
-    name: &'static str,
-    field: &'static str,
-}
+/// The name of a dimension. The value is the log field with the same name in lower case.
+type Dimension = &'static str;
 
-const RESULT: Dimension = Dimension {
-    name: "Result",
-    field: "result",
-};
-const RULE: Dimension = Dimension {
-    name: "Rule",
-    field: "rule",
-};
-const OUTCOME: Dimension = Dimension {
-    name: "Outcome",
-    field: "outcome",
-};
-const CHANGE: Dimension = Dimension {
-    name: "Change",
-    field: "change",
-};
-const FUNCTION: Dimension = Dimension {
-    name: "Function",
-    field: "function",
-};
 const ALL: &[&[Dimension]] = &[&[]];
 
 const METRICS: [Metric; 29] = [
@@ -85,7 +61,7 @@ const METRICS: [Metric; 29] = [
         "payment.decided",
         "Decisions",
         Count::Line,
-        &[&[RESULT], &[RESULT, RULE]],
+        &[&["Result"], &["Result", "Rule"]],
     ),
     metric(
         "payment.decided",
@@ -102,7 +78,7 @@ const METRICS: [Metric; 29] = [
     ),
     metric("store.contended", "Conflicts", Count::Number("attempts"), ALL),
     metric("approval.staged", "ApprovalsStaged", Count::Line, ALL),
-    metric("payment.completed", "Confirmations", Count::Line, &[&[OUTCOME]]),
+    metric("payment.completed", "Confirmations", Count::Line, &[&["Outcome"]]),
     metric(
         "payment.completed",
         "ConfirmationFailures",
@@ -112,7 +88,7 @@ const METRICS: [Metric; 29] = [
     metric("rpc.failed", "RpcFailures", Count::Line, ALL),
     metric("balance.unavailable", "BalanceUnavailable", Count::Line, ALL),
     metric("throttle.unavailable", "ThrottleUnavailable", Count::Line, ALL),
-    metric("change.seen", "ChangesSeen", Count::Line, &[&[CHANGE]]),
+    metric("change.seen", "ChangesSeen", Count::Line, &[&["Change"]]),
     metric("outflow.unexplained", "OutflowUnexplained", Count::Line, ALL),
     metric("event.set_aside", "EventsSetAside", Count::Line, ALL),
     metric("statement.set_aside", "StatementsSetAside", Count::Line, ALL),
@@ -122,13 +98,13 @@ const METRICS: [Metric; 29] = [
         Count::Seconds("age_seconds"),
         ALL,
     ),
-    metric("payout.submitted", "PayoutsSubmitted", Count::Line, &[&[OUTCOME]]),
+    metric("payout.submitted", "PayoutsSubmitted", Count::Line, &[&["Outcome"]]),
     metric("operator.refused", "OperatorsRefused", Count::Line, ALL),
     metric("session.refused", "SessionsRefused", Count::Line, ALL),
     metric("sign_in.refused", "SignInsRefused", Count::Line, ALL),
     metric("key.not_allowed", "KeysNotAllowed", Count::Line, ALL),
     metric("probe.call", "ProbeObstacles", Count::LineWith("obstacle"), ALL),
-    metric("reconcile.settlement", "Reconciliations", Count::Line, &[&[OUTCOME]]),
+    metric("reconcile.settlement", "Reconciliations", Count::Line, &[&["Outcome"]]),
     metric("reconcile.run", "HoldsWaiting", Count::Number("waiting"), ALL),
     metric("reconcile.run", "ReconcileFailures", Count::Number("failed"), ALL),
     metric(
@@ -137,9 +113,9 @@ const METRICS: [Metric; 29] = [
         Count::Seconds("lag_seconds"),
         ALL,
     ),
-    metric("webhook.called", "WebhookCalls", Count::Line, &[&[OUTCOME]]),
-    metric("notice.sent", "NoticeMessages", Count::Line, &[&[OUTCOME]]),
-    metric("function.started", "ColdStarts", Count::Line, &[&[FUNCTION]]),
+    metric("webhook.called", "WebhookCalls", Count::Line, &[&["Outcome"]]),
+    metric("notice.sent", "NoticeMessages", Count::Line, &[&["Outcome"]]),
+    metric("function.started", "ColdStarts", Count::Line, &[&["Function"]]),
 ];
 
 const fn metric(
@@ -176,17 +152,25 @@ impl Metric {
         }
     }
 
-    /// Adds the value and the dimensions to `fields`. Returns the metric directive, which refers to them by name.
-    fn add_to<'a>(&self, fields: &mut Members, namespace: &'a str, line: &Fields) -> Option<Directive<'a>> {
+    /// Adds the value and the dimensions to `fields`. Returns the metric directive that refers to them.
+    fn add_value_and_dimensions<'a>(
+        &self,
+        fields: &mut Members,
+        namespace: &'a str,
+        line: &Fields,
+    ) -> Option<Directive<'a>> {
         let value = self.metric_value(line)?;
         let mut sets = Vec::new();
         for set in self.dimensions {
-            let values: Option<Vec<&Value>> = set.iter().map(|dimension| line.find(dimension.field)).collect();
+            let values: Option<Vec<&Value>> = set
+                .iter()
+                .map(|dimension| line.find(&dimension.to_ascii_lowercase()))
+                .collect();
             let Some(values) = values else { continue };
             for (dimension, value) in set.iter().zip(values) {
-                fields.insert(dimension.name, value.clone());
+                fields.insert(dimension, value.clone());
             }
-            sets.push(set.iter().map(|dimension| dimension.name).collect());
+            sets.push(set.to_vec());
         }
         fields.insert(self.name, value);
         Some(Directive {
@@ -241,7 +225,7 @@ struct MetricName {
 fn metric_document<'a>(message: &str, namespace: &'a str, line: &Fields) -> Option<MetricDocument<'a>> {
     let mut fields = Members::new();
     let metrics = METRICS.iter().filter(|metric| metric.event == message);
-    let directives = metrics.filter_map(|metric| metric.add_to(&mut fields, namespace, line));
+    let directives = metrics.filter_map(|metric| metric.add_value_and_dimensions(&mut fields, namespace, line));
     let directives: Vec<Directive<'_>> = directives.collect();
     if directives.is_empty() {
         return None;
@@ -274,7 +258,7 @@ where
         };
         // Joins three JSON objects: the metric fields, the line's own fields, and the span.
         writer.write_char('{')?;
-        if let Some(map) = self.metric_fields(event)
+        if let Some(map) = self.metric_fields_json(event)
             && let Some(map) = map.strip_prefix('{').and_then(|map| map.strip_suffix('}'))
         {
             write!(writer, "{map},")?;
@@ -293,7 +277,7 @@ where
 
 impl Lines {
     /// Returns a line's metric fields as a JSON object.
-    fn metric_fields(&self, event: &Event<'_>) -> Option<String> {
+    fn metric_fields_json(&self, event: &Event<'_>) -> Option<String> {
         let mut message = Message::default();
         event.record(&mut message);
         if !METRICS.iter().any(|metric| metric.event == message.0) {
@@ -529,7 +513,7 @@ mod tests {
         let dimensions = METRICS
             .iter()
             .flat_map(|metric| metric.dimensions.iter().copied().flatten());
-        let names: BTreeSet<&str> = names.chain(dimensions.map(|dimension| dimension.name)).collect();
+        let names: BTreeSet<&str> = names.chain(dimensions.copied()).collect();
         assert!(
             names
                 .iter()
@@ -550,7 +534,7 @@ mod tests {
             let words = expected.entry(metric.event).or_default();
             words.insert(metric.name);
             let dimensions = metric.dimensions.iter().copied().flatten();
-            words.extend(dimensions.map(|dimension| dimension.name));
+            words.extend(dimensions);
         }
         assert_eq!(listed, expected);
     }

@@ -1,24 +1,20 @@
 //! The JSON of an approval and of a temporary limit increase.
 
 use crate::CallView;
-use purser_domain::{Amount, Approval, TemporaryCaps, Timestamp};
-use serde::Serialize;
-use utoipa::ToSchema;
+use purser_domain::{Amount, Approval, ApprovalId, ServiceId, SettlementId, TemporaryCaps, Timestamp, TransactionId};
+use purser_macros::view;
 
 /// Higher caps for a limited time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(as = Raise)]
+#[view]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RaiseView {
     /// The temporary cap per call, in micro-units; null if the increase does not change this cap.
-    #[schema(required)]
     pub max_per_call_units: Option<u64>,
     /// The temporary cap on the amount authorized in the last 24 hours, in micro-units; null if the increase does not
     /// change this cap.
-    #[schema(required)]
     pub max_per_day_units: Option<u64>,
     /// The time at which the increase ends.
-    #[schema(format = DateTime)]
-    pub until: String,
+    pub until: Timestamp,
 }
 
 impl From<TemporaryCaps> for RaiseView {
@@ -26,44 +22,34 @@ impl From<TemporaryCaps> for RaiseView {
         Self {
             max_per_call_units: caps.max_per_call.map(Amount::units),
             max_per_day_units: caps.max_per_day.map(Amount::units),
-            until: until.to_string(),
+            until,
         }
     }
 }
 
 /// An agent's request for approval, and the owner's decision.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Approval)]
+#[view]
 pub struct ApprovalView {
-    #[schema(value_type = Uuid)]
-    approval_id: String,
+    approval_id: ApprovalId,
     /// `pending`, `approved`, `rejected`, `expired` or `executed`.
     status: &'static str,
-    #[schema(value_type = Uuid)]
-    transaction_id: String,
-    #[schema(value_type = Uuid)]
-    service_id: String,
+    transaction_id: TransactionId,
+    service_id: ServiceId,
     operation_id: String,
     amount_units: u64,
     pay_to: String,
-    #[schema(format = DateTime)]
-    created_at: String,
-    #[schema(format = DateTime)]
-    expires_at: String,
+    created_at: Timestamp,
+    expires_at: Timestamp,
     /// The time at which a user decided; null while the approval is pending.
-    #[schema(format = DateTime, required)]
-    resolved_at: Option<String>,
+    resolved_at: Option<Timestamp>,
     /// The note that the user added to the decision. Null without a note.
-    #[schema(required)]
     note: Option<String>,
     /// The settlement that used the approval. Null if no settlement used the approval.
-    #[schema(value_type = Option<Uuid>, required)]
-    settlement_id: Option<String>,
+    settlement_id: Option<SettlementId>,
     call: CallView,
     /// The higher caps that the agent requested or, after the owner's approval, the higher caps that the owner granted,
     /// which may be lower and end earlier. Absent if the approval is for the payment itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[omit_none]
     raised_caps: Option<RaiseView>,
 }
 
@@ -71,18 +57,18 @@ impl ApprovalView {
     /// Creates the view of an approval at `now`.
     pub fn from_approval(approval: &Approval, now: Timestamp) -> Self {
         Self {
-            approval_id: approval.id.to_string(),
+            approval_id: approval.id,
             status: approval.status(now).name(),
-            transaction_id: approval.transaction.to_string(),
-            service_id: approval.service.to_string(),
+            transaction_id: approval.transaction,
+            service_id: approval.service,
             operation_id: approval.operation.to_string(),
             amount_units: approval.amount.units(),
             pay_to: approval.pay_to.to_string(),
-            created_at: approval.created_at.to_string(),
-            expires_at: approval.expires_at.to_string(),
-            resolved_at: approval.resolved_at().map(|at| at.to_string()),
+            created_at: approval.created_at,
+            expires_at: approval.expires_at,
+            resolved_at: approval.resolved_at(),
             note: approval.users_decision().and_then(|resolution| resolution.note.clone()),
-            settlement_id: approval.settlement_id().map(|id| id.to_string()),
+            settlement_id: approval.settlement_id(),
             call: CallView::from(&approval.call),
             raised_caps: approval.temporary_caps().map(RaiseView::from),
         }

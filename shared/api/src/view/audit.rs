@@ -2,133 +2,92 @@
 
 use crate::Query;
 use purser_domain::{
-    Actor, AgentId, AuditFilter, AuditKind, AuditOutcome, AuditRecord, Duration, Fingerprint, Timestamp,
+    Actor, AgentId, AuditFilter, AuditId, AuditKind, AuditOutcome, AuditRecord, Duration, Fingerprint, ServiceId,
+    Timestamp,
 };
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::{
     IntoParams, PartialSchema, ToSchema,
     openapi::{ObjectBuilder, RefOr, Schema, Type},
 };
 
-/// An audit row. The row records one action (an update, a sign-in or a rejected request), or a transfer that belongs to
-/// no settlement.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(as = AuditEntry)]
-pub struct AuditView {
-    /// The row's ID. IDs sort by time.
-    #[schema(value_type = Uuid)]
-    pub audit_id: String,
-    /// The time of the recorded action.
-    #[schema(format = DateTime)]
-    pub at: String,
-    /// The kind of the action, such as `policy_edited` or `key_created`. The query parameter `kind` lists all kinds.
-    #[schema(value_type = String, example = "policy_edited")]
-    pub kind: &'static str,
-    /// The user who acted; null for an operator, for a transfer found on chain, and for a freeze by a rule.
-    #[schema(required)]
-    pub person_id: Option<String>,
-    /// The operator who acted, or `browser:<name>` if the operator used a browser; null for a user, for a transfer
-    /// found on chain, and for a freeze by a rule.
-    #[schema(required)]
-    pub operator: Option<String>,
-    /// The browser session of the user; null if the request had an ID token, and for an operator.
-    #[schema(required)]
-    pub session_id: Option<String>,
-    /// The IP address from which the request came.
-    #[schema(required)]
-    pub address: Option<String>,
-    /// The caller's `User-Agent`.
-    #[schema(required)]
-    pub user_agent: Option<String>,
-    /// The request's ID, as in `X-Request-Id`; empty for a transfer found on chain.
-    pub request_id: String,
-    /// The agent that was changed or affected.
-    #[schema(value_type = Option<Uuid>, required)]
-    pub agent_id: Option<String>,
-    /// The service that was changed or affected.
-    #[schema(value_type = Option<Uuid>, required)]
-    pub service_id: Option<String>,
-    /// The key, rule, approval, session or settlement that was changed or affected; for a transfer that belongs to no
-    /// settlement, the transaction and the log index.
-    #[schema(required)]
-    pub object_id: Option<String>,
-    /// The old values of the changed fields. Long values are truncated.
-    #[schema(value_type = Object)]
-    pub before: Map<String, Value>,
-    /// The new values of the changed fields. Long values are truncated.
-    #[schema(value_type = Object)]
-    pub after: Map<String, Value>,
-    /// The error slug if the action was rejected; null if the action was done.
-    #[schema(required, example = "recent_sign_in_required")]
-    pub error: Option<String>,
-    /// Why the action was rejected, in addition to `error`. Null if the action was done.
-    #[schema(required)]
-    pub reason: Option<String>,
-    /// The user's reason for an update of limits, or the reason for a freeze by a rule; null without a reason.
-    #[schema(required)]
-    pub edit_reason: Option<String>,
-    /// The SHA-256 hash of the row. The log line about the row contains the same hash.
-    pub sha256: String,
-}
-
-impl AuditView {
-    /// Creates the view of a row. `sha256` is the row's hash.
-    pub fn new(record: &AuditRecord, sha256: &Fingerprint) -> Self {
+purser_macros::views! {
+    /// An audit row. The row records one action (an update, a sign-in or a rejected request), or a transfer that
+    /// belongs to no settlement.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct AuditView as AuditEntry {
+        /// Creates the view of a row. `sha256` is the row's hash.
+        pub fn new(record: &AuditRecord, sha256: &Fingerprint);
         let (person_id, session_id, operator) = match &record.actor {
             Actor::Person { id, session } => (Some(id.to_string()), session.as_ref().map(ToString::to_string), None),
             Actor::Operator(name) => (None, None, Some(name.to_string())),
-            Actor::Reconcile | Actor::Rule { .. } => (None, None, None),
+            Actor::Reconcile | Actor::Rule { .. } | Actor::Client { .. } => (None, None, None),
         };
         let (before, after, rejection) = match &record.outcome {
             AuditOutcome::Done(changes) => (changes.before.clone(), changes.after.clone(), None),
             AuditOutcome::Refused(rejection) => (Map::new(), Map::new(), Some(rejection)),
         };
         let action = &record.act;
-        Self {
-            audit_id: record.id.to_string(),
-            at: record.at.to_string(),
-            kind: action.kind.name(),
-            person_id,
-            operator,
-            session_id,
-            address: record.source.address.clone(),
-            user_agent: record.source.user_agent.clone(),
-            request_id: record.source.request_id.clone(),
-            agent_id: action.agent.map(|id| id.to_string()),
-            service_id: action.service.map(|id| id.to_string()),
-            object_id: action.object.clone(),
-            before,
-            after,
-            error: rejection.map(|rejection| rejection.error.clone()),
-            reason: rejection.map(|rejection| rejection.reason.clone()),
-            edit_reason: record.source.reason.as_ref().map(|reason| reason.as_str().to_owned()),
-            sha256: sha256.to_string(),
-        }
+
+        /// The row's ID. IDs sort by time.
+        pub audit_id: AuditId = record.id,
+        /// The time of the recorded action.
+        pub at: Timestamp = record.at,
+        /// The kind of the action, such as `policy_edited` or `key_created`. The query parameter `kind` lists all
+        /// kinds.
+        #[schema(value_type = String, example = "policy_edited")]
+        pub kind: &'static str = action.kind.name(),
+        /// The user who acted; null for an operator, for a client that ended its access, for a transfer found on chain,
+        /// and for a freeze by a rule.
+        pub person_id: Option<String>,
+        /// The operator who acted, or `browser:<name>` if the operator used a browser; null for a user, for a client
+        /// that ended its access, for a transfer found on chain, and for a freeze by a rule.
+        pub operator: Option<String>,
+        /// The browser session of the user; null if the request had an ID token, and for an operator.
+        pub session_id: Option<String>,
+        /// The IP address from which the request came.
+        pub address: Option<String> = record.source.address.clone(),
+        /// The caller's `User-Agent`.
+        pub user_agent: Option<String> = record.source.user_agent.clone(),
+        /// The request's ID, as in `X-Request-Id`; empty for a transfer found on chain.
+        pub request_id: String = record.source.request_id.clone(),
+        /// The agent that was changed or affected.
+        pub agent_id: Option<AgentId> = action.agent,
+        /// The service that was changed or affected.
+        pub service_id: Option<ServiceId> = action.service,
+        /// The key, rule, approval, session or settlement that was changed or affected; for a transfer that belongs to
+        /// no settlement, the transaction and the log index.
+        pub object_id: Option<String> = action.object.clone(),
+        /// The old values of the changed fields. Long values are truncated.
+        #[schema(value_type = Object)]
+        pub before: Map<String, Value>,
+        /// The new values of the changed fields. Long values are truncated.
+        #[schema(value_type = Object)]
+        pub after: Map<String, Value>,
+        /// The error slug if the action was rejected; null if the action was done.
+        #[schema(example = "recent_sign_in_required")]
+        pub error: Option<String> = rejection.map(|rejection| rejection.error.clone()),
+        /// Why the action was rejected, in addition to `error`. Null if the action was done.
+        pub reason: Option<String> = rejection.map(|rejection| rejection.reason.clone()),
+        /// The user's reason for an update of limits, the reason for a freeze by a rule, or why Purser ended a client's
+        /// access; null without a reason.
+        pub edit_reason: Option<String> = record.source.reason.as_ref().map(|reason| reason.as_str().to_owned()),
+        /// The SHA-256 hash of the row. The log line about the row contains the same hash.
+        pub sha256: String = sha256.to_string(),
     }
-}
 
-/// A page of audit rows, newest first.
-#[derive(Serialize, ToSchema)]
-#[schema(as = AuditEntryList)]
-pub struct AuditList {
-    entries: Vec<AuditView>,
-    /// The number of rows on this page. With a filter, a page can contain fewer rows than `limit` even if more pages
-    /// follow.
-    count: usize,
-    /// Send this value as `cursor` to read the next page; null on the last page.
-    #[schema(required)]
-    next_cursor: Option<String>,
-}
+    /// A page of audit rows, newest first.
+    pub struct AuditList as AuditEntryList {
+        /// Creates a page with the cursor of the next page.
+        pub fn new(entries: Vec<AuditView>, next_cursor: Option<String>);
+        let count = entries.len();
 
-impl AuditList {
-    /// Creates a page with the cursor of the next page.
-    pub fn new(entries: Vec<AuditView>, next_cursor: Option<String>) -> Self {
-        Self {
-            count: entries.len(),
-            entries,
-            next_cursor,
-        }
+        entries: Vec<AuditView>,
+        /// The number of rows on this page. With a filter, a page can contain fewer rows than `limit` even if more
+        /// pages follow.
+        count: usize,
+        /// Send this value as `cursor` to read the next page; null on the last page.
+        next_cursor: Option<String>,
     }
 }
 

@@ -1,26 +1,26 @@
 //! The JSON of a rule, for the owner and for the agent.
 
-use purser_domain::{
-    Amount, AutomaticFreeze, Category, Duration, LimitAction, Rule, RuleKind, RuleWindow, ServiceSlug, Vendor,
-};
-use serde::Serialize;
+use purser_domain::{Amount, Rule, RuleId, RuleKind, Timestamp, rule_kind_json};
+use purser_macros::view;
+use serde_json::Value;
 use utoipa::ToSchema;
 
 /// A rule that limits the payments of an agent, in addition to the policy of each service.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = AgentRule)]
+#[view(AgentRule)]
+#[derive(Debug)]
 pub struct RuleView {
-    #[schema(value_type = uuid::Uuid)]
-    rule_id: String,
+    rule_id: RuleId,
     /// The rule's version. Each update of the rule increases the version by 1.
     rule_version: u64,
     #[serde(flatten)]
-    says: RuleSays,
+    #[schema(value_type = RuleSays)]
+    terms: Value,
 }
 
 /// A rule's kind and parameters.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[expect(dead_code, reason = "it describes the JSON that `rule_kind_json` returns")]
 enum RuleSays {
     /// Blocks payments in these categories.
     CategoryBlock {
@@ -38,35 +38,37 @@ enum RuleSays {
     BudgetLimit {
         /// The rule applies to payments to these services; absent for all services.
         #[schema(nullable = false)]
-        #[serde(skip_serializing_if = "Option::is_none")]
         services: Option<Vec<String>>,
         /// The categories of the services whose payments count; absent for all categories.
         #[schema(nullable = false)]
-        #[serde(skip_serializing_if = "Option::is_none")]
         categories: Option<Vec<&'static str>>,
+        /// The IDs of the agent keys whose payments count; absent for all keys.
+        #[schema(nullable = false)]
+        keys: Option<Vec<String>>,
+        /// True if the payments to each payee count alone, each up to the limit; otherwise absent.
+        #[schema(nullable = false)]
+        per_payee: Option<bool>,
         /// The maximum amount within the window, in micro-units.
         limit_units: u64,
         /// The duration of a rolling window, in seconds; absent if the window has a `period`.
         #[schema(nullable = false)]
-        #[serde(skip_serializing_if = "Option::is_none")]
         window_seconds: Option<u64>,
         /// A calendar period (`day`, `week` from Monday, `month`), or `lifetime` if payments always count.
         #[schema(value_type = String, nullable = false, required = false, example = "month")]
-        #[serde(skip_serializing_if = "Option::is_none")]
         period: Option<&'static str>,
         /// The IANA time zone of a calendar period.
         #[schema(nullable = false, example = "Europe/Berlin")]
-        #[serde(skip_serializing_if = "Option::is_none")]
         time_zone: Option<String>,
         /// `ask` if a payment beyond the limit requires an approval; absent if such a payment is blocked.
         #[schema(value_type = String, nullable = false, required = false, example = "ask")]
-        #[serde(skip_serializing_if = "Option::is_none")]
         action: Option<&'static str>,
-        /// The amount of the payments that the rule's window counts now, in micro-units. If more than about 20,000
-        /// payments have left the window and are not removed yet, the amount is an upper bound.
-        used_units: u64,
-        /// The remaining amount, in micro-units.
-        remaining_units: u64,
+        /// The amount of the payments that the rule's window counts now, in micro-units; absent with `per_payee`. If more
+        /// than about 20,000 payments have left the window and are not removed yet, the amount is an upper bound.
+        #[schema(nullable = false)]
+        used_units: Option<u64>,
+        /// The remaining amount, in micro-units; absent with `per_payee`.
+        #[schema(nullable = false)]
+        remaining_units: Option<u64>,
     },
     /// Requires an approval for each payment that meets all conditions that are not null. If all are null, every
     /// payment needs an approval.
@@ -88,25 +90,23 @@ enum RuleSays {
         services: Option<Vec<String>>,
         /// The categories of the services whose payments count; absent for all categories.
         #[schema(nullable = false)]
-        #[serde(skip_serializing_if = "Option::is_none")]
         categories: Option<Vec<&'static str>>,
+        /// The IDs of the agent keys whose payments count; absent for all keys.
+        #[schema(nullable = false)]
+        keys: Option<Vec<String>>,
         /// The maximum number of payments within the window.
         count: u32,
         /// The duration of a rolling window, in seconds; absent if the window has a `period`.
         #[schema(nullable = false)]
-        #[serde(skip_serializing_if = "Option::is_none")]
         window_seconds: Option<u64>,
         /// A calendar period (`day`, `week` from Monday, `month`), or `lifetime` if payments always count.
         #[schema(value_type = String, nullable = false, required = false, example = "month")]
-        #[serde(skip_serializing_if = "Option::is_none")]
         period: Option<&'static str>,
         /// The IANA time zone of a calendar period.
         #[schema(nullable = false, example = "Europe/Berlin")]
-        #[serde(skip_serializing_if = "Option::is_none")]
         time_zone: Option<String>,
         /// `ask` if a payment beyond the limit requires an approval; absent if such a payment is blocked.
         #[schema(value_type = String, nullable = false, required = false, example = "ask")]
-        #[serde(skip_serializing_if = "Option::is_none")]
         action: Option<&'static str>,
         /// The number of payments in the window at this time.
         used: u64,
@@ -175,104 +175,51 @@ enum RuleSays {
         /// The minimum sum of the payments within an hour at which the rule freezes the agent, in micro-units.
         at_least_units: u64,
     },
+    /// Exempts payments to a payee from the policy's approval threshold, from rules of the kind `approval_required`, or
+    /// from both. All other limits apply.
+    ApprovalException {
+        /// The slugs of the services to which the rule applies; null for all services.
+        #[schema(required)]
+        services: Option<Vec<String>>,
+        /// The operation to which the rule applies; null for all operations.
+        #[schema(required)]
+        operation_id: Option<String>,
+        /// The IDs of the agent keys to which the rule applies; null for all keys.
+        #[schema(required)]
+        keys: Option<Vec<String>>,
+        /// The address of the payee.
+        payee: String,
+        /// The maximum amount of a payment, in micro-units.
+        max_amount_units: u64,
+        /// The time from which the rule has no effect.
+        #[schema(value_type = String, format = DateTime)]
+        until: Timestamp,
+        /// Whether the payments are exempt from the policy's threshold `require_approval_above_units`.
+        waives_threshold: bool,
+        /// The IDs of the rules of the kind `approval_required` from which the payments are exempt.
+        waived_rules: Vec<String>,
+    },
 }
 
 impl RuleView {
     /// Creates the view of a rule. `used` is the amount or the number of payments in the rule's window.
     pub fn new(rule: &Rule, used: Option<Amount>) -> Self {
-        let used = used.unwrap_or(Amount::ZERO);
-        let slugs = |services: &[ServiceSlug]| services.iter().map(ToString::to_string).collect();
-        let names = |categories: &[Category]| categories.iter().map(|category| category.name()).collect();
-        let asking = |window: &RuleWindow| (window.action == LimitAction::Ask).then(|| window.action.name());
-        let says = match &rule.kind {
-            RuleKind::CategoryBlock { categories } => RuleSays::CategoryBlock {
-                categories: names(categories),
-            },
-            RuleKind::VendorAllowlist { vendors } => RuleSays::VendorAllowlist {
-                services: vendors
-                    .iter()
-                    .filter_map(Vendor::service_slug)
-                    .map(ToString::to_string)
-                    .collect(),
-                wallets: vendors
-                    .iter()
-                    .filter_map(Vendor::wallet_address)
-                    .map(|wallet| wallet.to_string())
-                    .collect(),
-            },
-            RuleKind::BudgetLimit { limit, window } => RuleSays::BudgetLimit {
-                services: window.services.as_deref().map(slugs),
-                categories: window.categories.as_deref().map(names),
-                limit_units: limit.units(),
-                window_seconds: window.period.duration().map(Duration::secs),
-                period: window.period.name(),
-                time_zone: window.period.time_zone().map(|zone| zone.to_string()),
-                action: asking(window),
-                used_units: used.units(),
-                remaining_units: limit.saturating_minus(used).units(),
-            },
-            RuleKind::ApprovalRequired {
-                services,
-                categories,
-                above,
-            } => RuleSays::ApprovalRequired {
-                services: services.as_deref().map(slugs),
-                categories: categories.as_deref().map(names),
-                above_units: above.map(Amount::units),
-            },
-            RuleKind::CountLimit { count, window } => RuleSays::CountLimit {
-                services: window.services.as_deref().map(slugs),
-                categories: window.categories.as_deref().map(names),
-                count: *count,
-                window_seconds: window.period.duration().map(Duration::secs),
-                period: window.period.name(),
-                time_zone: window.period.time_zone().map(|zone| zone.to_string()),
-                action: asking(window),
-                used: used.units(),
-                remaining: u64::from(*count).saturating_sub(used.units()),
-            },
-            RuleKind::MinimumInterval { services, interval } => RuleSays::MinimumInterval {
-                services: services.as_deref().map(slugs),
-                interval_seconds: interval.secs(),
-            },
-            RuleKind::DuplicateGuard {
-                services,
-                within,
-                action,
-            } => RuleSays::DuplicateGuard {
-                services: services.as_deref().map(slugs),
-                within_seconds: within.secs(),
-                action: action.name(),
-            },
-            RuleKind::NewPayee { services } => RuleSays::NewPayee {
-                services: services.as_deref().map(slugs),
-            },
-            RuleKind::PriceAboveUsual {
-                services,
-                percent,
-                over,
-                action,
-            } => RuleSays::PriceAboveUsual {
-                services: services.as_deref().map(slugs),
-                percent: *percent,
-                over: over.name(),
-                of: over.price_count(),
-                action: action.name(),
-            },
-            RuleKind::Schedule { services, schedule } => RuleSays::Schedule {
-                services: services.as_deref().map(slugs),
-                time_zone: schedule.zone.to_string(),
-                periods: schedule.periods.iter().map(ToString::to_string).collect(),
-            },
-            RuleKind::AnomalyBrake(AutomaticFreeze { times, at_least }) => RuleSays::AnomalyBrake {
-                times: *times,
-                at_least_units: at_least.units(),
-            },
+        let used = used.unwrap_or(Amount::ZERO).units();
+        let usage = match &rule.kind {
+            RuleKind::BudgetLimit { window, .. } if window.per_payee => None,
+            RuleKind::BudgetLimit { limit, .. } => Some(("used_units", "remaining_units", limit.units())),
+            RuleKind::CountLimit { count, .. } => Some(("used", "remaining", u64::from(*count))),
+            _ => None,
         };
+        let mut terms = rule_kind_json(&rule.kind);
+        if let (Some((used_name, remaining_name, limit)), Some(terms)) = (usage, terms.as_object_mut()) {
+            terms.insert(used_name.to_owned(), used.into());
+            terms.insert(remaining_name.to_owned(), limit.saturating_sub(used).into());
+        }
         Self {
-            rule_id: rule.id.to_string(),
+            rule_id: rule.id,
             rule_version: rule.version,
-            says,
+            terms,
         }
     }
 }

@@ -1,15 +1,14 @@
 //! The JSON of an agent's used and remaining limits, in the agent's policy and in a preflight.
 
 use purser_domain::{
-    Agent, Amount, Category, CountingRule, Duration, LimitAction, RuleId, ServiceSlug, Timestamp, Window,
+    Agent, Amount, Category, CountingRule, Duration, KeyId, LimitAction, RuleId, ServiceSlug, Timestamp, Window,
     WindowMeasure, WindowPeriod,
 };
-use serde::Serialize;
-use utoipa::ToSchema;
+use purser_macros::view;
 
 /// The used and remaining parts of the agent's limits, in micro-units, at the time of the response.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(as = Spend)]
+#[view]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpendView {
     /// The amount for this service that was authorized in the last 24 hours, without released payments.
     pub spend_today_units: u64,
@@ -24,20 +23,17 @@ pub struct SpendView {
 }
 
 /// The period of a window: `window_seconds` for a rolling window, otherwise `period`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(as = WindowPeriod)]
+#[view(WindowPeriod)]
+#[omit_none]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeriodView {
     /// The duration of a rolling window, in seconds; absent if the window has a `period`.
-    #[schema(nullable = false)]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub window_seconds: Option<u64>,
     /// A calendar period (`day`, `week` from Monday, `month`), or `lifetime` if payments always count.
-    #[schema(value_type = String, nullable = false, required = false, example = "month")]
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "month")]
     pub period: Option<&'static str>,
     /// The IANA time zone of a calendar period.
-    #[schema(nullable = false, example = "Europe/Berlin")]
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "Europe/Berlin")]
     pub time_zone: Option<String>,
 }
 
@@ -52,21 +48,18 @@ impl From<WindowPeriod> for PeriodView {
 }
 
 /// A `count_limit` or `minimum_interval` rule, with the used and remaining numbers of payments.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(as = CountedPayments)]
+#[view(CountedPayments)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountView {
     /// The rule's ID, as in the list of the agent's rules.
-    #[schema(value_type = Uuid)]
-    pub rule_id: String,
+    pub rule_id: RuleId,
     /// `count_limit` or `minimum_interval`.
     #[schema(value_type = String, example = "count_limit")]
     pub kind: &'static str,
     /// The slugs of the services whose payments count; null for all services.
-    #[schema(required)]
     pub services: Option<Vec<String>>,
     /// The categories of the services whose payments count; absent for all categories.
-    #[schema(nullable = false)]
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[omit_none]
     pub categories: Option<Vec<&'static str>>,
     /// The maximum number of payments within the window; 1 for a `minimum_interval`.
     pub count: u64,
@@ -74,8 +67,8 @@ pub struct CountView {
     #[serde(flatten)]
     pub window: PeriodView,
     /// `ask` if a payment beyond the limit requires an approval; absent if the payment is blocked.
-    #[schema(value_type = String, nullable = false, required = false, example = "ask")]
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[omit_none]
+    #[schema(example = "ask")]
     pub action: Option<&'static str>,
     /// The number of payments in the window now.
     pub used: u64,
@@ -84,28 +77,25 @@ pub struct CountView {
 }
 
 /// A `budget_limit` rule, with the used and remaining amounts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(as = Budget)]
+#[view]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetView {
     /// The rule's ID, as in the list of the agent's rules.
-    #[schema(value_type = Uuid)]
-    pub rule_id: String,
+    pub rule_id: RuleId,
     /// The maximum amount within the window, in micro-units.
     pub limit_units: u64,
     /// The period of the window.
     #[serde(flatten)]
     pub window: PeriodView,
     /// The slugs of the services whose payments count; absent for all services.
-    #[schema(nullable = false)]
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[omit_none]
     pub services: Option<Vec<String>>,
     /// The categories of the services whose payments count; absent for all categories.
-    #[schema(nullable = false)]
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[omit_none]
     pub categories: Option<Vec<&'static str>>,
     /// `ask` if a payment beyond the limit requires an approval; absent if the payment is blocked.
-    #[schema(value_type = String, nullable = false, required = false, example = "ask")]
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[omit_none]
+    #[schema(example = "ask")]
     pub action: Option<&'static str>,
     /// The amount in the window now, in micro-units.
     pub used_units: u64,
@@ -117,7 +107,7 @@ impl SpendView {
     /// Creates the view at the time `at` for a caller with this key. `windows` must contain all payments that count.
     pub fn from_windows(
         at: Timestamp,
-        agent: &Agent,
+        (agent, key): (&Agent, KeyId),
         max_per_day: Amount,
         day: &Window,
         budgets: &[(RuleId, Window)],
@@ -125,39 +115,39 @@ impl SpendView {
         let names = |categories: &[Category]| categories.iter().map(|category| category.name()).collect();
         let slugs = |services: &[ServiceSlug]| services.iter().map(ToString::to_string).collect();
         let asking = |rule: &CountingRule<'_>| (rule.action() == LimitAction::Ask).then(|| LimitAction::Ask.name());
-        let budgets_left = agent.budget_rules().filter_map(|budget| {
+        let binding = || agent.counting_rules().filter(|rule| rule.rule.kind.applies_to_key(key));
+        let budgets_left = binding().filter(|rule| rule.counted == WindowMeasure::Amounts);
+        let budgets_left = budgets_left.filter_map(|budget| {
             let window = budget.find_window(budgets)?;
             Some(BudgetView {
-                rule_id: budget.rule.id.to_string(),
+                rule_id: budget.rule.id,
                 limit_units: budget.limit.units(),
                 window: budget.period.into(),
                 services: budget.rule.kind.service_slugs().map(slugs),
-                categories: budget.rule.kind.window_categories().map(names),
+                categories: budget.rule.kind.scope().categories.map(names),
                 action: asking(&budget),
-                used_units: window.spent_at(at).units(),
+                used_units: window.counted_amount_at(at).units(),
                 remaining_units: window.remaining_at(budget.limit, at).units(),
             })
         });
-        let counts = agent
-            .counting_rules()
-            .filter(|rule| rule.counted == WindowMeasure::Payments);
+        let counts = binding().filter(|rule| rule.counted == WindowMeasure::Payments);
         let counts = counts.filter_map(|counting| {
             let window = counting.find_window(budgets)?;
             let services = counting.rule.kind.service_slugs();
             Some(CountView {
-                rule_id: counting.rule.id.to_string(),
+                rule_id: counting.rule.id,
                 kind: counting.rule.kind.name(),
                 services: services.map(slugs),
-                categories: counting.rule.kind.window_categories().map(names),
+                categories: counting.rule.kind.scope().categories.map(names),
                 count: counting.limit.units(),
                 window: counting.period.into(),
                 action: asking(&counting),
-                used: window.spent_at(at).units(),
+                used: window.counted_amount_at(at).units(),
                 remaining: window.remaining_at(counting.limit, at).units(),
             })
         });
         Self {
-            spend_today_units: day.spent_at(at).units(),
+            spend_today_units: day.counted_amount_at(at).units(),
             remaining_today_units: day.remaining_at(max_per_day, at).units(),
             budgets: budgets_left.collect(),
             counts: counts.collect(),

@@ -2,8 +2,8 @@
 //! defined in one file. No object contains a key's digest.
 
 use crate::{
-    Agent, AgentKey, Amount, BacktestRun, CatalogPayment, EnabledService, LimitIncrease, Operation, RuleKind, Service,
-    WithdrawalGrant, WithdrawalRecord, evidence::inputs::rule_parameters,
+    Agent, AgentKey, BacktestRun, EnabledService, Operation, RuleKind, Service, WithdrawalGrant, WithdrawalRecord,
+    evidence::document::{Element as _, Fields as _},
 };
 use serde_json::{Map, Value, json};
 
@@ -96,7 +96,7 @@ impl Agent {
         fields.extend(
             self.rules
                 .iter()
-                .map(|rule| (format!("rules/{}", rule.id), rule_kind_audit_value(&rule.kind))),
+                .map(|rule| (format!("rules/{}", rule.id), rule_kind_json(&rule.kind))),
         );
         let template = self.template.as_ref();
         fields.extend(template.map(|followed| {
@@ -110,23 +110,24 @@ impl Agent {
 fn key_audit_value(key: &AgentKey) -> Value {
     let scope = &key.scope;
     let permissions = scope.permissions.as_ref();
-    json!({
+    let mut value = json!({
         "created_at": key.created_at.to_string(),
         "ends_at": key.ends_at.map(|at| at.to_string()),
         "permissions": permissions.map(|may| may.iter().map(|may| may.name()).collect::<Vec<_>>()),
         "services": scope.services.as_deref().map(to_json_texts),
         "networks": scope.networks.as_deref().map(to_json_texts),
         "expires_at": scope.expires_at.map(|at| at.to_string()),
-    })
-}
-
-/// Returns a rule's kind and parameters for the audit log.
-pub fn rule_kind_audit_value(kind: &RuleKind) -> Value {
-    let mut value = rule_parameters(kind);
-    if let Some(fields) = value.as_object_mut() {
-        fields.insert("kind".to_owned(), kind.name().into());
+    });
+    if let (Some(fields), Some(grant)) = (value.as_object_mut(), key.grant()) {
+        fields.insert("client_name".to_owned(), grant.client.as_str().into());
+        fields.insert("redirect_host".to_owned(), grant.origin.as_str().into());
     }
     value
+}
+
+/// Returns a rule's kind and parameters as JSON, the same in the API and in the audit log.
+pub fn rule_kind_json(kind: &RuleKind) -> Value {
+    kind.to_json()
 }
 
 impl BacktestRun {
@@ -148,39 +149,12 @@ impl BacktestRun {
 impl EnabledService {
     /// Returns the fields of an agent's policy for a service, for the audit log.
     pub fn audit_log_fields(&self) -> AuditFields {
-        let policy = &self.policy;
-        let increase = self
-            .policy
-            .raise
-            .as_ref()
-            .map(|increase| ("raise", increase.audit_value()));
-        let fields = [
-            ("enabled", json!(self.enabled)),
-            ("max_per_call_units", json!(policy.max_per_call.units())),
-            ("max_per_day_units", json!(policy.max_per_day.units())),
-            (
-                "require_approval_above_units",
-                json!(policy.require_approval_above.units()),
-            ),
-            (
-                "enabled_operations",
-                json!(policy.enabled_operations.as_deref().map(to_json_texts)),
-            ),
-            ("allowed_domains", to_json_texts(&policy.allowed_domains)),
-        ];
-        let fields = fields.into_iter().chain(increase);
-        fields.map(|(name, value)| (name.to_owned(), value)).collect()
-    }
-}
-
-impl LimitIncrease {
-    /// Returns a temporary limit increase for the audit log.
-    fn audit_value(&self) -> Value {
-        json!({
-            "max_per_call_units": self.caps.max_per_call.map(Amount::units),
-            "max_per_day_units": self.caps.max_per_day.map(Amount::units),
-            "until": self.until.to_string(),
-        })
+        let mut fields = Map::from_iter([("enabled".to_owned(), self.enabled.into())]);
+        self.policy.write_to(&mut fields);
+        if let Some(increase) = &self.policy.raise {
+            fields.insert("raise".to_owned(), increase.temporary_caps().to_json());
+        }
+        fields.into_iter().collect()
     }
 }
 
@@ -214,17 +188,16 @@ impl Service {
     /// Returns a service's fields for the audit log. Payees and prices come first, so that they are never truncated.
     pub fn audit_log_fields(&self) -> AuditFields {
         let payments = self.operations.iter().map(|operation| {
-            let payment = operation.payment.as_ref().map(payment_audit_value);
-            let max = operation.max_price.map(Amount::units);
             let next = operation.next.as_ref().map(|next| {
                 json!({
-                    "payment": payment_audit_value(&next.payment),
-                    "max_price_units": next.max_price.map(Amount::units),
+                    "payment": next.payment.to_json(),
+                    "max_price_units": next.max_price.to_json(),
                     "from": next.from.to_string(),
                     "by": next.by.to_string(),
                 })
             });
-            let value = json!({"payment": payment, "max_price_units": max, "next": next});
+            let (payment, max_price) = (operation.payment.to_json(), operation.max_price.to_json());
+            let value = json!({"payment": payment, "max_price_units": max_price, "next": next});
             (format!("payments/{}", operation.slug), value)
         });
         let fields = [
@@ -248,15 +221,6 @@ impl Service {
         let fields = fields.map(|(name, value)| (name.to_owned(), value));
         payments.chain(fields).chain(operations).collect()
     }
-}
-
-fn payment_audit_value(payment: &CatalogPayment) -> Value {
-    json!({
-        "scheme": payment.scheme,
-        "network": payment.network.name(),
-        "amount_units": payment.amount.units(),
-        "pay_to": payment.pay_to.to_string(),
-    })
 }
 
 fn operation_audit_value(operation: &Operation) -> Value {

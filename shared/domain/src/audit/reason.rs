@@ -27,7 +27,7 @@ mod tests {
             ("a\u{202e}b", Err(EditReason::FORM)),
         ];
         for (text, expected) in rows {
-            let parsed = EditReason::parse_optional(text);
+            let parsed = EditReason::parse_unless_blank(text);
             assert_eq!(
                 parsed.as_ref().map(|line| line.as_ref().map(EditReason::as_str)),
                 expected.as_ref().copied(),

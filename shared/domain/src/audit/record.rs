@@ -12,116 +12,120 @@ use std::fmt;
 named! {
     /// The kind of an action. A rejected sign-in is recorded as a rejected `session_started`.
     AuditKind {
-        /// An agent was created.
-        AgentCreated = "agent_created",
+        /// An agent was created, with a wallet and without an agent key.
+        AgentCreated = "agent_created" => "Create an agent",
         /// An agent's display name was changed.
-        AgentRenamed = "agent_renamed",
-        /// An agent was frozen.
-        AgentFrozen = "agent_frozen",
-        /// An agent was unfrozen.
-        AgentUnfrozen = "agent_unfrozen",
+        AgentRenamed = "agent_renamed" => "Rename an agent",
+        /// An agent was frozen by the owner or by a rule. From then on, the agent's calls are rejected.
+        AgentFrozen = "agent_frozen" => "Freeze an agent",
+        /// The owner ended the freeze of an agent. The end of a freeze by operators is a [`AuditKind::FreezeEnded`].
+        AgentUnfrozen = "agent_unfrozen" => "Unfreeze an agent",
         /// An agent was archived. Archiving also freezes the agent.
-        AgentArchived = "agent_archived",
+        AgentArchived = "agent_archived" => "Archive an agent",
         /// An archived agent was restored. The agent stays frozen.
-        AgentRestored = "agent_restored",
+        AgentRestored = "agent_restored" => "Restore an agent",
         /// An agent's labels were updated.
-        AgentLabelsEdited = "agent_labels_edited",
-        /// The factor that limits an agent's requests for higher caps was changed.
-        AgentRaiseFactorEdited = "agent_raise_factor_edited",
-        /// An agent key was created.
-        KeyCreated = "key_created",
+        AgentLabelsEdited = "agent_labels_edited" => "Edit an agent’s labels",
+        /// The maximum factor of an agent's limit increases was changed.
+        AgentRaiseFactorEdited = "agent_raise_factor_edited" => "Edit how much more an agent can ask for",
+        /// A key with which an agent authenticates requests was created.
+        KeyCreated = "key_created" => "Create a key",
         /// An agent key was replaced by a new key. The old key stays valid until the overlap ends.
-        KeyRotated = "key_rotated",
-        /// An agent key was revoked.
-        KeyRevoked = "key_revoked",
+        KeyRotated = "key_rotated" => "Rotate a key",
+        /// An agent key was revoked. From then on, calls with this key are rejected.
+        KeyRevoked = "key_revoked" => "Revoke a key",
+        /// A user gave an OAuth client access to an agent. This grant is stored as a key of the agent.
+        GrantCreated = "grant_created" => "Allow an application",
+        /// A grant ended, because the client revoked a token or because a used code or token was presented again.
+        GrantEnded = "grant_ended" => "End an application’s access with its token",
         /// A service was enabled for an agent.
-        ServiceEnabled = "service_enabled",
-        /// A service was disabled for an agent.
-        ServiceDisabled = "service_disabled",
+        ServiceEnabled = "service_enabled" => "Enable a service",
+        /// A service was disabled for an agent. The agent's policy is kept, but every call is denied.
+        ServiceDisabled = "service_disabled" => "Disable a service",
         /// An agent's policy for a service was updated.
-        PolicyEdited = "policy_edited",
-        /// A rule was added.
-        RuleAdded = "rule_added",
-        /// A rule was replaced.
-        RuleReplaced = "rule_replaced",
-        /// A rule was removed.
-        RuleRemoved = "rule_removed",
+        PolicyEdited = "policy_edited" => "Edit a policy",
+        /// A rule was added to an agent.
+        RuleAdded = "rule_added" => "Add a rule",
+        /// An agent's rule was replaced by a new version.
+        RuleReplaced = "rule_replaced" => "Replace a rule",
+        /// A rule was removed from an agent.
+        RuleRemoved = "rule_removed" => "Remove a rule",
         /// An agent's withdrawal address was set.
-        PayoutAddressNamed = "payout_address_named",
-        /// An agent's withdrawal address was removed.
-        PayoutAddressRemoved = "payout_address_removed",
+        PayoutAddressNamed = "payout_address_named" => "Set a payout address",
+        /// An agent's withdrawal address was removed. Without an address, no withdrawal is possible.
+        PayoutAddressRemoved = "payout_address_removed" => "Remove a payout address",
         /// Money was withdrawn from an agent's wallet to the withdrawal address.
-        PaidOut = "paid_out",
-        /// An approval request was approved.
-        ApprovalApproved = "approval_approved",
-        /// An approval request was rejected.
-        ApprovalRejected = "approval_rejected",
-        /// An unused approval was withdrawn.
-        ApprovalWithdrawn = "approval_withdrawn",
-        /// A webhook was created.
-        WebhookCreated = "webhook_created",
+        PaidOut = "paid_out" => "Pay out",
+        /// A user approved a payment or a temporary limit increase that an agent requested.
+        ApprovalApproved = "approval_approved" => "Approve a payment",
+        /// A user rejected a payment or a temporary limit increase that an agent requested.
+        ApprovalRejected = "approval_rejected" => "Reject a payment",
+        /// A user withdrew an approval that no payment had used.
+        ApprovalWithdrawn = "approval_withdrawn" => "Withdraw an approval",
+        /// A user created a webhook: a URL to which events are sent.
+        WebhookCreated = "webhook_created" => "Make a webhook",
         /// A webhook's URL or events were updated.
-        WebhookEdited = "webhook_edited",
+        WebhookEdited = "webhook_edited" => "Edit a webhook",
         /// A webhook got a new secret. The old secret also signs calls for one more day.
-        WebhookSecretRotated = "webhook_secret_rotated",
-        /// A webhook was removed, and its pending deliveries were dropped.
-        WebhookRemoved = "webhook_removed",
+        WebhookSecretRotated = "webhook_secret_rotated" => "Rotate a webhook’s secret",
+        /// A webhook was removed, and the pending deliveries were dropped.
+        WebhookRemoved = "webhook_removed" => "Remove a webhook",
         /// A user's notification settings were updated.
-        NoticesEdited = "notices_edited",
-        /// A backtest was started.
-        BacktestStarted = "backtest_started",
+        NoticesEdited = "notices_edited" => "Edit notices",
+        /// A user requested a backtest, which then runs in the background.
+        BacktestStarted = "backtest_started" => "Start a backtest",
         /// A shadow policy was attached to an agent.
-        ShadowAttached = "shadow_attached",
+        ShadowAttached = "shadow_attached" => "Attach a shadow",
         /// The limits of a shadow policy became the agent's limits.
-        ShadowPromoted = "shadow_promoted",
-        /// A shadow policy was removed.
-        ShadowRemoved = "shadow_removed",
-        /// A policy template was created.
-        PolicyTemplateCreated = "policy_template_created",
+        ShadowPromoted = "shadow_promoted" => "Promote a shadow",
+        /// A shadow policy was removed from an agent.
+        ShadowRemoved = "shadow_removed" => "Remove a shadow",
+        /// A policy template was created. No existing agent changes until the template is applied.
+        PolicyTemplateCreated = "policy_template_created" => "Create a policy template",
         /// A policy template was updated, was made the default, or stopped being the default.
-        PolicyTemplateEdited = "policy_template_edited",
-        /// A policy template was removed.
-        PolicyTemplateRemoved = "policy_template_removed",
+        PolicyTemplateEdited = "policy_template_edited" => "Edit a policy template",
+        /// A policy template was removed. The agents that follow the template keep their limits.
+        PolicyTemplateRemoved = "policy_template_removed" => "Remove a policy template",
         /// A policy template was applied to an agent, and the agent now follows the template.
-        PolicyTemplateApplied = "policy_template_applied",
-        /// An agent stopped following a policy template.
-        PolicyTemplateUnfollowed = "policy_template_unfollowed",
+        PolicyTemplateApplied = "policy_template_applied" => "Apply a policy template",
+        /// An agent no longer follows a policy template. Later versions of the template are not applied to it.
+        PolicyTemplateUnfollowed = "policy_template_unfollowed" => "Stop following a policy template",
         /// A user signed in.
-        SessionStarted = "session_started",
+        SessionStarted = "session_started" => "Sign in",
         /// A session was ended.
-        SessionEnded = "session_ended",
-        /// All sessions of a user were ended.
-        SessionsEnded = "sessions_ended",
+        SessionEnded = "session_ended" => "End a session",
+        /// All sessions of a user were ended. A sign-in before this action can't start a new session.
+        SessionsEnded = "sessions_ended" => "End all sessions",
         /// A catalog service was created or replaced.
-        CatalogEdited = "catalog_edited",
+        CatalogEdited = "catalog_edited" => "Edit the catalog",
         /// An operation's payment was set to the payment that a probe found.
-        PaymentPinned = "payment_pinned",
+        PaymentPinned = "payment_pinned" => "Pin a payment",
         /// A second operator accepted a change of a payee or price.
-        PaymentChangeAccepted = "payment_change_accepted",
+        PaymentChangeAccepted = "payment_change_accepted" => "Accept a changed payment",
         /// A delayed change of a payee or price was withdrawn.
-        PaymentChangeWithdrawn = "payment_change_withdrawn",
-        /// A service's trust status was set.
-        TrustStatusSet = "trust_status_set",
+        PaymentChangeWithdrawn = "payment_change_withdrawn" => "Withdraw a changed payment",
+        /// An operator set the trust status of a service, for example to `disabled`.
+        TrustStatusSet = "trust_status_set" => "Set a trust status",
         /// A service was added to the curated set, or removed from it.
-        CuratedSet = "curated_set",
-        /// A probe was requested.
-        ProbeRequested = "probe_requested",
+        CuratedSet = "curated_set" => "Curate a service",
+        /// An operator requested a probe of a service.
+        ProbeRequested = "probe_requested" => "Ask for a probe",
         /// The reconciliation of a settlement was requested.
-        ReconcileRequested = "reconcile_requested",
+        ReconcileRequested = "reconcile_requested" => "Ask for reconciliation",
         /// One agent, all agents of an owner, or the whole deployment was frozen.
-        FreezeSet = "freeze_set",
-        /// A freeze by operators was ended.
-        FreezeEnded = "freeze_ended",
+        FreezeSet = "freeze_set" => "Freeze by an operator",
+        /// An operator ended a freeze by operators.
+        FreezeEnded = "freeze_ended" => "End a freeze by an operator",
         /// An operator in a browser requested that a second operator ends a freeze.
-        FreezeEndRequested = "freeze_end_requested",
+        FreezeEndRequested = "freeze_end_requested" => "Ask to end a freeze by an operator",
         /// An agent was offered to another owner.
-        HandoverOffered = "handover_offered",
+        HandoverOffered = "handover_offered" => "Offer an agent",
         /// An offer of an agent was withdrawn.
-        HandoverTakenBack = "handover_taken_back",
-        /// An offered agent was accepted by its new owner.
-        HandoverAccepted = "handover_accepted",
+        HandoverTakenBack = "handover_taken_back" => "Withdraw an offer",
+        /// An offered agent was accepted by the new owner.
+        HandoverAccepted = "handover_accepted" => "Accept an agent",
         /// Money left an agent's wallet in a transfer without a settlement.
-        OutflowFound = "outflow_found",
+        OutflowFound = "outflow_found" => "Unexplained transfer out of a wallet",
     }
 }
 
@@ -152,7 +156,13 @@ pub enum Actor {
     Reconcile,
     /// A rule of the agent froze the agent automatically.
     Rule {
-        /// The agent's owner.
+        /// The owner of the agent that the rule froze.
+        owner: UserId,
+    },
+    /// A client, with a token of a grant. The row has a reason if Purser ended the grant because of a reused code or
+    /// token.
+    Client {
+        /// The owner of the agent for which the client acts.
         owner: UserId,
     },
 }
@@ -165,6 +175,7 @@ impl fmt::Display for Actor {
             Self::Operator(name) => name.fmt(f),
             Self::Reconcile => f.write_str("reconcile"),
             Self::Rule { .. } => f.write_str("rule"),
+            Self::Client { .. } => f.write_str("client"),
         }
     }
 }

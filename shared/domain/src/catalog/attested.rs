@@ -111,8 +111,9 @@ impl VerifiedPayee {
         })
     }
 
-    /// Returns whether `other` has the same payee and at most this price.
-    fn covers(&self, other: &Self) -> bool {
+    /// Returns whether `other` has the same payee as `self`, and a maximum price of at most the maximum price of
+    /// `self`.
+    fn allows_payee_and_price_of(&self, other: &Self) -> bool {
         self.network == other.network && self.pay_to == other.pay_to && other.most <= self.most
     }
 
@@ -120,8 +121,7 @@ impl VerifiedPayee {
         self.network == other.network && self.pay_to == other.pay_to && other.most == self.most
     }
 
-    /// Returns whether agents may pay the payee only after a second operator accepts the payee. There is no time limit.
-    fn awaits_second(&self) -> bool {
+    fn awaits_second_operator(&self) -> bool {
         self.from == Some(Timestamp::MAX)
     }
 
@@ -141,38 +141,42 @@ impl VerifiedCall {
     }
 
     fn belongs_to(&self, operation: &Operation) -> bool {
-        self.operation == operation.id && self.matches_call_of(operation)
+        self.operation == operation.id && self.matches_method_and_endpoint_of(operation)
     }
 
-    fn has_same_call(&self, other: &Self) -> bool {
+    fn has_same_method_and_endpoint(&self, other: &Self) -> bool {
         (&self.method, &self.endpoint) == (&other.method, &other.endpoint)
     }
 
-    fn matches_call_of(&self, operation: &Operation) -> bool {
+    fn matches_method_and_endpoint_of(&self, operation: &Operation) -> bool {
         operation.accepts_method(&self.method) && self.endpoint == operation.endpoint
     }
 }
 
 impl VerifiedService {
-    /// Creates a verification with which agents may pay the listed payees immediately. If the catalog delays a payee,
-    /// agents may pay the payee from the start time in the catalog.
-    pub fn effective_immediately(service: &Service, before: Option<&Self>, at: Timestamp) -> Self {
+    /// Creates a verified service without the delay of a verification. Each payee keeps the start time that the catalog
+    /// has for the payee.
+    pub fn from_service_without_delay(service: &Service, before: Option<&Self>, at: Timestamp) -> Self {
         let calls = service.operations.iter().map(|operation| {
             let next = operation.next.as_ref();
             let next = next.and_then(|next| VerifiedPayee::from_pricing(next.as_pricing(), Some(next.from), true));
             let present = VerifiedPayee::from_pricing(operation.pricing_at(Timestamp::EPOCH), None, false);
             verified_call(operation, present.into_iter().chain(next).collect())
         });
-        let listed = Self::replacing(before, service.id, calls.collect(), at);
+        let listed = Self::from_previous_version(before, service.id, calls.collect(), at);
         Self {
             left_at: listed.left_at.max(service.history.removed_at),
             ..listed
         }
     }
 
-    /// Creates the next version of the verification, with these calls.
-    fn replacing(before: Option<&Self>, service: ServiceId, calls: Vec<VerifiedCall>, at: Timestamp) -> Self {
-        let is_listed = |known: &VerifiedCall| calls.iter().any(|call| call.has_same_call(known));
+    fn from_previous_version(
+        before: Option<&Self>,
+        service: ServiceId,
+        calls: Vec<VerifiedCall>,
+        at: Timestamp,
+    ) -> Self {
+        let is_listed = |known: &VerifiedCall| calls.iter().any(|call| call.has_same_method_and_endpoint(known));
         let lost: Vec<VerifiedCall> = before
             .into_iter()
             .flat_map(|before| &before.calls)
@@ -188,7 +192,7 @@ impl VerifiedService {
         let mut former: Vec<VerifiedCall> = before
             .into_iter()
             .flat_map(|before| &before.former)
-            .filter(|known| !is_listed(known) && !lost.iter().any(|lost| lost.has_same_call(known)))
+            .filter(|known| !is_listed(known) && !lost.iter().any(|lost| lost.has_same_method_and_endpoint(known)))
             .cloned()
             .collect();
         former.extend(lost);
@@ -213,7 +217,9 @@ impl VerifiedService {
             // operation has no delay.
             return PayeeAge::Old;
         };
-        let payees = self.operation_payees(operation).filter(|payee| payee.covers(&wanted));
+        let payees = self
+            .operation_payees(operation)
+            .filter(|payee| payee.allows_payee_and_price_of(&wanted));
         match payees.map(|payee| payee.from).min() {
             None => PayeeAge::Unattested,
             Some(Some(from)) if at < from => PayeeAge::Young(from),
@@ -268,13 +274,17 @@ impl PayeeVerification<'_> {
             let payees = wanted.map(|wanted| self.verify_payee(before, service, operation, wanted));
             verified_call(operation, payees.collect())
         });
-        Some(VerifiedService::replacing(before, service.id, calls.collect(), self.at))
+        Some(VerifiedService::from_previous_version(
+            before,
+            service.id,
+            calls.collect(),
+            self.at,
+        ))
     }
 
-    /// Returns the verification after the service was removed from the catalog. All calls of the service move to
-    /// [`VerifiedService::former`].
-    pub fn removed_service_verification(&self, before: &VerifiedService) -> VerifiedService {
-        VerifiedService::replacing(Some(before), before.service, Vec::new(), self.at)
+    /// Returns the next version after the service left the catalog. All calls become [`VerifiedService::former`] calls.
+    pub fn verify_removed_service(&self, before: &VerifiedService) -> VerifiedService {
+        VerifiedService::from_previous_version(Some(before), before.service, Vec::new(), self.at)
     }
 
     fn verify_payee(
@@ -286,9 +296,9 @@ impl PayeeVerification<'_> {
     ) -> VerifiedPayee {
         let known = || before.into_iter().flat_map(|before| before.operation_payees(operation));
         let same = known().find(|known| known.has_same_payee_and_price(&payee));
-        // The known payee waited for a second operator. Meanwhile an operator requested the same payee again, and the
-        // payee now has a start time in the catalog.
-        let is_requested_anew = |same: &VerifiedPayee| same.awaits_second() && payee.is_next && !payee.awaits_second();
+        // The payee waited for a second operator, and an operator has since requested it with a start time.
+        let is_requested_anew =
+            |same: &VerifiedPayee| same.awaits_second_operator() && payee.is_next && !payee.awaits_second_operator();
         let from = if let Some(same) = same.filter(|same| !is_requested_anew(same)) {
             let is_accepted = same.is_next && !payee.is_next && !same.is_payable_at(self.at);
             if is_accepted {
@@ -297,12 +307,12 @@ impl PayeeVerification<'_> {
                 same.from
             }
         } else if let Some(from) = known()
-            .filter(|known| known.covers(&payee) && !known.awaits_second())
+            .filter(|known| known.allows_payee_and_price_of(&payee) && !known.awaits_second_operator())
             .map(|known| known.from)
             .min()
         {
             from
-        } else if opens_first_time(before, service) && !self.is_listed_elsewhere(service, operation, &payee) {
+        } else if is_new_service(before, service) && !self.is_payee_delayed_by_others(service, operation, &payee) {
             None
         } else {
             let own = self.end_of_delay(self.delay);
@@ -321,11 +331,14 @@ impl PayeeVerification<'_> {
         (delay.micros() > 0).then(|| self.at.after(delay))
     }
 
-    /// Returns whether the payee of a new service must wait because of another verified service. There are two reasons:
-    /// - The other service lists or listed the same call, and no payee of that call that may be paid now has the same
-    ///   wallet and at least the same maximum price.
-    /// - The other service removed a call within the delay.
-    fn is_listed_elsewhere(&self, service: &Service, operation: &Operation, verified_payee: &VerifiedPayee) -> bool {
+    /// Returns whether another service lists or listed the same call with a different payee or a lower price, or had a
+    /// call removed within the delay.
+    fn is_payee_delayed_by_others(
+        &self,
+        service: &Service,
+        operation: &Operation,
+        verified_payee: &VerifiedPayee,
+    ) -> bool {
         let mut others = self.others.iter().filter(|other| other.service != service.id);
         others.any(|other| {
             let has_lost = other.left_at.is_some_and(|left| self.at < left.after(self.delay));
@@ -336,7 +349,7 @@ impl PayeeVerification<'_> {
             has_lost
                 || shared.any(|call| {
                     let mut payees = call.payees.iter();
-                    !payees.any(|payee| payee.is_payable_at(self.at) && payee.covers(verified_payee))
+                    !payees.any(|payee| payee.is_payable_at(self.at) && payee.allows_payee_and_price_of(verified_payee))
                 })
         })
     }
@@ -351,8 +364,8 @@ fn verified_call(operation: &Operation, payees: Vec<VerifiedPayee>) -> VerifiedC
     }
 }
 
-/// Returns whether the service is new: no agent can have the service enabled yet.
-fn opens_first_time(before: Option<&VerifiedService>, service: &Service) -> bool {
+/// Returns whether the service is new, so that no agent can have enabled it.
+fn is_new_service(before: Option<&VerifiedService>, service: &Service) -> bool {
     before.is_none() && !service.history.was_open
 }
 
@@ -371,7 +384,7 @@ mod tests {
 
     fn next(before: Option<&VerifiedService>, n: usize, at: Timestamp) -> VerifiedService {
         let service = ServiceId::from_uuid(uuid::Uuid::from_u128(1));
-        VerifiedService::replacing(before, service, vec![called(n)], at)
+        VerifiedService::from_previous_version(before, service, vec![called(n)], at)
     }
 
     #[test]

@@ -87,7 +87,7 @@ impl Endpoint {
 
     pub(crate) fn example(&self) -> Url {
         let mut url = self.url.clone();
-        let written = segments(&self.url).enumerate().map(|(index, segment)| {
+        let written = path_segments(&self.url).enumerate().map(|(index, segment)| {
             if self.parameters.is_parameter(index) {
                 "x"
             } else {
@@ -126,8 +126,8 @@ impl Endpoint {
         let same_place = self.url.scheme() == url.scheme()
             && self.url.host() == url.host()
             && self.url.port_or_known_default() == url.port_or_known_default();
-        let mut ours = segments(&self.url).enumerate();
-        let mut theirs = segments(url);
+        let mut ours = path_segments(&self.url).enumerate();
+        let mut theirs = path_segments(url);
         let same_path = ours.by_ref().all(|(index, ours)| {
             theirs.next().is_some_and(|theirs| {
                 if self.parameters.is_parameter(index) {
@@ -142,7 +142,7 @@ impl Endpoint {
 
     /// Returns the percent-encoded value of a path parameter in a called URL.
     pub(crate) fn parameter_value<'u>(&self, name: &str, url: &'u Url) -> Option<&'u str> {
-        let mut both = segments(&self.url).zip(segments(url));
+        let mut both = path_segments(&self.url).zip(path_segments(url));
         both.find_map(|(ours, theirs)| (parameter_name(ours) == Some(name)).then_some(theirs))
     }
 
@@ -151,8 +151,8 @@ impl Endpoint {
         let same_place = self.url.scheme() == other.url.scheme()
             && self.url.host() == other.url.host()
             && self.url.port_or_known_default() == other.url.port_or_known_default();
-        let mut theirs = segments(&other.url);
-        let same_path = segments(&self.url).enumerate().all(|(index, ours)| {
+        let mut theirs = path_segments(&other.url);
+        let same_path = path_segments(&self.url).enumerate().all(|(index, ours)| {
             let is_parameter = self.parameters.is_parameter(index) || other.parameters.is_parameter(index);
             theirs.next().is_some_and(|theirs| is_parameter || ours == theirs)
         });
@@ -165,7 +165,7 @@ impl Endpoint {
 
     /// Returns a digest that is equal for all URLs that match the endpoint ([`url_digest_ignoring_parameters`]).
     pub(crate) fn digest(&self) -> u64 {
-        address_digest(&self.url, self.parameters)
+        url_digest_ignoring_parameters(&self.url, self.parameters)
     }
 
     /// Returns a digest of the scheme, host, port and number of segments ([`url_segment_count_digest`]).
@@ -174,11 +174,10 @@ impl Endpoint {
     }
 }
 
-/// Returns a digest that is equal for URLs that differ only in these parameters ([`Endpoint::is_match_for_url`]), and
-/// rarely equal for other URLs.
-pub(crate) fn address_digest(url: &Url, parameters: Parameters) -> u64 {
-    let mut digest = url_hasher(url);
-    for (index, segment) in segments(url).enumerate() {
+/// Returns a digest of the URL without the values of these parameters.
+pub(crate) fn url_digest_ignoring_parameters(url: &Url, parameters: Parameters) -> u64 {
+    let mut digest = url_origin_hasher(url);
+    for (index, segment) in path_segments(url).enumerate() {
         if parameters.is_parameter(index) {
             0_u8.hash(&mut digest);
         } else {
@@ -190,8 +189,8 @@ pub(crate) fn address_digest(url: &Url, parameters: Parameters) -> u64 {
 
 /// Returns a digest of the URL's scheme, host, port and number of segments.
 pub(crate) fn url_segment_count_digest(url: &Url) -> u64 {
-    let mut digest = url_hasher(url);
-    segments(url).count().hash(&mut digest);
+    let mut digest = url_origin_hasher(url);
+    path_segments(url).count().hash(&mut digest);
     digest.finish()
 }
 
@@ -201,7 +200,7 @@ pub(crate) fn host_digest(host: Option<&Host<&str>>) -> u64 {
     digest.finish()
 }
 
-fn url_hasher(url: &Url) -> DefaultHasher {
+fn url_origin_hasher(url: &Url) -> DefaultHasher {
     let mut digest = DefaultHasher::new();
     url.scheme().hash(&mut digest);
     url.host().hash(&mut digest);
@@ -209,8 +208,8 @@ fn url_hasher(url: &Url) -> DefaultHasher {
     digest
 }
 
-/// Returns the path segments that are compared. Trailing slashes are ignored.
-fn segments(url: &Url) -> impl Iterator<Item = &str> {
+/// Returns the path segments. Trailing slashes are ignored.
+fn path_segments(url: &Url) -> impl Iterator<Item = &str> {
     url.path().trim_end_matches('/').split('/').skip(1)
 }
 
@@ -344,7 +343,11 @@ mod tests {
         ] {
             let endpoint = endpoint(text);
             assert!(endpoint.is_match_for_url(&url));
-            assert_eq!(endpoint.digest(), address_digest(&url, endpoint.parameters()), "{text}");
+            assert_eq!(
+                endpoint.digest(),
+                url_digest_ignoring_parameters(&url, endpoint.parameters()),
+                "{text}"
+            );
             assert_eq!(endpoint.segment_count_digest(), url_segment_count_digest(&url));
         }
     }

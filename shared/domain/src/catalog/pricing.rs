@@ -132,8 +132,7 @@ impl Operation {
         operation
     }
 
-    /// Returns whether both are the same operation, with the same method and address.
-    fn is_same_operation(&self, other: &Self) -> bool {
+    fn has_same_id_and_call(&self, other: &Self) -> bool {
         self.id == other.id && self.probe_fingerprint() == other.probe_fingerprint()
     }
 }
@@ -222,7 +221,7 @@ impl Edit<'_> {
         let known = before.as_ref().map(|before| before.operations.as_slice());
         let known = known.unwrap_or_default();
         let judged = update.operations.iter().map(|operation| {
-            let same = known.iter().find(|known| known.is_same_operation(operation));
+            let same = known.iter().find(|known| known.has_same_id_and_call(operation));
             let wanted = operation.pricing_at(Timestamp::MAX);
             let at_once = if was_open {
                 same.is_some_and(|same| same.pricing_at(self.at).covers(wanted))

@@ -90,7 +90,7 @@ impl Obstacle {
 }
 
 /// Returns the payment that authorize would choose for this 402 response ([`Offer::choose_cheapest`]).
-pub fn parse_requirements(requirement: &Value, network: Network) -> ProbeResult {
+pub fn quote_from_requirements(requirement: &Value, network: Network) -> ProbeResult {
     match Offer::choose_cheapest(requirement, network) {
         Ok(offer) => Ok(Quote::Paid(CatalogPayment::from_requirements(&offer, network))),
         Err(none) => Err(none.reason.into()),
@@ -258,9 +258,8 @@ impl ProbeRecord {
             .map_or(Availability::Unverified, Probe::availability)
     }
 
-    /// Returns whether probes have read a price for every operation of the service. A free operation counts. Later
-    /// failures change only the availability.
-    pub fn has_passed(&self, service: &Service) -> bool {
+    /// Returns whether probes have read a price for every operation of the service. A free operation counts as read.
+    pub fn has_passed_all_probes(&self, service: &Service) -> bool {
         let answered = |operation| self.latest_probe(operation).is_some_and(|probe| probe.answer.is_some());
         !service.operations.is_empty() && service.operations.iter().all(answered)
     }
@@ -271,7 +270,7 @@ impl ProbeRecord {
         for operation in &mut shown.operations {
             operation.availability = self.availability(operation);
         }
-        if self.has_passed(service) {
+        if self.has_passed_all_probes(service) {
             shown.trust_status = shown.trust_status.after_passed_probe();
         }
         shown
@@ -516,7 +515,7 @@ mod tests {
         ];
         for (requirement, expected) in rows {
             assert_eq!(
-                parse_requirements(&requirement, Network::BaseSepolia),
+                quote_from_requirements(&requirement, Network::BaseSepolia),
                 expected,
                 "{requirement}"
             );

@@ -3,15 +3,19 @@
 use crate::{
     Address, Amount, Endpoint, ListingHistory, Network, NextPricing, Offer, OperationSlug, OperationUuid, ServiceId,
     ServiceSlug, Timestamp,
-    catalog::endpoint::{Parameters, address_digest, host_digest, url_segment_count_digest},
+    catalog::endpoint::{Parameters, host_digest, url_digest_ignoring_parameters, url_segment_count_digest},
     x402::requirement::SCHEME,
 };
 use serde_json::Value;
 use url::Url;
 
-/// Declares enums with names. The same names are used in JSON, in queries and in storage.
+/// Declares an enum whose variants have a name, for JSON and storage, and a label for pages (after `=>`, by default the
+/// name).
+#[macro_export]
 macro_rules! named {
-    ($($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:expr,)* })*) => {$(
+    (@label $text:expr) => { $text };
+    (@label $text:expr => $label:literal) => { $label };
+    ($($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:expr $(=> $label:literal)?,)* })*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $name { $($(#[$vdoc])* $variant,)* }
@@ -25,7 +29,12 @@ macro_rules! named {
                 match self { $(Self::$variant => $text,)* }
             }
 
-            /// Returns the value with this name.
+            /// Returns the text for this variant on pages.
+            pub const fn label(self) -> &'static str {
+                match self { $(Self::$variant => $crate::named!(@label $text $(=> $label)?),)* }
+            }
+
+            /// Returns the variant with this name; `None` for any other text.
             pub fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|value| value.name() == name)
             }
@@ -34,6 +43,19 @@ macro_rules! named {
             pub fn choices_message() -> String {
                 let names: Vec<&str> = Self::ALL.iter().map(|value| value.name()).collect();
                 format!("must be one of: {}", names.join(", "))
+            }
+        }
+
+        impl $crate::serde::Serialize for $name {
+            fn serialize<S: $crate::serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.name())
+            }
+        }
+
+        impl<'de> $crate::serde::Deserialize<'de> for $name {
+            fn deserialize<D: $crate::serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let name = <String as $crate::serde::Deserialize>::deserialize(deserializer)?;
+                Self::from_name(&name).ok_or_else(|| $crate::serde::de::Error::custom(Self::choices_message()))
             }
         }
     )*};
@@ -394,17 +416,17 @@ impl Catalog {
         method: &'a str,
         url: &'a Url,
     ) -> impl Iterator<Item = (&'a Service, &'a Operation)> + Clone {
-        self.operations_at(url, move |operation| operation.accepts_method(method))
+        self.operations_for_url(url, move |operation| operation.accepts_method(method))
     }
 
-    /// Returns the operations like [`Catalog::find_operations`], but only those that `is_asked_for` accepts.
-    fn operations_at<'a>(
+    /// Returns the operations that match the URL and that `is_asked_for` accepts.
+    fn operations_for_url<'a>(
         &'a self,
         url: &'a Url,
         is_asked_for: impl Fn(&Operation) -> bool + Copy + 'a,
     ) -> impl Iterator<Item = (&'a Service, &'a Operation)> + Clone {
-        // If an endpoint without parameters matches, the search ends.
-        let with_parameters = std::iter::once_with(|| self.parameter_patterns(url)).flatten();
+        // Endpoints with parameters are searched only if no exact endpoint matches.
+        let with_parameters = std::iter::once_with(|| self.parameter_positions_for_url(url)).flatten();
         let mut forms = std::iter::once(Parameters::NONE).chain(with_parameters);
         let found = forms.find_map(|form| {
             let operations = self.operations_with_parameters(form, url);
@@ -416,9 +438,8 @@ impl Catalog {
         found.into_iter().flatten()
     }
 
-    /// Returns the parameter positions of the endpoints with this scheme, host, port and number of segments, fewest
-    /// parameters first.
-    fn parameter_patterns(&self, url: &Url) -> impl Iterator<Item = Parameters> {
+    /// Returns the parameter positions of endpoints like the URL, fewest parameters first.
+    fn parameter_positions_for_url(&self, url: &Url) -> impl Iterator<Item = Parameters> {
         let duration = url_segment_count_digest(url);
         let first = self.templates.partition_point(|(other, ..)| *other < duration);
         let alike = self.templates.iter().skip(first);
@@ -432,7 +453,7 @@ impl Catalog {
         form: Parameters,
         url: &'a Url,
     ) -> impl Iterator<Item = (&'a Service, &'a Operation)> + Clone {
-        let digest = address_digest(url, form);
+        let digest = url_digest_ignoring_parameters(url, form);
         let first = self.by_endpoint.partition_point(|(other, ..)| *other < digest);
         let alike = self
             .by_endpoint
@@ -450,7 +471,7 @@ impl Catalog {
     /// Returns the open service that an agent probably meant with a call that matches no operation: a service at the
     /// call's address. If no service has this address, returns a service at the call's host on any port.
     pub fn guess_service<'a>(&'a self, url: &'a Url, operation: Option<&OperationSlug>) -> Option<&'a Service> {
-        let at_address = self.operations_at(url, |_| true).map(|(service, _)| service);
+        let at_address = self.operations_for_url(url, |_| true).map(|(service, _)| service);
         first_with_operation(at_address, operation)
             .or_else(|| first_with_operation(self.services_at_host(url), operation))
     }

@@ -10,90 +10,88 @@ named! {
     /// The kind of an event, whose name is the `CloudEvents` `type`. The name ends with the version of the data.
     EventKind {
         /// A payment was authorized and signed.
-        PaymentAuthorized = "purser.payment.authorized.v1",
+        PaymentAuthorized = "purser.payment.authorized.v1" => "Payment allowed",
         /// A payment was found on chain.
-        PaymentConfirmed = "purser.payment.confirmed.v1",
+        PaymentConfirmed = "purser.payment.confirmed.v1" => "Payment confirmed",
         /// A payment was released, because the chain shows that the payment can never be made.
-        PaymentReleased = "purser.payment.released.v1",
-        /// A payment's confirmation was reverted, because its block was removed from the chain. The payment's state is
-        /// `authorized` again, as before the confirmation.
-        PaymentTakenBack = "purser.payment.taken_back.v1",
-        /// A payment was blocked.
-        PaymentRefused = "purser.payment.refused.v1",
+        PaymentReleased = "purser.payment.released.v1" => "Payment released",
+        /// The confirmation was reverted, because the block is no longer on the chain. The payment is `authorized`
+        /// again.
+        PaymentTakenBack = "purser.payment.taken_back.v1" => "Payment reverted",
+        /// An agent's payment was blocked.
+        PaymentRefused = "purser.payment.refused.v1" => "Payment blocked",
         /// A payment was escalated and waits for a user's approval.
-        PaymentEscalated = "purser.payment.escalated.v1",
+        PaymentEscalated = "purser.payment.escalated.v1" => "Payment asked for approval",
         /// An owner's withdrawal was authorized and signed.
-        PayoutAuthorized = "purser.payout.authorized.v1",
+        PayoutAuthorized = "purser.payout.authorized.v1" => "Payout authorized",
         /// A withdrawal was found on chain.
-        PayoutConfirmed = "purser.payout.confirmed.v1",
+        PayoutConfirmed = "purser.payout.confirmed.v1" => "Payout confirmed",
         /// A withdrawal was released, because the chain shows that the withdrawal can never be made.
-        PayoutReleased = "purser.payout.released.v1",
-        /// A withdrawal's confirmation was reverted, because its block was removed from the chain.
-        PayoutTakenBack = "purser.payout.taken_back.v1",
-        /// An approval was requested.
-        ApprovalAsked = "purser.approval.asked.v1",
+        PayoutReleased = "purser.payout.released.v1" => "Payout released",
+        /// The confirmation of a withdrawal was reverted, because the block is no longer on the chain.
+        PayoutTakenBack = "purser.payout.taken_back.v1" => "Payout reverted",
+        /// An agent requested an approval from the owner.
+        ApprovalAsked = "purser.approval.asked.v1" => "Approval requested",
         /// A user approved or rejected the request.
-        ApprovalDecided = "purser.approval.decided.v1",
+        ApprovalDecided = "purser.approval.decided.v1" => "Approval decided",
         /// A user withdrew an unused approval. The request is now rejected.
-        ApprovalWithdrawn = "purser.approval.withdrawn.v1",
+        ApprovalWithdrawn = "purser.approval.withdrawn.v1" => "Approval withdrawn",
         /// A payment used the approval.
-        ApprovalUsed = "purser.approval.used.v1",
+        ApprovalUsed = "purser.approval.used.v1" => "Approval used",
         /// The request was not decided in time, or the approval was not used in time.
-        ApprovalExpired = "purser.approval.expired.v1",
-        /// An agent was created.
-        AgentCreated = "purser.agent.created.v1",
+        ApprovalExpired = "purser.approval.expired.v1" => "Approval expired",
+        /// A user created an agent.
+        AgentCreated = "purser.agent.created.v1" => "Agent created",
         /// The agent was frozen by the owner, by the owner's automatic freeze or by an operator.
-        AgentFrozen = "purser.agent.frozen.v1",
-        /// A freeze of the agent ended.
-        AgentUnfrozen = "purser.agent.unfrozen.v1",
+        AgentFrozen = "purser.agent.frozen.v1" => "Agent frozen",
+        /// The owner or an operator ended a freeze of the agent.
+        AgentUnfrozen = "purser.agent.unfrozen.v1" => "Agent unfrozen",
         /// Another user accepted the agent. The new owner receives this event.
-        AgentAccepted = "purser.agent.accepted.v1",
+        AgentAccepted = "purser.agent.accepted.v1" => "Agent accepted",
         /// Another user accepted the agent. The previous owner receives this event.
-        AgentHandedOver = "purser.agent.handed_over.v1",
-        /// A key was created.
-        KeyCreated = "purser.key.created.v1",
-        /// A key was rotated or revoked, and ends at once or after an overlap. A key that expires because of its scope
-        /// has no event.
-        KeyEnded = "purser.key.ended.v1",
-        /// A policy was created or updated.
-        PolicyChanged = "purser.policy.changed.v1",
-        /// A rule was added.
-        RuleCreated = "purser.rule.created.v1",
-        /// A rule was updated.
-        RuleChanged = "purser.rule.changed.v1",
-        /// A rule was removed.
-        RuleRemoved = "purser.rule.removed.v1",
+        AgentHandedOver = "purser.agent.handed_over.v1" => "Agent handed over",
+        /// A key with which the agent authenticates was created.
+        KeyCreated = "purser.key.created.v1" => "Key created",
+        /// A key was rotated or revoked. There is no event when a key reaches the scope's expiry time.
+        KeyEnded = "purser.key.ended.v1" => "Key ended",
+        /// An agent's policy for a service was created or updated.
+        PolicyChanged = "purser.policy.changed.v1" => "Policy changed",
+        /// A rule was added to the agent.
+        RuleCreated = "purser.rule.created.v1" => "Rule added",
+        /// One of the agent's rules was updated.
+        RuleChanged = "purser.rule.changed.v1" => "Rule changed",
+        /// A rule was removed and no longer applies to the agent's payments.
+        RuleRemoved = "purser.rule.removed.v1" => "Rule removed",
         /// A withdrawal address was set. The address can be used from `good_from` on.
-        PayoutAddressNamed = "purser.payout_address.named.v1",
+        PayoutAddressNamed = "purser.payout_address.named.v1" => "Payout address added",
         /// The withdrawal address was removed.
-        PayoutAddressRemoved = "purser.payout_address.removed.v1",
+        PayoutAddressRemoved = "purser.payout_address.removed.v1" => "Payout address removed",
         /// The wallet's balance fell below `below_units`. The event occurs again only after the balance has recovered.
-        WalletLow = "purser.wallet.low.v1",
-        /// The service became available: from now on, users can enable the service, and agents can pay for calls.
-        ServiceOpened = "purser.service.opened.v1",
-        /// The service is no longer available: users can't enable the service, and agents can't pay for calls.
-        ServiceClosed = "purser.service.closed.v1",
+        WalletLow = "purser.wallet.low.v1" => "Wallet low",
+        /// The service became available to users and agents.
+        ServiceOpened = "purser.service.opened.v1" => "Service offered",
+        /// The service is no longer available to users and agents.
+        ServiceClosed = "purser.service.closed.v1" => "Service closed",
         /// The payee of an operation changed.
-        ServicePayeeChanged = "purser.service.payee_changed.v1",
+        ServicePayeeChanged = "purser.service.payee_changed.v1" => "Payee changed",
         /// The price of an operation changed.
-        ServicePriceChanged = "purser.service.price_changed.v1",
-        /// A change of an operation's payee or price was delayed until `from`. Another event is published when the
-        /// change takes effect.
-        ServiceChangeDelayed = "purser.service.change_delayed.v1",
-        /// A delayed change was withdrawn.
-        ServiceChangeWithdrawn = "purser.service.change_withdrawn.v1",
+        ServicePriceChanged = "purser.service.price_changed.v1" => "Price changed",
+        /// A change of an operation's payee or price was delayed until `from`, when another event is published.
+        ServiceChangeDelayed = "purser.service.change_delayed.v1" => "Change of payee or price announced",
+        /// An operator withdrew a delayed change of a service's payee or price.
+        ServiceChangeWithdrawn = "purser.service.change_withdrawn.v1" => "Announced change withdrawn",
         /// Operators froze the deployment.
-        DeploymentFrozen = "purser.deployment.frozen.v1",
+        DeploymentFrozen = "purser.deployment.frozen.v1" => "All payments frozen",
         /// Operators ended the freeze of the deployment.
-        DeploymentUnfrozen = "purser.deployment.unfrozen.v1",
+        DeploymentUnfrozen = "purser.deployment.unfrozen.v1" => "All payments unfrozen",
         /// Operators froze all agents of an owner.
-        OwnerFrozen = "purser.owner.frozen.v1",
+        OwnerFrozen = "purser.owner.frozen.v1" => "All your agents frozen",
         /// Operators ended the freeze of an owner's agents.
-        OwnerUnfrozen = "purser.owner.unfrozen.v1",
+        OwnerUnfrozen = "purser.owner.unfrozen.v1" => "All your agents unfrozen",
         /// A user requested a test event for a webhook.
-        WebhookTest = "purser.webhook.test.v1",
-        /// The calls of a webhook fail. This event is only used for notifications and is never published.
-        WebhookFailing = "purser.webhook.failing.v1",
+        WebhookTest = "purser.webhook.test.v1" => "Test",
+        /// The calls of a webhook fail. This event is used only for notifications and is never published.
+        WebhookFailing = "purser.webhook.failing.v1" => "Webhook failing",
     }
 
     /// The kind of an event's subject.

@@ -7,4 +7,4 @@ pub(crate) mod data;
 pub(crate) mod field;
 pub(crate) mod kind;
 pub(crate) mod record;
-pub(crate) mod schema;
+mod schema;

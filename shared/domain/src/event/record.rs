@@ -1,6 +1,7 @@
 //! An event and the only serialized form of events: `CloudEvents` 1.0, structured JSON (`CloudEvents` JSON format §3).
 
 use crate::{AgentId, EventData, EventKind, EventTopic, Field, ServiceId, Timestamp, UserId};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
@@ -300,6 +301,19 @@ impl Event {
     /// Returns the fields of the event's kind.
     pub const fn data(&self) -> &EventData {
         &self.data
+    }
+}
+
+impl Serialize for Event {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.to_json().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Event {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let event = Value::deserialize(deserializer)?;
+        Self::parse(event.to_string().as_bytes()).map_err(D::Error::custom)
     }
 }
 

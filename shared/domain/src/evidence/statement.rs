@@ -4,9 +4,9 @@
 //! users.
 
 use crate::{
-    AgentId, Amount, Approval, ApprovalChange, ApprovalId, CallDescription, Check, ConfirmationReverted,
-    DecisionRecord, DocumentHash, EventSource, InputDocuments, InputVersions, KeyId, LoggedDenial, Network,
-    RecordedDecision, ServiceId, Settlement, SettlementId, SettlementState, SettlementTerms, Timestamp, TransactionId,
+    AgentId, Approval, ApprovalChange, ApprovalId, CallDescription, ConfirmationReverted, DecisionRecord, DocumentHash,
+    EventSource, InputDocuments, InputVersions, KeyId, LoggedDenial, Network, RecordedDecision, ServiceId, Settlement,
+    SettlementId, SettlementState, SettlementTerms, Timestamp, TransactionId, evidence::document::Element as _,
 };
 use serde_json::{Map, Value, json};
 
@@ -103,12 +103,12 @@ impl StatedDecision<'_> {
     /// Returns the `decision_hash` in the response to the caller and in the statement. The hash does not depend on the
     /// inputs.
     pub fn decision_hash(&self) -> DocumentHash {
-        DocumentHash::digest(&self.hash_input())
+        DocumentHash::digest(&self.decision_hash_input())
     }
 
     /// Returns the payload of the statement by this deployment.
     pub fn to_json(&self, issuer: &EventSource) -> Value {
-        let hashed = self.hash_input();
+        let hashed = self.decision_hash_input();
         let mut payload = json!({
             "iss": issuer.as_str(),
             "iat": self.decision.at.secs(),
@@ -122,7 +122,7 @@ impl StatedDecision<'_> {
         payload
     }
 
-    fn hash_input(&self) -> Value {
+    fn decision_hash_input(&self) -> Value {
         let decision = self.decision;
         json!({
             "transaction_id": self.ids.transaction.to_string(),
@@ -136,7 +136,6 @@ impl StatedDecision<'_> {
 
     fn decision_facts_json(&self) -> Value {
         let decision = self.decision;
-        let call = &decision.call;
         json!({
             "agent_id": self.ids.agent.to_string(),
             "key_id": self.ids.key.to_string(),
@@ -153,13 +152,8 @@ impl StatedDecision<'_> {
                 "policy": decision.policy_version,
                 "service": decision.inputs.map(|versions| versions.service),
             },
-            "call": {
-                "method": call.request.method,
-                "url": call.request.url.as_str(),
-                "body_hash": call.request.body_hash,
-                "target_url": call.target_url.as_ref().map(ToString::to_string),
-            },
-            "checks": decision.checks.iter().map(check_json).collect::<Vec<_>>(),
+            "call": decision.call.to_json(),
+            "checks": decision.checks.to_json(),
         })
     }
 
@@ -178,18 +172,7 @@ impl StatedDecision<'_> {
     }
 }
 
-fn check_json(check: &Check) -> Value {
-    json!({
-        "name": check.name.name(),
-        "outcome": check.outcome.name(),
-        "limit": check.limit.map(Amount::units),
-        "used": check.used.map(Amount::units),
-        "remaining": check.remaining.map(Amount::units),
-    })
-}
-
-/// Returns the payload of this deployment's statement about a confirmed payment or withdrawal; `None` if the settlement
-/// is not confirmed.
+/// Returns the payload of a receipt of a confirmed payment or withdrawal; `None` if the settlement is not confirmed.
 pub fn receipt_payload(settlement: &Settlement, issuer: &EventSource) -> Option<Value> {
     let SettlementState::Confirmed {
         tx_hash,
@@ -216,34 +199,25 @@ pub fn receipt_payload(settlement: &Settlement, issuer: &EventSource) -> Option<
 
 fn payment_json(terms: &SettlementTerms) -> Map<String, Value> {
     let purchase = terms.purchase();
-    let fields = [
-        ("agent_id", json!(terms.agent.to_string())),
-        (
-            "service_id",
-            json!(purchase.map(|purchase| purchase.service.to_string())),
-        ),
-        (
-            "operation_id",
-            json!(purchase.map(|purchase| purchase.operation.to_string())),
-        ),
-        ("network", json!(terms.network.caip2())),
-        ("asset", json!(terms.network.token().address.to_string())),
-        ("wallet", json!(terms.wallet.to_string())),
-        ("pay_to", json!(terms.pay_to.to_string())),
-        ("amount_units", json!(terms.amount.units())),
-        ("authorized_at", json!(terms.authorized_at.to_string())),
-        ("valid_before", json!(terms.valid_before.to_string())),
-        ("nonce_prefix", json!(terms.nonce_prefix.to_string())),
-    ];
-    fields
-        .map(|(name, value)| (name.to_owned(), value))
-        .into_iter()
-        .collect()
+    let fields = json!({
+        "agent_id": terms.agent,
+        "service_id": purchase.map(|purchase| purchase.service),
+        "operation_id": purchase.map(|purchase| purchase.operation.to_string()),
+        "network": terms.network.caip2(),
+        "asset": terms.network.token().address.to_string(),
+        "wallet": terms.wallet.to_string(),
+        "pay_to": terms.pay_to.to_string(),
+        "amount_units": terms.amount.units(),
+        "authorized_at": terms.authorized_at,
+        "valid_before": terms.valid_before,
+        "nonce_prefix": terms.nonce_prefix.to_string(),
+    });
+    fields.as_object().cloned().unwrap_or_default()
 }
 
-/// Returns whether a logged statement (a decision or a receipt) contains a different payment than the record. The
-/// transaction is not compared if the receipt belongs to an earlier confirmation.
-pub fn names_other_payment(payload: &Value, settlement: &Settlement) -> bool {
+/// Returns whether a logged decision or receipt contains a different payment than the record. An earlier confirmation's
+/// transaction is not compared.
+pub fn has_different_payment(payload: &Value, settlement: &Settlement) -> bool {
     let Some(stated) = payload.get("settlement").or_else(|| payload.get("facts")) else {
         return true;
     };
@@ -331,13 +305,6 @@ impl StatedApproval<'_> {
     /// requests.
     pub fn to_json(&self, issuer: &EventSource) -> Value {
         let approval = self.approval;
-        let temporary_limits = approval.temporary_caps().map(|increase| {
-            json!({
-                "max_per_call_units": increase.caps.max_per_call.map(Amount::units),
-                "max_per_day_units": increase.caps.max_per_day.map(Amount::units),
-                "until": increase.until.to_string(),
-            })
-        });
         json!({
             "iss": issuer.as_str(),
             "iat": self.at.secs(),
@@ -358,7 +325,7 @@ impl StatedApproval<'_> {
                 "requested_at": approval.created_at.to_string(),
                 "expires_at": approval.expires_at.to_string(),
                 "decided_by": (self.change != ApprovalChange::Expired).then_some("owner"),
-                "temporary_limits": temporary_limits,
+                "temporary_limits": approval.temporary_caps().to_json(),
             },
         })
     }

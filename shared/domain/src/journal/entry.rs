@@ -8,6 +8,7 @@ use crate::{
     DecisionResult, Hour, KeyId, Labels, LoggedDecision, LoggedDenial, Network, OperationSlug, ServiceId, Settlement,
     SettlementId, SettlementState, Timestamp, TransactionId, UsageTotals,
 };
+use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use uuid::Uuid;
 
@@ -88,7 +89,7 @@ pub struct HistoryPayment {
 }
 
 /// The used part of a daily cap or a budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitUse {
     /// The sum of the payments that count toward the limit, including this payment.
     pub used: Amount,
@@ -114,7 +115,7 @@ impl PartialOrd for LimitUse {
 
 impl LimitUse {
     /// Returns the daily cap or budget with the largest used share after a payment of this amount.
-    pub(crate) fn nearest_limit(checks: &[Check], amount: Amount) -> Option<Self> {
+    pub(crate) fn for_nearest_limit(checks: &[Check], amount: Amount) -> Option<Self> {
         let of = |check: &Check| {
             let is_window = matches!(check.name, CheckName::Day | CheckName::Budget);
             let (limit, used) = check.limit.zip(check.used)?;
@@ -213,7 +214,7 @@ impl HistoryEntry {
                 wallet: terms.wallet,
                 valid_before: terms.valid_before,
                 state: settlement.state.clone(),
-                nearest: purchase.and_then(|purchase| LimitUse::nearest_limit(&purchase.checks, terms.amount)),
+                nearest: purchase.and_then(|purchase| LimitUse::for_nearest_limit(&purchase.checks, terms.amount)),
             }),
             reverted: None,
         }

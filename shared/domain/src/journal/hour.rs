@@ -1,10 +1,11 @@
 //! Hours, for the sums of an agent's payments per hour.
 
 use crate::{Day, Timestamp};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// An hour of a day in UTC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Hour(u32);
 
 impl Hour {
@@ -15,13 +16,6 @@ impl Hour {
     pub fn containing(at: Timestamp) -> Self {
         // The year 9999 ends at hour 71 million, which fits into a `u32`.
         Self(u32::try_from(at.secs() / Self::SECONDS).unwrap_or(u32::MAX))
-    }
-
-    /// Returns an hour of a day; `None` if `hour` is above 23.
-    pub fn new_in_day(day: Day, hour: u8) -> Option<Self> {
-        let hour = u32::from(hour);
-        let first = Self::containing(day.start_time());
-        (hour < Self::PER_DAY).then_some(Self(first.0.checked_add(hour)?))
     }
 
     /// Returns the day of this hour.
@@ -71,7 +65,5 @@ mod tests {
         let first = at("2026-11-22T00:00:00Z");
         assert_eq!((first.day(), first.hour_of_day()), (day.days_later(1), 0));
         assert_eq!(first.hours_earlier(1), last);
-        assert_eq!(Hour::new_in_day(day, 23), Some(last));
-        assert_eq!(Hour::new_in_day(day, 24), None);
     }
 }

@@ -4,25 +4,44 @@
 //! confirmed and released sums can therefore be compared.
 
 use crate::{Amount, Timestamp};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Sums over a set of decisions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Sums over a set of decisions. The JSON form is short and omits zeros, because a day has the sums of many agents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct UsageTotals {
     /// The sum of all authorized payments, including payments that were confirmed or released later.
+    #[serde(rename = "au", skip_serializing_if = "is_zero")]
     pub authorized: Amount,
     /// The part of `authorized` that is confirmed.
+    #[serde(rename = "cu", skip_serializing_if = "is_zero")]
     pub confirmed: Amount,
     /// The part of `authorized` that is released.
+    #[serde(rename = "ru", skip_serializing_if = "is_zero")]
     pub released: Amount,
     /// The sum of the payments whose confirmations were reverted.
+    #[serde(rename = "tu", skip_serializing_if = "is_zero")]
     pub taken_back: Amount,
     /// The number of allowed payments.
+    #[serde(rename = "an", skip_serializing_if = "is_none")]
     pub allowed: u64,
     /// The number of blocked payments.
+    #[serde(rename = "bn", skip_serializing_if = "is_none")]
     pub blocked: u64,
     /// The number of escalated payments.
+    #[serde(rename = "en", skip_serializing_if = "is_none")]
     pub escalated: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(amount: &Amount) -> bool {
+    amount.is_zero()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_none(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Default for UsageTotals {

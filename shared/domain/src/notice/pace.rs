@@ -83,7 +83,7 @@ impl NotificationPace {
 
     /// Records that a message was sent.
     #[must_use]
-    pub fn after_message(self, now: Timestamp) -> Self {
+    pub fn record_sent_message(self, now: Timestamp) -> Self {
         Self {
             failed: 0,
             ..self.with_next_time(now.after(Self::MIN_INTERVAL))
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(taken.time_until_next(at(1_001)), Some(Duration::from_secs_u32(59)));
         // The flush that reserved the channel was interrupted.
         assert_eq!(taken.time_until_next(at(1_060)), None);
-        let sent = taken.after_message(at(1_001));
+        let sent = taken.record_sent_message(at(1_001));
         assert_eq!(
             (sent.version, sent.time_until_next(at(1_300))),
             (2, Some(Duration::from_secs_u32(1)))
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(pauses, [5, 300, 1_800, 1_800, 1_800, 1_800, 1_800, 1_800, 1_800]);
         assert_eq!(
             (
-                pace.clone().after_message(at(0)).failed,
+                pace.clone().record_sent_message(at(0)).failed,
                 pace.release_send_slot(at(0)).failed
             ),
             (0, 0)
@@ -170,7 +170,7 @@ mod tests {
     fn a_wake_up_stays_scheduled_until_its_message_returns() {
         let taken = NotificationPace::default().reserve_send_slot("m1", at(1_000));
         let failed = taken.clone().after_failure(at(1_001), CallResult::Timeout, None, 0);
-        let sent = taken.clone().after_message(at(1_001));
+        let sent = taken.clone().record_sent_message(at(1_001));
         assert_eq!([&failed, &sent].map(|pace| pace.waker.as_deref()), [Some("m1"); 2]);
         let returned = sent.clone().without_wake_up();
         assert_eq!(

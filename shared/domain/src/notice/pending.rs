@@ -26,13 +26,12 @@ impl NotificationRank {
     }
 }
 
-/// Returns the key of a pending event. The key contains the time and id of the event; for an approval request, the id
-/// of the approval, so that a later event can close the request. Keys sort by priority and then by age, so the most
-/// important events are read first.
-pub fn pending_key(event: &Event) -> String {
+/// Returns the key of a pending event, whose order is priority and then age. An approval request's key contains the
+/// approval id, so that a later event can close the request.
+pub fn pending_event_key(event: &Event) -> String {
     let timed = |rank: char| format!("{rank}#{}#{}", event.time(), event.id());
     match NotificationRank::for_kind(event.kind()) {
-        NotificationRank::Question => approval_key(event).unwrap_or_else(|| timed('B')),
+        NotificationRank::Question => approval_request_key(event).unwrap_or_else(|| timed('B')),
         NotificationRank::Usual => timed('B'),
         NotificationRank::Chosen => timed('E'),
     }
@@ -47,10 +46,10 @@ pub fn closed_request_key(event: &Event) -> Option<String> {
             | EventKind::ApprovalUsed
             | EventKind::ApprovalExpired
     );
-    ends.then(|| approval_key(event)).flatten()
+    ends.then(|| approval_request_key(event)).flatten()
 }
 
-fn approval_key(event: &Event) -> Option<String> {
+fn approval_request_key(event: &Event) -> Option<String> {
     event.data().find_text("approval_id").map(|id| format!("A#{id}"))
 }
 
@@ -102,7 +101,7 @@ pub(crate) mod tests {
     fn an_approval_decision_closes_the_pending_notification() {
         let request = of_approval(EventKind::ApprovalAsked, 1, |data| data);
         let key = format!("A#{}", Uuid::from_u128(1));
-        assert_eq!(pending_key(&request), key);
+        assert_eq!(pending_event_key(&request), key);
         assert_eq!(closed_request_key(&request), None);
         let decided = of_approval(EventKind::ApprovalDecided, 1, |data| data.text("status", "approved"));
         let withdrawn = of_approval(EventKind::ApprovalWithdrawn, 1, |data| data);
@@ -113,7 +112,7 @@ pub(crate) mod tests {
         for end in [decided, withdrawn, used, expired] {
             assert_eq!(closed_request_key(&end).as_ref(), Some(&key));
             let key = format!("E#{}#{}", end.time(), end.id());
-            assert_eq!(pending_key(&end), key);
+            assert_eq!(pending_event_key(&end), key);
         }
     }
 

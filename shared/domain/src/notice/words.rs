@@ -239,7 +239,7 @@ impl NotificationText<'_> {
                     EventKind::ApprovalDecided => {
                         format!(
                             "{agent}: the request for higher limits at {service} was {}.",
-                            self.decision_word()
+                            self.approval_decision_text()
                         )
                     }
                     EventKind::ApprovalWithdrawn => format!("{agent}: the higher limits at {service} were ended."),
@@ -250,7 +250,7 @@ impl NotificationText<'_> {
                 format!(
                     "{agent}: the payment of {} was {}.",
                     self.payment_text(),
-                    self.decision_word()
+                    self.approval_decision_text()
                 )
             }
             EventKind::ApprovalWithdrawn => {
@@ -339,7 +339,7 @@ impl NotificationText<'_> {
         format!("A webhook of yours has failed since {since} (calls: {count}, last result: {last}).{end}")
     }
 
-    fn decision_word(&self) -> &'static str {
+    fn approval_decision_text(&self) -> &'static str {
         if self.field_text("status") == "approved" {
             "approved"
         } else {
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_names_each_limit_that_asks() {
+    fn an_approval_notification_names_each_limit_that_requires_approval() {
         let units = |units| crate::Amount::from_units(units).unwrap();
         let id = crate::RuleId::from_uuid(Uuid::from_u128(3));
         let rule = Rule {

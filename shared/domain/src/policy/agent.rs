@@ -2,7 +2,7 @@
 
 use crate::{
     AgentId, Amount, Duration, Fingerprint, FollowedTemplate, KeyScope, Labels, Rule, Timestamp, Wallet,
-    catalog::service::named, value::line::line,
+    catalog::service::named, oauth::grant::ClientGrant, value::line::line,
 };
 use sha2::{Digest as _, Sha256};
 use std::fmt;
@@ -88,8 +88,8 @@ line! {
 pub struct AgentKey {
     /// The key's id, which is unique within the agent and part of the key's public half.
     pub id: KeyId,
-    /// The SHA-256 of the secret half. The secret has 256 random bits, so no salt or key stretching is needed.
-    pub digest: SecretDigest,
+    /// What a caller with the key must prove.
+    pub credential: KeyCredential,
     /// The time at which the key was created.
     pub created_at: Timestamp,
     /// The time from which a revoked or rotated key is rejected; `None` for other keys.
@@ -98,8 +98,17 @@ pub struct AgentKey {
     pub scope: KeyScope,
 }
 
-/// The id of a key within its agent: 64 random bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What a caller must present to authenticate with a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyCredential {
+    /// The SHA-256 of the key's secret half. The secret has 256 random bits, so no salt or key stretching is needed.
+    Secret(SecretDigest),
+    /// An OAuth grant. The client authenticates with access tokens instead of a secret.
+    Grant(ClientGrant),
+}
+
+/// The id of a key within an agent: 64 random bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId(pub u64);
 
 impl KeyId {
@@ -215,15 +224,22 @@ impl AgentKey {
 
     /// Returns the public half: `gak_pub_…`.
     pub fn public_half(&self, agent: AgentId) -> String {
-        format!("{PUBLIC_PREFIX}{}{}", agent.uuid().simple(), self.id)
+        format!("{PUBLIC_PREFIX}{}", format_key_ids(agent, self.id))
     }
 
-    fn has_ended(&self, now: Timestamp) -> bool {
+    /// Returns the grant, if the key is a grant.
+    pub const fn grant(&self) -> Option<&ClientGrant> {
+        match &self.credential {
+            KeyCredential::Secret(_) => None,
+            KeyCredential::Grant(grant) => Some(grant),
+        }
+    }
+
+    pub(crate) fn has_ended(&self, now: Timestamp) -> bool {
         matches!(self.status(now), KeyStatus::Ended { .. })
     }
 
-    /// Sets the key's end to `end`, unless the key already ends earlier.
-    fn ending_by(self, end: Timestamp) -> Self {
+    fn with_earlier_end(self, end: Timestamp) -> Self {
         let end = self.end_time().map_or(end, |already| already.min(end));
         Self {
             ends_at: Some(end),
@@ -241,6 +257,10 @@ pub enum KeyRejection {
     Ended,
     /// The agent already has [`Agent::MAX_KEYS`] valid keys.
     TooMany,
+    /// The agent already has [`Agent::MAX_GRANTS`] grants.
+    TooManyGrants,
+    /// The key is a grant, which has no secret to replace.
+    IsGrant,
 }
 
 impl<'a> PastOwner<'a> {
@@ -301,8 +321,9 @@ impl Agent {
 
     /// The maximum number of an agent's keys that have not ended.
     pub const MAX_KEYS: usize = 20;
-    /// The maximum number of stored keys, including ended keys. The number is limited, because every payment reads the
-    /// record.
+    /// The maximum number of an agent's grants that have not ended. Grants also count as keys.
+    pub const MAX_GRANTS: usize = 10;
+    /// The maximum number of stored keys, including ended keys. Every payment reads the record with all keys.
     pub const MAX_KEPT_KEYS: usize = 50;
     /// The default of [`Agent::max_increase_factor`]. The default applies until the owner sets another factor.
     pub const DEFAULT_INCREASE_FACTOR: u32 = 10;
@@ -313,8 +334,8 @@ impl Agent {
     /// The maximum duration for which a rotated key stays valid.
     pub const MAX_KEY_OVERLAP: Duration = Duration::from_secs_u32(30 * 86_400);
 
-    /// Returns the maximum value that the agent may request for a cap of its policy.
-    pub fn max_requested_cap(&self, cap: Amount) -> Amount {
+    /// Returns the maximum value that the agent may request for a cap of a policy.
+    pub fn max_requestable_cap(&self, cap: Amount) -> Amount {
         let units = cap.units().saturating_mul(self.max_increase_factor.into());
         Amount::from_units(units).unwrap_or(Amount::MAX)
     }
@@ -325,9 +346,12 @@ impl Agent {
         if self.find_key(key.id).is_some() {
             return Ok(self);
         }
-        let working = self.keys.iter().filter(|key| !key.has_ended(now)).count();
-        if working >= Self::MAX_KEYS {
+        let working = self.keys.iter().filter(|key| !key.has_ended(now));
+        if working.clone().count() >= Self::MAX_KEYS {
             return Err(KeyRejection::TooMany);
+        }
+        if key.grant().is_some() && working.filter(|key| key.grant().is_some()).count() >= Self::MAX_GRANTS {
+            return Err(KeyRejection::TooManyGrants);
         }
         let cut = now.before(Self::ENDED_KEY_RETENTION);
         self.keys
@@ -357,9 +381,10 @@ impl Agent {
             // was lost.
             Some(_) if self.find_key(new.id).is_some() => Ok(self),
             Some(key) if key.has_ended(now) => Err(KeyRejection::Ended),
+            Some(key) if key.grant().is_some() => Err(KeyRejection::IsGrant),
             Some(key) => {
                 new.scope = key.scope.clone();
-                self.with_key_ending(old, now.after(overlap)).with_key(new, now)
+                self.with_earlier_key_end(old, now.after(overlap)).with_key(new, now)
             }
         }
     }
@@ -369,7 +394,7 @@ impl Agent {
         match self.find_key(id) {
             None => Err(KeyRejection::Unknown),
             Some(key) if key.has_ended(now) => Ok(self),
-            Some(_) => Ok(self.with_key_ending(id, now)),
+            Some(_) => Ok(self.with_earlier_key_end(id, now)),
         }
     }
 
@@ -383,9 +408,9 @@ impl Agent {
         self.find_key(id).is_some_and(|key| !key.has_ended(now))
     }
 
-    fn with_key_ending(self, id: KeyId, end: Timestamp) -> Self {
+    fn with_earlier_key_end(self, id: KeyId, end: Timestamp) -> Self {
         let keys = self.keys.into_iter();
-        let keys = keys.map(|key| if key.id == id { key.ending_by(end) } else { key });
+        let keys = keys.map(|key| if key.id == id { key.with_earlier_end(end) } else { key });
         Self {
             keys: keys.collect(),
             ..self
@@ -393,125 +418,25 @@ impl Agent {
     }
 }
 
-const PUBLIC_PREFIX: &str = "gak_pub_";
-const SECRET_PREFIX: &str = "gak_sec_";
+pub(crate) const PUBLIC_PREFIX: &str = "gak_pub_";
 
-/// An unverified key from a caller: `gak_pub_<agent><key>:gak_sec_<secret>`.
-///
-/// The public half contains the agent's UUID as 32 hexadecimal digits and the key's id as 16 more digits. The agent's
-/// record can therefore be read in the same batch as all other inputs.
-pub struct PresentedKey {
-    /// The agent's id, from the public half.
-    pub agent: AgentId,
-    /// The key's id, from the public half.
-    pub key: KeyId,
-    digest: SecretDigest,
+pub(crate) fn format_key_ids(agent: AgentId, key: KeyId) -> String {
+    format!("{}{key}", agent.uuid().simple())
 }
 
-/// Why an `Authorization` header contains no key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyFormatError {
-    /// The header is not of the form `Bearer <public>:<secret>`.
-    HeaderForm,
-    /// The header has the form `Bearer <public>:<secret>`, but the token `<public>:<secret>` is not a Purser key.
-    NotAKey,
-}
-
-impl PresentedKey {
-    /// Parses the value of an `Authorization` header (`docs/spec.md` §5).
-    pub fn from_header(value: &str) -> Result<Self, KeyFormatError> {
-        let (scheme, token) = value.split_once(' ').ok_or(KeyFormatError::HeaderForm)?;
-        // RFC 9110 §11.1: the scheme is case-insensitive.
-        if !scheme.eq_ignore_ascii_case("bearer") {
-            return Err(KeyFormatError::HeaderForm);
-        }
-        let (public, secret) = token.trim().split_once(':').ok_or(KeyFormatError::HeaderForm)?;
-        if public.is_empty() || secret.is_empty() || token.trim().contains(char::is_whitespace) {
-            return Err(KeyFormatError::HeaderForm);
-        }
-        Self::from_halves(public, secret).ok_or(KeyFormatError::NotAKey)
-    }
-
-    fn from_halves(public_half: &str, secret: &str) -> Option<Self> {
-        let id = public_half.strip_prefix(PUBLIC_PREFIX)?;
-        let digits = secret.strip_prefix(SECRET_PREFIX)?;
-        let is_hex = |text: &str| text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-        if id.len() != 48 || digits.len() != 64 || !is_hex(id) || !is_hex(digits) {
-            return None;
-        }
-        let (agent, key) = id.split_at_checked(32)?;
-        Some(Self {
-            agent: AgentId::from_uuid(uuid::Uuid::try_parse(agent).ok()?),
-            key: KeyId(u64::from_str_radix(key, 16).ok()?),
-            digest: SecretDigest::from_secret(secret),
-        })
-    }
-
-    /// Returns whether the agent has this key and the key is valid at `now`.
-    ///
-    /// The comparison for an unknown agent or key takes as long as for a wrong secret, so that timing reveals nothing.
-    pub fn is_valid_for(&self, agent: Option<&Agent>, now: Timestamp) -> bool {
-        const NO_SUCH_KEY: SecretDigest = SecretDigest([0; 32]);
-        let key = agent
-            .filter(|agent| agent.id == self.agent)
-            .and_then(|agent| agent.keys.iter().find(|key| key.id == self.key));
-        let expected = key.map_or(NO_SUCH_KEY, |key| key.digest);
-        let same_secret: bool = self.digest.ct_eq(&expected).into();
-        let in_force = key.is_some_and(|key| !key.has_ended(now));
-        same_secret & in_force
-    }
-
-    /// Returns whether this is the secret of the given key and the key is valid at `now`. The caller must know that the
-    /// key belongs to the agent.
-    pub fn matches_key(&self, key: &AgentKey, now: Timestamp) -> bool {
-        let same_secret: bool = self.digest.ct_eq(&key.digest).into();
-        same_secret & !key.has_ended(now)
-    }
-}
-
-/// A new key: the text for the agent and the record to store. The text is shown once and is never stored.
-pub struct NewKey {
-    /// `gak_pub_…:gak_sec_…`, for the agent.
-    pub text: String,
-    /// The record to store.
-    pub record: AgentKey,
-}
-
-impl NewKey {
-    /// Creates a key of `agent` from 40 random bytes: 8 bytes for the id and 32 bytes for the secret. The scope has no
-    /// limits.
-    pub fn from_random(agent: AgentId, random: [u8; 40], created_at: Timestamp) -> Self {
-        let (number, secret) = random
-            .split_first_chunk::<8>()
-            .map_or(([0; 8], [].as_slice()), |(n, rest)| (*n, rest));
-        let id = KeyId(u64::from_be_bytes(number));
-        let secret = format!("{SECRET_PREFIX}{}", alloy_primitives::hex::encode(secret));
-        let text = format!("{PUBLIC_PREFIX}{}{id}:{secret}", agent.uuid().simple());
-        Self {
-            text,
-            record: AgentKey {
-                id,
-                digest: SecretDigest::from_secret(&secret),
-                created_at,
-                ends_at: None,
-                scope: KeyScope::default(),
-            },
-        }
-    }
+pub(crate) fn parse_key_ids(text: &str) -> Option<(AgentId, KeyId)> {
+    let (agent, key) = text.split_at_checked(32)?;
+    let agent = AgentId::from_uuid(uuid::Uuid::try_parse(agent).ok()?);
+    let key = KeyId::parse(key)?;
+    (format_key_ids(agent, key) == text).then_some((agent, key))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Permission;
+    use crate::{ClientName, GrantOrigin, Permission, VerificationKey};
     use proptest::prelude::*;
     use uuid::Uuid;
-
-    // These types do not implement `PartialEq`, because the timing of `==` would reveal how much of a secret is right,
-    // and do not implement `Debug` or `Display`, because the output could be logged. `SecretDigest` implements
-    // `PartialEq` and `Debug` by hand, above.
-    static_assertions::assert_not_impl_any!(PresentedKey: PartialEq, fmt::Debug, fmt::Display);
-    static_assertions::assert_not_impl_any!(NewKey: PartialEq, fmt::Debug, fmt::Display);
 
     fn agent(keys: Vec<AgentKey>) -> Agent {
         Agent {
@@ -538,24 +463,6 @@ mod tests {
     }
 
     #[test]
-    fn agent_keys_are_valid_until_they_expire() {
-        let owner = AgentId::from_uuid(Uuid::from_u128(1));
-        let new = NewKey::from_random(owner, [7; 40], Timestamp::EPOCH);
-        let public = new.record.public_half(owner);
-        assert_eq!(new.text.split_once(':').map(|(half, _)| half), Some(&*public));
-        let presented = PresentedKey::from_header(&format!("Bearer {}", new.text)).ok().unwrap();
-        let end = Timestamp::EPOCH.after(Duration::DAY);
-        let mut record = new.record;
-        assert!(presented.is_valid_for(Some(&agent(vec![record.clone()])), end));
-        record.ends_at = Some(end);
-        let rotated = agent(vec![record]);
-        assert!(presented.is_valid_for(Some(&rotated), Timestamp::from_micros(end.micros() - 1).unwrap()));
-        assert!(!presented.is_valid_for(Some(&rotated), end));
-        assert!(!presented.is_valid_for(Some(&agent(vec![])), Timestamp::EPOCH));
-        assert!(!presented.is_valid_for(None, Timestamp::EPOCH));
-    }
-
-    #[test]
     fn a_restored_agent_is_still_frozen() {
         let archived = agent(vec![]).archive();
         assert!(archived.archived && archived.is_frozen());
@@ -569,71 +476,6 @@ mod tests {
         assert!(!unfrozen(restored).is_frozen());
     }
 
-    #[test]
-    fn a_wrong_agent_key_secret_is_rejected() {
-        let new = NewKey::from_random(AgentId::from_uuid(Uuid::from_u128(1)), [7; 40], Timestamp::EPOCH);
-        let wrong = new.text.replace("gak_sec_07", "gak_sec_08");
-        let presented = PresentedKey::from_header(&format!("Bearer {wrong}")).ok().unwrap();
-        assert!(!presented.is_valid_for(Some(&agent(vec![new.record])), Timestamp::EPOCH));
-    }
-
-    #[test]
-    fn authorization_header_and_key_format_errors_are_distinguished() {
-        let good = NewKey::from_random(AgentId::from_uuid(Uuid::from_u128(1)), [7; 40], Timestamp::EPOCH).text;
-        let cases = [
-            (format!("bearer {good}"), None),
-            (good.clone(), Some(KeyFormatError::HeaderForm)),
-            (format!("Basic {good}"), Some(KeyFormatError::HeaderForm)),
-            ("Bearer abc".to_owned(), Some(KeyFormatError::HeaderForm)),
-            ("Bearer :".to_owned(), Some(KeyFormatError::HeaderForm)),
-            ("Bearer :b".to_owned(), Some(KeyFormatError::HeaderForm)),
-            ("Bearer a:".to_owned(), Some(KeyFormatError::HeaderForm)),
-            ("Bearer a: b".to_owned(), Some(KeyFormatError::HeaderForm)),
-            (format!("Bearer{good}"), Some(KeyFormatError::HeaderForm)),
-            (format!("Bearer\t{good}"), Some(KeyFormatError::HeaderForm)),
-            (format!("Bearer Bearer {good}"), Some(KeyFormatError::HeaderForm)),
-            (
-                format!("Bearer {good}, Bearer {good}"),
-                Some(KeyFormatError::HeaderForm),
-            ),
-            (
-                format!("Bearer {}", good.replace(':', "%3A")),
-                Some(KeyFormatError::HeaderForm),
-            ),
-            (format!("Bearer {good}:"), Some(KeyFormatError::NotAKey)),
-            (
-                format!("Bearer {}", good.replace("gak_pub_", "")),
-                Some(KeyFormatError::NotAKey),
-            ),
-            (
-                format!("Bearer {}", good.replace("gak_sec_", "gak_sec_0")),
-                Some(KeyFormatError::NotAKey),
-            ),
-            (
-                format!("Bearer {}", good.replace("gak_sec_07", "gak_sec_0g")),
-                Some(KeyFormatError::NotAKey),
-            ),
-            (
-                format!("Bearer {}", good.replace("gak_pub_0", "gak_pub_g")),
-                Some(KeyFormatError::NotAKey),
-            ),
-            (
-                format!("Bearer {}", good.replace("gak_pub_0", "gak_pub_")),
-                Some(KeyFormatError::NotAKey),
-            ),
-            ("Bearer a:b".to_owned(), Some(KeyFormatError::NotAKey)),
-            (
-                format!("Bearer {}", good.replace("gak_pub", "gak_pox")),
-                Some(KeyFormatError::NotAKey),
-            ),
-            (format!("Bearer {}", good.to_uppercase()), Some(KeyFormatError::NotAKey)),
-            (format!("Bearer {good}0"), Some(KeyFormatError::NotAKey)),
-        ];
-        for (header, problem) in cases {
-            assert_eq!(PresentedKey::from_header(&header).err(), problem, "{header}");
-        }
-    }
-
     fn secs(secs: u64) -> Timestamp {
         Timestamp::from_secs(secs).unwrap()
     }
@@ -641,7 +483,7 @@ mod tests {
     fn key(id: u64, ends_at: Option<Timestamp>) -> AgentKey {
         AgentKey {
             id: KeyId(id),
-            digest: SecretDigest([7; 32]),
+            credential: KeyCredential::Secret(SecretDigest([7; 32])),
             created_at: Timestamp::EPOCH,
             ends_at,
             scope: KeyScope::default(),
@@ -772,6 +614,31 @@ mod tests {
     }
 
     #[test]
+    fn an_eleventh_grant_and_the_rotation_of_a_grant_are_rejected() {
+        let now = secs(1_000);
+        let grant = |id, ends_at| AgentKey {
+            credential: KeyCredential::Grant(ClientGrant {
+                verification_key: VerificationKey::from_bytes([7; 32]),
+                client: ClientName::parse("client").unwrap(),
+                origin: GrantOrigin::device(),
+            }),
+            ..key(id, ends_at)
+        };
+        let full = agent((0..10).map(|id| grant(id, None)).collect());
+        assert_eq!(
+            full.clone().with_key(grant(10, None), now),
+            Err(KeyRejection::TooManyGrants)
+        );
+        assert!(full.clone().with_key(key(10, None), now).is_ok());
+        let rotated = full
+            .clone()
+            .with_rotated_key(KeyId(3), key(10, None), Duration::DAY, now);
+        assert_eq!(rotated, Err(KeyRejection::IsGrant));
+        let revoked = full.with_revoked_key(KeyId(3), now).unwrap();
+        assert!(revoked.with_key(grant(10, None), now).is_ok());
+    }
+
+    #[test]
     fn ended_agent_keys_are_kept_for_thirty_days() {
         let end = secs(1_000);
         let kept = |now: Timestamp| {
@@ -838,7 +705,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn adding_an_agent_key_only_removes_ended_keys(
+        fn adding_an_agent_key_removes_only_ended_keys(
             ends in prop::collection::vec(prop::option::of(0_u64..8_000_000), 0..60),
             now in 3_000_000_u64..5_000_000,
         ) {

@@ -48,17 +48,16 @@ impl AutomaticFreeze {
         })
     }
 
-    /// Returns whether this sum within an hour is unusual. Without earlier payments, only the minimum sum decides.
-    pub fn trips_at(self, sum: Amount, usual_price: Amount) -> bool {
+    /// Returns whether an hour's sum is unusual. Without earlier payments, only the minimum sum decides.
+    pub fn is_unusual_sum(self, sum: Amount, usual_price: Amount) -> bool {
         // The product of a `u32` and a `u64` always fits into a `u128`.
         let max = u128::from(self.times).saturating_mul(u128::from(usual_price.units()));
         sum >= self.at_least && u128::from(sum.units()) > max
     }
 
-    /// Returns the sum of the payments within about 60 minutes: the current hour's sum, plus a share of the previous
-    /// hour's sum. The share is computed as if the previous hour's payments were spread evenly, and is rounded up. A
-    /// burst of payments at the end of an hour therefore still counts completely at the start of the next hour.
-    pub fn sum_within_an_hour(at: Timestamp, sum: Amount, before: Amount) -> Amount {
+    /// Estimates the sum of the last 60 minutes: the current hour, plus the previous hour's share within 60 minutes.
+    /// The estimate is rounded up.
+    pub fn estimated_sliding_hour_sum(at: Timestamp, sum: Amount, before: Amount) -> Amount {
         let passed = at.since(Hour::containing(at).start_time()).secs();
         let rest = u128::from(Hour::SECONDS.saturating_sub(passed));
         let share = u128::from(before.units())
@@ -79,7 +78,7 @@ impl AutomaticFreeze {
         busiest.sort_unstable();
         let median = busiest.len().saturating_sub(1) / 2;
         let usual = busiest.get(median).copied().unwrap_or(Amount::ZERO);
-        self.trips_at(sum, usual).then_some(Anomaly { hour, sum, usual })
+        self.is_unusual_sum(sum, usual).then_some(Anomaly { hour, sum, usual })
     }
 
     /// Returns whether this rule freezes the agent whenever `before` would.
@@ -135,7 +134,7 @@ mod tests {
         ];
         for (sum, busiest, expected) in rows {
             assert_eq!(
-                automatic_freeze.trips_at(units(sum), units(busiest)),
+                automatic_freeze.is_unusual_sum(units(sum), units(busiest)),
                 expected,
                 "{sum} {busiest}"
             );
@@ -211,7 +210,7 @@ mod tests {
         #[test]
         fn the_previous_hour_counts_proportionally(secs in 0_u64..3_600, now in 0_u64..1_000, before in 0_u64..1_000) {
             let at = Timestamp::from_secs(7_200 + secs).unwrap();
-            let sum = AutomaticFreeze::sum_within_an_hour(at, units(now), units(before)).units();
+            let sum = AutomaticFreeze::estimated_sliding_hour_sum(at, units(now), units(before)).units();
             prop_assert_eq!(sum, now + (before * (3_600 - secs)).div_ceil(3_600));
         }
 
@@ -223,8 +222,8 @@ mod tests {
         ) {
             let brake = |times, at_least| AutomaticFreeze { times, at_least: units(at_least) };
             let (now, before) = (brake(numbers.0, numbers.1), brake(numbers.2, numbers.3));
-            if now.is_as_strict_as(before) && before.trips_at(units(sum), units(busiest)) {
-                prop_assert!(now.trips_at(units(sum), units(busiest)));
+            if now.is_as_strict_as(before) && before.is_unusual_sum(units(sum), units(busiest)) {
+                prop_assert!(now.is_unusual_sum(units(sum), units(busiest)));
             }
         }
     }

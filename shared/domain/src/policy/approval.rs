@@ -10,9 +10,9 @@
 //! Expiry is never written: from `expires_at` on, a stored `pending` or `approved` request counts as expired.
 
 use crate::{
-    Address, AgentId, Amount, ApprovalId, AskingLimit, CallDescription, Fingerprint, GivenApproval, Intent, KeyId,
-    LimitIncreaseRequest, OperationSlug, RAISE_PAUSE, ServiceId, SettlementId, TemporaryCaps, Timestamp, TransactionId,
-    catalog::service::named,
+    Address, AgentId, Amount, ApprovalException, ApprovalId, AskingLimit, CallDescription, Fingerprint, GivenApproval,
+    Intent, KeyId, LimitIncreaseRequest, OperationSlug, RAISE_PAUSE, RuleKind, ServiceId, ServiceSlug, SettlementId,
+    TemporaryCaps, Timestamp, TransactionId, ValidationError, catalog::service::named,
 };
 
 /// An approval request to a user, bound to exactly one payment request.
@@ -90,6 +90,52 @@ impl Approval {
             id: self.id,
             asking: &self.asking,
         }
+    }
+
+    /// Returns whether the approval can be granted together with an exception from future approvals. Only thresholds
+    /// and `approval_required` rules allow exceptions.
+    pub fn allows_exception(&self) -> bool {
+        self.asking.iter().any(ApprovalException::can_waive)
+    }
+
+    /// Returns the rule that exempts payments with the same key, operation and payee, up to `max_amount`, from the
+    /// limits that the approval waives. The errors have JSON Pointers into the request that approves.
+    pub fn to_exception(
+        &self,
+        slug: ServiceSlug,
+        max_amount: Amount,
+        until: Timestamp,
+        now: Timestamp,
+    ) -> Result<RuleKind, Vec<ValidationError>> {
+        let waived = || self.asking.iter().filter(|limit| ApprovalException::can_waive(limit));
+        let exception = ApprovalException {
+            services: Some(vec![slug]),
+            operation: Some(self.operation.clone()),
+            keys: Some(vec![self.key]),
+            payee: self.pay_to,
+            max_amount,
+            until,
+            waives_threshold: waived().any(|limit| limit.rule.is_none()),
+            waived_rules: waived().filter_map(|limit| limit.rule).collect(),
+        };
+        let mut errors = exception.validation_errors(now);
+        if !self.allows_exception() {
+            let message = "must be absent, because neither the approval threshold nor a rule of the kind \
+                `approval_required` requires this approval";
+            errors = vec![ValidationError::at_path("", message)];
+        } else if max_amount > self.amount {
+            errors.push(ValidationError::at_path(
+                "/max_amount_units",
+                "must be at most the approved amount",
+            ));
+        }
+        if errors.is_empty() {
+            return Ok(RuleKind::ApprovalException(exception));
+        }
+        let errors = errors.into_iter();
+        Err(errors
+            .map(|error| ValidationError::at_path(format!("/always{}", error.path), error.message))
+            .collect())
     }
 
     /// Returns whether the approval waives all these limits.

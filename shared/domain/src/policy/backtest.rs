@@ -15,16 +15,17 @@
 //! Invariant: a backtest of the recorded limits and a preview of the current limits find no difference.
 
 use crate::{
-    Agent, AgentId, AgentStatus, Amount, ApprovalId, CallDescription, CallDigest, Category, CheckName, CountingRule,
-    DecisionResult, Duration, EnabledService, LimitAction, MAX_BUDGET_WINDOW, Operation, OperationDigest,
-    OperationSlug, PayeePrefix, Purchase, RecentPayments, RecordedDecision, RememberedPayments, ReplayInputs, Rule,
-    RuleId, RuleKind, Service, ServiceId, ServiceSlug, Settlement, SettlementState, Timestamp, TransactionId,
-    UsualPrice, WindowMeasure, WindowPeriod,
+    Agent, AgentId, AgentStatus, Amount, ApprovalId, CallDigest, Category, CheckName, CountingRule, DecisionResult,
+    Duration, EnabledService, KeyId, LimitAction, MAX_BUDGET_WINDOW, Operation, OperationDigest, OperationSlug,
+    PayeePrefix, RecentPayments, RecordedDecision, RememberedPayments, ReplayInputs, Rule, RuleId, RuleKind, Service,
+    ServiceId, ServiceSlug, Settlement, SettlementState, Timestamp, TransactionId, UsualPrice, WindowMeasure,
+    WindowPeriod, pairs,
     policy::replay::{
-        EvaluationResult, Limits, RecordedInputs, ReplayedRecentPayments, Tightest, check_of_rule,
+        EvaluationResult, Limits, RecordedInputs, ReplayedRecentPayments, Tightest, check_name_for_rule,
         recorded_tightest_rule, rules_of_check,
     },
 };
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::iter;
 
@@ -40,10 +41,9 @@ pub struct ProposedLimits {
 }
 
 impl ProposedLimits {
-    /// Returns how long before the tested range the backtest must start to read payments: at least one day. A window
-    /// may still count such an earlier payment, or a rule may compare a tested payment with an earlier payment.
-    /// `current` contains the agent's current rules.
-    pub fn lookback(&self, current: &[Rule]) -> Duration {
+    /// Returns how much earlier than the tested range the backtest must read payments: at least one day. `current`
+    /// contains the agent's current rules.
+    pub fn required_lookback(&self, current: &[Rule]) -> Duration {
         let rules = self.rules.as_deref().unwrap_or(current).iter();
         let lengths = rules.map(|rule| match rule.kind {
             RuleKind::DuplicateGuard { within, .. } => within,
@@ -58,38 +58,34 @@ impl ProposedLimits {
         lengths.fold(Duration::DAY, Duration::max)
     }
 
-    /// Returns whether a decision about this operation may depend on details of the agent's call. This is the case if
-    /// the operation fetches a page and a policy limits the allowed domains, or if a proposed duplicate guard is new to
-    /// the agent.
-    pub fn depends_on_call(&self, inputs: &ReplayInputs<'_>, operation: &OperationSlug) -> bool {
+    /// Returns whether a decision about this operation depends on the agent's provider call: on the fetched page, or on
+    /// the call that a new duplicate guard compares.
+    pub fn may_depend_on_call_details(&self, inputs: &ReplayInputs<'_>, operation: &OperationSlug) -> bool {
         let service = inputs.service;
         let fetches = |operation: &Operation| operation.fetches_target(service.category);
         let policies = [inputs.enabled, self.policies.get(&service.id)];
         let limits = |enabled: &EnabledService| !enabled.policy.allows_any_domain();
         let judges_target =
             service.find_operation(operation).is_some_and(fetches) && policies.into_iter().flatten().any(limits);
-        judges_target || self.adds_duplicate_guard(inputs.agent, Some(service))
+        judges_target || self.adds_duplicate_guard(inputs.agent, service)
     }
 
-    /// Returns whether a new duplicate guard, which is not among the recorded rules, applies to payments to this
-    /// service. Without a service, considers all services.
-    pub fn adds_duplicate_guard(&self, agent: &Agent, service: Option<&Service>) -> bool {
+    /// Returns whether the proposed rules contain a duplicate guard for this service that the agent did not have.
+    pub fn adds_duplicate_guard(&self, agent: &Agent, service: &Service) -> bool {
         let is_new = |rule: &Rule| {
             let mut known = agent.rules.iter();
             !known.any(|known| known.id == rule.id && known.kind == rule.kind)
         };
         let mut rules = self.rules.iter().flatten();
         rules.any(|rule| {
-            matches!(rule.kind, RuleKind::DuplicateGuard { .. })
-                && service.is_none_or(|service| rule.kind.applies_to(service))
-                && is_new(rule)
+            matches!(rule.kind, RuleKind::DuplicateGuard { .. }) && rule.kind.applies_to(service) && is_new(rule)
         })
     }
 
     /// Returns whether a proposed budget, count limit or interval is limited to some services or categories.
     pub fn has_service_specific_counting_rule(&self) -> bool {
         let mut rules = self.rules.iter().flatten();
-        rules.any(|rule| rule.kind.counted_limit().is_some() && rule.kind.scope() != (None, None))
+        rules.any(|rule| rule.kind.counted_limit().is_some() && names_services(&rule.kind))
     }
 
     /// Returns whether a rule compares payments with recent payments. `true` without proposed rules, because any
@@ -113,7 +109,9 @@ impl ProposedLimits {
 pub struct PastPayment {
     /// The service that was paid.
     pub service: ServiceId,
-    /// The amount.
+    /// The agent key that sent the request.
+    pub key: KeyId,
+    /// The amount of the payment, in micro-USDC.
     pub amount: Amount,
     /// The time at which the payment was authorized.
     pub at: Timestamp,
@@ -137,29 +135,19 @@ impl PastPayment {
         let purchase = terms.purchase()?;
         Some(Self {
             service: purchase.service,
+            key: purchase.key,
             amount: terms.amount,
             at: terms.authorized_at,
             released_at: is_released.then_some(terms.valid_before),
             paid_at: settlement.settled_at(),
             payee: PayeePrefix::from_address(terms.pay_to),
             operation: OperationDigest::from_slug(&purchase.operation),
-            call: None,
+            call: Some(purchase.scope.call),
         })
     }
 
-    /// Adds the digest of the settlement's call, with which duplicate guards recognize a repeated call.
-    #[must_use]
-    pub fn with_call(self, settlement: &Settlement, call: &CallDescription) -> Self {
-        let purchase = settlement.terms.purchase();
-        let digest = |purchase: &Purchase| CallDigest::for_call(call, &purchase.operation);
-        Self {
-            call: purchase.map(digest),
-            ..self
-        }
-    }
-
-    /// Returns the time from which the payment no longer counts in a window of this duration.
-    fn leaves_window_at(&self, period: WindowPeriod) -> Timestamp {
+    /// Returns the time from which a window of this period no longer counts the payment.
+    fn window_expiry_time(&self, period: WindowPeriod) -> Timestamp {
         let end = period.end(self.at).unwrap_or(Timestamp::MAX);
         self.released_at.map_or(end, |released| released.min(end))
     }
@@ -191,6 +179,7 @@ impl BacktestDecision<'_> {
         let operation = decision.operation.as_ref();
         PastPayment {
             service: self.inputs.service.id,
+            key: decision.key,
             amount: decision.amount,
             at: decision.at,
             released_at: self.released_at,
@@ -203,13 +192,15 @@ impl BacktestDecision<'_> {
     }
 }
 
-/// The differences between the recorded decisions and the decisions under the proposed limits. A preview compares with
-/// the decisions under the current limits instead.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// How the decisions under the proposed limits differ from the recorded decisions, or in a preview from the decisions
+/// under the current limits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Differences {
     /// The number of decisions, by recorded and proposed result.
+    #[serde(with = "pairs")]
     pub counts: BTreeMap<(DecisionResult, DecisionResult), u64>,
     /// The changed decisions, grouped by the recorded result, the result under the proposed limits, and the reason.
+    #[serde(with = "pairs")]
     pub flips: BTreeMap<ChangedDecisionKind, ChangedDecisions>,
     /// The number of decisions that have the same result under the proposed limits, but another reason.
     pub other_reasons: u64,
@@ -220,7 +211,7 @@ pub struct Differences {
 }
 
 /// The properties by which changed decisions are grouped.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ChangedDecisionKind {
     /// The recorded result; in a preview, the result under the current limits.
     pub recorded: DecisionResult,
@@ -232,7 +223,7 @@ pub struct ChangedDecisionKind {
 }
 
 /// The changed decisions of one group ([`ChangedDecisionKind`]).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangedDecisions {
     /// The number of decisions in the group.
     pub count: u64,
@@ -242,8 +233,8 @@ pub struct ChangedDecisions {
     pub example: ChangedDecisionExample,
 }
 
-/// A decision as an example of a group.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A decision that a report shows as an example.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangedDecisionExample {
     /// The agent whose payment the decision concerns.
     pub agent: AgentId,
@@ -375,8 +366,8 @@ impl Outcome {
     }
 }
 
-/// How the decisions under the proposed limits differ from the recorded decisions, and how many decisions were tested.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The result of a backtest: the number of tested decisions and the differences.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BacktestResult {
     /// The number of tested decisions.
     pub decisions: u64,
@@ -459,9 +450,9 @@ impl Backtest {
         }
     }
 
-    /// Adds earlier payments that were not counted, but that the recorded decision implies: that the agent has paid the
-    /// payee before, and when the agent last paid the same call.
-    fn infer_earlier_payments(&mut self, inputs: &RecordedInputs<'_>, payment: &PastPayment) {
+    /// Adds earlier payments that are not recorded, but that the recorded checks of a decision imply: a payment to a
+    /// known payee, or a payment for a repeated call.
+    fn add_implied_earlier_payments(&mut self, inputs: &RecordedInputs<'_>, payment: &PastPayment) {
         let (recorded, real) = (
             inputs.recorded_recent_payments(),
             self.remembered.payments_to_service(payment.service),
@@ -486,8 +477,8 @@ impl Backtest {
         iter::once(&mut self.remembered).chain(tracks)
     }
 
-    /// Counts a payment before the tested range. Payments must be added in order of time.
-    pub fn count_earlier_payment(&mut self, payment: PastPayment) {
+    /// Counts a payment that was made before the tested range. The caller must add payments in chronological order.
+    pub fn count_payment_before_test(&mut self, payment: PastPayment) {
         self.recorded_payments.add(payment);
         if self.remembers {
             for remembered in self.remembered_payments() {
@@ -496,11 +487,11 @@ impl Backtest {
         }
     }
 
-    /// Records a decision that can't be tested. If the decision allowed a payment, the payment is counted.
-    pub fn skip_decision(&mut self, allowed: Option<PastPayment>) {
+    /// Records a decision that can't be tested. `allowed` is the decision's payment, if the decision allowed a payment.
+    pub fn record_untested_decision(&mut self, allowed: Option<PastPayment>) {
         self.result.untested = self.result.untested.saturating_add(1);
         if let Some(payment) = allowed {
-            self.count_earlier_payment(payment);
+            self.count_payment_before_test(payment);
         }
     }
 
@@ -512,7 +503,7 @@ impl Backtest {
         let allowed = (decision.decision.result == DecisionResult::Allow).then_some(payment);
         self.register_service(service);
         if !replayed.is_as_recorded(decision.decision) {
-            return self.skip_decision(allowed);
+            return self.record_untested_decision(allowed);
         }
         self.result.decisions = self.result.decisions.saturating_add(1);
         if allowed.is_some() && decision.approval.is_some() {
@@ -520,9 +511,9 @@ impl Backtest {
         }
         if self.remembers {
             for remembered in self.remembered_payments() {
-                remembered.advance_to(payment.at);
+                remembered.apply_changes_until(payment.at);
             }
-            self.infer_earlier_payments(&inputs, &payment);
+            self.add_implied_earlier_payments(&inputs, &payment);
         }
         let recorded = SimulatedRecord {
             of: decision,
@@ -553,8 +544,8 @@ impl Backtest {
         }
     }
 
-    /// The result so far.
-    pub fn current_result(&self) -> BacktestResult {
+    /// Returns the differences between the decisions that were tested so far.
+    pub fn result_so_far(&self) -> BacktestResult {
         self.result.clone()
     }
 }
@@ -627,13 +618,13 @@ impl SimulatedRecord<'_> {
     /// changes.
     fn recorded_usage(&self, rule: &CountingRule<'_>, recorded_payments: &mut Payments) -> Amount {
         let (at, inputs) = (self.of.decision.at, &self.of.inputs);
-        let name = check_of_rule(&rule.rule.kind);
+        let name = check_name_for_rule(&rule.rule.kind);
         let is_same = |item: &CountingRule<'_>| {
             item.rule.id == rule.rule.id
                 && item.period == rule.period
                 && item.rule.kind.scope() == rule.rule.kind.scope()
         };
-        let recorded = || rules_of_check(inputs.agent, inputs.service, name);
+        let recorded = || rules_of_check(inputs.agent, inputs.service, self.of.decision.key, name);
         let own = recorded().enumerate().find(|(_, item)| is_same(item));
         let tightest = self.tightest.iter().find(|(of, _)| *of == name);
         let (Some((place, own)), Some(tightest)) = (own, tightest.and_then(|(_, tightest)| *tightest)) else {
@@ -659,21 +650,36 @@ impl SimulatedRecord<'_> {
     }
 
     fn window_sum(&self, rule: &CountingRule<'_>, payments: &mut Payments, at: Timestamp) -> Amount {
-        let span = |service| WindowSpan {
+        let kind = &rule.rule.kind;
+        let services: Vec<Option<ServiceId>> = if names_services(kind) {
+            let scopes = self.services.iter();
+            let counted = scopes.filter(|(_, (slug, category))| kind.includes(slug, *category));
+            counted.map(|(service, _)| Some(*service)).collect()
+        } else {
+            vec![None]
+        };
+        let keys = kind.scope().keys;
+        let keys: Vec<Option<KeyId>> = keys.map_or_else(|| vec![None], |keys| keys.iter().copied().map(Some).collect());
+        let spans = services
+            .iter()
+            .flat_map(|service| keys.iter().map(move |key| (*service, *key)));
+        let payee = kind.scope().per_payee.then_some(self.payment.payee);
+        let spans = spans.map(|(service, key)| WindowSpan {
             service,
+            key,
+            payee,
             period: rule.period,
             counted: rule.counted,
-        };
-        if rule.rule.kind.scope() == (None, None) {
-            return payments.window_sum(span(None), at);
-        }
-        let services = self.services.iter();
-        let services = services.filter(|(_, (slug, category))| rule.rule.kind.includes(slug, *category));
-        services.map(|(service, _)| service).fold(Amount::ZERO, |sum, service| {
-            sum.plus(payments.window_sum(span(Some(*service)), at))
-                .unwrap_or(Amount::MAX)
+        });
+        spans.fold(Amount::ZERO, |sum, span| {
+            sum.plus(payments.window_sum(span, at)).unwrap_or(Amount::MAX)
         })
     }
+}
+
+fn names_services(rule: &RuleKind) -> bool {
+    let scope = rule.scope();
+    scope.services.is_some() || scope.categories.is_some()
 }
 
 const ONE: Amount = match Amount::from_units(1) {
@@ -713,7 +719,7 @@ impl SimulationTrack {
             used.plus(added).unwrap_or(Amount::MAX).saturating_minus(left_out)
         };
         let rules = agent.counting_rules();
-        let windows = rules.filter(|rule| rule.applies_to(service)).map(|rule| {
+        let windows = rules.filter(|rule| rule.applies_to(service, payment.key)).map(|rule| {
             let used = recorded.recorded_usage(&rule, recorded_payments);
             let added = recorded.window_sum(&rule, &mut self.added, decision.at);
             let left_out = recorded.window_sum(&rule, &mut self.left_out, decision.at);
@@ -851,6 +857,8 @@ impl SimulationTrack {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct WindowSpan {
     service: Option<ServiceId>,
+    key: Option<KeyId>,
+    payee: Option<PayeePrefix>,
     period: WindowPeriod,
     counted: WindowMeasure,
 }
@@ -859,6 +867,8 @@ impl WindowSpan {
     const fn daily_cap(service: ServiceId) -> Self {
         Self {
             service: Some(service),
+            key: None,
+            payee: None,
             period: WindowPeriod::DAY,
             counted: WindowMeasure::Amounts,
         }
@@ -866,6 +876,8 @@ impl WindowSpan {
 
     fn includes(&self, payment: &PastPayment) -> bool {
         self.service.is_none_or(|service| service == payment.service)
+            && self.key.is_none_or(|key| key == payment.key)
+            && self.payee.is_none_or(|payee| payee == payment.payee)
     }
 }
 
@@ -914,7 +926,7 @@ impl RollingSum {
     fn add(&mut self, payment: &PastPayment, span: WindowSpan) {
         let counted = span.counted.to_units(payment.amount);
         self.leaving
-            .insert((payment.leaves_window_at(span.period), self.next), counted);
+            .insert((payment.window_expiry_time(span.period), self.next), counted);
         self.next = self.next.saturating_add(1);
         self.units = self.units.saturating_add(counted.units().into());
     }

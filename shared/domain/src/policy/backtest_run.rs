@@ -5,7 +5,7 @@
 
 use crate::{
     Agent, AgentId, AgentStatus, BacktestId, BacktestResult, EnabledService, PolicyUpdate, ProposedLimits, Rule,
-    RuleId, RuleKind, ServiceId, SpendPolicy, Timestamp, UserId,
+    RuleId, RuleKind, RuleScope, ServiceId, SpendPolicy, Timestamp, UserId, ValidationError,
 };
 use std::{collections::BTreeMap, convert::Infallible};
 use uuid::Uuid;
@@ -94,6 +94,22 @@ fn assign_rule_numbers(agent: &Agent, kinds: &[RuleKind]) -> Vec<Rule> {
     }
 }
 
+impl TestedLimits {
+    /// Returns a validation error for each key in the rules that is neither a key of the agent nor in the agent's
+    /// present rules.
+    pub fn key_errors(&self, agent: &Agent) -> Vec<ValidationError> {
+        let present = agent.rules.iter().filter_map(|rule| rule.kind.scope().keys);
+        let present = present.collect::<Vec<_>>().concat();
+        let rules = self.rules.iter().flatten().enumerate();
+        let errors = rules.filter_map(|(number, kind)| {
+            let index = agent.find_unknown_key(kind, &present)?;
+            let path = format!("/rules/{number}/keys/{index}");
+            Some(ValidationError::at_path(path, "is not the id of a key of the agent"))
+        });
+        errors.collect()
+    }
+}
+
 impl Agent {
     /// Returns the agent with the proposed rules. `new_id` creates the ids of new rules.
     pub fn with_replaced_rules<E>(
@@ -116,9 +132,19 @@ fn assign_rule_ids<E>(
     let mut own: Vec<&Rule> = agent.rules.iter().collect();
     let window = |kind: &RuleKind| {
         let (counted, _, period) = kind.counted_limit()?;
-        let (services, categories) = kind.scope();
-        let scope = (services.map(<[_]>::to_vec), categories.map(<[_]>::to_vec));
-        Some((kind.name(), counted, period, scope))
+        let RuleScope {
+            services,
+            categories,
+            keys,
+            per_payee,
+        } = kind.scope();
+        let lists = (
+            services.map(<[_]>::to_vec),
+            categories.map(<[_]>::to_vec),
+            keys.map(<[_]>::to_vec),
+            per_payee,
+        );
+        Some((kind.name(), counted, period, lists))
     };
     let mut rules = Vec::new();
     for (number, kind) in (1_u128..).zip(kinds) {

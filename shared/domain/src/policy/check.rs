@@ -380,43 +380,42 @@ impl Reason {
 named! {
     /// The checks, in the order of evaluation.
     CheckName {
-        /// The agent has a policy for the service, and the service is enabled.
-        ServiceEnabled = "service_enabled",
-        /// The agent is not frozen.
-        AgentActive = "agent_active",
-        /// The operation is enabled.
-        OperationEnabled = "enabled_operations",
-        /// The target's host is allowed.
-        Domain = "allowed_domains",
-        /// The price is at most the maximum price in the request.
-        MaxPayment = "max_payment_units",
-        /// The price is within the per-call cap.
-        PerCall = "max_per_call_units",
-        /// The category is not blocked.
-        Category = RuleKind::CATEGORY_BLOCK,
-        /// The vendor is allowed, and the payee and price match the catalog.
-        Vendor = RuleKind::VENDOR_ALLOWLIST,
-        /// The time is within every schedule. Like the other checks of optional rules, this check is made only if the
-        /// agent has such a rule.
-        Schedule = RuleKind::SCHEDULE,
-        /// The amount fits into every budget.
-        Budget = RuleKind::BUDGET_LIMIT,
-        /// One more payment fits into every count limit.
-        Count = RuleKind::COUNT_LIMIT,
-        /// The last payment is long enough ago for every minimum interval.
-        Interval = RuleKind::MINIMUM_INTERVAL,
-        /// The amount fits into the daily cap.
-        Day = "max_per_day_units",
-        /// The same call was not paid recently.
-        Duplicate = RuleKind::DUPLICATE_GUARD,
-        /// The price is not too far above the usual price.
-        Price = RuleKind::PRICE_ABOVE_USUAL,
-        /// The payee is not new: the agent has paid the payee before.
-        Payee = RuleKind::NEW_PAYEE,
-        /// No approval is needed.
-        Approval = "approval",
-        /// The wallet's balance is sufficient.
-        Balance = "usdc_balance",
+        /// Passes if the agent has a policy for the service, and the service is enabled.
+        ServiceEnabled = "service_enabled" => "service not enabled",
+        /// Passes if the agent is not frozen.
+        AgentActive = "agent_active" => "agent frozen",
+        /// Passes if the operation is enabled.
+        OperationEnabled = "enabled_operations" => "operation not enabled",
+        /// Passes if the target's host is allowed.
+        Domain = "allowed_domains" => "domain not allowed",
+        /// Passes if the price is at most the maximum price in the request.
+        MaxPayment = "max_payment_units" => "the agent’s own maximum",
+        /// Passes if the price is within the per-call cap.
+        PerCall = "max_per_call_units" => "limit per call",
+        /// Passes if the category is not blocked.
+        Category = RuleKind::CATEGORY_BLOCK => "blocked category",
+        /// Passes if the vendor is allowed, and the payee and price match the catalog.
+        Vendor = RuleKind::VENDOR_ALLOWLIST => "vendor not allowed",
+        /// Passes if the time is within every schedule.
+        Schedule = RuleKind::SCHEDULE => "schedule",
+        /// Passes if the amount fits into every budget.
+        Budget = RuleKind::BUDGET_LIMIT => "budget",
+        /// Passes if one more payment fits into every count limit.
+        Count = RuleKind::COUNT_LIMIT => "number of payments",
+        /// Passes if the last payment is long enough ago for every minimum interval.
+        Interval = RuleKind::MINIMUM_INTERVAL => "time between payments",
+        /// Passes if the amount fits into the daily cap.
+        Day = "max_per_day_units" => "daily limit",
+        /// Passes if the same call was not paid recently.
+        Duplicate = RuleKind::DUPLICATE_GUARD => "repeated call",
+        /// Passes if the price is not too far above the usual price.
+        Price = RuleKind::PRICE_ABOVE_USUAL => "unusual price",
+        /// Passes if the payee is not new: the agent has paid the payee before.
+        Payee = RuleKind::NEW_PAYEE => "new payee",
+        /// Passes if the payment needs no approval.
+        Approval = "approval" => "approval",
+        /// Passes if the wallet's balance is sufficient.
+        Balance = "usdc_balance" => "wallet balance",
     }
 
     /// The outcome of one check in a decision.
@@ -445,29 +444,7 @@ impl AskingKind {
     }
 }
 
-impl CheckName {
-    /// Returns whether every evaluation makes this check, even if the agent has no such rule.
-    pub const fn is_unconditional(self) -> bool {
-        match self {
-            Self::Schedule | Self::Count | Self::Interval | Self::Duplicate | Self::Price | Self::Payee => false,
-            Self::ServiceEnabled
-            | Self::AgentActive
-            | Self::OperationEnabled
-            | Self::Domain
-            | Self::MaxPayment
-            | Self::PerCall
-            | Self::Category
-            | Self::Vendor
-            | Self::Budget
-            | Self::Day
-            | Self::Approval
-            | Self::Balance => true,
-        }
-    }
-}
-
-/// The result of one check. Limits are in micro-USDC, except for checks that count payments (`count_limit`,
-/// `minimum_interval`) or seconds (`duplicate_guard`).
+/// The result of one check. Limits are in micro-USDC, payments or seconds, depending on [`Check::name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Check {
     /// The name of the check.
@@ -541,8 +518,8 @@ impl FirstFailure {
         Check::without_numbers(name, CheckOutcome::Failed)
     }
 
-    /// Records a payment beyond a limit, as a denial or as a required approval, depending on the rule's action.
-    pub(super) fn record_limit_check(
+    /// Records an exceeded limit as a denial or as a required approval, depending on the rule's action.
+    pub(super) fn record_exceeded_limit(
         &mut self,
         name: CheckName,
         action: LimitAction,
@@ -552,12 +529,12 @@ impl FirstFailure {
     ) -> Check {
         match action {
             LimitAction::Block => self.record_check(name, false, || block().into()),
-            LimitAction::Ask => self.record_approval_check(name, inputs, asking_limits),
+            LimitAction::Ask => self.record_approval_requirement(name, inputs, asking_limits),
         }
     }
 
-    /// Records that limits require an approval. The check is waived if an approval was granted for all of its limits.
-    pub(super) fn record_approval_check(
+    /// Records the limits that require an approval. The check is waived if an approval covers all of them.
+    pub(super) fn record_approval_requirement(
         &mut self,
         name: CheckName,
         inputs: &EvaluationInputs<'_>,
@@ -593,9 +570,7 @@ impl FirstFailure {
         }
     }
 
-    /// Records whether `amount` fits into the remaining part of `(limit, used)`. The result is unknown if there is no
-    /// limit.
-    pub(super) fn record_comparison(
+    pub(super) fn record_amount_limit_check(
         &mut self,
         name: CheckName,
         amount: Amount,

@@ -6,7 +6,7 @@
 //! request today.
 
 use crate::{
-    Agent, Amount, CallDescription, CheckName, DecisionResult, DomainPattern, Duration, EnabledService,
+    Agent, Amount, CallDescription, CheckName, DecisionResult, DomainPattern, Duration, EnabledService, KeyId,
     MAX_RECENT_PRICES, Network, Operation, OperationDigest, OperationSlug, PaidPrices, PayeePrefix, RecentPayments,
     RecordedDecision, Rule, RuleId, RuleKind, Schedule, Service, ServiceId, ServiceSlug, Target, Timestamp, UsualPrice,
     WindowMeasure, WindowPeriod,
@@ -58,7 +58,9 @@ pub struct Counterexample {
     pub service: ServiceSlug,
     /// The slug of the operation that the example request calls.
     pub operation: OperationSlug,
-    /// The amount.
+    /// The key that sends the example request; `None` if no rule is limited to this key.
+    pub key: Option<KeyId>,
+    /// The amount of the example request, in micro-USDC.
     pub amount: Amount,
     /// The host of the page to fetch, if the operation fetches a page.
     pub host: Option<String>,
@@ -154,7 +156,7 @@ pub fn compare_limits(
                 network,
                 at,
             };
-            search_counterexamples(before, now, &place, &mut comparison, &mut left);
+            add_counterexamples(before, now, &place, &mut comparison, &mut left);
             let is_done = (!comparison.widens || comparison.widened.is_some())
                 && (!comparison.narrows || comparison.narrowed.is_some());
             if is_done || left == 0 {
@@ -190,7 +192,9 @@ struct Boundaries {
     percents: BTreeSet<u32>,
     /// Whether a changed rule depends on earlier calls, on known payees and on earlier prices, in this order.
     compares: [bool; 3],
-    /// Times at which the schedules of only one version allow payments.
+    /// The ids of the agent keys that changed rules contain.
+    keys: Vec<KeyId>,
+    /// Times at which the schedules or exceptions of only one version allow payments.
     times: Vec<Timestamp>,
 }
 
@@ -211,6 +215,7 @@ impl Boundaries {
         let changed = rules.filter(|rule| !(before.agent.rules.contains(rule) && now.agent.rules.contains(rule)));
         let changed: Vec<&Rule> = changed.filter(|rule| rule.kind.applies_to(service)).collect();
         for rule in &changed {
+            found.keys.extend(rule.kind.scope().keys.into_iter().flatten());
             if let Some((counted, limit, period)) = rule.kind.counted_limit() {
                 match counted {
                     WindowMeasure::Amounts => found.sums.insert(limit),
@@ -230,6 +235,11 @@ impl Boundaries {
                     found.lengths.insert(*within);
                 }
                 RuleKind::NewPayee { .. } => *payees = true,
+                RuleKind::ApprovalException(exception) => {
+                    found.amounts.extend(exception.max_amount.minus(ONE));
+                    found.amounts.insert(exception.max_amount);
+                    found.times.push(exception.until);
+                }
                 RuleKind::PriceAboveUsual { percent, over, .. } => {
                     *prices |= matches!(over, UsualPrice::Median(_));
                     found.percents.insert(*percent);
@@ -242,7 +252,7 @@ impl Boundaries {
             .any(|rule| matches!(rule.kind, RuleKind::Schedule { .. }))
         {
             let [before, now] = [before, now].map(|limits| schedules(limits.agent, service));
-            found.times = differing_times(&before, &now, at);
+            found.times.extend(first_differing_minutes(&before, &now, at));
         }
         found
     }
@@ -290,9 +300,9 @@ fn schedules<'a>(agent: &'a Agent, service: &Service) -> Vec<&'a Schedule> {
     schedules.collect()
 }
 
-/// Returns the first minute of the next week at which only the schedules of the first version allow payments, and the
-/// first minute at which only the schedules of the second version allow payments.
-fn differing_times(before: &[&Schedule], now: &[&Schedule], at: Timestamp) -> Vec<Timestamp> {
+/// Returns the first minute of the next seven days at which only `before` is open, and the first at which only `now` is
+/// open.
+fn first_differing_minutes(before: &[&Schedule], now: &[&Schedule], at: Timestamp) -> Vec<Timestamp> {
     const WEEK_IN_MINUTES: u64 = 7 * 24 * 60;
     let is_open = |schedules: &[&Schedule], at| schedules.iter().all(|schedule| schedule.is_open(at));
     let mut found = [None, None];
@@ -312,7 +322,7 @@ fn differing_times(before: &[&Schedule], now: &[&Schedule], at: Timestamp) -> Ve
     found.into_iter().flatten().collect()
 }
 
-fn search_counterexamples(
+fn add_counterexamples(
     before: &AgentLimits<'_>,
     now: &AgentLimits<'_>,
     call_context: &CallContext<'_>,
@@ -347,14 +357,18 @@ fn search_counterexamples(
     let amounts: Vec<Amount> = amounts
         .filter(|amount| !amount.is_zero() && *amount <= payable.most)
         .collect();
+    // `KeyId(0)` stands for any key that no rule contains.
+    let keys = std::iter::once(KeyId(0)).chain(boundaries.keys.iter().copied());
+    let keys: BTreeSet<KeyId> = keys.collect();
     let policies = [before.find_policy(service.id), now.find_policy(service.id)];
-    let hosts = policy_distinguishing_targets(service, operation, policies.into_iter().flatten());
+    let hosts = targets_distinguishing_policies(service, operation, policies.into_iter().flatten());
     for host in &hosts {
         for amount in &amounts {
             let histories = boundaries.example_histories(*amount, price).into_iter();
-            let histories = histories.map(|history| (history, None));
-            let times = boundaries.times.iter().map(|at| (ExampleHistory::NONE, Some(*at)));
-            for (history, at) in histories.chain(times) {
+            let histories = histories.flat_map(|history| keys.iter().map(move |key| (history, None, *key)));
+            let times = boundaries.times.iter();
+            let times = times.flat_map(|at| keys.iter().map(|key| (ExampleHistory::NONE, Some(*at), *key)));
+            for (history, at, key) in histories.chain(times) {
                 if *remaining == 0 {
                     return;
                 }
@@ -362,6 +376,7 @@ fn search_counterexamples(
                 let request = Request {
                     place: call_context,
                     pay_to: payable.pay_to,
+                    key,
                     amount: *amount,
                     host: host.as_ref(),
                     history,
@@ -388,8 +403,8 @@ const ONE: Amount = match Amount::from_units(1) {
     None => Amount::ZERO,
 };
 
-/// Returns hosts that the policies may treat differently. If the operation fetches no page, returns a single `None`.
-fn policy_distinguishing_targets<'a>(
+/// Returns hosts that the policies may treat differently; one `None` if the operation fetches no page.
+fn targets_distinguishing_policies<'a>(
     service: &Service,
     operation: &Operation,
     policies: impl Iterator<Item = &'a EnabledService>,
@@ -412,6 +427,7 @@ fn policy_distinguishing_targets<'a>(
 struct Request<'a> {
     place: &'a CallContext<'a>,
     pay_to: crate::Address,
+    key: KeyId,
     amount: Amount,
     host: Option<&'a Target>,
     history: ExampleHistory,
@@ -435,6 +451,7 @@ impl Request<'_> {
             operation: Some(operation.slug.clone()),
             amount: self.amount,
             pay_to: self.pay_to,
+            key: self.key,
             network,
             call: CallDescription {
                 target_url: self.host.map(|target| target.url().clone()),
@@ -501,6 +518,7 @@ impl Request<'_> {
         Counterexample {
             service: self.place.service.slug.clone(),
             operation: self.place.operation.slug.clone(),
+            key: Some(self.key).filter(|key| *key != KeyId(0)),
             amount: self.amount,
             host: self.host.map(|target| target.host().to_owned()),
             history: self.history,
@@ -515,8 +533,9 @@ impl Request<'_> {
 mod tests {
     use super::*;
     use crate::{
-        Address, AgentId, AgentStatus, Availability, CatalogPayment, Category, Endpoint, LimitAction, ListingHistory,
-        OperationUuid, SchedulePeriod, SpendPolicy, TrustStatus, Url, Vendor, Wallet, ZoneName,
+        Address, AgentId, AgentStatus, ApprovalException, Availability, CatalogPayment, Category, Endpoint,
+        LimitAction, ListingHistory, OperationUuid, RuleWindow, SchedulePeriod, SpendPolicy, TrustStatus, Url, Vendor,
+        Wallet, ZoneName,
     };
     use uuid::Uuid;
 
@@ -570,11 +589,18 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_about_earlier_payments_has_a_request_that_shows_it() {
+    fn the_search_finds_an_example_request_for_each_kind_of_rule() {
         let hours = |hours: u32| Duration::from_secs_u32(hours * 3_600);
         let counts = |count, window| RuleKind::CountLimit {
             count,
             window: hours(window).into(),
+        };
+        let keyed = |count| RuleKind::CountLimit {
+            count,
+            window: RuleWindow {
+                keys: Some(vec![KeyId(9)]),
+                ..hours(1).into()
+            },
         };
         let interval = |interval| RuleKind::MinimumInterval {
             services: None,
@@ -591,7 +617,20 @@ mod tests {
             over,
             action: LimitAction::Block,
         };
-        // The example requests are made at 1970-01-12T13:46:40Z, a Monday.
+        let bounded = |max_amount, until, keys| {
+            RuleKind::ApprovalException(ApprovalException {
+                services: None,
+                operation: None,
+                keys,
+                payee: Address::repeat_byte(7),
+                max_amount: units(max_amount),
+                until: Timestamp::from_secs(until).unwrap(),
+                waives_threshold: true,
+                waived_rules: Vec::new(),
+            })
+        };
+        let exception = |max_amount, until| bounded(max_amount, until, None);
+        // The example requests are on a Monday: 1970-01-12T13:46:40Z.
         let open = |from: &str, to: &str| RuleKind::Schedule {
             services: None,
             schedule: Schedule {
@@ -600,7 +639,13 @@ mod tests {
             },
         };
         let (block, ask) = (LimitAction::Block, LimitAction::Ask);
-        let rows: [(Option<RuleKind>, RuleKind, &str, &str); 14] = [
+        let rows: [(Option<RuleKind>, RuleKind, &str, &str); 18] = [
+            (
+                None,
+                keyed(3),
+                "none",
+                "50 with 0000000000000009 after 3 calls: allowed to count_limit",
+            ),
             (None, counts(3, 1), "none", "50 after 3 calls: allowed to count_limit"),
             (
                 Some(counts(3, 1)),
@@ -662,6 +707,19 @@ mod tests {
                 price(40, UsualPrice::Median(3)),
                 "none",
                 "71 usually 50: allowed to price_above_usual",
+            ),
+            (None, exception(90, 2_000_000), "81: approval to allowed", "none"),
+            (
+                None,
+                bounded(90, 2_000_000, Some(vec![KeyId(9)])),
+                "81 with 0000000000000009: approval to allowed",
+                "none",
+            ),
+            (
+                Some(exception(90, 2_000_000)),
+                exception(85, 3_000_000),
+                "81 at 1970-01-24T03:33:20.000000Z: approval to allowed",
+                "86: allowed to approval",
             ),
             (
                 None,
@@ -791,8 +849,9 @@ mod tests {
         ]
         .concat();
         let (before, now) = (check(&example.before), check(&example.now));
+        let key = example.key.map(|key| format!(" with {key}")).unwrap_or_default();
         format!(
-            "{} {}{host}{spent}: {before} to {now}",
+            "{} {}{key}{host}{spent}: {before} to {now}",
             example.operation, example.amount
         )
     }

@@ -12,15 +12,15 @@ named! {
     /// log.
     DecisionResult {
         /// The payment was authorized.
-        Allow = "allow",
+        Allow = "allow" => "Allowed",
         /// The payment was denied.
-        Block = "block",
+        Block = "block" => "Blocked",
         /// The payment needs a user's approval.
-        Escalate = "escalate",
+        Escalate = "escalate" => "Asked for approval",
         /// A confirmation was reverted, because the transfer is no longer on chain.
-        RevertConfirmation = "take_back",
+        RevertConfirmation = "take_back" => "Reverted",
         /// The owner withdrew money from the wallet.
-        Payout = "payout",
+        Payout = "payout" => "Paid out",
     }
 }
 

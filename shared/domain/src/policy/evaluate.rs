@@ -11,10 +11,10 @@ use super::{
     limits,
 };
 use crate::{
-    Address, Agent, AgentId, Amount, ApprovalId, Block, CallDescription, CallInputs, Category, Charge, Check,
-    CheckName, CheckOutcome, EnabledService, EvaluationInputs, Freeze, InputVersions, NextPricing, Operation,
-    OperationSlug, Payable, Reason, RecentUpdate, RetryAt, Rule, RuleId, RuleKind, Service, ServiceId, SpendPolicy,
-    Target, Timestamp, UnlistedCall, Vendor, Window, WindowMeasure,
+    Address, Agent, AgentId, Amount, ApprovalId, Block, CallDescription, CallDigest, CallInputs, Category, Charge,
+    Check, CheckName, CheckOutcome, EnabledService, EvaluationInputs, Freeze, InputVersions, NextPricing, Operation,
+    OperationSlug, Payable, PurchaseScope, Reason, RecentUpdate, RetryAt, Rule, RuleId, RuleKind, Service, ServiceId,
+    SpendPolicy, Target, Timestamp, UnlistedCall, Vendor, Window, WindowMeasure,
 };
 
 /// The decision about a payment, as the result of an evaluation.
@@ -53,6 +53,11 @@ impl<'a> Grant<'a> {
     /// Returns the service's id.
     pub const fn service_id(&self) -> ServiceId {
         self.facts.service.id
+    }
+    /// Returns the parts of the payment that rules compare with later payments.
+    pub fn purchase_scope(&self) -> PurchaseScope {
+        let call = CallDigest::from_intent(self.facts.intent, &self.operation.slug);
+        PurchaseScope::new(self.facts.service, call)
     }
     /// Returns the slug of the operation that the payment buys.
     pub const fn operation_slug(&self) -> &'a OperationSlug {
@@ -126,22 +131,6 @@ impl Denial {
     /// Returns whether the decision escalates the payment to a user.
     pub const fn requires_approval(&self) -> bool {
         matches!(self.reason, Reason::ApprovalRequired { .. })
-    }
-
-    /// Returns whether the decision depends on the content of a window. Such a decision is valid only while the window
-    /// is unchanged.
-    pub const fn depends_on_windows(&self) -> bool {
-        matches!(
-            self.reason,
-            Reason::DailyLimit { .. }
-                | Reason::PolicyBlocked(
-                    Block::Budget { .. }
-                        | Block::Count { .. }
-                        | Block::Interval { .. }
-                        | Block::Duplicate { .. }
-                        | Block::PriceAboveUsual { .. }
-                )
-        )
     }
 }
 
@@ -234,12 +223,12 @@ pub fn evaluate<'a>(inputs: &EvaluationInputs<'a>) -> Decision<'a> {
     let [service_enabled, agent_active, operation, domain] = evaluate_price_independent_checks(&mut failure, &call);
 
     let ceiling = Some((inputs.intent.max_payment, Amount::ZERO));
-    let max_payment = failure.record_comparison(CheckName::MaxPayment, amount, ceiling, |max_payment, _| {
+    let max_payment = failure.record_amount_limit_check(CheckName::MaxPayment, amount, ceiling, |max_payment, _| {
         Reason::AmountExceedsMax { amount, max_payment }.into()
     });
     let caps = policy.map(|policy| policy.caps(&inputs.agent.owner, inputs.at));
     let cap = caps.map(|caps| (caps.per_call, Amount::ZERO));
-    let per_call = failure.record_comparison(CheckName::PerCall, amount, cap, |max_per_call, _| {
+    let per_call = failure.record_amount_limit_check(CheckName::PerCall, amount, cap, |max_per_call, _| {
         Reason::PerCallLimit { amount, max_per_call }.into()
     });
 
@@ -247,11 +236,11 @@ pub fn evaluate<'a>(inputs: &EvaluationInputs<'a>) -> Decision<'a> {
     let vendor = check_vendors(&mut failure, inputs);
     let schedule = limits::check_schedules(&mut failure, inputs);
     let budget = limits::check_budgets(&mut failure, inputs).unwrap_or(Check::passed(CheckName::Budget));
-    let count = limits::check_counts(&mut failure, inputs);
+    let count = limits::check_count_limits(&mut failure, inputs);
     let interval = limits::check_intervals(&mut failure, inputs);
 
-    let day = caps.map(|caps| (caps.per_day, inputs.day.spent_at(inputs.at)));
-    let day = failure.record_comparison(CheckName::Day, amount, day, |max_per_day, spend_today| {
+    let day = caps.map(|caps| (caps.per_day, inputs.day.counted_amount_at(inputs.at)));
+    let day = failure.record_amount_limit_check(CheckName::Day, amount, day, |max_per_day, spend_today| {
         let retry_at = inputs.day.first_fitting_time(amount, max_per_day, inputs.at);
         daily_limit_reason(inputs, spend_today, max_per_day, retry_at).into()
     });
@@ -261,7 +250,7 @@ pub fn evaluate<'a>(inputs: &EvaluationInputs<'a>) -> Decision<'a> {
     let approval = check_approval(&mut failure, inputs, policy);
     failure.escalate_if_approval_required(inputs, policy, limits::approval_limits(inputs));
     let balance = inputs.balance.map(|balance| (balance, Amount::ZERO));
-    let balance = failure.record_comparison(CheckName::Balance, amount, balance, |balance, _| {
+    let balance = failure.record_amount_limit_check(CheckName::Balance, amount, balance, |balance, _| {
         let (required, wallet) = (amount, inputs.agent.wallet.address);
         Reason::InsufficientBalance {
             balance,
@@ -291,7 +280,7 @@ pub fn evaluate<'a>(inputs: &EvaluationInputs<'a>) -> Decision<'a> {
         Some(approval),
         Some(balance),
     ]);
-    conclude(failure, &checks, inputs)
+    decision_from_checks(failure, &checks, inputs)
 }
 
 /// Decides whether an agent may make a call without a payment. Makes the checks of [`evaluate`] that need no amount and
@@ -338,7 +327,7 @@ fn evaluate_price_independent_checks(failure: &mut FirstFailure, call: &CallInpu
     [service_enabled, agent_active, operation, domain]
 }
 
-fn conclude<'a>(failure: FirstFailure, checks: &Checks, inputs: &EvaluationInputs<'a>) -> Decision<'a> {
+fn decision_from_checks<'a>(failure: FirstFailure, checks: &Checks, inputs: &EvaluationInputs<'a>) -> Decision<'a> {
     let refuse = |reason| {
         Decision::Refuse(Denial {
             reason,
@@ -362,7 +351,7 @@ fn conclude<'a>(failure: FirstFailure, checks: &Checks, inputs: &EvaluationInput
     };
     if !window_charges(*inputs, enabled).all(|charge| charge.is_some_and(|charge| charge.is_within_cap())) {
         let (live, caps) = (
-            inputs.day.spent_at(inputs.at),
+            inputs.day.counted_amount_at(inputs.at),
             enabled.policy.caps(&inputs.agent.owner, inputs.at),
         );
         return refuse(daily_limit_reason(
@@ -393,7 +382,7 @@ fn window_charges<'a>(
     let day = Charge {
         stamp: enabled.version,
         coverage: if inputs.day.version == 0 {
-            inputs.agent.memory_coverage()
+            inputs.agent.recent_payment_rules_fingerprint()
         } else {
             None
         },
@@ -404,7 +393,7 @@ fn window_charges<'a>(
         )
     };
     let rules = inputs.agent.counting_rules();
-    let rules = rules.filter(move |rule| rule.applies_to(inputs.service));
+    let rules = rules.filter(move |rule| rule.applies_to(inputs.service, inputs.key));
     let rules = rules.map(move |rule| {
         Some(charge(
             rule.find_window(inputs.budgets)?,
@@ -537,7 +526,8 @@ fn is_vendor_listed(agent: &Agent, service: &Service, pay_to: Option<Address>) -
         | RuleKind::NewPayee { .. }
         | RuleKind::PriceAboveUsual { .. }
         | RuleKind::Schedule { .. }
-        | RuleKind::AnomalyBrake(_) => true,
+        | RuleKind::AnomalyBrake(_)
+        | RuleKind::ApprovalException(_) => true,
     })
 }
 
@@ -578,7 +568,7 @@ fn check_approval(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>, pol
     let first = limits::approval_limits(inputs).find(|limit| limit.kind.check() == CheckName::Approval);
     let check = match first {
         None => Check::passed(CheckName::Approval),
-        Some(_) => failure.record_approval_check(CheckName::Approval, inputs, limits::approval_limits(inputs)),
+        Some(_) => failure.record_approval_requirement(CheckName::Approval, inputs, limits::approval_limits(inputs)),
     };
     Check {
         limit: Some(first.map_or(policy.require_approval_above, |limit| limit.above)),

@@ -2,8 +2,8 @@
 
 use crate::{
     Agent, Amount, ApprovalId, AskingLimit, Category, ENGINE_VERSION, EnabledService, Eviction, Freeze, InputVersions,
-    Intent, Network, Operation, OperationSlug, ProviderRequest, RecentPayments, RuleId, Service, Target, Timestamp,
-    Window,
+    Intent, KeyId, Network, Operation, OperationSlug, ProviderRequest, RecentPayments, RuleId, Service, Target,
+    Timestamp, Window,
 };
 
 /// The inputs of a decision about a payment.
@@ -13,7 +13,9 @@ pub struct EvaluationInputs<'a> {
     pub agent: &'a Agent,
     /// The agent's payment request.
     pub intent: &'a Intent,
-    /// The service to pay.
+    /// The agent key that sent the request.
+    pub key: KeyId,
+    /// The catalog service that the agent wants to pay.
     pub service: &'a Service,
     /// The called operation; `None` if the service lists no operation for the call.
     pub operation: Option<&'a Operation>,
@@ -116,5 +118,5 @@ impl<'a> From<&EvaluationInputs<'a>> for CallInputs<'a> {
 pub fn earliest_decision_time<'a>(now: Timestamp, windows: impl IntoIterator<Item = &'a Window>) -> Timestamp {
     windows
         .into_iter()
-        .fold(now, |at, window| at.max(window.earliest_record_time(now)))
+        .fold(now, |at, window| at.max(window.earliest_recordable_time(now)))
 }

@@ -4,8 +4,8 @@
 
 use super::limits;
 use crate::{
-    AgentLimits, Amount, Caps, Catalog, Category, LimitAction, RetryAt, Rule, RuleKind, Service, ServiceId,
-    ServiceSlug, SpendPolicy, Timestamp, Vendor, WindowPeriod, catalog::service::named,
+    AgentLimits, Amount, Caps, Catalog, Category, EnabledService, LimitAction, RetryAt, Rule, RuleKind, Service,
+    ServiceId, ServiceSlug, SpendPolicy, Timestamp, Vendor, WindowPeriod, catalog::service::named,
 };
 
 named! {
@@ -47,7 +47,7 @@ impl PaidService<'_> {
         operations.map(|operation| [operation.category, self.service.category])
     }
 
-    fn is_blocked(&self, categories: &[Category]) -> bool {
+    fn is_blocked_by_categories(&self, categories: &[Category]) -> bool {
         self.categories()
             .all(|call| call.iter().any(|category| categories.contains(category)))
     }
@@ -58,21 +58,24 @@ impl PaidService<'_> {
 pub fn find_rule_findings(limits: &AgentLimits<'_>, catalog: &Catalog, at: Timestamp) -> Vec<RuleFinding> {
     let (rules, owner) = (limits.agent.rules.as_slice(), limits.agent.owner.as_str());
     let enabled = limits.policies.iter().filter(|policy| policy.enabled);
-    let services: Vec<PaidService<'_>> = enabled
-        .filter_map(|enabled| {
-            let service = catalog.find_by_id(enabled.service)?;
-            let caps = enabled.policy.caps(owner, at);
-            Some(PaidService { service, caps })
-        })
-        .collect();
+    let paid = |policy: &EnabledService| {
+        let service = catalog.find_by_id(policy.service)?;
+        let caps = policy.policy.caps(owner, at);
+        Some(PaidService { service, caps })
+    };
+    let services: Vec<PaidService<'_>> = enabled.filter_map(paid).collect();
+    // A budget may count earlier payments to services that are now disabled.
+    let all_services: Vec<PaidService<'_>> = limits.policies.iter().filter_map(paid).collect();
     let of_rules = rules.iter().enumerate().filter_map(|(index, rule)| {
         let others = || rules.iter().enumerate().filter(move |(other, _)| *other != index);
         find_contradiction(rule, others().map(|(_, other)| other), &services, at)
-            .or_else(|| find_unmet_condition(rule, &services))
-            .or_else(|| find_covering_rule(rule, index, others()))
-            .or_else(|| find_covering_caps(rule, &services))
+            .or_else(|| find_unmet_condition(rule, &services, at))
+            .or_else(|| find_rule_covered_by_another(rule, index, others()))
+            .or_else(|| find_rule_covered_by_caps(rule, &services, &all_services))
     });
-    let of_caps = services.iter().filter_map(|service| find_covered_cap(service, rules));
+    let of_caps = services
+        .iter()
+        .filter_map(|service| find_cap_above_budget(service, rules));
     of_rules.chain(of_caps).collect()
 }
 
@@ -86,12 +89,16 @@ fn finding(kind: FindingKind, rule: &Rule, other: Option<&Rule>, message: &'stat
     }
 }
 
-/// Returns another rule that is at least as strict. Of equal rules, the later rules are covered by the first.
-fn find_covering_rule<'a>(
+/// Returns another rule that is at least as strict. Of equal rules, only the later ones are covered. Exceptions are not
+/// compared, because they end at different times.
+fn find_rule_covered_by_another<'a>(
     rule: &Rule,
     index: usize,
     mut others: impl Iterator<Item = (usize, &'a Rule)>,
 ) -> Option<RuleFinding> {
+    if matches!(rule.kind, RuleKind::ApprovalException(_)) {
+        return None;
+    }
     let (_, other) = others.find(|(other_index, other)| {
         let is_equal = rule.kind.is_as_strict_as(&other.kind);
         other.kind.is_as_strict_as(&rule.kind) && (!is_equal || *other_index < index)
@@ -100,8 +107,12 @@ fn find_covering_rule<'a>(
     Some(finding(FindingKind::IsCovered, rule, Some(other), message))
 }
 
-/// Returns whether the services' caps deny or bound every payment that the rule would deny or escalate.
-fn find_covering_caps(rule: &Rule, services: &[PaidService<'_>]) -> Option<RuleFinding> {
+/// Returns a finding if the caps of the services make the rule ineffective.
+fn find_rule_covered_by_caps(
+    rule: &Rule,
+    services: &[PaidService<'_>],
+    all_services: &[PaidService<'_>],
+) -> Option<RuleFinding> {
     let mut caps = applicable_services(rule, services)
         .map(|service| service.caps)
         .peekable();
@@ -110,6 +121,7 @@ fn find_covering_caps(rule: &Rule, services: &[PaidService<'_>]) -> Option<RuleF
         RuleKind::BudgetLimit { limit, window }
             if window.period == WindowPeriod::DAY || WindowPeriod::DAY.covers(window.period) =>
         {
+            let mut caps = applicable_services(rule, all_services).map(|service| service.caps);
             let sum = caps.try_fold(Amount::ZERO, |sum, caps| sum.plus(caps.per_day))?;
             let message = "from the next period on: the daily caps of the services together are at most this budget";
             (sum <= *limit).then(|| finding(FindingKind::IsCovered, rule, None, message))
@@ -123,8 +135,12 @@ fn find_covering_caps(rule: &Rule, services: &[PaidService<'_>]) -> Option<RuleF
     }
 }
 
-/// Returns whether no enabled service meets the rule's conditions. Without an enabled service, nothing is known.
-fn find_unmet_condition(rule: &Rule, services: &[PaidService<'_>]) -> Option<RuleFinding> {
+/// Returns a finding if an exception has ended or no enabled service meets the rule's conditions. `None` without
+/// enabled services.
+fn find_unmet_condition(rule: &Rule, services: &[PaidService<'_>], at: Timestamp) -> Option<RuleFinding> {
+    if matches!(&rule.kind, RuleKind::ApprovalException(exception) if exception.until <= at) {
+        return Some(finding(FindingKind::NeverFires, rule, None, "this exception has ended"));
+    }
     let (RuleKind::CategoryBlock { categories }
     | RuleKind::ApprovalRequired {
         categories: Some(categories),
@@ -151,8 +167,8 @@ fn find_contradiction<'a>(
         RuleKind::Schedule { schedule, .. } => {
             let other = others.find(|other| match &other.kind {
                 RuleKind::Schedule { schedule: also, .. } => {
-                    share_services(rule, other)
-                        && limits::next_common_opening(&[schedule, also].into_iter(), at) == RetryAt::Never
+                    has_common_service(rule, other)
+                        && limits::next_time_all_schedules_open(&[schedule, also].into_iter(), at) == RetryAt::Never
                 }
                 _ => false,
             })?;
@@ -171,7 +187,7 @@ fn find_contradiction<'a>(
                 return Some(finding(FindingKind::Contradicts, rule, None, message));
             }
             let other = others.find(|other| match &other.kind {
-                RuleKind::CategoryBlock { categories } => own().all(|paid| paid.is_blocked(categories)),
+                RuleKind::CategoryBlock { categories } => own().all(|paid| paid.is_blocked_by_categories(categories)),
                 RuleKind::VendorAllowlist { vendors } => own().all(|paid| !listed(vendors, &paid.service.slug)),
                 _ => false,
             });
@@ -183,12 +199,15 @@ fn find_contradiction<'a>(
     }
 }
 
-/// Returns the finding that the service's cap per call permits more than a budget. Caps of the permissive policy, which
-/// nobody set, are skipped.
-fn find_covered_cap(paid: &PaidService<'_>, rules: &[Rule]) -> Option<RuleFinding> {
+/// Returns a finding if a budget is lower than the service's per-call cap. Permissive caps are ignored, because no user
+/// sets them.
+fn find_cap_above_budget(paid: &PaidService<'_>, rules: &[Rule]) -> Option<RuleFinding> {
     let is_lower = |rule: &&Rule| match &rule.kind {
         RuleKind::BudgetLimit { limit, window } => {
-            window.action == LimitAction::Block && rule.kind.applies_to(paid.service) && *limit < paid.caps.per_call
+            window.action == LimitAction::Block
+                && window.keys.is_none()
+                && rule.kind.applies_to(paid.service)
+                && *limit < paid.caps.per_call
         }
         _ => false,
     };
@@ -212,7 +231,7 @@ fn applicable_services<'a>(
     services.iter().filter(|paid| rule.kind.applies_to(paid.service))
 }
 
-fn share_services(rule: &Rule, other: &Rule) -> bool {
+fn has_common_service(rule: &Rule, other: &Rule) -> bool {
     match (rule.kind.service_slugs(), other.kind.service_slugs()) {
         (Some(slugs), Some(others)) => slugs.iter().any(|slug| others.contains(slug)),
         _ => true,
@@ -223,9 +242,8 @@ fn share_services(rule: &Rule, other: &Rule) -> bool {
 mod tests {
     use super::*;
     use crate::{
-        Address, Agent, AgentId, AgentStatus, Availability, Duration, EnabledService, Endpoint, ListingHistory,
-        Operation, OperationSlug, OperationUuid, RuleId, RuleWindow, Schedule, SchedulePeriod, TrustStatus, Url,
-        Wallet, ZoneName,
+        Address, Agent, AgentId, AgentStatus, Availability, Duration, Endpoint, KeyId, ListingHistory, Operation,
+        OperationSlug, OperationUuid, RuleId, RuleWindow, Schedule, SchedulePeriod, TrustStatus, Url, Wallet, ZoneName,
     };
     use uuid::Uuid;
 
@@ -338,6 +356,8 @@ mod tests {
         let window = |services: Option<Vec<ServiceSlug>>, period, action| RuleWindow {
             services,
             categories: None,
+            keys: None,
+            per_payee: false,
             period,
             action,
         };
@@ -348,6 +368,12 @@ mod tests {
         let budget = |limit, services: &[&str], action| RuleKind::BudgetLimit {
             limit: units(limit),
             window: window(Some(slugs(services)), WindowPeriod::Lifetime, action),
+        };
+        let of_key = |mut kind: RuleKind| {
+            if let RuleKind::BudgetLimit { window, .. } = &mut kind {
+                window.keys = Some(vec![KeyId(1)]);
+            }
+            kind
         };
         let asks = |above, services: Option<&[&str]>| RuleKind::ApprovalRequired {
             services: services.map(slugs),
@@ -375,7 +401,7 @@ mod tests {
         };
         let (block, ask) = (LimitAction::Block, LimitAction::Ask);
         let (ai, data, search) = (Category::Ai, Category::Data, Category::Search);
-        let rows: [(Vec<RuleKind>, &[&str]); 25] = [
+        let rows: [(Vec<RuleKind>, &[&str]); 27] = [
             (vec![], &[]),
             (vec![rolling(150, 48), rolling(150, 96)], &["is_covered_by 1 by 2"]),
             (vec![rolling(150, 48), rolling(160, 96)], &[]),
@@ -385,14 +411,20 @@ mod tests {
                 &["is_covered_by 1 by 2"],
             ),
             (vec![budget(99, &["ai"], block), budget(98, &["data"], block)], &[]),
-            // Two services with 100 a day each.
-            (vec![rolling(200, 24)], &["is_covered_by 1"]),
-            (vec![rolling(199, 24)], &[]),
-            (vec![rolling(200, 25)], &[]),
-            // A budget that only asks covers no cap.
+            // The daily caps sum to 300. The disabled service counts, because the agent may have paid it before.
+            (vec![rolling(300, 24)], &["is_covered_by 1"]),
+            (vec![rolling(299, 24)], &[]),
+            (vec![rolling(300, 25)], &[]),
+            // A budget that only requires approval can't cover a cap.
             (vec![budget(9, &["ai"], block)], &["is_covered_by cap ai by 1"]),
             (vec![budget(10, &["ai"], block)], &[]),
             (vec![budget(9, &["ai"], ask)], &[]),
+            // With another key, the agent can pay up to the cap.
+            (vec![of_key(budget(9, &["ai"], block))], &[]),
+            (
+                vec![budget(150, &["ai"], block), of_key(budget(150, &["ai"], block))],
+                &["is_covered_by 2 by 1"],
+            ),
             (vec![asks(20, None)], &["is_covered_by 1"]),
             (vec![asks(10, Some(&["ai"]))], &["is_covered_by 1"]),
             (vec![asks(10, None)], &[]),

@@ -5,10 +5,12 @@
 //! [`Agent::is_frozen`].
 
 use crate::{Agent, AgentId, AuditFields, OperatorName, Timestamp, UserId, value::line::line};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// The agents that an operators' freeze affects.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FreezeTarget {
     /// One agent.
     Agent(AgentId),
@@ -39,8 +41,9 @@ impl FreezeTarget {
     }
 }
 
-/// The freeze that blocks an agent's payments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A freeze that blocks an agent's payments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Freeze {
     /// A freeze by the agent's owner, who can end it.
     Own,
@@ -146,7 +149,7 @@ pub enum FreezeAuthority {
 impl OperatorName {
     /// Returns the authority of this operator.
     pub fn freeze_authority(&self) -> FreezeAuthority {
-        if self.acted_in_browser() {
+        if self.is_browser_session_name() {
             FreezeAuthority::Browser
         } else {
             FreezeAuthority::Token
@@ -170,7 +173,7 @@ impl FreezeChange {
     /// Freezes the target, and replaces a freeze of the same or a weaker authority. A pending request to end the old
     /// freeze is dropped.
     pub fn begin_freeze(stored: Option<OperatorFreeze>, freeze: OperatorFreeze) -> Result<Self, StrongerFreeze> {
-        require_authority(stored.as_ref(), &freeze.by)?;
+        require_freeze_authority(stored.as_ref(), &freeze.by)?;
         Ok(Self {
             target: freeze.target.clone(),
             before: stored,
@@ -185,7 +188,7 @@ impl FreezeChange {
         operator: &OperatorName,
         needs_second_operator: bool,
     ) -> Result<Self, StrongerFreeze> {
-        require_authority(stored.as_ref(), operator)?;
+        require_freeze_authority(stored.as_ref(), operator)?;
         let is_second = |freeze: &OperatorFreeze| {
             let first = freeze.end_asked_by.as_ref();
             first.is_some_and(|first| !first.is_same_operator(operator))
@@ -219,7 +222,7 @@ impl FreezeChange {
     }
 }
 
-fn require_authority(stored: Option<&OperatorFreeze>, operator: &OperatorName) -> Result<(), StrongerFreeze> {
+fn require_freeze_authority(stored: Option<&OperatorFreeze>, operator: &OperatorName) -> Result<(), StrongerFreeze> {
     match stored {
         Some(freeze) if freeze.by.freeze_authority() > operator.freeze_authority() => Err(StrongerFreeze),
         _ => Ok(()),

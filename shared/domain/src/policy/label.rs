@@ -3,6 +3,7 @@
 //! The number and size of labels are limited, because every payment reads the agent's record.
 
 use crate::{Fields, ValidationError, is_displayable, value::line::line};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -45,8 +46,15 @@ line! {
 }
 
 /// The labels of an agent: pairs of a key and a value, at most [`Labels::MAX`] pairs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Labels(BTreeMap<LabelKey, LabelValue>);
+
+impl<'de> Deserialize<'de> for Labels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let labels = BTreeMap::deserialize(deserializer)?;
+        Self::from_pairs(labels).ok_or_else(|| D::Error::custom(Self::FORM))
+    }
+}
 
 impl Labels {
     /// The maximum number of labels.

@@ -12,8 +12,9 @@ use crate::{
 };
 
 fn applicable_rules<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterator<Item = &'a Rule> + Clone + use<'a> {
-    let service = inputs.service;
-    inputs.agent.rules.iter().filter(|rule| rule.kind.applies_to(service))
+    let (service, key) = (inputs.service, inputs.key);
+    let rules = inputs.agent.rules.iter();
+    rules.filter(move |rule| rule.kind.applies_to_payment(service, key))
 }
 
 pub(super) fn check_schedules(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
@@ -24,7 +25,7 @@ pub(super) fn check_schedules(failure: &mut FirstFailure, inputs: &EvaluationInp
         None => Check::passed(CheckName::Schedule),
         Some((rule, _)) => failure.record_check(CheckName::Schedule, false, || {
             let schedules = applicable_schedules(inputs).map(|(_, schedule)| schedule);
-            let retry_at = next_common_opening(&schedules, inputs.at);
+            let retry_at = next_time_all_schedules_open(&schedules, inputs.at);
             Block::Schedule { rule, retry_at }.into()
         }),
     })
@@ -51,7 +52,14 @@ pub(super) fn approval_limits<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterato
             kind,
         })
     });
-    threshold.into_iter().chain(rules)
+    let limits = threshold.into_iter().chain(rules);
+    limits.filter(move |limit| {
+        let mut rules = applicable_rules(&evaluation_inputs);
+        !rules.any(|rule| match &rule.kind {
+            RuleKind::ApprovalException(exception) => exception.waives(limit, &evaluation_inputs),
+            _ => false,
+        })
+    })
 }
 
 /// Returns the rule's kind and the amount above which the rule requires an approval. Returns `None` if the payment does
@@ -114,10 +122,9 @@ fn applicable_schedules<'a>(
     })
 }
 
-/// Returns the first time at or after `at` at which all schedules are open. Schedules in different time zones may overlap
-/// only in some months, because daylight saving time begins and ends on different days. The search therefore covers
-/// months.
-pub(super) fn next_common_opening<'a>(
+/// Returns the first time at or after `at` at which all schedules are open. Schedules in different time zones may
+/// overlap in only some months.
+pub(super) fn next_time_all_schedules_open<'a>(
     schedules: &(impl Iterator<Item = &'a Schedule> + Clone),
     mut at: Timestamp,
 ) -> RetryAt {
@@ -138,7 +145,7 @@ pub(super) fn next_common_opening<'a>(
 
 fn is_exceeded(rule: &CountingRule<'_>, window: &Window, inputs: &EvaluationInputs<'_>) -> bool {
     let units = rule.counted.to_units(inputs.intent.offer.amount());
-    let sum = window.spent_at(inputs.at).plus(units);
+    let sum = window.counted_amount_at(inputs.at).plus(units);
     sum.is_none_or(|sum| sum > rule.limit)
 }
 
@@ -164,7 +171,7 @@ fn deciding_rule<'a>(
     is_of_kind: fn(&RuleKind) -> bool,
 ) -> Option<(CountingRule<'a>, &'a Window)> {
     let rules = inputs.agent.counting_rules();
-    let rules = rules.filter(|rule| is_of_kind(&rule.rule.kind) && rule.applies_to(inputs.service));
+    let rules = rules.filter(|rule| is_of_kind(&rule.rule.kind) && rule.applies_to(inputs.service, inputs.key));
     rules
         .filter_map(|rule| Some((rule, rule.find_window(inputs.budgets)?)))
         .min_by_key(|(rule, window)| {
@@ -184,9 +191,9 @@ fn check_counting_rules(
     block: fn(CountingRule<'_>, Amount, RetryAt) -> Block,
 ) -> Option<Check> {
     let (rule, window) = deciding_rule(inputs, is_of_kind)?;
-    let used = window.spent_at(inputs.at);
+    let used = window.counted_amount_at(inputs.at);
     let check = if is_exceeded(&rule, window, inputs) {
-        failure.record_limit_check(name, rule.action(), inputs, approval_limits(inputs), || {
+        failure.record_exceeded_limit(name, rule.action(), inputs, approval_limits(inputs), || {
             let units = rule.counted.to_units(inputs.intent.offer.amount());
             block(rule, used, window.first_fitting_time(units, rule.limit, inputs.at))
         })
@@ -213,8 +220,7 @@ pub(super) fn check_budgets(failure: &mut FirstFailure, inputs: &EvaluationInput
     })
 }
 
-/// Checks that one more payment fits into every count limit.
-pub(super) fn check_counts(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
+pub(super) fn check_count_limits(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
     let is_count = |kind: &RuleKind| matches!(kind, RuleKind::CountLimit { .. });
     check_counting_rules(failure, inputs, CheckName::Count, is_count, |rule, used, retry_at| {
         Block::Count {
@@ -271,7 +277,7 @@ pub(super) fn check_duplicate(failure: &mut FirstFailure, inputs: &EvaluationInp
     Some(Check {
         limit: seconds_as_amount(within),
         used: seconds_as_amount(age),
-        ..failure.record_limit_check(CheckName::Duplicate, action, inputs, approval_limits(inputs), block)
+        ..failure.record_exceeded_limit(CheckName::Duplicate, action, inputs, approval_limits(inputs), block)
     })
 }
 
@@ -313,7 +319,7 @@ pub(super) fn check_price(failure: &mut FirstFailure, inputs: &EvaluationInputs<
     let check = if amount <= max {
         Check::passed(CheckName::Price)
     } else {
-        failure.record_limit_check(CheckName::Price, action, inputs, approval_limits(inputs), || {
+        failure.record_exceeded_limit(CheckName::Price, action, inputs, approval_limits(inputs), || {
             Block::PriceAboveUsual { rule, most: max }
         })
     };
@@ -354,7 +360,7 @@ pub(super) fn check_payee(failure: &mut FirstFailure, inputs: &EvaluationInputs<
     if is_known_payee(inputs) {
         return Some(Check::passed(CheckName::Payee));
     }
-    Some(failure.record_approval_check(CheckName::Payee, inputs, approval_limits(inputs)))
+    Some(failure.record_approval_requirement(CheckName::Payee, inputs, approval_limits(inputs)))
 }
 
 fn is_known_payee(inputs: &EvaluationInputs<'_>) -> bool {
@@ -409,6 +415,6 @@ pub(super) fn counting_rules(
     measure: WindowMeasure,
 ) -> impl Iterator<Item = RuleId> + use<'_> {
     let rules = inputs.agent.counting_rules();
-    let rules = rules.filter(move |rule| rule.counted == measure && rule.applies_to(inputs.service));
-    rules.map(|rule| rule.rule.id)
+    let rules = rules.filter(move |rule| rule.counted == measure && rule.applies_to(inputs.service, inputs.key));
+    rules.filter_map(move |rule| rule.window_id(Some(inputs.intent.offer.pay_to())))
 }

@@ -92,9 +92,6 @@ pub struct LimitIncreaseRequest {
 /// How long an agent can't request another increase for the service after a rejection. The pause protects the user.
 pub const RAISE_PAUSE: Duration = Duration::DAY;
 
-/// The maximum length of the reason for a limit increase, in characters.
-pub const MAX_INCREASE_REASON_CHARS: usize = 500;
-
 impl LimitIncreaseRequest {
     /// Returns the requested caps and the time at which they expire.
     pub const fn temporary_caps(&self) -> TemporaryCaps {

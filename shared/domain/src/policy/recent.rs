@@ -13,7 +13,7 @@
 
 use crate::{
     Address, Agent, Amount, CallDescription, Fingerprint, Intent, OperationSlug, PastPayment, ProviderRequest,
-    ServiceId, ServiceSlug, Timestamp, Url,
+    RuleKind, ServiceId, ServiceSlug, Timestamp, Url,
 };
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
@@ -76,9 +76,8 @@ impl CallDigest {
     }
 }
 
-/// The first 12 bytes of a payee's address. These are enough bytes that nobody can create another address with the same
-/// first bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The first 12 bytes of a payee's address: enough that nobody can create another address with the same bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PayeePrefix(pub [u8; 12]);
 
 impl PayeePrefix {
@@ -228,22 +227,21 @@ impl RecentPayments {
         let mut forget = Vec::new();
         if let Some(mark) = call {
             let calls = self.calls.iter().map(|(call, at)| (*call, *at));
-            let surplus = surplus_entries(calls, mark.call, MAX_RECENT_CALLS);
-            // A duplicate guard still compares calls that were authorized after `not_after`, so these calls stay
-            // stored.
+            let surplus = entries_to_evict(calls, mark.call, MAX_RECENT_CALLS);
+            // A duplicate guard still compares calls after `not_after`, so they stay stored.
             let surplus = surplus.filter(|(_, at)| mark.not_after.is_none_or(|not_after| *at <= not_after));
             forget.extend(surplus.map(|(call, at)| (RecentKey::Call(call), at)));
         }
         if let Some(payee) = payee {
             let payees = self.payees.iter().map(|(payee, at)| (*payee, *at));
             forget.extend(
-                surplus_entries(payees, payee, MAX_RECENT_PAYEES).map(|(payee, at)| (RecentKey::Payee(payee), at)),
+                entries_to_evict(payees, payee, MAX_RECENT_PAYEES).map(|(payee, at)| (RecentKey::Payee(payee), at)),
             );
         }
         if let Some((operation, _)) = price {
             let prices = self.prices.iter().map(|(operation, paid)| (*operation, paid.at));
             forget.extend(
-                surplus_entries(prices, operation, MAX_PRICED_OPERATIONS)
+                entries_to_evict(prices, operation, MAX_PRICED_OPERATIONS)
                     .map(|(operation, at)| (RecentKey::Operation(operation), at)),
             );
         }
@@ -296,13 +294,13 @@ impl RecentPayments {
     /// Adds the elements of `others`, recent payments to the same service. Lists that become too long keep the newest
     /// elements.
     pub fn merge(&mut self, others: &Self) {
-        merge_entries(&mut self.calls, &others.calls, |at| *at, MAX_RECENT_CALLS);
-        merge_entries(&mut self.payees, &others.payees, |at| *at, MAX_RECENT_PAYEES);
-        merge_entries(&mut self.prices, &others.prices, |paid| paid.at, MAX_PRICED_OPERATIONS);
+        merge_newest_entries(&mut self.calls, &others.calls, |at| *at, MAX_RECENT_CALLS);
+        merge_newest_entries(&mut self.payees, &others.payees, |at| *at, MAX_RECENT_PAYEES);
+        merge_newest_entries(&mut self.prices, &others.prices, |paid| paid.at, MAX_PRICED_OPERATIONS);
     }
 }
 
-fn merge_entries<K: Clone + PartialEq, V: Clone>(
+fn merge_newest_entries<K: Clone + PartialEq, V: Clone>(
     entries: &mut Vec<(K, V)>,
     others: &[(K, V)],
     at: fn(&V) -> Timestamp,
@@ -320,9 +318,14 @@ fn merge_entries<K: Clone + PartialEq, V: Clone>(
 }
 
 impl Agent {
-    /// Returns a fingerprint of the rules that need recent payments: ids, kinds and services. `None` if there is no such
-    /// rule. With another fingerprint, stored recent payments may be incomplete.
-    pub fn memory_coverage(&self) -> Option<Fingerprint> {
+    /// Returns whether a rule of the agent is a duplicate guard.
+    pub fn has_duplicate_guard(&self) -> bool {
+        let is_guard = |kind: &RuleKind| matches!(kind, RuleKind::DuplicateGuard { .. });
+        self.rules.iter().any(|rule| is_guard(&rule.kind))
+    }
+
+    /// Returns a fingerprint of the rules that need recent payments; `None` without such rules.
+    pub fn recent_payment_rules_fingerprint(&self) -> Option<Fingerprint> {
         let rules = self.rules.iter().filter(|rule| rule.kind.needs_recent_payments());
         let rules = rules.map(|rule| {
             let services = rule
@@ -359,7 +362,7 @@ impl RememberedPayments {
 
     /// Adds a payment. Payments must be added in chronological order.
     pub fn add(&mut self, payment: &PastPayment) {
-        self.advance_to(payment.at);
+        self.apply_changes_until(payment.at);
         let call = payment.call.map(|call| CallMark { call, not_after: None });
         if call.is_some() {
             let recent = self.payments_to_service_mut(payment.service);
@@ -373,7 +376,7 @@ impl RememberedPayments {
     }
 
     /// Applies the confirmations and releases up to this time.
-    pub fn advance_to(&mut self, now: Timestamp) {
+    pub fn apply_changes_until(&mut self, now: Timestamp) {
         while let Some(first) = self.later.first_entry() {
             let (at, _) = *first.key();
             if at > now {
@@ -394,8 +397,8 @@ impl RememberedPayments {
     }
 }
 
-/// Returns the least recently used elements that exceed the maximum when `new` is added.
-fn surplus_entries<K: Copy + PartialEq>(
+/// Returns the least recently used elements to evict when `new` is added.
+fn entries_to_evict<K: Copy + PartialEq>(
     entries: impl Iterator<Item = (K, Timestamp)>,
     new: K,
     max: usize,

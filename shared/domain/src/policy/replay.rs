@@ -11,10 +11,10 @@ use super::limits;
 use crate::{
     ALLOWED_REASON, Agent, Amount, ApprovalId, AskingLimit, Block, CallDescription, CallDigest, Check, CheckName,
     CheckOutcome, CountingRule, Decision, DecisionRecord, DecisionResult, Duration, EnabledService, EvaluationInputs,
-    Eviction, Fingerprint, Freeze, GivenApproval, InputVersions, Intent, LimitAction, LoggedDenial, Network, Offer,
-    Operation, OperationDigest, OperationSlug, PaidPrices, PayeePrefix, Purpose, Reason, RecentPayments, Rule, RuleId,
-    RuleKind, Service, Settlement, SettlementTerms, Target, Timestamp, UsualPrice, Window, WindowPeriod, WindowScope,
-    evaluate,
+    Eviction, Fingerprint, Freeze, GivenApproval, InputVersions, Intent, KeyId, LimitAction, LoggedDenial, Network,
+    Offer, Operation, OperationDigest, OperationSlug, PaidPrices, PayeePrefix, Purpose, Reason, RecentPayments, Rule,
+    RuleId, RuleKind, Service, Settlement, SettlementTerms, Target, Timestamp, UsualPrice, Window, WindowPeriod,
+    WindowScope, evaluate,
 };
 use std::borrow::Cow;
 
@@ -33,6 +33,8 @@ pub struct RecordedDecision {
     pub amount: Amount,
     /// The address that the payment pays, or would have paid.
     pub pay_to: crate::Address,
+    /// The agent key that sent the request.
+    pub key: KeyId,
     /// The network of the deployment.
     pub network: Network,
     /// The call as the agent described it.
@@ -63,11 +65,12 @@ impl RecordedDecision {
             operation: Some(purchase.operation.clone()),
             amount: terms.amount,
             pay_to: terms.pay_to,
+            key: purchase.key,
             network: terms.network,
             call,
             at: terms.authorized_at,
             policy_version: Some(purchase.policy_version),
-            inputs: purchase.inputs,
+            inputs: Some(purchase.inputs),
         })
     }
 
@@ -80,6 +83,7 @@ impl RecordedDecision {
             operation: record.operation.clone(),
             amount: record.amount,
             pay_to: record.pay_to,
+            key: record.key,
             network,
             call: record.call.clone(),
             at: record.at,
@@ -97,6 +101,7 @@ impl RecordedDecision {
             operation: denial.operation,
             amount: denial.amount,
             pay_to: denial.pay_to,
+            key: denial.key,
             network,
             call: denial.call,
             at: denial.at,
@@ -223,7 +228,7 @@ impl<'a> RecordedInputs<'a> {
             agent,
             enabled,
             day: decision.daily_usage().unwrap_or(Amount::ZERO),
-            windows: &recorded_window_usage(decision, agent, service),
+            windows: &recorded_usage_by_rule(decision, agent, service),
             recent: None,
         };
         let result = evaluation_inputs.evaluate_under(&limits);
@@ -280,10 +285,9 @@ impl<'a> RecordedInputs<'a> {
         Some(CallDigest::from_intent(&self.intent, &operation.slug))
     }
 
-    /// Returns whether a rule can be evaluated from recorded data. A budget can always be evaluated. Any other rule
-    /// that depends on earlier payments can be evaluated only if the agent had the rule with the same parameters. If
-    /// there are several rules about a median, only the rule with the recorded median can be evaluated.
-    fn can_evaluate(&self, rule: &Rule, recent_payments: Option<&ReplayedRecentPayments>) -> bool {
+    /// Returns whether a rule can be evaluated from recorded data. The agent must already have had a rule about earlier
+    /// calls, payees or prices.
+    fn can_evaluate_from_records(&self, rule: &Rule, recent_payments: Option<&ReplayedRecentPayments>) -> bool {
         let is_median = matches!(
             rule.kind,
             RuleKind::PriceAboveUsual {
@@ -303,11 +307,17 @@ impl<'a> RecordedInputs<'a> {
         agent: &'b Agent,
         recent_payments: Option<&ReplayedRecentPayments>,
     ) -> Cow<'b, Agent> {
-        if agent.rules.iter().all(|rule| self.can_evaluate(rule, recent_payments)) {
+        if agent
+            .rules
+            .iter()
+            .all(|rule| self.can_evaluate_from_records(rule, recent_payments))
+        {
             return Cow::Borrowed(agent);
         }
         let mut agent = agent.clone();
-        agent.rules.retain(|rule| self.can_evaluate(rule, recent_payments));
+        agent
+            .rules
+            .retain(|rule| self.can_evaluate_from_records(rule, recent_payments));
         Cow::Owned(agent)
     }
 
@@ -332,16 +342,15 @@ impl<'a> RecordedInputs<'a> {
         };
         let windows = agent.counting_rules().filter_map(|rule| {
             let used = used(&rule)?;
-            Some((
-                rule.rule.id,
-                window_with_usage(rule.window_scope(agent.id), rule.period, used),
-            ))
+            let scope = rule.window_scope(agent.id, Some(self.decision.pay_to))?;
+            Some((rule.rule.id, window_with_usage(scope, rule.period, used)))
         });
         let budgets: Vec<(RuleId, Window)> = windows.collect();
         let decision = self.decision;
         let inputs = EvaluationInputs {
             agent,
             intent: &self.intent,
+            key: decision.key,
             service: self.service,
             operation: self.operation,
             payee_from: self.payee_from,
@@ -498,8 +507,8 @@ pub(super) struct Tightest {
     pub(super) used: Amount,
 }
 
-/// Returns the check that records the limit and the used part of a counting rule.
-pub(super) const fn check_of_rule(rule: &RuleKind) -> CheckName {
+/// Returns the check that records the window of this kind of rule.
+pub(super) const fn check_name_for_rule(rule: &RuleKind) -> CheckName {
     match rule {
         RuleKind::MinimumInterval { .. } => CheckName::Interval,
         RuleKind::CountLimit { .. } => CheckName::Count,
@@ -511,10 +520,11 @@ pub(super) const fn check_of_rule(rule: &RuleKind) -> CheckName {
 pub(super) fn rules_of_check<'a>(
     agent: &'a Agent,
     service: &'a Service,
+    key: KeyId,
     name: CheckName,
 ) -> impl Iterator<Item = CountingRule<'a>> {
     let rules = agent.counting_rules();
-    rules.filter(move |rule| check_of_rule(&rule.rule.kind) == name && rule.applies_to(service))
+    rules.filter(move |rule| check_name_for_rule(&rule.rule.kind) == name && rule.applies_to(service, key))
 }
 
 /// Returns the rule whose limit and used amount a check recorded. Of several rules with the recorded limit, the rule in
@@ -527,7 +537,7 @@ pub(super) fn recorded_tightest_rule(
 ) -> Option<Tightest> {
     let check = decision.find_check(name)?;
     let (limit, used) = check.limit.zip(check.used)?;
-    let alike = || rules_of_check(agent, service, name).filter(|rule| rule.limit == limit);
+    let alike = || rules_of_check(agent, service, decision.key, name).filter(|rule| rule.limit == limit);
     let named = alike().find(|rule| decision.names_rule(rule.rule.id));
     let is_asking =
         |rule: &CountingRule<'_>| check.outcome != CheckOutcome::Passed && rule.action() == LimitAction::Ask;
@@ -536,11 +546,10 @@ pub(super) fn recorded_tightest_rule(
     Some(Tightest { rule, limit, used })
 }
 
-/// Returns the used amount of each counting rule. For each kind of rule, a decision records the used amount of only one
-/// rule: the rule with the least remaining amount. For the other rules, this function returns zero.
-fn recorded_window_usage(decision: &RecordedDecision, agent: &Agent, service: &Service) -> Vec<(RuleId, Amount)> {
+/// Returns the used amount of each rule that counts payments: zero for rules that the checks did not record.
+fn recorded_usage_by_rule(decision: &RecordedDecision, agent: &Agent, service: &Service) -> Vec<(RuleId, Amount)> {
     let used = |rule: CountingRule<'_>| {
-        let tightest = recorded_tightest_rule(decision, agent, service, check_of_rule(&rule.rule.kind));
+        let tightest = recorded_tightest_rule(decision, agent, service, check_name_for_rule(&rule.rule.kind));
         let tightest = tightest.filter(|tightest| tightest.rule == rule.rule.id);
         (rule.rule.id, tightest.map_or(Amount::ZERO, |tightest| tightest.used))
     };

@@ -1,9 +1,9 @@
 //! An agent's rules, which apply across all services (`docs/spec.md` §2.7, §7 `policy_blocked`).
 
 use crate::{
-    Address, Agent, AgentId, Amount, AutomaticFreeze, Catalog, Category, Duration, Fingerprint, MAX_FREEZE_MULTIPLE,
-    MAX_RECENT_PRICES, MIN_FREEZE_MULTIPLE, RuleId, Schedule, Service, ServiceSlug, ValidationError, Window,
-    WindowPeriod, WindowScope, catalog::service::named,
+    Address, Agent, AgentId, Amount, ApprovalException, AutomaticFreeze, Catalog, Category, Duration, Fingerprint,
+    KeyId, MAX_FREEZE_MULTIPLE, MAX_RECENT_PRICES, MIN_FREEZE_MULTIPLE, RuleId, Schedule, Service, ServiceSlug,
+    Timestamp, ValidationError, Window, WindowPeriod, WindowScope, catalog::service::named,
 };
 
 /// A limit on an agent's payments that can apply to several services.
@@ -95,6 +95,8 @@ pub enum RuleKind {
     },
     /// The agent is frozen after an unusually busy hour. The rule does not affect decisions about payments.
     AnomalyBrake(AutomaticFreeze),
+    /// A payment that meets every condition needs no approval under some limits. No other kind of rule allows more.
+    ApprovalException(ApprovalException),
 }
 
 /// The window of a budget or a count limit.
@@ -104,7 +106,11 @@ pub struct RuleWindow {
     pub services: Option<Vec<ServiceSlug>>,
     /// The services' categories at the time of the payment; `None` for all categories.
     pub categories: Option<Vec<Category>>,
-    /// How long an authorization counts.
+    /// The agent's keys whose payments count, even after a key has ended; `None` for all keys.
+    pub keys: Option<Vec<KeyId>>,
+    /// Whether the payments to each payee count alone, each up to the limit. An update can't change this.
+    pub per_payee: bool,
+    /// How long an authorized payment counts toward the limit.
     pub period: WindowPeriod,
     /// What the rule does with a payment beyond the limit. Approved payments also count, so the used part may exceed
     /// the limit.
@@ -117,6 +123,8 @@ impl From<Duration> for RuleWindow {
         Self {
             services: None,
             categories: None,
+            keys: None,
+            per_payee: false,
             period: WindowPeriod::Rolling(duration),
             action: LimitAction::Block,
         }
@@ -215,6 +223,19 @@ impl WindowMeasure {
     }
 }
 
+/// The payments to which a rule applies. `None` means no condition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuleScope<'a> {
+    /// The services that are paid.
+    pub services: Option<&'a [ServiceSlug]>,
+    /// The categories of the paid services. Only budgets and count limits have this condition.
+    pub categories: Option<&'a [Category]>,
+    /// The agent's keys that send the requests. Only budgets, count limits and exceptions have this condition.
+    pub keys: Option<&'a [KeyId]>,
+    /// Whether the rule counts the payments to each payee alone.
+    pub per_payee: bool,
+}
+
 /// A rule that counts payments in its own window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountingRule<'a> {
@@ -240,15 +261,28 @@ impl<'a> CountingRule<'a> {
         })
     }
 
-    /// Returns the scope of the rule's window.
-    pub const fn window_scope(&self, agent: AgentId) -> WindowScope {
-        WindowScope::Budget {
-            agent,
-            rule: self.rule.id,
+    /// Returns whether the rule has a window for each payee.
+    pub fn is_per_payee(&self) -> bool {
+        self.rule.kind.scope().per_payee
+    }
+
+    /// Returns the id of the window that counts payments to `payee`: the rule's id, or an id that is derived for the
+    /// payee. `None` if the rule has a window for each payee and the payee is unknown.
+    pub fn window_id(&self, payee: Option<Address>) -> Option<RuleId> {
+        if self.is_per_payee() {
+            payee.map(|payee| self.rule.id.for_payee(payee))
+        } else {
+            Some(self.rule.id)
         }
     }
 
-    /// Returns the rule's window among `windows`. If the window is missing, the rule allows no payment.
+    /// Returns the scope of the window with the id [`CountingRule::window_id`].
+    pub fn window_scope(&self, agent: AgentId, payee: Option<Address>) -> Option<WindowScope> {
+        let rule = self.window_id(payee)?;
+        Some(WindowScope::Budget { agent, rule })
+    }
+
+    /// Returns the rule's window. A rule whose window is missing allows no payment.
     pub fn find_window<'w>(&self, windows: &'w [(RuleId, Window)]) -> Option<&'w Window> {
         let (_, window) = windows.iter().find(|(rule, _)| *rule == self.rule.id)?;
         Some(window)
@@ -257,22 +291,23 @@ impl<'a> CountingRule<'a> {
     /// Returns a fingerprint of the rule's period and scope. After a change of this fingerprint, the stored window may
     /// lack payments.
     pub fn coverage(&self) -> Fingerprint {
-        let services = self.rule.kind.service_slugs().map(|services| {
-            let services: Vec<&str> = services.iter().map(ServiceSlug::as_str).collect();
-            services.join(",")
-        });
-        // `*` is not a valid slug.
-        let services = services.as_deref().unwrap_or("*");
-        let categories = self.rule.kind.window_categories().map(|categories| {
-            let names: Vec<&str> = categories.iter().map(|category| category.name()).collect();
-            format!(" {}", names.join(","))
-        });
-        Fingerprint::for_text(&format!("{} {services}{}", self.period, categories.unwrap_or_default()))
+        let RuleScope {
+            services,
+            categories,
+            keys,
+            per_payee: _,
+        } = self.rule.kind.scope();
+        // `*` means all services. It is not a valid slug, so this text never equals a list of slugs.
+        let services = services.map_or_else(|| "*".to_owned(), |slugs| join(slugs, ServiceSlug::to_string));
+        let categories = categories.map(|names| format!(" {}", join(names, |category| category.name().to_owned())));
+        let keys = keys.map(|keys| format!(" keys {}", join(keys, KeyId::to_string)));
+        let (categories, keys) = (categories.unwrap_or_default(), keys.unwrap_or_default());
+        Fingerprint::for_text(&format!("{} {services}{categories}{keys}", self.period))
     }
 
-    /// Returns whether the rule counts payments to this service.
-    pub fn applies_to(&self, service: &Service) -> bool {
-        self.rule.kind.applies_to(service)
+    /// Returns whether the rule counts payments to this service with this key.
+    pub fn applies_to(&self, service: &Service, key: KeyId) -> bool {
+        self.rule.kind.applies_to_payment(service, key)
     }
 
     /// Returns what the rule does with a payment beyond the limit.
@@ -284,7 +319,11 @@ impl<'a> CountingRule<'a> {
     }
 }
 
-/// A vendor that may be paid.
+fn join<T>(items: &[T], text: fn(&T) -> String) -> String {
+    items.iter().map(text).collect::<Vec<_>>().join(",")
+}
+
+/// An element of a vendor allowlist: a service, or a single wallet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Vendor {
     /// A service. Any wallet of the service may be paid.
@@ -337,6 +376,8 @@ impl RuleKind {
     pub const SCHEDULE: &str = "schedule";
     /// The name of [`RuleKind::AnomalyBrake`] in the API and in storage.
     pub const ANOMALY_BRAKE: &str = "anomaly_brake";
+    /// The name of [`RuleKind::ApprovalException`] in the API and in storage.
+    pub const APPROVAL_EXCEPTION: &str = "approval_exception";
 
     /// Returns the kind's name in the API and in storage.
     pub const fn name(&self) -> &'static str {
@@ -352,6 +393,7 @@ impl RuleKind {
             Self::PriceAboveUsual { .. } => Self::PRICE_ABOVE_USUAL,
             Self::Schedule { .. } => Self::SCHEDULE,
             Self::AnomalyBrake(_) => Self::ANOMALY_BRAKE,
+            Self::ApprovalException(_) => Self::APPROVAL_EXCEPTION,
         }
     }
 
@@ -373,7 +415,8 @@ impl RuleKind {
             | Self::NewPayee { .. }
             | Self::PriceAboveUsual { .. }
             | Self::Schedule { .. }
-            | Self::AnomalyBrake(_) => None,
+            | Self::AnomalyBrake(_)
+            | Self::ApprovalException(_) => None,
         }
     }
 
@@ -398,7 +441,8 @@ impl RuleKind {
                 ..
             }
             | Self::Schedule { .. }
-            | Self::AnomalyBrake(_) => false,
+            | Self::AnomalyBrake(_)
+            | Self::ApprovalException(_) => false,
         }
     }
 
@@ -417,34 +461,48 @@ impl RuleKind {
             | Self::DuplicateGuard { services, .. }
             | Self::NewPayee { services }
             | Self::PriceAboveUsual { services, .. }
-            | Self::Schedule { services, .. } => services.as_deref(),
+            | Self::Schedule { services, .. }
+            | Self::ApprovalException(ApprovalException { services, .. }) => services.as_deref(),
         }
     }
 
-    /// Returns the categories of services whose payments a budget or count limit counts; `None` for all categories. The
-    /// categories of other rules are conditions on the operation too.
-    pub fn window_categories(&self) -> Option<&[Category]> {
-        match self {
-            Self::BudgetLimit { window, .. } | Self::CountLimit { window, .. } => window.categories.as_deref(),
+    /// Returns the conditions that select the payments to which the rule applies.
+    pub fn scope(&self) -> RuleScope<'_> {
+        let window = match self {
+            Self::BudgetLimit { window, .. } | Self::CountLimit { window, .. } => Some(window),
             _ => None,
+        };
+        RuleScope {
+            services: self.service_slugs(),
+            categories: window.and_then(|window| window.categories.as_deref()),
+            keys: match self {
+                Self::ApprovalException(exception) => exception.keys.as_deref(),
+                _ => window.and_then(|window| window.keys.as_deref()),
+            },
+            per_payee: window.is_some_and(|window| window.per_payee),
         }
     }
 
-    /// Returns the services and categories whose payments the rule applies to.
-    pub fn scope(&self) -> (Option<&[ServiceSlug]>, Option<&[Category]>) {
-        (self.service_slugs(), self.window_categories())
-    }
-
-    /// Returns whether the rule applies to payments to this service.
+    /// Returns whether the rule applies to payments to this service with at least one key.
     pub fn applies_to(&self, service: &Service) -> bool {
         self.includes(&service.slug, service.category)
     }
 
     /// Returns whether the rule applies to a service with this slug and category, with at least one key.
     pub fn includes(&self, slug: &ServiceSlug, category: Category) -> bool {
-        let (slugs, categories) = self.scope();
-        slugs.is_none_or(|slugs| slugs.contains(slug))
-            && categories.is_none_or(|categories| categories.contains(&category))
+        let scope = self.scope();
+        scope.services.is_none_or(|slugs| slugs.contains(slug))
+            && scope.categories.is_none_or(|categories| categories.contains(&category))
+    }
+
+    /// Returns whether the rule applies to payments with this key.
+    pub fn applies_to_key(&self, key: KeyId) -> bool {
+        self.scope().keys.is_none_or(|keys| keys.contains(&key))
+    }
+
+    /// Returns whether the rule applies to a payment to this service with this key.
+    pub fn applies_to_payment(&self, service: &Service, key: KeyId) -> bool {
+        self.applies_to(service) && self.applies_to_key(key)
     }
 
     /// Checks that a duration is between `min_duration` and [`MAX_BUDGET_WINDOW`]. The error states the range.
@@ -465,11 +523,18 @@ impl RuleKind {
             // The message does not repeat the slug, because the user may have pasted a key by mistake.
             (!known).then(|| "is not the slug of a service in the catalog".to_owned())
         };
-        let scope_errors = |services: Option<&[ServiceSlug]>, categories: Option<&[Category]>| {
+        let scope_errors = |scope: RuleScope<'_>| {
             let max = Self::MAX_SELECTED;
-            let services = services.map(|slugs| list_errors("/services", slugs, at_least_one, max, unknown));
-            let categories = categories.map(|names| list_errors("/categories", names, at_least_one, max, |_| None));
-            let errors = services.into_iter().chain(categories);
+            let services = scope
+                .services
+                .map(|slugs| list_errors("/services", slugs, at_least_one, max, unknown));
+            let categories = scope
+                .categories
+                .map(|names| list_errors("/categories", names, at_least_one, max, |_| None));
+            let keys = scope
+                .keys
+                .map(|keys| list_errors("/keys", keys, at_least_one, max, |_| None));
+            let errors = services.into_iter().chain(categories).chain(keys);
             errors.flatten().collect::<Vec<ValidationError>>()
         };
         match self {
@@ -498,9 +563,10 @@ impl RuleKind {
                 }
                 errors
             }
-            Self::ApprovalRequired {
-                services, categories, ..
-            } => scope_errors(services.as_deref(), categories.as_deref()),
+            Self::ApprovalRequired { categories, .. } => scope_errors(RuleScope {
+                categories: categories.as_deref(),
+                ..self.scope()
+            }),
             Self::BudgetLimit { .. }
             | Self::CountLimit { .. }
             | Self::MinimumInterval { .. }
@@ -508,9 +574,10 @@ impl RuleKind {
             | Self::NewPayee { .. }
             | Self::PriceAboveUsual { .. }
             | Self::Schedule { .. }
-            | Self::AnomalyBrake(_) => {
+            | Self::AnomalyBrake(_)
+            | Self::ApprovalException(_) => {
                 let mut errors = self.numeric_field_errors();
-                errors.extend(scope_errors(self.service_slugs(), self.window_categories()));
+                errors.extend(scope_errors(self.scope()));
                 errors
             }
         }
@@ -524,6 +591,10 @@ impl RuleKind {
         let duration = |path, duration, least| {
             let wrong = Self::check_duration(duration, least).err();
             wrong.map(|message| ValidationError::at_path(path, message))
+        };
+        let positive = |path, amount: Amount| {
+            let wrong = amount.is_zero();
+            wrong.then(|| ValidationError::at_path(path, "must not be zero"))
         };
         let rolling = |window: &RuleWindow, least| duration("/window_seconds", window.period.duration()?, least);
         let errors = match self {
@@ -552,8 +623,7 @@ impl RuleKind {
                 );
             }
             Self::AnomalyBrake(automatic_freeze) => {
-                let none = automatic_freeze.at_least.is_zero();
-                let none = none.then(|| ValidationError::at_path("/at_least_units", "must not be zero"));
+                let none = positive("/at_least_units", automatic_freeze.at_least);
                 let (least, max) = (MIN_FREEZE_MULTIPLE.into(), MAX_FREEZE_MULTIPLE.into());
                 [range("/times", automatic_freeze.times.into(), least, max), none]
             }
@@ -561,6 +631,7 @@ impl RuleKind {
             | Self::VendorAllowlist { .. }
             | Self::ApprovalRequired { .. }
             | Self::NewPayee { .. } => [None, None],
+            Self::ApprovalException(exception) => [positive("/max_amount_units", exception.max_amount), None],
         };
         errors.into_iter().flatten().collect()
     }
@@ -614,7 +685,12 @@ pub enum RuleRejection {
     TooManyBudgets,
     /// The agent already has an automatic freeze rule.
     SecondBrake,
-    /// The rule has another kind. A rule's kind can't change, because the stored window depends on the kind.
+    /// The rule names a key that the agent does not have.
+    UnknownKey {
+        /// The position in the rule's list of keys.
+        index: usize,
+    },
+    /// The update has another kind, or another `per_payee`. Both can't change, because the stored windows depend on them.
     OtherKind,
 }
 
@@ -630,10 +706,11 @@ impl Agent {
         self.rules.iter().filter_map(CountingRule::new)
     }
 
-    /// Returns the agent's budgets, in the order in which they were added.
-    pub fn budget_rules(&self) -> impl Iterator<Item = CountingRule<'_>> {
-        self.counting_rules()
-            .filter(|rule| rule.counted == WindowMeasure::Amounts)
+    /// Adds an exception from approvals and removes exceptions that have ended by `at`.
+    pub fn with_exception(mut self, id: RuleId, exception: RuleKind, at: Timestamp) -> Result<Self, RuleRejection> {
+        self.rules
+            .retain(|rule| !matches!(&rule.kind, RuleKind::ApprovalException(exception) if exception.until <= at));
+        self.with_rule(id, exception)
     }
 
     /// Adds a rule. Does nothing if the rule's id exists, because an earlier attempt then added the rule.
@@ -650,6 +727,7 @@ impl Agent {
         if matches!(kind, RuleKind::AnomalyBrake(_)) && AutomaticFreeze::find_in_rules(&self.rules).is_some() {
             return Err(RuleRejection::SecondBrake);
         }
+        self.check_keys(&kind, &[])?;
         self.rules.push(Rule { id, version: 1, kind });
         Ok(self)
     }
@@ -658,17 +736,35 @@ impl Agent {
     pub fn with_changed_rule(mut self, id: RuleId, kind: RuleKind) -> Result<Self, RuleRejection> {
         let rule = self
             .rules
+            .iter()
+            .find(|rule| rule.id == id)
+            .ok_or(RuleRejection::Unknown)?;
+        if rule.kind.name() != kind.name() || rule.kind.scope().per_payee != kind.scope().per_payee {
+            return Err(RuleRejection::OtherKind);
+        }
+        self.check_keys(&kind, rule.kind.scope().keys.unwrap_or_default())?;
+        let rule = self
+            .rules
             .iter_mut()
             .find(|rule| rule.id == id)
             .ok_or(RuleRejection::Unknown)?;
-        if rule.kind.name() != kind.name() {
-            return Err(RuleRejection::OtherKind);
-        }
         if rule.kind != kind {
             rule.kind = kind;
             rule.version = rule.version.saturating_add(1);
         }
         Ok(self)
+    }
+
+    /// Checks that the rule's new keys are keys of the agent. Keys in `previous` may have been dropped since then.
+    fn check_keys(&self, kind: &RuleKind, previous: &[KeyId]) -> Result<(), RuleRejection> {
+        let unknown = self.find_unknown_key(kind, previous);
+        unknown.map_or(Ok(()), |index| Err(RuleRejection::UnknownKey { index }))
+    }
+
+    /// Returns the position of the rule's first key that is neither the agent's nor in `previous`.
+    pub(super) fn find_unknown_key(&self, kind: &RuleKind, previous: &[KeyId]) -> Option<usize> {
+        let mut keys = kind.scope().keys.unwrap_or_default().iter();
+        keys.position(|key| self.find_key(*key).is_none() && !previous.contains(key))
     }
 
     /// Removes a rule.
@@ -685,7 +781,7 @@ impl Agent {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{AgentId, AgentStatus, SchedulePeriod, Timestamp, Wallet, ZoneName};
+    use crate::{AgentId, AgentStatus, NewKey, SchedulePeriod, Timestamp, Wallet, ZoneName};
     use uuid::Uuid;
 
     pub(crate) fn agent() -> Agent {
@@ -888,7 +984,32 @@ pub(crate) mod tests {
         );
     }
 
-    /// An update can't change the kind. An update without a change keeps the version.
+    #[test]
+    fn a_budget_names_only_keys_of_the_agent() {
+        let mut agent = agent();
+        agent.keys = [1, 2]
+            .map(|n| NewKey::from_random(agent.id, [n; 40], Timestamp::EPOCH).record)
+            .into();
+        let key = |n: u8| KeyId(u64::from_be_bytes([n; 8]));
+        let of_keys = |keys: &[u8]| RuleKind::BudgetLimit {
+            limit: Amount::ONE,
+            window: RuleWindow {
+                keys: Some(keys.iter().copied().map(key).collect()),
+                ..MIN_BUDGET_WINDOW.into()
+            },
+        };
+        let rejected = |index| Err(RuleRejection::UnknownKey { index });
+        assert_eq!(agent.clone().with_rule(id(1), of_keys(&[1, 3])), rejected(1));
+        let mut agent = agent.with_rule(id(1), of_keys(&[1, 2])).unwrap();
+        assert_eq!(agent.clone().with_changed_rule(id(1), of_keys(&[3, 1])), rejected(0));
+        agent.keys.remove(0);
+        let changed = agent.with_changed_rule(id(1), of_keys(&[1])).unwrap();
+        assert_eq!(changed.rules[0].version, 2);
+        assert_eq!(changed.clone().with_changed_rule(id(1), of_keys(&[1])), Ok(changed));
+        assert_eq!(problems(&of_keys(&[])), ["/keys"]);
+        assert_eq!(problems(&of_keys(&[1, 1])), ["/keys/1"]);
+    }
+
     #[test]
     fn rule_updates_increment_the_agent_version() {
         let agent = agent()
@@ -906,6 +1027,15 @@ pub(crate) mod tests {
         assert_eq!(changed.rules[1], agent.rules[1]);
         let refused = |n, kind| agent.clone().with_changed_rule(id(n), kind).err();
         assert_eq!(refused(1, block(Category::Ai)), Some(RuleRejection::OtherKind));
+        let each_payee = |limit| RuleKind::BudgetLimit {
+            limit: Amount::from_units(limit).unwrap(),
+            window: RuleWindow {
+                per_payee: true,
+                ..MIN_BUDGET_WINDOW.into()
+            },
+        };
+        assert_eq!(refused(1, each_payee(1)), Some(RuleRejection::OtherKind));
+        assert!(budget(1).is_as_strict_as(&each_payee(1)) && !each_payee(1).is_as_strict_as(&budget(1)));
         assert_eq!(refused(3, budget(1)), Some(RuleRejection::Unknown));
         let left = agent.clone().without_rule(id(1)).unwrap().rules;
         assert_eq!(left, agent.rules[1..]);

@@ -1,7 +1,7 @@
 //! How often each of an agent's rules decided about payments, by version of the agent's record.
 
 use crate::{
-    Agent, Amount, Catalog, ChangedDecisionExample, Check, CheckName, CheckOutcome, DecisionResult, LimitUse,
+    Agent, Amount, Catalog, Category, ChangedDecisionExample, Check, CheckName, CheckOutcome, DecisionResult, LimitUse,
     LoggedDecision, LoggedDenial, Purchase, Rule, RuleId, RuleKind, Service, Vendor,
 };
 use std::collections::BTreeMap;
@@ -64,8 +64,7 @@ pub fn count_rule_decisions<'a>(
             }
             LoggedDecision::Allowed(settlement) => {
                 let purchase = settlement.terms.purchase();
-                let inputs = purchase.and_then(|purchase| purchase.inputs);
-                let agent = inputs.and_then(|inputs| versions.get(&inputs.agent));
+                let agent = purchase.and_then(|purchase| versions.get(&purchase.inputs.agent));
                 let Some(((purchase, (agent, group)), service)) = purchase.zip(agent).zip(service) else {
                     continue;
                 };
@@ -88,9 +87,19 @@ fn find_deciding_rule<'a>(denial: &LoggedDenial, rules: &'a [Rule], service: Opt
         return Some(rule);
     }
     let escalates = denial.result == DecisionResult::Escalate;
+    let operation = service.zip(denial.operation.as_ref());
+    let operation = operation.and_then(|(service, slug)| service.find_operation(slug));
+    let categories = [
+        operation.map(|operation| operation.category),
+        service.map(|service| service.category),
+    ];
+    // If the service has left the catalog, the categories are unknown.
+    let is_in_categories = |listed: &Vec<Category>| {
+        service.is_none() || categories.iter().flatten().any(|category| listed.contains(category))
+    };
     let is_of_kind = |rule: &&Rule| {
         rule.kind.name() == denial.rule
-            && service.is_none_or(|service| rule.kind.applies_to(service))
+            && service.is_none_or(|service| rule.kind.applies_to_payment(service, denial.key))
             && match &rule.kind {
                 RuleKind::CategoryBlock { categories } => {
                     categories.iter().any(|category| detail == Some(category.name()))
@@ -99,9 +108,11 @@ fn find_deciding_rule<'a>(denial: &LoggedDenial, rules: &'a [Rule], service: Opt
                     Vendor::Service(slug) => detail == Some(slug.as_str()),
                     Vendor::Wallet(wallet) => *wallet == denial.pay_to,
                 }),
-                // Blocks with this kind are about an approval and not about a rule.
-                RuleKind::ApprovalRequired { above, .. } => {
-                    escalates && above.is_none_or(|above| denial.amount > above)
+                // A block with this reason is due to the approval in the request and not to a rule.
+                RuleKind::ApprovalRequired { categories, above, .. } => {
+                    escalates
+                        && above.is_none_or(|above| denial.amount > above)
+                        && categories.as_ref().is_none_or(is_in_categories)
                 }
                 _ => true,
             }
@@ -122,13 +133,100 @@ fn find_tightest_budget<'a>(
 ) -> Option<&'a Rule> {
     let of_check = |name| {
         let mut checks = purchase.checks.iter().filter(|check: &&Check| check.name == name);
-        LimitUse::nearest_limit(std::slice::from_ref(checks.next()?), amount)
+        LimitUse::for_nearest_limit(std::slice::from_ref(checks.next()?), amount)
     };
     let budget = of_check(CheckName::Budget)?;
     let is_tightest = of_check(CheckName::Day).is_none_or(|day| budget > day);
     let mut rules = rules.iter().filter(|_| is_tightest);
     rules.find(|rule| match &rule.kind {
-        RuleKind::BudgetLimit { limit, .. } => *limit == budget.limit && rule.kind.applies_to(service),
+        RuleKind::BudgetLimit { limit, .. } => {
+            *limit == budget.limit && rule.kind.applies_to_payment(service, purchase.key)
+        }
         _ => false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Address, AgentId, CallDescription, KeyId, ListingHistory, Metadata, ProviderRequest, ServiceId, ServiceSlug,
+        Timestamp, TransactionId, TrustStatus, Url,
+    };
+    use uuid::Uuid;
+
+    #[test]
+    fn an_approval_is_required_by_a_rule_of_the_calls_category() {
+        let rule = |number, categories: Option<&[Category]>| Rule {
+            id: RuleId::from_uuid(Uuid::from_u128(number)),
+            version: 1,
+            kind: RuleKind::ApprovalRequired {
+                services: None,
+                categories: categories.map(<[_]>::to_vec),
+                above: None,
+            },
+        };
+        let rules = [
+            rule(1, Some(&[Category::Finance])),
+            rule(2, Some(&[Category::Ai])),
+            rule(3, None),
+        ];
+        let denial = LoggedDenial {
+            transaction: TransactionId::from_uuid(Uuid::nil()),
+            agent: AgentId::from_uuid(Uuid::nil()),
+            transfers: 0,
+            key: KeyId(1),
+            service: ServiceId::from_uuid(Uuid::nil()),
+            operation: None,
+            amount: Amount::ONE,
+            pay_to: Address::ZERO,
+            call: CallDescription {
+                request: ProviderRequest {
+                    method: "GET".to_owned(),
+                    url: Url::parse("https://lab.example/").unwrap(),
+                    body_hash: None,
+                },
+                target_url: None,
+                metadata: Metadata::default(),
+                catalog_price: None,
+            },
+            at: Timestamp::EPOCH,
+            result: DecisionResult::Escalate,
+            error: "approval_required".to_owned(),
+            reason: "approval_required".to_owned(),
+            rule: RuleKind::APPROVAL_REQUIRED.to_owned(),
+            hostname: None,
+            policy_version: None,
+            inputs: None,
+            approval: None,
+            checks: Vec::new(),
+            latency_ms: 1,
+        };
+        let service = Service {
+            id: denial.service,
+            version: 1,
+            curated: true,
+            history: ListingHistory::default(),
+            slug: ServiceSlug::parse("lab").unwrap(),
+            name: String::new(),
+            description: String::new(),
+            website: denial.call.request.url.clone(),
+            logo_url: None,
+            category: Category::Ai,
+            source: String::new(),
+            trust_status: TrustStatus::Listed,
+            operations: Vec::new(),
+        };
+        for (category, position) in [(Category::Finance, 0), (Category::Ai, 1), (Category::Data, 2)] {
+            let service = Service {
+                category,
+                ..service.clone()
+            };
+            assert_eq!(
+                find_deciding_rule(&denial, &rules, Some(&service)),
+                Some(&rules[position])
+            );
+        }
+        assert_eq!(find_deciding_rule(&denial, &rules, None), Some(&rules[0]));
+    }
 }

@@ -49,8 +49,8 @@ impl Shadow {
 }
 
 impl ProposedLimits {
-    /// Returns an agent's policies, in which the proposed policies replace the current policies for the same services.
-    pub fn replace_policies(&self, current_policies: &[EnabledService]) -> Vec<EnabledService> {
+    /// Returns an agent's policies. Proposed policies replace the current policies for the same services.
+    pub fn policies_after_proposal(&self, current_policies: &[EnabledService]) -> Vec<EnabledService> {
         let others = current_policies
             .iter()
             .filter(|policy| !self.policies.contains_key(&policy.service));
@@ -109,7 +109,7 @@ mod tests {
             policies: [(service(2), policy(2, 9)), (service(3), policy(3, 9))].into(),
             ..ProposedLimits::default()
         };
-        let over = candidate.replace_policies(&[policy(1, 1), policy(2, 1)]);
+        let over = candidate.policies_after_proposal(&[policy(1, 1), policy(2, 1)]);
         assert_eq!(over, [policy(1, 1), policy(2, 9), policy(3, 9)]);
     }
 }

@@ -175,9 +175,12 @@ pub enum OperationScope {
     Only(Vec<OperationSlug>),
 }
 
-/// Removes and returns the operations that the service does not list. Without this step, an old list of operations
-/// could be rejected, or could allow more than before. A service that left the catalog lists no operations.
-pub(super) fn take_unlisted(operations: &mut Vec<OperationSlug>, service: Option<&Service>) -> Vec<OperationSlug> {
+/// Removes and returns the operations that the service does not list. An old list of operations could otherwise be
+/// rejected, or could allow more than before.
+pub(super) fn remove_unlisted_operations(
+    operations: &mut Vec<OperationSlug>,
+    service: Option<&Service>,
+) -> Vec<OperationSlug> {
     let is_unlisted = |slug: &OperationSlug| service.is_none_or(|service| service.find_operation(slug).is_none());
     let (unlisted, listed) = std::mem::take(operations).into_iter().partition(is_unlisted);
     *operations = listed;
@@ -188,7 +191,7 @@ impl PolicyUpdate {
     /// Removes and returns the operations that the service does not list.
     pub fn take_unlisted_operations(&mut self, service: Option<&Service>) -> Vec<OperationSlug> {
         match &mut self.enabled_operations {
-            Some(OperationScope::Only(operations)) => take_unlisted(operations, service),
+            Some(OperationScope::Only(operations)) => remove_unlisted_operations(operations, service),
             Some(OperationScope::All) | None => Vec::new(),
         }
     }

@@ -21,7 +21,7 @@ impl RuleKind {
     pub fn is_replaced_by(&self, rule: &Self) -> bool {
         match (self, rule) {
             (Self::BudgetLimit { window, .. }, Self::BudgetLimit { window: own, .. }) => {
-                (window.period, &window.services, &window.categories) == (own.period, &own.services, &own.categories)
+                window.period == own.period && self.scope() == rule.scope()
             }
             _ => self.name() == rule.name(),
         }

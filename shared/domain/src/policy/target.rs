@@ -127,7 +127,7 @@ impl DomainPattern {
                 } else {
                     idna::domain_to_ascii_strict(label).ok()?
                 };
-                is_label(&ascii, true).then_some(ascii)
+                is_host_label(&ascii, true).then_some(ascii)
             })
             .collect();
         let labels = labels?;
@@ -209,11 +209,11 @@ fn label_matches(label: &str, pattern: &str) -> bool {
 const MAX_HOST_BYTES: usize = 253;
 
 fn is_host_name(host: &str) -> bool {
-    host.len() <= MAX_HOST_BYTES && host.split('.').all(|label| is_label(label, false))
+    host.len() <= MAX_HOST_BYTES && host.split('.').all(|label| is_host_label(label, false))
 }
 
-/// Accepts RFC 1123 labels and underscores, because some hosts have underscores.
-fn is_label(label: &str, allows_wildcard: bool) -> bool {
+/// Accepts RFC 1123 labels, and underscores because real hosts have them.
+fn is_host_label(label: &str, allows_wildcard: bool) -> bool {
     (1..=63).contains(&label.len())
         && label
             .bytes()

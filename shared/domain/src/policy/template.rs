@@ -6,7 +6,7 @@
 use crate::{
     Agent, Catalog, Category, EnabledService, OperationScope, OperationSlug, PolicyChange, PolicyUpdate, Rule, RuleId,
     RuleKind, RuleRejection, Service, ServiceId, SpendPolicy, Timestamp, ValidationError,
-    audit::changes::rule_kind_audit_value, catalog::service::named, policy::spend_policy::take_unlisted,
+    audit::changes::rule_kind_json, catalog::service::named, policy::spend_policy::remove_unlisted_operations,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -183,7 +183,7 @@ impl FollowedTemplate {
 
     /// Creates the record that is stored before `template` is applied. `before` is the agent's previous record.
     #[must_use]
-    pub fn begin_applying(template: &PolicyTemplate, before: Option<&Self>) -> Self {
+    pub fn with_started_version(template: &PolicyTemplate, before: Option<&Self>) -> Self {
         let mut begun = before.map(|before| before.started_versions.clone()).unwrap_or_default();
         begun.retain(|version| *version != template.version);
         begun.push(template.version);
@@ -279,8 +279,9 @@ impl TemplateTerms {
     /// The maximum length of the limits as JSON, in bytes. A DynamoDB item may have 400 KB.
     pub const MAX_BYTES: usize = 100_000;
 
-    /// Creates a template from an agent's limits. The most common limits of enabled services apply to every service.
-    pub fn from_agent(policies: &[EnabledService], rules: &[Rule]) -> Self {
+    /// Creates a template from an agent's limits. The most common limits of enabled services become the limits for
+    /// every service. Exceptions from approvals are omitted, because an exception is for one agent.
+    pub fn from_agent_limits(policies: &[EnabledService], rules: &[Rule]) -> Self {
         let whole = |policy: &SpendPolicy| PolicyUpdate {
             max_per_call: Some(policy.max_per_call),
             max_per_day: Some(policy.max_per_day),
@@ -312,7 +313,14 @@ impl TemplateTerms {
         }));
         Self {
             services,
-            rules: Some(rules.iter().map(|rule| rule.kind.clone()).collect()),
+            rules: Some(
+                rules
+                    .iter()
+                    .map(|rule| &rule.kind)
+                    .filter(|kind| !matches!(kind, RuleKind::ApprovalException(_)))
+                    .cloned()
+                    .collect(),
+            ),
         }
     }
 
@@ -355,7 +363,7 @@ impl TemplateTerms {
             let Some(change) = self.limits_for_service(service.id, Some(service.category), true) else {
                 continue;
             };
-            let change = listed_part(&change, Some(service));
+            let change = without_unlisted_operations(&change, Some(service));
             match changes.iter_mut().find(|(known, _)| *known == change) {
                 Some((_, services)) => services.push(service.id),
                 None => changes.push((change, vec![service.id])),
@@ -385,7 +393,7 @@ impl TemplateTerms {
             .iter()
             .map(|(key, change)| (format!("services/{key}"), policy_change_json(change)));
         let rules = self.rules.iter().flatten().zip(1_u32..);
-        let rules = rules.map(|(kind, number)| (format!("rules/{number}"), rule_kind_audit_value(kind)));
+        let rules = rules.map(|(kind, number)| (format!("rules/{number}"), rule_kind_json(kind)));
         let no_rules = self.rules.as_ref().filter(|rules| rules.is_empty());
         let no_rules = no_rules.map(|_| ("rules".to_owned(), json!([])));
         services.chain(rules).chain(no_rules).collect()
@@ -461,7 +469,7 @@ pub struct ServiceMerge {
 
 impl ServiceMerge {
     /// Returns the record after the merge; `None` if the merge changes nothing.
-    pub fn merged_policy(&self) -> Option<EnabledService> {
+    pub fn merged_policy_if_changed(&self) -> Option<EnabledService> {
         if self.change == PolicyChange::default() {
             return None;
         }
@@ -478,8 +486,7 @@ impl ServiceMerge {
     }
 }
 
-/// Returns the change without operations that left the catalog.
-fn listed_part(change: &PolicyChange, service: Option<&Service>) -> PolicyChange {
+fn without_unlisted_operations(change: &PolicyChange, service: Option<&Service>) -> PolicyChange {
     let mut change = change.clone();
     change.policy.take_unlisted_operations(service);
     change
@@ -505,12 +512,17 @@ pub fn merge_services(
             continue;
         };
         let service = catalog.find_by_id(id);
-        let change = listed_part(&change, service);
-        let of = |base: &TemplateTerms| Some(policy_change_field_values(&listed_part(&of_service(base)?, service)));
+        let change = without_unlisted_operations(&change, service);
+        let of = |base: &TemplateTerms| {
+            Some(policy_change_field_values(&without_unlisted_operations(
+                &of_service(base)?,
+                service,
+            )))
+        };
         let listed = |record: &EnabledService| {
             let mut record = record.clone();
             if let Some(operations) = &mut record.policy.enabled_operations {
-                take_unlisted(operations, service);
+                remove_unlisted_operations(operations, service);
             }
             enabled_service_field_values(&record)
         };
@@ -562,7 +574,7 @@ pub fn merge_services(
     });
     let never_had = new.filter(|(id, _)| !current_policies.iter().any(|record| record.service == *id));
     merges.extend(never_had.map(|(service, change)| {
-        let change = listed_part(&change, catalog.find_by_id(service));
+        let change = without_unlisted_operations(&change, catalog.find_by_id(service));
         let values = policy_change_field_values(&change).into_iter().zip(MEMBERS);
         let differences = values.filter_map(|(value, field)| {
             Some(LimitDifference {
@@ -610,8 +622,8 @@ pub fn merge_rules(
     let (mut updates, mut differences) = (RuleUpdates::default(), Vec::new());
     let difference = |template: Option<&RuleKind>, agent: Option<&RuleKind>, is_override| LimitDifference {
         member: template.or(agent).map_or("", RuleKind::name),
-        template: template.map_or(Value::Null, rule_kind_audit_value),
-        agent: agent.map_or(Value::Null, rule_kind_audit_value),
+        template: template.map_or(Value::Null, rule_kind_json),
+        agent: agent.map_or(Value::Null, rule_kind_json),
         is_override,
     };
     let mut pairs: Vec<(RuleKind, Option<RuleKind>)> = Vec::new();
@@ -694,10 +706,17 @@ impl RuleUpdates {
         for id in self.removed {
             agent = agent.without_rule(id)?;
         }
-        for (id, kind) in self.changed {
-            agent = agent.with_changed_rule(id, kind)?;
-        }
         let mut ids = ids.into_iter();
+        for (id, kind) in self.changed {
+            agent = match agent.clone().with_changed_rule(id, kind.clone()) {
+                // The rule starts to count each payee alone, or stops, so its windows start again.
+                Err(RuleRejection::OtherKind) => {
+                    let new_id = ids.next().ok_or(RuleRejection::TooMany)?;
+                    agent.without_rule(id)?.with_rule(new_id, kind)?
+                }
+                changed => changed?,
+            };
+        }
         for kind in self.added {
             let id = ids.next().ok_or(RuleRejection::TooMany)?;
             agent = agent.with_rule(id, kind)?;

@@ -3,7 +3,10 @@
 //!
 //! An update that can't be classified counts as widening.
 
-use crate::{Agent, AgentKey, Amount, DomainPattern, EnabledService, LimitAction, RuleKind, RuleWindow, SpendPolicy};
+use crate::{
+    Agent, AgentKey, Amount, ApprovalException, DomainPattern, EnabledService, LimitAction, Rule, RuleKind, RuleWindow,
+    SpendPolicy,
+};
 
 impl Agent {
     /// Returns whether this version may allow a request that `before` denied.
@@ -11,11 +14,20 @@ impl Agent {
         let unfrozen = before.is_frozen() && !self.is_frozen();
         let is_new = |key: &AgentKey| before.find_key(key.id).is_none_or(|old| old.scope != key.scope);
         let has_new_key = self.keys.iter().any(is_new);
-        let kept = |old: &crate::Rule| {
+        let kept = |old: &Rule| {
             let new = self.rules.iter().find(|rule| rule.id == old.id);
             new.is_some_and(|new| new.kind.is_as_strict_as(&old.kind))
         };
-        unfrozen || has_new_key || !before.rules.iter().all(kept)
+        let is_exception = |rule: &&Rule| matches!(rule.kind, RuleKind::ApprovalException(_));
+        // A copy of an exception would remain after the exception is removed.
+        let is_present = |new: &Rule| {
+            let old = before.rules.iter().find(|rule| rule.id == new.id);
+            old.is_some_and(|old| new.kind.is_as_strict_as(&old.kind))
+        };
+        unfrozen
+            || has_new_key
+            || !before.rules.iter().filter(|rule| !is_exception(rule)).all(kept)
+            || !self.rules.iter().filter(is_exception).all(is_present)
     }
 }
 
@@ -116,7 +128,8 @@ impl RuleKind {
                 covers_services && schedule.covers(now)
             }
             (Self::AnomalyBrake(before), Self::AnomalyBrake(now)) => now.is_as_strict_as(*before),
-            // An update can't change a rule's kind.
+            (Self::ApprovalException(before), Self::ApprovalException(now)) => now.is_as_strict_as(before),
+            // Rules of different kinds.
             (
                 Self::CategoryBlock { .. }
                 | Self::VendorAllowlist { .. }
@@ -128,10 +141,25 @@ impl RuleKind {
                 | Self::NewPayee { .. }
                 | Self::PriceAboveUsual { .. }
                 | Self::Schedule { .. }
-                | Self::AnomalyBrake(_),
+                | Self::AnomalyBrake(_)
+                | Self::ApprovalException(_),
                 _,
             ) => false,
         }
+    }
+}
+
+impl ApprovalException {
+    /// Returns whether `before` excepts every payment from every approval from which this exception excepts the payment.
+    fn is_as_strict_as(&self, before: &Self) -> bool {
+        has_kept_all_matches(self.services.as_deref(), before.services.as_deref())
+            && has_kept_all_matches(self.keys.as_deref(), before.keys.as_deref())
+            && (before.operation.is_none() || self.operation == before.operation)
+            && self.payee == before.payee
+            && self.max_amount <= before.max_amount
+            && self.until <= before.until
+            && (before.waives_threshold || !self.waives_threshold)
+            && self.waived_rules.iter().all(|rule| before.waived_rules.contains(rule))
     }
 }
 
@@ -139,6 +167,8 @@ impl RuleWindow {
     /// Returns whether the window counts every payment to these services that `before` counts, and acts as strictly.
     fn is_as_strict_as(&self, before: &Self) -> bool {
         has_kept_all_matches(before.categories.as_deref(), self.categories.as_deref())
+            && has_kept_all_matches(before.keys.as_deref(), self.keys.as_deref())
+            && (before.per_payee || !self.per_payee)
             && (self.period == before.period || self.period.covers(before.period))
             && self.action.is_as_strict_as(before.action)
     }
@@ -171,8 +201,8 @@ mod tests {
     use super::*;
     use crate::{
         Address, AgentId, AgentStatus, ApprovalId, CalendarPeriod, Category, Duration, Fingerprint, IncreasedCaps,
-        KeyId, KeyScope, LimitIncrease, OperationSlug, Rule, RuleId, SecretDigest, ServiceId, ServiceSlug, Timestamp,
-        UsualPrice, Vendor, Wallet, WindowPeriod, ZoneName,
+        KeyCredential, KeyId, KeyScope, LimitIncrease, OperationSlug, Rule, RuleId, SecretDigest, ServiceId,
+        ServiceSlug, Timestamp, UsualPrice, Vendor, Wallet, WindowPeriod, ZoneName,
     };
     use uuid::Uuid;
 
@@ -183,7 +213,7 @@ mod tests {
     fn key(id: u64, ends_at: Option<Timestamp>) -> AgentKey {
         AgentKey {
             id: KeyId(id),
-            digest: SecretDigest::from_secret("secret"),
+            credential: KeyCredential::Secret(SecretDigest::from_secret("secret")),
             created_at: Timestamp::EPOCH,
             ends_at,
             scope: KeyScope::default(),
@@ -282,6 +312,8 @@ mod tests {
             window: RuleWindow {
                 services: services.map(scope),
                 categories: None,
+                keys: None,
+                per_payee: false,
                 period,
                 action,
             },
@@ -404,6 +436,54 @@ mod tests {
             assert_eq!(of(&now).widens(&of(&before)), widens, "{before:?} {now:?}");
             let none = agent(AgentStatus::Active, vec![], vec![]);
             assert!(none.widens(&of(&before)) && !of(&before).widens(&none));
+        }
+    }
+
+    #[test]
+    fn new_or_wider_exceptions_widen_an_agent() {
+        let excepted = |services: Option<&[&str]>, payee: u8, max_amount, until| ApprovalException {
+            services: services.map(|slugs| slugs.iter().map(|slug| ServiceSlug::parse(slug).unwrap()).collect()),
+            operation: Some(OperationSlug::parse("a.b").unwrap()),
+            keys: Some(vec![KeyId(1)]),
+            payee: Address::repeat_byte(payee),
+            max_amount: units(max_amount),
+            until: Timestamp::from_secs(until).unwrap(),
+            waives_threshold: false,
+            waived_rules: vec![RuleId::from_uuid(Uuid::from_u128(1))],
+        };
+        let exception = |services: Option<&[&str]>, payee, max_amount, until| {
+            RuleKind::ApprovalException(excepted(services, payee, max_amount, until))
+        };
+        let other = |change: fn(&mut ApprovalException)| {
+            let mut exception = excepted(Some(&["a"]), 1, 5, 9);
+            change(&mut exception);
+            RuleKind::ApprovalException(exception)
+        };
+        let with = |rules| agent(AgentStatus::Active, vec![], rules);
+        let before = || exception(Some(&["a"]), 1, 5, 9);
+        let (none, one) = (with(vec![]), with(vec![before()]));
+        assert!(one.widens(&none) && !none.widens(&one));
+        let rows = [
+            (before(), false),
+            (exception(Some(&["a"]), 1, 4, 8), false),
+            (exception(Some(&["a", "b"]), 1, 5, 9), true),
+            (exception(None, 1, 5, 9), true),
+            (exception(Some(&["a"]), 2, 5, 9), true),
+            (exception(Some(&["a"]), 1, 6, 9), true),
+            (exception(Some(&["a"]), 1, 5, 10), true),
+            (other(|now| now.operation = None), true),
+            (other(|now| now.keys = None), true),
+            (other(|now| now.keys = Some(vec![KeyId(2)])), true),
+            (other(|now| now.waives_threshold = true), true),
+            (
+                other(|now| now.waived_rules.push(RuleId::from_uuid(Uuid::from_u128(2)))),
+                true,
+            ),
+            (other(|now| now.waived_rules.clear()), false),
+        ];
+        for (now, widens) in rows {
+            assert_eq!(with(vec![now.clone()]).widens(&one), widens, "{now:?}");
+            assert!(with(vec![before(), now.clone()]).widens(&one), "{now:?}");
         }
     }
 

@@ -30,8 +30,7 @@ named! {
 }
 
 impl CalendarPeriod {
-    /// Returns the first day of the period that contains the day.
-    fn first_day(self, day: NaiveDate) -> Option<NaiveDate> {
+    fn first_day_of_period(self, day: NaiveDate) -> Option<NaiveDate> {
         match self {
             Self::Day => Some(day),
             Self::Week => day.checked_sub_days(Days::new(day.weekday().num_days_from_monday().into())),
@@ -50,12 +49,12 @@ impl CalendarPeriod {
 
     /// Returns the start of the period that contains `at`, and the start of the next period.
     fn bounds(self, zone: ZoneName, at: Timestamp) -> Option<(Timestamp, Timestamp)> {
-        let first = self.first_day(zone.local_day(at)?)?;
+        let first = self.first_day_of_period(zone.local_day(at)?)?;
         let (start, next) = (zone.start_of_day(first)?, self.next_first_day(first)?);
         let end = zone.start_of_day(next)?;
         // A clock change around midnight can put `at` into the period before or after its local day.
         if at < start {
-            let previous = self.first_day(first.pred_opt()?)?;
+            let previous = self.first_day_of_period(first.pred_opt()?)?;
             Some((zone.start_of_day(previous)?, start))
         } else if at >= end {
             Some((end, zone.start_of_day(self.next_first_day(next)?)?))
@@ -329,33 +328,32 @@ pub enum Eviction {
 }
 
 impl Window {
-    /// Returns the earliest time that may be recorded now: the current time, or a later time if a worker with a faster
-    /// clock has already evicted a payment.
-    pub fn earliest_record_time(&self, now: Timestamp) -> Timestamp {
+    /// Returns the earliest time that may be recorded now: the current time, or a later eviction watermark.
+    pub fn earliest_recordable_time(&self, now: Timestamp) -> Timestamp {
         now.max(self.period.end(self.watermark).unwrap_or(now))
     }
 
-    /// Returns the read entries that no longer count at `at`.
-    pub fn list_expired(&self, at: Timestamp) -> &[Entry] {
+    /// Returns the payments in `oldest` that no longer count at `at`.
+    pub fn expired_payments(&self, at: Timestamp) -> &[Entry] {
         let cut = self.period.cut(at);
         let count = self.oldest.partition_point(|entry| entry.at <= cut);
         self.oldest.get(..count).unwrap_or_default()
     }
 
-    /// Returns the amount that counts at `at`. The amount is exact unless [`Window::may_overstate_spend`].
-    pub fn spent_at(&self, at: Timestamp) -> Amount {
-        self.total.saturating_minus(sum_entries(self.list_expired(at)))
+    /// Returns the amount that counts at `at`, an upper bound if [`Window::may_overstate_spend`].
+    pub fn counted_amount_at(&self, at: Timestamp) -> Amount {
+        self.total.saturating_minus(sum_entries(self.expired_payments(at)))
     }
 
     /// Returns whether unread payments may also have expired, so that [`Window::counted_amount_at`] may be too high.
     pub fn may_overstate_spend(&self, at: Timestamp) -> bool {
-        !self.complete && self.list_expired(at).len() == self.oldest.len()
+        !self.complete && self.expired_payments(at).len() == self.oldest.len()
     }
 
     /// Returns the amount that counts at `at`, and whether the amount is exact.
     pub fn spend_at(&self, at: Timestamp) -> Spend {
         Spend {
-            amount: self.spent_at(at),
+            amount: self.counted_amount_at(at),
             is_exact: !self.may_overstate_spend(at),
         }
     }
@@ -363,7 +361,7 @@ impl Window {
     /// Removes expired payments, so that a long window can be summed page by page. The result is only for display: the
     /// stored total still contains these payments.
     pub fn forget_expired(&mut self, at: Timestamp) {
-        let expired = self.list_expired(at);
+        let expired = self.expired_payments(at);
         let (count, amount) = (expired.len(), sum_entries(expired));
         self.total = self.total.saturating_minus(amount);
         self.oldest.drain(..count);
@@ -371,7 +369,7 @@ impl Window {
 
     /// Returns the remaining part of `cap` at `at`.
     pub fn remaining_at(&self, cap: Amount, at: Timestamp) -> Amount {
-        cap.saturating_minus(self.spent_at(at))
+        cap.saturating_minus(self.counted_amount_at(at))
     }
 
     /// Returns the time from which `amount` fits into `cap` without further payments.
@@ -409,7 +407,7 @@ impl Window {
 
     /// Creates the charge of `amount` at `at`. It may be written only if it [fits](Charge::is_within_cap).
     pub fn charge(&self, amount: Amount, cap: Amount, at: Timestamp, eviction: Eviction) -> Charge<'_> {
-        let expired = self.list_expired(at);
+        let expired = self.expired_payments(at);
         let evict = match eviction {
             Eviction::Eager => expired,
             Eviction::Needed => shortest_prefix_with_sum(
@@ -493,8 +491,8 @@ mod tests {
         let window = window(vec![entry(1_000, 60)], 8);
         let free = Timestamp::from_micros(1_000).unwrap().after(LENGTH);
         let before = Timestamp::from_micros(free.micros() - 1).unwrap();
-        assert_eq!(window.spent_at(before), amount(60));
-        assert_eq!(window.spent_at(free), Amount::ZERO);
+        assert_eq!(window.counted_amount_at(before), amount(60));
+        assert_eq!(window.counted_amount_at(free), Amount::ZERO);
         assert_eq!(
             window.first_fitting_time(amount(50), amount(100), before),
             RetryAt::At(free)
@@ -631,8 +629,8 @@ mod tests {
     fn a_lifetime_window_counts_every_payment_and_never_fits_again() {
         let mut window = window(vec![entry(1, 60)], 8);
         window.period = WindowPeriod::Lifetime;
-        assert_eq!(window.spent_at(Timestamp::MAX), amount(60));
-        assert_eq!(window.earliest_record_time(Timestamp::EPOCH), Timestamp::EPOCH);
+        assert_eq!(window.counted_amount_at(Timestamp::MAX), amount(60));
+        assert_eq!(window.earliest_recordable_time(Timestamp::EPOCH), Timestamp::EPOCH);
         let fits = |units| window.first_fitting_time(amount(units), amount(100), Timestamp::MAX);
         assert_eq!((fits(40), fits(41)), (RetryAt::At(Timestamp::MAX), RetryAt::Never));
         assert!(
@@ -680,7 +678,7 @@ mod tests {
         }
 
         #[test]
-        fn a_covering_period_counts_every_payment_of_the_covered_period(
+        fn a_period_that_covers_another_counts_every_payment_of_the_other(
             wide in periods(), narrow in periods(), paid in 1_293_840_000_000_000_i64..2_000_000_000_000_000,
             later in 0..40 * LENGTH.micros(),
         ) {
@@ -702,7 +700,7 @@ mod tests {
             let mut paid: Vec<Entry> = Vec::new();
             for (step, units) in steps {
                 now += step;
-                let at = stored.earliest_record_time(Timestamp::from_micros(now).unwrap());
+                let at = stored.earliest_recordable_time(Timestamp::from_micros(now).unwrap());
                 let eviction = if needed { Eviction::Needed } else { Eviction::Eager };
                 let charge = stored.charge(amount(units), amount(cap), at, eviction);
                 if charge.is_within_cap() && charge.watermark >= stored.watermark {
@@ -734,7 +732,7 @@ mod tests {
             let at = Timestamp::from_micros(now).unwrap();
             let young = entries.iter().filter(|entry| now - entry.at.micros() < LENGTH.micros());
             let plain: u64 = young.map(|entry| entry.amount.units()).sum();
-            prop_assert_eq!(window(entries, 100).spent_at(at).units(), plain);
+            prop_assert_eq!(window(entries, 100).counted_amount_at(at).units(), plain);
         }
 
         #[test]
@@ -776,7 +774,7 @@ mod tests {
         ) {
             let entries: Vec<Entry> = entries.into_iter().map(|(at, units)| entry(at, units)).collect();
             let at = Timestamp::from_micros(now).unwrap();
-            prop_assert!(window(entries.clone(), shown).spent_at(at) >= window(entries, 100).spent_at(at));
+            prop_assert!(window(entries.clone(), shown).counted_amount_at(at) >= window(entries, 100).counted_amount_at(at));
         }
     }
 

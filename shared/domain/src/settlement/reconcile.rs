@@ -101,13 +101,13 @@ pub fn decide_reconciliation(
     authorization_state: &AuthorizationState,
 ) -> Reconciliation {
     match authorization_state {
-        AuthorizationState::Unused => decide_unused_authorization(settlement, block),
-        // The node's state is newer than the final block, so the transaction is not final yet.
+        AuthorizationState::Unused => reconciliation_for_unused_authorization(settlement, block),
+        // The transaction is newer than the final block, so it is not final.
         AuthorizationState::Used(transaction) if transaction.block.number > block.number => Reconciliation::NotYet,
         AuthorizationState::Used(transaction) => match find_authorized_transfer(expected, transaction) {
-            Ok(transfer) => decide_paid(settlement, transfer),
+            Ok(transfer) => reconciliation_for_paid_settlement(settlement, transfer),
             Err(Mismatch::AuthorizationNotUsed) if cancels_authorization(expected, transaction) => {
-                decide_unpaid_settlement(settlement)
+                reconciliation_for_unpaid_settlement(settlement)
             }
             Err(mismatch) => Reconciliation::Contradicted(mismatch),
         },
@@ -115,18 +115,18 @@ pub fn decide_reconciliation(
     }
 }
 
-fn decide_unused_authorization(settlement: &Settlement, block: &FinalBlock) -> Reconciliation {
+fn reconciliation_for_unused_authorization(settlement: &Settlement, block: &FinalBlock) -> Reconciliation {
     match settlement.state {
         SettlementState::Authorized if block.at < settlement.terms.valid_before => Reconciliation::NotYet,
         // An earlier block can't contradict the transfer.
         SettlementState::Confirmed { block_number, .. } if block.number < block_number => Reconciliation::NotYet,
         SettlementState::Authorized | SettlementState::Confirmed { .. } | SettlementState::Expired => {
-            decide_unpaid_settlement(settlement)
+            reconciliation_for_unpaid_settlement(settlement)
         }
     }
 }
 
-fn decide_paid(settlement: &Settlement, transfer: Transfer) -> Reconciliation {
+fn reconciliation_for_paid_settlement(settlement: &Settlement, transfer: Transfer) -> Reconciliation {
     match settlement.state {
         SettlementState::Authorized | SettlementState::Expired => Reconciliation::Confirm(transfer),
         SettlementState::Confirmed {
@@ -138,22 +138,22 @@ fn decide_paid(settlement: &Settlement, transfer: Transfer) -> Reconciliation {
                 Reconciliation::PaidInAnotherBlock(transfer)
             }
         }
-        SettlementState::Confirmed { tx_hash, .. } => decide_vanished_transfer(settlement, tx_hash),
+        SettlementState::Confirmed { tx_hash, .. } => reconciliation_for_vanished_transfer(settlement, tx_hash),
     }
 }
 
-/// Returns the action for a payment that is not on chain. A confirmed settlement first becomes authorized again.
-fn decide_unpaid_settlement(settlement: &Settlement) -> Reconciliation {
+/// Returns the action for an unpaid settlement. A confirmation is reverted first.
+fn reconciliation_for_unpaid_settlement(settlement: &Settlement) -> Reconciliation {
     match settlement.state {
         SettlementState::Authorized => Reconciliation::Release(UnusableAuthorization {
             settlement: settlement.id(),
         }),
-        SettlementState::Confirmed { tx_hash, .. } => decide_vanished_transfer(settlement, tx_hash),
+        SettlementState::Confirmed { tx_hash, .. } => reconciliation_for_vanished_transfer(settlement, tx_hash),
         SettlementState::Expired => Reconciliation::StillUnpaid,
     }
 }
 
-fn decide_vanished_transfer(settlement: &Settlement, tx_hash: TxHash) -> Reconciliation {
+fn reconciliation_for_vanished_transfer(settlement: &Settlement, tx_hash: TxHash) -> Reconciliation {
     Reconciliation::RevertConfirmation(VanishedTransfer {
         settlement: settlement.id(),
         tx_hash,
@@ -298,7 +298,7 @@ mod tests {
             Reconciliation::PaidInAnotherBlock(_) => "in another block",
             Reconciliation::StillUnpaid => "still unpaid",
             Reconciliation::NotYet => "not yet",
-            Reconciliation::Contradicted(mismatch) => mismatch.reason_name(),
+            Reconciliation::Contradicted(mismatch) => mismatch.name(),
             Reconciliation::Untraced => "untraced",
         }
     }
@@ -385,7 +385,7 @@ mod tests {
 
     /// EIP-3009: `require(block.timestamp < validBefore)`.
     #[test]
-    fn unused_holds_are_released_after_their_deadline() {
+    fn a_hold_with_an_unused_authorization_is_released_at_valid_before() {
         let rows = [(1_059, "not yet"), (1_060, "release"), (1_061, "release")];
         for (secs, follows) in rows {
             assert_eq!(

@@ -2,10 +2,12 @@
 //! §3.2). A withdrawal is also a settlement, but no window counts it.
 
 use crate::{
-    Address, AgentId, Amount, ApprovalId, B256, Check, CheckName, Fingerprint, InputVersions, KeyId, Network,
-    OperationSlug, RuleId, ServiceId, SettlementId, Timestamp, TransactionId, Transfer, TxHash, UnusableAuthorization,
-    UserId, VanishedTransfer, WindowMeasure, WindowScope, X402Version, catalog::service::named,
+    Address, AgentId, Amount, ApprovalId, B256, CallDigest, Category, Check, CheckName, Fingerprint, InputVersions,
+    KeyId, Network, OperationSlug, RuleId, RuleKind, Service, ServiceId, ServiceSlug, SettlementId, Timestamp,
+    TransactionId, Transfer, TxHash, UnusableAuthorization, UserId, VanishedTransfer, WindowMeasure, WindowScope,
+    X402Version, catalog::service::named,
 };
+use sha2::{Digest as _, Sha256};
 use std::fmt;
 
 /// A settlement: the authorized payment and the state.
@@ -40,7 +42,7 @@ impl FailedProofs {
 
     /// Returns whether this transaction may be checked on chain. After [`FailedProofs::MAX`] failed proofs, only the
     /// last failed transaction may be checked again.
-    pub fn allows_check(&self, tx_hash: TxHash) -> bool {
+    pub fn may_check_transaction(&self, tx_hash: TxHash) -> bool {
         self.count < Self::MAX || self.last == Some(tx_hash)
     }
 }
@@ -95,15 +97,17 @@ pub struct Purchase {
     pub service: ServiceId,
     /// The operation that the agent calls.
     pub operation: OperationSlug,
+    /// What rules later compare with the purchase.
+    pub scope: PurchaseScope,
     /// The provider's version of the x402 protocol.
     pub x402_version: X402Version,
     /// The index in `accepts` of the chosen payment requirements.
     pub offer_index: u32,
     /// The version of the policy that allowed the purchase.
     pub policy_version: u64,
-    /// The versions of the decision's inputs, except the policy version; `None` in rows of earlier releases.
-    pub inputs: Option<InputVersions>,
-    /// The budgets that count the purchase, in addition to the day window.
+    /// The versions of the decision's inputs except the policy.
+    pub inputs: InputVersions,
+    /// The budgets whose windows count the purchase's amount.
     pub budgets: Vec<RuleId>,
     /// The count limits and minimum intervals whose windows count the purchase as one payment.
     pub counts: Vec<RuleId>,
@@ -118,6 +122,55 @@ pub struct Purchase {
 pub struct WithdrawalPurpose {
     /// The user who withdrew the money and owned the agent at that time.
     pub by: UserId,
+}
+
+/// The service, category and call of a purchase at the time of the decision, which rules compare later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PurchaseScope {
+    /// The digest of the service's slug at that time.
+    pub slug: SlugDigest,
+    /// The service's category at that time.
+    pub category: Category,
+    /// The digest of the provider call.
+    pub call: CallDigest,
+}
+
+impl PurchaseScope {
+    /// Returns the scope of a purchase from this service.
+    pub fn new(service: &Service, call: CallDigest) -> Self {
+        Self {
+            slug: SlugDigest::from_slug(&service.slug),
+            category: service.category,
+            call,
+        }
+    }
+}
+
+/// The first 8 bytes of the SHA-256 of a service's slug, which fit into the settlement's row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlugDigest(pub [u8; 8]);
+
+impl SlugDigest {
+    /// Computes the digest of this slug.
+    pub fn from_slug(slug: &ServiceSlug) -> Self {
+        Self(Sha256::digest(slug.as_str()).first_chunk().copied().unwrap_or_default())
+    }
+}
+
+impl Purchase {
+    /// Returns whether a rule counts the purchase, by key, category, and the service's slug then or in the present
+    /// catalog (`service`).
+    pub fn is_counted_by(&self, rule: &RuleKind, service: Option<&Service>) -> bool {
+        let is_slug = |slug: &ServiceSlug| {
+            self.scope.slug == SlugDigest::from_slug(slug) || service.is_some_and(|service| service.slug == *slug)
+        };
+        let scope = rule.scope();
+        rule.applies_to_key(self.key)
+            && scope.services.is_none_or(|slugs| slugs.iter().any(is_slug))
+            && scope
+                .categories
+                .is_none_or(|categories| categories.contains(&self.scope.category))
+    }
 }
 
 impl SettlementTerms {
@@ -194,11 +247,11 @@ named! {
     /// A settlement's state in the field `receipt_status` of the API.
     ReceiptStatus {
         /// The payment is reserved and signed.
-        Authorized = "authorized",
-        /// The payment was seen on chain.
-        Confirmed = "confirmed",
-        /// The hold was released.
-        Expired = "expired",
+        Authorized = "authorized" => "Pending",
+        /// The payment was found on chain.
+        Confirmed = "confirmed" => "Confirmed",
+        /// The payment can never be made, and the reserved amount was released.
+        Expired = "expired" => "Released",
     }
 }
 

@@ -128,36 +128,17 @@ impl Transfer {
     }
 }
 
-/// Why a transaction is not the authorized payment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Mismatch {
-    /// The transaction failed according to its receipt, so it has no logs.
-    TransactionReverted,
-    /// The transaction did not use the authorization, so it is an unrelated transaction.
-    AuthorizationNotUsed,
-    /// The logs show more than one use of the authorization, which the token makes impossible.
-    AuthorizationUsedTwice,
-    /// The transaction used the authorization, but the next log is not exactly the authorized transfer.
-    UsdcTransferMismatch,
-}
-
-impl Mismatch {
-    /// All reasons why a transaction is not the authorized payment.
-    pub const ALL: [Self; 4] = [
-        Self::TransactionReverted,
-        Self::AuthorizationNotUsed,
-        Self::AuthorizationUsedTwice,
-        Self::UsdcTransferMismatch,
-    ];
-
-    /// Returns the `reason` of `onchain_settlement_not_verified` (docs/spec.md §7).
-    pub const fn reason_name(self) -> &'static str {
-        match self {
-            Self::TransactionReverted => "transaction_reverted",
-            Self::AuthorizationNotUsed => "authorization_not_used",
-            Self::AuthorizationUsedTwice => "authorization_used_twice",
-            Self::UsdcTransferMismatch => "usdc_transfer_mismatch",
-        }
+crate::named! {
+    /// Why a transaction is not the authorized payment.
+    Mismatch {
+        /// The transaction failed and has no logs.
+        TransactionReverted = "transaction_reverted",
+        /// The transaction did not use the authorization.
+        AuthorizationNotUsed = "authorization_not_used",
+        /// The transaction used the authorization more than once, which the token makes impossible.
+        AuthorizationUsedTwice = "authorization_used_twice",
+        /// The log after the use of the authorization is not exactly the authorized transfer.
+        UsdcTransferMismatch = "usdc_transfer_mismatch",
     }
 }
 

@@ -1,6 +1,7 @@
 //! Money as whole micro-USDC: 1,000,000 units are 1.00 USD (`docs/spec.md` §2). There are no floats, and arithmetic
 //! returns `None` on overflow.
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::fmt;
 
 /// A non-negative amount in micro-USDC, at most [`Amount::MAX`].
@@ -21,9 +22,9 @@ impl Amount {
         if units <= Self::MAX.0 { Some(Self(units)) } else { None }
     }
 
-    /// Parses an x402 amount: a decimal string of atomic units without sign, separator, exponent or leading zero
-    /// (`docs/x402.md` §6). Returns `None` for any other text, and for amounts above [`Amount::MAX`].
-    pub fn from_decimal_digits(text: &str) -> Option<Self> {
+    /// Parses an x402 amount: a decimal string of atomic units without sign, exponent or leading zero (`docs/x402.md`
+    /// §6). `None` for any other text or above [`Amount::MAX`].
+    pub fn parse_atomic_units(text: &str) -> Option<Self> {
         let canonical = text == "0" || (!text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit()));
         if !canonical {
             return None;
@@ -65,7 +66,7 @@ impl Amount {
         if !digits || places.len() > 6 {
             return None;
         }
-        let whole = Self::from_decimal_digits(whole)?.0.checked_mul(Self::UNITS_PER_USDC)?;
+        let whole = Self::parse_atomic_units(whole)?.0.checked_mul(Self::UNITS_PER_USDC)?;
         let rest = format!("{places:0<6}").parse().ok()?;
         whole.checked_add(rest).and_then(Self::from_units)
     }
@@ -112,6 +113,18 @@ fn group_digits(digits: &str) -> String {
 impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+impl Serialize for Amount {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::from_units(u64::deserialize(deserializer)?).ok_or_else(|| D::Error::custom("above the largest amount"))
     }
 }
 
@@ -165,7 +178,7 @@ mod tests {
             ("99999999999999999999999999", None),
         ];
         for (text, units) in cases {
-            assert_eq!(Amount::from_decimal_digits(text).map(Amount::units), units, "{text:?}");
+            assert_eq!(Amount::parse_atomic_units(text).map(Amount::units), units, "{text:?}");
         }
     }
 

@@ -54,12 +54,12 @@ fn changes_previous_character(previous: char, char: char) -> bool {
         '\u{fe0e}' | '\u{fe0f}' => {
             matches!(previous, '#' | '*' | '0'..='9' | '\u{a9}' | '\u{ae}')
                 || is_joining_character(previous)
-                || is_symbol(previous)
+                || is_symbol_with_variants(previous)
         }
         // Standardized variants of Myanmar letters, mathematical symbols and ideographs.
         '\u{fe00}'..='\u{fe02}' => {
             matches!(previous, '\u{1000}'..='\u{109f}' | '\u{aa60}'..='\u{aa7f}')
-                || is_symbol(previous)
+                || is_symbol_with_variants(previous)
                 || is_ideograph(previous)
         }
         '\u{e0100}'..='\u{e01ef}' => is_ideograph(previous),
@@ -77,7 +77,7 @@ fn is_joining_character(char: char) -> bool {
 }
 
 /// Returns whether a character is a symbol with variants, for example `‼`, `™` or `〰`.
-fn is_symbol(char: char) -> bool {
+fn is_symbol_with_variants(char: char) -> bool {
     matches!(
         char,
         '\u{203c}' | '\u{2049}' | '\u{2100}'..='\u{2bff}' | '\u{3030}' | '\u{303d}' | '\u{3297}' | '\u{3299}'

@@ -1,6 +1,6 @@
 //! Identifiers. Each kind of object has its own type, so that ids can't be mixed up.
 
-use crate::{EventId, Fingerprint, Timestamp};
+use crate::{Address, EventId, Fingerprint, Timestamp};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 use uuid::{Builder, Uuid};
@@ -35,6 +35,9 @@ macro_rules! uuid_ids {
                 self.0.fmt(f)
             }
         }
+
+        crate::value::text_in_json!($name);
+        crate::value::parsed_from_json!($name: parse);
     )*};
 }
 
@@ -72,6 +75,19 @@ impl BacktestId {
     /// Creates the id of a backtest. `random` distinguishes ids of the same microsecond.
     pub fn new_at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
+    }
+}
+
+impl RuleId {
+    /// Derives the id of the window that counts the payments to one payee for a rule that counts each payee alone.
+    #[must_use]
+    pub fn for_payee(self, payee: Address) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(b"purser/payee-window/v1\0");
+        hash.update(self.uuid().as_bytes());
+        hash.update(payee);
+        let digest: [u8; 32] = hash.finalize().into();
+        Self(Builder::from_random_bytes(digest.first_chunk().copied().unwrap_or_default()).into_uuid())
     }
 }
 

@@ -65,7 +65,7 @@ pub fn parse_json_with_raw_field<'a>(
 /// Parses a provider's document. See [`parse_json_with_raw_field`].
 pub(crate) fn parse_provider_json(document: &RawValue) -> Result<Value, ValidationError> {
     match parse_json(document.get().as_bytes()) {
-        Err(message) if !message.message.starts_with(REPEATED_KEY) => to_representable_value(document, MAX_DEPTH)
+        Err(message) if !message.message.starts_with(REPEATED_KEY) => parse_json_lossy(document, MAX_DEPTH)
             .map_err(|error| ValidationError::at_path("", describe_json_error(&error))),
         read => read,
     }
@@ -74,8 +74,8 @@ pub(crate) fn parse_provider_json(document: &RawValue) -> Result<Value, Validati
 /// The maximum nesting depth, as in `serde_json`.
 const MAX_DEPTH: usize = 127;
 
-/// Converts a document level by level, so that a value that can't be represented does not affect other values.
-fn to_representable_value(value: &RawValue, depth: usize) -> Result<Value, serde_json::Error> {
+/// Converts a document level by level, so that a value that can't be represented affects no other value.
+fn parse_json_lossy(value: &RawValue, depth: usize) -> Result<Value, serde_json::Error> {
     let text = value.get();
     let below = || {
         let below = depth.checked_sub(1);
@@ -86,17 +86,14 @@ fn to_representable_value(value: &RawValue, depth: usize) -> Result<Value, serde
             let UnreadMembers(fields) = serde_json::from_str(text)?;
             let mut object = Map::new();
             for (name, field) in fields {
-                insert_unique_field(&mut object, name, to_representable_value(field, below()?)?)?;
+                insert_unique_field(&mut object, name, parse_json_lossy(field, below()?)?)?;
             }
             Ok(Value::Object(object))
         }
         Some(b'[') => {
             let items: Vec<&RawValue> = serde_json::from_str(text)?;
             let below = below()?;
-            items
-                .into_iter()
-                .map(|item| to_representable_value(item, below))
-                .collect()
+            items.into_iter().map(|item| parse_json_lossy(item, below)).collect()
         }
         Some(b'"') => serde_json::from_str(text).map(|Lossy(text)| Value::String(text)),
         // Only a number beyond a double can't be parsed here. It becomes null.
@@ -340,9 +337,9 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Returns the value of `parse`, or all validation errors. `parse` builds the value and is called only if there is no
-    /// validation error. If `parse` returns `None`, the error says that the object is incomplete.
-    pub fn finish_with<T>(self, parse: impl FnOnce() -> Option<T>) -> Result<T, Vec<ValidationError>> {
+    /// Returns the value of `parse`, which is called only without validation errors. If `parse` returns `None`, the
+    /// object is reported as incomplete.
+    pub fn parse_if_valid<T>(self, parse: impl FnOnce() -> Option<T>) -> Result<T, Vec<ValidationError>> {
         let path = self.path.clone().into_owned();
         self.finish()?;
         parse().ok_or_else(|| vec![ValidationError::at_path(path, "is incomplete")])

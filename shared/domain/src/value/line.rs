@@ -23,9 +23,8 @@ macro_rules! line {
                 Self::from_stored(text).filter(|line| $crate::is_displayable(line.as_str()))
             }
 
-            /// Parses a new text. Returns `Ok(None)` for a blank text. If the text is invalid, the error is the message
-            /// in `FORM`.
-            pub fn parse_optional(text: &str) -> Result<Option<Self>, &'static str> {
+            /// Parses a new text; `Ok(None)` for a blank text. The error is the message in `FORM`.
+            pub fn parse_unless_blank(text: &str) -> Result<Option<Self>, &'static str> {
                 if text.trim().is_empty() {
                     return Ok(None);
                 }

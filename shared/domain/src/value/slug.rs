@@ -63,7 +63,7 @@ impl OperatorName {
     }
 
     /// Returns whether the operator acted in a browser.
-    pub fn acted_in_browser(&self) -> bool {
+    pub fn is_browser_session_name(&self) -> bool {
         self.0.starts_with(Self::IN_BROWSER)
     }
 
@@ -106,7 +106,7 @@ mod tests {
         let (there, bob) = (ada.browser_session_name(), OperatorName::parse("bob").unwrap());
         assert_eq!(there.as_str(), "browser:ada");
         assert_eq!(there.browser_session_name(), there);
-        assert!(there.acted_in_browser() && !ada.acted_in_browser());
+        assert!(there.is_browser_session_name() && !ada.is_browser_session_name());
         assert!(ada.is_same_operator(&there) && there.is_same_operator(&ada));
         assert!(!bob.is_same_operator(&there) && !bob.browser_session_name().is_same_operator(&there));
         for name in [&ada, &there] {

@@ -6,33 +6,15 @@ use crate::{
 };
 use std::fmt::Display;
 
-/// Whether a delivery waits for a call, or how the delivery ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeliveryState {
-    /// The delivery waits for the next call.
-    Waiting,
-    /// The endpoint accepted the event.
-    Delivered,
-    /// The delivery failed and is not called again.
-    Failed,
-}
-
-impl DeliveryState {
-    /// Every state.
-    pub const ALL: [Self; 3] = [Self::Waiting, Self::Delivered, Self::Failed];
-
-    /// Returns the state's name in the API and in storage.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::Delivered => "delivered",
-            Self::Failed => "failed",
-        }
-    }
-
-    /// Returns the state with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.name() == name)
+crate::named! {
+    /// Whether a delivery waits for a call, or how the delivery ended.
+    DeliveryState {
+        /// The delivery waits for the next call.
+        Waiting = "waiting",
+        /// The endpoint accepted the event.
+        Delivered = "delivered",
+        /// The delivery failed, and the webhook is not called for it again.
+        Failed = "failed",
     }
 }
 
@@ -109,7 +91,7 @@ impl Delivery {
     /// Returns the delivery after a queue message. A new request to send the event again (`request`) restarts the
     /// delivery. A repeated message changes nothing.
     #[must_use]
-    pub fn with_request(self, request: Option<DeliveryId>) -> Self {
+    pub fn with_redelivery_request(self, request: Option<DeliveryId>) -> Self {
         let is_new = request.is_some_and(|request| self.request.is_none_or(|last| last < request));
         if !is_new {
             return self;
@@ -240,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn claimed_deliveries_wait_until_the_claim_ends() {
+    fn a_delivery_claimed_by_a_worker_is_due_again_when_the_claim_ends() {
         let (waiting, _) = called(delivery(), 1_000, CallResult::Timeout);
         let claimed = waiting.clone().claim_until(at(1_066));
         assert_eq!((claimed.version, claimed.attempts), (waiting.version + 1, 1));
@@ -299,20 +281,28 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_is_repeated_only_for_a_request_newer_than_the_last() {
+    fn only_a_newer_redelivery_request_repeats_a_delivery() {
         let (delivered, _) = called(delivery(), 1_000, CallResult::Status(200));
-        assert_eq!(delivered.clone().with_request(None).next_action(at(2_000)), Due::Over);
-        let again = delivered.with_request(Some(request(2)));
+        assert_eq!(
+            delivered.clone().with_redelivery_request(None).next_action(at(2_000)),
+            Due::Over
+        );
+        let again = delivered.with_redelivery_request(Some(request(2)));
         assert_eq!((again.next_action(at(2_000)), again.attempts), (Due::Now, 0));
         let (delivered, _) = called(again, 2_000, CallResult::Status(200));
         for repeated in [request(1), request(2)] {
             assert_eq!(
-                delivered.clone().with_request(Some(repeated)).next_action(at(3_000)),
+                delivered
+                    .clone()
+                    .with_redelivery_request(Some(repeated))
+                    .next_action(at(3_000)),
                 Due::Over
             );
         }
         assert_eq!(
-            delivered.with_request(Some(request(3))).next_action(at(3_000)),
+            delivered
+                .with_redelivery_request(Some(request(3)))
+                .next_action(at(3_000)),
             Due::Now
         );
     }

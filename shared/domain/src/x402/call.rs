@@ -72,7 +72,7 @@ impl Metadata {
                 let pointer = name.replace('~', "~0").replace('/', "~1");
                 Some(ValidationError::at_path(
                     format!("{path}/{pointer}"),
-                    field_error(name, value)?,
+                    metadata_field_error(name, value)?,
                 ))
             })
             .collect();
@@ -110,9 +110,9 @@ impl Metadata {
     }
 }
 
-/// Returns the validation error of a field, if the field is invalid. A name that is similar to `target_url` is probably
-/// misspelled and is rejected, because otherwise the target would not be checked.
-fn field_error(name: &str, value: &Value) -> Option<&'static str> {
+/// Returns the field's validation error. A name similar to `target_url` is rejected, because a misspelled target would
+/// not be checked.
+fn metadata_field_error(name: &str, value: &Value) -> Option<&'static str> {
     let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     if strsim::osa_distance(&letters.to_ascii_lowercase(), "targeturl") <= 2 {
         return Some("is not a field of this request; the target's member is `target_url`");

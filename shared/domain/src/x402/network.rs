@@ -80,7 +80,7 @@ impl Network {
     }
 
     /// Returns the time between two blocks, in seconds (Base's documentation, "Block building").
-    pub const fn block_seconds(self) -> u64 {
+    pub const fn seconds_per_block(self) -> u64 {
         match self {
             Self::Base | Self::BaseSepolia => 2,
         }

@@ -69,11 +69,6 @@ impl PaymentTerms {
             nonce_prefix: terms.nonce_prefix,
         }
     }
-
-    /// Returns whether the amount and payee match the payment requirements.
-    pub fn matches_requirements(&self, offer: &Offer) -> bool {
-        self.amount == offer.amount() && self.pay_to == offer.pay_to()
-    }
 }
 
 /// An unsigned EIP-3009 `TransferWithAuthorization` of the network's token.

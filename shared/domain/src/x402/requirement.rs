@@ -214,7 +214,7 @@ impl<'a> Requirement<'a> {
             })
         };
         fields
-            .finish_with(read)
+            .parse_if_valid(read)
             .map_err(|errors| NoOfferReason::NotX402.with_errors(errors))
     }
 
@@ -292,8 +292,8 @@ impl Offer {
 
         // If the scheme or the network is not supported, the other fields may have another meaning.
         let mut kind = fields_of()?;
-        let same_scheme = require_text(&mut kind, "scheme", SCHEME);
-        require_text(&mut kind, "network", version.network_name(network));
+        let same_scheme = require_exact_text(&mut kind, "scheme", SCHEME);
+        require_exact_text(&mut kind, "network", version.network_name(network));
         let other = if same_scheme {
             NoOfferReason::OtherNetwork
         } else {
@@ -310,7 +310,7 @@ impl Offer {
             }
         }
         let amount = fields.read_field(price, |value| {
-            let amount = value.as_str().and_then(Amount::from_decimal_digits);
+            let amount = value.as_str().and_then(Amount::parse_atomic_units);
             amount.filter(|amount| !amount.is_zero()).ok_or_else(|| {
                 format!(
                     "must be a string of decimal digits, from 1 to {}, without leading zeros",
@@ -345,7 +345,7 @@ impl Offer {
                 max_timeout_secs: max_timeout_secs?,
             })
         };
-        fields.finish_with(read).map_err(|errors| match same_token {
+        fields.parse_if_valid(read).map_err(|errors| match same_token {
             Some(()) => NoOfferReason::NotPayable.with_errors(errors),
             None => NoOfferReason::OtherToken.with_errors(errors),
         })
@@ -372,12 +372,12 @@ fn check_extra_field(entry: &mut Fields<'_>, version: X402Version, network: Netw
     let token = network.token();
     for (name, pinned) in [("name", token.name), ("version", token.version)] {
         if version == X402Version::V2 || fields.non_null_field(name).is_some() {
-            require_text(&mut fields, name, pinned);
+            require_exact_text(&mut fields, name, pinned);
         }
     }
     for (name, only) in [("assetTransferMethod", "eip3009"), ("paymentFlow", "authorization")] {
         if fields.non_null_field(name).is_some() {
-            require_text(&mut fields, name, only);
+            require_exact_text(&mut fields, name, only);
         }
     }
     entry.extend(fields.finish().err().unwrap_or_default());
@@ -398,8 +398,8 @@ fn whole_number_digits(value: &Value) -> Option<String> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then_some(digits)
 }
 
-/// Returns whether the field is exactly this text. If not, adds a validation error.
-fn require_text(fields: &mut Fields<'_>, name: &str, text: &str) -> bool {
+/// Adds a validation error unless the field is exactly this text.
+fn require_exact_text(fields: &mut Fields<'_>, name: &str, text: &str) -> bool {
     let is_text = fields.non_null_field(name).and_then(Value::as_str) == Some(text);
     if !is_text {
         fields.add_error(name, format!("must be `{text}`"));

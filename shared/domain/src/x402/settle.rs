@@ -73,13 +73,15 @@ impl Submission {
         };
         (
             submission,
-            text("errorReason").filter(|reason| is_word(reason)).map(str::to_owned),
+            text("errorReason")
+                .filter(|reason| is_error_code(reason))
+                .map(str::to_owned),
         )
     }
 }
 
-/// Returns whether the text looks like an error code. Other texts must not be logged.
-fn is_word(text: &str) -> bool {
+/// Returns whether the text looks like an error code. Only error codes are logged.
+fn is_error_code(text: &str) -> bool {
     text.len() <= 64 && text.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
 }
 

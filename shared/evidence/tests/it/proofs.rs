@@ -30,7 +30,7 @@ fn inclusion_proofs_match_the_test_vectors() {
             let written = text(&proof[name]);
             let read: TlogProof = written.parse().unwrap();
             assert_eq!(read.to_string(), written);
-            assert_eq!(read.unverified_extra(), extra);
+            assert_eq!(read.unverified_extra_data(), extra);
             assert_eq!(read.verify_inclusion(entry, &head(&vectors, 11)), Ok(()));
             assert_eq!(usize::try_from(read.entry_index()).unwrap(), index);
             let note = text(&vectors["checkpoints"]["11"]);

@@ -30,6 +30,8 @@ pub struct AuditEntry {
 
 /// Marks the audit row of a policy rule's action. The row is in the partition of the rule's owner.
 pub(crate) const BY_RULE: &str = "rule";
+/// Marks the audit row of a client's action. The row is in the partition of the agent's owner.
+pub(crate) const BY_CLIENT: &str = "client";
 
 /// The user, reason and audit id of a record's last change, stored in the record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -106,7 +108,8 @@ impl AuditEntry {
             told: None,
             mark: UpdateMark {
                 by: match &record.actor {
-                    Actor::Person { id, .. } => Some(id.clone()),
+                    // A client acts with the owner's consent, so the owner's id is stored.
+                    Actor::Person { id, .. } | Actor::Client { owner: id } => Some(id.clone()),
                     Actor::Operator(_) | Actor::Reconcile | Actor::Rule { .. } => None,
                 },
                 audit_id: Some(record.id),
@@ -177,7 +180,7 @@ impl Line {
         let (user_id, operator) = match actor {
             Actor::Person { id, .. } => (Some(id), None),
             Actor::Operator(name) => (None, Some(name)),
-            Actor::Reconcile | Actor::Rule { .. } => (None, None),
+            Actor::Reconcile | Actor::Rule { .. } | Actor::Client { .. } => (None, None),
         };
         info!(
             audit.id = %id,
@@ -244,6 +247,7 @@ pub(crate) fn write_record(record: &AuditRecord) -> Item {
         Actor::Operator(name) => draft.with("op", name),
         Actor::Reconcile => draft,
         Actor::Rule { .. } => draft.with(BY_RULE, &true),
+        Actor::Client { .. } => draft.with(BY_CLIENT, &true),
     };
     draft.into_item()
 }

@@ -1,7 +1,7 @@
 //! The audit table: reads rows, and adds rows without a transaction.
 
 use crate::{
-    audit::entry::{AuditEntry, BY_RULE, row_digest},
+    audit::entry::{AuditEntry, BY_CLIENT, BY_RULE, row_digest},
     codec::backoff::Backoff,
     codec::item::{Item, Row},
     codec::key::{self, Key},
@@ -81,7 +81,7 @@ impl AuditLog {
         let mut transaction = Transaction::new();
         transaction.add_audit_rows((), entry)?;
         // If the conditions fail, the rows already exist.
-        let _there = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
+        let _there = transaction.send_until_outcome(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 
@@ -156,6 +156,8 @@ pub(crate) fn read_record(row: Row<'_>, item: &Item) -> Result<AuditRecord> {
     let owner = key::actor_in_key(item);
     let actor = if let Some(owner) = owner.clone().filter(|_| item.contains_key(BY_RULE)) {
         Actor::Rule { owner }
+    } else if let Some(owner) = owner.clone().filter(|_| item.contains_key(BY_CLIENT)) {
+        Actor::Client { owner }
     } else if let Some(user) = owner {
         Actor::Person {
             id: user,

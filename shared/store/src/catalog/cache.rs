@@ -69,7 +69,7 @@ impl CatalogCache {
         let version = version?;
         match self.latest() {
             Some(edition) if edition.version == version && edition.sightings == summary => Ok(edition),
-            Some(_) | None => Ok(Arc::new(self.table.read_edition(version, summary).await?)),
+            Some(_) | None => Ok(Arc::new(self.table.read_catalog_version(version, summary).await?)),
         }
     }
 

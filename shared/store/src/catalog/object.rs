@@ -89,10 +89,9 @@ impl Head {
 }
 
 impl CatalogTable {
-    /// Reads the catalog from the object, or by a scan if reading the object fails. The catalog has at least this
-    /// version. Adds the probe results.
-    pub(crate) async fn read_edition(&self, version: u64, summary: ProbeSummary) -> Result<CatalogVersion> {
-        let (version, services) = match self.read_object_or_log(version).await {
+    /// Reads the catalog with probe results, at `version` or a later version.
+    pub(crate) async fn read_catalog_version(&self, version: u64, summary: ProbeSummary) -> Result<CatalogVersion> {
+        let (version, services) = match self.try_read_catalog_object(version).await {
             Some(found) => found,
             None => (version, self.read_services().await?),
         };
@@ -104,10 +103,9 @@ impl CatalogTable {
         })
     }
 
-    /// Reads the services and the catalog version from the catalog's object. Returns `None` if the version is below
-    /// `min_version`, or if the object can't be read. A failed read is logged.
-    async fn read_object_or_log(&self, min_version: u64) -> Option<(u64, Vec<Service>)> {
-        let result = match timeout(READ_TIMEOUT, self.read_object(min_version)).await {
+    /// Returns `None` if the compressed object is unreadable or older than `min_version`.
+    async fn try_read_catalog_object(&self, min_version: u64) -> Option<(u64, Vec<Service>)> {
+        let result = match timeout(READ_TIMEOUT, self.read_catalog_object(min_version)).await {
             Ok(Ok(found)) => return found,
             Ok(Err(error)) => error,
             Err(late) => Error::internal(READING, late),
@@ -116,7 +114,7 @@ impl CatalogTable {
         None
     }
 
-    async fn read_object(&self, min_version: u64) -> Result<Option<(u64, Vec<Service>)>> {
+    async fn read_catalog_object(&self, min_version: u64) -> Result<Option<(u64, Vec<Service>)>> {
         let mut lost: Option<Head> = None;
         for _ in 0..ATTEMPTS {
             let item = self.get_item(key::OBJECT.to_owned()).await?;
@@ -161,9 +159,8 @@ impl CatalogTable {
         Ok(Some(packed))
     }
 
-    /// Builds and stores the object of the table's current version. Must be called after every change or series of
-    /// changes. If a call is interrupted, the next call stores the object.
-    pub async fn store_object(&self) -> Result<ObjectStored> {
+    /// Stores the catalog's compressed object. Must be called after changes of the catalog.
+    pub async fn store_catalog_object(&self) -> Result<ObjectStored> {
         let version = self.read_version().await?;
         let stored = self.get_item(key::OBJECT.to_owned()).await?;
         // A head that can't be read counts as missing, so this call replaces it.
@@ -195,9 +192,9 @@ impl CatalogTable {
             let put = put.set_item(Some(chunk.into_item())).send().await;
             put.map_err(store_error(STORING))?;
         }
-        let current = self.put_head(&head).await?;
+        let current = self.put_if_newer(&head).await?;
         let left = left.iter().map(|item| partition_key(item).to_owned());
-        self.remove_chunks(left.chain(keys), &current).await?;
+        self.remove_stale_chunks(left.chain(keys), &current).await?;
         Ok(if current == head {
             ObjectStored::Stored
         } else {
@@ -205,9 +202,8 @@ impl CatalogTable {
         })
     }
 
-    /// Writes this head unless the stored head has the same or a higher version. Returns the head that is stored
-    /// afterwards.
-    async fn put_head(&self, head: &Head) -> Result<Head> {
+    /// Writes this head unless the stored head has the same or a higher version. Returns the stored head.
+    async fn put_if_newer(&self, head: &Head) -> Result<Head> {
         let put = put_request(&self.db, &self.table, head.write())
             .condition_expression("attribute_not_exists(ver) OR ver < :ver")
             .expression_attribute_values(":ver", head.version.write());
@@ -221,11 +217,9 @@ impl CatalogTable {
         self.read_head(&item)
     }
 
-    /// Removes the chunks in `keys` that neither the current head nor a later head can refer to. The version in the
-    /// stored head only increases. A chunk is therefore removed if its version is at most the current version and the
-    /// current head does not refer to the chunk. Chunks of higher versions are kept, because another object may still
-    /// be written.
-    async fn remove_chunks(&self, keys: impl Iterator<Item = String>, current: &Head) -> Result<()> {
+    /// Removes stale chunks of the object. Chunks of higher versions are kept, because another call may still be
+    /// storing their object.
+    async fn remove_stale_chunks(&self, keys: impl Iterator<Item = String>, current: &Head) -> Result<()> {
         let own = current.chunk_prefix();
         for key in keys {
             let is_over = key::parse_chunk_version(&key).is_none_or(|version| version <= current.version);

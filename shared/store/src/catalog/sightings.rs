@@ -44,7 +44,7 @@ impl ProbeSummary {
                     &operation.id,
                 ));
             }
-            if record.has_passed(service) {
+            if record.has_passed_all_probes(service) {
                 seen.passed.push(service_probe_token(service));
             }
         }

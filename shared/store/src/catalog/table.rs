@@ -144,7 +144,7 @@ impl CatalogTable {
             }
             let mut transaction = self.service_transaction(service, stored.map(|stored| stored.slug).as_ref())?;
             transaction.add_audit_rows(Role::Audit, audit)?;
-            let TransactionOutcome::Refused(rejection) = transaction.send_until_known(&self.db, &mut backoff).await?
+            let TransactionOutcome::Refused(rejection) = transaction.send_until_outcome(&self.db, &mut backoff).await?
             else {
                 return Ok(StoreServiceResult::Stored);
             };
@@ -200,7 +200,7 @@ impl CatalogTable {
         transaction.add_audit_rows(Role::Audit, audit)?;
         // If the audit row exists already, an earlier attempt has committed, and the response to that attempt was lost.
         transaction
-            .send_until_known(&self.db, &mut Backoff::new())
+            .send_until_outcome(&self.db, &mut Backoff::new())
             .await
             .map(|_| ())
     }
@@ -225,7 +225,7 @@ impl CatalogTable {
                 .expression_attribute_values(":id", service.id.write());
             transaction.add_delete(Role::OldSlug, give_up)?;
         }
-        transaction.add_update(Role::Version, self.increment_version())?;
+        transaction.add_update(Role::Version, self.version_increment_update())?;
         Ok(transaction)
     }
 
@@ -237,12 +237,12 @@ impl CatalogTable {
         match service.version.saturating_sub(1) {
             0 => put.condition_expression("attribute_not_exists(pk)"),
             old => put
-                .condition_expression(version_condition(old))
+                .condition_expression("ver = :old")
                 .expression_attribute_values(":old", old.write()),
         }
     }
 
-    fn increment_version(&self) -> UpdateBuilder {
+    fn version_increment_update(&self) -> UpdateBuilder {
         UpdateBuilder::default()
             .table_name(&*self.table)
             .set_key(Some(Draft::with_partition_key(key::VERSION.to_owned()).into_item()))
@@ -293,17 +293,6 @@ impl CatalogTable {
     }
 }
 
-/// The version of services that were stored before the attribute `ver` existed.
-const INITIAL_VERSION: u64 = 1;
-
-/// Returns the condition that a service has version `:old`.
-const fn version_condition(old: u64) -> &'static str {
-    match old {
-        INITIAL_VERSION => "ver = :old OR (attribute_exists(pk) AND attribute_not_exists(ver))",
-        _ => "ver = :old",
-    }
-}
-
 fn unknown_condition_error() -> Error {
     Error::internal("writing the catalog", Fault::new("an unknown condition failed"))
 }
@@ -311,7 +300,7 @@ fn unknown_condition_error() -> Error {
 fields! {
     Service {
         id: pk(key::parse_service),
-        version: "ver" or(INITIAL_VERSION),
+        version: "ver",
         slug: "slug",
         name: "name",
         description: "description",
@@ -320,9 +309,7 @@ fields! {
         category: "category",
         source: "source",
         trust_status: "trust_status",
-        // A service that was stored before this attribute existed is not curated until an operator adds the service to
-        // the curated set.
-        curated: "curated" or(false),
+        curated: "curated",
         operations: "operations",
         history: part,
     }

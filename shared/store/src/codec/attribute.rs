@@ -3,13 +3,15 @@
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{
-    Address, AgentId, AgentStatus, Amount, ApprovalId, AskingKind, AuditId, AuditKind, B256, CallResult, Category,
-    Ciphertext, DecisionResult, DeliveryId, DeliveryState, DomainPattern, Duration, EditReason, Endpoint, EventId,
-    EventKind, FailureStage, Fingerprint, InputVersions, KeyId, KmsKeyId, LabelKey, LabelValue, Labels, LimitAction,
-    MailAddress, Metadata, Network, NoncePrefix, NoticeEnd, NoticeUrlId, Obstacle, OperationSlug, OperationUuid,
-    OperatorName, OperatorReason, Permission, PublicKey, RuleId, SchedulePeriod, SecretDigest, ServiceId, ServiceSlug,
-    SessionId, SettlementId, SourceNetwork, TemplateKey, TemplateName, Timestamp, TransactionId, TrustStatus, TxHash,
-    Url, UserId, WalletAttestation, WebhookContentType, WebhookId, WebhookSecretId, WebhookUrl, X402Version, ZoneName,
+    Address, AgentId, AgentStatus, Amount, ApprovalId, AskingKind, AuditId, AuditKind, B256, CallDigest, CallResult,
+    Category, Ciphertext, ClientName, DecisionResult, DeliveryId, DeliveryState, DomainPattern, Duration, EditReason,
+    Endpoint, EventId, EventKind, FailureStage, Fingerprint, GrantOrigin, InputVersions, KeyId, KmsKeyId, LabelKey,
+    LabelValue, Labels, LimitAction, MailAddress, Metadata, Network, NoncePrefix, NoticeEnd, NoticeUrlId, Obstacle,
+    OperationSlug, OperationUuid, OperatorName, OperatorReason, Permission, PkceChallenge, PublicKey, PurchaseScope,
+    RedirectUri, RuleId, SchedulePeriod, SecretDigest, ServiceId, ServiceSlug, SessionId, SettlementId, SlugDigest,
+    SourceNetwork, TemplateKey, TemplateName, Timestamp, TransactionId, TrustStatus, TxHash, Url, UserId,
+    VerificationKey, WalletAttestation, WebhookContentType, WebhookId, WebhookSecretId, WebhookUrl, X402Version,
+    ZoneName,
 };
 use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashMap};
@@ -45,7 +47,7 @@ macro_rules! numbers {
         }
     )*};
 }
-numbers!(u32 u64 i64);
+numbers!(u8 u32 u64 i64);
 
 /// Implements [`Attribute`] for types that are stored as one number.
 macro_rules! written_as_number {
@@ -128,6 +130,9 @@ written_as_text! {
     WebhookContentType, |content_type| content_type.name().to_owned(), Self::from_name;
     AuditKind, |kind| kind.name().to_owned(), Self::from_name;
     SessionId, ToString::to_string, Self::parse;
+    ClientName, ToString::to_string, Self::from_stored;
+    GrantOrigin, ToString::to_string, Self::from_stored;
+    RedirectUri, ToString::to_string, |text| Self::parse(text).ok();
     Obstacle, ToString::to_string, Self::from_word;
     OperatorName, ToString::to_string, Self::from_stored;
     Url, ToString::to_string, |text| Self::parse(text).ok();
@@ -192,12 +197,37 @@ macro_rules! written_as_bytes {
 written_as_bytes! {
     Fingerprint, |fingerprint| fingerprint.as_bytes().to_vec(), Self::from_bytes;
     SecretDigest, |digest| digest.as_bytes().to_vec(), Self::from_bytes;
+    VerificationKey, |key| key.as_bytes().to_vec(), Self::from_bytes;
+    PkceChallenge, |challenge| challenge.as_bytes().to_vec(), Self::from_bytes;
     NoncePrefix, |prefix| prefix.0.to_vec(), Self;
     B256, |hash| hash.to_vec(), Self::new;
     PublicKey, |key| key.as_bytes().to_vec(), Self::from_bytes;
     WalletAttestation, |attestation| attestation.as_bytes().to_vec(), Self::from_bytes;
     // Bytes take 16 instead of 36 bytes. A settlement contains up to twenty rule ids and must stay below 1 KB.
     RuleId, |id| id.uuid().as_bytes().to_vec(), |bytes| Self::from_uuid(Uuid::from_bytes(bytes));
+}
+
+/// Takes 17 bytes per scope: a digest, and the position of the category in [`Category::ALL`].
+impl Attribute for PurchaseScope {
+    fn write(&self) -> AttributeValue {
+        let category = Category::ALL.iter().position(|category| *category == self.category);
+        let category = category
+            .and_then(|position| u8::try_from(position).ok())
+            .unwrap_or(u8::MAX);
+        AttributeValue::B(Blob::new([&self.slug.0[..], &self.call.0, &[category]].concat()))
+    }
+
+    fn read(value: &AttributeValue) -> Option<Self> {
+        let (slug, rest) = value.as_b().ok()?.as_ref().split_first_chunk()?;
+        let (call, [category]) = rest.split_first_chunk()? else {
+            return None;
+        };
+        Some(Self {
+            slug: SlugDigest(*slug),
+            category: *Category::ALL.get(usize::from(*category))?,
+            call: CallDigest(*call),
+        })
+    }
 }
 
 impl Attribute for Labels {

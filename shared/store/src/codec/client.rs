@@ -45,8 +45,8 @@ pub fn dynamodb_client(config: &SdkConfig) -> Client {
     )
 }
 
-/// Creates a client whose throttled calls fail at once, for calls that are not important.
-pub(crate) fn without_throttling_pauses(db: &Client) -> Client {
+/// Creates a client for unimportant calls: throttled calls fail without a retry.
+pub(crate) fn client_without_throttling_retries(db: &Client) -> Client {
     let config = db.config().to_builder();
     Client::from_conf(config.retry_classifier(Throttling::GivenUp).build())
 }

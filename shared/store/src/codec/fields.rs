@@ -37,24 +37,28 @@ macro_rules! fields {
         }
         fields! { $($rest)* }
     };
-    (enum $name:ident by $tag:literal { $($value:tt => $variant:ident {
-        $($field:ident: $kind:tt $(($($detail:tt)*))? $($presence:ident $(($default:expr))?)?),* $(,)?
-    }),* $(,)? } $($rest:tt)*) => {
+    (enum $name:ident by $tag:literal { $($value:tt => $variant:ident
+        $(($only:ident: $only_kind:tt $(($($only_detail:tt)*))? $($only_presence:ident)?))?
+        $({ $($field:ident: $kind:tt $(($($detail:tt)*))? $($presence:ident $(($default:expr))?)?),* $(,)? })?
+    ),* $(,)? } $($rest:tt)*) => {
         impl $crate::codec::item::Fields for $name {
             fn write_to(&self, draft: $crate::codec::item::Draft) -> $crate::codec::item::Draft {
                 match self {$(
-                    Self::$variant { $($field),* } => {
+                    Self::$variant $(($only))? $({ $($field),* })? => {
                         let draft = draft.with_value($tag, $crate::codec::attribute::encode_text($value));
-                        $(let draft = fields!(@write draft, $field, $kind $(($($detail)*))? $($presence $(($default))?)?);)*
+                        $(let draft = fields!(@write draft, $only, $only_kind $(($($only_detail)*))? $($only_presence)?);)?
+                        $($(let draft = fields!(@write draft, $field, $kind $(($($detail)*))? $($presence $(($default))?)?);)*)?
                         draft
                     }
                 )*}
             }
             fn read_from(item: &$crate::codec::item::Item) -> Result<Self, $crate::codec::item::Unreadable> {
                 match $crate::codec::item::field::<String>(item, $tag)?.as_str() {
-                    $($value => Ok(Self::$variant {
-                        $($field: fields!(@read item, $kind $(($($detail)*))? $($presence $(($default))?)?)),*
-                    }),)*
+                    $($value => {
+                        $(let $only = fields!(@read item, $only_kind $(($($only_detail)*))? $($only_presence)?);)?
+                        $($(let $field = fields!(@read item, $kind $(($($detail)*))? $($presence $(($default))?)?);)*)?
+                        Ok(Self::$variant $(($only))? $({ $($field),* })?)
+                    })*
                     _ => Err($crate::codec::item::Unreadable($tag)),
                 }
             }
@@ -65,9 +69,11 @@ macro_rules! fields {
     (@write $draft:ident, $value:expr, $name:literal) => { $draft.with($name, $value) };
     (@write $draft:ident, $value:expr, $name:literal optional) => { $draft.with_optional($name, $value.as_ref()) };
     (@write $draft:ident, $value:expr, $name:literal or_default) => {
-        $draft.with_unless_default($name, $value)
+        $draft.with_unless($name, $value, &Default::default())
     };
-    (@write $draft:ident, $value:expr, $name:literal or($default:expr)) => { $draft.with($name, $value) };
+    (@write $draft:ident, $value:expr, $name:literal unless($default:expr)) => {
+        $draft.with_unless($name, $value, &$default)
+    };
     (@write $draft:ident, $value:expr, part) => { $draft.with_fields($value) };
     (@write $draft:ident, $value:expr, part_if($name:literal)) => {
         match $value {
@@ -82,7 +88,7 @@ macro_rules! fields {
     (@read $item:ident, $name:literal or_default) => {
         $crate::codec::item::optional_field($item, $name)?.unwrap_or_default()
     };
-    (@read $item:ident, $name:literal or($default:expr)) => {
+    (@read $item:ident, $name:literal unless($default:expr)) => {
         $crate::codec::item::optional_field($item, $name)?.unwrap_or($default)
     };
     (@read $item:ident, part) => { $crate::codec::item::Fields::read_from($item)? };
@@ -93,8 +99,8 @@ macro_rules! fields {
             None
         }
     };
-    (@read $item:ident, pk($parse:expr)) => { $crate::codec::item::key_field($item, "pk", $parse)? };
-    (@read $item:ident, sk($parse:expr)) => { $crate::codec::item::key_field($item, "sk", $parse)? };
+    (@read $item:ident, pk($parse:expr)) => { $crate::codec::item::parse_key_attribute($item, "pk", $parse)? };
+    (@read $item:ident, sk($parse:expr)) => { $crate::codec::item::parse_key_attribute($item, "sk", $parse)? };
     (@read $item:ident, unstored($value:expr)) => { $value };
 }
 pub(crate) use fields;

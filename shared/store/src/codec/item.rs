@@ -94,8 +94,7 @@ pub(crate) fn optional_field<T: Attribute>(item: &Item, name: &'static str) -> R
     read_optional_field(item, name).ok_or(Unreadable(name))
 }
 
-/// Parses a value from the partition key `pk` or the sort key `sk`.
-pub(crate) fn key_field<T>(
+pub(crate) fn parse_key_attribute<T>(
     item: &Item,
     name: &'static str,
     parse: impl Fn(&str) -> Option<T>,
@@ -145,8 +144,8 @@ impl Draft {
         }
     }
 
-    pub(crate) fn with_unless_default<T: Attribute + Default + PartialEq>(self, name: &'static str, value: &T) -> Self {
-        self.with_optional(name, Some(value).filter(|value| **value != T::default()))
+    pub(crate) fn with_unless<T: Attribute + PartialEq>(self, name: &'static str, value: &T, default: &T) -> Self {
+        self.with_optional(name, Some(value).filter(|value| *value != default))
     }
 
     pub(crate) fn with_fields(self, value: &impl Fields) -> Self {

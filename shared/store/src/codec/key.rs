@@ -10,8 +10,8 @@ use crate::codec::attribute::Item;
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
     Actor, Address, AgentId, ApprovalId, AuditId, AuditScope, DeliveryId, Entry, Fingerprint, FreezeTarget, KeyId,
-    Network, NoticeChannel, NoticeUrlId, RuleId, ServiceId, SessionId, SettlementId, Timestamp, TransactionId, TxHash,
-    UserId, WebhookId, WebhookSecretId, WindowScope,
+    Network, NoticeChannel, NoticeUrlId, RuleId, SecretDigest, ServiceId, SessionId, SettlementId, Timestamp,
+    TransactionId, TxHash, UserCode, UserId, WebhookId, WebhookSecretId, WindowScope,
 };
 
 /// The key of an item in a table with `pk` and `sk`.
@@ -21,87 +21,131 @@ pub(crate) struct Key {
     pub(crate) sk: String,
 }
 
-/// The sort key of a partition's only item, or of its first item.
-const ONLY: &str = "#";
-/// The partition of the wallet counter and of the KMS keys without an agent.
+/// The sort key of a partition's only or first item.
+pub(crate) const ONLY: &str = "#";
+/// The partition with the counter of assigned wallets and the list of spare KMS keys.
 const WALLETS: &str = "WALLETS";
 /// The sort key of a window's totals.
 pub(crate) const WINDOW: &str = "#W";
 /// The prefix of the sort keys of payments that a window counts.
 const ENTRIES: &str = "E#";
 
+/// Declares the keys of items, each with the partition key and the sort key.
+macro_rules! keys {
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) = $pk:expr, $sk:expr;)*) => {
+        impl $crate::codec::key::Key {$(
+            $(#[$doc])*
+            pub(crate) fn $name($($argument: $type),*) -> Self {
+                Self::new($pk, $sk)
+            }
+        )*}
+    };
+}
+pub(crate) use keys;
+
+/// Declares the text form of partition keys and sort keys.
+macro_rules! key_texts {
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) = $text:expr;)*) => {$(
+        $(#[$doc])*
+        pub(crate) fn $name($($argument: $type),*) -> String {
+            $text
+        }
+    )*};
+}
+pub(crate) use key_texts;
+
+keys! {
+    agent(agent: AgentId) = format!("A#{agent}"), ONLY;
+    idempotency(agent: AgentId, key: &Fingerprint) = format!("I#{agent}"), key.to_string();
+    /// The item with the ids of an agent's possibly pending approvals.
+    waiting_approvals(agent: AgentId) = format!("O#{agent}"), ONLY;
+    settlement(agent: AgentId, id: SettlementId) = settlement_partition(agent), id.to_string();
+    decision(agent: AgentId, id: TransactionId) = decision_partition(agent), id.to_string();
+    withdrawal_record(agent: AgentId) = withdrawal_partition(agent), ONLY;
+    /// Payments record their idempotency keys in another partition, so a payment and a withdrawal can't collide.
+    withdrawal_key(agent: AgentId, key: &Fingerprint) = withdrawal_partition(agent), format!("K#{key}");
+    /// The claim that assigns a wallet's address to an agent.
+    wallet_claim(wallet: Address) = format!("ATTESTED#{wallet:#x}"), ONLY;
+    /// The claim that assigns an agent to a wallet.
+    wallet_claim_by_agent(agent: AgentId) = format!("ATTESTED#{agent}"), ONLY;
+    audit(actor: &Actor, id: AuditId) = audit_partition(actor), id.to_string();
+    policy(agent: AgentId, service: ServiceId) = policy_partition(agent), service.to_string();
+    window(scope: WindowScope) = window_partition(scope), WINDOW;
+    counted_payment(scope: WindowScope, at: Timestamp, settlement: SettlementId) =
+        window_partition(scope), format!("{ENTRIES}{:016}#{settlement}", at.micros());
+    /// The row about the agent's payments that were confirmed after the release of their reservation.
+    late_payments(agent: AgentId) = format!("L#{agent}"), ONLY;
+    /// All approvals of one request share a partition.
+    approval(id: ApprovalId) = approval_partition(id), format!("{:010}", id.sequence());
+    preflight_replay_key(agent: AgentId, replay_key: &Fingerprint) = format!("R#{agent}#{replay_key}"), ONLY;
+    /// The row with the number of the last block whose confirmations `reconcile` has checked again.
+    checked_block() = CHECKPOINTS, ONLY;
+    /// The last block that `reconcile` has searched for outflows of the group of wallets `index`, one of `count`
+    /// groups.
+    outflow_checkpoint(index: u8, count: u8) = CHECKPOINTS, format!("{OUTFLOW_CHECKPOINTS}{index}#{count}");
+    /// The row with the agent whose wallet balance was checked last.
+    wallet_level_checkpoint() = CHECKPOINTS, "LEVELS";
+    /// The row that records whether an agent's wallet balance is low.
+    wallet_level(agent: AgentId) = wallet_level_partition(wallet_shard_digit(agent) % WALLET_SHARDS), agent.to_string();
+    wallet(agent: AgentId) = wallet_partition(wallet_shard_digit(agent) % WALLET_SHARDS), agent.to_string();
+    reconcile_request(agent: AgentId, id: SettlementId) = MARKED, format!("{agent}#{id}");
+    eviction_request(scope: WindowScope) = EVICT, window_partition(scope);
+    default_services(digest: &Fingerprint) = format!("START#{digest}"), ONLY;
+    /// One of the items with a copy of all freezes by operators. Each decision reads one copy.
+    freezes(copy: u8) = format!("FREEZES#{copy}"), ONLY;
+    /// An operator's offer to transfer an agent to another owner.
+    ownership_offer(agent: AgentId) = format!("HANDOVER#{agent}"), ONLY;
+    /// The item that counts the assigned wallets.
+    wallet_counter() = WALLETS, ONLY;
+    /// The item that lists the KMS keys that no agent uses yet.
+    spare_kms_keys() = WALLETS, "SPARE";
+    /// A user's record: the identity at the issuer, and the time at which all sessions were last ended.
+    user(user: &UserId) = user_partition(user), ONLY;
+    session(user: &UserId, session: &SessionId) = user_partition(user), format!("{SESSIONS}{session}");
+    /// The item that lists a user's policy templates.
+    templates(user: &UserId) = user_partition(user), "TEMPLATES";
+    /// A version of a policy template. Version numbers are unique among all templates of a user.
+    template(user: &UserId, version: u64) = user_partition(user), format!("TEMPLATE#{version:020}");
+    grant_code(digest: &SecretDigest) = format!("{GRANT_CODES}{}", digest.to_hex()), ONLY;
+    /// A device's request for a grant.
+    device_request(code: &UserCode) = format!("{DEVICE_REQUESTS}{}", code.as_str()), ONLY;
+    /// The row with the generation of a grant's refresh token.
+    grant(agent: AgentId, grant: KeyId) = format!("OG#{agent}"), grant.to_string();
+    /// Each webhook occupies one of the owner's slots.
+    webhook(user: &UserId, slot: u8) = webhooks::webhooks_partition(user), slot.to_string();
+    webhook_secret(webhook: WebhookId, secret: WebhookSecretId) = format!("K#{webhook}"), secret.to_string();
+    /// The row that marks a webhook as removed.
+    removed_webhook(webhook: WebhookId) = format!("G#{webhook}"), ONLY;
+    failed_calls(webhook: WebhookId) = format!("G#{webhook}"), "FAILED";
+    delivery(webhook: WebhookId, id: DeliveryId) = webhooks::deliveries_partition(webhook), id.to_string();
+    /// The row that marks a delivery as waiting for the next attempt.
+    waiting_delivery(user: &UserId, id: DeliveryId) = webhooks::waiting_deliveries_partition(user), id.to_string();
+    /// The row that schedules the next attempt of a delivery after a long pause.
+    pause(user: &UserId, ends_at: Timestamp, id: DeliveryId) =
+        webhooks::pauses_partition(notices::recipient_shard(user)), format!("{ends_at}#{id}");
+    notification_settings(user: &UserId) = notices::recipients_partition(notices::recipient_shard(user)), user.as_str();
+    /// The row with the URL of an incoming webhook, to which a user's notifications are posted.
+    notification_url(user: &UserId, url: NoticeUrlId) = format!("U#{user}"), url.to_string();
+    /// The row that marks a notification channel as unable to deliver messages.
+    ended_channel(user: &UserId, channel: NoticeChannel) = notices::ended_channels_partition(user), channel.name();
+    /// The row with the time from which the next message may be sent on a notification channel.
+    notification_pace(user: &UserId, channel: NoticeChannel) = format!("F#{}#{user}", channel.name()), ONLY;
+    /// An event that waits to be sent on a notification channel.
+    waiting_notification(user: &UserId, channel: NoticeChannel, key: &str) =
+        notices::waiting_events_partition(user, channel), key;
+    /// The row that marks an event as sent on a notification channel, or as not to be sent.
+    sent_notification(user: &UserId, channel: NoticeChannel, key: &str) = format!("T#{}#{user}", channel.name()), key;
+    /// The row in the usage table with a service's verified payees.
+    verified_service(service: ServiceId) =
+        attested::verified_services_partition(attested::verified_service_shard(service)), service.to_string();
+    /// The row in the usage table with the time at which the payees of the whole catalog were first verified.
+    first_payee_verification() = "PAYEES#SINCE", ONLY;
+}
+
 impl Key {
-    fn new(pk: String, sk: impl Into<String>) -> Self {
-        Self { pk, sk: sk.into() }
-    }
-
-    pub(crate) fn agent(agent: AgentId) -> Self {
-        Self::new(format!("A#{agent}"), ONLY)
-    }
-
-    pub(crate) fn idempotency(agent: AgentId, key: &Fingerprint) -> Self {
-        Self::new(format!("I#{agent}"), key.to_string())
-    }
-
-    /// The key of the ids of an agent's approvals that may be pending.
-    pub(crate) fn waiting_approvals(agent: AgentId) -> Self {
-        Self::new(format!("O#{agent}"), ONLY)
-    }
-
-    pub(crate) fn settlement(agent: AgentId, id: SettlementId) -> Self {
-        Self::new(settlement_partition(agent), id.to_string())
-    }
-
-    /// The key of a decision, in the decisions table.
-    pub(crate) fn decision(agent: AgentId, id: TransactionId) -> Self {
-        Self::new(decision_partition(agent), id.to_string())
-    }
-
-    /// The key of an agent's withdrawal address.
-    pub(crate) fn withdrawal_record(agent: AgentId) -> Self {
-        Self::new(withdrawal_partition(agent), ONLY)
-    }
-
-    /// The key of the record of a withdrawal's idempotency key. Payments have another partition for idempotency keys,
-    /// so a payment and a withdrawal can't collide.
-    pub(crate) fn withdrawal_key(agent: AgentId, key: &Fingerprint) -> Self {
-        Self::new(withdrawal_partition(agent), format!("K#{key}"))
-    }
-
-    /// The key of the claim that assigns a wallet's address to an agent.
-    pub(crate) fn wallet_claim(wallet: Address) -> Self {
-        Self::new(format!("ATTESTED#{wallet:#x}"), ONLY)
-    }
-
-    /// The key of the claim that assigns an agent to a wallet.
-    pub(crate) fn claim_by_wallet(agent: AgentId) -> Self {
-        Self::new(format!("ATTESTED#{agent}"), ONLY)
-    }
-
-    /// The key of a row in the audit table.
-    pub(crate) fn audit(actor: &Actor, id: AuditId) -> Self {
-        Self::new(audit_partition(actor), id.to_string())
-    }
-
-    pub(crate) fn policy(agent: AgentId, service: ServiceId) -> Self {
-        Self::new(policy_partition(agent), service.to_string())
-    }
-
-    pub(crate) fn window(scope: WindowScope) -> Self {
-        Self::new(window_partition(scope), WINDOW)
-    }
-
-    /// The key of a payment that a window counts.
-    pub(crate) fn counted_payment(scope: WindowScope, at: Timestamp, settlement: SettlementId) -> Self {
-        Self::new(
-            window_partition(scope),
-            format!("{ENTRIES}{:016}#{settlement}", at.micros()),
-        )
-    }
-
-    /// The key of an approval. All approvals of one request share a partition.
-    pub(crate) fn approval(id: ApprovalId) -> Self {
-        Self::new(approval_partition(id), format!("{:010}", id.sequence()))
+    pub(crate) fn new(pk: impl Into<String>, sk: impl Into<String>) -> Self {
+        let (pk, sk) = (pk.into(), sk.into());
+        Self { pk, sk }
     }
 
     /// A settlement's claim on the transaction that confirmed it. With a log index, it covers only one transfer.
@@ -114,63 +158,7 @@ impl Key {
         Self::new(claim_partition(network, block, shard), sk)
     }
 
-    pub(crate) fn preflight(agent: AgentId, replay_key: &Fingerprint) -> Self {
-        Self::new(format!("R#{agent}#{replay_key}"), ONLY)
-    }
-
-    /// The key of the row that stores the number of the last block whose confirmations `reconcile` has checked again.
-    pub(crate) fn checked_block() -> Self {
-        Self::new(CHECKPOINTS.to_owned(), ONLY)
-    }
-
-    /// The key of the row that stores the number of the last block that `reconcile` has searched for outflows.
-    /// `reconcile` divides the wallets into `count` groups, and each group has a row. `index` is the number of the
-    /// group, from 0.
-    pub(crate) fn outflow_checkpoint(index: u8, count: u8) -> Self {
-        Self::new(CHECKPOINTS.to_owned(), format!("{OUTFLOW_CHECKPOINTS}{index}#{count}"))
-    }
-
-    /// The key of the row that stores the agent whose wallet balance was checked last.
-    pub(crate) fn wallet_level_checkpoint() -> Self {
-        Self::new(CHECKPOINTS.to_owned(), "LEVELS")
-    }
-
-    /// The key of the row that records whether an agent's wallet balance is low.
-    pub(crate) fn wallet_level(agent: AgentId) -> Self {
-        Self::new(
-            wallet_level_partition(wallet_shard_digit(agent) % WALLET_SHARDS),
-            agent.to_string(),
-        )
-    }
-
-    /// The key of an agent's row in the list of all wallets.
-    pub(crate) fn wallet(agent: AgentId) -> Self {
-        Self::new(
-            wallet_partition(wallet_shard_digit(agent) % WALLET_SHARDS),
-            agent.to_string(),
-        )
-    }
-
-    /// The key of a request to reconcile a settlement.
-    pub(crate) fn reconcile_request(agent: AgentId, id: SettlementId) -> Self {
-        Self::new(MARKED.to_owned(), format!("{agent}#{id}"))
-    }
-
-    /// The key of a request to evict a window's expired payments.
-    pub(crate) fn eviction_request(scope: WindowScope) -> Self {
-        Self::new(EVICT.to_owned(), window_partition(scope))
-    }
-
-    pub(crate) fn default_services(digest: &Fingerprint) -> Self {
-        Self::new(format!("START#{digest}"), ONLY)
-    }
-
-    /// The key of a copy of the operators' freezes.
-    pub(crate) fn freezes(copy: u8) -> Self {
-        Self::new(format!("FREEZES#{copy}"), ONLY)
-    }
-
-    /// The key of the record about a freeze of `target`: the operator, the time and the reason.
+    /// The key of the row that records which operator froze `target`, when, and why.
     pub(crate) fn freeze(target: &FreezeTarget) -> Self {
         let sk = match target {
             FreezeTarget::Agent(agent) => format!("{FROZEN_AGENT}{agent}"),
@@ -178,124 +166,6 @@ impl Key {
             FreezeTarget::Deployment => FROZEN_DEPLOYMENT.to_owned(),
         };
         Self::new(FREEZE_REASONS.to_owned(), sk)
-    }
-
-    /// The key of an offer to transfer an agent to another owner.
-    pub(crate) fn ownership_offer(agent: AgentId) -> Self {
-        Self::new(format!("HANDOVER#{agent}"), ONLY)
-    }
-
-    /// The key of the counter of assigned wallets.
-    pub(crate) fn wallets() -> Self {
-        Self::new(WALLETS.to_owned(), ONLY)
-    }
-
-    /// The key of the item that lists the spare KMS keys. No agent uses a spare KMS key yet.
-    pub(crate) fn spare_keys() -> Self {
-        Self::new(WALLETS.to_owned(), "SPARE")
-    }
-
-    /// The key of a user's record: the identity at the issuer, and the time at which all sessions of the user were last
-    /// ended.
-    pub(crate) fn user(user: &UserId) -> Self {
-        Self::new(user_partition(user), ONLY)
-    }
-
-    pub(crate) fn session(user: &UserId, session: &SessionId) -> Self {
-        Self::new(user_partition(user), format!("{SESSIONS}{session}"))
-    }
-
-    /// The key of the list of a user's policy templates.
-    pub(crate) fn templates(user: &UserId) -> Self {
-        Self::new(user_partition(user), "TEMPLATES")
-    }
-
-    /// The key of a policy template's version. Version numbers are unique among all templates of a user.
-    pub(crate) fn template(user: &UserId, version: u64) -> Self {
-        Self::new(user_partition(user), format!("TEMPLATE#{version:020}"))
-    }
-
-    /// The key of a webhook. Each webhook occupies one of its owner's slots.
-    pub(crate) fn webhook(user: &UserId, slot: u8) -> Self {
-        Self::new(webhooks::webhooks_partition(user), slot.to_string())
-    }
-
-    pub(crate) fn webhook_secret(webhook: WebhookId, secret: WebhookSecretId) -> Self {
-        Self::new(format!("K#{webhook}"), secret.to_string())
-    }
-
-    /// The key of the marker that a webhook was removed.
-    pub(crate) fn gone_webhook(webhook: WebhookId) -> Self {
-        Self::new(format!("G#{webhook}"), ONLY)
-    }
-
-    /// The key of the row with the failed calls of a webhook. The partition also contains the marker that the webhook
-    /// was removed.
-    pub(crate) fn failed_calls(webhook: WebhookId) -> Self {
-        Self::new(format!("G#{webhook}"), "FAILED")
-    }
-
-    pub(crate) fn delivery(webhook: WebhookId, id: DeliveryId) -> Self {
-        Self::new(webhooks::deliveries_partition(webhook), id.to_string())
-    }
-
-    /// The key of the marker that a delivery waits for its next attempt.
-    pub(crate) fn waiting_delivery(user: &UserId, id: DeliveryId) -> Self {
-        Self::new(webhooks::waiting_deliveries_partition(user), id.to_string())
-    }
-
-    /// The key of the row for a long pause before the next attempt of a delivery.
-    pub(crate) fn pause(user: &UserId, ends_at: Timestamp, id: DeliveryId) -> Self {
-        Self::new(
-            webhooks::pauses_partition(notices::recipient_shard(user)),
-            format!("{ends_at}#{id}"),
-        )
-    }
-
-    /// The key of a user's notification settings.
-    pub(crate) fn notification_settings(user: &UserId) -> Self {
-        Self::new(
-            notices::recipients_partition(notices::recipient_shard(user)),
-            user.as_str(),
-        )
-    }
-
-    /// The key of a stored URL: an incoming webhook to which a user's notifications are posted.
-    pub(crate) fn notification_url(user: &UserId, url: NoticeUrlId) -> Self {
-        Self::new(format!("U#{user}"), url.to_string())
-    }
-
-    /// The key of the marker that a channel can no longer deliver messages.
-    pub(crate) fn ended_channel(user: &UserId, channel: NoticeChannel) -> Self {
-        Self::new(notices::ended_channels_partition(user), channel.name())
-    }
-
-    /// The key of the time from which a channel's next message may be sent.
-    pub(crate) fn notification_pace(user: &UserId, channel: NoticeChannel) -> Self {
-        Self::new(format!("F#{}#{user}", channel.name()), ONLY)
-    }
-
-    /// The key of an event that waits to be sent on a channel.
-    pub(crate) fn waiting_notification(user: &UserId, channel: NoticeChannel, key: &str) -> Self {
-        Self::new(notices::waiting_events_partition(user, channel), key)
-    }
-
-    /// The key of the marker that an event was sent on a channel, or need not be sent.
-    pub(crate) fn sent_notification(user: &UserId, channel: NoticeChannel, key: &str) -> Self {
-        Self::new(format!("T#{}#{user}", channel.name()), key)
-    }
-
-    /// The key of a service's verified payees, in the usage table.
-    pub(crate) fn verified_service(service: ServiceId) -> Self {
-        Self::new(
-            attested::verified_services_partition(attested::verified_service_shard(service)),
-            service.to_string(),
-        )
-    }
-
-    /// The key of the time at which the payees of the whole catalog were first verified, in the usage table.
-    pub(crate) fn first_payee_verification() -> Self {
-        Self::new("PAYEES#SINCE".to_owned(), ONLY)
     }
 
     /// Returns the table key of an item that was read from an index.
@@ -316,22 +186,11 @@ impl Key {
     }
 }
 
-pub(crate) fn settlement_partition(agent: AgentId) -> String {
-    format!("S#{agent}")
-}
-
-/// The partition of an agent's withdrawal address.
-pub(crate) fn withdrawal_partition(agent: AgentId) -> String {
-    format!("PO#{agent}")
-}
-
-pub(crate) fn policy_partition(agent: AgentId) -> String {
-    format!("P#{agent}")
-}
-
-/// The partition of an agent's decisions, in the decisions table.
-pub(crate) fn decision_partition(agent: AgentId) -> String {
-    format!("A#{agent}")
+key_texts! {
+    settlement_partition(agent: AgentId) = format!("S#{agent}");
+    withdrawal_partition(agent: AgentId) = format!("PO#{agent}");
+    policy_partition(agent: AgentId) = format!("P#{agent}");
+    decision_partition(agent: AgentId) = format!("A#{agent}");
 }
 
 const BY_PERSON: &str = "P#";
@@ -342,7 +201,9 @@ const OUTFLOWS: &str = "OUTFLOWS";
 /// of the user's rules.
 pub(crate) fn audit_partition(actor: &Actor) -> String {
     match actor {
-        Actor::Person { id: user, .. } | Actor::Rule { owner: user } => format!("{BY_PERSON}{user}"),
+        Actor::Person { id: user, .. } | Actor::Rule { owner: user } | Actor::Client { owner: user } => {
+            format!("{BY_PERSON}{user}")
+        }
         Actor::Operator(_) => BY_OPERATORS.to_owned(),
         Actor::Reconcile => OUTFLOWS.to_owned(),
     }
@@ -351,7 +212,7 @@ pub(crate) fn audit_partition(actor: &Actor) -> String {
 /// The partition of the audit rows that are copied to a user; `None` for actions of users and rules.
 pub(crate) fn notification_partition(actor: &Actor, user: &UserId) -> Option<String> {
     match actor {
-        Actor::Person { .. } | Actor::Rule { .. } => None,
+        Actor::Person { .. } | Actor::Rule { .. } | Actor::Client { .. } => None,
         Actor::Operator(_) => Some(format!("O#{user}")),
         Actor::Reconcile => Some(format!("W#{user}")),
     }
@@ -378,9 +239,19 @@ pub(crate) fn parse_agent(pk: &str) -> Option<AgentId> {
     AgentId::parse(pk.split_once('#')?.1)
 }
 
-/// Parses the user from a partition key.
-pub(crate) fn parse_person(pk: &str) -> Option<UserId> {
+pub(crate) fn parse_user(pk: &str) -> Option<UserId> {
     UserId::parse(pk.split_once('#')?.1)
+}
+
+const GRANT_CODES: &str = "OC#";
+const DEVICE_REQUESTS: &str = "OD#";
+
+pub(crate) fn parse_grant_code(pk: &str) -> Option<SecretDigest> {
+    SecretDigest::from_hex(pk.strip_prefix(GRANT_CODES)?)
+}
+
+pub(crate) fn parse_user_code(pk: &str) -> Option<UserCode> {
+    UserCode::parse(pk.strip_prefix(DEVICE_REQUESTS)?)
 }
 
 pub(crate) const SESSIONS: &str = "SESSION#";
@@ -414,14 +285,10 @@ pub(crate) fn parse_outflow_checkpoint(sk: &str) -> Option<(u8, u8)> {
 /// The number of partitions with wallets: one for each concurrent run of the function `reconcile`.
 pub(crate) const WALLET_SHARDS: u8 = 4;
 
-pub(crate) fn wallet_partition(shard: u8) -> String {
-    format!("WALLET#{shard}")
-}
-
-/// A partition of wallet levels. A wallet's level is whether the balance is low. A wallet and its level have the same
-/// shard number.
-pub(crate) fn wallet_level_partition(shard: u8) -> String {
-    format!("LEVEL#{shard}")
+key_texts! {
+    wallet_partition(shard: u8) = format!("WALLET#{shard}");
+    /// A partition of the rows that record which wallet balances are low.
+    wallet_level_partition(shard: u8) = format!("LEVEL#{shard}");
 }
 
 /// Returns the digit that determines a wallet's shard: the last hexadecimal digit of the agent's random id.
@@ -463,8 +330,7 @@ pub(crate) fn claim_partition(network: Network, block: u64, shard: u8) -> String
     format!("X#{}#{block:012}#{shard}", network.name())
 }
 
-/// Parses the transaction from a claim's sort key.
-pub(crate) fn parse_claim(sk: &str) -> Option<TxHash> {
+pub(crate) fn parse_claimed_tx_hash(sk: &str) -> Option<TxHash> {
     TxHash::parse(sk.split('#').next()?)
 }
 
@@ -478,9 +344,8 @@ pub(crate) fn parse_reconcile_request(sk: &str) -> Option<(AgentId, SettlementId
 /// The number of copies of the operators' freezes, because a partition serves 3,000 read units a second.
 pub(crate) const FREEZE_SHARDS: u8 = 4;
 
-/// Returns which copy of the operators' freezes the agent's decisions read: an index from 0, below [`FREEZE_SHARDS`].
-/// The last bits of the agent's random id determine the index.
-pub(crate) fn freezes_copy_number(agent: AgentId) -> u8 {
+/// Returns which copy of the operators' freezes the agent's decisions read: an index below [`FREEZE_SHARDS`].
+pub(crate) fn freeze_list_copy_index(agent: AgentId) -> u8 {
     let [.., last] = agent.uuid().into_bytes();
     last % FREEZE_SHARDS
 }
@@ -509,20 +374,14 @@ pub(crate) mod hold {
     /// The number of partitions in the index `hold`.
     pub const PARTITIONS: u8 = 16;
 
-    /// The index partition of a settlement: the last hexadecimal digit of the settlement's random id, so that the
-    /// partitions fill evenly. A payment writes the index twice, and a partition accepts 1,000 writes a second. The key
-    /// is short because the settlement's row contains the key and must stay below 1 KB.
-    pub(crate) fn hold_partition(id: SettlementId) -> String {
-        format!("{:x}", id.uuid().as_u128() & 0xf)
+    key_texts! {
+        /// The last hexadecimal digit of the settlement's random id. The key is short, because the settlement's row
+        /// must stay below 1 KB.
+        hold_partition(id: SettlementId) = format!("{:x}", id.uuid().as_u128() & 0xf);
+        /// The index sort key of a held settlement: the due time, in seconds. Several holds can have the same key.
+        due_key(at: Timestamp) = format!("{:012}", at.secs());
     }
 
-    /// The index sort key of a hold: the time from which the chain decides the outcome (the payment's `validBefore`),
-    /// or the time of the next attempt. Several holds can have the same key.
-    pub(crate) fn due_key(at: Timestamp) -> String {
-        format!("{:012}", at.secs())
-    }
-
-    /// Parses the time from a hold's sort key.
     pub(crate) fn parse_due_time(text: &str) -> Option<Timestamp> {
         Timestamp::from_secs(text.parse().ok()?)
     }
@@ -540,7 +399,7 @@ pub(crate) mod owned {
     /// The prefix of the sort key of a pending or expired approval in the index `owner`.
     const UNDECIDED: &str = "AW#";
 
-    pub(crate) fn agent_key(id: AgentId, created_at: Timestamp) -> String {
+    pub(crate) fn agent_index_key(id: AgentId, created_at: Timestamp) -> String {
         format!("{AGENTS}{:016}#{id}", created_at.micros())
     }
 
@@ -554,14 +413,14 @@ pub(crate) mod owned {
     }
 
     pub(crate) fn undecided_key(id: ApprovalId, created_at: Timestamp) -> String {
-        approval_key(UNDECIDED, id, created_at)
+        approval_index_key(UNDECIDED, id, created_at)
     }
 
     pub(crate) fn decided_key(id: ApprovalId, created_at: Timestamp) -> String {
-        approval_key(DECIDED, id, created_at)
+        approval_index_key(DECIDED, id, created_at)
     }
 
-    fn approval_key(prefix: &str, id: ApprovalId, created_at: Timestamp) -> String {
+    fn approval_index_key(prefix: &str, id: ApprovalId, created_at: Timestamp) -> String {
         format!("{prefix}{:016}#{id}", created_at.micros())
     }
 
@@ -589,11 +448,11 @@ pub(crate) mod owned {
         since: Timestamp,
         before: Option<(Timestamp, ApprovalId)>,
     ) -> (String, String) {
-        let first = approval_key(prefix, ApprovalId::from_uuid(Uuid::nil()), since);
+        let first = approval_index_key(prefix, ApprovalId::from_uuid(Uuid::nil()), since);
         let (at, id) = before.unwrap_or((Timestamp::MAX, ApprovalId::from_uuid(Uuid::max())));
         // The greatest id below `id`, because the bounds are inclusive.
         let previous = Uuid::from_u128(id.uuid().as_u128().saturating_sub(1));
-        (first, approval_key(prefix, ApprovalId::from_uuid(previous), at))
+        (first, approval_index_key(prefix, ApprovalId::from_uuid(previous), at))
     }
 
     /// The prefix of a transfer offer's sort key. The `owner` of an offer is the user who may accept the agent.
@@ -650,13 +509,10 @@ pub(crate) mod catalog {
         ServiceId::parse(pk.strip_prefix(SERVICES)?)
     }
 
-    pub(crate) fn probes_key(id: ServiceId) -> String {
-        format!("{PROBES}{id}")
-    }
-
-    /// The prefix of the keys of an object's chunks.
-    pub(crate) fn chunk_prefix(version: u64, digest: &Fingerprint) -> String {
-        format!("{CHUNKS}{version}#{digest}#")
+    key_texts! {
+        probes_key(id: ServiceId) = format!("{PROBES}{id}");
+        /// The prefix of the keys of the chunks of one compressed catalog.
+        chunk_prefix(version: u64, digest: &Fingerprint) = format!("{CHUNKS}{version}#{digest}#");
     }
 
     pub(crate) fn parse_chunk_version(key: &str) -> Option<u64> {
@@ -693,8 +549,7 @@ pub(crate) mod webhooks {
         format!("P#{user}")
     }
 
-    /// Parses the slot from a webhook's sort key.
-    pub(crate) fn parse_slot(sk: &str) -> Option<u8> {
+    pub(crate) fn parse_webhook_slot(sk: &str) -> Option<u8> {
         sk.parse().ok().filter(|slot| *slot < Webhook::MAX)
     }
 
@@ -702,18 +557,12 @@ pub(crate) mod webhooks {
         WebhookId::parse(pk.strip_prefix("D#")?)
     }
 
-    /// The partition of a user's deliveries that wait for their next attempt.
-    pub(crate) fn waiting_deliveries_partition(user: &UserId) -> String {
-        format!("W#{user}")
-    }
-
-    /// The partition of the rows for long pauses between delivery attempts. Each shard of users has its own partition.
-    pub(crate) fn pauses_partition(shard: char) -> String {
-        format!("N#{shard}")
-    }
-
-    pub(crate) fn deliveries_partition(webhook: WebhookId) -> String {
-        format!("D#{webhook}")
+    key_texts! {
+        /// The partition of a user's deliveries that wait for their next attempt.
+        waiting_deliveries_partition(user: &UserId) = format!("W#{user}");
+        /// A partition of the rows for long pauses between delivery attempts, one for each shard of users.
+        pauses_partition(shard: char) = format!("N#{shard}");
+        deliveries_partition(webhook: WebhookId) = format!("D#{webhook}");
     }
 }
 
@@ -729,35 +578,23 @@ pub(crate) mod notices {
         user.as_str().chars().next().unwrap_or('0')
     }
 
-    /// The partition of a user's channels that can no longer deliver messages.
-    pub(crate) fn ended_channels_partition(user: &UserId) -> String {
-        format!("X#{user}")
-    }
-
-    /// The partition of the events that wait to be sent on a channel.
-    pub(crate) fn waiting_events_partition(user: &UserId, channel: NoticeChannel) -> String {
-        format!("Q#{}#{user}", channel.name())
+    key_texts! {
+        ended_channels_partition(user: &UserId) = format!("X#{user}");
+        /// The partition of the events that wait to be sent on a channel.
+        waiting_events_partition(user: &UserId, channel: NoticeChannel) = format!("Q#{}#{user}", channel.name());
     }
 }
 
-/// The key of an agent key's last use, in the throttle table.
-pub(crate) fn agent_key_use_key(agent: AgentId, key: KeyId) -> String {
-    format!("K#{agent}#{key}")
-}
-
-/// The key of a scope's open calls, in the throttle table.
-pub(crate) fn open_calls_key(kind: ThrottleKind, scope: &str) -> String {
-    format!("{}#open#{scope}", kind.prefix())
-}
-
-/// The key of the counter of a scope's stored responses, in the throttle table. The prefix belongs to `mcp`.
-pub(crate) fn stored_responses_counter_key(scope: &str) -> String {
-    format!("MCP#kept#{scope}")
-}
-
-/// The key of a chunk of a stored response, in the throttle table.
-pub(crate) fn stored_response_chunk_key(scope: &str, slot: u8, chunk: usize) -> String {
-    format!("{}#{slot}#{chunk}", stored_responses_counter_key(scope))
+key_texts! {
+/// The item in the throttle table with the time at which an agent key was last used.
+    agent_key_use_key(agent: AgentId, key: KeyId) = format!("K#{agent}#{key}");
+/// The item in the throttle table with the leases of the open calls of one scope, for example of an agent key.
+    call_leases_key(kind: ThrottleKind, scope: &str) = format!("{}#open#{scope}", kind.prefix());
+/// Counts a scope's stored responses. Only the function `mcp` may write items with this key prefix.
+    stored_responses_counter_key(scope: &str) = format!("MCP#kept#{scope}");
+/// The item in the throttle table with one chunk of a stored response.
+    stored_response_chunk_key(scope: &str, slot: u8, chunk: usize) =
+        format!("{}#{slot}#{chunk}", stored_responses_counter_key(scope));
 }
 
 /// A kind of request counter in the throttle table. A function's IAM role can access only one kind.
@@ -767,6 +604,7 @@ pub(crate) enum ThrottleKind {
     Api,
     /// Counters of requests to the function `mcp` from callers without an agent key.
     Mcp,
+    OAuth,
 }
 
 impl ThrottleKind {
@@ -774,6 +612,7 @@ impl ThrottleKind {
         match self {
             Self::Api => "RL",
             Self::Mcp => "MCP",
+            Self::OAuth => "OAUTH",
         }
     }
 }
@@ -838,11 +677,11 @@ mod tests {
         let claim = |log_index| Key::claim(Network::Base, 31_415_926, hash, log_index);
         assert_eq!(claim(None).pk, "X#base#000031415926#3");
         for log_index in [None, Some(0), Some(12)] {
-            assert_eq!(parse_claim(&claim(log_index).sk), Some(hash));
+            assert_eq!(parse_claimed_tx_hash(&claim(log_index).sk), Some(hash));
         }
         assert_ne!(claim(None), claim(Some(0)));
         for other in ["", "#", "x#y"] {
-            assert_eq!(parse_claim(other), None, "{other}");
+            assert_eq!(parse_claimed_tx_hash(other), None, "{other}");
         }
     }
 

@@ -96,7 +96,7 @@ impl Ledger {
     }
 
     /// Creates a client for a function that does not use decisions. Methods that add or read a decision fail.
-    pub fn without_decisions(db: Client, ledger: impl Into<Arc<str>>) -> Self {
+    pub fn without_decisions_table(db: Client, ledger: impl Into<Arc<str>>) -> Self {
         Self {
             db,
             table: ledger.into(),

@@ -1,58 +1,27 @@
-//! Encodes domain types that are stored as maps.
-
-use crate::codec::attribute::{Attribute, encode_text, read_text};
+use crate::codec::attribute::Attribute;
 use crate::codec::fields::{fields, stored_as_map};
 use crate::codec::item::{Draft, Fields, Item, Unreadable, optional_field, read_field, read_optional_field};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
-    AgentKey, Answer, AskingKind, AskingLimit, AutomaticFreeze, Availability, CallDescription, CatalogPayment,
-    CatalogPrice, FollowedTemplate, FormerOwner, IncreasedCaps, KeyScope, LimitAction, LimitIncrease,
-    LimitIncreaseRequest, NextPricing, Operation, OperationScope, OperationUuid, PolicyChange, PolicyUpdate, Probe,
-    ProviderRequest, Quote, Rule, RuleId, RuleKind, RuleWindow, Schedule, ServiceId, TemplateKey, TemplateName,
-    TemporaryCaps, UsualPrice, Vendor, VerifiedCall, VerifiedPayee, Wallet, WalletKey, WindowPeriod,
+    AgentKey, Answer, ApprovalException, AskingKind, AskingLimit, AutomaticFreeze, Availability, CallDescription,
+    CatalogPayment, CatalogPrice, ClientGrant, FollowedTemplate, FormerOwner, IncreasedCaps, KeyCredential, KeyScope,
+    LimitAction, LimitIncrease, LimitIncreaseRequest, NextPricing, Operation, OperationScope, OperationUuid,
+    PolicyChange, PolicyUpdate, Probe, ProviderRequest, Quote, Rule, RuleId, RuleKind, RuleWindow, Schedule, ServiceId,
+    TemplateKey, TemplateName, TemporaryCaps, UsualPrice, Vendor, VerifiedCall, VerifiedPayee, Wallet, WalletKey,
+    WindowPeriod,
 };
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// Implements [`Attribute`] for types that are stored as a map.
-macro_rules! written_as_map {
-    ($($name:ty, $write:expr, $read:expr;)*) => {$(
-        impl Attribute for $name {
-            fn write(&self) -> AttributeValue {
-                let write: fn(&Self) -> Draft = $write;
-                AttributeValue::M(write(self).into_item())
-            }
-            fn read(value: &AttributeValue) -> Option<Self> {
-                let read: fn(&Item) -> Option<Self> = $read;
-                read(value.as_m().ok()?)
-            }
-        }
-    )*};
-}
-written_as_map! {
-    Rule, write_rule, read_rule;
-
-    AskingLimit, write_asking_rule, read_asking_rule;
-
-    Vendor,
-    |vendor| match vendor {
-        Vendor::Service(service) => Draft::new_map().with("service", service),
-        Vendor::Wallet(wallet) => Draft::new_map().with("wallet", wallet),
-    },
-    |map| match (read_optional_field(map, "service")?, read_optional_field(map, "wallet")?) {
-        (Some(service), None) => Some(Self::Service(service)),
-        (None, Some(wallet)) => Some(Self::Wallet(wallet)),
-        (None, None) | (Some(_), Some(_)) => None,
-    };
-}
-
 stored_as_map! {
-    AgentKey, VerifiedCall, VerifiedPayee, CallDescription, CatalogPayment, FollowedTemplate, FormerOwner, NextPricing,
-    Operation, LimitIncrease, LimitIncreaseRequest, TemporaryCaps, Wallet,
+    AgentKey, AskingLimit, VerifiedCall, VerifiedPayee, CallDescription, CatalogPayment, FollowedTemplate, FormerOwner,
+    NextPricing, Operation, LimitIncrease, LimitIncreaseRequest, Rule, TemporaryCaps, Vendor, Wallet,
 }
 
 fields! {
-    AgentKey { id: "id", digest: "digest", created_at: "created", ends_at: "ends" optional, scope: part }
+    AgentKey { id: "id", credential: part, created_at: "created", ends_at: "ends" optional, scope: part }
+
+    ClientGrant { verification_key: "vkey", client: "client", origin: "origin" }
 
     // An absent attribute means that the key's scope does not limit the permissions, services, networks or time.
     KeyScope {
@@ -128,6 +97,64 @@ fields! {
         "seed" => Seed { index: "index" },
         "kms" => Kms { id: "key", public_key: "pub" },
     }
+
+    AskingLimit { rule: "id" optional, above: "above", kind: "kind" unless(AskingKind::ApprovalRequired) }
+
+    Rule { id: "id", version: "ver", kind: part }
+
+    enum RuleKind by "kind" {
+        "category_block" => CategoryBlock { categories: "categories" },
+        "vendor_allowlist" => VendorAllowlist { vendors: "vendors" },
+        "budget_limit" => BudgetLimit { limit: "limit", window: part },
+        "approval_required" => ApprovalRequired {
+            services: "services" optional,
+            categories: "categories" optional,
+            above: "above" optional,
+        },
+        "count_limit" => CountLimit { count: "count", window: part },
+        "minimum_interval" => MinimumInterval { services: "services" optional, interval: "interval" },
+        "duplicate_guard" => DuplicateGuard { services: "services" optional, within: "within", action: "action" },
+        "new_payee" => NewPayee { services: "services" optional },
+        "price_above_usual" => PriceAboveUsual {
+            services: "services" optional,
+            percent: "percent",
+            over: part,
+            action: "action",
+        },
+        "schedule" => Schedule { services: "services" optional, schedule: part },
+        "anomaly_brake" => AnomalyBrake(automatic_freeze: part),
+        "approval_exception" => ApprovalException(exception: part),
+    }
+
+    // An exception of an earlier version waives nothing.
+    ApprovalException {
+        services: "services" optional,
+        operation: "op" optional,
+        keys: "keys" optional,
+        payee: "payee",
+        max_amount: "max",
+        until: "until",
+        waives_threshold: "waived" or_default,
+        waived_rules: "rules" or_default,
+    }
+
+    RuleWindow {
+        services: "services" optional,
+        categories: "categories" optional,
+        keys: "keys" optional,
+        per_payee: "payees" or_default,
+        period: part,
+        action: "action" unless(LimitAction::Block),
+    }
+
+    enum UsualPrice by "over" {
+        "catalog" => Catalog,
+        "median" => Median(price_count: "of"),
+    }
+
+    Schedule { zone: "zone", periods: "periods" }
+
+    AutomaticFreeze { times: "times", at_least: "least" }
 }
 
 /// Encodes the probe result of an operation. Without payment requirements, the operation is free.
@@ -168,24 +195,7 @@ pub(crate) fn read_probe(value: &AttributeValue) -> Option<(OperationUuid, Probe
     Some((read_field(map, "id")?, probe))
 }
 
-/// The attribute for the kind is absent for [`AskingKind::ApprovalRequired`].
-fn write_asking_rule(limit: &AskingLimit) -> Draft {
-    let kind = Some(&limit.kind).filter(|kind| **kind != AskingKind::ApprovalRequired);
-    Draft::new_map()
-        .with_optional("id", limit.rule.as_ref())
-        .with("above", &limit.above)
-        .with_optional("kind", kind)
-}
-
-fn read_asking_rule(map: &Item) -> Option<AskingLimit> {
-    Some(AskingLimit {
-        rule: read_optional_field(map, "id")?,
-        above: read_field(map, "above")?,
-        kind: read_optional_field(map, "kind")?.unwrap_or(AskingKind::ApprovalRequired),
-    })
-}
-
-/// A [`RuleKind`] has no id, but a stored rule needs an id. The rule's number in the list, from 1, is stored as the id.
+/// A [`RuleKind`] has no id, so the rule's number in the list, from 1, is stored as the id.
 impl Attribute for Vec<RuleKind> {
     fn write(&self) -> AttributeValue {
         let rules = self.iter().zip(1_u128..).map(|(kind, number)| Rule {
@@ -201,7 +211,55 @@ impl Attribute for Vec<RuleKind> {
     }
 }
 
-/// `ops` is absent if the scope is unchanged. `all` means every operation.
+/// An agent key has a digest, and a grant has the attributes of [`ClientGrant`].
+impl Fields for KeyCredential {
+    fn write_to(&self, draft: Draft) -> Draft {
+        match self {
+            Self::Secret(digest) => draft.with("digest", digest),
+            Self::Grant(grant) => draft.with_fields(grant),
+        }
+    }
+    fn read_from(item: &Item) -> Result<Self, Unreadable> {
+        match optional_field(item, "digest")? {
+            Some(digest) => Ok(Self::Secret(digest)),
+            None => Ok(Self::Grant(Fields::read_from(item)?)),
+        }
+    }
+}
+
+/// A vendor has one attribute, whose name is the vendor's kind.
+impl Fields for Vendor {
+    fn write_to(&self, draft: Draft) -> Draft {
+        match self {
+            Self::Service(service) => draft.with("service", service),
+            Self::Wallet(wallet) => draft.with("wallet", wallet),
+        }
+    }
+    fn read_from(item: &Item) -> Result<Self, Unreadable> {
+        match (optional_field(item, "service")?, optional_field(item, "wallet")?) {
+            (Some(service), None) => Ok(Self::Service(service)),
+            (None, Some(wallet)) => Ok(Self::Wallet(wallet)),
+            (None, None) | (Some(_), Some(_)) => Err(Unreadable("wallet")),
+        }
+    }
+}
+
+/// A rolling window has a duration. Any other window has a name, and a calendar period also has a time zone.
+impl Fields for WindowPeriod {
+    fn write_to(&self, draft: Draft) -> Draft {
+        draft
+            .with_optional("window", self.duration().as_ref())
+            .with_optional("period", self.name().map(str::to_owned).as_ref())
+            .with_optional("zone", self.time_zone().as_ref())
+    }
+    fn read_from(item: &Item) -> Result<Self, Unreadable> {
+        let name: Option<String> = optional_field(item, "period")?;
+        let (duration, zone) = (optional_field(item, "window")?, optional_field(item, "zone")?);
+        Self::from_parts(duration, name.as_deref(), zone).ok_or(Unreadable("period"))
+    }
+}
+
+/// The attribute `ops` is absent if the scope is unchanged. The attribute `all` means every operation.
 impl Fields for Option<OperationScope> {
     fn write_to(&self, draft: Draft) -> Draft {
         match self {
@@ -232,144 +290,3 @@ macro_rules! listed_with_key {
     )*};
 }
 listed_with_key! { ServiceId: "svc", TemplateKey: "key", TemplateName: "name", }
-
-fn write_rule(rule: &Rule) -> Draft {
-    let draft = Draft::new_map()
-        .with("id", &rule.id)
-        .with("ver", &rule.version)
-        .with_value("kind", encode_text(rule.kind.name()));
-    match &rule.kind {
-        RuleKind::CategoryBlock { categories } => draft.with("categories", categories),
-        RuleKind::VendorAllowlist { vendors } => draft.with("vendors", vendors),
-        RuleKind::BudgetLimit { limit, window } => write_window(draft.with("limit", limit), window),
-        RuleKind::ApprovalRequired {
-            services,
-            categories,
-            above,
-        } => draft
-            .with_optional("services", services.as_ref())
-            .with_optional("categories", categories.as_ref())
-            .with_optional("above", above.as_ref()),
-        RuleKind::CountLimit { count, window } => write_window(draft.with("count", count), window),
-        RuleKind::MinimumInterval { services, interval } => draft
-            .with_optional("services", services.as_ref())
-            .with("interval", interval),
-        RuleKind::DuplicateGuard {
-            services,
-            within,
-            action,
-        } => draft
-            .with_optional("services", services.as_ref())
-            .with("within", within)
-            .with("action", action),
-        RuleKind::NewPayee { services } => draft.with_optional("services", services.as_ref()),
-        RuleKind::PriceAboveUsual {
-            services,
-            percent,
-            over,
-            action,
-        } => draft
-            .with_optional("services", services.as_ref())
-            .with("percent", percent)
-            .with_value("over", encode_text(over.name()))
-            .with_optional("of", over.price_count().map(u32::from).as_ref())
-            .with("action", action),
-        RuleKind::Schedule { services, schedule } => draft
-            .with_optional("services", services.as_ref())
-            .with("zone", &schedule.zone)
-            .with("periods", &schedule.periods),
-        RuleKind::AnomalyBrake(automatic_freeze) => draft
-            .with("times", &automatic_freeze.times)
-            .with("least", &automatic_freeze.at_least),
-    }
-}
-
-fn write_window(draft: Draft, window: &RuleWindow) -> Draft {
-    let RuleWindow {
-        services,
-        categories,
-        period,
-        action,
-    } = window;
-    draft
-        .with_optional("services", services.as_ref())
-        .with_optional("categories", categories.as_ref())
-        .with_optional("window", period.duration().as_ref())
-        .with_optional("period", period.name().map(str::to_owned).as_ref())
-        .with_optional("zone", period.time_zone().as_ref())
-        .with_optional("action", Some(action).filter(|action| **action != LimitAction::Block))
-}
-
-/// Reads a rule's window. If the attribute `action` is absent, the rule's action is [`LimitAction::Block`].
-fn read_window(map: &Item) -> Option<RuleWindow> {
-    let name: Option<String> = read_optional_field(map, "period")?;
-    let (duration, zone) = (read_optional_field(map, "window")?, read_optional_field(map, "zone")?);
-    Some(RuleWindow {
-        services: read_optional_field(map, "services")?,
-        categories: read_optional_field(map, "categories")?,
-        period: WindowPeriod::from_parts(duration, name.as_deref(), zone)?,
-        action: read_optional_field(map, "action")?.unwrap_or(LimitAction::Block),
-    })
-}
-
-fn read_rule(map: &Item) -> Option<Rule> {
-    let services = || read_optional_field(map, "services");
-    let kind = match read_text(map.get("kind")?)? {
-        RuleKind::CATEGORY_BLOCK => RuleKind::CategoryBlock {
-            categories: read_field(map, "categories")?,
-        },
-        RuleKind::VENDOR_ALLOWLIST => RuleKind::VendorAllowlist {
-            vendors: read_field(map, "vendors")?,
-        },
-        RuleKind::BUDGET_LIMIT => RuleKind::BudgetLimit {
-            limit: read_field(map, "limit")?,
-            window: read_window(map)?,
-        },
-        RuleKind::APPROVAL_REQUIRED => RuleKind::ApprovalRequired {
-            services: services()?,
-            categories: read_optional_field(map, "categories")?,
-            above: read_optional_field(map, "above")?,
-        },
-        RuleKind::COUNT_LIMIT => RuleKind::CountLimit {
-            count: read_field(map, "count")?,
-            window: read_window(map)?,
-        },
-        RuleKind::MINIMUM_INTERVAL => RuleKind::MinimumInterval {
-            services: services()?,
-            interval: read_field(map, "interval")?,
-        },
-        RuleKind::DUPLICATE_GUARD => RuleKind::DuplicateGuard {
-            services: services()?,
-            within: read_field(map, "within")?,
-            action: read_field(map, "action")?,
-        },
-        RuleKind::NEW_PAYEE => RuleKind::NewPayee { services: services()? },
-        RuleKind::PRICE_ABOVE_USUAL => {
-            let prices = read_optional_field::<u32>(map, "of")?;
-            let prices = prices.map(u8::try_from).transpose().ok()?;
-            RuleKind::PriceAboveUsual {
-                services: services()?,
-                percent: read_field(map, "percent")?,
-                over: UsualPrice::from_name(read_text(map.get("over")?)?, prices)?,
-                action: read_field(map, "action")?,
-            }
-        }
-        RuleKind::SCHEDULE => RuleKind::Schedule {
-            services: services()?,
-            schedule: Schedule {
-                zone: read_field(map, "zone")?,
-                periods: read_field(map, "periods")?,
-            },
-        },
-        RuleKind::ANOMALY_BRAKE => RuleKind::AnomalyBrake(AutomaticFreeze {
-            times: read_field(map, "times")?,
-            at_least: read_field(map, "least")?,
-        }),
-        _ => return None,
-    };
-    Some(Rule {
-        id: read_field(map, "id")?,
-        version: read_field(map, "ver")?,
-        kind,
-    })
-}

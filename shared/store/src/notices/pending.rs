@@ -57,7 +57,7 @@ impl WebhooksTable {
         let mut transaction = Transaction::new();
         transaction.add_put(Role::Waiting, is_new)?;
         transaction.add_check(Role::Told, is_untold)?;
-        match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+        match transaction.send_until_outcome(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(true),
             TransactionOutcome::Refused(rejection) => Ok(!rejection.has_failed(Role::Told)),
         }
@@ -91,14 +91,15 @@ impl WebhooksTable {
         for keys in keys.chunks(MAX_PER_TRANSACTION) {
             let mut transaction = Transaction::new();
             for key in keys {
-                transaction.add_write_only_put(Role::Told, self.put_sent_notification(user, channel, key, now))?;
+                transaction
+                    .add_put_without_returned_item(Role::Told, self.put_sent_notification(user, channel, key, now))?;
                 transaction.add_delete(
                     Role::Waiting,
                     self.item_deletion(&Key::waiting_notification(user, channel, key)),
                 )?;
             }
             // The transaction has no conditions, so no condition can fail.
-            transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
+            transaction.send_until_outcome(&self.db, &mut Backoff::new()).await?;
         }
         Ok(())
     }

@@ -123,13 +123,13 @@ impl WebhooksTable {
         transaction.add_update(Role::Settings, update)?;
         if let Some(NewNotificationUrl { id, url }) = new {
             let url = Draft::new(&Key::notification_url(&next.person, *id)).with("c", url);
-            transaction.add_write_only_put(Role::Url, self.put_item(url.into_item()))?;
+            transaction.add_put_without_returned_item(Role::Url, self.put_item(url.into_item()))?;
         }
         if let Some(old) = old {
             transaction.add_delete(Role::Url, self.item_deletion(&Key::notification_url(&next.person, old)))?;
         }
         transaction.add_audit_rows(Role::Audit, audit)?;
-        match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+        match transaction.send_until_outcome(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(UpdateResult::Stored),
             // If the audit row exists already, an earlier attempt has stored the change, and the response to that
             // attempt was lost.
@@ -156,7 +156,7 @@ impl WebhooksTable {
         put_item(
             &self.db,
             &self.table,
-            write_ended(user, channel, ended_channel),
+            ended_channel_item(user, channel, ended_channel),
             "recording that a channel has ended",
         )
         .await
@@ -229,7 +229,7 @@ impl Fields for (SlackDestination, ChannelSettings) {
 
 stored_as_map! { NotificationPreferences, ChannelSettings, (SlackDestination, ChannelSettings) }
 
-pub(crate) fn write_ended(user: &UserId, channel: NoticeChannel, ended_channel: &EndedChannel) -> Item {
+pub(crate) fn ended_channel_item(user: &UserId, channel: NoticeChannel, ended_channel: &EndedChannel) -> Item {
     Draft::new(&Key::ended_channel(user, channel))
         .with_fields(ended_channel)
         .into_item()

@@ -25,14 +25,14 @@ use crate::{
     codec::key::{self, Key},
     codec::ledger::Ledger,
     payments::decision::LogRange,
+    payments::late::LatePayments,
     payments::recent::{read_recent_payments, write_recent_payments},
     payments::window::{PagesLeft, add_to_sum, eviction_watermark_name, write_counted_payment},
     transact::{Transaction, TransactionOutcome},
-    usage::backtest::EARLIER_CALLS,
 };
 use purser_domain::{
-    Agent, AgentId, Amount, Catalog, CountingRule, Duration, Entry, Error, Fingerprint, MAX_BUDGET_WINDOW,
-    RememberedPayments, Result, RuleId, RuleKind, Settlement, SettlementId, SettlementState, Timestamp, Window,
+    Address, Agent, AgentId, Amount, Catalog, CountingRule, Duration, Entry, Error, Fingerprint, MAX_BUDGET_WINDOW,
+    RememberedPayments, Result, Rule, RuleId, Settlement, SettlementId, SettlementState, Timestamp, Window,
     WindowPeriod, WindowScope,
 };
 
@@ -60,7 +60,16 @@ struct Progress {
     other_horizons: Vec<String>,
 }
 
-/// A page of settlements.
+#[derive(Clone, Copy)]
+struct EarlierPayments<'a> {
+    rule: &'a CountingRule<'a>,
+    /// The present catalog, because a rule that names a service also counts payments under the service's earlier slug.
+    catalog: &'a Catalog,
+    late: Option<LatePayments>,
+    /// The payee whose payments the window counts; `None` for all payees.
+    payee: Option<Address>,
+}
+
 struct Page {
     /// The payments that the rule counts.
     entries: Vec<Entry>,
@@ -71,24 +80,56 @@ struct Page {
 }
 
 impl Ledger {
-    /// Counts earlier payments in the windows of all counting rules whose backfill is incomplete. Also adds earlier
-    /// payments to the lists of recent payments. Returns a retryable error if the agent has more settlements than one
-    /// call reads; the next call continues. Takes 1 write unit per service of the agent, 2 more per service whose list
-    /// of recent payments is incomplete, 2 per rule, and 2 per counted payment.
-    pub async fn backfill_payments(&self, agent: &Agent, catalog: &Catalog, now: Timestamp) -> Result<()> {
+    /// Counts earlier payments in the windows of all rules whose backfill is incomplete. Of rules that count each payee
+    /// alone, completes only the windows for `payee`. Returns a retryable error if the agent has more settlements than
+    /// one call reads.
+    pub async fn backfill_payments(
+        &self,
+        agent: &Agent,
+        payee: Option<Address>,
+        catalog: &Catalog,
+        now: Timestamp,
+    ) -> Result<()> {
         self.fence_windows(agent).await?;
+        let late = self.read_late_payments(agent.id).await?;
         let pages = PagesLeft::new(MAX_PAGES);
         for counting in agent.counting_rules() {
-            self.backfill_window(agent, &counting, catalog, now, &pages).await?;
+            let Some(scope) = counting.window_scope(agent.id, payee) else {
+                continue;
+            };
+            let source = EarlierPayments {
+                rule: &counting,
+                catalog,
+                late,
+                payee: payee.filter(|_| counting.is_per_payee()),
+            };
+            if counting.is_per_payee() {
+                self.start_payee_window(scope, counting.rule, agent.version).await?;
+            }
+            self.backfill_window((agent, scope), source, now, &pages).await?;
         }
-        match agent.memory_coverage() {
+        match agent.recent_payment_rules_fingerprint() {
             Some(coverage) => self.backfill_recent_payments(agent, &coverage, now).await,
             None => Ok(()),
         }
     }
 
-    /// Adds earlier payments to the list of recent payments of each service. Skips a service whose totals change
-    /// concurrently, because the next call adds the payments.
+    /// Creates the window for one payee, or writes the version of the changed rule to the window. The window's item also
+    /// contains the rule's id, because the key contains a derived id.
+    async fn start_payee_window(&self, scope: WindowScope, rule: &Rule, agent_version: u64) -> Result<()> {
+        let update = self
+            .window_version_update(scope, rule.version, agent_version)
+            .update_expression("SET pver = :stamp, aver = if_not_exists(aver, :agent), rid = :rule")
+            .condition_expression("attribute_not_exists(pk) OR pver < :stamp")
+            .expression_attribute_values(":rule", rule.id.write());
+        let mut transaction = Transaction::new();
+        transaction.add_update((), update)?;
+        // If the condition fails, the window has this version or a later version.
+        let mut backoff = Backoff::new();
+        transaction.send_until_outcome(&self.db, &mut backoff).await.map(|_| ())
+    }
+
+    /// Completes the list of recent payments of each service, except services whose totals change concurrently.
     async fn backfill_recent_payments(&self, agent: &Agent, coverage: &Fingerprint, now: Timestamp) -> Result<()> {
         let services = self.read_services_with_policy(agent.id).await?;
         let scope = |service| WindowScope::Day {
@@ -97,21 +138,15 @@ impl Ledger {
         };
         let keys: Vec<Key> = services.iter().map(|service| Key::window(scope(*service))).collect();
         let totals = self.get_items(&keys).await?;
-        let guards = |kind: &RuleKind| matches!(kind, RuleKind::DuplicateGuard { .. });
-        let calls = if agent.rules.iter().any(|rule| guards(&rule.kind)) {
-            EARLIER_CALLS
-        } else {
-            0
-        };
-        // One minute later than now, because the clock of another instance may be ahead.
+        // The range ends one minute after `now`, because the clock of another instance may be ahead.
         let until = now.after(Duration::from_secs_u32(60));
         let range = LogRange::new(now.before(MAX_BUDGET_WINDOW), until, true);
-        let earlier = self.read_payments_between(agent.id, range, MAX_REMEMBERED, calls, true);
+        let earlier = self.read_payments_between(agent.id, range, MAX_REMEMBERED, true);
         let mut remembered = RememberedPayments::default();
         for payment in earlier.await?.payments.iter().rev() {
             remembered.add(payment);
         }
-        remembered.advance_to(Timestamp::MAX);
+        remembered.apply_changes_until(Timestamp::MAX);
         for (service, key) in services.iter().zip(&keys) {
             let Some(totals) = totals.iter().find(|totals| key.is_key_of(totals)) else {
                 continue;
@@ -133,20 +168,19 @@ impl Ledger {
                 .expression_attribute_values(":one", 1_u32.write());
             let mut transaction = Transaction::new();
             transaction.add_update((), update)?;
-            transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
+            transaction.send_until_outcome(&self.db, &mut Backoff::new()).await?;
         }
         Ok(())
     }
 
     async fn backfill_window(
         &self,
-        agent: &Agent,
-        rule: &CountingRule<'_>,
-        catalog: &Catalog,
+        (agent, scope): (&Agent, WindowScope),
+        source: EarlierPayments<'_>,
         now: Timestamp,
         pages: &PagesLeft,
     ) -> Result<()> {
-        let scope = rule.window_scope(agent.id);
+        let rule = source.rule;
         let mut backoff = Backoff::new();
         while let Some(totals) = self.get_item(&Key::window(scope)).await? {
             let progress = self.read_backfill_progress(&totals, rule.period, &rule.coverage(), now)?;
@@ -161,7 +195,7 @@ impl Ledger {
                 ));
             }
             let (position, cut) = (progress.position, progress.cut);
-            let mut page = self.earlier_payments(agent.id, rule, catalog, position, cut).await?;
+            let mut page = self.read_backfill_page(agent.id, source, position, cut).await?;
             let stored = if progress.version.is_some() {
                 let entries = page.entries.iter().chain(&page.others);
                 let keys: Vec<Key> = entries.map(|entry| key::counted_payment_key(scope, entry)).collect();
@@ -177,7 +211,7 @@ impl Ledger {
             page.others.retain(is_stored);
             let is_last = page.next.is_none();
             let transaction = self.backfill_page_transaction(scope, rule, &progress, &page)?;
-            match transaction.send_until_known(&self.db, &mut backoff).await? {
+            match transaction.send_until_outcome(&self.db, &mut backoff).await? {
                 TransactionOutcome::Committed if is_last => return Ok(()),
                 TransactionOutcome::Committed => backoff = Backoff::new(),
                 TransactionOutcome::Refused(_) => backoff.wait_for_retry().await?,
@@ -187,22 +221,33 @@ impl Ledger {
     }
 
     /// Returns the windows whose backfill is incomplete, with the payments that a backfill at `now` would count. For
-    /// display only. If there are more payments than one call reads, the window is full, and its spend is an upper
-    /// bound.
-    pub async fn windows_before_backfill(
+    /// display only, because the spend may be an upper bound.
+    pub async fn estimate_unbackfilled_windows(
         &self,
         agent: &Agent,
         catalog: &Catalog,
         now: Timestamp,
     ) -> Result<Vec<(RuleId, Window)>> {
         let pages = PagesLeft::new(MAX_PAGES);
+        let mut late = None;
         let mut windows = Vec::new();
         for counting in agent.counting_rules() {
-            let (scope, period) = (counting.window_scope(agent.id), counting.period);
+            let (Some(scope), period) = (counting.window_scope(agent.id, None), counting.period) else {
+                continue;
+            };
             let (mut window, is_backfilled) = self.read_rule_window(scope, period, &counting.coverage()).await?;
             if is_backfilled {
                 continue;
             }
+            if late.is_none() {
+                late = Some(self.read_late_payments(agent.id).await?);
+            }
+            let source = EarlierPayments {
+                rule: &counting,
+                catalog,
+                late: late.flatten(),
+                payee: None,
+            };
             (window.total, window.oldest, window.complete) = (Amount::ZERO, Vec::new(), true);
             let (mut position, cut) = (None, period.cut(now));
             loop {
@@ -210,9 +255,7 @@ impl Ledger {
                     (window.total, window.oldest, window.complete) = (counting.limit, Vec::new(), false);
                     break;
                 }
-                let page = self
-                    .earlier_payments(agent.id, &counting, catalog, position, cut)
-                    .await?;
+                let page = self.read_backfill_page(agent.id, source, position, cut).await?;
                 for entry in page.entries {
                     window.total = window.total.plus(entry.amount).unwrap_or(Amount::MAX);
                     window.oldest.push(entry);
@@ -263,12 +306,16 @@ impl Ledger {
         })
     }
 
-    /// Reads a page of settlements, newest first. Returns the payments after `cutoff` that the rule counts.
-    async fn earlier_payments(
+    /// Reads a page of settlements after `cutoff`, newest first.
+    async fn read_backfill_page(
         &self,
         agent: AgentId,
-        rule: &CountingRule<'_>,
-        catalog: &Catalog,
+        EarlierPayments {
+            rule,
+            catalog,
+            late,
+            payee,
+        }: EarlierPayments<'_>,
         position: Option<SettlementId>,
         cutoff: Timestamp,
     ) -> Result<Page> {
@@ -277,14 +324,15 @@ impl Ledger {
             .await?;
         let is_full = settlements.len() >= usize::try_from(PAGE).unwrap_or(usize::MAX);
         let oldest = settlements.last().map(|settlement| settlement.terms.id);
-        let next = oldest.filter(|oldest| is_full && oldest.authorized_at() > cutoff);
+        let late = late.filter(|late| late.counted_at > cutoff);
+        let counts_older =
+            |oldest: SettlementId| oldest.authorized_at() > cutoff || late.is_some_and(|late| oldest > late.oldest);
+        let next = oldest.filter(|oldest| is_full && counts_older(*oldest));
         let counts = |settlement: &&Settlement| {
-            let service = settlement.terms.purchase().map(|purchase| purchase.service);
-            // A payment to a service that is no longer in the catalog counts.
-            let applies = service.is_some_and(|service| {
-                let service = catalog.find_by_id(service);
-                service.is_none_or(|service| rule.applies_to(service))
-            });
+            let is_payee = payee.is_none_or(|payee| payee == settlement.terms.pay_to);
+            let purchase = settlement.terms.purchase().filter(|_| is_payee);
+            let applies = purchase
+                .is_some_and(|purchase| purchase.is_counted_by(&rule.rule.kind, catalog.find_by_id(purchase.service)));
             applies && settlement.state != SettlementState::Expired && settlement.counted_at > cutoff
         };
         let entry = |settlement: &Settlement| Entry {

@@ -34,7 +34,7 @@ impl LogRange {
     pub fn new(from: Timestamp, to: Timestamp, newest_first: bool) -> Self {
         Self {
             first: SettlementId::new_at(from, [0; 8]).uuid(),
-            last: id_before(SettlementId::new_at(to, [0; 8]).uuid()),
+            last: preceding_uuid(SettlementId::new_at(to, [0; 8]).uuid()),
             newest_first,
         }
     }
@@ -64,11 +64,11 @@ struct Rows {
     end: Option<Uuid>,
 }
 
-const fn id_before(id: Uuid) -> Uuid {
+const fn preceding_uuid(id: Uuid) -> Uuid {
     Uuid::from_u128(id.as_u128().saturating_sub(1))
 }
 
-const fn id_after(id: Uuid) -> Uuid {
+const fn following_uuid(id: Uuid) -> Uuid {
     Uuid::from_u128(id.as_u128().saturating_add(1))
 }
 
@@ -131,14 +131,14 @@ impl Ledger {
             let end = ends.max();
             decisions.retain(|decision| end.is_none_or(|end| decision.log_position() >= end));
             end.map(|end| LogRange {
-                last: id_before(end),
+                last: preceding_uuid(end),
                 ..range
             })
         } else {
             let end = ends.min();
             decisions.retain(|decision| end.is_none_or(|end| decision.log_position() <= end));
             end.map(|end| LogRange {
-                first: id_after(end),
+                first: following_uuid(end),
                 ..range
             })
         };
@@ -154,7 +154,6 @@ impl Ledger {
         agent: AgentId,
         range: LogRange,
         max_rows: usize,
-        calls: usize,
         is_consistent: bool,
     ) -> Result<PastPayments> {
         let (mut payments, mut rest) = (
@@ -176,20 +175,11 @@ impl Ledger {
                 )
                 .await?;
             let settlements = page.items.iter().map(|item| self.read_settlement_item(item));
-            let settlements: Vec<Settlement> = settlements.collect::<Result<_>>()?;
-            let with_call = calls.saturating_sub(payments.len()).min(settlements.len());
-            let described = self
-                .read_calls(settlements.get(..with_call).unwrap_or_default())
-                .await?;
-            for settlement in &settlements {
-                let payment = PastPayment::from_settlement(settlement);
-                payments.extend(payment.map(|payment| match described.get(&settlement.id()) {
-                    Some(call) => payment.with_call(settlement, call),
-                    None => payment,
-                }));
+            for settlement in settlements {
+                payments.extend(PastPayment::from_settlement(&settlement?));
             }
             rest = page.end.map(|end| LogRange {
-                last: id_before(end),
+                last: preceding_uuid(end),
                 ..range
             });
         }

@@ -11,7 +11,7 @@ use crate::{
     payments::window::PagesLeft,
 };
 use purser_domain::{
-    Agent, AgentId, Approval, ApprovalId, EnabledService, Error, Fingerprint, Freeze, Freezes, PresentedKey,
+    Address, Agent, AgentId, Approval, ApprovalId, EnabledService, Error, Fingerprint, Freeze, Freezes, PresentedKey,
     RecentPayments, Result, RuleId, ServiceId, Timestamp, Window, WindowScope,
 };
 
@@ -20,6 +20,8 @@ use purser_domain::{
 pub struct DecisionKeys {
     /// The service to pay. Without a service, no window is read.
     pub service: Option<ServiceId>,
+    /// The payee. Without a payee, the windows of rules that count each payee alone are not read.
+    pub payee: Option<Address>,
     /// The hash of the idempotency key.
     pub key: Option<Fingerprint>,
     /// The approval in the request.
@@ -132,7 +134,7 @@ impl Ledger {
             let service_state = match day {
                 Some(day) => {
                     let agent = agent.as_ref().filter(is_known);
-                    self.read_service_state(policy, day, agent).await?
+                    self.read_service_state(policy, day, agent, keys.payee).await?
                 }
                 None => None,
             };
@@ -170,6 +172,7 @@ impl Ledger {
         policy: Option<EnabledService>,
         (mut day, recent): (Window, RecentPayments),
         agent: Option<&Agent>,
+        payee: Option<Address>,
     ) -> Result<Option<ServiceState>> {
         // A policy and the day window are stored together. Without both, a default policy may apply.
         let is_stored = day.stamp != 0;
@@ -184,11 +187,11 @@ impl Ledger {
         if let Some(default) = &default {
             day.stamp = default.version;
         }
-        let budgets = self.read_budget_windows(agent).await?;
+        let budgets = self.read_budget_windows(agent, payee).await?;
         // Before the first payment to the service, the list of recent payments is empty and therefore complete.
         let is_remembered = day.version == 0
             || agent
-                .and_then(Agent::memory_coverage)
+                .and_then(Agent::recent_payment_rules_fingerprint)
                 .is_none_or(|coverage| recent.coverage == Some(coverage));
         let is_unwritten = default.is_some();
         let enabled = policy.or(default);
@@ -209,7 +212,7 @@ impl Ledger {
         let policy = decision_keys.service.map(|service| Key::policy(id, service));
         let freezes = decision_keys
             .freezes
-            .then(|| Key::freezes(key::freezes_copy_number(id)));
+            .then(|| Key::freezes(key::freeze_list_copy_index(id)));
         let keys = [
             Some(agent.clone()),
             record.clone(),
@@ -248,27 +251,36 @@ impl Ledger {
         self.read_day_window_head(scope).await.map(Some)
     }
 
-    /// Reads the windows of the agent's counting rules concurrently. Returns `None` if a window was read at another
-    /// version than its rule. Omits windows that are not backfilled, and returns whether all windows are backfilled.
-    async fn read_budget_windows(&self, agent: Option<&Agent>) -> Result<Option<(Vec<(RuleId, Window)>, bool)>> {
+    /// Reads the windows of the agent's counting rules, and returns whether all are backfilled. Returns `None` if a
+    /// rule and its window have different versions.
+    async fn read_budget_windows(
+        &self,
+        agent: Option<&Agent>,
+        payee: Option<Address>,
+    ) -> Result<Option<(Vec<(RuleId, Window)>, bool)>> {
         let mut reads = tokio::task::JoinSet::new();
         let Some(agent) = agent else {
             return Ok(Some((Vec::new(), true)));
         };
         for budget in agent.counting_rules() {
-            let (scope, period, coverage) = (budget.window_scope(agent.id), budget.period, budget.coverage());
+            let Some(scope) = budget.window_scope(agent.id, payee) else {
+                continue;
+            };
+            let (period, coverage, is_per_payee) = (budget.period, budget.coverage(), budget.is_per_payee());
             let (ledger, id, version) = (self.clone(), budget.rule.id, budget.rule.version);
             reads.spawn(async move {
-                let read = ledger.read_rule_window(scope, period, &coverage).await;
-                read.map(|(window, is_backfilled)| (id, version, window, is_backfilled))
+                let (window, is_backfilled) = ledger.read_rule_window(scope, period, &coverage).await?;
+                // The backfill starts a payee's window, and writes the version of a changed rule to the window.
+                let is_current = window.stamp == version;
+                Ok::<_, Error>((id, is_current || is_per_payee, window, is_backfilled && is_current))
             });
         }
         let mut budgets = Vec::with_capacity(reads.len());
         let mut all_backfilled = true;
         while let Some(read) = reads.join_next().await {
             let read = read.map_err(|error| Error::internal("reading a budget", error))?;
-            let (id, version, window, is_backfilled) = read?;
-            if window.stamp != version {
+            let (id, is_consistent, window, is_backfilled) = read?;
+            if !is_consistent {
                 return Ok(None);
             }
             if is_backfilled {

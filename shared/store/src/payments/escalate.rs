@@ -95,7 +95,7 @@ impl Ledger {
         };
         loop {
             let transaction = self.escalation_transaction(key, decision, previous_approval, &place, max_waiting)?;
-            let TransactionOutcome::Refused(rejection) = transaction.send_until_known(&self.db, &mut backoff).await?
+            let TransactionOutcome::Refused(rejection) = transaction.send_until_outcome(&self.db, &mut backoff).await?
             else {
                 return Ok(place.into_escalate_result());
             };
@@ -173,9 +173,9 @@ impl Ledger {
         if let ApprovalSlot::New(approval, ended) = slot {
             transaction.add_put(Role::Approval, self.put_new_item(write_approval(approval)))?;
             if let Some(ended) = ended {
-                transaction.add_update(Role::Ended, self.end_approval(ended, approval.created_at))?;
+                transaction.add_update(Role::Ended, self.approval_end_update(ended, approval.created_at))?;
             }
-            transaction.add_update(Role::Waiting, self.add_waiting_approval(approval, max_waiting))?;
+            transaction.add_update(Role::Waiting, self.waiting_approval_update(approval, max_waiting))?;
         }
         transaction.add_put(Role::Decision, record)?;
         Ok(transaction)
@@ -190,7 +190,7 @@ impl Ledger {
         if is_open && newest.waives(approval_limits(decision)) {
             return Ok(ApprovalSlot::Taken(newest));
         }
-        let next = required_approval(decision, expires_at, next_number(Some(&newest))?)?;
+        let next = required_approval(decision, expires_at, next_approval_sequence(Some(&newest))?)?;
         Ok(ApprovalSlot::New(next, is_open.then(|| Box::new(newest))))
     }
 
@@ -215,9 +215,8 @@ fn is_open_for_decision(approval: &Approval, decision: &DecisionRecord) -> bool 
     approval.status(decision.at).is_open()
 }
 
-/// Returns the sequence number of the next approval of a request: 0 for the first approval, and otherwise one more than
-/// the number of the newest approval.
-pub(crate) fn next_number(newest: Option<&Approval>) -> Result<u32> {
+/// Returns the number of a request's next approval: 0 for the first approval.
+pub(crate) fn next_approval_sequence(newest: Option<&Approval>) -> Result<u32> {
     let Some(newest) = newest else {
         return Ok(0);
     };

@@ -6,6 +6,7 @@ pub(crate) mod decision_inputs;
 pub(crate) mod escalate;
 pub(crate) mod hold_limit;
 pub(crate) mod idempotency;
+pub(crate) mod late;
 pub(crate) mod payout;
 pub(crate) mod preflight;
 pub(crate) mod raise;

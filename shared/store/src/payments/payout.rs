@@ -86,7 +86,7 @@ impl Ledger {
         let keys = [
             Key::agent(agent),
             Key::withdrawal_record(agent),
-            Key::freezes(key::freezes_copy_number(agent)),
+            Key::freezes(key::freeze_list_copy_index(agent)),
             Key::withdrawal_key(agent, idempotency_key),
         ];
         let items = self.get_items(&keys).await?;
@@ -117,7 +117,7 @@ impl Ledger {
             .expression_attribute_values(":zero", 0_u64.write());
         transaction.add_put(Role::Record, put)?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+        match transaction.send_until_outcome(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(UpdateResult::Stored),
             TransactionOutcome::Refused(rejection) => {
                 let existing = rejection

@@ -25,7 +25,7 @@ impl Ledger {
         fingerprint: &Fingerprint,
         now: Timestamp,
     ) -> Result<ReplayKey> {
-        let row = Draft::new(&Key::preflight(agent, replay_key))
+        let row = Draft::new(&Key::preflight_replay_key(agent, replay_key))
             .with("rh", fingerprint)
             // TTL requires seconds. DynamoDB may delete the row days later, so the condition below compares the time.
             .with("ttl", &now.after(Duration::DAY).secs());

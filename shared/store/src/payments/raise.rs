@@ -3,7 +3,7 @@
 use crate::{
     codec::backoff::Backoff,
     codec::ledger::Ledger,
-    payments::escalate::next_number,
+    payments::escalate::next_approval_sequence,
     people::approval::write_approval,
     transact::{Transaction, TransactionOutcome},
 };
@@ -41,7 +41,7 @@ impl Ledger {
                 Some(newest) if newest.stands_for(increase, approval.created_at) => {
                     return Ok(LimitIncreaseRequestResult::Already(newest));
                 }
-                newest => next_number(newest.as_ref())?,
+                newest => next_approval_sequence(newest.as_ref())?,
             };
             let request = Approval {
                 id: ApprovalId::derive(approval.agent, &approval.fingerprint, number),
@@ -50,8 +50,8 @@ impl Ledger {
             };
             let mut transaction = Transaction::new();
             transaction.add_put(Role::Approval, self.put_new_item(write_approval(&request)))?;
-            transaction.add_update(Role::Waiting, self.add_waiting_approval(&request, max_waiting))?;
-            let TransactionOutcome::Refused(rejection) = transaction.send_until_known(&self.db, &mut backoff).await?
+            transaction.add_update(Role::Waiting, self.waiting_approval_update(&request, max_waiting))?;
+            let TransactionOutcome::Refused(rejection) = transaction.send_until_outcome(&self.db, &mut backoff).await?
             else {
                 return Ok(LimitIncreaseRequestResult::New(request));
             };

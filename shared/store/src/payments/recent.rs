@@ -155,7 +155,7 @@ impl Ledger {
                 (),
                 add_recent_payment_to_update(update, &paid, &[], condition.to_owned()),
             )?;
-            if let TransactionOutcome::Committed = transaction.send_until_known(&self.db, &mut backoff).await? {
+            if let TransactionOutcome::Committed = transaction.send_until_outcome(&self.db, &mut backoff).await? {
                 return Ok(());
             }
             backoff.wait_for_retry().await?;
@@ -164,23 +164,11 @@ impl Ledger {
     }
 }
 
-/// Finds the recent call that was last authorized at this time, and returns the name of its attribute. Returns `None`
-/// if no call has this time, or if several calls have this time. In the second case, the caller must remove none of the
-/// calls, because some of them may be paid.
-pub(crate) fn find_call_attribute_name(totals: &Item, at: Timestamp) -> Option<String> {
-    let map = totals.get(RECENT)?.as_m().ok()?;
-    let calls = map.iter().filter(|(name, _)| name.starts_with('c'));
-    let mut calls = calls.filter(|(_, time)| Timestamp::read(time) == Some(at));
-    let (name, _) = calls.next()?;
-    calls.next().is_none().then(|| name.clone())
-}
-
-/// Extends an update of a day window's totals, so that the update also removes a call from the recent payments. `call`
-/// is the name of the call's attribute. The update requires that the call was last authorized at `at`. `set` and
-/// `condition` are the update's other assignments and its other condition.
-pub(crate) fn remove_call(
+/// Adds the removal of a recent call to an update of a day window's totals. The update fails unless the call was last
+/// authorized at `at`. `set` contains the other assignments of the update, and `condition` the update's condition.
+pub(crate) fn add_call_removal_to_update(
     update: UpdateBuilder,
-    call: String,
+    call: CallDigest,
     at: Timestamp,
     set: &str,
     condition: &str,
@@ -189,7 +177,7 @@ pub(crate) fn remove_call(
         .update_expression(format!("{set} REMOVE #recent.#call"))
         .condition_expression(format!("{condition} AND #recent.#call = :call"))
         .expression_attribute_names("#recent", RECENT)
-        .expression_attribute_names("#call", call)
+        .expression_attribute_names("#call", recent_field_name(RecentKey::Call(call)))
         .expression_attribute_values(":call", at.write())
 }
 

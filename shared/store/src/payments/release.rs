@@ -24,7 +24,7 @@ use crate::{
 };
 use aws_sdk_dynamodb::types::builders::UpdateBuilder;
 use purser_domain::{
-    Agent, Amount, CheckName, Error, Fingerprint, Result, RuleKind, Settlement, UnusableAuthorization, WindowScope,
+    Agent, Amount, CallDigest, CheckName, Error, Result, Settlement, UnusableAuthorization, WindowScope,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,7 +59,7 @@ impl Ledger {
         let mut backoff = Backoff::new();
         loop {
             let transaction = self.release_transaction(settlement, &counted_in).await?;
-            let TransactionOutcome::Refused(rejection) = transaction.send_until_known(&self.db, &mut backoff).await?
+            let TransactionOutcome::Refused(rejection) = transaction.send_until_outcome(&self.db, &mut backoff).await?
             else {
                 return Ok(TransitionResult::Done(
                     settlement.clone().expire(unusable_authorization),
@@ -72,7 +72,7 @@ impl Ledger {
             let day_totals = day.and_then(|day| rejection.existing_item(Role::Totals(day)));
             let is_day_counted = counted_in.iter().any(|(scope, _)| Some(*scope) == day);
             let is_outdated = match day_totals {
-                Some(totals) => !is_day_counted || self.has_sufficient_total(totals, terms.amount)?,
+                Some(totals) => !is_day_counted || self.can_subtract_from_total(totals, terms.amount)?,
                 None => rejection.has_failed(Role::LaterRule),
             };
             if is_outdated {
@@ -89,7 +89,7 @@ impl Ledger {
         }
     }
 
-    fn has_sufficient_total(&self, totals: &Item, amount: Amount) -> Result<bool> {
+    fn can_subtract_from_total(&self, totals: &Item, amount: Amount) -> Result<bool> {
         Ok(self
             .item_row(totals)
             .get_optional::<Amount>("total")?
@@ -143,34 +143,36 @@ impl Ledger {
                 let version = agent.as_ref().map_or(0, |agent| agent.version);
                 update = update.expression_attribute_values(":agent", version.write());
                 condition = format!("{condition} AND {AGENT_VERSION_CHECK}");
-                if terms.was_checked(CheckName::Duplicate) || agent.as_ref().is_some_and(has_duplicate_guard) {
+                if terms.was_checked(CheckName::Duplicate) || agent.as_ref().is_some_and(Agent::has_duplicate_guard) {
                     let totals = self.get_item(&Key::window(scope)).await?.unwrap_or_default();
-                    call = recent::find_call_attribute_name(&totals, terms.authorized_at);
                     let row = self.item_row(&totals);
-                    let coverage: Option<Fingerprint> = row.get_optional("rbf")?;
-                    if call.is_none() && coverage != agent.as_ref().and_then(Agent::memory_coverage) {
-                        // A concurrent backfill may add the call after this read.
-                        (update, condition) = if_version_as_read(update, &condition, row.get_optional("ver")?);
+                    let stored = recent::read_recent_payments(row, &totals)?;
+                    let is_own = |call: &CallDigest| stored.calls.contains(&(*call, terms.authorized_at));
+                    call = terms.purchase().map(|purchase| purchase.scope.call).filter(is_own);
+                    if call.is_none()
+                        && stored.coverage != agent.as_ref().and_then(Agent::recent_payment_rules_fingerprint)
+                    {
+                        // A concurrent backfill may add the call after this read, so the window's version is compared.
+                        (update, condition) = add_version_condition(update, &condition, row.get_optional("ver")?);
                     }
                 }
             }
             let update = match call {
-                Some(call) => recent::remove_call(update, call, terms.authorized_at, set, &condition),
+                Some(call) => recent::add_call_removal_to_update(update, call, terms.authorized_at, set, &condition),
                 None => update.update_expression(set).condition_expression(condition),
             };
             transaction.add_update(Role::Totals(scope), update)?;
         }
         if let Some(agent) = &agent {
-            self.release_from_later_rules(&mut transaction, settlement, agent, counted_in)
+            self.add_later_rule_releases(&mut transaction, settlement, agent, counted_in)
                 .await?;
         }
         Ok(transaction)
     }
 
-    /// Adds the writes for the agent's present rules that are not in `counted_in`. If a backfill counted the payment, the
-    /// writes delete the counted payment. If a backfill is not complete, the writes let its next page fail, and fail if a
-    /// page was added meanwhile.
-    async fn release_from_later_rules(
+    /// Adds writes to the windows of the agent's present rules that are not in `counted_in`, because a backfill may
+    /// have counted the payment. The next page of an incomplete backfill then fails.
+    async fn add_later_rule_releases(
         &self,
         transaction: &mut Transaction<Role>,
         settlement: &Settlement,
@@ -178,11 +180,16 @@ impl Ledger {
         counted_in: &[(WindowScope, Amount)],
     ) -> Result<()> {
         for rule in agent.counting_rules() {
-            let scope = rule.window_scope(agent.id);
+            let Some(scope) = rule.window_scope(agent.id, Some(settlement.terms.pay_to)) else {
+                continue;
+            };
             if counted_in.iter().any(|(counted, _)| *counted == scope) {
                 continue;
             }
             let Some(totals) = self.get_item(&Key::window(scope)).await? else {
+                if rule.is_per_payee() {
+                    transaction.add_update(Role::LaterRule, self.empty_payee_window_update(scope))?;
+                }
                 continue;
             };
             let entry = Key::counted_payment(scope, settlement.counted_at, settlement.terms.id);
@@ -196,7 +203,7 @@ impl Ledger {
                 // A backfill page that commits after this read may count the payment, so the window's version is
                 // compared.
                 let update = self.update_item(&Key::window(scope)).update_expression("ADD ver :one");
-                let (update, condition) = if_version_as_read(
+                let (update, condition) = add_version_condition(
                     update,
                     "attribute_exists(pk)",
                     self.item_row(&totals).get_optional("ver")?,
@@ -218,7 +225,7 @@ impl Ledger {
 }
 
 /// Adds the condition that the window still has this version.
-fn if_version_as_read(update: UpdateBuilder, condition: &str, version: Option<u64>) -> (UpdateBuilder, String) {
+fn add_version_condition(update: UpdateBuilder, condition: &str, version: Option<u64>) -> (UpdateBuilder, String) {
     match version {
         Some(version) => {
             let update = update.expression_attribute_values(":ver", version.write());
@@ -226,9 +233,4 @@ fn if_version_as_read(update: UpdateBuilder, condition: &str, version: Option<u6
         }
         None => (update, format!("{condition} AND attribute_not_exists(ver)")),
     }
-}
-
-fn has_duplicate_guard(agent: &Agent) -> bool {
-    let is_guard = |kind: &RuleKind| matches!(kind, RuleKind::DuplicateGuard { .. });
-    agent.rules.iter().any(|rule| is_guard(&rule.kind))
 }

@@ -61,7 +61,7 @@ impl Ledger {
         transaction.add_put(Role::Decision, record)?;
 
         let TransactionOutcome::Refused(rejection) =
-            transaction.send_until_known(&self.db, &mut Backoff::new()).await?
+            transaction.send_until_outcome(&self.db, &mut Backoff::new()).await?
         else {
             return Ok(TransitionResult::Done(
                 settlement.clone().revert_confirmation(vanished_transfer),

@@ -20,9 +20,10 @@ use crate::{
     codec::backoff::Backoff,
     codec::fault::{Fault, store_error},
     codec::item::Draft,
-    codec::key::{CLAIM_SHARDS, Key, claim_partition, parse_claim, sort_key_text},
+    codec::key::{CLAIM_SHARDS, Key, claim_partition, parse_claimed_tx_hash, sort_key_text},
     codec::ledger::Ledger,
     codec::table::{Query, put_request},
+    payments::recent::{add_recent_payment_to_update, read_recent_payments},
     payments::settlement::{AUTHORIZED, CONFIRMED, EXPIRED},
     payments::window::{AGENT_VERSION_CHECK, add_to_sum, eviction_watermark_name, write_counted_payment},
     transact::{Transaction, TransactionOutcome, is_conflict},
@@ -35,8 +36,8 @@ use aws_sdk_dynamodb::{
     },
 };
 use purser_domain::{
-    Agent, AgentId, Amount, B256, Error, Network, Result, Settlement, SettlementId, SettlementState, SettlementTerms,
-    Timestamp, Transfer, TxHash, WindowPeriod, WindowScope,
+    Agent, AgentId, Amount, B256, CallDigest, CallMark, Error, Network, Purchase, RecentUpdate, Result, Settlement,
+    SettlementId, SettlementState, SettlementTerms, Timestamp, Transfer, TxHash, WindowPeriod, WindowScope,
 };
 
 /// The part of a blockchain transaction that a settlement claims exclusively.
@@ -98,7 +99,7 @@ pub struct StoredClaim {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Role {
+pub(crate) enum Role {
     Settlement,
     /// The settlement's claim on a blockchain transaction or on one transfer.
     Claim,
@@ -180,7 +181,7 @@ impl Ledger {
                 .send("reading claims")
                 .await?;
             for item in response.items() {
-                claims.push(self.read_claim(item, block)?);
+                claims.push(self.read_claim_item(item, block)?);
             }
             from = response.last_evaluated_key;
             if from.is_none() {
@@ -189,12 +190,12 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn read_claim(&self, item: &Item, block: u64) -> Result<StoredClaim> {
+    pub(crate) fn read_claim_item(&self, item: &Item, block: u64) -> Result<StoredClaim> {
         let row = self.item_row(item);
         Ok(StoredClaim {
             agent: row.get("agent")?,
             settlement: row.get("sid")?,
-            tx_hash: parse_claim(sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?,
+            tx_hash: parse_claimed_tx_hash(sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?,
             block,
             block_hash: row.get("bh")?,
             key: Key::from_item(item).ok_or_else(|| row.corrupt_error("pk"))?,
@@ -222,7 +223,7 @@ impl Ledger {
         transaction.add_delete(Role::Claim, delete)?;
         transaction.add_update(Role::Settlement, mark)?;
         Ok(
-            match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+            match transaction.send_until_outcome(&self.db, &mut Backoff::new()).await? {
                 TransactionOutcome::Committed => true,
                 // If the claim no longer exists, there is nothing to remove.
                 TransactionOutcome::Refused(rejection) => rejection.has_failed(Role::Claim),
@@ -239,7 +240,7 @@ impl Ledger {
         claim: Claim,
         now: Timestamp,
     ) -> Result<ConfirmResult> {
-        let confirmed = self.try_confirm(settlement, transfer, claim, now).await?;
+        let confirmed = self.try_confirm_settlement(settlement, transfer, claim, now).await?;
         if let ConfirmResult::Done(settlement) = &confirmed {
             // If this write fails, the payment is still confirmed, and a rule requires one more approval for the payee.
             drop(self.store_payee_and_price(&settlement.terms).await);
@@ -247,7 +248,7 @@ impl Ledger {
         Ok(confirmed)
     }
 
-    async fn try_confirm(
+    async fn try_confirm_settlement(
         &self,
         settlement: &Settlement,
         transfer: &Transfer,
@@ -312,9 +313,9 @@ impl Ledger {
                 .expression_attribute_values(":confirmed", encode_text(CONFIRMED))
                 .expression_attribute_values(":hash", transfer.tx_hash().write());
             let mut transaction = Transaction::new();
-            transaction.add_put(Role::Claim, self.claim_put(terms, transfer, log_index))?;
+            transaction.add_put(Role::Claim, self.transfer_claim_put(terms, transfer, log_index))?;
             transaction.add_update(Role::Settlement, update)?;
-            match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+            match transaction.send_until_outcome(&self.db, &mut Backoff::new()).await? {
                 TransactionOutcome::Refused(rejection) if rejection.has_failed(Role::Claim) && log_index.is_none() => {
                     log_index = Some(transfer.log_index());
                 }
@@ -332,7 +333,7 @@ impl Ledger {
         backoff: &mut Backoff,
     ) -> Result<Option<SettlementId>> {
         const CLAIMING: &str = "claiming a transaction";
-        let put = put_request(&self.db, &self.table, write_claim(terms, transfer, log_index))
+        let put = put_request(&self.db, &self.table, transfer_claim_item(terms, transfer, log_index))
             .condition_expression(UNCLAIMED_OR_OWN)
             .expression_attribute_values(":settlement", terms.id.write())
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
@@ -406,14 +407,15 @@ impl Ledger {
             let mut transaction = Transaction::new();
             let mut confirmed = settlement.clone().confirm(transfer, now);
             let update = if settlement.state == SettlementState::Expired {
-                confirmed.counted_at = self.count_late_payment(&mut transaction, terms, now).await?;
+                confirmed.counted_at = self.add_late_payment_to_windows(&mut transaction, terms, now).await?;
                 self.late_confirmation_update(terms, transfer, now, confirmed.counted_at)
             } else {
-                self.confirm_hold_update(terms, transfer, now)
+                self.hold_confirmation_update(terms, transfer, now)
             };
             transaction.add_update(Role::Settlement, update)?;
-            transaction.add_put(Role::Claim, self.claim_put(terms, transfer, log_index))?;
-            let TransactionOutcome::Refused(rejection) = transaction.send_until_known(&self.db, backoff).await? else {
+            transaction.add_put(Role::Claim, self.transfer_claim_put(terms, transfer, log_index))?;
+            let TransactionOutcome::Refused(rejection) = transaction.send_until_outcome(&self.db, backoff).await?
+            else {
                 return Ok(ConfirmWithClaimResult::Done(confirmed));
             };
             if let Some(item) = rejection.existing_item(Role::Claim) {
@@ -431,14 +433,13 @@ impl Ledger {
         }
     }
 
-    /// Creates a `Put` that stores a settlement's claim on a transfer.
-    fn claim_put(&self, terms: &SettlementTerms, transfer: &Transfer, log_index: Option<u64>) -> PutBuilder {
-        self.put_item(write_claim(terms, transfer, log_index))
+    fn transfer_claim_put(&self, terms: &SettlementTerms, transfer: &Transfer, log_index: Option<u64>) -> PutBuilder {
+        self.put_item(transfer_claim_item(terms, transfer, log_index))
             .condition_expression(UNCLAIMED_OR_OWN)
             .expression_attribute_values(":settlement", terms.id.write())
     }
 
-    fn confirm_hold_update(&self, terms: &SettlementTerms, transfer: &Transfer, now: Timestamp) -> UpdateBuilder {
+    fn hold_confirmation_update(&self, terms: &SettlementTerms, transfer: &Transfer, now: Timestamp) -> UpdateBuilder {
         self.update_item(&Key::settlement(terms.agent, terms.id))
             .update_expression(CONFIRM_HELD)
             .condition_expression("rs = :authorized")
@@ -467,80 +468,101 @@ impl Ledger {
             .expression_attribute_values(":counted", counted_at.write())
     }
 
-    /// Counts a payment in its windows as if it were authorized now, without checking the caps. Returns the time at
-    /// which the payment counts: the first time after the eviction watermarks of all its windows.
-    ///
-    /// A budget whose rule was removed is skipped, because it no longer limits anything. Every window must accept the
-    /// version of the agent's record, so a rule that is added meanwhile is either known here or backfilled later.
-    async fn count_late_payment(
+    /// Counts a payment in the windows without checking the caps, from the first time after all eviction watermarks.
+    /// Returns this time. Every window must accept the version of the agent's record, so a rule that is added meanwhile
+    /// is backfilled later.
+    async fn add_late_payment_to_windows(
         &self,
         transaction: &mut Transaction<Role>,
         terms: &SettlementTerms,
         now: Timestamp,
     ) -> Result<Timestamp> {
-        // No window counts withdrawals.
-        let agent = match terms.purchase() {
-            Some(_) => self.read_agent_by_id(terms.agent).await?,
-            None => None,
+        // No window counts withdrawals, so there is nothing to add.
+        let Some(purchase) = terms.purchase() else {
+            return Ok(now);
         };
+        let agent = self.read_agent_by_id(terms.agent).await?;
         let mut at = now;
         let mut windows = Vec::new();
-        for (scope, period, amount) in current_windows(terms, agent.as_ref()) {
+        for (scope, period, amount) in windows_counting_payment(terms, purchase, agent.as_ref()) {
             let Some(item) = self.get_item(&Key::window(scope)).await? else {
+                if scope.rule_id().is_some() {
+                    transaction.add_update(Role::Window, self.empty_payee_window_update(scope))?;
+                }
                 continue;
             };
             at = at.max(period.end(self.read_eviction_watermark(&item, period)?).unwrap_or(at));
-            windows.push((scope, period, amount));
+            let guarded = agent.as_ref().is_some_and(Agent::has_duplicate_guard) && scope.rule_id().is_none();
+            let call = if guarded {
+                self.missing_call(&item, purchase.scope.call, terms.authorized_at)?
+            } else {
+                None
+            };
+            windows.push((scope, period, amount, call));
         }
         let agent_version = agent.map_or(0, |agent| agent.version);
-        for (scope, period, amount) in windows {
+        for (scope, period, amount, call) in windows {
             let update = self
                 .update_item(&Key::window(scope))
-                .expression_attribute_values(":agent", agent_version.write())
-                .expression_attribute_values(":one", 1_u32.write());
-            let Some(amount) = amount else {
-                let update = update
-                    .update_expression("REMOVE bf, bfc ADD ver :one")
-                    .condition_expression(format!("attribute_exists(pk) AND {AGENT_VERSION_CHECK}"));
-                transaction.add_update(Role::Window, update)?;
-                continue;
-            };
-            let update = update
-                .update_expression("ADD #total :amount, ver :one")
-                .condition_expression(format!(
-                    "(attribute_not_exists(#horizon) OR #horizon <= :horizon) AND {AGENT_VERSION_CHECK}"
-                ))
                 .expression_attribute_names("#total", "total")
                 .expression_attribute_names("#horizon", eviction_watermark_name(period))
-                .expression_attribute_values(":amount", add_to_sum(0, amount).write())
-                .expression_attribute_values(":horizon", period.cut(at).write());
+                .expression_attribute_values(":delta", add_to_sum(0, amount).write())
+                .expression_attribute_values(":horizon", period.cut(at).write())
+                .expression_attribute_values(":agent", agent_version.write())
+                .expression_attribute_values(":one", 1_u32.write());
+            let condition =
+                format!("(attribute_not_exists(#horizon) OR #horizon <= :horizon) AND {AGENT_VERSION_CHECK}");
+            let update = match call {
+                Some(call) => add_recent_payment_to_update(update, &call, &[], condition),
+                None => update
+                    .update_expression("ADD #total :delta, ver :one")
+                    .condition_expression(condition),
+            };
             transaction.add_update(Role::Window, update)?;
             let entry = write_counted_payment(scope, at, terms.id, amount);
             transaction.add_put(Role::Window, self.put_new_item(entry))?;
         }
+        self.add_late_payment(transaction, terms.agent, terms.id, at).await?;
         Ok(at)
+    }
+
+    /// Returns the update that stores a call again; `None` if the call was authorized again meanwhile.
+    fn missing_call(&self, totals: &Item, call: CallDigest, authorized_at: Timestamp) -> Result<Option<RecentUpdate>> {
+        let recent = read_recent_payments(self.item_row(totals), totals)?;
+        let mut calls = recent.calls.iter();
+        let is_stored = calls.any(|(stored, at)| *stored == call && *at > authorized_at);
+        let mark = CallMark {
+            call,
+            not_after: Some(authorized_at),
+        };
+        Ok((!is_stored).then(|| recent.update_for_payment(authorized_at, Some(mark), None, None)))
     }
 }
 
-/// Returns the windows in which a payment may count, each with its current period: the day window, and the windows of
-/// the agent's present rules. The amount is what the payment adds. The amount is `None` if the rule counts only some
-/// services or categories and did not count the payment before, because the settlement contains neither. The next
-/// decision then backfills the window.
-fn current_windows(terms: &SettlementTerms, agent: Option<&Agent>) -> Vec<(WindowScope, WindowPeriod, Option<Amount>)> {
-    let counted = terms.window_amounts();
-    let days = counted.iter().filter(|(scope, _)| scope.rule_id().is_none());
-    let days = days.map(|(scope, amount)| (*scope, WindowPeriod::DAY, Some(*amount)));
-    let rules = agent.into_iter().flat_map(Agent::counting_rules).map(|counting| {
-        let scope = counting.window_scope(terms.agent);
-        let applies = counting.rule.kind.scope() == (None, None) || counted.iter().any(|(other, _)| *other == scope);
-        let amount = applies.then(|| counting.counted.to_units(terms.amount));
-        (scope, counting.period, amount)
+/// Returns the day window and the present rules' windows that count a payment, with the amounts to add.
+fn windows_counting_payment(
+    terms: &SettlementTerms,
+    purchase: &Purchase,
+    agent: Option<&Agent>,
+) -> Vec<(WindowScope, WindowPeriod, Amount)> {
+    let day = WindowScope::Day {
+        agent: terms.agent,
+        service: purchase.service,
+    };
+    let rules = agent.into_iter().flat_map(Agent::counting_rules);
+    let rules = rules.filter(|counting| purchase.is_counted_by(&counting.rule.kind, None));
+    let rules = rules.filter_map(|counting| {
+        let amount = counting.counted.to_units(terms.amount);
+        let scope = counting.window_scope(terms.agent, Some(terms.pay_to))?;
+        Some((scope, counting.period, amount))
     });
-    days.chain(rules).collect()
+    std::iter::once((day, WindowPeriod::DAY, terms.amount))
+        .chain(rules)
+        .collect()
 }
 
-/// Encodes a claim, with the block's hash.
-fn write_claim(terms: &SettlementTerms, transfer: &Transfer, log_index: Option<u64>) -> Item {
+/// Encodes a settlement's claim, with the hash of the transfer's block.
+fn transfer_claim_item(terms: &SettlementTerms, transfer: &Transfer, log_index: Option<u64>) -> Item {
     let block = transfer.block();
     Draft::new(&Key::claim(terms.network, block.number, transfer.tx_hash(), log_index))
         .with("sid", &terms.id)

@@ -101,7 +101,7 @@ impl Ledger {
     /// Reads a day window like [`Ledger::read_window_head`], and the recent payments to the service.
     pub(crate) async fn read_day_window_head(&self, scope: WindowScope) -> Result<(Window, RecentPayments)> {
         let (window, totals) = self
-            .read_head_and_recent_payments(scope, WindowPeriod::DAY, OLDEST_ENTRIES)
+            .read_window_and_totals_item(scope, WindowPeriod::DAY, OLDEST_ENTRIES)
             .await?;
         let payments = totals
             .map(|totals| recent::read_recent_payments(self.item_row(&totals), &totals))
@@ -116,9 +116,7 @@ impl Ledger {
         period: WindowPeriod,
         coverage: &Fingerprint,
     ) -> Result<(Window, bool)> {
-        let (window, totals) = self
-            .read_head_and_recent_payments(scope, period, OLDEST_ENTRIES)
-            .await?;
+        let (window, totals) = self.read_window_and_totals_item(scope, period, OLDEST_ENTRIES).await?;
         let is_backfilled = totals.map(|totals| self.is_backfilled(&totals, period, coverage));
         Ok((window, is_backfilled.transpose()?.unwrap_or_default()))
     }
@@ -129,11 +127,11 @@ impl Ledger {
         period: WindowPeriod,
         oldest: u16,
     ) -> Result<Window> {
-        let (window, _) = self.read_head_and_recent_payments(scope, period, oldest).await?;
+        let (window, _) = self.read_window_and_totals_item(scope, period, oldest).await?;
         Ok(window)
     }
 
-    async fn read_head_and_recent_payments(
+    async fn read_window_and_totals_item(
         &self,
         scope: WindowScope,
         period: WindowPeriod,
@@ -145,7 +143,7 @@ impl Ledger {
         let mut totals = None;
         for item in items {
             if key::sort_key_text(&item) == key::WINDOW {
-                self.read_totals(&item, &mut window)?;
+                self.fill_window_totals(&item, &mut window)?;
                 totals = Some(item);
             } else {
                 window.oldest.push(self.read_counted_payment(&item)?);
@@ -154,7 +152,7 @@ impl Ledger {
         Ok((window, totals))
     }
 
-    fn read_totals(&self, item: &Item, window: &mut Window) -> Result<()> {
+    fn fill_window_totals(&self, item: &Item, window: &mut Window) -> Result<()> {
         let row = self.item_row(item);
         window.stamp = row.get("pver")?;
         window.total = row.get_optional("total")?.unwrap_or(Amount::ZERO);
@@ -186,16 +184,16 @@ impl Ledger {
             None => window.version == 0,
             Some(totals) => {
                 let mut now = empty_window(window.scope, window.period, true);
-                self.read_totals(totals, &mut now)?;
+                self.fill_window_totals(totals, &mut now)?;
                 (now.version, now.stamp) == (window.version, window.stamp)
             }
         };
         Ok(is_unchanged && !matches!(record, Some(IdempotencyRecord::Allowed { .. })))
     }
 
-    /// Reads the next page of the window's payments, oldest first, for [`Window::needs_more_entries`]. The window may
-    /// have changed since its other data was read, so the caller must check [`Ledger::is_unchanged_since`] afterwards.
-    pub async fn read_further_entries(&self, window: &mut Window) -> Result<()> {
+    /// Reads the next page of the window's payments for [`Window::needs_more_entries`]. The caller must check
+    /// [`Ledger::is_unchanged_since`] afterwards.
+    pub async fn append_next_window_payments(&self, window: &mut Window) -> Result<()> {
         let after = window
             .oldest
             .last()
@@ -292,7 +290,7 @@ impl Ledger {
                 window.scope,
                 window.period,
                 window.stamp,
-                current.list_expired(at),
+                current.expired_payments(at),
                 current.watermark,
             )
             .await?
@@ -433,13 +431,22 @@ impl Ledger {
         let mut transaction = Transaction::new();
         transaction.add_update((), update)?;
         let mut backoff = Backoff::new();
-        transaction.send_until_known(&self.db, &mut backoff).await.map(|_| ())
+        transaction.send_until_outcome(&self.db, &mut backoff).await.map(|_| ())
     }
 
-    /// Creates the update that starts a window, or that writes a new version of the policy or rule to the window. A new
-    /// window rejects decisions on versions of the agent's record before `agent_version`, because an earlier change
-    /// could not update a window that did not exist.
-    pub(crate) fn version_stamp_update(&self, scope: WindowScope, version: u64, agent_version: u64) -> UpdateBuilder {
+    /// Adds an empty window for one payee, unless the window exists. A concurrent backfill, which may have read the
+    /// settlement before this transaction, then reads the settlement again.
+    pub(crate) fn empty_payee_window_update(&self, scope: WindowScope) -> UpdateBuilder {
+        self.update_item(&Key::window(scope))
+            .update_expression("SET pver = :none, ver = :one")
+            .condition_expression("attribute_not_exists(pk)")
+            .expression_attribute_values(":none", 0_u32.write())
+            .expression_attribute_values(":one", 1_u32.write())
+    }
+
+    /// Writes a version of the policy or rule to the window. A new window also rejects decisions that are based on the
+    /// agent's record before `agent_version`, because earlier changes could not reach it.
+    pub(crate) fn window_version_update(&self, scope: WindowScope, version: u64, agent_version: u64) -> UpdateBuilder {
         self.update_item(&Key::window(scope))
             .update_expression("SET pver = :stamp, aver = if_not_exists(aver, :agent)")
             .expression_attribute_values(":stamp", version.write())

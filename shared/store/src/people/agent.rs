@@ -8,9 +8,10 @@ use crate::{
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     codec::ledger::{Ledger, UpdateResult},
+    people::{approval::ApprovalDecision, policy::GrantResult},
     transact::{Transaction, TransactionOutcome},
 };
-use purser_domain::{Agent, AgentId, Error, Result, Rule, WindowScope};
+use purser_domain::{Agent, AgentId, Approval, ApprovalResolution, Error, Result, Rule, WindowScope};
 
 /// The result of creating an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,7 @@ enum Role {
     Agent,
     Wallet,
     Window,
+    Approval,
     Audit,
 }
 
@@ -59,7 +61,7 @@ impl Ledger {
         transaction.add_put(Role::Wallet, self.put_item(wallet.into_item()))?;
         self.write_budget_versions(&mut transaction, agent, &[])?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+        match transaction.send_until_outcome(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(CreateAgentResult::Stored),
             TransactionOutcome::Refused(rejection) => {
                 let existing = rejection
@@ -79,23 +81,42 @@ impl Ledger {
     ///
     /// After a narrowing change has returned, no payment is authorized under an earlier version.
     pub async fn put_agent(&self, agent: &Agent, audit: &AuditEntry) -> Result<UpdateResult> {
+        Ok(match self.put_agent_and_approve(agent, None, audit).await? {
+            GrantResult::Done => UpdateResult::Stored,
+            GrantResult::Conflict | GrantResult::NotPending => UpdateResult::Conflict,
+        })
+    }
+
+    /// Replaces an agent's record like [`Ledger::put_agent`], and approves the pending request `approved`.
+    pub async fn put_agent_and_approve(
+        &self,
+        agent: &Agent,
+        approved: Option<(&Approval, &ApprovalResolution)>,
+        audit: &AuditEntry,
+    ) -> Result<GrantResult> {
         let Some(old) = self.read_agent_by_id(agent.id).await? else {
-            return Ok(UpdateResult::Conflict);
+            return Ok(GrantResult::Conflict);
         };
         let updated = if old == *agent {
-            UpdateResult::Stored
+            GrantResult::Done
         } else {
-            self.replace_agent(&old, agent, audit).await?
+            self.replace_agent(&old, agent, approved, audit).await?
         };
-        if updated == UpdateResult::Stored && (old == *agent || is_narrowing_change(&old, agent)) {
+        if updated == GrantResult::Done && (old == *agent || is_narrowing_change(&old, agent)) {
             self.fence_windows(agent).await?;
         }
         Ok(updated)
     }
 
-    async fn replace_agent(&self, old: &Agent, agent: &Agent, audit: &AuditEntry) -> Result<UpdateResult> {
+    async fn replace_agent(
+        &self,
+        old: &Agent,
+        agent: &Agent,
+        approved: Option<(&Approval, &ApprovalResolution)>,
+        audit: &AuditEntry,
+    ) -> Result<GrantResult> {
         if old.version.checked_add(1) != Some(agent.version) {
-            return Ok(UpdateResult::Conflict);
+            return Ok(GrantResult::Conflict);
         }
         let mut transaction = Transaction::new();
         let put = self
@@ -103,19 +124,25 @@ impl Ledger {
             .condition_expression("ver = :old")
             .expression_attribute_values(":old", crate::codec::attribute::Attribute::write(&old.version));
         transaction.add_put(Role::Agent, put)?;
+        if let Some((request, resolution)) = approved {
+            let update = self.decision_update(request, ApprovalDecision::Approve, resolution);
+            transaction.add_update(Role::Approval, update)?;
+        }
         self.write_budget_versions(&mut transaction, agent, &old.rules)?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            TransactionOutcome::Committed => Ok(UpdateResult::Stored),
+        match transaction.send_until_outcome(&self.db, &mut Backoff::new()).await? {
+            TransactionOutcome::Committed => Ok(GrantResult::Done),
             TransactionOutcome::Refused(rejection) => {
                 let existing = rejection
                     .existing_item(Role::Agent)
                     .map(|item| self.read_agent_item(item))
                     .transpose()?;
                 Ok(if existing.as_ref() == Some(agent) {
-                    UpdateResult::Stored
+                    GrantResult::Done
+                } else if rejection.has_failed(Role::Approval) {
+                    GrantResult::NotPending
                 } else {
-                    UpdateResult::Conflict
+                    GrantResult::Conflict
                 })
             }
         }
@@ -155,8 +182,11 @@ impl Ledger {
                 }
                 continue;
             }
-            let version = self.version_stamp_update(budget.window_scope(agent.id), rule.version, agent.version);
-            transaction.add_update(Role::Window, version)?;
+            // The backfill starts the windows of a rule that counts each payee alone.
+            if let Some(scope) = budget.window_scope(agent.id, None) {
+                let version = self.window_version_update(scope, rule.version, agent.version);
+                transaction.add_update(Role::Window, version)?;
+            }
         }
         Ok(())
     }
@@ -192,7 +222,7 @@ fields! {
 
 pub(crate) fn write_agent(agent: &Agent) -> Item {
     let row = Draft::new(&Key::agent(agent.id)).with("lay", &LAYOUT);
-    row.with("os", &key::owned::agent_key(agent.id, agent.created_at))
+    row.with("os", &key::owned::agent_index_key(agent.id, agent.created_at))
         .with_fields(agent)
         .into_item()
 }

@@ -66,19 +66,10 @@ impl Ledger {
         approval_decision: &ApprovalResolution,
         audit: &AuditEntry,
     ) -> Result<ResolveResult> {
-        let state = match decision {
-            ApprovalDecision::Approve => APPROVED,
-            ApprovalDecision::Reject => REJECTED,
-        };
         let Some(request) = self.read_approval_by_id(id).await? else {
             return Ok(ResolveResult::NotFound);
         };
-        let set = match approval_decision.note {
-            None => "SET st = :state, resolved = :now, #by = :by, os = :decided",
-            Some(_) => "SET st = :state, resolved = :now, #by = :by, os = :decided, note = :note",
-        };
-        let update = require_pending(self.resolution_update(id, set, state, approval_decision))
-            .expression_attribute_values(":decided", key::owned::decided_key(id, request.created_at).write());
+        let update = self.decision_update(&request, decision, approval_decision);
         let is_ours = |resolution: &Resolution| match (decision, resolution) {
             (ApprovalDecision::Approve, Resolution::Approved(found) | Resolution::Executed { ruling: found, .. })
             | (ApprovalDecision::Reject, Resolution::Rejected(found)) => found == approval_decision,
@@ -88,8 +79,27 @@ impl Ledger {
             .await
     }
 
-    /// Creates the update that approves a pending request for a temporary limit increase. The update stores the granted
-    /// caps and the time at which the granted caps end.
+    /// Creates the update that stores a user's decision on a pending approval that belongs to this user.
+    pub(crate) fn decision_update(
+        &self,
+        request: &Approval,
+        decision: ApprovalDecision,
+        resolution: &ApprovalResolution,
+    ) -> UpdateBuilder {
+        let state = match decision {
+            ApprovalDecision::Approve => APPROVED,
+            ApprovalDecision::Reject => REJECTED,
+        };
+        let set = match resolution.note {
+            None => "SET st = :state, resolved = :now, #by = :by, os = :decided",
+            Some(_) => "SET st = :state, resolved = :now, #by = :by, os = :decided, note = :note",
+        };
+        let decided = key::owned::decided_key(request.id, request.created_at);
+        add_pending_approval_condition(self.approval_decision_update(request.id, set, state, resolution))
+            .expression_attribute_values(":decided", decided.write())
+    }
+
+    /// Creates the update that approves a pending limit increase, with the granted caps and their expiry time.
     pub(crate) fn approve_limit_increase_update(
         &self,
         request: &Approval,
@@ -103,14 +113,14 @@ impl Ledger {
             }
         };
         let decided = key::owned::decided_key(request.id, request.created_at);
-        require_pending(self.resolution_update(request.id, set, APPROVED, resolution))
+        add_pending_approval_condition(self.approval_decision_update(request.id, set, APPROVED, resolution))
             .expression_attribute_values(":decided", decided.write())
             .expression_attribute_values(":until", granted.until.write())
             .expression_attribute_values(":granted", granted.write())
     }
 
     /// Creates the update that stores an approval decision. The caller must add the condition.
-    fn resolution_update(
+    fn approval_decision_update(
         &self,
         id: ApprovalId,
         set: &str,
@@ -131,9 +141,8 @@ impl Ledger {
         }
     }
 
-    /// Creates the update that ends an open approval at `at`. The condition requires that nobody has decided or used
-    /// the approval meanwhile.
-    pub(crate) fn end_approval(&self, approval: &Approval, at: Timestamp) -> UpdateBuilder {
+    /// Creates the update that ends an open approval at `at`, unless it was decided or used meanwhile.
+    pub(crate) fn approval_end_update(&self, approval: &Approval, at: Timestamp) -> UpdateBuilder {
         self.update_item(&Key::approval(approval.id))
             .update_expression("SET ends = :at")
             .condition_expression("st = :state AND ends = :ends")
@@ -154,7 +163,7 @@ impl Ledger {
         let mut transaction = Transaction::new();
         transaction.add_update(Role::Approval, update)?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        let rejection = match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+        let rejection = match transaction.send_until_outcome(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => {
                 let approval = self.read_approval_by_id(id).await?;
                 return Ok(approval.map_or(ResolveResult::NotFound, ResolveResult::Done));
@@ -188,7 +197,7 @@ impl Ledger {
             None => "SET st = :state, resolved = :now, #by = :by REMOVE note",
             Some(_) => "SET st = :state, resolved = :now, #by = :by, note = :note",
         };
-        let update = self.resolution_update(id, set, REJECTED, approval_decision);
+        let update = self.approval_decision_update(id, set, REJECTED, approval_decision);
         let update = update
             .condition_expression("st = :approved AND ends > :now AND #owner = :by")
             .expression_attribute_values(":approved", encode_text(APPROVED));
@@ -239,7 +248,7 @@ impl Ledger {
 }
 
 /// Adds the condition that the approval is pending and that the agent belongs to the deciding user.
-fn require_pending(update: UpdateBuilder) -> UpdateBuilder {
+fn add_pending_approval_condition(update: UpdateBuilder) -> UpdateBuilder {
     update
         .condition_expression("st = :pending AND ends > :now AND #owner = :by")
         .expression_attribute_values(":pending", encode_text(PENDING))

@@ -65,7 +65,7 @@ impl Ledger {
         let mut transaction = Transaction::new();
         transaction.add_update(Role::Agent, update.update_expression(sets + &removes))?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+        match transaction.send_until_outcome(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(UpdateResult::Stored),
             TransactionOutcome::Refused(rejection) => {
                 let existing = rejection

@@ -4,7 +4,7 @@
 
 use crate::{
     codec::attribute::Attribute as _,
-    codec::client::without_throttling_pauses,
+    codec::client::client_without_throttling_retries,
     codec::fault::store_error,
     codec::item::{Draft, Item, read_field},
     codec::key,
@@ -58,7 +58,7 @@ impl CallLeases {
     /// Creates a client for API calls, with leases in this DynamoDB table that expire after `lease_duration`.
     pub fn new(db: &Client, table: impl Into<Arc<str>>, lease_duration: Duration) -> Self {
         Self {
-            db: without_throttling_pauses(db),
+            db: client_without_throttling_retries(db),
             table: table.into(),
             kind: ThrottleKind::Api,
             duration: lease_duration,
@@ -96,7 +96,7 @@ impl CallLeases {
             ends = Vec::new();
             slots = Vec::new();
             for slot in 0..max_calls {
-                match read_field::<Timestamp>(&item, &slot_name(slot)) {
+                match read_field::<Timestamp>(&item, &slot_attribute_name(slot)) {
                     Some(end) if now < end => ends.push(end),
                     _ => slots.push(slot),
                 }
@@ -110,7 +110,7 @@ impl CallLeases {
 
     /// Ends a lease. Does nothing if the lease has expired and another call has the slot.
     pub async fn end_lease(&self, lease: CallLease) -> Result<()> {
-        let update = self.update_slot(&lease.scope, lease.slot);
+        let update = self.slot_update_request(&lease.scope, lease.slot);
         let update = update
             .update_expression("REMOVE #slot")
             .condition_expression("#slot = :until")
@@ -121,7 +121,7 @@ impl CallLeases {
     /// Tries to lease a slot. Returns the scope's item if the slot is not free.
     async fn try_lease_slot(&self, scope: &str, slot: u32, until: Timestamp, now: Timestamp) -> Result<Option<Item>> {
         let update = self
-            .update_slot(scope, slot)
+            .slot_update_request(scope, slot)
             .update_expression("SET #slot = :until, #ttl = :ttl")
             .condition_expression("attribute_not_exists(#slot) OR #slot <= :now")
             .expression_attribute_names("#ttl", "ttl")
@@ -140,17 +140,17 @@ impl CallLeases {
         }
     }
 
-    fn update_slot(&self, scope: &str, slot: u32) -> UpdateItemFluentBuilder {
+    fn slot_update_request(&self, scope: &str, slot: u32) -> UpdateItemFluentBuilder {
         self.db
             .update_item()
             .table_name(&*self.table)
             .set_key(Some(
-                Draft::with_partition_key(key::open_calls_key(self.kind, scope)).into_item(),
+                Draft::with_partition_key(key::call_leases_key(self.kind, scope)).into_item(),
             ))
-            .expression_attribute_names("#slot", slot_name(slot))
+            .expression_attribute_names("#slot", slot_attribute_name(slot))
     }
 }
 
-fn slot_name(slot: u32) -> String {
+fn slot_attribute_name(slot: u32) -> String {
     format!("s{slot}")
 }

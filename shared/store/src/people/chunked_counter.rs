@@ -98,7 +98,7 @@ impl<K: Copy + Eq + Hash, R> Counts<K, R> {
         }
     }
 
-    fn find_reached_limit(&mut self, key: K, span: u64) -> Option<&R> {
+    fn find_reached_limit_record(&mut self, key: K, span: u64) -> Option<&R> {
         self.counts_in_span(span).get(&key)?.reached.as_ref()
     }
 }
@@ -119,7 +119,7 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
     pub(crate) fn check_limit(&self, key: K, now: Timestamp, is_meant: impl FnOnce(&R) -> bool) -> Result<()> {
         if !self
             .lock_counts()
-            .find_reached_limit(key, self.span_number(now))
+            .find_reached_limit_record(key, self.span_number(now))
             .is_some_and(is_meant)
         {
             return Ok(());
@@ -228,7 +228,7 @@ mod tests {
             counts.count_call_and_check_full_chunk(key, 0, 3);
             assert!(counts.of_keys.len() <= MAX_CACHED, "{key}");
         }
-        assert_eq!(counts.find_reached_limit(0, 0), Some(&"record"));
+        assert_eq!(counts.find_reached_limit_record(0, 0), Some(&"record"));
         // All counters have reached their limit, so all are dropped.
         for key in 0..=10_000 {
             counts.count_call_and_check_full_chunk(key, 0, 3);
@@ -241,11 +241,11 @@ mod tests {
     fn a_reached_limit_applies_only_to_its_time_span() {
         let mut counts = Counts::new(1);
         counts.mark_limit_reached('a', 1, "record");
-        assert_eq!(counts.find_reached_limit('a', 1), Some(&"record"));
-        assert_eq!(counts.find_reached_limit('b', 1), None);
-        assert_eq!(counts.find_reached_limit('a', 2), None);
-        // The response about a chunk of the previous period.
+        assert_eq!(counts.find_reached_limit_record('a', 1), Some(&"record"));
+        assert_eq!(counts.find_reached_limit_record('b', 1), None);
+        assert_eq!(counts.find_reached_limit_record('a', 2), None);
+        // The response about a chunk of the previous period has no effect.
         counts.mark_limit_reached('a', 1, "record");
-        assert_eq!(counts.find_reached_limit('a', 2), None);
+        assert_eq!(counts.find_reached_limit_record('a', 2), None);
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     transact::{Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::{ConditionCheck, builders::DeleteBuilder};
-use purser_domain::{Agent, AgentId, Approval, FormerOwner, OwnershipOffer, Result, Timestamp, UserId};
+use purser_domain::{Agent, AgentId, Approval, FormerOwner, OwnershipOffer, Result, Rule, RuleKind, Timestamp, UserId};
 
 /// The result of transferring an agent to a user who accepts the ownership offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +40,9 @@ impl Ledger {
         let mut transaction = Transaction::new();
         transaction.add_put(Role::Offer, self.put_item(write_offer(offer)))?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        // The transaction has one condition: the audit row must be new. If the condition fails, an earlier attempt
-        // whose response was lost has written the row and stored the offer.
-        let _done = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
+        // If the audit row exists already, an earlier attempt has stored the offer, and the response to that attempt
+        // was lost.
+        let _done = transaction.send_until_outcome(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 
@@ -55,9 +55,9 @@ impl Ledger {
             delete.set_key(Some(Key::ownership_offer(agent).attributes())),
         )?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        // The transaction has one condition: the audit row must be new. If the condition fails, an earlier attempt
-        // whose response was lost has written the row and removed the offer.
-        let _done = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
+        // If the audit row exists already, an earlier attempt has removed the offer, and the response to that attempt
+        // was lost.
+        let _done = transaction.send_until_outcome(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 
@@ -104,11 +104,13 @@ impl Ledger {
             labels: old.labels.clone(),
             until: now,
         };
+        let is_exception = |rule: &&Rule| matches!(rule.kind, RuleKind::ApprovalException(_));
         let new = Agent {
             owner: offer.to.to_string(),
             former_owners: old.former_owners.iter().cloned().chain([former]).collect(),
             // The template belongs to the earlier owner, but the agent keeps the template's limits.
             template: None,
+            rules: old.rules.iter().filter(|rule| !is_exception(rule)).cloned().collect(),
             version: old.version.saturating_add(1),
             ..old.clone()
         };
@@ -127,7 +129,7 @@ impl Ledger {
             .expression_attribute_values(":at", offer.at.write());
         transaction.add_delete(Role::Offer, delete)?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+        match transaction.send_until_outcome(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(TransferAgentResult::Done),
             TransactionOutcome::Refused(rejection) => {
                 let existing = rejection
@@ -191,7 +193,7 @@ impl Ledger {
             .expression_attribute_names("#owner", "owner")
             .expression_attribute_values(":new", owner.to_owned().write());
         transaction.add_check(Role::Agent, check)?;
-        let _moved = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
+        let _moved = transaction.send_until_outcome(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 

@@ -44,7 +44,7 @@ impl KeptResponses {
 
     /// Stores a text in the scope's next slot, in place of the scope's oldest text. Returns the slot's number.
     pub async fn store_text_in_next_slot(&self, scope: &str, nonce: Uuid, text: &str, now: Timestamp) -> Result<u8> {
-        let slot = self.take_next_slot(scope, now).await?;
+        let slot = self.reserve_response_slot(scope, now).await?;
         let until = now.after(self.kept_for);
         let total = u64::try_from(text.len()).unwrap_or(u64::MAX);
         for (index, chunk) in text.as_bytes().chunks(CHUNK_BYTES).enumerate() {
@@ -103,9 +103,8 @@ impl KeptResponses {
         }
     }
 
-    /// Increments the scope's count of stored texts, and returns the slot for the next text: the count modulo the
-    /// number of slots.
-    async fn take_next_slot(&self, scope: &str, now: Timestamp) -> Result<u8> {
+    /// Increments the scope's count of stored texts, and returns the slot for the next text.
+    async fn reserve_response_slot(&self, scope: &str, now: Timestamp) -> Result<u8> {
         let update = self
             .db
             .update_item()

@@ -11,6 +11,7 @@ pub(crate) mod handover;
 pub(crate) mod kept_responses;
 pub(crate) mod key_limit;
 pub(crate) mod key_use;
+pub(crate) mod oauth;
 pub(crate) mod owned;
 pub(crate) mod policy;
 pub(crate) mod session;

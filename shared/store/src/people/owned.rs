@@ -108,7 +108,7 @@ impl Ledger {
         max_rows: u32,
     ) -> Result<Vec<AgentCursor>> {
         let (mut first, mut last) = (owned::AGENTS.to_owned(), owned::AFTER_AGENTS.to_owned());
-        let from = from.map(|from| owned::agent_key(from.id, from.created_at));
+        let from = from.map(|from| owned::agent_index_key(from.id, from.created_at));
         match order {
             AgentOrder::OldestFirst => first = from.unwrap_or(first),
             AgentOrder::NewestFirst => last = from.unwrap_or(last),
@@ -256,7 +256,7 @@ impl Ledger {
         first: Option<usize>,
     ) -> Result<Vec<AgentId>> {
         let max = first.map(|first| i32::try_from(first).unwrap_or(i32::MAX));
-        let query = self.query_owned(owner, kind).set_limit(max);
+        let query = self.query_owner_index_by_kind(owner, kind).set_limit(max);
         let listed = if first.is_some() {
             // One response is enough, because keys are short and one response contains hundreds of keys.
             query
@@ -274,7 +274,7 @@ impl Ledger {
             .collect()
     }
 
-    fn query_owned(&self, owner: &str, kind: &str) -> QueryFluentBuilder {
+    fn query_owner_index_by_kind(&self, owner: &str, kind: &str) -> QueryFluentBuilder {
         self.query_owner_index(owner)
             .key_condition_expression("#owner = :owner AND begins_with(os, :kind)")
             .expression_attribute_values(":kind", kind.to_owned().write())

@@ -30,8 +30,8 @@ pub(crate) enum Role {
 
 /// The result of approving a request together with a change of the agent's limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GrantLimitIncreaseResult {
-    /// The increase is stored in the policy, and the request is approved.
+pub enum GrantResult {
+    /// The changed limits are stored, and the request is approved.
     Done,
     /// The stored limits have another version than the limits that the caller read. Nothing was written.
     Conflict,
@@ -53,8 +53,8 @@ impl Ledger {
                 .put_policy_with_optional_approval(agent, enabled, None, audit)
                 .await?
             {
-                GrantLimitIncreaseResult::Done => UpdateResult::Stored,
-                GrantLimitIncreaseResult::Conflict | GrantLimitIncreaseResult::NotPending => UpdateResult::Conflict,
+                GrantResult::Done => UpdateResult::Stored,
+                GrantResult::Conflict | GrantResult::NotPending => UpdateResult::Conflict,
             },
         )
     }
@@ -67,7 +67,7 @@ impl Ledger {
         enabled: &EnabledService,
         resolution: &ApprovalResolution,
         audit: &AuditEntry,
-    ) -> Result<GrantLimitIncreaseResult> {
+    ) -> Result<GrantResult> {
         let update = self.approve_limit_increase_update(approval, granted, resolution);
         self.put_policy_with_optional_approval(approval.agent, enabled, Some(update), audit)
             .await
@@ -79,7 +79,7 @@ impl Ledger {
         enabled: &EnabledService,
         approved: Option<UpdateBuilder>,
         audit: &AuditEntry,
-    ) -> Result<GrantLimitIncreaseResult> {
+    ) -> Result<GrantResult> {
         let mut backoff = Backoff::new();
         loop {
             let record = if enabled.version == 1 {
@@ -91,7 +91,7 @@ impl Ledger {
                 && let Some(default) = self.read_default_policy(record, enabled.service).await?
                 && default != *enabled
             {
-                return Ok(GrantLimitIncreaseResult::Conflict);
+                return Ok(GrantResult::Conflict);
             }
             let mut update =
                 self.policy_transaction(agent, enabled, record.map(|record| record.version), Some(audit))?;
@@ -99,8 +99,9 @@ impl Ledger {
                 update.add_update(Role::Approval, approved.clone())?;
             }
             update.add_audit_rows(Role::Audit, audit)?;
-            let TransactionOutcome::Refused(rejection) = update.send_until_known(&self.db, &mut backoff).await? else {
-                return Ok(GrantLimitIncreaseResult::Done);
+            let TransactionOutcome::Refused(rejection) = update.send_until_outcome(&self.db, &mut backoff).await?
+            else {
+                return Ok(GrantResult::Done);
             };
             if rejection.has_failed(Role::Policy) {
                 let existing = rejection
@@ -108,14 +109,14 @@ impl Ledger {
                     .map(|item| self.read_policy(item))
                     .transpose()?;
                 if existing.as_ref() == Some(enabled) {
-                    return Ok(GrantLimitIncreaseResult::Done);
+                    return Ok(GrantResult::Done);
                 }
                 let is_first = existing.is_none() && enabled.version == 2;
-                if !is_first || !self.try_write_default_before_update(agent, enabled.service).await? {
-                    return Ok(GrantLimitIncreaseResult::Conflict);
+                if !is_first || !self.try_write_missing_default_policy(agent, enabled.service).await? {
+                    return Ok(GrantResult::Conflict);
                 }
             } else if rejection.has_failed(Role::Approval) {
-                return Ok(GrantLimitIncreaseResult::NotPending);
+                return Ok(GrantResult::NotPending);
             }
             // A concurrent call changed the agent, or stored the default policy.
             backoff.wait_for_retry().await?;
@@ -157,7 +158,7 @@ impl Ledger {
         };
         transaction.add_put(Role::Policy, put)?;
         let scope = WindowScope::Day { agent, service };
-        let version = self.version_stamp_update(scope, enabled.version, agent_version.unwrap_or(1));
+        let version = self.window_version_update(scope, enabled.version, agent_version.unwrap_or(1));
         transaction.add_update(Role::Window, version)?;
         Ok(transaction)
     }

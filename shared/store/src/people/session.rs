@@ -65,7 +65,7 @@ impl Ledger {
         // The secret is random, so an existing row with this digest is the row of this session.
         transaction.add_put(Role::Session, self.put_item(write_session(session)))?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+        match transaction.send_until_outcome(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(StartSessionResult::Stored),
             // If the audit row exists already, an earlier attempt has stored the session, and the response to that
             // attempt was lost.
@@ -107,7 +107,7 @@ impl Ledger {
         let mut transaction = Transaction::new();
         transaction.add_delete_of_existing(Role::Session, &self.table, Key::session(user, id).attributes())?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+        match transaction.send_until_outcome(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(true),
             // If the audit row exists already, an earlier attempt has ended the session, and the response to that
             // attempt was lost.
@@ -136,9 +136,8 @@ impl Ledger {
         let mut transaction = Transaction::new();
         transaction.add_update(Role::Person, update)?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        // If the condition on `nb` fails, `nb` already contains this time or a later time, for example from an earlier
-        // attempt of this call. This function then continues.
-        transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
+        // If the condition fails, the time `nb` already has this value or a later value.
+        transaction.send_until_outcome(&self.db, &mut Backoff::new()).await?;
         let sessions = self.read_sessions(user).await?;
         for batch in sessions.chunks(MAX_CONCURRENT) {
             let mut ends = tokio::task::JoinSet::new();
@@ -165,7 +164,7 @@ impl Ledger {
 fields! {
     Session {
         id: sk(key::parse_session),
-        person: pk(key::parse_person),
+        person: pk(key::parse_user),
         name: "name" optional,
         created_at: "created",
         seen_at: "seen",

@@ -24,7 +24,7 @@ impl Ledger {
     /// Removes and returns the oldest spare key. If the response is lost, the key can be found by the tags.
     pub async fn take_spare_key(&self) -> Result<Option<SpareKey>> {
         const OPERATION: &str = "taking a spare key";
-        let update = update_request(&self.db, &self.table, &Key::spare_keys())
+        let update = update_request(&self.db, &self.table, &Key::spare_kms_keys())
             .update_expression("REMOVE spare[0]")
             .condition_expression("attribute_exists(spare[0])")
             .return_values(ReturnValue::AllOld);
@@ -44,7 +44,7 @@ impl Ledger {
         let entry = Draft::new_map()
             .with("key", &spare_key.key)
             .with("agent", &spare_key.agent);
-        let update = update_request(&self.db, &self.table, &Key::spare_keys())
+        let update = update_request(&self.db, &self.table, &Key::spare_kms_keys())
             .update_expression("SET spare = list_append(if_not_exists(spare, :none), :added)")
             .expression_attribute_values(":none", AttributeValue::L(Vec::new()))
             .expression_attribute_values(":added", AttributeValue::L(vec![AttributeValue::M(entry.into_item())]));

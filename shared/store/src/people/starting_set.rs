@@ -92,7 +92,7 @@ impl Ledger {
         };
         let update = self.policy_transaction(agent.id, &record, Some(agent.version), None)?;
         let mut backoff = Backoff::new();
-        match update.send_until_known(&self.db, &mut backoff).await? {
+        match update.send_until_outcome(&self.db, &mut backoff).await? {
             TransactionOutcome::Committed => Ok(true),
             TransactionOutcome::Refused(rejection) => {
                 let existing = rejection
@@ -105,7 +105,7 @@ impl Ledger {
     }
 
     /// Writes the default policy before a change, if no row exists. Returns `false` if no default policy applies.
-    pub(crate) async fn try_write_default_before_update(&self, agent: AgentId, service: ServiceId) -> Result<bool> {
+    pub(crate) async fn try_write_missing_default_policy(&self, agent: AgentId, service: ServiceId) -> Result<bool> {
         let Some(agent) = self.read_agent_by_id(agent).await? else {
             return Ok(false);
         };

@@ -58,7 +58,7 @@ impl Ledger {
         }
         transaction.add_audit_rows(Role::Audit, audit)?;
         Ok(
-            match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+            match transaction.send_until_outcome(&self.db, &mut Backoff::new()).await? {
                 TransactionOutcome::Committed => UpdateResult::Stored,
                 // If the audit row exists already, an earlier attempt has committed, and the response to that attempt
                 // was lost.

@@ -2,7 +2,7 @@
 //! protected tables report their own failures (`docs/decisions.md` §9).
 
 use crate::{
-    codec::attribute::Attribute as _, codec::client::without_throttling_pauses, codec::item::Draft, codec::key,
+    codec::attribute::Attribute as _, codec::client::client_without_throttling_retries, codec::item::Draft, codec::key,
     codec::key::ThrottleKind, transact::was_applied,
 };
 use aws_sdk_dynamodb::Client;
@@ -77,7 +77,7 @@ impl Throttle {
     /// Creates the throttle with counters in this table. Each scope may send `limit_per_minute` requests.
     pub fn new(db: &Client, table: impl Into<Arc<str>>, limit_per_minute: u32) -> Self {
         Self {
-            db: without_throttling_pauses(db),
+            db: client_without_throttling_retries(db),
             table: table.into(),
             kind: ThrottleKind::Api,
             limit_per_minute,
@@ -93,9 +93,16 @@ impl Throttle {
         }
     }
 
-    /// Runs `work` while a request is counted for a scope, for example a source address. Returns 429 if the scope has
-    /// used up the minute's requests. `work` may read but must not write, because the request may still be rejected.
-    /// For a scope that this instance has already rejected in the same minute, `work` does not run.
+    /// Creates the throttle of the function `oauth`. The counters are separate from the counters of the API.
+    pub fn for_oauth(db: &Client, table: impl Into<Arc<str>>, limit_per_minute: u32) -> Self {
+        Self {
+            kind: ThrottleKind::OAuth,
+            ..Self::new(db, table, limit_per_minute)
+        }
+    }
+
+    /// Runs `work` while a request is counted for a scope. Returns 429 if the scope has used up the minute's requests.
+    /// `work` must not write, because the request may still be rejected.
     pub async fn run_limited_by<T>(
         &self,
         scope: impl fmt::Display,
@@ -103,7 +110,7 @@ impl Throttle {
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let scope = scope.to_string();
-        if self.lock_rejected_scopes().contains(&scope, now) {
+        if self.lock_throttled_scopes().contains(&scope, now) {
             return Err(too_many_requests_error(now, SECONDS_PER_MINUTE).into());
         }
         // Boxed, because `join` copies a finished future, and the SDK's futures take kilobytes.
@@ -127,12 +134,12 @@ impl Throttle {
             .expression_attribute_values(":ttl", now.secs().saturating_add(RETENTION_SECS).write());
         let counted = was_applied(update.send().await, "counting a request")?;
         if !counted {
-            self.lock_rejected_scopes().add(scope, now);
+            self.lock_throttled_scopes().add(scope, now);
         }
         Ok(counted)
     }
 
-    fn lock_rejected_scopes(&self) -> std::sync::MutexGuard<'_, ThrottledScopes> {
+    fn lock_throttled_scopes(&self) -> std::sync::MutexGuard<'_, ThrottledScopes> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

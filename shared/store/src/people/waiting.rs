@@ -64,9 +64,8 @@ impl Ledger {
         Ok(self.item_row(item).get_optional(attribute)?.unwrap_or_default())
     }
 
-    /// Creates an update that adds a new approval to its set. The condition requires that the set has fewer than `max_waiting`
-    /// ids.
-    pub(crate) fn add_waiting_approval(&self, approval: &Approval, max_waiting: u32) -> UpdateBuilder {
+    /// Creates an update that adds a new approval to the set if the set has fewer than `max_waiting` ids.
+    pub(crate) fn waiting_approval_update(&self, approval: &Approval, max_waiting: u32) -> UpdateBuilder {
         let set = pending_ids_attribute(approval);
         self.update_item(&Key::waiting_approvals(approval.agent))
             .update_expression(format!("ADD {set} :id"))
@@ -97,7 +96,7 @@ impl Ledger {
         let mut transaction = Transaction::new();
         transaction.add_update((), update)?;
         // The transaction has no conditions, so no condition can fail.
-        let _done = transaction.send_until_known(&self.db, backoff).await?;
+        let _done = transaction.send_until_outcome(&self.db, backoff).await?;
         Ok(true)
     }
 

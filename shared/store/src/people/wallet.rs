@@ -15,7 +15,7 @@ impl Ledger {
     /// Assigns the next wallet index, starting with 0. If the response is lost, the index stays unused.
     pub async fn assign_wallet_index(&self) -> Result<u32> {
         const OPERATION: &str = "numbering a wallet";
-        let update = update_request(&self.db, &self.table, &Key::wallets())
+        let update = update_request(&self.db, &self.table, &Key::wallet_counter())
             .update_expression("ADD n :one")
             .expression_attribute_values(":one", 1_u32.write())
             .return_values(ReturnValue::UpdatedNew);

@@ -51,6 +51,12 @@ impl Ledger {
             WindowScope::Budget { agent, rule } => {
                 let agent = self.read_agent_by_id(agent).await?;
                 let budget = agent.iter().flat_map(purser_domain::Agent::counting_rules);
+                // The window for one payee has a derived id, and contains the rule's id.
+                let totals = self.get_item(&Key::window(scope)).await?;
+                let base = totals
+                    .map(|item| self.item_row(&item).get_optional("rid"))
+                    .transpose()?;
+                let rule = base.flatten().unwrap_or(rule);
                 let budget = budget.filter(|budget| budget.rule.id == rule).last();
                 match budget {
                     Some(budget) => (budget.period, Some(budget.rule.version)),

@@ -117,9 +117,8 @@ impl Ledger {
         let mut transaction = Transaction::new();
         transaction.add_put(Role::Mark, self.put_item(row.into_item()))?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        // The only condition requires that the audit row is new. If the condition fails, an earlier attempt whose
-        // response was lost has written the row.
-        transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
+        // If the audit row exists already, an earlier attempt has committed, and the response to that attempt was lost.
+        transaction.send_until_outcome(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 

@@ -30,9 +30,8 @@ pub struct DecidedApproval {
 const EXPIRY_MARGIN: Duration = Duration::from_secs_u32(120);
 
 impl Ledger {
-    /// Returns the approval decision in a change; `None` if the change does not decide an approval. Fails if the row
-    /// can't be read.
-    pub fn decided_approval(&self, change: &Change) -> Result<Option<DecidedApproval>> {
+    /// Returns the approval decision in a changed row; `None` if there is none. Fails if the row can't be read.
+    pub fn parse_decided_approval(&self, change: &Change) -> Result<Option<DecidedApproval>> {
         let (Some(old), Some(new)) = (&change.old, &change.new) else {
             return Ok(None);
         };
@@ -127,8 +126,7 @@ fn is_expiry_certain(end: Timestamp, now: Timestamp) -> bool {
     end.after(EXPIRY_MARGIN) <= now
 }
 
-/// Returns the latest expiry time that has certainly passed at `now`.
-pub(crate) fn latest_passed_expiry(now: Timestamp) -> Timestamp {
+pub(crate) fn latest_certain_expiry(now: Timestamp) -> Timestamp {
     now.before(EXPIRY_MARGIN)
 }
 

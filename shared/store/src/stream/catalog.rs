@@ -35,7 +35,7 @@ impl CatalogTable {
             return Ok(changes);
         }
         if let Some(old) = old.as_ref().filter(|old| old.is_open()) {
-            changes.extend(merged_change_events(old, &new, at));
+            changes.extend(effective_change_events(old, &new, at));
         }
         for operation in &new.operations {
             let before = old.as_ref().and_then(|old| {
@@ -78,9 +78,8 @@ fn effective_change_event(service: &Service, operation: &Operation, next: &NextP
     })
 }
 
-/// Returns the events about delayed changes that took effect before this update. The update merges these changes into
-/// the operations.
-fn merged_change_events(old: &Service, new: &Service, at: Timestamp) -> Vec<ChangeEvent> {
+/// Returns the change events of the delayed changes that took effect before this update.
+fn effective_change_events(old: &Service, new: &Service, at: Timestamp) -> Vec<ChangeEvent> {
     let is_kept = |before: &Operation| {
         let mut operations = new.operations.iter();
         operations.any(|now| now.id == before.id && now.next == before.next)

@@ -9,6 +9,7 @@ use purser_domain::{
     AgentId, ConfirmationReverted, DecisionResult, EventData, EventId, EventKind, LoggedDecision, LoggedDenial, Result,
     Settlement, SettlementState, Timestamp,
 };
+use serde::{Deserialize, Serialize};
 
 impl Ledger {
     /// Returns the change events of a settlement's transitions, except for a reverted confirmation.
@@ -26,7 +27,7 @@ impl Ledger {
         Ok(match (old.map(|old| old.state), &new.state) {
             (None, _) => {
                 let kind = kind(EventKind::PaymentAuthorized, EventKind::PayoutAuthorized);
-                let data = transfer_data(&new).time("valid_before", terms.valid_before);
+                let data = settlement_event_data(&new).time("valid_before", terms.valid_before);
                 result(kind, EventId::derive(kind, &[&id]), terms.authorized_at, data)
             }
             (
@@ -38,7 +39,7 @@ impl Ledger {
                 },
             ) => {
                 let kind = kind(EventKind::PaymentConfirmed, EventKind::PayoutConfirmed);
-                let data = transfer_data(&new)
+                let data = settlement_event_data(&new)
                     .text("tx_hash", tx_hash)
                     .number("block_number", *block_number)
                     .time("settled_at", *settled_at);
@@ -50,7 +51,7 @@ impl Ledger {
                 let kind = kind(EventKind::PaymentReleased, EventKind::PayoutReleased);
                 // `counted_at` differs, because a second release requires a late confirmation and a revert.
                 let id = EventId::derive(kind, &[&id, &new.counted_at.micros()]);
-                result(kind, id, change.at, transfer_data(&new))
+                result(kind, id, change.at, settlement_event_data(&new))
             }
             (Some(SettlementState::Authorized), SettlementState::Authorized)
             | (Some(SettlementState::Confirmed { .. }), _)
@@ -83,7 +84,8 @@ pub struct HistoryChange {
 }
 
 /// A table whose rows are part of the decision history.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum HistorySource {
     /// The ledger table, which contains the settlements.
     Ledger,
@@ -138,7 +140,7 @@ pub(crate) fn decision_change_events(change: &Change) -> Result<Vec<ChangeEvent>
     })
 }
 
-fn transfer_data(settlement: &Settlement) -> EventData {
+fn settlement_event_data(settlement: &Settlement) -> EventData {
     let terms = &settlement.terms;
     let data = EventData::new()
         .text("settlement_id", terms.id)

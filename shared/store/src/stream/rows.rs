@@ -31,7 +31,7 @@ impl Ledger {
         let Some(image) = change.new.as_ref().or(change.old.as_ref()) else {
             return Ok(Vec::new());
         };
-        match key_prefix(image) {
+        match partition_key_prefix(image) {
             "S" => self.settlement_change_events(change),
             "AP" => self.approval_change_events(change),
             "A" => self.agent_change_events(change),
@@ -67,6 +67,6 @@ impl CatalogTable {
 }
 
 /// Returns the part of the partition key before the first `#`.
-fn key_prefix(image: &Item) -> &str {
+fn partition_key_prefix(image: &Item) -> &str {
     key::partition_key_text(image).split('#').next().unwrap_or_default()
 }

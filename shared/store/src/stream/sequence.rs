@@ -1,10 +1,11 @@
 use crate::codec::attribute::{Attribute, encode_text, read_text};
 use aws_sdk_dynamodb::types::AttributeValue;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The sequence number of a stream record, padded with zeros so that text order is record order. The changes of one
 /// partition key have increasing numbers, even if the stream's shards are split.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SequenceNumber(String);
 
 impl SequenceNumber {
@@ -16,11 +17,6 @@ impl SequenceNumber {
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         let digits = digits.trim_start_matches('0');
         (is_number && digits.len() <= Self::DIGITS).then(|| Self(format!("{digits:0>width$}", width = Self::DIGITS)))
-    }
-
-    /// Returns the sequence number in decimal digits, without the padding zeros.
-    pub(crate) fn digits(&self) -> String {
-        self.0.trim_start_matches('0').to_owned()
     }
 }
 

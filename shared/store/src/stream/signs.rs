@@ -8,47 +8,33 @@ use crate::{
 };
 use purser_domain::{Agent, AgentKey, Result};
 
-/// A change that raises an alarm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sign {
-    /// An agent has a new key, or one of its keys has a new secret.
-    Key,
-    /// The wallet in an agent's record was replaced.
-    Wallet,
-    /// The owner in an agent's record was replaced.
-    Owner,
-    /// An agent's withdrawal address was set or replaced.
-    PayoutAddress,
-    /// A row of the operators' freezes has changed. Each changed row raises an alarm.
-    Freeze,
-    /// An agent is offered to another owner.
-    Handover,
-    /// A decision was changed or removed, or an attribute of a payment or approval changed that must never change.
-    Record,
-}
-
-impl Sign {
-    /// Returns the value of the metric's dimension.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Key => "key",
-            Self::Wallet => "wallet",
-            Self::Owner => "owner",
-            Self::PayoutAddress => "payout_address",
-            Self::Freeze => "freeze",
-            Self::Handover => "handover",
-            Self::Record => "record",
-        }
+purser_domain::named! {
+    /// A change that raises an alarm.
+    Sign {
+        /// An agent has a new key, or an existing key has a new secret.
+        Key = "key",
+        /// The wallet in an agent's record was replaced.
+        Wallet = "wallet",
+        /// The owner in an agent's record was replaced.
+        Owner = "owner",
+        /// An agent's withdrawal address was set or replaced.
+        PayoutAddress = "payout_address",
+        /// An operator's freeze was added, changed or removed.
+        Freeze = "freeze",
+        /// An agent is offered to another owner.
+        Handover = "handover",
+        /// A decision was changed or removed, or a permanent attribute of a payment or of an approval was changed.
+        Record = "record",
     }
 }
 
 impl Ledger {
-    /// Returns the signs of a compromised function in a changed row. Fails if the row can't be read.
-    pub fn suspicious_signs(&self, change: &Change) -> Result<Vec<Sign>> {
+    /// Returns the alarms for a changed row. Fails if the row can't be read.
+    pub fn compromise_indicators(&self, change: &Change) -> Result<Vec<Sign>> {
         if change.is_empty() {
             return Ok(Vec::new());
         }
-        if self.is_forbidden_rewrite(change) {
+        if self.is_permanent_record_rewrite(change) {
             return Ok(vec![Sign::Record]);
         }
         if *change.table != *self.table {
@@ -69,11 +55,9 @@ impl Ledger {
         )
     }
 
-    /// Returns whether the change rewrites a permanent record, which no function does. Functions never change the row
-    /// of a decision. Functions also never change the idempotency record of an authorization, which contains the
-    /// description of the call. The row of a settlement or an approval changes only by a transition. The rows are
-    /// compared without decoding, so a change of an unreadable row is also detected.
-    fn is_forbidden_rewrite(&self, change: &Change) -> bool {
+    /// No function rewrites a permanent record. The rows are compared without decoding, so that unreadable rows count
+    /// too.
+    fn is_permanent_record_rewrite(&self, change: &Change) -> bool {
         let Some(old) = &change.old else { return false };
         if self.decisions_table().is_ok_and(|decisions| decisions == change.table) {
             return key::partition_key_text(old).starts_with("A#");
@@ -98,7 +82,10 @@ impl Ledger {
             return Ok(Vec::new());
         };
         let (old, new): (Agent, Agent) = (read(old)?, read(new)?);
-        let is_known = |key: &AgentKey| old.find_key(key.id).is_some_and(|known| known.digest == key.digest);
+        let is_known = |key: &AgentKey| {
+            old.find_key(key.id)
+                .is_some_and(|known| known.credential == key.credential)
+        };
         let signs = [
             (Sign::Key, !new.keys.iter().all(is_known)),
             (Sign::Wallet, old.wallet != new.wallet),

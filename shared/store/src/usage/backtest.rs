@@ -17,9 +17,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// The maximum number of different decision inputs (combinations of versions) that one backtest reads, at three read
 /// units each.
 const MAX_INPUTS: usize = 500;
-/// The maximum number of payments before the tested range whose calls are read, newest first, at one read unit each.
-/// The duplicate guard remembers 32 calls per service.
-pub(crate) const EARLIER_CALLS: usize = 1_000;
 
 /// The number of rows per read: about a megabyte, which is a page of a DynamoDB query.
 const ROWS: u32 = 1_000;
@@ -105,7 +102,7 @@ impl<'a> BacktestReads<'a> {
         max_payments: usize,
         is_past_deadline: impl Fn() -> bool,
     ) -> Result<(BacktestResult, bool)> {
-        let since = self.usage.read_owned_since(agent).await?;
+        let since = self.usage.read_ownership_start(agent).await?;
         let from = from.max(since);
         let mut backtest = Backtest::new(candidate);
         let is_partial = self
@@ -118,7 +115,7 @@ impl<'a> BacktestReads<'a> {
             rest = page.rest;
             self.test_decisions(&mut backtest, page.decisions).await?;
         }
-        Ok((backtest.current_result(), is_partial || rest.is_some()))
+        Ok((backtest.result_so_far(), is_partial || rest.is_some()))
     }
 
     /// Tests up to `max_decisions` of an agent's newest decisions at or after `from` and before `to`, until the
@@ -130,11 +127,12 @@ impl<'a> BacktestReads<'a> {
         (from, to): (Timestamp, Timestamp),
         max_decisions: usize,
         is_past_deadline: impl Fn() -> bool,
-    ) -> Result<(Timestamp, bool)> {
-        let since = self.usage.read_owned_since(agent).await?;
-        let read =
-            self.ledger
-                .read_newest_decisions(agent.id, (from.max(since).min(to), to), max_decisions, is_past_deadline);
+    ) -> Result<(Timestamp, Timestamp, bool)> {
+        let since = self.usage.read_ownership_start(agent).await?;
+        let range = (from.max(since).min(to), to);
+        let read = self
+            .ledger
+            .read_newest_decisions(agent.id, range, max_decisions, &is_past_deadline);
         let NewestDecisions {
             mut decisions,
             from,
@@ -143,9 +141,17 @@ impl<'a> BacktestReads<'a> {
         is_partial |= self
             .count_earlier_payments(backtest, agent, (since, from), max_decisions)
             .await?;
-        decisions.reverse();
-        self.test_decisions(backtest, decisions).await?;
-        Ok((from, is_partial))
+        let chunk = usize::try_from(ROWS).unwrap_or(usize::MAX);
+        while let Some(newest) = decisions.len().checked_sub(1) {
+            // The decisions are sorted newest first, so the oldest decisions are at the end.
+            let mut tested = decisions.split_off(newest.saturating_add(1).saturating_sub(chunk));
+            tested.reverse();
+            self.test_decisions(backtest, tested).await?;
+            if let Some(next) = decisions.last().filter(|_| is_past_deadline()) {
+                return Ok((from, next.decided_at(), true));
+            }
+        }
+        Ok((from, to, is_partial))
     }
 
     /// Counts the payments between `since` and the start of the tested range, because the limits' windows may still
@@ -160,19 +166,15 @@ impl<'a> BacktestReads<'a> {
     ) -> Result<bool> {
         let warm_ups = backtest
             .compared_limits()
-            .map(|candidate| candidate.lookback(&agent.rules));
+            .map(|candidate| candidate.required_lookback(&agent.rules));
         let warm_up = warm_ups.fold(Duration::DAY, Duration::max);
         let range = LogRange::new(from.before(warm_up).max(since), from, true);
-        let compares_calls = backtest
-            .compared_limits()
-            .any(|item| item.adds_duplicate_guard(agent, None));
-        let calls = if compares_calls { EARLIER_CALLS } else { 0 };
         let names_services = backtest
             .compared_limits()
             .any(ProposedLimits::has_service_specific_counting_rule);
         let earlier = self
             .ledger
-            .read_payments_between(agent.id, range, max_payments, calls, false)
+            .read_payments_between(agent.id, range, max_payments, false)
             .await?;
         if names_services {
             let services = earlier.payments.iter().map(|payment| payment.service);
@@ -183,7 +185,7 @@ impl<'a> BacktestReads<'a> {
             }
         }
         for payment in earlier.payments.into_iter().rev() {
-            backtest.count_earlier_payment(payment);
+            backtest.count_payment_before_test(payment);
         }
         Ok(earlier.is_partial)
     }
@@ -204,9 +206,9 @@ impl<'a> BacktestReads<'a> {
                 .input_versions()
                 .and_then(|versions| self.inputs.get(&versions)?.as_ref());
             let (transaction, approval) = (of.transaction_id(), of.approval_id());
-            let recorded = inputs.and_then(|inputs| Some((inputs, of.into_recorded(&calls)?)));
+            let recorded = inputs.and_then(|inputs| Some((inputs, of.into_recorded_decision(&calls)?)));
             let Some((inputs, (decision, has_call))) = recorded else {
-                backtest.skip_decision(payment);
+                backtest.record_untested_decision(payment);
                 continue;
             };
             backtest.test_decision(&BacktestDecision {
@@ -253,7 +255,7 @@ impl<'a> BacktestReads<'a> {
             };
             let inputs = inputs.as_replay_inputs();
             let mut candidates = backtest.compared_limits();
-            if candidates.any(|item| item.depends_on_call(&inputs, &purchase.operation)) {
+            if candidates.any(|item| item.may_depend_on_call_details(&inputs, &purchase.operation)) {
                 if let Some(remaining) = self.calls_left.checked_sub(1) {
                     self.calls_left = remaining;
                     wanted.push(settlement.clone());
@@ -307,7 +309,7 @@ impl TestedDecision {
         match self {
             Self::Allowed(settlement) => {
                 let purchase = settlement.terms.purchase()?;
-                Some((purchase.service, Some(purchase.policy_version), purchase.inputs?))
+                Some((purchase.service, Some(purchase.policy_version), purchase.inputs))
             }
             Self::Refused(refused) => {
                 let decision = &refused.decision;
@@ -344,9 +346,9 @@ impl TestedDecision {
         }
     }
 
-    /// Returns the recorded decision, and whether the agent described its call. Returns `None` if the call is not
-    /// known.
-    fn into_recorded(self, calls: &Calls) -> Option<(RecordedDecision, bool)> {
+    /// Returns the recorded decision, and whether the agent described the provider call. Returns `None` if the provider
+    /// call is not known.
+    fn into_recorded_decision(self, calls: &Calls) -> Option<(RecordedDecision, bool)> {
         match self {
             Self::Allowed(settlement) => {
                 let (call, is_known) = calls.get(&settlement.id())?;

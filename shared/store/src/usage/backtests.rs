@@ -9,7 +9,7 @@ use crate::{
         backoff::Backoff,
         fields::fields,
         item::{Draft, Row},
-        key::sort_key_text,
+        key::{Key, sort_key_text},
         table::{Query, delete_item, get_item, put_item, put_request},
     },
     transact::{Transaction, was_applied},
@@ -23,13 +23,7 @@ use aws_sdk_dynamodb::{
     primitives::Blob,
     types::{AttributeValue, builders::PutBuilder},
 };
-use purser_domain::{
-    AgentId, Amount, BacktestId, BacktestResult, BacktestRun, ChangedDecisionExample, ChangedDecisionKind,
-    ChangedDecisions, DecisionResult, Differences, Duration, Result, ServiceId, TestedLimits, Timestamp, TransactionId,
-    UserId,
-};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use purser_domain::{BacktestId, BacktestRun, Duration, Result, TestedLimits, Timestamp, UserId};
 
 const RETENTION: Duration = Duration::from_secs_u32(30 * 86_400);
 /// The age at which a marker without a backtest's row is removed, because the write of the row has certainly failed.
@@ -64,26 +58,27 @@ impl WaitingBacktest {
 impl UsageTable {
     /// Stores a new backtest with the audit row. Takes some seven write units, and more per kilobyte.
     pub async fn put_backtest(&self, run: &BacktestRun, audit: &AuditEntry) -> Result<()> {
-        let marker = Draft::new(&key::waiting_backtest_key(run.id))
+        let marker = Draft::new(&Key::waiting_backtest(run.id))
             .with("owner", &run.owner)
             .with("t", &run.created_at)
             .with("ttl", &run.created_at.after(RETENTION).secs());
         put_item(&self.db, &self.table, marker.into_item(), WRITING).await?;
         let put = PutBuilder::default()
             .table_name(&*self.table)
-            .set_item(Some(write_run(run)?))
+            .set_item(Some(backtest_run_item(run)?))
             .condition_expression(AuditEntry::IS_NEW);
         let mut transaction = Transaction::new();
         transaction.add_put(Role::Run, put)?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        // Both ids are random, so only an earlier attempt whose response was lost can have written the rows.
-        transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
+        // The ids of the backtest and of the audit row are random. If a row exists already, an earlier attempt has
+        // written both rows, and the response to that attempt was lost.
+        transaction.send_until_outcome(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 
     /// Stores the next version of a backtest. Returns `false` if the previous version is not stored.
     pub async fn try_replace_backtest(&self, run: &BacktestRun) -> Result<bool> {
-        let put = put_request(&self.db, &self.table, write_run(run)?)
+        let put = put_request(&self.db, &self.table, backtest_run_item(run)?)
             .condition_expression("ver = :before")
             .expression_attribute_values(":before", run.version.saturating_sub(1).write());
         was_applied(put.send().await, WRITING)
@@ -91,7 +86,7 @@ impl UsageTable {
 
     /// Reads a user's backtest, strongly consistent.
     pub async fn read_backtest(&self, owner: &UserId, id: BacktestId) -> Result<Option<BacktestRun>> {
-        let item = get_item(&self.db, &self.table, &key::backtest_key(owner, id), READING).await?;
+        let item = get_item(&self.db, &self.table, &Key::backtest(owner, id), READING).await?;
         item.map(|item| self.read_run(owner, &item)).transpose()
     }
 
@@ -125,12 +120,11 @@ impl UsageTable {
 
     /// Removes the marker of a backtest.
     pub async fn end_backtest(&self, id: BacktestId) -> Result<()> {
-        delete_item(&self.db, &self.table, &key::waiting_backtest_key(id), WRITING).await
+        delete_item(&self.db, &self.table, &Key::waiting_backtest(id), WRITING).await
     }
 
     fn read_run(&self, owner: &UserId, item: &Item) -> Result<BacktestRun> {
         let row = Row::new(&self.table, item);
-        let stored: StoredResult = unpack_item(row, item)?;
         Ok(BacktestRun {
             id: BacktestId::parse(sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?,
             owner: owner.clone(),
@@ -144,7 +138,7 @@ impl UsageTable {
             done: row.get("done")?,
             left_out: row.get("left")?,
             partial: row.get("part")?,
-            result: stored.parse().ok_or_else(|| row.corrupt_error(PACKED))?,
+            result: unpack_item(row, item)?,
         })
     }
 }
@@ -153,9 +147,9 @@ fields! {
     TestedLimits { rules: "rules" optional, status: "st" optional, policies: "policies" }
 }
 
-fn write_run(run: &BacktestRun) -> Result<Item> {
-    let packed = compress_json(&StoredResult::new(&run.result))?;
-    let row = Draft::new(&key::backtest_key(&run.owner, run.id))
+fn backtest_run_item(run: &BacktestRun) -> Result<Item> {
+    let packed = compress_json(&run.result)?;
+    let row = Draft::new(&Key::backtest(&run.owner, run.id))
         .with("ver", &run.version)
         .with("t", &run.created_at)
         .with("from", &run.from)
@@ -169,120 +163,4 @@ fn write_run(run: &BacktestRun) -> Result<Item> {
         .with("ttl", &run.created_at.after(RETENTION).secs())
         .with_value(PACKED, AttributeValue::B(Blob::new(packed)));
     Ok(row.into_item())
-}
-
-/// A backtest's result, in the JSON form in which the row stores the result.
-#[derive(Serialize, Deserialize)]
-struct StoredResult {
-    decisions: u64,
-    untested: u64,
-    authorized: u64,
-    declined: StoredDifferences,
-    approved: StoredDifferences,
-}
-
-#[derive(Serialize, Deserialize)]
-struct StoredDifferences {
-    counts: Vec<(String, String, u64)>,
-    flips: Vec<StoredFlips>,
-    reasons: u64,
-    saved: u64,
-    added: u64,
-}
-
-#[derive(Serialize, Deserialize)]
-struct StoredFlips {
-    from: String,
-    to: String,
-    why: String,
-    n: u64,
-    amt: u64,
-    agent: String,
-    txid: String,
-    t: i64,
-    svc: String,
-    of: u64,
-}
-
-impl StoredResult {
-    fn new(result: &BacktestResult) -> Self {
-        Self {
-            decisions: result.decisions,
-            untested: result.untested,
-            authorized: result.authorized,
-            declined: StoredDifferences::new(&result.if_declined),
-            approved: StoredDifferences::new(&result.if_approved),
-        }
-    }
-
-    fn parse(self) -> Option<BacktestResult> {
-        Some(BacktestResult {
-            decisions: self.decisions,
-            untested: self.untested,
-            authorized: self.authorized,
-            if_declined: self.declined.parse()?,
-            if_approved: self.approved.parse()?,
-        })
-    }
-}
-
-impl StoredDifferences {
-    fn new(differences: &Differences) -> Self {
-        let name = |result: DecisionResult| result.name().to_owned();
-        let counts = differences.counts.iter();
-        let flips = differences.flips.iter().map(|(kind, flips)| StoredFlips {
-            from: name(kind.recorded),
-            to: name(kind.tested),
-            why: kind.reason.clone(),
-            n: flips.count,
-            amt: flips.amount,
-            agent: flips.example.agent.to_string(),
-            txid: flips.example.transaction.to_string(),
-            t: flips.example.at.micros(),
-            svc: flips.example.service.to_string(),
-            of: flips.example.amount.units(),
-        });
-        Self {
-            counts: counts
-                .map(|((from, to), count)| (name(*from), name(*to), *count))
-                .collect(),
-            flips: flips.collect(),
-            reasons: differences.other_reasons,
-            saved: differences.saved,
-            added: differences.added,
-        }
-    }
-
-    fn parse(self) -> Option<Differences> {
-        let result = DecisionResult::from_name;
-        let counts = self.counts.iter();
-        let counts = counts.map(|(from, to, count)| Some(((result(from)?, result(to)?), *count)));
-        let flips = self.flips.into_iter().map(|stored| {
-            let kind = ChangedDecisionKind {
-                recorded: result(&stored.from)?,
-                tested: result(&stored.to)?,
-                reason: stored.why,
-            };
-            let example = ChangedDecisionExample {
-                agent: AgentId::parse(&stored.agent)?,
-                transaction: TransactionId::parse(&stored.txid)?,
-                at: Timestamp::from_micros(stored.t)?,
-                service: ServiceId::parse(&stored.svc)?,
-                amount: Amount::from_units(stored.of)?,
-            };
-            let flips = ChangedDecisions {
-                count: stored.n,
-                amount: stored.amt,
-                example,
-            };
-            Some((kind, flips))
-        });
-        Some(Differences {
-            counts: counts.collect::<Option<BTreeMap<_, _>>>()?,
-            flips: flips.collect::<Option<BTreeMap<_, _>>>()?,
-            other_reasons: self.reasons,
-            saved: self.saved,
-            added: self.added,
-        })
-    }
 }

@@ -34,9 +34,9 @@ impl UsageTable {
         } else {
             before
         };
-        let sum = AutomaticFreeze::sum_within_an_hour(at, today.amount_since_automatic_freeze(hour), before);
-        // Without earlier payments, only the rule's minimum decides.
-        if !automatic_freeze.trips_at(sum, Amount::ZERO) {
+        let sum = AutomaticFreeze::estimated_sliding_hour_sum(at, today.amount_since_automatic_freeze(hour), before);
+        // If the sum is not unusual even for an agent without earlier payments, the earlier payments need not be read.
+        if !automatic_freeze.is_unusual_sum(sum, Amount::ZERO) {
             return Ok(None);
         }
         Ok(automatic_freeze.find_anomaly(hour, sum, &self.read_hourly_sums_before(owner, agent, hour).await?))

@@ -17,7 +17,7 @@ use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use miniz_oxide::{deflate::compress_to_vec_zlib, inflate::decompress_to_vec_zlib_with_limit};
 use purser_domain::{
     AgentId, Amount, Day, Error, HistoryEntry, Hour, LabelKey, LabelValue, Labels, LimitUse, Result, ServiceId,
-    UsageTotals, UserId,
+    UsageTotals, UserId, pairs,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{cmp::Reverse, collections::BTreeMap};
@@ -38,7 +38,7 @@ const READING: &str = "reading usage";
 const WRITING: &str = "writing usage";
 
 /// An owner's sums of one day.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaySums {
     /// The sums of all of the owner's payments on this day.
     pub total: UsageTotals,
@@ -46,8 +46,8 @@ pub struct DaySums {
     pub services: BTreeMap<ServiceId, UsageTotals>,
     /// The number of blocked and escalated requests per `error`.
     pub reasons: Reasons,
-    /// The sums of the labels with the largest authorized amounts, by key and value. An agent counts for each of its
-    /// labels.
+    /// The sums of the labels with the largest authorized amounts. An agent counts for each of its labels.
+    #[serde(with = "pairs")]
     pub labels: BTreeMap<(LabelKey, LabelValue), UsageTotals>,
     /// The agents with the largest authorized amounts, largest first.
     pub biggest: Vec<AgentSums>,
@@ -58,7 +58,7 @@ pub struct DaySums {
 }
 
 /// The largest share of a daily cap or budget that an agent used on one day.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentLimit {
     /// The agent that used the largest share of a limit.
     pub agent: AgentId,
@@ -69,7 +69,7 @@ pub struct AgentLimit {
 }
 
 /// An agent's totals for one day, with the agent's name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentSums {
     /// The agent that made the payments.
     pub agent: AgentId,
@@ -86,21 +86,28 @@ pub(super) struct AgentsOfDay {
     pub(super) agents: BTreeMap<AgentId, AgentOfDay>,
 }
 
-/// The totals of one agent's payments on one day.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The totals of one agent's payments on one day. The names in JSON are short, because an item has many agents.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct AgentOfDay {
     /// The sequence number of each table's last stream record that was added to the totals.
+    #[serde(rename = "l")]
     pub(super) last: BTreeMap<HistorySource, SequenceNumber>,
+    #[serde(rename = "n")]
     pub(super) name: String,
+    #[serde(rename = "g")]
     pub(super) labels: Labels,
+    #[serde(rename = "s", with = "pairs")]
     pub(super) services: BTreeMap<Option<ServiceId>, UsageTotals>,
+    #[serde(rename = "w", default, skip_serializing_if = "Reasons::is_empty")]
     pub(super) reasons: Reasons,
-    /// The daily cap or budget with the largest used share, over all payments of the day. Each share includes the
-    /// payment itself.
+    /// The daily cap or budget that reached the largest used share on this day, computed after each payment.
+    #[serde(rename = "c", skip_serializing_if = "Option::is_none")]
     pub(super) nearest: Option<LimitUse>,
     /// The amount of each hour's payments that are not released. Hours with a zero amount are omitted.
+    #[serde(rename = "h", default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) hours: BTreeMap<Hour, Amount>,
     /// The hours in which the agent was frozen automatically, each with the hour's amount at the last freeze.
+    #[serde(rename = "b", default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) braked: BTreeMap<Hour, Amount>,
 }
 
@@ -111,8 +118,8 @@ impl AgentOfDay {
         sum(&self.hours).saturating_minus(sum(&self.braked))
     }
 
-    /// Adds an entry of the decision history, and subtracts its previous state.
-    pub(super) fn add_entry(&mut self, old: Option<&HistoryEntry>, new: &HistoryEntry) {
+    /// Adds an entry of the decision history to the agent's totals, and subtracts the entry's previous state `old`.
+    pub(super) fn apply_entry_change(&mut self, old: Option<&HistoryEntry>, new: &HistoryEntry) {
         let sums = self.services.entry(new.service).or_default();
         *sums = sums
             .minus(old.map(HistoryEntry::usage_sums).unwrap_or_default())
@@ -189,15 +196,14 @@ impl DaySums {
 }
 
 impl UsageTable {
-    /// Reads the usage sums of an owner for each day from `first` to `last`, in order of days. Days without sums are
-    /// skipped. The read is eventually consistent and takes about half a read unit per four days.
-    pub async fn read_days(&self, owner: &UserId, first: Day, last: Day) -> Result<Vec<(Day, DaySums)>> {
+    /// Reads an owner's sums for each day from `first` to `last`, eventually consistent. Days without sums are skipped.
+    /// Takes about half a read unit per four days.
+    pub async fn read_daily_sums(&self, owner: &UserId, first: Day, last: Day) -> Result<Vec<(Day, DaySums)>> {
         let items = self.read_sums_between(owner, key::DAYS, (first, last), false).await?;
         let days = items.iter().map(|item| {
             let row = Row::new(&self.table, item);
             let day = key::parse_day(sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?;
-            let stored: StoredDay = unpack_item(row, item)?;
-            Ok((day, stored.parse().ok_or_else(|| row.corrupt_error(PACKED))?))
+            Ok((day, unpack_item(row, item)?))
         });
         days.collect()
     }
@@ -226,14 +232,14 @@ impl UsageTable {
     /// Computes the sums of a whole day from the agents' sums, and writes them if they changed.
     pub(super) async fn update_day_sums(&self, owner: &UserId, day: Day) -> Result<()> {
         loop {
-            let key = key::day_sums_key(owner, day);
+            let key = Key::day_sums(owner, day);
             let before = self.read_packed_item(&key).await?;
             let items = self.read_sums_between(owner, key::BY_AGENT, (day, day), true).await?;
             let items: Vec<AgentsOfDay> = items.iter().map(|item| self.read_agents(item)).collect::<Result<_>>()?;
             let agents = items
                 .iter()
                 .flat_map(|item| item.agents.iter().map(|(agent, of)| (*agent, of)));
-            let packed = compress_json(&StoredDay::new(&DaySums::sum_agents(agents)))?;
+            let packed = compress_json(&DaySums::sum_agents(agents))?;
             let version = match before {
                 Some((_, stored)) if stored == packed => return Ok(()),
                 Some((version, _)) => version,
@@ -254,8 +260,7 @@ impl UsageTable {
 
     /// Stores the item as the next version. Returns `false` if the version that was read is no longer stored.
     pub(super) async fn try_put_agents_of_day(&self, key: &Key, agents: &AgentsOfDay) -> Result<bool> {
-        let stored: BTreeMap<String, StoredAgent> = agents.agents.iter().map(StoredAgent::from_agent_sums).collect();
-        self.put_packed_bytes_if_version(key, agents.version, compress_json(&stored)?)
+        self.put_packed_bytes_if_version(key, agents.version, compress_json(&agents.agents)?)
             .await
     }
 
@@ -298,13 +303,9 @@ impl UsageTable {
 
     fn read_agents(&self, item: &Item) -> Result<AgentsOfDay> {
         let row = Row::new(&self.table, item);
-        let stored: BTreeMap<String, StoredAgent> = unpack_item(row, item)?;
-        let day = key::parse_day(sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?;
-        let agents = stored.into_iter().map(|(agent, stored)| stored.parse(&agent, day));
-        let agents: Option<BTreeMap<AgentId, AgentOfDay>> = agents.collect();
         Ok(AgentsOfDay {
             version: row.get("ver")?,
-            agents: agents.ok_or_else(|| row.corrupt_error(PACKED))?,
+            agents: unpack_item(row, item)?,
         })
     }
 }
@@ -326,253 +327,4 @@ pub(super) fn unpack_item<T: DeserializeOwned>(row: Row<'_>, item: &Item) -> Res
     let text = decompress_to_vec_zlib_with_limit(read_packed_bytes(row, item)?, MAX_BYTES);
     let text = text.map_err(|_| row.corrupt_error(PACKED))?;
     serde_json::from_slice(&text).map_err(|_| row.corrupt_error(PACKED))
-}
-
-/// The JSON form of sums.
-#[derive(Serialize, Deserialize)]
-#[serde(default)]
-struct StoredSums {
-    #[serde(skip_serializing_if = "is_zero")]
-    au: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    cu: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    ru: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    tu: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    an: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    bn: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    en: u64,
-}
-
-impl Default for StoredSums {
-    fn default() -> Self {
-        Self::new(UsageTotals::default())
-    }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
-impl StoredSums {
-    const fn new(sums: UsageTotals) -> Self {
-        Self {
-            au: sums.authorized.units(),
-            cu: sums.confirmed.units(),
-            ru: sums.released.units(),
-            tu: sums.taken_back.units(),
-            an: sums.allowed,
-            bn: sums.blocked,
-            en: sums.escalated,
-        }
-    }
-
-    fn parse(&self) -> UsageTotals {
-        let units = |units| Amount::from_units(units).unwrap_or(Amount::MAX);
-        UsageTotals {
-            authorized: units(self.au),
-            confirmed: units(self.cu),
-            released: units(self.ru),
-            taken_back: units(self.tu),
-            allowed: self.an,
-            blocked: self.bn,
-            escalated: self.en,
-        }
-    }
-}
-
-/// The JSON form of an agent's sums of a day. A withdrawal's service is an empty text.
-#[derive(Serialize, Deserialize)]
-struct StoredAgent {
-    #[serde(rename = "l", default, skip_serializing_if = "Option::is_none")]
-    ledger: Option<String>,
-    #[serde(rename = "d", default, skip_serializing_if = "Option::is_none")]
-    decisions: Option<String>,
-    #[serde(rename = "n")]
-    name: String,
-    #[serde(rename = "g", default, skip_serializing_if = "BTreeMap::is_empty")]
-    labels: BTreeMap<String, String>,
-    #[serde(rename = "s")]
-    services: BTreeMap<String, StoredSums>,
-    #[serde(rename = "w", default, skip_serializing_if = "Reasons::is_empty")]
-    reasons: Reasons,
-    /// The used amount and the limit of the agent's `LimitUse`, in micro-USDC.
-    #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
-    nearest: Option<(u64, u64)>,
-    /// The amounts of the agent's payments in micro-USDC, by hour of the day (0 to 23).
-    #[serde(rename = "h", default, skip_serializing_if = "BTreeMap::is_empty")]
-    hours: BTreeMap<u8, u64>,
-    #[serde(rename = "b", default, skip_serializing_if = "BTreeMap::is_empty")]
-    braked: BTreeMap<u8, u64>,
-}
-
-impl StoredAgent {
-    fn from_agent_sums((agent, of_day): (&AgentId, &AgentOfDay)) -> (String, Self) {
-        let last = |source| of_day.last.get(&source).map(SequenceNumber::digits);
-        let services = of_day.services.iter().map(|(service, sums)| {
-            let service = service.map_or_else(String::new, |service| service.to_string());
-            (service, StoredSums::new(*sums))
-        });
-        let stored = Self {
-            ledger: last(HistorySource::Ledger),
-            decisions: last(HistorySource::Decisions),
-            name: of_day.name.clone(),
-            labels: of_day
-                .labels
-                .iter()
-                .map(|(key, value)| (key.to_string(), value.to_string()))
-                .collect(),
-            services: services.collect(),
-            reasons: of_day.reasons.clone(),
-            nearest: of_day.nearest.map(used_and_limit_units),
-            hours: of_day
-                .hours
-                .iter()
-                .map(|(hour, sum)| (hour.hour_of_day(), sum.units()))
-                .collect(),
-            braked: of_day
-                .braked
-                .iter()
-                .map(|(hour, sum)| (hour.hour_of_day(), sum.units()))
-                .collect(),
-        };
-        (agent.to_string(), stored)
-    }
-
-    fn parse(self, agent: &str, day: Day) -> Option<(AgentId, AgentOfDay)> {
-        let mut last = BTreeMap::new();
-        for (source, digits) in [
-            (HistorySource::Ledger, self.ledger),
-            (HistorySource::Decisions, self.decisions),
-        ] {
-            if let Some(digits) = digits {
-                last.insert(source, SequenceNumber::parse(&digits)?);
-            }
-        }
-        let labels = self.labels.iter();
-        let labels = labels.map(|(key, value)| Some((LabelKey::parse(key)?, LabelValue::from_stored(value)?)));
-        let service = |text: &str| match text {
-            "" => Some(None),
-            text => ServiceId::parse(text).map(Some),
-        };
-        let services = self.services.iter();
-        let services = services.map(|(text, sums)| Some((service(text)?, sums.parse())));
-        let hours = self.hours.into_iter();
-        let hours = hours.map(|(hour, sum)| Hour::new_in_day(day, hour).zip(Amount::from_units(sum)));
-        let frozen = self.braked.into_iter();
-        let frozen = frozen.map(|(hour, sum)| Hour::new_in_day(day, hour).zip(Amount::from_units(sum)));
-        Some((
-            AgentId::parse(agent)?,
-            AgentOfDay {
-                last,
-                name: self.name,
-                labels: Labels::from_pairs(labels.collect::<Option<Vec<_>>>()?)?,
-                services: services.collect::<Option<_>>()?,
-                reasons: self.reasons,
-                nearest: match self.nearest {
-                    None => None,
-                    Some(nearest) => Some(read_limit(nearest)?),
-                },
-                hours: hours.collect::<Option<_>>()?,
-                braked: frozen.collect::<Option<_>>()?,
-            },
-        ))
-    }
-}
-
-/// Returns the used part and the limit, in micro-units.
-const fn used_and_limit_units(limit: LimitUse) -> (u64, u64) {
-    (limit.used.units(), limit.limit.units())
-}
-
-fn read_limit((used, limit): (u64, u64)) -> Option<LimitUse> {
-    Some(LimitUse {
-        used: Amount::from_units(used)?,
-        limit: Amount::from_units(limit)?,
-    })
-}
-
-/// The JSON form of a day's sums.
-#[derive(Serialize, Deserialize)]
-struct StoredDay {
-    #[serde(rename = "t")]
-    total: StoredSums,
-    #[serde(rename = "s")]
-    services: BTreeMap<String, StoredSums>,
-    #[serde(rename = "w")]
-    reasons: Reasons,
-    #[serde(rename = "g")]
-    labels: Vec<(String, String, StoredSums)>,
-    #[serde(rename = "b")]
-    biggest: Vec<(String, String, StoredSums)>,
-    /// The agents that used the largest share of a limit. Each element contains the agent's id, the agent's name, and a
-    /// pair of the used part and the limit.
-    #[serde(rename = "c", default, skip_serializing_if = "Vec::is_empty")]
-    nearest: Vec<(String, String, (u64, u64))>,
-    #[serde(rename = "n")]
-    agents: u64,
-}
-
-impl StoredDay {
-    fn new(day: &DaySums) -> Self {
-        let services = day.services.iter();
-        let services = services.map(|(service, sums)| (service.to_string(), StoredSums::new(*sums)));
-        let labels = day.labels.iter();
-        let labels = labels.map(|((key, value), sums)| (key.to_string(), value.to_string(), StoredSums::new(*sums)));
-        let biggest = day.biggest.iter();
-        let biggest = biggest.map(|agent| (agent.agent.to_string(), agent.name.clone(), StoredSums::new(agent.sums)));
-        Self {
-            total: StoredSums::new(day.total),
-            services: services.collect(),
-            reasons: day.reasons.clone(),
-            labels: labels.collect(),
-            biggest: biggest.collect(),
-            nearest: day
-                .nearest
-                .iter()
-                .map(|near| {
-                    (
-                        near.agent.to_string(),
-                        near.name.clone(),
-                        used_and_limit_units(near.limit),
-                    )
-                })
-                .collect(),
-            agents: day.agents,
-        }
-    }
-
-    fn parse(self) -> Option<DaySums> {
-        let services = self.services.iter();
-        let services = services.map(|(service, sums)| Some((ServiceId::parse(service)?, sums.parse())));
-        let labels = self
-            .labels
-            .iter()
-            .map(|(key, value, sums)| Some(((LabelKey::parse(key)?, LabelValue::from_stored(value)?), sums.parse())));
-        let biggest = self.biggest.into_iter().map(|(agent, name, sums)| {
-            Some(AgentSums {
-                agent: AgentId::parse(&agent)?,
-                name,
-                sums: sums.parse(),
-            })
-        });
-        let nearest = self.nearest.into_iter().map(|(agent, name, limit)| {
-            let (agent, limit) = AgentId::parse(&agent).zip(read_limit(limit))?;
-            Some(AgentLimit { agent, name, limit })
-        });
-        Some(DaySums {
-            total: self.total.parse(),
-            services: services.collect::<Option<_>>()?,
-            reasons: self.reasons,
-            labels: labels.collect::<Option<_>>()?,
-            biggest: biggest.collect::<Option<_>>()?,
-            nearest: nearest.collect::<Option<_>>()?,
-            agents: self.agents,
-        })
-    }
 }

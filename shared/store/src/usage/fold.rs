@@ -130,7 +130,7 @@ impl UsageTable {
                     if last.is_some_and(|last| change.sequence <= *last) {
                         continue;
                     }
-                    of_agent.add_entry(change.old.as_ref(), &change.new);
+                    of_agent.apply_entry_change(change.old.as_ref(), &change.new);
                     of_agent.last.insert(change.source, change.sequence.clone());
                     is_changed = true;
                 }

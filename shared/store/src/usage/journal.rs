@@ -6,7 +6,7 @@ use crate::{
         attribute::{Item, encode_text},
         fields::fields,
         item::{Draft, Row},
-        key::sort_key_text,
+        key::{Key, sort_key_text},
         table::{Query, put_item, put_request},
     },
     page::{Filter, Page, PageRequest, read_page_with_row_count},
@@ -136,8 +136,12 @@ impl UsageTable {
         let Some(hash) = entry.settlement_state().and_then(SettlementState::tx_hash) else {
             return Ok(());
         };
-        let row = Draft::new(&key::transaction_key(owner, hash, SettlementId::from_uuid(entry.place)))
-            .with_optional("ttl", self.expires_at_secs(entry).as_ref());
+        let row = Draft::new(&Key::transaction_entry(
+            owner,
+            hash,
+            SettlementId::from_uuid(entry.place),
+        ))
+        .with_optional("ttl", self.expires_at_secs(entry).as_ref());
         put_item(&self.db, &self.table, row.into_item(), WRITING).await
     }
 

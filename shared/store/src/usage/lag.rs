@@ -5,9 +5,10 @@ use crate::{
         attribute::Attribute as _,
         fault::store_error,
         item::{Draft, Row},
+        key::Key,
         table::put_item,
     },
-    usage::{key, table::UsageTable},
+    usage::table::UsageTable,
 };
 use purser_domain::{Duration, Result, Timestamp};
 
@@ -17,26 +18,25 @@ const MAX_LAG: Duration = Duration::from_secs_u32(10);
 const WARNING_DURATION: Duration = Duration::from_secs_u32(120);
 
 impl UsageTable {
-    /// Reports the start of a batch. `oldest` is the time of the oldest stream record. Takes a write unit if the batch
-    /// is late.
-    pub async fn report_lag(&self, oldest: Timestamp, now: Timestamp) -> Result<()> {
+    /// Records that the history is behind, if `oldest` (the oldest stream record of the batch) is too old.
+    pub async fn report_history_lag(&self, oldest: Timestamp, now: Timestamp) -> Result<()> {
         if now.since(oldest) <= MAX_LAG {
             return Ok(());
         }
-        let row = Draft::new(&key::history_lag_key())
+        let row = Draft::new(&Key::history_lag())
             .with("since", &oldest)
             .with("t", &now)
             .with_value("ttl", now.after(WARNING_DURATION).secs().write());
         put_item(&self.db, &self.table, row.into_item(), "reporting the journal's lag").await
     }
 
-    /// Returns the time up to which the history is complete, if the history was recently more than ten seconds behind.
-    pub async fn read_complete_until(&self, now: Timestamp) -> Result<Option<Timestamp>> {
+    /// Returns the time up to which the history is complete; `None` if it was not behind recently.
+    pub async fn read_history_completeness_time(&self, now: Timestamp) -> Result<Option<Timestamp>> {
         let get = self
             .db
             .get_item()
             .table_name(&*self.table)
-            .set_key(Some(key::history_lag_key().attributes()));
+            .set_key(Some(Key::history_lag().attributes()));
         let item = get.send().await.map_err(store_error("reading the journal's lag"))?.item;
         let Some(item) = item else { return Ok(None) };
         let row = Row::new(&self.table, &item);

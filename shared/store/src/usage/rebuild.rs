@@ -71,7 +71,7 @@ impl UsageTable {
                 }
                 let entry = HistoryEntry::new(&decision, then.name, then.labels);
                 let known = stored.get(&entry.place);
-                if known.is_some_and(|known| is_same_entry(&known.entry, &entry)) {
+                if known.is_some_and(|known| is_equal_ignoring_labels(&known.entry, &entry)) {
                     self.put_transaction(owner, &entry).await?;
                     continue;
                 }
@@ -184,8 +184,8 @@ impl UsageTable {
                     continue;
                 };
                 let of_agent = item.agents.entry(entry.agent).or_default();
-                of_agent.add_entry(None, &entry);
-                update_last_sequence(of_agent, &entry, sequence);
+                of_agent.apply_entry_change(None, &entry);
+                advance_last_sequence(of_agent, &entry, sequence);
             }
             for (key, item) in items.into_values() {
                 if !self.try_put_agents_of_day(&key, &item).await? {
@@ -199,7 +199,7 @@ impl UsageTable {
 
     /// Reads the entries of an owner's day by position, strongly consistent.
     async fn read_entries_of_day(&self, owner: &UserId, day: Day) -> Result<BTreeMap<Uuid, StoredEntry>> {
-        let (first, end) = day_bounds(day);
+        let (first, end) = id_range_of_day(day);
         let (mut found, mut before) = (BTreeMap::new(), end);
         loop {
             let entries = self
@@ -218,9 +218,8 @@ impl UsageTable {
     }
 }
 
-/// Returns whether two entries are equal except for the agent's name and labels. The ledger contains only the current
-/// name and labels.
-fn is_same_entry(left: &HistoryEntry, right: &HistoryEntry) -> bool {
+/// The ledger contains only the current name and labels, so these are not compared.
+fn is_equal_ignoring_labels(left: &HistoryEntry, right: &HistoryEntry) -> bool {
     let other = HistoryEntry {
         agent_name: left.agent_name.clone(),
         labels: left.labels.clone(),
@@ -229,7 +228,7 @@ fn is_same_entry(left: &HistoryEntry, right: &HistoryEntry) -> bool {
     *left == other
 }
 
-fn update_last_sequence(agent_day: &mut AgentOfDay, entry: &HistoryEntry, sequence: Option<SequenceNumber>) {
+fn advance_last_sequence(agent_day: &mut AgentOfDay, entry: &HistoryEntry, sequence: Option<SequenceNumber>) {
     let source = match entry.result {
         DecisionResult::Allow | DecisionResult::Payout => HistorySource::Ledger,
         DecisionResult::Block | DecisionResult::Escalate | DecisionResult::RevertConfirmation => {
@@ -242,9 +241,8 @@ fn update_last_sequence(agent_day: &mut AgentOfDay, entry: &HistoryEntry, sequen
     }
 }
 
-/// Returns the first position in the decision history that belongs to the day, and the first position that belongs to
-/// the next day.
-fn day_bounds(day: Day) -> (Uuid, Uuid) {
+/// Returns the first position of the day, and the first position of the next day, in the decision history.
+fn id_range_of_day(day: Day) -> (Uuid, Uuid) {
     let first = |day: Day| SettlementId::new_at(day.start_time(), [0; 8]).uuid();
     (first(day), first(day.days_later(1)))
 }
@@ -278,7 +276,7 @@ impl Ledger {
 
 /// Reads the rows of a partition whose sort keys are positions of one day, strongly consistent.
 async fn read_rows_of_day(db: &Client, table: &str, pk: String, day: Day) -> Result<Vec<Item>> {
-    let (first, end) = day_bounds(day);
+    let (first, end) = id_range_of_day(day);
     Query::new(db, table, pk)
         .range(first.to_string(), end.to_string())
         .consistent()

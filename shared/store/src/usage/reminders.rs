@@ -4,10 +4,10 @@ use crate::{
     codec::{
         attribute::Item,
         item::{Draft, Row},
-        key as keys,
+        key::{self as keys, Key},
         table::{Query, delete_item, put_item},
     },
-    stream::approvals::latest_passed_expiry,
+    stream::approvals::latest_certain_expiry,
     usage::{key, reminder::Reminder, table::UsageTable},
 };
 use purser_domain::{Duration, Error, Result, Timestamp};
@@ -58,7 +58,7 @@ impl UsageTable {
         max_rows: u32,
     ) -> Result<Reminders> {
         let response = Query::new(&self.db, &self.table, key::REMINDERS)
-            .until(key::reminder_key_upper_bound(latest_passed_expiry(now)))
+            .until(key::reminder_key_upper_bound(latest_certain_expiry(now)))
             .consistent()
             .start_after(after.map(|place| place.0))
             .limit(max_rows)
@@ -91,14 +91,11 @@ impl UsageTable {
 
     /// Stores a change that could not be published, for an operator to examine.
     pub async fn quarantine_row(&self, quarantined_row: &QuarantinedRow, now: Timestamp) -> Result<()> {
-        let row = Draft::new(&key::quarantined_row_key(
-            &quarantined_row.table,
-            &quarantined_row.sequence,
-        ))
-        .with("key", &quarantined_row.key)
-        .with("problem", &quarantined_row.problem)
-        .with("t", &now)
-        .with("ttl", &now.after(RETENTION).secs());
+        let row = Draft::new(&Key::quarantined_row(&quarantined_row.table, &quarantined_row.sequence))
+            .with("key", &quarantined_row.key)
+            .with("problem", &quarantined_row.problem)
+            .with("t", &now)
+            .with("ttl", &now.after(RETENTION).secs());
         put_item(&self.db, &self.table, row.into_item(), "setting a row aside").await
     }
 }

@@ -18,12 +18,12 @@ use crate::{
     },
     people::agent::write_agent,
     stream::change::Change,
-    usage::{key, table::UsageTable},
+    usage::table::UsageTable,
 };
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
-    Agent, AgentId, AgentKey, Duration, EnabledService, InputVersions, Labels, ReplayInputs, Result, SecretDigest,
-    Service, ServiceId, Timestamp,
+    Agent, AgentId, AgentKey, Duration, EnabledService, InputVersions, KeyCredential, Labels, ReplayInputs, Result,
+    SecretDigest, Service, ServiceId, Timestamp,
 };
 
 /// A version of an agent's record, a policy or a service.
@@ -75,16 +75,15 @@ impl Ledger {
         let pk = keys::partition_key_text(image);
         let key = if pk.starts_with("A#") {
             let agent = self.read_agent_item(image)?;
-            let key = key::agent_version_key(agent.id, agent.version);
+            let key = Key::agent_version(agent.id, agent.version);
             return Ok(Some(InputVersion {
                 key,
                 at: change.at,
-                body: UpdateMark::read_mark(self.item_row(image))?
-                    .write_mark(write_agent(&agent_as_evaluation_input(agent))),
+                body: UpdateMark::read_mark(self.item_row(image))?.write_mark(write_agent(&redacted_agent(agent))),
             }));
         } else if pk.starts_with("P#") {
             let enabled = self.read_policy(image)?;
-            key::policy_version_key(self.parse_agent_in_key(image)?, enabled.service, enabled.version)
+            Key::policy_version(self.parse_agent_in_key(image)?, enabled.service, enabled.version)
         } else {
             return Ok(None);
         };
@@ -105,7 +104,7 @@ impl CatalogTable {
         };
         let service = self.read_service(image)?;
         Ok(Some(InputVersion {
-            key: key::service_version_key(service.id, service.version),
+            key: Key::service_version(service.id, service.version),
             at: change.at,
             body: image.clone(),
         }))
@@ -113,8 +112,8 @@ impl CatalogTable {
 }
 
 impl UsageTable {
-    /// Stores a version.
-    pub async fn store_version(&self, version: InputVersion) -> Result<()> {
+    /// Stores a version of an agent's record, a policy or a service. Storing the version again changes nothing.
+    pub async fn store_input_version(&self, version: InputVersion) -> Result<()> {
         let row = Draft::new(&version.key)
             .with("t", &version.at)
             .with_value("body", AttributeValue::M(version.body));
@@ -162,7 +161,7 @@ impl UsageTable {
         service: ServiceId,
         (before, max): (Option<u64>, u32),
     ) -> Result<Vec<RecordVersion<EnabledService>>> {
-        let partition = key::policy_version_key(agent.id, service, 0).pk;
+        let partition = Key::policy_version(agent.id, service, 0).pk;
         let (current, accepted_at, items) = tokio::try_join!(
             ledger.find_enabled_service(agent.id, service),
             self.find_transfer_acceptance_time(agent),
@@ -192,7 +191,7 @@ impl UsageTable {
         agent: &Agent,
         (before, max): (Option<u64>, u32),
     ) -> Result<Vec<RecordVersion<Agent>>> {
-        let partition = key::agent_version_key(agent.id, 0).pk;
+        let partition = Key::agent_version(agent.id, 0).pk;
         let items = self.read_versions_before(&partition, before, max).await?;
         let mut versions = Vec::with_capacity(items.len());
         for (at, body) in &items {
@@ -208,13 +207,13 @@ impl UsageTable {
                 record,
             });
         }
-        let current = (agent.version, agent_as_evaluation_input(agent.clone()));
+        let current = (agent.version, redacted_agent(agent.clone()));
         Ok(add_current_version_if_missing(versions, Some(current), (before, max)))
     }
 
-    /// Returns the time from which the agent's decisions belong to the current owner: the second after the owner
-    /// accepted the agent. Returns [`Timestamp::EPOCH`] if the owner created the agent.
-    pub async fn read_owned_since(&self, agent: &Agent) -> Result<Timestamp> {
+    /// Returns the time from which the agent's decisions belong to the current owner; [`Timestamp::EPOCH`] if the owner
+    /// created the agent.
+    pub async fn read_ownership_start(&self, agent: &Agent) -> Result<Timestamp> {
         let accepted_at = self.find_transfer_acceptance_time(agent).await?;
         // The stored time is from a stream record, which has no fraction of a second.
         let next = |at: Timestamp| at.after(Duration::from_secs_u32(1));
@@ -224,7 +223,7 @@ impl UsageTable {
     /// Returns the time at which the owner accepted the agent; `None` if the owner created the agent.
     async fn find_transfer_acceptance_time(&self, agent: &Agent) -> Result<Option<Timestamp>> {
         let query = self
-            .query_newest_versions(&key::agent_version_key(agent.id, 0).pk, None)
+            .query_newest_versions(&Key::agent_version(agent.id, 0).pk, None)
             .into_request()
             .filter_expression("body.#owner <> :owner")
             .expression_attribute_names("#owner", "owner")
@@ -234,12 +233,12 @@ impl UsageTable {
             return Ok(None);
         };
         let item = item.map_err(store_error(READING))?;
-        let last = self.parse_body(&item)?;
+        let last = self.parse_version_body(&item)?;
         let last: u64 = Row::new(&self.table, &last).get("ver")?;
         let next = last.checked_add(2);
         // The version after `last` is the transfer. If it is not stored yet, the filter discards the version `last`.
         let first = self
-            .read_versions_before(&key::agent_version_key(agent.id, 0).pk, next, 1)
+            .read_versions_before(&Key::agent_version(agent.id, 0).pk, next, 1)
             .await?;
         let first = first.into_iter().next().filter(|(_, body)| {
             Row::new(&self.table, body)
@@ -257,7 +256,7 @@ impl UsageTable {
     ) -> Result<Vec<(Timestamp, Item)>> {
         let query = self.query_newest_versions(partition, before);
         let response = query.limit(max_rows).send(READING).await?;
-        let read = |item: &Item| Ok((Row::new(&self.table, item).get("t")?, self.parse_body(item)?));
+        let read = |item: &Item| Ok((Row::new(&self.table, item).get("t")?, self.parse_version_body(item)?));
         response.items().iter().map(read).collect()
     }
 
@@ -267,19 +266,18 @@ impl UsageTable {
         Query::new(&self.db, &self.table, partition).before(before).descending()
     }
 
-    fn parse_body(&self, item: &Item) -> Result<Item> {
+    /// Returns the attribute `body` of a version's row: the item of the agent, policy or service in that version.
+    fn parse_version_body(&self, item: &Item) -> Result<Item> {
         let body = item.get("body").and_then(|body| body.as_m().ok()).cloned();
         body.ok_or_else(|| Row::new(&self.table, item).corrupt_error("body"))
     }
 
     async fn read_agent_version(&self, ledger: &Ledger, id: AgentId, version: u64) -> Result<Option<Agent>> {
-        if let Some(body) = self.read_version_body(&key::agent_version_key(id, version)).await? {
+        if let Some(body) = self.read_version_body(&Key::agent_version(id, version)).await? {
             return ledger.read_agent_item(&body).map(Some);
         }
         let current = ledger.read_agent_by_id(id).await?;
-        Ok(current
-            .filter(|agent| agent.version == version)
-            .map(agent_as_evaluation_input))
+        Ok(current.filter(|agent| agent.version == version).map(redacted_agent))
     }
 
     async fn read_service_version(
@@ -288,7 +286,7 @@ impl UsageTable {
         id: ServiceId,
         version: u64,
     ) -> Result<Option<Service>> {
-        if let Some(body) = self.read_version_body(&key::service_version_key(id, version)).await? {
+        if let Some(body) = self.read_version_body(&Key::service_version(id, version)).await? {
             return catalog.read_service(&body).map(Some);
         }
         let current = catalog.read_service_by_id(id).await?;
@@ -304,7 +302,7 @@ impl UsageTable {
         version: u64,
     ) -> Result<Option<EnabledService>> {
         if let Some(body) = self
-            .read_version_body(&key::policy_version_key(agent.id, service, version))
+            .read_version_body(&Key::policy_version(agent.id, service, version))
             .await?
         {
             return ledger.read_policy(&body).map(Some);
@@ -324,7 +322,7 @@ impl UsageTable {
             .table_name(&*self.table)
             .set_key(Some(key.attributes()));
         let item = get.send().await.map_err(store_error(READING))?.item;
-        item.map(|item| self.parse_body(&item)).transpose()
+        item.map(|item| self.parse_version_body(&item)).transpose()
     }
 }
 
@@ -353,10 +351,10 @@ fn add_current_version_if_missing<T>(
     versions
 }
 
-/// Removes the agent's name and labels, and replaces the digests of the keys with zeros.
-fn agent_as_evaluation_input(agent: Agent) -> Agent {
+/// Removes the agent's name and labels, and replaces the credentials of the keys with zeros.
+fn redacted_agent(agent: Agent) -> Agent {
     let keys = agent.keys.into_iter().map(|key| AgentKey {
-        digest: SecretDigest::from_bytes([0; 32]),
+        credential: KeyCredential::Secret(SecretDigest::from_bytes([0; 32])),
         ..key
     });
     Agent {

@@ -7,7 +7,7 @@ use crate::{
     codec::backoff::Backoff,
     codec::fields::{fields, stored_as_map},
     codec::item::{Draft, Item},
-    codec::key::{Key, parse_person, webhooks as key},
+    codec::key::{Key, parse_user, webhooks as key},
     codec::ledger::{UpdateResult, get_all_items},
     codec::table::{Query, put_item},
     transact::{Transaction, TransactionOutcome},
@@ -15,9 +15,7 @@ use crate::{
     webhooks::table::WebhooksTable,
 };
 use aws_sdk_dynamodb::types::AttributeValue;
-use purser_domain::{
-    Result, SecretValidity, Timestamp, UserId, Webhook, WebhookContentType, WebhookId, WebhookSecretId, WebhookSettings,
-};
+use purser_domain::{Result, SecretValidity, Timestamp, UserId, Webhook, WebhookId, WebhookSecretId, WebhookSettings};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,7 +51,7 @@ impl WebhooksTable {
             .condition_expression("attribute_not_exists(pk)");
         let mut transaction = Transaction::new();
         transaction.add_put(Role::Webhook, put)?;
-        transaction.add_write_only_put(Role::Secret, self.put_item(secret.to_item(webhook.id)))?;
+        transaction.add_put_without_returned_item(Role::Secret, self.put_item(secret.to_item(webhook.id)))?;
         self.send_webhook_transaction(transaction, audit).await
     }
 
@@ -80,7 +78,7 @@ impl WebhooksTable {
             Role::Webhook,
             self.put_item(write_webhook(webhook)).with_version_check(webhook),
         )?;
-        transaction.add_write_only_put(Role::Secret, self.put_item(secret.to_item(webhook.id)))?;
+        transaction.add_put_without_returned_item(Role::Secret, self.put_item(secret.to_item(webhook.id)))?;
         for id in ended_secrets {
             transaction.add_delete(Role::Ended, self.item_deletion(&Key::webhook_secret(webhook.id, *id)))?;
         }
@@ -111,7 +109,7 @@ impl WebhooksTable {
         audit: &AuditEntry,
     ) -> Result<UpdateResult> {
         transaction.add_audit_rows(Role::Audit, audit)?;
-        match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+        match transaction.send_until_outcome(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(UpdateResult::Stored),
             // If the audit row exists already, an earlier attempt has made the change, and the response to that attempt
             // was lost.
@@ -122,7 +120,7 @@ impl WebhooksTable {
 
     /// Records that the endpoint responded 410 (Gone) to a call of this version of a webhook.
     pub async fn record_gone(&self, webhook: &Webhook, at: Timestamp) -> Result<()> {
-        let deleted = Draft::new(&Key::gone_webhook(webhook.id))
+        let deleted = Draft::new(&Key::removed_webhook(webhook.id))
             .with("ver", &webhook.version)
             .with("t", &at);
         put_item(
@@ -137,7 +135,7 @@ impl WebhooksTable {
     /// Reads when the endpoints of these webhooks responded 410 (Gone) to a call of the current version.
     pub async fn read_410_response_times(&self, webhooks: &[Webhook]) -> Result<BTreeMap<WebhookId, Timestamp>> {
         const OPERATION: &str = "reading which webhooks are gone";
-        let keys = webhooks.iter().map(|webhook| Key::gone_webhook(webhook.id));
+        let keys = webhooks.iter().map(|webhook| Key::removed_webhook(webhook.id));
         let item_keys = keys.clone().map(|key| key.attributes()).collect();
         let items = get_all_items(&self.db, &self.table, item_keys, true, OPERATION).await?;
         let mut deleted = BTreeMap::new();
@@ -170,8 +168,8 @@ impl ExpectVersion for aws_sdk_dynamodb::types::builders::PutBuilder {
 fields! {
     Webhook {
         id: "id",
-        person: pk(parse_person),
-        slot: sk(key::parse_slot),
+        person: pk(parse_user),
+        slot: sk(key::parse_webhook_slot),
         version: "ver",
         created_at: "created",
         terms: part,
@@ -184,8 +182,7 @@ fields! {
         kinds: "kinds" optional,
         agents: "agents" optional,
         enabled: "on",
-        // Rows that are older than this attribute have no content type.
-        content_type: "ctype" or(WebhookContentType::CloudEvents),
+        content_type: "ctype",
     }
 
     SecretValidity { id: "id", created_at: "created", ends_at: "ends" optional }

@@ -17,10 +17,9 @@ use purser_domain::{Delivery, DeliveryId, Duration, Result, Timestamp, UserId};
 const RETENTION: Duration = Duration::from_secs_u32(3 * 86_400);
 
 impl WebhooksTable {
-    /// Marks a delivery as waiting for its next attempt. If [`Delivery::MAX_WAITING`] or more of the user's deliveries
-    /// wait, renews only an existing marker. Returns whether the delivery is marked. Concurrent calls may slightly
-    /// exceed the limit. Takes half a read unit per forty waiting deliveries, and a write unit.
-    pub async fn try_mark_waiting(&self, user: &UserId, id: DeliveryId, now: Timestamp) -> Result<bool> {
+    /// Marks a delivery as waiting for the next attempt. Returns `false` for a new marker if the user has
+    /// [`Delivery::MAX_WAITING`] waiting deliveries. Concurrent calls may slightly exceed this limit.
+    pub async fn try_mark_delivery_waiting(&self, user: &UserId, id: DeliveryId, now: Timestamp) -> Result<bool> {
         let is_full = self.count_waiting(user, now).await? >= Delivery::MAX_WAITING;
         let row = Draft::new(&Key::waiting_delivery(user, id)).with("ttl", &now.after(RETENTION).secs());
         let put = put_request(&self.db, &self.table, row.into_item())

@@ -9,7 +9,7 @@ use crate::{
         item::{Draft, Row},
         ledger::Ledger,
     },
-    notices::{pace::write_pace, settings::write_ended},
+    notices::{pace::write_pace, settings::ended_channel_item},
     payments::{
         decision::{read_decision, write_reverted_confirmation},
         idempotency::IdempotencyRecord,
@@ -21,6 +21,7 @@ use crate::{
         approval::write_approval,
         freezes::write_freeze,
         handover::write_offer,
+        oauth::{write_device_request, write_grant, write_grant_code},
         policy::write_policy,
         session::write_session,
         template::{write_limits, write_templates},
@@ -94,7 +95,7 @@ fn read_and_write(row: &str, item: &Item) -> Result<Value> {
         "idempotency key, read" => return print(IdempotencyRecord::read_record(ledger.item_row(item))),
         "settlement" => write_settlement(&ledger.read_settlement_item(item)?.terms),
         "settlement, read" => return print(ledger.read_settlement_item(item)),
-        "claim of a transaction, read" => return print(ledger.read_claim(item, 9)),
+        "claim of a transaction, read" => return print(ledger.read_claim_item(item, 9)),
         "withdrawal address" => write_withdrawal_record(agent, &ledger.read_withdrawal_item(item)?),
         "idempotency key of a withdrawal, read" => return print(ledger.item_row(item).read::<WithdrawalKey>()),
         "wallet level" => {
@@ -102,6 +103,9 @@ fn read_and_write(row: &str, item: &Item) -> Result<Value> {
             write_wallet_level(agent, &level)
         }
         "session" => write_session(&ledger.item_row(item).read()?),
+        "authorization code" => write_grant_code(&ledger.item_row(item).read()?),
+        "device request" => write_device_request(&ledger.item_row(item).read()?),
+        "grant" => write_grant(&ledger.item_row(item).read()?),
         "list of a user's policy templates" => write_templates(&person, &ledger.read_template_list_item(item)?),
         "version of a policy template" => write_limits(&person, 7, &ledger.read_limits_item(item)?),
         "block, read" => return print(read_decision(Row::new("decisions", item))),
@@ -120,7 +124,7 @@ fn read_and_write(row: &str, item: &Item) -> Result<Value> {
         "failed calls" => write_failed_calls(webhook, &read_failed_calls(webhooks.item_row(item))?.unwrap(), now),
         "pause" => write_pause(&webhooks.item_row(item).read()?),
         "settings" => return print(webhooks.item_row(item).read::<NotificationSettings>()),
-        "ended channel" => write_ended(&person, NoticeChannel::Mail, &webhooks.item_row(item).read()?),
+        "ended channel" => ended_channel_item(&person, NoticeChannel::Mail, &webhooks.item_row(item).read()?),
         "send slots" => write_pace(&person, NoticeChannel::Mail, &webhooks.item_row(item).read()?, now),
         "verified payees" => write_verified_service(&usage.read_verified_service_item(item)?),
         "shadow policy" => write_shadow(&usage.read_shadow_item(item)?),

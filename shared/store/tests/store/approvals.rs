@@ -296,7 +296,7 @@ async fn approvals_cover_only_their_request_until_expiry() {
 }
 
 #[tokio::test]
-async fn waiting_idempotency_keys_reject_other_requests() {
+async fn the_idempotency_key_of_an_escalated_request_rejects_other_requests() {
     let (emulator, ledger) = ledger_with(10_000, 10).await;
     let start = sample::start();
     let waiting = ask(&ledger, "waits", start).await;
@@ -511,7 +511,7 @@ fn escalation(number: u8, at: Timestamp, asking: &[AskingLimit]) -> DecisionReco
 
 /// A request that exceeds only limits of the open approval uses the open approval.
 #[tokio::test]
-async fn an_approval_of_other_limits_is_replaced() {
+async fn a_request_that_exceeds_further_limits_replaces_the_open_approval() {
     let (emulator, ledger) = ledger_with(1_000, 10).await;
     let threshold = limit(None, AskingKind::Threshold);
     let payee = limit(Some(1), AskingKind::NewPayee);

@@ -2,9 +2,10 @@
 
 use crate::{assert_sound, at_once, count};
 use purser_domain::{
-    Agent, Catalog, LimitAction, Rule, RuleKind, RuleWindow, ServiceSlug, Settlement, Timestamp, WindowPeriod,
+    Agent, Catalog, Category, KeyId, LimitAction, Rule, RuleKind, RuleWindow, Service, ServiceSlug, Settlement,
+    Timestamp, WindowPeriod,
 };
-use purser_store::{Claim, ConfirmResult, EvictResult, Ledger, TransitionResult, UpdateResult};
+use purser_store::{Claim, ConfirmResult, DecisionKeys, EvictResult, Ledger, TransitionResult, UpdateResult};
 use purser_testkit::{
     Emulator, Fate, Moment, ProxyConfig,
     authorize::{Answer, Request, authorize},
@@ -165,7 +166,12 @@ async fn eviction_uses_the_current_window_length() {
         assert!(is_allowed(&pay(&ledger, 1, 60, start).await));
         let later = start.after(sample::secs(HOUR));
         let agent = ledger.read_agent_by_id(sample::agent_id(1)).await.unwrap().unwrap();
-        let scope = agent.budget_rules().next().unwrap().window_scope(agent.id);
+        let scope = agent
+            .counting_rules()
+            .next()
+            .unwrap()
+            .window_scope(agent.id, None)
+            .unwrap();
         let before = ledger.read_window_to_evict(scope).await.unwrap().unwrap();
         let longer = Rule {
             version: 2,
@@ -245,7 +251,7 @@ async fn concurrent_backfills_count_each_payment_once() {
 }
 
 #[tokio::test]
-async fn a_payment_that_was_decided_before_the_rule_is_not_reserved_after_the_backfill() {
+async fn a_payment_evaluated_without_the_new_rule_is_not_reserved() {
     let (emulator, ledger) = ledger_with(Vec::new()).await;
     let start = sample::start();
     let early = Request::new(sample::agent_id(1), sample::service_id(1), 60, "early");
@@ -293,6 +299,8 @@ fn lifetime(n: u128, version: u64, limit: u64, services: Option<&[&str]>) -> Rul
             window: RuleWindow {
                 services: services.map(|services| services.iter().map(slug).collect()),
                 categories: None,
+                keys: None,
+                per_payee: false,
                 period: WindowPeriod::Lifetime,
                 action: LimitAction::Block,
             },
@@ -302,6 +310,10 @@ fn lifetime(n: u128, version: u64, limit: u64, services: Option<&[&str]>) -> Rul
 
 /// Replaces the agent's rules and backfills the windows with the catalog.
 async fn put_rules(ledger: &Ledger, rules: Vec<Rule>) {
+    put_rules_at(ledger, rules, &catalog(), sample::start()).await;
+}
+
+async fn put_rules_at(ledger: &Ledger, rules: Vec<Rule>, catalog: &Catalog, now: Timestamp) {
     let agent = ledger.read_agent_by_id(sample::agent_id(1)).await.unwrap().unwrap();
     let version = agent.version + 1;
     let updated = Agent {
@@ -311,10 +323,24 @@ async fn put_rules(ledger: &Ledger, rules: Vec<Rule>) {
     };
     let stored = ledger.put_agent(&updated, &sample::audit()).await.unwrap();
     assert_eq!(stored, UpdateResult::Stored);
-    ledger
-        .backfill_payments(&updated, &catalog(), sample::start())
-        .await
-        .unwrap();
+    ledger.backfill_payments(&updated, None, catalog, now).await.unwrap();
+}
+
+async fn confirm(ledger: &Ledger, settlement: &Settlement, now: Timestamp) {
+    let transfer = sample::transfer(settlement, sample::tx_hash(1));
+    let confirmed = ledger
+        .confirm_settlement(settlement, &transfer, Claim::Transaction, now)
+        .await;
+    assert!(matches!(confirmed, Ok(ConfirmResult::Done(_))), "{confirmed:?}");
+}
+
+async fn is_backfilled(ledger: &Ledger) -> bool {
+    let keys = DecisionKeys {
+        service: Some(sample::service_id(1)),
+        ..DecisionKeys::default()
+    };
+    let (_, inputs) = ledger.read_decision_inputs(sample::agent_id(1), &keys).await.unwrap();
+    inputs.service_state.unwrap().is_backfilled
 }
 
 async fn settlement(ledger: &Ledger, answer: Answer) -> Settlement {
@@ -335,7 +361,7 @@ async fn total(ledger: &Ledger, rule: u128) -> u64 {
     let agent = ledger.read_agent_by_id(sample::agent_id(1)).await.unwrap().unwrap();
     let rules: Vec<_> = agent.counting_rules().collect();
     let counting = rules.iter().find(|counting| counting.rule.id == sample::rule_id(rule));
-    let scopes = counting.map(|counting| (counting.window_scope(agent.id), counting.period));
+    let scopes = counting.map(|counting| (counting.window_scope(agent.id, None).unwrap(), counting.period));
     let windows = ledger
         .read_used_windows(&[scopes.unwrap()], sample::start())
         .await
@@ -357,14 +383,9 @@ async fn a_rule_for_some_services_counts_a_payment_that_is_confirmed_late() {
     ];
     put_rules(&ledger, rules).await;
     assert!(is_allowed(&pay(&ledger, 1, 30, start).await));
-    let transfer = sample::transfer(&late, sample::tx_hash(1));
     let now = start.after(sample::secs(90));
-    let confirmed = ledger
-        .confirm_settlement(&late, &transfer, Claim::Transaction, now)
-        .await;
-    assert!(matches!(confirmed, Ok(ConfirmResult::Done(_))), "{confirmed:?}");
-    let agent = ledger.read_agent_by_id(late.terms.agent).await.unwrap().unwrap();
-    ledger.backfill_payments(&agent, &catalog(), now).await.unwrap();
+    confirm(&ledger, &late, now).await;
+    assert!(is_backfilled(&ledger).await);
     assert_eq!(
         (
             total(&ledger, 1).await,
@@ -378,7 +399,146 @@ async fn a_rule_for_some_services_counts_a_payment_that_is_confirmed_late() {
     assert_sound(&emulator).await;
 }
 
-/// A late confirmation that read the agent before a rule was added is repeated, and then counts in the rule's window.
+/// The settlement contains the service's slug, so the rule's new services do not include the payment.
+#[tokio::test]
+async fn a_rule_with_other_services_does_not_count_a_payment_that_is_confirmed_late() {
+    let own = sample::service_slug();
+    let (emulator, ledger) = ledger_with(vec![lifetime(1, 1, 100, Some(&[own.as_str()]))]).await;
+    let start = sample::start();
+    let late = settlement(&ledger, pay(&ledger, 1, 60, start).await).await;
+    release(&ledger, &late).await;
+    put_rules(&ledger, vec![lifetime(1, 2, 100, Some(&["other"]))]).await;
+    confirm(&ledger, &late, start).await;
+    assert_eq!(total(&ledger, 1).await, 0);
+    assert!(is_allowed(&pay(&ledger, 2, 100, start).await));
+    assert_sound(&emulator).await;
+}
+
+/// The ledger has more than a page of newer payments, which the budget for an hour no longer counts.
+#[tokio::test]
+async fn a_new_rule_counts_a_late_confirmation_of_an_older_payment() {
+    let (emulator, ledger) = ledger_with(Vec::new()).await;
+    let start = sample::start();
+    let late = settlement(&ledger, pay(&ledger, 1, 60, start).await).await;
+    release(&ledger, &late).await;
+    let newer = start.after(sample::secs(1));
+    let service = |n: u32| sample::service_id(u128::from(n % 2) + 1);
+    let requests = (0..91).map(|n| Request::new(sample::agent_id(1), service(n), 1, n.to_string()));
+    let answers = at_once(&ledger, requests.collect(), newer).await;
+    assert_eq!(count(&answers, is_allowed), 91);
+    let now = start.after(sample::secs(2 * HOUR));
+    confirm(&ledger, &late, now).await;
+    let rules = vec![sample::budget(1, 100, sample::secs(HOUR)), lifetime(2, 1, 1_000, None)];
+    put_rules_at(&ledger, rules, &catalog(), now).await;
+    assert_eq!((total(&ledger, 1).await, total(&ledger, 2).await), (60, 151));
+    assert_sound(&emulator).await;
+}
+
+#[tokio::test]
+async fn a_backfill_counts_by_the_category_at_the_time_of_the_payment() {
+    let of_categories = |n, version, categories: &[Category]| {
+        let mut rule = lifetime(n, version, 100, None);
+        let RuleKind::BudgetLimit { window, .. } = &mut rule.kind else {
+            panic!("a budget")
+        };
+        window.categories = Some(categories.to_vec());
+        rule
+    };
+    let (emulator, ledger) = ledger_with(vec![of_categories(1, 1, &[Category::Data])]).await;
+    let start = sample::start();
+    assert!(is_allowed(&pay(&ledger, 1, 90, start).await));
+    let moved = Catalog::new(vec![Service {
+        category: Category::Ai,
+        ..sample::service(sample::service_id(1), sample::service_slug().as_str())
+    }]);
+    let rules = vec![
+        of_categories(1, 2, &[Category::Data, Category::Search]),
+        of_categories(2, 1, &[Category::Ai]),
+    ];
+    put_rules_at(&ledger, rules, &moved, start).await;
+    assert_eq!((total(&ledger, 1).await, total(&ledger, 2).await), (90, 0));
+    assert!(!is_allowed(&pay(&ledger, 1, 11, start).await));
+    assert_sound(&emulator).await;
+}
+
+/// Releases and late confirmations change the budget of the key.
+#[tokio::test]
+async fn a_budget_of_a_key_counts_only_payments_with_the_key() {
+    let of_key = |n, version, limit, keys: &[KeyId]| {
+        let mut rule = lifetime(n, version, limit, None);
+        let RuleKind::BudgetLimit { window, .. } = &mut rule.kind else {
+            panic!("a budget")
+        };
+        window.keys = Some(keys.to_vec());
+        rule
+    };
+    let (first, second) = (sample::KEY, KeyId(2));
+    let (emulator, ledger) = ledger_with(Vec::new()).await;
+    let start = sample::start();
+    let pay = async |agent_key, amount, text: &str| {
+        let request = Request {
+            agent_key,
+            ..Request::new(sample::agent_id(1), sample::service_id(1), amount, text)
+        };
+        authorize(&ledger, &request, start).await.unwrap()
+    };
+    let earlier = settlement(&ledger, pay(first, 60, "a").await).await;
+    assert!(is_allowed(&pay(second, 30, "b").await));
+    put_rules(&ledger, vec![of_key(1, 1, 100, &[first]), of_key(2, 1, 40, &[second])]).await;
+    assert_eq!((total(&ledger, 1).await, total(&ledger, 2).await), (60, 30));
+    assert!(!is_allowed(&pay(first, 41, "c").await));
+    assert!(!is_allowed(&pay(second, 11, "d").await));
+    assert!(is_allowed(&pay(KeyId(3), 1_000, "e").await));
+    release(&ledger, &earlier).await;
+    assert_eq!((total(&ledger, 1).await, total(&ledger, 2).await), (0, 30));
+    confirm(&ledger, &earlier, start).await;
+    assert_eq!((total(&ledger, 1).await, total(&ledger, 2).await), (60, 30));
+    put_rules(&ledger, vec![of_key(1, 2, 100, &[first, second])]).await;
+    assert_eq!(total(&ledger, 1).await, 90);
+    let requests = (0..8).map(|n: u32| Request {
+        agent_key: if n.is_multiple_of(2) { first } else { second },
+        ..Request::new(sample::agent_id(1), sample::service_id(1), 5, n.to_string())
+    });
+    let answers = at_once(&ledger, requests.collect(), start).await;
+    assert_eq!(count(&answers, is_allowed), 2);
+    assert_sound(&emulator).await;
+}
+
+/// The release removes the call, and the late confirmation stores the call again.
+#[tokio::test]
+async fn a_duplicate_guard_knows_the_call_of_a_payment_that_is_confirmed_late() {
+    let guard = Rule {
+        id: sample::rule_id(1),
+        version: 1,
+        kind: RuleKind::DuplicateGuard {
+            services: None,
+            within: sample::secs(2 * HOUR),
+            action: LimitAction::Block,
+        },
+    };
+    let (emulator, ledger) = ledger_with(vec![guard]).await;
+    let start = sample::start();
+    let minutes = |minutes: u32| start.after(sample::secs(60 * minutes));
+    let first = settlement(&ledger, pay(&ledger, 1, 10, start).await).await;
+    release(&ledger, &first).await;
+    confirm(&ledger, &first, minutes(2)).await;
+    assert!(!is_allowed(&pay(&ledger, 1, 10, minutes(3)).await), "the call was paid");
+    assert!(is_allowed(&pay(&ledger, 1, 10, minutes(121)).await));
+    // The agent repeats the call after the release, before the first payment is confirmed.
+    let second = settlement(&ledger, pay(&ledger, 2, 10, start).await).await;
+    release(&ledger, &second).await;
+    assert!(is_allowed(&pay(&ledger, 2, 10, minutes(60)).await));
+    let transfer = sample::transfer(&second, sample::tx_hash(2));
+    let confirmed = ledger.confirm_settlement(&second, &transfer, Claim::Transaction, minutes(61));
+    assert!(matches!(confirmed.await, Ok(ConfirmResult::Done(_))));
+    assert!(
+        !is_allowed(&pay(&ledger, 2, 10, minutes(130)).await),
+        "the repetition was paid"
+    );
+    assert_sound(&emulator).await;
+}
+
+/// A late confirmation that read the agent before the rule was added is repeated.
 #[tokio::test]
 async fn a_late_confirmation_counts_in_a_rule_that_is_added_meanwhile() {
     let (emulator, ledger) = ledger_with(Vec::new()).await;
@@ -433,8 +593,8 @@ async fn a_payment_that_a_backfill_counted_is_released() {
             if order == ReleaseOrder::BeforePage {
                 proxy.stall(2);
                 let backfilling =
-                    tokio::spawn(async move { behind.backfill_payments(&updated, &catalog(), start).await });
-                // The backfill fences the windows of two services, and then counts the payment.
+                    tokio::spawn(async move { behind.backfill_payments(&updated, None, &catalog(), start).await });
+                // The backfill writes the agent's version to the windows of two services. Then it counts the payment.
                 proxy.stalled(2).await;
                 proxy.resume();
                 proxy.stall(1);
@@ -447,7 +607,10 @@ async fn a_payment_that_a_backfill_counted_is_released() {
                 let releasing = tokio::spawn(async move { release(&behind, &held).await });
                 // The release has read the window, and the page of the backfill is committed before the release.
                 proxy.stalled(1).await;
-                ledger.backfill_payments(&updated, &catalog(), start).await.unwrap();
+                ledger
+                    .backfill_payments(&updated, None, &catalog(), start)
+                    .await
+                    .unwrap();
                 assert_eq!(total(&ledger, 1).await, 60);
                 proxy.resume();
                 releasing.await.unwrap();
@@ -477,5 +640,59 @@ async fn changed_services_change_which_earlier_payments_a_budget_counts() {
     assert_eq!(total(&ledger, 1).await, 50);
     put_rules(&ledger, vec![lifetime(1, 4, 60, None)]).await;
     assert_eq!(total(&ledger, 1).await, 110);
+    assert_sound(&emulator).await;
+}
+
+/// A budget for each payee has a window for each payee, also for payments before the rule, after a release, and after a
+/// change of the rule.
+#[tokio::test]
+async fn a_budget_for_each_payee_counts_each_payee_alone() {
+    let (emulator, ledger) = ledger_with(Vec::new()).await;
+    let start = sample::start();
+    let at = |minutes: u32| start.after(sample::secs(60 * minutes));
+    let pay_to = async |payee: u8, amount, minutes| {
+        let key = format!("{payee} {amount} {minutes}");
+        let request = Request {
+            payee: sample::wallet(payee),
+            ..Request::new(sample::agent_id(1), sample::service_id(1), amount, key)
+        };
+        authorize(&ledger, &request, at(minutes)).await.unwrap()
+    };
+    let rule = |version, limit, period| Rule {
+        id: sample::rule_id(1),
+        version,
+        kind: RuleKind::BudgetLimit {
+            limit: sample::units(limit),
+            window: RuleWindow {
+                per_payee: true,
+                period,
+                ..sample::secs(HOUR).into()
+            },
+        },
+    };
+    let earlier = settlement(&ledger, pay_to(1, 60, 0).await).await;
+    let unseen = settlement(&ledger, pay_to(4, 60, 0).await).await;
+    put_rules(&ledger, vec![rule(1, 100, WindowPeriod::Lifetime)]).await;
+    assert!(!is_allowed(&pay_to(1, 41, 1).await));
+    let paid = settlement(&ledger, pay_to(2, 100, 2).await).await;
+    assert!(!is_allowed(&pay_to(2, 1, 3).await));
+    assert!(is_allowed(&pay_to(1, 40, 4).await));
+    release(&ledger, &paid).await;
+    assert!(is_allowed(&pay_to(2, 99, 5).await));
+    // A payment of before the rule is released, too. A late confirmation counts the payment again.
+    release(&ledger, &earlier).await;
+    confirm(&ledger, &earlier, at(6)).await;
+    assert!(!is_allowed(&pay_to(1, 1, 7).await));
+    // A payee that was not paid since the rule was added has no window when the earlier payment is released.
+    release(&ledger, &unseen).await;
+    assert!(is_allowed(&pay_to(4, 100, 8).await));
+    let third = settlement(&ledger, pay_to(3, 100, 8).await).await;
+    put_rules(&ledger, vec![rule(2, 150, WindowPeriod::Lifetime)]).await;
+    release(&ledger, &third).await;
+    assert!(is_allowed(&pay_to(1, 50, 9).await));
+    assert!(is_allowed(&pay_to(3, 150, 10).await));
+    put_rules(&ledger, vec![rule(3, 150, WindowPeriod::Rolling(sample::secs(HOUR)))]).await;
+    assert!(!is_allowed(&pay_to(1, 1, 11).await));
+    assert!(is_allowed(&pay_to(1, 150, 120).await));
     assert_sound(&emulator).await;
 }

@@ -81,7 +81,7 @@ async fn the_catalog_object_is_cheaper_than_a_scan() {
     };
     let by_scan = load().await;
     meter.take();
-    assert_eq!(table.store_object().await.unwrap(), ObjectStored::Stored);
+    assert_eq!(table.store_catalog_object().await.unwrap(), ObjectStored::Stored);
     let made = meter.take().units();
     let by_object = load().await;
     // A load reads the version, the head, and either 500 items or the chunk.

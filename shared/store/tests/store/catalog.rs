@@ -166,33 +166,6 @@ async fn catalog_writes_require_the_current_version() {
     assert_eq!(table.read_version().await.unwrap(), 2);
 }
 
-#[tokio::test]
-async fn legacy_services_have_version_one_and_are_not_curated() {
-    let emulator = Emulator::start().await;
-    let table = emulator.catalog();
-    table.put_service(&service(1, "one"), &sample::audit()).await.unwrap();
-    let key = ("pk", AttributeValue::S(format!("SVC#{}", sample::service_id(1))));
-    let forget = emulator.client.update_item().table_name(CATALOG).key(key.0, key.1);
-    forget.update_expression("REMOVE ver, curated").send().await.unwrap();
-    let old = table.read_service_by_id(sample::service_id(1)).await.unwrap().unwrap();
-    assert_eq!((old.version, old.curated), (1, false));
-    let first = Service {
-        version: 1,
-        name: "other".to_owned(),
-        ..old.clone()
-    };
-    assert_eq!(
-        table.put_service(&first, &sample::audit()).await.unwrap(),
-        StoreServiceResult::Changed { version: 1 }
-    );
-    let second = Service { version: 2, ..old };
-    assert_eq!(
-        table.put_service(&second, &sample::audit()).await.unwrap(),
-        StoreServiceResult::Stored
-    );
-    assert_eq!(table.read_service_by_id(second.id).await.unwrap(), Some(second));
-}
-
 fn asks(units: u64) -> Quote {
     Quote::Paid(CatalogPayment {
         scheme: "exact".to_owned(),

@@ -2,9 +2,9 @@
 
 use crate::{assert_sound, ledger_with, request};
 use purser_domain::{
-    AgentKey, AgentName, AgentStatus, Amount, Check, CheckName, CheckOutcome, Fingerprint, KeyId, KeyScope, LabelKey,
-    LabelValue, Labels, LoggedDecision, OperationSlug, Permission, Purpose, SecretDigest, SettlementState,
-    SourceNetwork, Timestamp,
+    AgentKey, AgentName, AgentStatus, Amount, Check, CheckName, CheckOutcome, Fingerprint, KeyCredential, KeyId,
+    KeyScope, LabelKey, LabelValue, Labels, LoggedDecision, OperationSlug, Permission, Purpose, SecretDigest,
+    SettlementState, SourceNetwork, Timestamp,
 };
 use purser_store::{Backoff, CreateAgentResult, ReplayKey, UpdateResult};
 use purser_testkit::{
@@ -66,7 +66,7 @@ async fn agents_survive_storage_with_keys_and_rules() {
     let mut agent = sample::agent(1, sample::rules());
     agent.keys.push(AgentKey {
         id: KeyId(u64::MAX),
-        digest: SecretDigest::from_bytes([0xff; 32]),
+        credential: KeyCredential::Secret(SecretDigest::from_bytes([0xff; 32])),
         created_at: sample::start(),
         ends_at: Some(sample::start().after(sample::secs(1))),
         scope: longest_scope(),

@@ -61,6 +61,8 @@ fn budget(limit: u64, period: WindowPeriod, action: LimitAction) -> Rule {
         window: RuleWindow {
             services,
             categories: None,
+            keys: None,
+            per_payee: false,
             period,
             action,
         },
@@ -70,7 +72,7 @@ fn budget(limit: u64, period: WindowPeriod, action: LimitAction) -> Rule {
 
 /// The next week begins on Monday at midnight in the budget's time zone.
 #[tokio::test]
-async fn a_calendar_budget_holds_under_races_and_restarts_at_the_local_boundary() {
+async fn a_weekly_budget_limits_concurrent_payments_and_restarts_at_local_midnight() {
     let week = WindowPeriod::Calendar(CalendarPeriod::Week, ZoneName::parse("Europe/Berlin").unwrap());
     let (emulator, ledger) = ledger_with(vec![budget(55, week, LimitAction::Block)]).await;
     let monday = Timestamp::parse("2026-11-22T23:00:00Z").unwrap();
@@ -168,7 +170,7 @@ async fn a_budget_of_a_category_counts_only_services_in_the_category() {
 
 /// Payments beyond a budget with the action `ask` wait for an approval. An approved payment counts.
 #[tokio::test]
-async fn a_budget_that_asks_escalates_beyond_the_limit_under_races() {
+async fn concurrent_payments_beyond_a_budget_with_action_ask_need_approval() {
     let period = WindowPeriod::Rolling(Duration::DAY);
     let (emulator, ledger) = ledger_with(vec![budget(55, period, LimitAction::Ask)]).await;
     let at = sample::start();

@@ -17,6 +17,7 @@ mod faults;
 mod freezes;
 mod items;
 mod limits;
+mod oauth;
 mod object;
 mod owners;
 mod payouts;

@@ -44,7 +44,7 @@ impl Place {
         for n in 1..=count {
             place.put(&large(n, 1)).await;
         }
-        assert_eq!(place.table.store_object().await.unwrap(), ObjectStored::Stored);
+        assert_eq!(place.table.store_catalog_object().await.unwrap(), ObjectStored::Stored);
         assert!(place.chunks().await.len() > 1);
         place
     }
@@ -194,7 +194,7 @@ async fn the_catalog_object_equals_a_table_scan() {
         } else {
             ObjectStored::Stored
         };
-        assert_eq!(place.table.store_object().await.unwrap(), expected);
+        assert_eq!(place.table.store_catalog_object().await.unwrap(), expected);
         place.assert_read(&BY_OBJECT, &format!("{next} services")).await;
         place.assert_clean(&format!("{next} services")).await;
     }
@@ -206,10 +206,10 @@ async fn the_catalog_object_equals_a_table_scan() {
 async fn outdated_catalog_objects_are_not_used() {
     let place = Place::start().await;
     place.put(&large(1, 1)).await;
-    place.table.store_object().await.unwrap();
+    place.table.store_catalog_object().await.unwrap();
     place.put(&large(1, 2)).await;
     place.assert_read(&BY_SCAN, "after an edit").await;
-    assert_eq!(place.table.store_object().await.unwrap(), ObjectStored::Stored);
+    assert_eq!(place.table.store_catalog_object().await.unwrap(), ObjectStored::Stored);
     place.assert_read(&BY_OBJECT, "made anew").await;
 }
 
@@ -219,7 +219,7 @@ async fn readers_of_a_replaced_catalog_object_retry_or_scan() {
     // A reader that gets these responses reads the head before the change and the chunks after the change.
     let before = place.answers().await;
     place.put(&large(1, 2)).await;
-    place.table.store_object().await.unwrap();
+    place.table.store_catalog_object().await.unwrap();
     for (times, calls) in [
         (
             1,
@@ -248,13 +248,13 @@ async fn an_overtaken_catalog_writer_leaves_no_chunks() {
     place.put(&large(1, 3)).await;
     // The change came after the writer had read the version.
     place.answer(vec![&second["VERSION"]]);
-    assert_eq!(writer.store_object().await.unwrap(), ObjectStored::Overtaken);
+    assert_eq!(writer.store_catalog_object().await.unwrap(), ObjectStored::Overtaken);
     place.assert_clean("of the services").await;
     place.assert_read(&BY_SCAN, "the object is the first one").await;
     // The change was made and its object stored before the writer stored its own object.
-    place.table.store_object().await.unwrap();
+    place.table.store_catalog_object().await.unwrap();
     place.answer(vec![&second["VERSION"], &first["OBJECT"], &second["VERSION"]]);
-    assert_eq!(writer.store_object().await.unwrap(), ObjectStored::Overtaken);
+    assert_eq!(writer.store_catalog_object().await.unwrap(), ObjectStored::Overtaken);
     place.assert_clean("of the head").await;
     place.assert_read(&BY_OBJECT, "the object is the last one").await;
 }
@@ -303,8 +303,8 @@ async fn concurrent_readers_get_one_complete_catalog_version() {
     }
     for edit in SERVICES..EDITS {
         place.put(&entry(edit)).await;
-        // Two concurrent writers, like two functions.
-        let (one, other) = tokio::join!(place.table.store_object(), place.table.store_object());
+        // Two writers store the object concurrently, as two functions may.
+        let (one, other) = tokio::join!(place.table.store_catalog_object(), place.table.store_catalog_object());
         let stored = [one.unwrap(), other.unwrap()];
         assert!(stored.contains(&ObjectStored::Stored), "{stored:?}");
         place.assert_read(&BY_OBJECT, &format!("edit {edit}")).await;
@@ -330,7 +330,7 @@ async fn interrupted_catalog_writers_leave_a_readable_catalog() {
             place.put(&large(1, version)).await;
             let cut = Arc::new(AtomicBool::new(false));
             place.proxy.follow(dying_at(step, moment, Arc::clone(&cut)));
-            let stored = place.emulator.catalog_behind(&place.proxy).store_object().await;
+            let stored = place.emulator.catalog_behind(&place.proxy).store_catalog_object().await;
             was_cut = cut.load(SeqCst);
             let why = format!("{moment:?} {step}: {stored:?}");
             assert_eq!(stored.is_err(), was_cut, "{why}");
@@ -339,13 +339,13 @@ async fn interrupted_catalog_writers_leave_a_readable_catalog() {
             place
                 .assert_read(if written { &BY_OBJECT } else { &BY_SCAN }, &why)
                 .await;
-            // When the same writer runs again, it finds or writes its head. The next writer cleans up.
-            let again = place.table.store_object().await.unwrap();
+            // The same writer finds or writes the object's head, and the next writer removes stale chunks.
+            let again = place.table.store_catalog_object().await.unwrap();
             assert_eq!(again == ObjectStored::Present, written, "{why}");
             place.assert_read(&BY_OBJECT, &why).await;
             version += 1;
             place.put(&large(1, version)).await;
-            assert_eq!(place.table.store_object().await.unwrap(), ObjectStored::Stored);
+            assert_eq!(place.table.store_catalog_object().await.unwrap(), ObjectStored::Stored);
             place.assert_clean(&why).await;
         }
         if !was_cut {
@@ -466,10 +466,10 @@ async fn damaged_catalog_objects_are_logged_and_replaced_by_scans() {
 async fn chunks_of_another_catalog_version_are_rejected() {
     let place = Place::start().await;
     place.put(&large(1, 1)).await;
-    place.table.store_object().await.unwrap();
+    place.table.store_catalog_object().await.unwrap();
     let older = place.chunks().await.remove(0);
     place.put(&large(1, 2)).await;
-    place.table.store_object().await.unwrap();
+    place.table.store_catalog_object().await.unwrap();
     let mut chunk = place.chunks().await.remove(0);
     chunk.insert("bytes".to_owned(), older["bytes"].clone());
     place.write(chunk).await;

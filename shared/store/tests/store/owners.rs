@@ -199,7 +199,7 @@ async fn window_usage_is_exact_despite_expired_entries() {
         let windows = ledger.read_used_windows(&scopes, at).await.unwrap();
         let [window] = &windows[..] else { panic!("{windows:?}") };
         assert_eq!(window.scope, scopes[0].0);
-        window.spent_at(at).units()
+        window.counted_amount_at(at).units()
     };
     assert_eq!(live(at(30)).await, 300);
     // Twenty of thirty payments have left the window, and no payment has been evicted.

@@ -699,7 +699,7 @@ async fn every_settlement_transition_costs_the_documented_capacity() {
     let ConfirmResult::Done(late) = confirm(&ledger, &expired, sample::start()).await else {
         panic!()
     };
-    assert_eq!(units(), (2, 8, 3), "late confirmation");
+    assert_eq!(units(), (3, 10, 4), "late confirmation");
     revert_confirmation(&ledger, &late).await;
     assert_eq!(units(), (0, 5, 1), "take back");
     let transfer = sample::transfer(&other, sample::tx_hash(2));

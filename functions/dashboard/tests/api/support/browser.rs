@@ -46,6 +46,13 @@ impl Seen {
         let (_, rest) = self.html.split_once(&format!("name=\"{name}\" value=\"")).unwrap();
         rest.split('"').next().unwrap().to_owned()
     }
+
+    /// Returns the version that the form with this action sends. `action` is the last part of the path.
+    pub(crate) fn version_for(&self, action: &str) -> String {
+        let (_, form) = self.html.split_once(&format!("/{action}\"")).unwrap();
+        let (_, rest) = form.split_once("name=\"version\" value=\"").unwrap();
+        rest.split('"').next().unwrap().to_owned()
+    }
 }
 
 impl World {

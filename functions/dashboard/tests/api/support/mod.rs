@@ -30,6 +30,9 @@ use uuid::Uuid;
 /// The seed of all wallets in these tests.
 const SEED: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
+/// The secret from which the credentials of grants are derived.
+pub(crate) const OAUTH_SECRET: &str = "0123456789abcdef0123456789abcdef";
+
 pub(crate) struct World {
     pub(crate) router: Router,
     pub(crate) ledger: Ledger,
@@ -111,7 +114,11 @@ impl World {
         let micros = Arc::new(AtomicI64::new(sample::start().micros()));
         let issuer = Issuer::start(Arc::clone(&micros)).await;
         let seed = WalletSeed::from_hex(SEED).unwrap();
-        let secrets = SecretsManager::new([("rpc", "http://127.0.0.1:9".to_owned()), ("sign-in", "s".repeat(32))]);
+        let secrets = SecretsManager::new([
+            ("rpc", "http://127.0.0.1:9".to_owned()),
+            ("sign-in", "s".repeat(32)),
+            ("oauth", OAUTH_SECRET.to_owned()),
+        ]);
         let secrets = secrets.serve().await;
         let lambda = Lambda::default();
         let seed = Arc::new(seed);
@@ -150,6 +157,7 @@ impl World {
             ("LAMBDA_ENDPOINT", &lambda),
             ("RPC_URL_SECRET_ARN", "rpc"),
             ("SIGN_IN_KEY_SECRET_ARN", "sign-in"),
+            ("OAUTH_KEY_SECRET_ARN", "oauth"),
             ("KMS_ENDPOINT", &kms),
         ];
         let env = env.iter().chain(more).map(|(name, value)| (*name, (*value).to_owned()));
@@ -258,8 +266,10 @@ impl World {
     /// Requests a payment to `lab` with the agent's newest key.
     pub(crate) async fn pay(&self, agent: &str, amount: u64, key: &str) -> Told {
         let agent = AgentId::parse(agent).unwrap();
+        let keys = self.ledger.read_agent_by_id(agent).await.unwrap().unwrap().keys;
         let payment = Payment {
             body: key.to_owned(),
+            agent_key: keys.last().map_or(sample::KEY, |key| key.id),
             ..Payment::new(agent, sample::service_id(1), amount, key)
         };
         authorize(&self.ledger, &payment, self.now()).await.unwrap()
