@@ -22,7 +22,6 @@ use response_cache::ResponseCache;
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 
-/// The `Cache-Control` header of the catalog's responses.
 const CACHE_CONTROL: &str = "public, max-age=30";
 
 /// The extractor with which a handler receives the shared state.

@@ -127,7 +127,7 @@ purser_api::views! {
     }
 }
 
-/// Declares schemas for the domain's enums, with the names that the domain uses.
+/// Declares a schema for each of these domain enums. The schema lists the values' names, such as `listed`.
 macro_rules! names {
     ($($about:literal $schema:ident: $type:ty;)+) => {$(
         #[doc = $about]

@@ -6,7 +6,7 @@ use purser_domain::{Acting, Actor, RequestSource, SessionId, Timestamp, UserId};
 /// The authenticated user who sent the request.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
-    /// The user id, which is the owner in records.
+    /// The user's id. Agents and approvals store the id of their user in `owner`.
     pub(crate) id: UserId,
     /// The display name in the ID token; not unique.
     pub(crate) name: Option<String>,

@@ -17,12 +17,11 @@ use purser_domain::{
 use purser_store::{AgentCursor, AgentOrder};
 use std::sync::Arc;
 
-/// The limits that [`BulkOperation::Limit`] sets.
 const LIMITS: StartingLimits = StartingLimits::Safe;
 /// The maximum number of agents in one bulk call.
 pub(crate) const MAX_AGENTS: usize = 100;
 
-/// Lower than [`MAX_AGENTS`], because an agent may have hundreds of services.
+/// The maximum number of agents in a bulk call that changes limits: an agent may have hundreds of services.
 pub(crate) const MAX_LIMITED: usize = 25;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,7 +173,7 @@ impl People {
             async move { Ok((id, people.update_agent_in_bulk(owned, &action).await)) }
         });
         let outcomes = if operation.stops_payments() {
-            // Freezes need no slot for long operations, so that they work even if all slots are taken.
+            // Freezing and archiving take no slot for long operations, because all slots may be taken.
             outcomes.await?
         } else {
             self.run_as_long_operation(user.id.as_str(), outcomes).await?
@@ -225,7 +224,6 @@ impl People {
         }
     }
 
-    /// Updates the agent, and returns whether anything changed.
     async fn update_agent_if_changed(self: &Arc<Self>, owned: OwnedAgent, operation: &BulkOperation) -> Result<bool> {
         let version = owned.agent().version;
         let mut ids = Vec::new();

@@ -9,12 +9,11 @@ use purser_api::Query;
 use purser_domain::{AgentId, Result, escape_hidden_characters};
 use purser_store::AgentOrder;
 
-/// The agent in a query string.
+/// The query parameters that select an agent, by id or by a text to search for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NamedAgent {
-    /// The `agent_id` parameter of links.
+    /// The parameter `agent_id`, which links and the search form's hidden field contain.
     pub(crate) id: Option<AgentId>,
-    /// The text in the search field.
     pub(crate) text: Option<String>,
 }
 
@@ -113,7 +112,8 @@ impl People {
         })
     }
 
-    /// Prefers agents with exactly this name to agents whose names contain the text.
+    /// Returns agents with exactly this name. If no agent has the name, returns agents whose name or id
+    /// contains the text. Ignores case, searches only the newest agents, and returns at most ten.
     pub(crate) async fn find_agents_by_name(&self, user: &Caller, text: &str) -> Result<Vec<OwnedAgent>> {
         /// The maximum number of matching agents that the page lists.
         const MAX_LISTED: usize = 10;

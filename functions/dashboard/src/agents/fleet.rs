@@ -402,7 +402,7 @@ purser_domain::named! {
 }
 
 impl CompletedOperation {
-    /// Returns the end of the sentence about agents that were already in the requested state.
+    /// Returns the words for agents that were already in the requested state, such as "already frozen".
     const fn already_done_text(self) -> &'static str {
         match self {
             Self::Frozen => "already frozen",

@@ -33,7 +33,7 @@ pub(crate) struct AgentForm {
     pub(crate) people: Arc<People>,
     pub(crate) owned: OwnedAgent,
     pub(crate) posted: VerifiedForm,
-    /// The request ids, for calls of the Lambda function `payments`.
+    /// The request id and the trace id, which the Lambda function `payments` writes to the log of a call.
     pub(crate) caller: CallerIds,
     path: HashMap<String, String>,
     /// The backtest or preview button that was pressed; `None` if the user saved the form.
@@ -176,7 +176,8 @@ impl AgentForm {
         self.render_agent_page(failure.status(), form, message).await
     }
 
-    /// A version conflict has a separate message, because reloading the page with a new key causes the conflict.
+    /// Shows a separate message for a version conflict, because a reload of the page with a new key repeats
+    /// the request with the old version.
     pub(crate) async fn show_rejected_key_form(&self, form: Form, error: Error) -> Reply {
         if let ErrorKind::VersionConflict { .. } = error.kind() {
             let status = Failure::from(error).status();

@@ -16,11 +16,10 @@ pub(crate) const MAX_SEARCH_CHARS: usize = 100;
 /// The default filter selects all agents that are not archived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AgentFilter {
-    /// A part of the agent's name or id; empty for every agent.
+    /// A part of the agent's name or id, in any case. An empty text matches every agent.
     pub(crate) text: String,
     pub(crate) label: Option<LabelFilter>,
     pub(crate) status: Option<AgentStatus>,
-    /// The template that the agents follow.
     pub(crate) template: Option<TemplateName>,
     /// If true, selects only archived agents. If false, selects only the other agents.
     pub(crate) archived: bool,
@@ -104,7 +103,7 @@ impl People {
         let is_more = u32::try_from(places.len()).is_ok_and(|count| count > MAX_READ);
         let rest = if is_more { places.pop() } else { None };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        // Without a filter, nearly every record is on the page, so reading `limit` records suffices at first.
+        // Without a filter, nearly every agent matches, so the first read needs only `limit` records.
         let at_once = if filter.is_selective() { places.len() } else { limit };
         let (mut items, mut seen) = (Vec::new(), 0_usize);
         for batch in places.chunks(at_once.max(1)) {

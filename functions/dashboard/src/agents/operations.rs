@@ -73,7 +73,8 @@ impl People {
 
     /// Creates an agent that has a wallet and no agent key, with every curated service enabled.
     ///
-    /// The agent refers to a stored set of default services, so no service is ever enabled without the set's limits.
+    /// The agent's record refers to a stored set of default services with the initial limits, so no service
+    /// is ever enabled without these limits.
     pub(crate) async fn create_agent(
         &self,
         user: &Caller,

@@ -50,7 +50,7 @@ impl OwnedAgent {
     }
 }
 
-/// An agent's name and labels. Exists only for decisions from the time in which the user owned the agent.
+/// An agent's name and labels, for a user who owned the agent at the time of a decision or settlement.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownAgent {
     pub(crate) id: AgentId,
@@ -99,7 +99,8 @@ impl People {
 
     /// Stores an update of the agent with an audit row. A widening update requires a recent sign-in.
     ///
-    /// If `if_match` accepts any version, a concurrent update is retried, so a freeze always takes effect.
+    /// If `if_match` accepts any version, the update is retried after a concurrent update, so a freeze always
+    /// takes effect.
     ///
     /// A repeated update still updates the agent's windows, because an earlier attempt may have failed before that.
     /// Windows reject decisions that are based on an earlier record.
@@ -143,11 +144,11 @@ impl People {
             }
             let now = self.now();
             require_valid_exceptions(&changed, &agent, now)?;
-            // Removing the budgets of ended grants widens nothing.
+            // Budgets of ended grants are left out, because removing such a budget widens no limit.
             if changed.widens(&agent.clone().without_budgets_of_ended_grants(now)) {
                 self.limits.require_recent_sign_in(caller.signed_in_at, now)?;
             }
-            // A budget that this update adds stays until the next update, so that the response can show it.
+            // Remove budgets of ended grants, except new budgets, which the response must still show.
             let kept = changed.clone().without_budgets_of_ended_grants(now).rules;
             changed
                 .rules
@@ -170,8 +171,8 @@ impl People {
             ) {
                 (GrantResult::Done, _) => return Ok(OwnedAgent { agent: next, caller }),
                 (GrantResult::NotPending, Some((request, resolution))) => {
-                    // If the record has the rules that only this call adds, an attempt of this call was stored, the
-                    // response was lost, and another call has changed the record since.
+                    // The approval is also not pending if an attempt of this call was stored but the response
+                    // was lost. Then the record has the rules that only this call adds.
                     let newer = self.ledger.read_agent_by_id(next.id).await?;
                     let is_stored = |newer: &Agent| {
                         let mut added = next.rules.iter().filter(|rule| !agent.rules.contains(rule));
@@ -194,8 +195,8 @@ impl People {
     }
 }
 
-/// Checks the exceptions from approvals that `changed` adds to `agent`. Every update and every preview of rules makes
-/// this check.
+/// Rejects invalid `approval_exception` rules that `changed` adds to `agent`. Updates, previews and shadow
+/// policies make this check.
 pub(crate) fn require_valid_exceptions(changed: &Agent, agent: &Agent, now: Timestamp) -> Result<()> {
     let errors = changed.added_exception_errors(agent, now);
     if errors.is_empty() {

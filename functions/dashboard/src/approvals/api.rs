@@ -21,7 +21,7 @@ use purser_store::ApprovalDecision;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// The statuses that the error for an unknown status lists.
+/// The statuses that the `status` filter accepts, in the order of the filter's error message.
 const STATUSES: [ApprovalStatus; 5] = [
     ApprovalStatus::Pending,
     ApprovalStatus::Approved,

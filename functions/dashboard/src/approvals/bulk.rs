@@ -138,7 +138,7 @@ pub(crate) async fn submit_bulk_decision(people: PeopleState, form: VerifiedForm
         names: &names,
         catalog: &edition.catalog,
     };
-    // Deciding takes time, so the page needs the current time.
+    // The decisions took time, so read the time again: the page shows the approvals' statuses at `now`.
     let layout = Layout {
         now: people.now(),
         ..layout
@@ -304,7 +304,7 @@ fn pending_approval_table(layout: &Layout, pending: &[&OwnApproval], catalog: &C
     }
 }
 
-/// The outcomes, with the records that describe each approval.
+/// The outcomes, with the approvals as read before the decision, and the agents' names.
 struct Results<'a> {
     decision: ApprovalDecision,
     outcomes: &'a [(ApprovalId, Outcome)],

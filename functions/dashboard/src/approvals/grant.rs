@@ -1,5 +1,5 @@
-//! Grants temporary limit increases, and approvals that also except further payments with the same key, operation and
-//! payee.
+//! Grants temporary limit increases, and approves payments with an exception, so that further payments with
+//! the same key, operation and payee need no approval.
 //!
 //! Both widen the agent's limits, so they require a recent sign-in. The limits and the approval are written in one
 //! transaction.
@@ -18,7 +18,7 @@ use purser_domain::{
 use purser_store::{Backoff, GrantResult};
 
 impl People {
-    /// Grants a requested temporary limit increase, at most with the caps and the end in `restriction`.
+    /// Grants a requested temporary limit increase. `restriction` can set lower caps and an earlier end.
     pub(crate) async fn grant_limit_increase(
         &self,
         owned: &OwnedAgent,
@@ -133,7 +133,7 @@ impl People {
         };
         let approved = Some((approval, &resolution));
         let stored = async {
-            // Required even if the agent's rules stay the same, because the approved amount may be large.
+            // The user must have signed in recently, because the approved amount may be large.
             self.limits
                 .require_recent_sign_in(owned.signed_in_at(), resolution.at)?;
             self.store_agent_update(owned.clone(), if_match, &action, approved, add)
@@ -144,7 +144,6 @@ impl People {
         self.load_context(owned, approval.ok_or(ErrorKind::NotFound)?).await
     }
 
-    /// Ends the temporary limit increase that this approval granted.
     pub(crate) async fn end_limit_increase(&self, owned: &OwnedAgent, approval: &Approval) -> Result<()> {
         let update = ServiceUpdate {
             ended_raise: Some(approval.id),

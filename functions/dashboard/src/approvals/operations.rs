@@ -53,7 +53,6 @@ impl Note {
     }
 }
 
-/// A pending approval in a list.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingApproval {
     pub(crate) approval: Approval,
@@ -101,7 +100,6 @@ pub(crate) struct DailyUsage {
 /// The maximum number of approvals that one call decides.
 pub(crate) const MAX_AT_ONCE: usize = 50;
 
-/// Parses a decision's name in forms and in JSON.
 pub(crate) fn parse_decision(name: &str) -> Option<ApprovalDecision> {
     match name {
         "approve" => Some(ApprovalDecision::Approve),
@@ -110,7 +108,6 @@ pub(crate) fn parse_decision(name: &str) -> Option<ApprovalDecision> {
     }
 }
 
-/// The outcome of a bulk decision for one approval.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Decided(Approval),
@@ -118,7 +115,6 @@ pub(crate) enum Outcome {
     NotPending(Approval),
     /// A temporary limit increase can only be granted on the approval's own page, so nothing was written.
     NotInBulk(Approval),
-    /// The user has no approval with this id.
     NotFound,
     /// It is unknown whether the decision was stored.
     Failed,
@@ -127,7 +123,7 @@ pub(crate) enum Outcome {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ApprovalFilter {
     pub(crate) agent: Option<AgentId>,
-    /// The status that the approvals have now.
+    /// Selects approvals with this status at the time of the request; `None` for every status.
     pub(crate) status: Option<ApprovalStatus>,
     /// Selects only approvals that are no longer pending.
     pub(crate) decided: bool,
@@ -244,7 +240,7 @@ impl People {
             let keep = |approval: &Approval| Filter::keep_if(is_pending(approval));
             return read_page_with_row_count(page_request, (2, rows), Some(keep), ApprovalCursor::new, read).await;
         };
-        // One item has the ids of all approvals of an agent that may be pending.
+        // One row per agent has the ids of the approvals that may be pending.
         let waiting = self.ledger.read_agents_with_approvals(vec![agent]).await?;
         let ids = waiting.into_iter().flat_map(|(_, ids)| ids);
         let mut approvals = self.ledger.read_approvals(ids).await?;
@@ -266,7 +262,7 @@ impl People {
     }
 
     pub(crate) async fn count_pending_approvals(&self, user: &Caller) -> Result<WaitingCount> {
-        /// The maximum count of pending approvals.
+        /// Above this number, the page shows `99+`.
         const MAX: u8 = 99;
         let since = self.oldest_open_approval_time();
         let max = MAX.saturating_add(1);

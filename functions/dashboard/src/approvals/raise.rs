@@ -30,7 +30,7 @@ pub(crate) struct LimitToRaise {
 enum AskingLimit {
     /// The approval threshold in the service's policy.
     Policy(ServiceId),
-    /// The rule as the update stores it.
+    /// The rule with the new threshold.
     Rule(RuleId, CheckedRule),
 }
 

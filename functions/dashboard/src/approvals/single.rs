@@ -235,7 +235,6 @@ fn balance_and_payee_section(layout: &Layout, context: &ApprovalContext, backgro
     }
 }
 
-/// Renders the button that raises the limit and approves the payment.
 fn approve_and_raise_form(
     layout: &Layout,
     context: &ApprovalContext,

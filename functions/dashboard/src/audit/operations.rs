@@ -13,7 +13,7 @@ use purser_store::{AuditEntry, AuditRow, Page, PageRequest};
 use uuid::Uuid;
 
 impl People {
-    /// Every attempt to store an update needs a new row.
+    /// Creates the audit row of an update. Each attempt to store the update needs a new row.
     pub(crate) fn audit_entry(&self, acting: &Acting, action: &Act, changes: AuditChanges) -> Result<AuditEntry> {
         let record = self.audit_record(acting, action, AuditOutcome::Done(changes))?;
         Ok(self.audit.new_entry(&record))

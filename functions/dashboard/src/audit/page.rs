@@ -69,7 +69,7 @@ pub(crate) async fn show_audit_log_page(people: PeopleState, session: PageSessio
 
 /// Downloads the rows that match the filters. If the file is full, the last line is a link to the remaining rows.
 pub(crate) async fn download_audit_log(people: PeopleState, session: PageSession, uri: Uri) -> Reply {
-    /// The maximum number of pages in a file, which take some seconds to read.
+    /// The maximum number of reads per file, of [`MAX_ROWS_PER_READ`] rows each. 50 reads take some seconds.
     const MAX_PAGES: u32 = 50;
     let (filter, _, mut before, error) = parse_audit_query(&uri);
     if let Some(error) = error {

@@ -16,7 +16,6 @@ pub(crate) const MAX_LISTED: u32 = 25;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TestedAgents {
-    /// The agents whose ids are in this list.
     Ids(Vec<AgentId>),
     /// All agents that are not archived, or only the agents with a label.
     All(Option<LabelFilter>),
@@ -35,7 +34,6 @@ pub(crate) struct BacktestPlan {
     pub(crate) agents: Vec<AgentId>,
     /// The number of decisions about the agents' payments on the tested days.
     pub(crate) decisions: u64,
-    /// The estimated number of DynamoDB read units.
     pub(crate) read_units: u64,
 }
 

@@ -94,13 +94,14 @@ impl People {
         Ok((owned, id))
     }
 
-    /// Returns grants whose code or refresh token has expired, so that they do not count towards the maximum.
+    /// Returns the grants whose code or refresh token has expired. The caller revokes these grants, so that
+    /// only grants in use count towards [`Agent::MAX_GRANTS`].
     async fn list_unused_grants(&self, agent: &Agent, now: Timestamp) -> Result<Vec<KeyId>> {
         let mut unused = Vec::new();
         for key in agent.keys.iter().filter(|key| key.grant().is_some()) {
             if agent.accepts_key(key.id, now) {
                 let record = self.ledger.read_grant(agent.id, key.id).await?;
-                // No code is valid for longer than a device's.
+                // A device's code is valid for longer than an authorization code, so this check covers both.
                 let code_has_expired = now >= key.created_at.after(DeviceRequest::LIFETIME);
                 if record.map_or(code_has_expired, |record| record.has_ended(now)) {
                     unused.push(key.id);

@@ -195,7 +195,7 @@ async fn parse_request(people: &People, parts: &Parts) -> Result<Result<Authoriz
     }))
 }
 
-/// The page's security policy must allow the redirect to the client after the form.
+/// Renders the consent page with a `Content-Security-Policy` that lets the form redirect to the client.
 async fn request_page(
     people: &People,
     user: &Caller,

@@ -32,7 +32,7 @@ pub(crate) async fn download_evidence(
         people.read_statements(&decision),
         people.read_input_documents(&decision)
     )?;
-    // For a reversal or a withdrawal, `changes` contains the statement.
+    // `decision` is null for a reversal or a withdrawal, because `changes` already contains the statement.
     let is_of_purchase = matches!(decision, LoggedDecision::Allowed(_) | LoggedDecision::Refused(_));
     let evidence = json!({
         "transaction_id": id.to_string(),

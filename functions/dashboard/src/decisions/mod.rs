@@ -1,4 +1,4 @@
-//! One decision, with the checks and the call. The list of decisions is in `journal`.
+//! One decision, with the checks and the call. The module `journal` lists decisions.
 
 pub(crate) mod api;
 pub(crate) mod evidence;

@@ -13,9 +13,7 @@ use uuid::Uuid;
 
 pub(crate) enum ReplayResult {
     Made {
-        /// The versions of the decision's inputs.
         versions: InputVersions,
-        /// The version of the decision's policy.
         policy_version: Option<u64>,
         /// The differences between the replay and the record; empty if the replay decides the same.
         differences: Vec<ReplayDifference>,
@@ -24,7 +22,6 @@ pub(crate) enum ReplayResult {
     Impossible(&'static str),
 }
 
-/// The statements in the log about a decision.
 #[derive(Default)]
 pub(crate) struct DecisionStatements {
     /// The signed statement of the decision; `None` if the log contains no such statement.
@@ -93,7 +90,6 @@ impl People {
         ))
     }
 
-    /// Reads the decision with this transaction id from the user's decision history.
     pub(crate) async fn find_decision_in_history(&self, user: &Caller, id: TransactionId) -> Result<LoggedDecision> {
         let entry = self.usage.find_entry(&user.id, id.uuid()).await?;
         let entry = entry.filter(|entry| entry.transaction == id);
@@ -102,7 +98,7 @@ impl People {
         Ok(decision)
     }
 
-    /// Finds an allowed decision by time, because settlements have no index by transaction id.
+    /// Reads a decision. Finds an allowed one by the time in `id`: settlements have no index by this id.
     async fn read_decision(&self, agent: AgentId, id: TransactionId) -> Result<LoggedDecision> {
         let (recorded, allowed) = tokio::try_join!(
             self.ledger.find_recorded_decision(agent, id),
@@ -233,7 +229,7 @@ impl People {
     }
 
     async fn find_settlement(&self, agent: AgentId, id: TransactionId) -> Result<Option<Settlement>> {
-        /// The number of settlements per read. More than four per agent and microsecond are unlikely.
+        /// The number of settlements per read. An agent rarely makes more than four in one microsecond.
         const PAGE_SIZE: u32 = 4;
         let mut before = first_id_with_later_time(id.uuid());
         loop {

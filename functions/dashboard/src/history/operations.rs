@@ -33,10 +33,9 @@ pub(crate) struct Direction {
     pub(crate) narrows: bool,
 }
 
-/// Functions that compare two versions of a record.
 struct Compare<T> {
     members: fn(&T) -> AuditFields,
-    /// Whether the first record may allow payments that the second record blocks.
+    /// Whether the first record may allow payments that the second record blocks or escalates.
     widens: fn(&T, &T) -> bool,
 }
 
@@ -115,7 +114,6 @@ pub(crate) struct RuleReport {
     pub(crate) is_partial: bool,
 }
 
-/// Returns the audit fields that belong to the agent's rules.
 pub(crate) fn audited_rules(agent: &Agent) -> AuditFields {
     let fields = agent.audit_log_fields().into_iter();
     fields.filter(|(name, _)| name.starts_with("rules/")).collect()
