@@ -23,7 +23,7 @@ impl Span {
     }
 }
 
-/// Returns the smallest id with this time, for all kinds of ids.
+/// Returns the smallest `UUIDv7` with this time, with which the id of any item can be compared.
 fn first_id_at(at: Timestamp) -> Uuid {
     SettlementId::new_at(at, [0; 8]).uuid()
 }

@@ -165,7 +165,6 @@ fn find_version_changes<T>(to: u64, history: History<T>) -> Result<(AuditChanges
     )
 }
 
-/// Renders the form that compares two versions, and the result of the comparison.
 fn comparison_form(
     agent: AgentId,
     service: Option<ServiceId>,
@@ -275,8 +274,9 @@ fn rule_versions_section(
     }
 }
 
-/// Renders each rule of the version with three numbers: the payments that the rule blocked, the payments that the rule
-/// escalated, and the allowed payments after which the rule's budget was the limit closest to its maximum.
+/// Renders each rule of the version with three numbers: the payments that the rule blocked, the payments that
+/// the rule escalated, and the allowed payments for which the rule's budget had the least remaining amount of
+/// all budgets, and a larger used share than the daily cap.
 fn rule_report(agent: AgentId, version: &RecordVersion<Agent>, report: &RuleReport, catalog: &Catalog) -> Markup {
     html! {
         ul.rule-report {

@@ -5,7 +5,6 @@ use purser_domain::{
     Catalog, HistoryDenial, HistoryEntry, HistoryPayment, Labels, Service, SettlementState, Timestamp, TxHash,
 };
 
-/// The data for one line of a CSV file with decisions or settlements.
 pub(crate) struct CsvRow<'a> {
     entry: &'a HistoryEntry,
     denial: Option<&'a HistoryDenial>,

@@ -9,7 +9,6 @@ use purser_domain::{
 };
 use purser_store::{Filter, HistoryPart};
 
-/// A list that is read from the decision history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HistoryList {
     Decisions,
@@ -24,16 +23,12 @@ pub(crate) struct HistoryFilter {
     pub(crate) name: Option<String>,
     pub(crate) label: Option<LabelFilter>,
     pub(crate) result: Option<DecisionResult>,
-    /// The status of the decision's settlement.
     pub(crate) status: Option<ReceiptStatus>,
-    /// The service that the payment is for.
     pub(crate) service: Option<ServiceId>,
-    /// The `error` or `reason` of a blocked or escalated payment.
+    /// The `error` or the `reason` of the decision. Only blocked and escalated payments match.
     pub(crate) reason: Option<String>,
     pub(crate) pay_to: Option<Address>,
-    /// The minimum amount.
     pub(crate) least: Option<Amount>,
-    /// The maximum amount.
     pub(crate) most: Option<Amount>,
     pub(crate) span: Span,
 }

@@ -90,7 +90,7 @@ impl People {
         mut before: Option<Uuid>,
         mut write: impl FnMut(&HistoryEntry) -> bool,
     ) -> Result<Option<Uuid>> {
-        /// The maximum number of pages that one request reads.
+        /// The maximum number of pages of the decision history that one export reads.
         const PAGES: u32 = 200;
         for _ in 0..PAGES {
             let limit = MAX_ROWS_PER_READ;

@@ -11,7 +11,6 @@ use crate::ui::phrases;
 use maud::{Markup, html};
 use purser_domain::{Catalog, DecisionResult, HistoryEntry, SettlementState};
 
-/// Renders a table of decisions, with a link to the details of each decision.
 pub(crate) fn decisions_table(layout: &Layout, caption: &str, entries: &[HistoryEntry], catalog: &Catalog) -> Markup {
     html! {
         table.list.entries {
@@ -72,7 +71,6 @@ fn state_chip(state: &SettlementState) -> Markup {
     }
 }
 
-/// Describes briefly why the payment was blocked or escalated.
 fn rejection_reason(entry: &HistoryEntry) -> Markup {
     let Some(rejection) = &entry.refusal else {
         return html! {};

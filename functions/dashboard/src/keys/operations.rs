@@ -112,7 +112,7 @@ impl People {
     }
 }
 
-/// Returns the new key as it was stored, because a rotated key keeps the scope of the old key.
+/// Returns the stored record, not `new.record`, because a rotation gives the new key the old key's scope.
 fn issued_key(agent: OwnedAgent, new: NewKey) -> Result<IssuedKey> {
     let key = agent
         .agent()

@@ -82,7 +82,6 @@ pub(crate) fn keys_section(layout: &Layout, page: &AgentPage<'_>, path: &str) ->
     }
 }
 
-/// Returns the checkboxes for the permissions of a key or grant.
 pub(crate) fn permission_options() -> Vec<BoxOption> {
     let options = [
         (Permission::Read, "Read receipts, services and policies"),

@@ -112,7 +112,6 @@ impl Listed for NoticeKind {
     }
 }
 
-/// Lists the event kinds that users can be notified about.
 pub(crate) fn notifiable_kinds() -> impl Iterator<Item = EventKind> {
     EventKind::ALL
         .iter()
@@ -152,7 +151,7 @@ purser_api::body! {
     }
 }
 
-/// The caller must check whether the URL may be called.
+/// Does not check whether Purser may call the webhook's URL: `update_notification_settings` checks the URL.
 pub(crate) fn parse_settings_update(body: &Value) -> purser_domain::Result<NotificationSettingsUpdate> {
     let body = NoticesBody::parse(body)?;
     let terms = |enabled: Option<bool>, kinds: Option<Vec<NoticeKind>>| ChannelSettings {

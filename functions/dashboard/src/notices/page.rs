@@ -1,4 +1,4 @@
-//! The page with the notification settings, and the forms.
+//! The page with a user's notification settings, and the forms that update and test the settings.
 
 use crate::notices::api::{notifiable_kinds, parse_settings_update};
 use crate::notices::operations::{NotificationSettingsUpdate, OwnNotificationSettings};
@@ -73,7 +73,6 @@ pub(crate) async fn submit_test_notification(people: PeopleState, form: Verified
     Ok(redirect_with_notice(PAGE, message))
 }
 
-/// Shows the current page with the rejected form.
 async fn show_rejected_settings(
     people: &People,
     verified_form: &VerifiedForm,

@@ -18,7 +18,7 @@ use purser_domain::{ErrorKind, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// An operator's form. The response is 404 for other users, and if operators can't act in a browser.
+/// An operator's form. Returns 404 if the user is no operator, or `INTERNAL_FUNCTION` is not set.
 pub(crate) struct OperatorForm {
     pub(crate) people: Arc<People>,
     posted: VerifiedForm,
@@ -54,7 +54,6 @@ pub(crate) struct ActMessages {
 }
 
 impl ActMessages {
-    /// Creates the messages of an action that never needs a second operator.
     pub(crate) const fn for_single_operator(success_message: PageMessage) -> Self {
         let awaits_second = success_message;
         Self {

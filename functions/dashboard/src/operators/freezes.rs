@@ -21,7 +21,7 @@ impl People {
             if !known.iter().any(|freeze| freeze.target == target) {
                 known.extend(self.ledger.read_operator_freeze(&target).await?);
             }
-            // If the freeze has ended in the meantime, the result omits it.
+            // A freeze that ended after `freezes` was read is omitted.
             let freeze = known.iter().find(|freeze| freeze.target == target);
             found.extend(freeze.map(|freeze| (agent.id, freeze.clone())));
         }

@@ -33,7 +33,6 @@ pub(crate) async fn redirect_to_freezes() -> Response {
     see_other(FREEZES)
 }
 
-/// Freezes an agent, an owner's agents, or the deployment.
 pub(crate) async fn submit_freeze(request: OperatorForm) -> Reply {
     let mut form = request.parse_form(OperatorFormName::Freeze);
     let target = parse_freeze_target(&mut form, "id");

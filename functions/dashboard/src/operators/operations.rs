@@ -6,7 +6,8 @@ use purser_api::{BrowserAct, CallerIds, OperatorAct, OperatorResponse};
 use purser_domain::{Act, AuditKind, ErrorKind, FreezeTarget, Result};
 
 impl People {
-    /// Requires a recent sign-in. Its rejection is in the user's audit log, other results in the operators' log.
+    /// Requires a recent sign-in. The rejection of an old sign-in is in the user's audit log. The
+    /// action's result is in the operators' audit log.
     pub(crate) async fn send_operator_action(
         &self,
         user: &Caller,
@@ -23,7 +24,6 @@ impl People {
     }
 }
 
-/// Returns the audit row's description of the action.
 fn operator_audit_action(action: &OperatorAct) -> Act {
     let frozen = |kind, target: &FreezeTarget| match target {
         FreezeTarget::Agent(agent) => Act::new(kind).on_agent(*agent),

@@ -125,7 +125,7 @@ async fn submit_service_action(
         .await
 }
 
-/// Parses the payment in the form's hidden inputs.
+/// Parses the price and the payee that the operator confirmed, which the form sends in hidden inputs.
 fn parse_confirmed_payment(form: &mut Form) -> Option<ConfirmedPayment> {
     let amount = form.field_text("amount_units").parse().ok();
     if amount.is_none() {

@@ -69,7 +69,8 @@ impl People {
         self.audit_rejection(acting, &action, removed).await
     }
 
-    /// Requires a recent sign-in. A request with the same key returns the same withdrawal.
+    /// Requires a recent sign-in. A repeated request with the same idempotency `key` and amount returns the
+    /// same withdrawal.
     pub(crate) async fn withdraw_to_owner(
         &self,
         owned: &OwnedAgent,

@@ -38,7 +38,8 @@ impl PreviewDays {
 
 /// The maximum number of decisions that a preview tests. Reading them takes about 800 DynamoDB read units.
 pub(crate) const MAX_DECISIONS: usize = 5_000;
-/// The maximum number of payments whose calls a preview reads.
+/// The maximum number of payments whose provider calls a preview reads. Further payments whose result depends
+/// on the call are untested.
 const MAX_CALLS: usize = 1_000;
 
 #[derive(Debug)]
@@ -66,7 +67,6 @@ fn to_proposed_limits(limits: &AgentLimits<'_>) -> ProposedLimits {
 }
 
 impl People {
-    /// Previews an update that replaces or adds a policy.
     pub(crate) async fn preview_policy(
         &self,
         owned: &OwnedAgent,
@@ -109,7 +109,7 @@ impl People {
         self.run_as_long_operation(&agent.owner, preview).await
     }
 
-    /// Previews an update to the rules of `updated_agent`.
+    /// Previews an update of the agent's rules. `updated_agent` is the agent after the update.
     pub(crate) async fn preview_rules(
         &self,
         owned: &OwnedAgent,

@@ -68,7 +68,6 @@ pub(crate) fn finding_list<'a>(findings: impl ExactSizeIterator<Item = &'a RuleF
     }
 }
 
-/// Renders the effects of proposed limits.
 pub(crate) fn limit_change_summary(comparison: &Comparison, is_preview: bool) -> Markup {
     html! {
         p {
@@ -90,7 +89,6 @@ pub(crate) fn limit_change_summary(comparison: &Comparison, is_preview: bool) ->
     }
 }
 
-/// Describes a request for which the proposed limits lead to a different decision.
 fn counterexample_text(counterexample: &Counterexample) -> Markup {
     html! {
         "A call of " code { (counterexample.operation) } " of " strong { (counterexample.service) } " for " (amount_text(counterexample.amount))

@@ -225,7 +225,6 @@ purser_api::body! {
 }
 
 purser_api::field! {
-    /// The maximum number of payments within a count limit's window.
     pub(crate) struct Count(u32):
     |value| parse_number_in_range(value, 1..=MAX_COUNT),
     json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": MAX_COUNT})
@@ -239,7 +238,6 @@ purser_api::field! {
 }
 
 purser_api::field! {
-    /// The duration of a count limit's window.
     pub(crate) struct CountWindow(Duration):
     |value| parse_duration(value, MIN_COUNT_WINDOW),
     duration_schema(MIN_COUNT_WINDOW)
@@ -352,7 +350,6 @@ fn duration_schema(min_duration: Duration) -> Value {
 }
 
 purser_api::field! {
-    /// The duration of a budget's window.
     pub(crate) struct Window(Duration):
     |value| parse_duration(value, MIN_BUDGET_WINDOW),
     duration_schema(MIN_BUDGET_WINDOW)
@@ -369,7 +366,7 @@ purser_api::field! {
     json!({"type": "string", "pattern": "^(day|week|month|lifetime)$", "example": "month"})
 }
 
-/// Rejects fields that do not fit together.
+/// Rejects combinations of fields that are not allowed, such as `window_seconds` with `period`.
 impl TryFrom<RuleBody> for RuleKind {
     type Error = ValidationError;
 
@@ -502,7 +499,7 @@ impl TryFrom<RuleBody> for RuleKind {
     }
 }
 
-/// Combines the fields of a window's period and action.
+/// Builds a window from the period and the action. The callers add services, categories and keys.
 fn build_rule_window(
     duration: Option<Duration>,
     period: Option<Period>,
@@ -529,7 +526,8 @@ fn build_rule_window(
     })
 }
 
-/// Returns the error of fields that do not fit together, unless one of them already has a validation error.
+/// Returns `error`, unless the error's field or `period` already has an error in `errors`. `path` is the
+/// rule's path in the body.
 pub(crate) fn unreported_error(
     error: ValidationError,
     path: &str,

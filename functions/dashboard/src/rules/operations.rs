@@ -9,11 +9,11 @@ use purser_domain::{
     RuleRejection, Spend, ValidationError, WindowScope, find_rule_findings,
 };
 
-/// A rule and the current use.
+/// A rule, with the used part of the rule's window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RuleUsage {
     pub(crate) rule: Rule,
-    /// `None` for rules that do not count payments, or that count each payee alone.
+    /// `None` for rules that count no payments, and for rules with a separate window for each payee.
     pub(crate) used: Option<Spend>,
 }
 
@@ -22,7 +22,6 @@ pub(crate) struct RuleUsage {
 pub(crate) struct CheckedRule(RuleKind);
 
 impl CheckedRule {
-    /// The error has all validation errors.
     pub(crate) fn check(kind: RuleKind, catalog: &Catalog) -> Result<Self, Vec<ValidationError>> {
         let errors = kind.validation_errors(catalog);
         if errors.is_empty() { Ok(Self(kind)) } else { Err(errors) }
@@ -66,7 +65,6 @@ impl People {
         Ok(find_rule_findings(&limits, &edition.catalog, self.now()))
     }
 
-    /// Returns the updated agent and the rule's id.
     pub(crate) async fn add_rule(
         &self,
         owned: OwnedAgent,

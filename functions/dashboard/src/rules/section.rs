@@ -142,7 +142,7 @@ fn field_lines(form: &Form, field: &str) -> Vec<String> {
         .collect()
 }
 
-/// The units of a duration, with their seconds.
+/// The units in which a form's duration can be entered, each with the number of seconds per unit.
 const UNITS: [(&str, u32); 4] = [("seconds", 1), ("minutes", 60), ("hours", 3_600), ("days", 86_400)];
 
 /// Parses a duration in seconds from a number and a unit.

@@ -1,4 +1,5 @@
-//! Searches by key, so a search takes about ten read units regardless of the amount of data.
+//! Searches by id and transaction hash read rows by DynamoDB key. A search by name reads the user's agents,
+//! 100 at a time, until an agent matches, at most 1,000 agents, and searches the catalog's services.
 
 use crate::agents::listing::AgentFilter;
 use crate::caller::Caller;
@@ -13,7 +14,6 @@ use purser_domain::{
 use purser_store::AgentOrder;
 use uuid::Uuid;
 
-/// The maximum number of characters in a search text.
 pub(crate) const MAX_QUERY_CHARS: usize = 100;
 /// The maximum number of agents that a search returns.
 const MAX_SHOWN: u32 = 10;
@@ -22,7 +22,6 @@ const MAX_SHOWN: u32 = 10;
 #[derive(Debug)]
 pub(crate) enum SearchResult {
     Agent(Box<Agent>),
-    /// A decision, with the payment if any.
     Decision(Box<HistoryEntry>),
     Approval(Box<Approval>),
     /// A payee, with a link to the decisions about payments to this address.

@@ -70,7 +70,6 @@ pub(crate) async fn submit_policy_update(request: AgentForm) -> Reply {
     request.respond_to_form(form, updated, PageMessage::PolicySaved).await
 }
 
-/// Returns limits with one changed policy, which a backtest or a shadow policy tests.
 fn limits_with_policy(service: ServiceId, change: PolicyChange) -> TestedLimits {
     TestedLimits {
         policies: [(service, change)].into(),
@@ -78,7 +77,6 @@ fn limits_with_policy(service: ServiceId, change: PolicyChange) -> TestedLimits 
     }
 }
 
-/// Sets limits for all of the agent's services that have no limits yet.
 pub(crate) async fn submit_limits_for_unlimited_services(request: AgentForm) -> Reply {
     let mut form = request.parse_form(FormName::Unlimited);
     let body = parse_policy_form(&mut form, None);

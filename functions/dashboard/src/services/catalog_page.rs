@@ -52,7 +52,6 @@ impl View {
         has_it && self.category.is_none_or(|category| service.category == category)
     }
 
-    /// Returns the URL of a page for one agent, or for all agents.
     fn url(&self, agent: Option<AgentId>, page: usize) -> String {
         crate::address::path_with_query(
             PAGE,

@@ -33,7 +33,8 @@ impl People {
         Ok(user)
     }
 
-    /// Runs `read` while the throttle counts the request, so `read` must not write.
+    /// Runs `read` while the throttle counts the request. `read` must not write, because the request may
+    /// still be rejected.
     pub(crate) async fn authenticate_user_and_read<T>(
         &self,
         (token, source): (String, RequestSource),

@@ -10,7 +10,7 @@ use purser_domain::{Duration, Error, Result};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cookie<'a> {
-    /// The user id and the session's secret.
+    /// The session cookie, with the user id and the session's secret.
     Session,
     /// The pending sign-in with this tag.
     PendingSignIn(&'a str),
@@ -46,7 +46,6 @@ impl Cookie<'_> {
         HeaderValue::from_str(&text).map_err(|error| Error::internal("setting a cookie", error))
     }
 
-    /// Returns the `Set-Cookie` header that deletes the cookie.
     pub(crate) fn clear_cookie_header(self, origin: &Origin) -> Result<HeaderValue> {
         self.set_cookie_header(origin, "", Duration::from_secs_u32(0))
     }
@@ -73,7 +72,6 @@ pub(crate) fn pending_sign_in_cookies<'a>(
     cookie_pairs(headers).filter_map(move |(name, value)| Some((name.strip_prefix(prefix.as_str())?, value)))
 }
 
-/// Returns the names and values of a request's cookies.
 fn cookie_pairs(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
     let lines = headers.get_all(header::COOKIE).iter();
     let pairs = lines

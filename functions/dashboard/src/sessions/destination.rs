@@ -6,7 +6,8 @@ use purser_domain::Url;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Destination(String);
 
-/// Allows a page with the ids of 50 approvals. A signed destination of this length fits into a cookie.
+/// In bytes. The address of a page with 50 approval ids is shorter, and a signed destination of this length
+/// fits into a cookie.
 const MAX_BYTES: usize = 2_700;
 
 impl Destination {
@@ -14,7 +15,8 @@ impl Destination {
         Self("/dashboard".to_owned())
     }
 
-    /// Any other text becomes the overview. Parses as browsers do, which read `//evil.example` as another host.
+    /// Parses the address of a dashboard page as browsers do, which read `//evil.example` as another host.
+    /// Returns the overview for any other text, and for sign-in and sign-out pages.
     pub(crate) fn parse(text: &str) -> Self {
         Self::parse_page(text).unwrap_or_else(Self::overview)
     }

@@ -19,7 +19,6 @@ pub(crate) struct FormToken {
 }
 
 impl FormToken {
-    /// The name of the form field.
     pub(crate) const FIELD: &str = "form_token";
 
     /// The token is a hash of the session's secret. `mask` must be random and used for one response.

@@ -126,12 +126,10 @@ impl PendingSignIn {
         url
     }
 
-    /// Returns whether the response's `state` belongs to this sign-in.
     pub(crate) fn matches_state(&self, state: &str) -> bool {
         self.state.as_bytes().ct_eq(state.as_bytes()).into()
     }
 
-    /// Returns whether the ID token's `nonce` belongs to this sign-in.
     pub(crate) fn matches_nonce(&self, nonce: Option<&str>) -> bool {
         nonce.is_some_and(|nonce| self.nonce.as_bytes().ct_eq(nonce.as_bytes()).into())
     }

@@ -21,7 +21,6 @@ use purser_domain::{Error, ErrorKind, Result, Session, SessionId, UserId};
 use std::sync::Arc;
 use url::{Position, Url};
 
-/// The path of the sign-in page.
 pub(crate) const SIGN_IN: &str = "/dashboard/sign-in";
 
 /// Users without a session are redirected to the sign-in page.

@@ -61,7 +61,6 @@ fn with_cookies<const N: usize>(mut response: Response, cookies: [HeaderValue; N
     response
 }
 
-/// Shows the page with the sign-in button.
 async fn show_sign_in_page(uri: Uri) -> Response {
     let mut query = Query::from_uri(&uri);
     let next = Destination::parse(&query.parse_text("next").unwrap_or_default());
@@ -109,7 +108,8 @@ async fn start_sign_in(State(people): State<Arc<People>>, parts: Parts) -> Resul
     Ok(response)
 }
 
-/// Returns the pending sign-ins to drop before a cookie of `taken` bytes fits: invalid and the oldest sign-ins.
+/// Returns the tags of the pending sign-ins to drop before a cookie of `taken` bytes is set: all invalid
+/// sign-ins, and the oldest sign-ins above [`MAX_PENDING_BYTES`].
 fn sign_in_tags_to_drop<'a>(people: &People, origin: &Origin, headers: &'a HeaderMap, taken: usize) -> Vec<&'a str> {
     let mut pending: Vec<_> = pending_sign_in_cookies(headers, origin)
         .filter(|(tag, _)| PendingSignIn::sign_in_tag_from_state(tag) == Some(*tag))

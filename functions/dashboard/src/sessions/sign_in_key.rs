@@ -9,11 +9,11 @@ use std::fmt;
 /// The HMAC key for pending sign-ins.
 pub(crate) struct SignInKey(Hmac<Sha256>);
 
-/// 32 characters are half of SHA-256's block size, and too long to guess.
+/// In bytes: the output length of SHA-256. RFC 2104 §3 discourages shorter HMAC keys.
 const MIN_KEY_BYTES: usize = 32;
 
 impl SignInKey {
-    /// Parses the key from the text of a secret.
+    /// Parses the text of the Secrets Manager secret. Surrounding whitespace is not part of the key.
     pub(crate) fn from_text(text: &str) -> Result<Self> {
         let text = text.trim();
         let key = Hmac::new_from_slice(text.as_bytes()).ok();

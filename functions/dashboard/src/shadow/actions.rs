@@ -10,7 +10,6 @@ use axum::response::IntoResponse as _;
 use purser_api::{Failure, Reply};
 use purser_domain::{Error, ErrorKind};
 
-/// Applies the shadow policy's limits to the agent.
 pub(crate) async fn submit_shadow_promotion(request: AgentForm) -> Reply {
     let mut form = request.parse_form(FormName::Plain);
     let Some(if_match) = form.parse_version() else {
@@ -35,7 +34,6 @@ pub(crate) async fn submit_shadow_removal(form: AgentForm) -> Reply {
     }
 }
 
-/// Shows the shadow policy's page with the reason why the action failed.
 async fn show_shadow_page_with_error(request: &AgentForm, form: Option<Form>, error: Option<Error>) -> Reply {
     let (status, message) = match error.map(Failure::from) {
         None => (axum::http::StatusCode::BAD_REQUEST, None),

@@ -17,10 +17,12 @@ use purser_store::BacktestReads;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// About half of the 15 seconds that a request may take.
+/// After this time, the evaluation stops at the next chunk of decisions and returns a partial result. Well
+/// below the `Timeout` of the Lambda function `people`.
 const MAX_TIME: Duration = Duration::from_secs(7);
 
-/// The maximum number of payments whose calls a request reads.
+/// The maximum number of payments whose provider calls an evaluation reads. Further payments whose result
+/// depends on the call are untested.
 const MAX_CALLS: usize = 2_000;
 
 /// A shadow policy, with the decisions that it would have made about recorded payments.
@@ -171,7 +173,7 @@ impl People {
         let is_change = |policy: &&EnabledService| {
             of(policy.service).is_none_or(|now| now.enabled != policy.enabled || now.policy != policy.policy)
         };
-        // A service that the agent never had needs no policy to be disabled.
+        // Disabling a service that the agent has no record of changes nothing, so no record is written.
         let is_needed = |policy: &&EnabledService| policy.enabled || of(policy.service).is_some();
         let policies = current.candidate.policies.values();
         let mut policies: Vec<&EnabledService> = policies.filter(is_change).filter(is_needed).collect();
