@@ -98,7 +98,7 @@ pub use policy::template::*;
 pub use policy::wallet::*;
 pub use policy::wallet_level::*;
 pub use policy::window::*;
-/// For the macro [`named`].
+/// The macro [`named`] implements traits of `serde` with this path.
 #[doc(hidden)]
 pub use serde;
 pub use settlement::outflow::*;

@@ -16,12 +16,12 @@ impl UserId {
         Self(Fingerprint::for_text(&format!("person\n{issuer}\n{subject}")).to_string())
     }
 
-    /// Parses an id. Returns `None` for any other text.
+    /// Parses 64 lower-case hexadecimal digits. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         is_sha256_hex(text).then(|| Self(text.to_owned()))
     }
 
-    /// Returns the hexadecimal digits.
+    /// Returns the 64 lower-case hexadecimal digits.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -52,12 +52,12 @@ impl SessionId {
         Self(alloy_primitives::hex::encode(digest.as_bytes()))
     }
 
-    /// Parses an id. Returns `None` for any other text.
+    /// Parses 64 lower-case hexadecimal digits. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         is_sha256_hex(text).then(|| Self(text.to_owned()))
     }
 
-    /// Returns the hexadecimal digits.
+    /// Returns the 64 lower-case hexadecimal digits.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -109,12 +109,12 @@ pub struct SessionLimits {
     pub longest: Duration,
     /// The duration for which a sign-in counts as recent.
     pub recent: Duration,
-    /// The amount above which an approval requires a recent sign-in.
+    /// The amount, in micro-USDC, above which an approval requires a recent sign-in.
     pub recent_above: Amount,
 }
 
 impl SessionLimits {
-    /// Returns whether the session is valid at `now`.
+    /// Returns whether, at `now`, the session has not ended and was used within the duration `idle`.
     pub fn is_open(&self, session: &Session, now: Timestamp) -> bool {
         now < session.ends_at && now < session.seen_at.after(self.idle)
     }

@@ -44,7 +44,7 @@ impl EventData {
         }
     }
 
-    /// Adds a whole number.
+    /// Adds a whole number. [`crate::Event::new`] rejects numbers above [`Amount::MAX`].
     #[must_use]
     pub fn number(self, name: &'static str, value: u64) -> Self {
         self.with_field(name, Value::from(value))
@@ -87,7 +87,7 @@ impl EventData {
         self.find(name)?.as_str()
     }
 
-    /// Returns the field with this name, if it is an amount.
+    /// Returns the field with this name, if the field is an amount in micro-USDC.
     pub fn find_amount(&self, name: &str) -> Option<Amount> {
         Amount::from_units(self.find(name)?.as_u64()?)
     }

@@ -56,7 +56,7 @@ impl Field {
     }
 }
 
-/// The maximum length of a text, in characters.
+/// The maximum length of a [`Form::Text`], in characters.
 pub(crate) const MAX_TEXT_CHARS: usize = 200;
 const ADDRESS_DIGITS: usize = 40;
 const HASH_DIGITS: usize = 64;

@@ -68,20 +68,20 @@ impl Default for EventSource {
 impl EventSource {
     const SCHEME: &'static str = "purser:";
 
-    /// Creates the source for a deployment. The name must be valid for a `CloudFormation` stack: letters, digits and
-    /// hyphens.
+    /// Creates the source for a deployment from the name of the `CloudFormation` stack: 1 to 128 ASCII
+    /// letters, digits and hyphens. Returns `None` for any other name.
     pub fn for_stack(stack: &str) -> Option<Self> {
         let is_name =
             (1..=128).contains(&stack.len()) && stack.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         is_name.then(|| Self(format!("{}{stack}", Self::SCHEME)))
     }
 
-    /// Parses the URI. Returns `None` for any other text.
+    /// Parses a URI `purser:<deployment>`. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         Self::for_stack(text.strip_prefix(Self::SCHEME)?)
     }
 
-    /// Returns the URI as text.
+    /// Returns the URI `purser:<deployment>`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -298,7 +298,7 @@ impl Event {
         }
     }
 
-    /// Returns the fields of the event's kind.
+    /// Returns the event's data, which has only fields of the event's kind.
     pub const fn data(&self) -> &EventData {
         &self.data
     }

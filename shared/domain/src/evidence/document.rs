@@ -16,14 +16,14 @@ use uuid::Uuid;
 
 pub(crate) type Object = Map<String, Value>;
 
-/// A value of a field in a document.
+/// A value that an evidence document stores as one JSON value.
 pub(crate) trait Element: Sized {
     fn to_json(&self) -> Value;
     /// Parses a value that [`Element::to_json`] has written.
     fn from_json(value: &Value) -> Option<Self>;
 }
 
-/// A value with several fields in an object.
+/// A value that an evidence document stores as fields of a JSON object.
 pub(crate) trait Fields: Sized {
     fn write_to(&self, object: &mut Object);
     /// Parses a value that [`Fields::write_to`] has written.
@@ -34,7 +34,7 @@ fn write_field(object: &mut Object, name: &str, value: &impl Element) {
     object.insert(name.to_owned(), value.to_json());
 }
 
-/// Parses a required field. A field that may be null must not be absent.
+/// Parses a field that must be present. If `T` is an `Option`, the field may be null.
 pub(super) fn read_field<T: Element>(object: &Object, name: &str) -> Option<T> {
     T::from_json(object.get(name)?)
 }
@@ -45,7 +45,7 @@ fn write_optional_field(object: &mut Object, name: &str, value: Option<&impl Ele
     }
 }
 
-/// Parses a field that is absent or null for `None`.
+/// Parses an optional field: `Some(None)` if the field is absent or null, `None` if the value is malformed.
 #[expect(clippy::option_option, reason = "a wrong value is not an absent value")]
 fn read_optional_field<T: Element>(object: &Object, name: &str) -> Option<Option<T>> {
     object.get(name).map_or(Some(None), Option::from_json)
@@ -59,7 +59,7 @@ fn read_optional_field<T: Element>(object: &Object, name: &str) -> Option<Option
 ///         keys: "keys" optional,        // an `Option`: absent if it is `None`; without `optional`, null
 ///         action: "action" unless(LimitAction::Block), // absent if it is this value
 ///         period: part,                 // fields in the same object
-///         window: part_with_null("services"), // the same; a field that the part omits is null
+///         window: part_with_null("services"), // like `part`; `services` is null if the part omits the field
 ///         name: unwritten(String::new()), // not in the document, with this value after parsing
 ///     }
 /// }
@@ -144,7 +144,7 @@ macro_rules! fields {
 }
 
 fields! {
-    // The checks do not read the unwritten fields.
+    // No check depends on an `unwritten` field. Archived agents are frozen; for `owner`, see `LimitIncrease`.
     Agent {
         id: "agent_id",
         version: "version",
@@ -228,7 +228,7 @@ fields! {
         raise: "raise" optional,
     }
 
-    // The checks only compare this user with the agent's owner, and both are empty after parsing.
+    // The checks only compare `by` with the agent's `owner`. After parsing, both are empty, and so equal.
     LimitIncrease {
         caps: part,
         from: "from",
@@ -289,7 +289,7 @@ fields! {
     Check { name: "name", outcome: "outcome", limit: "limit", used: "used", remaining: "remaining" }
 }
 
-/// Services and wallets are separate lists.
+/// The services and the wallets of a vendor allowlist are two lists in the document.
 impl Fields for Vec<Vendor> {
     fn write_to(&self, object: &mut Object) {
         let services: Vec<_> = self.iter().filter_map(Vendor::service_slug).cloned().collect();

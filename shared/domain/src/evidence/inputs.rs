@@ -1,6 +1,6 @@
 //! The inputs of a decision as JSON documents, and their SHA-256 hashes in RFC 8785 form.
 //!
-//! The documents contain no secrets. From the agent's record, they contain only the status and the rules.
+//! The documents contain no secrets. The agent's document has only id, version, status, wallet and rules.
 
 use crate::{Agent, EnabledService, ReplayInputs, Service, Timestamp, evidence::document::Element as _};
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ impl fmt::Display for DocumentHash {
 /// The inputs of a decision as JSON documents.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InputDocuments {
-    /// The agent's status and rules.
+    /// The agent's id, version, status, wallet address and rules.
     pub agent: Value,
     /// The policy; `null` if the service was never enabled.
     pub policy: Value,

@@ -17,7 +17,7 @@ pub enum NoReplay {
     /// The statement has no hashes of the inputs, or an input document is missing.
     #[error("the decision names no inputs, or the file has not their documents, which the owner's file has")]
     NoInputs,
-    /// This version of the software can't parse the statement.
+    /// This version of the software can't parse the statement, or computes another `decision_hash`.
     #[error("the statement has members that this version does not read")]
     Statement,
     /// The hash of an input document differs from the hash in the statement.

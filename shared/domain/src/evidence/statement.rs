@@ -215,8 +215,8 @@ fn payment_json(terms: &SettlementTerms) -> Map<String, Value> {
     fields.as_object().cloned().unwrap_or_default()
 }
 
-/// Returns whether a logged decision or receipt contains a different payment than the record. An earlier confirmation's
-/// transaction is not compared.
+/// Returns whether the payment in a logged decision or receipt differs from the record. The transaction hash
+/// is compared only if `settled_at` is equal, because a receipt may be about an earlier confirmation.
 pub fn has_different_payment(payload: &Value, settlement: &Settlement) -> bool {
     let Some(stated) = payload.get("settlement").or_else(|| payload.get("facts")) else {
         return true;
@@ -236,7 +236,7 @@ pub fn has_different_payment(payload: &Value, settlement: &Settlement) -> bool {
 /// A change of a payment after the decision.
 #[derive(Clone, Copy, Debug)]
 pub enum PaymentChange<'a> {
-    /// The confirmation was reverted. Contains the confirmation's receipt if it is in the log.
+    /// The confirmation was reverted. Contains the confirmation's receipt, if the log has the receipt.
     Reversal(&'a ConfirmationReverted, Option<LoggedReceipt>),
     /// The payment expired, and the amount was released at this time.
     Release(Timestamp),

@@ -1,7 +1,7 @@
 //! An entry of the decision history: one decision about a payment, with the settlement's current state.
 //!
-//! An entry is computed only from the row that records the decision, so the entry can be recomputed. The entry does not
-//! contain the decision's checks and the provider call, which are only in the row.
+//! An entry is computed from the decision's row and the agent's name and labels, and can be recomputed. The
+//! entry does not contain the decision's checks and provider call, which are only in the row.
 
 use crate::{
     ALLOWED_REASON, Address, AgentId, Amount, ApprovalId, Check, CheckName, CheckOutcome, ConfirmationReverted, Day,
@@ -35,7 +35,7 @@ pub struct HistoryEntry {
     pub key: Option<KeyId>,
     /// The paid service; `None` for a withdrawal.
     pub service: Option<ServiceId>,
-    /// The called operation; `None` if the call matched no operation.
+    /// The called operation; `None` if the call matched no operation, or for a withdrawal.
     pub operation: Option<OperationSlug>,
     /// The requested amount, in micro-USDC.
     pub amount: Amount,

@@ -18,7 +18,7 @@ impl Hour {
         Self(u32::try_from(at.secs() / Self::SECONDS).unwrap_or(u32::MAX))
     }
 
-    /// Returns the day of this hour.
+    /// Returns the UTC day of this hour.
     pub fn day(self) -> Day {
         Day::containing(self.start_time())
     }

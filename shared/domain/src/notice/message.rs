@@ -10,10 +10,10 @@ const MAX_LISTED: usize = 20;
 /// The path of the page with the notification settings.
 const SETTINGS: &str = "/dashboard/notices";
 
-/// A message to a user.
+/// A message to a user about pending events, as mail or for Slack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotificationMessage {
-    /// The message's subject line.
+    /// The subject of the mail. For a single event, the subject is the event's sentence.
     pub subject: String,
     notices: Vec<Notification>,
     /// The number of events without a sentence.

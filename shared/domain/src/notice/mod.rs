@@ -1,4 +1,4 @@
-//! Notifications: the events, channels, send times and texts.
+//! Notifications to users: the events that are sent, the channels, the send times and the texts.
 
 pub(crate) mod mail_address;
 pub(crate) mod message;

@@ -19,7 +19,7 @@ pub struct NotificationPace {
     pub waker: Option<String>,
 }
 
-/// The rate limit of a channel without messages.
+/// The rate limit of a channel that has not sent a message. A message may be sent immediately.
 impl Default for NotificationPace {
     fn default() -> Self {
         Self {
@@ -81,7 +81,7 @@ impl NotificationPace {
         }
     }
 
-    /// Records that a message was sent.
+    /// Records that a message was sent. The next message must wait for [`Self::MIN_INTERVAL`].
     #[must_use]
     pub fn record_sent_message(self, now: Timestamp) -> Self {
         Self {
@@ -100,7 +100,7 @@ impl NotificationPace {
         }
     }
 
-    /// Records a failed message. The pauses are those of webhooks, between [`Self::TURN`] and half an hour.
+    /// Records a failed message. The pauses are those of webhooks ([`RETRY_PAUSES`]), at most half an hour.
     #[must_use]
     pub fn after_failure(self, now: Timestamp, result: CallResult, retry_after: Option<Duration>, jitter: u8) -> Self {
         let failed = self.failed.saturating_add(1);

@@ -85,7 +85,7 @@ pub struct SlackDestination {
 /// The notification settings that a user can change. The mail address comes from the identity provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NotificationPreferences {
-    /// The settings of the mail channel.
+    /// The settings of the mail channel, which sends only to a verified address.
     pub mail: ChannelSettings,
     /// The Slack webhook and the channel's settings, if the user set a webhook.
     pub slack: Option<(SlackDestination, ChannelSettings)>,
@@ -129,7 +129,7 @@ pub struct NotificationSettings {
     pub version: u64,
     /// The mail address, if the identity provider has verified it.
     pub address: Option<MailAddress>,
-    /// The settings that the user can change.
+    /// The channels and event kinds, which the user can change.
     pub terms: NotificationPreferences,
 }
 

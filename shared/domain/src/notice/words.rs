@@ -59,7 +59,7 @@ pub fn asking_reason(limit: &AskingLimit) -> String {
     }
 }
 
-/// The description of one event.
+/// The sentence and the link that describe one event to a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notification {
     /// A sentence about the event, in one line.
@@ -68,7 +68,6 @@ pub struct Notification {
     pub path: String,
 }
 
-/// The maximum length of a name in a notification, in characters.
 const MAX_NAME_CHARS: usize = 60;
 
 /// The Unicode word joiner, which has no width. A character between two joiners can't be part of a link, a command or
@@ -86,7 +85,7 @@ fn sanitized_line(text: &str) -> String {
             '.' | '。' | '．' | '｡' | '@' | '/' | '\\' | ':' | '`' | '*' | '~' | '|' | '_' | '#' => {
                 text.extend([JOINER, symbol, JOINER]);
             }
-            // Names are enclosed in these quotation marks.
+            // Sentences enclose names in “ and ”, so these marks in a name become straight marks.
             '“' | '”' => text.push('"'),
             symbol => text.push(symbol),
         }
@@ -180,7 +179,6 @@ impl NotificationText<'_> {
         at.map_or_else(|| "later".to_owned(), crate::Timestamp::to_display_text)
     }
 
-    /// Returns whether an approval's event is about a temporary limit increase.
     fn is_about_limit_increase(&self) -> bool {
         self.event.data().find_time("raised_until").is_some()
     }

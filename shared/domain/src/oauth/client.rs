@@ -33,7 +33,7 @@ impl ClientId {
     }
 
     /// Parses the `https` URL of a client's metadata. Rejects a URL without a path or with a fragment, user
-    /// information, port 0 or dot segments.
+    /// information or dot segments.
     pub fn document_url(&self) -> Option<Url> {
         let url = Url::parse(&self.0).ok()?;
         let is_plain = url.as_str() == self.0 && url.username().is_empty() && url.password().is_none();
@@ -69,9 +69,9 @@ pub struct ClientMetadata {
 /// Why a client's metadata is rejected (RFC 7591 §3.2.2). Each variant has a message for the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientMetadataError {
-    /// The code `invalid_redirect_uri`.
+    /// A redirect URI is invalid. The response has the error code `invalid_redirect_uri`.
     RedirectUri(String),
-    /// The code `invalid_client_metadata`.
+    /// Other metadata is invalid. The response has the error code `invalid_client_metadata`.
     Metadata(&'static str),
 }
 

@@ -125,7 +125,7 @@ pub enum DeviceState {
 /// The response to a device's poll (RFC 8628 §3.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DevicePoll {
-    /// The code's secret or the client differs from the request.
+    /// The secret in the device code is wrong, or another client polls.
     Invalid,
     /// The response `expired_token`: the request has expired.
     Expired,

@@ -13,13 +13,13 @@ use subtle::{Choice, ConstantTimeEq};
 pub struct Agent {
     /// The agent's UUID.
     pub id: AgentId,
-    /// The name that users see.
+    /// The name that users see, at most 100 characters ([`AgentName`]).
     pub name: String,
     /// The user who owns the agent: a [`crate::UserId`].
     pub owner: String,
     /// The time at which the agent was created.
     pub created_at: Timestamp,
-    /// Whether the agent is active or frozen.
+    /// Whether the agent is active or frozen. An archived agent is frozen.
     pub status: AgentStatus,
     /// Whether the agent is archived. An archived agent is frozen and does not appear in lists.
     pub archived: bool,
@@ -88,7 +88,7 @@ line! {
 pub struct AgentKey {
     /// The key's id, which is unique within the agent and part of the key's public half.
     pub id: KeyId,
-    /// What a caller with the key must prove.
+    /// How a caller authenticates with the key: with a secret or with an access token.
     pub credential: KeyCredential,
     /// The time at which the key was created.
     pub created_at: Timestamp,
@@ -169,7 +169,7 @@ impl SecretDigest {
         (!text.starts_with("0x")).then_some(Self(bytes))
     }
 
-    /// Returns the digest as hexadecimal digits.
+    /// Returns the digest as 64 lower-case hexadecimal digits.
     pub fn to_hex(&self) -> String {
         alloy_primitives::hex::encode(self.0)
     }
@@ -398,7 +398,7 @@ impl Agent {
         }
     }
 
-    /// Returns the key with this id.
+    /// Returns the key with this id, even if the key has ended.
     pub fn find_key(&self, id: KeyId) -> Option<&AgentKey> {
         self.keys.iter().find(|key| key.id == id)
     }

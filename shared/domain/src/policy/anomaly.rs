@@ -35,7 +35,7 @@ pub struct Anomaly {
     pub hour: Hour,
     /// The estimated sum of the last 60 minutes ([`AutomaticFreeze::estimated_sliding_hour_sum`]).
     pub sum: Amount,
-    /// The lower median of each compared day's busiest hour. Zero if no compared day has payments.
+    /// The lower median, over compared days with payments, of the busiest hour's sum; zero without payments.
     pub usual: Amount,
 }
 
@@ -55,8 +55,8 @@ impl AutomaticFreeze {
         sum >= self.at_least && u128::from(sum.units()) > max
     }
 
-    /// Estimates the sum of the last 60 minutes: the current hour, plus the previous hour's share within 60 minutes.
-    /// The estimate is rounded up.
+    /// Estimates the sum of the last 60 minutes: the current hour's `sum`, plus a share of the previous
+    /// hour's sum `before`, in proportion to the part of the previous hour in the last 60 minutes. Rounds up.
     pub fn estimated_sliding_hour_sum(at: Timestamp, sum: Amount, before: Amount) -> Amount {
         let passed = at.since(Hour::containing(at).start_time()).secs();
         let rest = u128::from(Hour::SECONDS.saturating_sub(passed));
@@ -92,7 +92,7 @@ impl Anomaly {
     pub fn freeze_reason(&self) -> Option<EditReason> {
         let Self { hour, sum, usual } = self;
         let (sum, usual) = (sum.to_dollars(), usual.to_dollars());
-        // Two amounts of at most 24 characters and an hour of 31 fit into the 200 characters of a reason.
+        // A reason has at most 200 characters. Each amount has at most 24 characters, and the hour has 30.
         let reason =
             format!("anomaly brake: {sum} within an hour on {hour}, after at most {usual} an hour on a usual day");
         EditReason::parse(&reason)

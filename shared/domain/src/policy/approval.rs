@@ -50,7 +50,7 @@ pub struct Approval {
     pub granted: Option<TemporaryCaps>,
     /// The time at which the agent requested the approval.
     pub created_at: Timestamp,
-    /// The time at which the request expires.
+    /// The time from which a pending request or an unused approval counts as expired.
     pub expires_at: Timestamp,
     /// The state of the request, with the user's decision if there is one.
     pub resolution: Resolution,
@@ -63,8 +63,8 @@ impl Approval {
         Fingerprint::for_text(&format!("raise {service}"))
     }
 
-    /// Returns whether this request blocks a new request for a limit increase to the same user. After a rejection, it
-    /// does so for [`RAISE_PAUSE`].
+    /// Returns whether this request is used instead of a new request for a limit increase to the same user:
+    /// while this request is pending, and for [`RAISE_PAUSE`] after a rejection.
     pub fn stands_for(&self, other: &LimitIncreaseRequest, now: Timestamp) -> bool {
         let is_same_user = self
             .raise
@@ -158,7 +158,7 @@ pub enum Resolution {
     Pending,
     /// The user approved the request.
     Approved(ApprovalResolution),
-    /// The user rejected the request.
+    /// The user rejected the request or withdrew the approval.
     Rejected(ApprovalResolution),
     /// A payment used the approval, which can't be used again.
     Executed {
@@ -190,7 +190,7 @@ named! {
         Pending = "pending",
         /// The request was approved, and a retry with the approval is allowed.
         Approved = "approved",
-        /// A user rejected the request.
+        /// A user rejected the request or withdrew the approval.
         Rejected = "rejected",
         /// The request was not decided in time, or the approval was not used in time.
         Expired = "expired",
@@ -214,8 +214,8 @@ named! {
 }
 
 impl ApprovalStatus {
-    /// Returns whether the request can still lead to a payment. Until then, an identical payment request uses this
-    /// approval request.
+    /// Returns whether the request can still lead to a payment. While the request is open, an identical
+    /// payment request uses this approval request.
     pub const fn is_open(self) -> bool {
         matches!(self, Self::Pending | Self::Approved)
     }
@@ -239,8 +239,8 @@ impl Approval {
         }
     }
 
-    /// Returns whether the stored row is consistent with `change` at the time `at`. A rejected row may also be a
-    /// withdrawal, which overwrites the time of the approval.
+    /// Returns whether the stored request is consistent with `change` at the time `at`. A withdrawal of an
+    /// approval is stored as a rejection, so a rejected request is consistent with any earlier approval.
     pub fn was_changed_at(&self, change: ApprovalChange, at: Timestamp) -> bool {
         match (change, &self.resolution) {
             (

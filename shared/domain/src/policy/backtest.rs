@@ -34,7 +34,7 @@ use std::iter;
 pub struct ProposedLimits {
     /// The rules that replace all rules of the agent.
     pub rules: Option<Vec<Rule>>,
-    /// Whether the agent is active or frozen. An archived agent is frozen.
+    /// Whether the agent is active or frozen; `None` keeps the recorded status. An archived agent is frozen.
     pub status: Option<AgentStatus>,
     /// The proposed policies, by service.
     pub policies: BTreeMap<ServiceId, EnabledService>,
@@ -48,7 +48,7 @@ impl ProposedLimits {
         let lengths = rules.map(|rule| match rule.kind {
             RuleKind::DuplicateGuard { within, .. } => within,
             _ if rule.kind.needs_recent_payments() => MAX_BUDGET_WINDOW,
-            // Decisions record how much of these windows was used, so earlier payments are not needed.
+            // Decisions record the used part of recorded rules' windows, so no earlier payments are needed.
             _ if self.rules.is_none() => Duration::DAY,
             _ => rule
                 .kind
@@ -58,8 +58,8 @@ impl ProposedLimits {
         lengths.fold(Duration::DAY, Duration::max)
     }
 
-    /// Returns whether a decision about this operation depends on the agent's provider call: on the fetched page, or on
-    /// the call that a new duplicate guard compares.
+    /// Returns whether the agent's provider call may affect a decision about this operation: because a policy
+    /// limits the pages that the operation fetches, or because a new duplicate guard compares calls.
     pub fn may_depend_on_call_details(&self, inputs: &ReplayInputs<'_>, operation: &OperationSlug) -> bool {
         let service = inputs.service;
         let fetches = |operation: &Operation| operation.fetches_target(service.category);
@@ -88,8 +88,8 @@ impl ProposedLimits {
         rules.any(|rule| rule.kind.counted_limit().is_some() && names_services(&rule.kind))
     }
 
-    /// Returns whether a rule compares payments with recent payments. `true` without proposed rules, because any
-    /// recorded rule may then apply.
+    /// Returns whether a proposed rule compares a payment with recent payments. Without proposed rules,
+    /// returns `true`, because the recorded rules may need recent payments.
     fn uses_recent_payments(&self) -> bool {
         let remember = |rules: &Vec<Rule>| rules.iter().any(|rule| rule.kind.needs_recent_payments());
         self.rules.as_ref().is_none_or(remember)
@@ -115,7 +115,7 @@ pub struct PastPayment {
     pub amount: Amount,
     /// The time at which the payment was authorized.
     pub at: Timestamp,
-    /// The time at which the payment was released; `None` if it was not released.
+    /// The `valid_before` of a released payment; `None` if the payment was not released.
     pub released_at: Option<Timestamp>,
     /// The time at which the payment was confirmed; `None` if it was not confirmed.
     pub paid_at: Option<Timestamp>,
@@ -164,16 +164,16 @@ pub struct BacktestDecision<'a> {
     pub transaction: TransactionId,
     /// The approval that the decision requested or used.
     pub approval: Option<ApprovalId>,
-    /// The time at which an allowed payment was released; `None` if it was not released.
+    /// The `valid_before` of a released payment; `None` if the payment was not released.
     pub released_at: Option<Timestamp>,
     /// The time at which an allowed payment was confirmed; `None` if it was not confirmed.
     pub paid_at: Option<Timestamp>,
-    /// Whether `decision` contains the agent's call. If `false`, the call was not read and has no data.
+    /// Whether `decision` has the provider call as the agent described it. If `false`, the call was not read,
+    /// and `decision` has a call without the agent's data.
     pub has_call: bool,
 }
 
 impl BacktestDecision<'_> {
-    /// Returns the decision's payment.
     fn past_payment(&self, inputs: &RecordedInputs<'_>) -> PastPayment {
         let decision = self.decision;
         let operation = decision.operation.as_ref();
@@ -233,7 +233,7 @@ pub struct ChangedDecisions {
     pub example: ChangedDecisionExample,
 }
 
-/// A decision that a report shows as an example.
+/// A decision of a group, as an example in the result of a backtest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangedDecisionExample {
     /// The agent whose payment the decision concerns.
@@ -254,12 +254,12 @@ impl Differences {
     /// The reason of the group of changed decisions beyond [`Differences::MAX_KINDS`].
     pub const OTHER_REASON: &str = "other_reasons";
 
-    /// Returns whether every decision under the proposed limits is the same as recorded.
+    /// Returns whether all results, reasons and payments are the same under the proposed limits.
     pub fn is_empty(&self) -> bool {
         self.flips.is_empty() && self.other_reasons == 0 && self.saved == 0 && self.added == 0
     }
 
-    /// Returns the number of changed decisions.
+    /// Returns the number of decisions with another result under the proposed limits.
     pub fn count_changed(&self) -> u64 {
         self.flips
             .values()
@@ -299,8 +299,8 @@ impl Differences {
         match (before.paid, after.paid) {
             (Paid::Now, Paid::No) => self.saved = self.saved.saturating_add(units),
             (Paid::No, Paid::Now) => self.added = self.added.saturating_add(units),
-            // The other limits allowed this payment at the agent's first request. The difference that was counted then
-            // is subtracted again.
+            // `Earlier` limits allowed the payment at the agent's first request, when the difference was
+            // counted. The other limits allow the payment now, so the difference is subtracted again.
             (Paid::Now, Paid::Earlier) => self.added = self.added.saturating_sub(units),
             (Paid::Earlier, Paid::Now) => self.saved = self.saved.saturating_sub(units),
             _ => {}
@@ -341,7 +341,7 @@ impl Differences {
 enum Paid {
     No,
     Now,
-    /// The payment was made at the agent's first request, which needed no approval.
+    /// The simulated limits allowed the agent's first request, so the payment was counted at that time.
     Earlier,
 }
 
@@ -614,8 +614,8 @@ struct SimulatedRecord<'a> {
 }
 
 impl SimulatedRecord<'_> {
-    /// Returns how much of a rule's limit the recorded payments in the rule's window used, without the simulated
-    /// changes.
+    /// Returns how much of a rule's limit the agent's recorded payments used, before the simulation adds
+    /// payments or leaves payments out.
     fn recorded_usage(&self, rule: &CountingRule<'_>, recorded_payments: &mut Payments) -> Amount {
         let (at, inputs) = (self.of.decision.at, &self.of.inputs);
         let name = check_name_for_rule(&rule.rule.kind);
@@ -634,12 +634,12 @@ impl SimulatedRecord<'_> {
             return tightest.used;
         }
         if own.action() == LimitAction::Ask {
-            // The decision records an exceeded rule that blocks in preference to `rule`, and so gives no bound for
-            // `rule`.
+            // A check records an exceeded rule that blocks before a rule that requires approval, so the
+            // recorded amounts give no bound for `rule`.
             return self.window_sum(rule, recorded_payments, at);
         }
-        // The decision records the first rule with the least remaining amount, so `rule` had at least as much
-        // remaining.
+        // The check recorded the first rule with the least remaining amount. So `rule` had at least that
+        // amount remaining, and more if `rule` comes before the recorded rule.
         let is_later = recorded()
             .position(|item| item.rule.id == tightest.rule)
             .is_some_and(|tightest| tightest < place);
@@ -692,14 +692,14 @@ const ONE: Amount = match Amount::from_units(1) {
 #[derive(Clone, Debug, Default)]
 struct SimulationTrack {
     is_approved: bool,
-    /// The payments that would be made only under the proposed limits.
+    /// The payments that would be made only under the simulated limits.
     added: Payments,
-    /// The recorded payments that would not be made under the proposed limits.
+    /// The recorded payments that would not be made under the simulated limits.
     left_out: Payments,
-    /// The recent payments under the proposed limits.
+    /// The recent payments under the simulated limits.
     remembered: RememberedPayments,
-    /// The recorded approval requests that the simulated limits made unnecessary, each with the time of the payment. A
-    /// later use of such an approval must not count as a second payment.
+    /// The recorded approval requests that the simulated limits made unnecessary, each with the time at which
+    /// the simulation counted the payment. The later payment with the approval must not count again.
     unasked: BTreeMap<ApprovalId, Timestamp>,
 }
 
@@ -753,8 +753,8 @@ impl SimulationTrack {
             };
         }
         let EvaluationResult { result, reason, .. } = recorded.facts.evaluate_under(&limits);
-        // The handler of authorize rejects a request without the target page if the policy limits the pages, so no
-        // payment is made.
+        // No result means that the policy limits the fetched pages and the request names no page. The handler
+        // of authorize rejects such a request, so no payment is made.
         let result = result.unwrap_or(DecisionResult::Block);
         let pays = match (decision.result, result) {
             (_, DecisionResult::Allow) => true,
@@ -790,8 +790,9 @@ impl SimulationTrack {
         }
     }
 
-    /// Returns the recent payments with which the simulated rules compare the payment of this decision. The recent
-    /// payments in the decision's record are used only as long as no changed decision affects these recent payments.
+    /// Returns the recent calls, payees and prices with which the simulated rules compare this decision's
+    /// payment. Each value comes from the decision's record, or from the simulated payments if a rule that
+    /// compares the value is not recorded or if the simulation changed the value.
     fn recent_payments(
         &self,
         decision: &ProposedDecision<'_>,
@@ -912,7 +913,6 @@ impl Payments {
     }
 }
 
-/// The sum of the payments in a window.
 #[derive(Clone, Debug, Default)]
 struct RollingSum {
     /// The amounts of the payments in the window, by the time at which the payment leaves the window. The sequence
