@@ -6,7 +6,7 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// The decisions of one rule in one version of the agent's record.
+/// The decisions of one rule in one group of versions of the agent's record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleDecisions {
     /// The number of payments that the rule blocked.
@@ -41,8 +41,9 @@ impl RuleDecisions {
     }
 }
 
-/// Counts each rule's decisions by version of the agent's record. `decisions` must be sorted, newest first. Decisions
-/// in other versions than `versions` are not counted.
+/// Counts each rule's decisions by group of versions of the agent's record. `versions` has the record and the
+/// group number of each version. Decisions in other versions are not counted. `decisions` must be sorted,
+/// newest first.
 pub fn count_rule_decisions<'a>(
     versions: impl Iterator<Item = (&'a Agent, u64)>,
     decisions: &[LoggedDecision],
@@ -108,7 +109,8 @@ fn find_deciding_rule<'a>(denial: &LoggedDenial, rules: &'a [Rule], service: Opt
                     Vendor::Service(slug) => detail == Some(slug.as_str()),
                     Vendor::Wallet(wallet) => *wallet == denial.pay_to,
                 }),
-                // A block with this reason is due to the approval in the request and not to a rule.
+                // A block of this kind is due to the request's approval or too many open approvals, not to a
+                // rule.
                 RuleKind::ApprovalRequired { categories, above, .. } => {
                     escalates
                         && above.is_none_or(|above| denial.amount > above)
@@ -124,7 +126,8 @@ fn find_deciding_rule<'a>(denial: &LoggedDenial, rules: &'a [Rule], service: Opt
     exact.next().or_else(|| rules.iter().find(is_of_kind))
 }
 
-/// Returns the budget with the least remaining amount. `None` if an equal or larger share of the daily cap was used.
+/// Returns the budget that the purchase's budget check recorded; `None` if the payment left the daily cap at
+/// least as near to the maximum, in the order of [`LimitUse`].
 fn find_tightest_budget<'a>(
     purchase: &Purchase,
     amount: Amount,

@@ -1,6 +1,6 @@
 //! A shadow policy: proposed limits that are evaluated for an agent's decisions without an effect on payments.
 //!
-//! They are evaluated by a [`crate::Backtest`] when a user views the shadow policy, so a decision computes nothing.
+//! A [`crate::Backtest`] evaluates the limits when a user views the shadow policy, and not during a payment.
 
 use crate::{AgentId, Duration, EnabledService, ProposedLimits, TestedLimits, Timestamp, UserId};
 
@@ -25,7 +25,7 @@ impl Shadow {
     /// The maximum number of evaluated decisions. The newest decisions are evaluated.
     pub const MAX_DECISIONS: usize = 20_000;
 
-    /// Returns whether the shadow policy has ended.
+    /// Returns whether the shadow policy has ended: [`Shadow::DURATION`] has passed since the attachment.
     pub fn has_ended(&self, now: Timestamp) -> bool {
         now.since(self.attached_at) >= Self::DURATION
     }

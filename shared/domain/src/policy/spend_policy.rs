@@ -13,7 +13,7 @@ pub struct SpendPolicy {
     pub require_approval_above: Amount,
     /// The operations that the agent may call; `None` for every operation of the service.
     pub enabled_operations: Option<Vec<OperationSlug>>,
-    /// The hosts that scrape and crawl operations may fetch.
+    /// The hosts from which the agent's scrape and crawl operations may fetch pages.
     pub allowed_domains: Vec<DomainPattern>,
     /// The temporary limit increase that a user granted for this service, if any.
     pub raise: Option<LimitIncrease>,
@@ -113,7 +113,7 @@ impl SpendPolicy {
         }
     }
 
-    /// Returns whether an operation of the service is enabled.
+    /// Returns whether the policy allows the operation. A policy without a list allows every operation.
     pub fn allows_operation(&self, operation: &OperationSlug) -> bool {
         self.enabled_operations
             .as_ref()
@@ -162,7 +162,7 @@ pub struct PolicyUpdate {
     pub require_approval_above: Option<Amount>,
     /// The operations that the agent may call.
     pub enabled_operations: Option<OperationScope>,
-    /// The hosts that scrape and crawl operations may fetch.
+    /// The hosts from which the agent's scrape and crawl operations may fetch pages.
     pub allowed_domains: Option<Vec<DomainPattern>>,
 }
 
@@ -196,7 +196,7 @@ impl PolicyUpdate {
         }
     }
 
-    /// The maximum number of hosts in `allowed_domains`. Every payment reads the policy.
+    /// The maximum number of hosts in `allowed_domains`, limited because every payment reads the policy.
     pub const MAX_DOMAINS: usize = 100;
 
     /// Returns the validation errors for the service. Without a service, every operation in the update is an error.

@@ -120,8 +120,8 @@ impl DefaultServices {
             });
             let text = json!([alloy_primitives::hex::encode(&bytes), changes.collect::<Vec<_>>()]).to_string();
             bytes = text.into_bytes();
-            // A set without changed limits has a multiple of eight bytes, and a set with changed limits one byte more,
-            // so the bytes always differ.
+            // Without changed limits, the number of bytes is a multiple of eight. Here the number is a
+            // multiple of eight plus one, so the bytes always differ.
             bytes.resize(bytes.len().next_multiple_of(8).saturating_add(1), b' ');
         }
         Fingerprint::for_service_set(&bytes)

@@ -1,4 +1,4 @@
-//! The hosts that scrape and crawl operations may fetch (`docs/spec.md` §4.10).
+//! The hosts from which an agent's scrape and crawl operations may fetch pages (`docs/spec.md` §4.10).
 
 use std::fmt;
 use url::{Host, Url};

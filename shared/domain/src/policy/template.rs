@@ -113,7 +113,7 @@ impl fmt::Display for TemplateKey {
 pub struct TemplateTerms {
     /// The limits for each key. Several keys can match a service ([`TemplateTerms::limits_for_service`]).
     pub services: BTreeMap<TemplateKey, PolicyChange>,
-    /// The rules that replace all rules of an agent.
+    /// The template's rules; `None` if the template does not change an agent's rules.
     pub rules: Option<Vec<RuleKind>>,
 }
 
@@ -139,8 +139,8 @@ pub struct FollowedTemplate {
     pub applied: Option<u64>,
     /// The template version whose rules were last applied; `None` if none were.
     pub rules: Option<u64>,
-    /// The template versions that are not completely applied yet, newest last. Some services may already have their
-    /// limits.
+    /// The template versions that are not completely applied yet, newest last. Some of the agent's services
+    /// may already have the limits of these versions.
     pub started_versions: Vec<u64>,
 }
 
@@ -405,7 +405,7 @@ impl TemplateTerms {
 pub struct TemplateBases<'a> {
     /// The template that the agent follows.
     pub followed_template: Option<&'a FollowedTemplate>,
-    /// The limits of these template versions.
+    /// The limits of the versions in [`FollowedTemplate::merge_base_versions`].
     pub terms: Option<&'a BTreeMap<u64, TemplateTerms>>,
 }
 
@@ -492,8 +492,8 @@ fn without_unlisted_operations(change: &PolicyChange, service: Option<&Service>)
     change
 }
 
-/// Merges a template into an agent's policies, and returns the services that differ. `default_policy` returns a
-/// service's policy at the agent's creation.
+/// Merges a template into an agent's policies. Returns a merge for each service whose policy differs from the
+/// template. `default_policy` returns a service's policy at the agent's creation.
 pub fn merge_services(
     template: &TemplateTerms,
     bases: TemplateBases<'_>,
@@ -594,11 +594,12 @@ pub fn merge_services(
     merges
 }
 
-/// Merges a template's rules into an agent's rules, and returns the agent and the differences. A template without rules
-/// changes nothing.
+/// Merges a template's rules into an agent's rules, and returns the agent and the differences. If
+/// `template.rules` is `None`, nothing changes.
 ///
-/// A rule that still equals the base is replaced by the template's rule and keeps the id, so that the window is kept.
-/// `ids` are ids for new rules.
+/// A rule that a user has not changed since the last applied template version is replaced by the new
+/// version's rule. The rule keeps the id and the window, unless `per_payee` changes. `ids` are ids for new
+/// rules.
 pub fn merge_rules(
     template: &TemplateTerms,
     bases: TemplateBases<'_>,
@@ -667,8 +668,8 @@ pub fn merge_rules(
         }
     }
     for next in new {
-        // A weaker rule of the agent is no override, so the template's rule is added. An agent has at most one
-        // automatic freeze, so it always matches.
+        // A weaker rule of the agent is no override, so the template's rule is added. An automatic freeze is
+        // an override even if it is weaker, because an agent has at most one.
         let theirs = take_first_match(&mut own, |(_, own)| match overrides {
             Overrides::Keep if !matches!(own, RuleKind::AnomalyBrake(_)) => own.is_as_strict_as(&next),
             Overrides::Keep | Overrides::Overwrite => next.is_replaced_by(own),
@@ -709,7 +710,7 @@ impl RuleUpdates {
         let mut ids = ids.into_iter();
         for (id, kind) in self.changed {
             agent = match agent.clone().with_changed_rule(id, kind.clone()) {
-                // The rule starts to count each payee alone, or stops, so its windows start again.
+                // An update can't change `per_payee`, so a new rule with new windows replaces the rule.
                 Err(RuleRejection::OtherKind) => {
                     let new_id = ids.next().ok_or(RuleRejection::TooMany)?;
                     agent.without_rule(id)?.with_rule(new_id, kind)?

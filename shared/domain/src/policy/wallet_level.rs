@@ -14,9 +14,9 @@ pub struct WalletLevel {
     pub balance: Amount,
     /// The threshold with which the balance was compared.
     pub below: Amount,
-    /// The number of the block in which the balance became low or recovered.
+    /// The number of the final block at which the change was found.
     pub block: u64,
-    /// The time of the block in which the balance became low or recovered.
+    /// The time of the final block at which the change was found.
     pub at: Timestamp,
     /// The chain of the block.
     pub network: Network,

@@ -19,7 +19,7 @@ impl Agent {
             new.is_some_and(|new| new.kind.is_as_strict_as(&old.kind))
         };
         let is_exception = |rule: &&Rule| matches!(rule.kind, RuleKind::ApprovalException(_));
-        // A copy of an exception would remain after the exception is removed.
+        // A copy of an exception with a new id is widening, because the copy outlives the exception.
         let is_present = |new: &Rule| {
             let old = before.rules.iter().find(|rule| rule.id == new.id);
             old.is_some_and(|old| new.kind.is_as_strict_as(&old.kind))
@@ -129,7 +129,6 @@ impl RuleKind {
             }
             (Self::AnomalyBrake(before), Self::AnomalyBrake(now)) => now.is_as_strict_as(*before),
             (Self::ApprovalException(before), Self::ApprovalException(now)) => now.is_as_strict_as(before),
-            // Rules of different kinds.
             (
                 Self::CategoryBlock { .. }
                 | Self::VendorAllowlist { .. }
@@ -150,7 +149,7 @@ impl RuleKind {
 }
 
 impl ApprovalException {
-    /// Returns whether `before` excepts every payment from every approval from which this exception excepts the payment.
+    /// Returns whether `before` already waives each approval that this exception waives.
     fn is_as_strict_as(&self, before: &Self) -> bool {
         has_kept_all_matches(self.services.as_deref(), before.services.as_deref())
             && has_kept_all_matches(self.keys.as_deref(), before.keys.as_deref())
@@ -164,7 +163,8 @@ impl ApprovalException {
 }
 
 impl RuleWindow {
-    /// Returns whether the window counts every payment to these services that `before` counts, and acts as strictly.
+    /// Returns whether the window counts every payment that `before` counts, and the action is at least as
+    /// strict. The caller compares the services.
     fn is_as_strict_as(&self, before: &Self) -> bool {
         has_kept_all_matches(before.categories.as_deref(), self.categories.as_deref())
             && has_kept_all_matches(before.keys.as_deref(), self.keys.as_deref())

@@ -126,7 +126,7 @@ impl WindowPeriod {
         }
     }
 
-    /// Returns the time up to which payments no longer count at `at`.
+    /// Returns the newest payment time that no longer counts at `at`; the epoch if every payment counts.
     pub fn cut(self, at: Timestamp) -> Timestamp {
         match self {
             Self::Rolling(duration) => at.before(duration),
@@ -296,7 +296,7 @@ pub struct Charge<'a> {
     pub total: Amount,
     /// The version of the policy or rule that was evaluated.
     pub stamp: u64,
-    /// The write fails if another write has evicted a payment after this time.
+    /// The write fails if another write has evicted a payment that is newer than this time.
     pub watermark: Timestamp,
     /// The expired payments that the write evicts.
     pub evict: &'a [Entry],
@@ -311,7 +311,7 @@ pub struct Charge<'a> {
 }
 
 impl Charge<'_> {
-    /// Returns whether the new total is within the cap.
+    /// Returns whether the new total, without the evicted payments, is within the cap.
     pub fn is_within_cap(&self) -> bool {
         let kept = self.total.saturating_minus(self.evicted);
         kept.plus(self.amount).is_some_and(|total| total <= self.cap)
@@ -328,7 +328,8 @@ pub enum Eviction {
 }
 
 impl Window {
-    /// Returns the earliest time that may be recorded now: the current time, or a later eviction watermark.
+    /// Returns the earliest time that may be recorded now: the current time, or the later time at which the
+    /// newest evicted payment stopped counting.
     pub fn earliest_recordable_time(&self, now: Timestamp) -> Timestamp {
         now.max(self.period.end(self.watermark).unwrap_or(now))
     }
@@ -405,7 +406,8 @@ impl Window {
         matches!(retry_at, RetryAt::NotBefore(_)) && !self.complete && self.oldest.len() < MAX_SEARCHED_ENTRIES
     }
 
-    /// Creates the charge of `amount` at `at`. It may be written only if it [fits](Charge::is_within_cap).
+    /// Creates the charge of `amount` at `at`. The caller may write the charge only if
+    /// [`Charge::is_within_cap`].
     pub fn charge(&self, amount: Amount, cap: Amount, at: Timestamp, eviction: Eviction) -> Charge<'_> {
         let expired = self.expired_payments(at);
         let evict = match eviction {

@@ -18,7 +18,7 @@ pub struct WithdrawalAddress {
     pub good_from: Timestamp,
     /// The user who set the address.
     pub named_by: UserId,
-    /// The address that this address replaced, if any.
+    /// The previous address, even if the address was removed before; `None` for the first address.
     pub replaced: Option<Address>,
 }
 
@@ -137,14 +137,14 @@ pub enum WithdrawalRejection {
         /// The time from which withdrawals to the address are allowed.
         good_from: Timestamp,
     },
-    /// Another withdrawal of the agent is open.
+    /// Another withdrawal of the agent is neither confirmed nor expired.
     PayoutOpen {
         /// The id of the open withdrawal.
         settlement: SettlementId,
         /// The time from which the chain rejects the open withdrawal.
         until: Timestamp,
     },
-    /// The balance is zero or less than the amount.
+    /// The wallet's balance is zero, or less than the requested amount.
     InsufficientBalance {
         /// The balance of the agent's wallet, in micro-USDC.
         balance: Amount,
@@ -176,7 +176,7 @@ pub struct WithdrawalInputs<'a> {
     pub record: &'a WithdrawalRecord,
     /// The operators' freeze that applies to the agent.
     pub frozen_by_operators: Option<Freeze>,
-    /// The latest withdrawal and the time from which the chain rejects it; `None` if it is final on chain.
+    /// The open withdrawal and the time from which the chain rejects the payment; `None` if none is open.
     pub open: Option<(SettlementId, Timestamp)>,
     /// The balance of the agent's wallet, in micro-USDC.
     pub balance: Amount,
@@ -223,7 +223,8 @@ impl WithdrawalGrant {
         self.at
     }
 
-    /// Returns the record on which the decision was based. The reservation is conditional on it.
+    /// Returns the record on which the decision was based. The reservation fails if the stored version
+    /// differs.
     pub const fn base_record(&self) -> &WithdrawalRecord {
         &self.record
     }

@@ -30,7 +30,7 @@ pub struct FinalBlock {
 /// The state of one authorization at a final block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthorizationState {
-    /// The nonce is unused, or was unused in a final block at or after `validBefore`.
+    /// The nonce is unused at the block, or was unused in an earlier block at or after `validBefore`.
     Unused,
     /// This transaction used the nonce for a transfer or a cancellation.
     Used(TransactionLogs),
@@ -142,7 +142,8 @@ fn reconciliation_for_paid_settlement(settlement: &Settlement, transfer: Transfe
     }
 }
 
-/// Returns the action for an unpaid settlement. A confirmation is reverted first.
+/// Returns the action for a settlement that is unpaid on chain. A confirmed settlement is reverted to
+/// authorized, and a later run releases the amount.
 fn reconciliation_for_unpaid_settlement(settlement: &Settlement) -> Reconciliation {
     match settlement.state {
         SettlementState::Authorized => Reconciliation::Release(UnusableAuthorization {
@@ -160,7 +161,8 @@ fn reconciliation_for_vanished_transfer(settlement: &Settlement, tx_hash: TxHash
     })
 }
 
-/// Returns whether `transaction` canceled the authorization. The caller has checked that it did not use it.
+/// Returns whether `transaction` canceled the authorization. The caller has found no use of the
+/// authorization.
 fn cancels_authorization(expected: &ExpectedTransfer, transaction: &TransactionLogs) -> bool {
     let topics = [AUTHORIZATION_CANCELED, expected.from.into_word(), expected.nonce];
     let is_ours = |log: &Log| !log.removed && log.address == expected.token && log.topics == topics;

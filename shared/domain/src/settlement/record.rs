@@ -37,7 +37,7 @@ impl FailedProofs {
     /// The maximum number of proofs that are checked, because each check calls the node. Honest agents need one or two,
     /// and `reconcile` finds a payment without proof.
     pub const MAX: u32 = 20;
-    /// The error's reason for further transactions after [`FailedProofs::MAX`] failed proofs.
+    /// The reason in the error for a further transaction after [`FailedProofs::MAX`] failed proofs.
     pub const TOO_MANY: &'static str = "too_many_failed_proofs";
 
     /// Returns whether this transaction may be checked on chain. After [`FailedProofs::MAX`] failed proofs, only the
@@ -73,7 +73,7 @@ pub struct SettlementTerms {
     /// The first bytes of the payment's nonce.
     pub nonce_prefix: NoncePrefix,
     /// The number of the agent's ownership transfers before the authorization
-    /// ([`Agent::owner_at`](crate::Agent::owner_after_transfers)).
+    /// ([`crate::Agent::owner_after_transfers`]).
     pub transfers: u32,
     /// Whether the payment is a purchase or a withdrawal.
     pub purpose: Purpose,
@@ -97,7 +97,7 @@ pub struct Purchase {
     pub service: ServiceId,
     /// The operation that the agent calls.
     pub operation: OperationSlug,
-    /// What rules later compare with the purchase.
+    /// The purchase's service, category and call, for later evaluations.
     pub scope: PurchaseScope,
     /// The provider's version of the x402 protocol.
     pub x402_version: X402Version,
@@ -124,12 +124,13 @@ pub struct WithdrawalPurpose {
     pub by: UserId,
 }
 
-/// The service, category and call of a purchase at the time of the decision, which rules compare later.
+/// The service, category and call of a purchase at the time of the decision. Later evaluations use these
+/// values to find the rules that count the purchase, and calls that repeat the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PurchaseScope {
-    /// The digest of the service's slug at that time.
+    /// The digest of the service's slug at the time of the decision.
     pub slug: SlugDigest,
-    /// The service's category at that time.
+    /// The service's category at the time of the decision.
     pub category: Category,
     /// The digest of the provider call.
     pub call: CallDigest,
@@ -158,8 +159,8 @@ impl SlugDigest {
 }
 
 impl Purchase {
-    /// Returns whether a rule counts the purchase, by key, category, and the service's slug then or in the present
-    /// catalog (`service`).
+    /// Returns whether a rule counts the purchase, by key, category and slug. A slug matches if the service
+    /// had the slug at the time of the decision, or has the slug in the current catalog (`service`).
     pub fn is_counted_by(&self, rule: &RuleKind, service: Option<&Service>) -> bool {
         let is_slug = |slug: &ServiceSlug| {
             self.scope.slug == SlugDigest::from_slug(slug) || service.is_some_and(|service| service.slug == *slug)
@@ -206,8 +207,8 @@ impl SettlementTerms {
     }
 }
 
-/// The first eight bytes of a payment's nonce: enough to recognize the current nonce key, and too few to use the nonce
-/// in advance.
+/// The first eight bytes of a payment's nonce: enough to detect that the nonce key has changed since the
+/// authorization, and too few to use the nonce in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoncePrefix(pub [u8; 8]);
 
@@ -228,7 +229,7 @@ impl fmt::Display for NoncePrefix {
 /// The state of a settlement, with the data of each state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettlementState {
-    /// The payment is reserved and signed, and the provider may have it.
+    /// The payment is reserved, and the provider may have the signed transfer.
     Authorized,
     /// The payment was found on chain.
     Confirmed {

@@ -46,7 +46,7 @@ pub struct Log {
     pub address: Address,
     /// The hash of the event signature, and the indexed arguments.
     pub topics: Vec<B256>,
-    /// The ABI-encoded arguments of the event that are not indexed.
+    /// The event's non-indexed arguments, ABI-encoded.
     pub data: Vec<u8>,
     /// The log's index in the block. The logs of one transaction are consecutive.
     pub index: u64,
@@ -91,7 +91,7 @@ pub struct ExpectedTransfer {
 }
 
 impl ExpectedTransfer {
-    /// Returns the transfer that pays these terms. `nonce` is the payment's EIP-3009 nonce.
+    /// Returns the transfer that pays the settlement. `nonce` is the payment's EIP-3009 nonce.
     pub const fn new(terms: &SettlementTerms, nonce: B256) -> Self {
         Self {
             token: terms.network.token().address,

@@ -67,7 +67,8 @@ fn changes_previous_character(previous: char, char: char) -> bool {
     }
 }
 
-/// Returns whether a joiner can change a character: emoji, and letters and marks of scripts that join.
+/// Returns whether a following joiner can change how the character looks: whether the character is an emoji,
+/// or a letter or mark of a script whose letters join.
 fn is_joining_character(char: char) -> bool {
     matches!(char,
         '\u{590}'..='\u{61b}' | '\u{61d}'..='\u{10ff}' | '\u{1200}'..='\u{180a}' | '\u{180f}'..='\u{1dff}'

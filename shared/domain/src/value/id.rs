@@ -79,7 +79,7 @@ impl BacktestId {
 }
 
 impl RuleId {
-    /// Derives the id of the window that counts the payments to one payee for a rule that counts each payee alone.
+    /// Derives the id of the window for payments to `payee`, for a rule with `per_payee`.
     #[must_use]
     pub fn for_payee(self, payee: Address) -> Self {
         let mut hash = Sha256::new();
@@ -158,7 +158,7 @@ fn uuid_v7(at: Timestamp, random: [u8; 8]) -> Uuid {
     let [_, _, _, _, _, _, s0, s1] = (micros % 1_000).to_be_bytes();
     let [r0, r1, r2, r3, r4, r5, r6, r7] = random;
     let bytes = [m0, m1, m2, m3, m4, m5, s0, s1, r0, r1, r2, r3, r4, r5, r6, r7];
-    // The version overwrites only zeros, because 999 microseconds use only ten of the 16 bits.
+    // The version overwrites the upper four bits of `s0`, which are zero, because 999 has only ten bits.
     Builder::from_bytes(bytes)
         .with_version(uuid::Version::SortRand)
         .with_variant(uuid::Variant::RFC4122)

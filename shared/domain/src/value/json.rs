@@ -1,8 +1,9 @@
 //! Strict JSON parsing: repeated keys are errors, because two parsers could read different values. [`Fields`] collects
 //! all validation errors of an object.
 //!
-//! A provider's document may contain lone surrogates (RFC 8259 §8.2) and numbers beyond a double (§6).
-//! [`parse_json_with_raw_field`] accepts them and keeps the text, so that the document can be returned unchanged.
+//! A provider's document may contain lone surrogates (RFC 8259 §8.2) and numbers beyond the range of `f64`
+//! (§6). [`parse_json_with_raw_field`] accepts both and keeps the text, so that the document can be returned
+//! unchanged.
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value, map::Entry, value::RawValue};
@@ -42,7 +43,8 @@ pub fn parse_json(bytes: &[u8]) -> Result<Value, ValidationError> {
 
 /// Parses a JSON object in which one field is a provider's document, and returns that field's unchanged text.
 ///
-/// In the parsed document, U+FFFD replaces a lone surrogate, and `null` replaces a number beyond a double.
+/// In the parsed document, U+FFFD replaces a lone surrogate, and `null` replaces a number beyond the range of
+/// `f64`.
 pub fn parse_json_with_raw_field<'a>(
     bytes: &'a [u8],
     field: &str,
@@ -96,7 +98,7 @@ fn parse_json_lossy(value: &RawValue, depth: usize) -> Result<Value, serde_json:
             items.into_iter().map(|item| parse_json_lossy(item, below)).collect()
         }
         Some(b'"') => serde_json::from_str(text).map(|Lossy(text)| Value::String(text)),
-        // Only a number beyond a double can't be parsed here. It becomes null.
+        // Only a number beyond the range of `f64` can't be parsed here. The number becomes null.
         _ => Ok(serde_json::from_str(text).unwrap_or_default()),
     }
 }
@@ -188,8 +190,7 @@ fn insert_unique_field<E: serde::de::Error>(
     }
 }
 
-/// Returns the message for a syntax error, with only the position, or the message about a repeated key, from serde's
-/// text.
+/// Returns the validation error's message: the repeated key, or only the position of the syntax error.
 fn describe_json_error(error: &serde_json::Error) -> String {
     let text = error.to_string();
     if text.starts_with(REPEATED_KEY) {
@@ -270,8 +271,8 @@ impl<'de> Visitor<'de> for Strict {
 
 /// Reads the fields of a JSON object and collects the validation errors.
 ///
-/// Each method returns `None` for a field that is absent or invalid. The values are valid only if [`Fields::finish`]
-/// returns `Ok`.
+/// [`Fields::read_field`] returns `None` for a field that is absent, `null` or invalid. The values are valid
+/// only if [`Fields::finish`] returns `Ok`.
 pub struct Fields<'a> {
     object: &'a Map<String, Value>,
     path: Cow<'a, str>,
@@ -337,8 +338,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Returns the value of `parse`, which is called only without validation errors. If `parse` returns `None`, the
-    /// object is reported as incomplete.
+    /// Calls `parse` if there are no validation errors, and returns the value. If `parse` returns `None`, the
+    /// validation error is that the object is incomplete.
     pub fn parse_if_valid<T>(self, parse: impl FnOnce() -> Option<T>) -> Result<T, Vec<ValidationError>> {
         let path = self.path.clone().into_owned();
         self.finish()?;

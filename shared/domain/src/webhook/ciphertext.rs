@@ -35,7 +35,7 @@ pub enum SecretOf {
     NoticeUrl {
         /// The user who receives the notifications.
         person: UserId,
-        /// The id of the stored URL of an incoming webhook.
+        /// The id under which the URL of the user's Slack incoming webhook is stored.
         url: NoticeUrlId,
     },
 }

@@ -44,7 +44,7 @@ pub struct Delivery {
     pub event: String,
     /// Whether the delivery waits, succeeded or failed.
     pub state: DeliveryState,
-    /// The number of calls since the last request for the delivery.
+    /// The number of calls since the event, or since the latest request to send the event again.
     pub attempts: u32,
     /// The latest call; `None` before the first call.
     pub last: Option<Attempt>,

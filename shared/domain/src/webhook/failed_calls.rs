@@ -10,9 +10,9 @@ named! {
     FailureStage {
         /// The failed calls have had no consequence yet.
         New = "new",
-        /// The webhook's owner was notified.
+        /// Calls have failed for [`FailedCalls::NOTIFICATION_DELAY`], so the webhook's owner is notified.
         Notified = "notified",
-        /// The owner was notified, and the webhook is not called until the next update.
+        /// The owner is notified, and the webhook is not called until the next update.
         Disabled = "disabled",
     }
 }
@@ -39,8 +39,9 @@ pub struct FailedCalls {
 impl FailedCalls {
     /// The time for which calls must have failed before the owner is notified.
     pub const NOTIFICATION_DELAY: Duration = Duration::from_secs_u32(12 * 3_600);
-    /// How long calls must have failed before the webhook is disabled. A delivery must also have failed finally, so
-    /// that a short outage after days without events does not count.
+    /// How long calls must have failed before the webhook is disabled; a 410 response disables the webhook at
+    /// once. The last retry of a delivery must also have failed, so that a short outage after days without
+    /// events does not disable the webhook.
     pub const DISABLED_AFTER: Duration = Duration::from_secs_u32(5 * 86_400);
 
     /// Adds a failed call. `attempt` is the number of the call within the delivery.

@@ -201,7 +201,7 @@ impl Webhook {
         (rotated, ended)
     }
 
-    /// Returns the fields for the audit log.
+    /// Returns the settings and the secrets' validity as fields for the audit log.
     pub fn audit_log_fields(&self) -> AuditFields {
         let terms = &self.terms;
         let kinds = terms.kinds.as_ref();
