@@ -148,7 +148,7 @@ fn assign_rule_ids<E>(
     };
     let mut rules = Vec::new();
     for (number, kind) in (1_u128..).zip(kinds) {
-        // Ids of unchanged rules are not available to other rules.
+        // A rule that stays unchanged keeps its id, so no other proposed rule may take this id.
         let is_free = |rule: &Rule| !kinds.contains(&rule.kind);
         let equal = own.iter().position(|rule| rule.kind == *kind);
         let alike = || {
@@ -175,7 +175,7 @@ fn assign_rule_ids<E>(
     Ok(rules)
 }
 
-/// A backtest that runs in the background.
+/// A backtest that runs in the background, with the result so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BacktestRun {
     /// The id of the backtest.
@@ -227,7 +227,7 @@ impl BacktestRun {
     pub const MAX_DECISIONS: u64 = 500_000;
     /// The maximum number of tested decisions per agent. The oldest decisions are tested.
     pub const MAX_PER_AGENT: usize = 100_000;
-    /// The maximum number of calls that are read per agent. Decisions that need further calls are not tested.
+    /// The maximum number of provider calls that are read per agent. Decisions that need more are not tested.
     pub const MAX_CALLS: usize = 20_000;
     /// The maximum length of the time range, in days.
     pub const MAX_DAYS: u32 = 31;

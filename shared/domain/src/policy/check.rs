@@ -63,7 +63,7 @@ pub enum Reason {
         approval: Option<ApprovalId>,
         /// The price that the provider asks, in micro-USDC.
         amount: Amount,
-        /// The policy's approval threshold.
+        /// The policy's approval threshold, in micro-USDC.
         threshold: Amount,
         /// All limits that require the approval, in the order of [`AskingKind`].
         asking: Vec<AskingLimit>,
@@ -426,7 +426,7 @@ named! {
         Failed = "failed",
         /// The check failed, but an approval waives the check.
         Waived = "lifted",
-        /// The check could not be made, because there is no policy or the balance was not read.
+        /// The check could not be made, because the policy, the operation or the balance is missing.
         Unknown = "unknown",
     }
 }
@@ -550,7 +550,8 @@ impl FirstFailure {
         Check::without_numbers(name, outcome)
     }
 
-    /// Escalates the payment if only approvals are missing. No user is asked about a payment that a check blocks.
+    /// Escalates the payment if an approval is missing and no check blocks. The balance is checked
+    /// afterwards.
     pub(super) fn escalate_if_approval_required(
         &mut self,
         inputs: &EvaluationInputs<'_>,

@@ -58,7 +58,7 @@ pub struct Counterexample {
     pub service: ServiceSlug,
     /// The slug of the operation that the example request calls.
     pub operation: OperationSlug,
-    /// The key that sends the example request; `None` if no rule is limited to this key.
+    /// The key that sends the example request; `None` for any key that no rule contains.
     pub key: Option<KeyId>,
     /// The amount of the example request, in micro-USDC.
     pub amount: Amount,
@@ -83,7 +83,7 @@ pub struct ExampleHistory {
     pub calls: u64,
     /// Whether the agent already paid for the same call as in the example request.
     pub is_repeated: bool,
-    /// The age of the payments in `spent` and `calls`, and of the repeated call's payment.
+    /// How long before the example request the agent made the payments of `spent`, `calls` and `is_repeated`.
     pub ago: Duration,
     /// Whether the agent never paid the payee.
     pub is_new_payee: bool,
@@ -194,7 +194,7 @@ struct Boundaries {
     compares: [bool; 3],
     /// The ids of the agent keys that changed rules contain.
     keys: Vec<KeyId>,
-    /// Times at which the schedules or exceptions of only one version allow payments.
+    /// Times at which the schedules before and after the update differ, and the ends of changed exceptions.
     times: Vec<Timestamp>,
 }
 

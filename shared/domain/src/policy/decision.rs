@@ -8,8 +8,7 @@ use std::fmt;
 use uuid::Uuid;
 
 named! {
-    /// The result of a decision about a payment. Reverted confirmations and withdrawals also appear in the decision
-    /// log.
+    /// The result of a line in the decision log: of a decision, a reverted confirmation or a withdrawal.
     DecisionResult {
         /// The payment was authorized.
         Allow = "allow" => "Allowed",
@@ -27,8 +26,8 @@ named! {
 /// The reason of an allowed payment, in responses and in the decision log.
 pub const ALLOWED_REASON: &str = "x402_authorized";
 
-/// The version of the evaluation logic, which replays report. Increment it if [`evaluate`](crate::evaluate) may decide
-/// the same inputs differently.
+/// The version of the evaluation logic, which decisions record and replays report. Increment the version if
+/// [`evaluate`](crate::evaluate) may decide the same inputs differently.
 pub const ENGINE_VERSION: u32 = 1;
 
 /// The versions of a decision's inputs except the policy, with which the decision can be replayed.
@@ -92,7 +91,7 @@ pub struct DecisionRecord {
     pub at: Timestamp,
     /// Why the payment was denied or escalated.
     pub reason: Reason,
-    /// The version of the evaluated policy; `None` if the service was never enabled.
+    /// The version of the evaluated policy; `None` if the service was never enabled or no check was made.
     pub policy_version: Option<u64>,
     /// The versions of the decision's inputs except the policy; `None` if no check was made.
     pub inputs: Option<InputVersions>,
@@ -120,18 +119,18 @@ pub enum LoggedDecision {
 /// A block or an escalation as the decision log stores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedDenial {
-    /// The decision's transaction id.
+    /// The decision's transaction id, which is also the position in the decision log.
     pub transaction: TransactionId,
     /// The agent that requested the payment.
     pub agent: AgentId,
     /// The number of the agent's ownership transfers before the decision
-    /// ([`Agent::owner_at`](crate::Agent::owner_after_transfers)).
+    /// ([`crate::Agent::owner_after_transfers`]).
     pub transfers: u32,
     /// The id of the agent key that sent the request.
     pub key: KeyId,
     /// The service that the agent wanted to pay.
     pub service: ServiceId,
-    /// The operation that the agent wanted to call; `None` if the call matched no operation.
+    /// The operation that the call matches, or the operation in the request if there is no match.
     pub operation: Option<OperationSlug>,
     /// The requested amount, in micro-USDC.
     pub amount: Amount,
@@ -151,7 +150,7 @@ pub struct LoggedDenial {
     pub rule: String,
     /// The host that the policy's allowed domains do not contain.
     pub hostname: Option<String>,
-    /// The version of the evaluated policy; `None` if the service was never enabled.
+    /// The version of the evaluated policy; `None` if the service was never enabled or no check was made.
     pub policy_version: Option<u64>,
     /// The versions of the decision's inputs except the policy; `None` if no check was made.
     pub inputs: Option<InputVersions>,
@@ -268,7 +267,7 @@ impl LoggedDecision {
         }
     }
 
-    /// Returns the recorded time of the decision.
+    /// Returns the recorded time of the decision or of the reversal.
     pub const fn decided_at(&self) -> Timestamp {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.authorized_at,

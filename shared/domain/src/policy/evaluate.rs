@@ -50,7 +50,7 @@ impl<'a> Grant<'a> {
     pub const fn agent_id(&self) -> AgentId {
         self.facts.agent.id
     }
-    /// Returns the service's id.
+    /// Returns the id of the paid service.
     pub const fn service_id(&self) -> ServiceId {
         self.facts.service.id
     }
@@ -93,7 +93,7 @@ impl<'a> Grant<'a> {
     pub fn charges(&self) -> impl Iterator<Item = Charge<'a>> {
         window_charges(self.facts, self.enabled).flatten()
     }
-    /// Returns the approval that the payment uses.
+    /// Returns the id of the approval that the payment uses; `None` if the request has no approval.
     pub fn approval_id(&self) -> Option<ApprovalId> {
         self.facts.approval.map(|approval| approval.id)
     }
@@ -119,7 +119,7 @@ pub struct Denial {
     pub reason: Reason,
     /// All checks in the order of evaluation.
     pub checks: Vec<Check>,
-    /// The version of the evaluated policy; `None` if the service is not enabled.
+    /// The version of the evaluated policy; `None` if the service was never enabled or no check was made.
     pub policy_version: Option<u64>,
     /// The versions of the decision's inputs except the policy; `None` if no check was made.
     pub inputs: Option<InputVersions>,
@@ -162,7 +162,7 @@ pub struct UnpaidDenial {
 }
 
 impl UnpaidDenial {
-    /// Creates the denial of a frozen agent's call. No check is made.
+    /// Creates the denial of a frozen agent's call. `agent_active` is the only check.
     pub fn for_freeze(freeze: Freeze, latency_ms: u64) -> Self {
         Self {
             reason: Reason::PolicyBlocked(Block::AgentFrozen(freeze)),
@@ -181,7 +181,7 @@ pub struct Refusal {
     pub reason: Reason,
     /// All checks in the order of evaluation. Empty if no check was made.
     pub checks: Vec<Check>,
-    /// The `decision_hash` in the signed statement. `None` if an earlier call made the decision.
+    /// The `decision_hash` in the signed statement; `None` if the row of an earlier escalation is missing.
     pub hash: Option<crate::DocumentHash>,
     /// The duration of the decision, in milliseconds.
     pub latency_ms: u64,
@@ -289,7 +289,7 @@ pub fn evaluate_unpaid(call: &CallInputs<'_>) -> UnpaidDecision {
     let mut failure = FirstFailure::default();
     let [service_enabled, agent_active, operation, domain] = evaluate_price_independent_checks(&mut failure, call);
     let category = check_category(&mut failure, call);
-    // Without a payment in the catalog, there is no payee to compare with the vendor allowlists.
+    // Without a payee in the catalog, a vendor allowlist can allow only the service, not a wallet.
     let payment = call
         .operation
         .and_then(|operation| operation.pricing_at(call.at).payment);
@@ -459,7 +459,7 @@ fn check_domain(failure: &mut FirstFailure, inputs: &CallInputs<'_>, policy: Opt
         if !allows(target) {
             return Some(target.host().to_owned());
         }
-        // The provider fetches the page in the call's parameters, whatever target the agent declares.
+        // The provider fetches the page in the parameters, so this page must be on the declared host.
         inputs
             .request
             .targets_in_parameters(operation)
@@ -560,7 +560,7 @@ fn vendor_mismatch(inputs: &EvaluationInputs<'_>, operation: &Operation) -> Opti
     })
 }
 
-/// Makes check 11 of `docs/errors.md` §4: no limit requires an approval.
+/// Makes check 17 of `docs/errors.md` §4: no limit requires an approval.
 fn check_approval(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>, policy: Option<&SpendPolicy>) -> Check {
     let Some(policy) = policy else {
         return Check::unknown(CheckName::Approval);

@@ -1,4 +1,4 @@
-//! Exceptions from approvals: the rules of the kind `approval_exception`, the only kind that allows more.
+//! Exceptions from approvals: rules of the kind `approval_exception`. Other kinds only restrict payments.
 
 use super::check::{AskingKind, AskingLimit};
 use crate::{
@@ -31,8 +31,8 @@ impl ApprovalException {
     /// The maximum time from an update to the end of an exception that the update adds: 90 days.
     pub const MAX_DURATION: Duration = Duration::from_secs_u32(90 * 86_400);
 
-    /// Returns whether an exception can waive the limit: the policy's threshold or a rule of the kind
-    /// `approval_required`.
+    /// Returns whether an exception can waive the limit. Only the policy's approval threshold and rules of
+    /// the kind `approval_required` can be waived.
     pub fn can_waive(limit: &AskingLimit) -> bool {
         limit.kind.check() == CheckName::Approval
     }
@@ -77,8 +77,8 @@ impl ApprovalException {
 }
 
 impl Agent {
-    /// Returns the validation errors of the exceptions that this version adds to `before` or changes at `now`, each with
-    /// the exception's JSON Pointer. An exception must waive only rules of this version.
+    /// Returns the validation errors of exceptions that are new or changed since `before`, with JSON Pointers
+    /// relative to the exception. An exception may waive only the agent's `approval_required` rules.
     pub fn added_exception_errors(&self, before: &Self, now: Timestamp) -> Vec<ValidationError> {
         let is_present = |new: &Rule| before.rules.iter().any(|old| old.id == new.id && old.kind == new.kind);
         let added = self.rules.iter().filter(|rule| !is_present(rule));

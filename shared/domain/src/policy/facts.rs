@@ -11,7 +11,7 @@ use crate::{
 pub struct EvaluationInputs<'a> {
     /// The record of the agent that requested the payment.
     pub agent: &'a Agent,
-    /// The agent's payment request.
+    /// The agent's payment request, with the chosen payment requirements.
     pub intent: &'a Intent,
     /// The agent key that sent the request.
     pub key: KeyId,
@@ -37,13 +37,13 @@ pub struct EvaluationInputs<'a> {
     pub approval: Option<GivenApproval<'a>>,
     /// The wallet's balance; `None` if unknown.
     pub balance: Option<Amount>,
-    /// The time that the decision records. See [`decision_time`].
+    /// The time that the decision records. See [`earliest_decision_time`].
     pub at: Timestamp,
-    /// The expired payments that the grant evicts from the windows.
+    /// Whether all payments that no longer count are evicted from the windows, or only as many as necessary.
     pub eviction: Eviction,
 }
 
-/// An approval that a user granted.
+/// An approval that a user granted for the evaluated request.
 #[derive(Clone, Copy, Debug)]
 pub struct GivenApproval<'a> {
     /// The id of the granted approval.
@@ -57,7 +57,7 @@ pub struct GivenApproval<'a> {
 pub struct CallInputs<'a> {
     /// The record of the agent that requested the call.
     pub agent: &'a Agent,
-    /// The call to the provider.
+    /// The call to the provider, as the agent described it.
     pub request: &'a ProviderRequest,
     /// The page that a scrape or crawl operation fetches.
     pub target: Option<&'a Target>,

@@ -35,7 +35,6 @@ pub struct RuleFinding {
     pub message: &'static str,
 }
 
-/// An enabled service with the effective caps.
 struct PaidService<'a> {
     service: &'a Service,
     caps: Caps,
@@ -89,8 +88,8 @@ fn finding(kind: FindingKind, rule: &Rule, other: Option<&Rule>, message: &'stat
     }
 }
 
-/// Returns another rule that is at least as strict. Of equal rules, only the later ones are covered. Exceptions are not
-/// compared, because they end at different times.
+/// Returns a finding if another rule is at least as strict. Of equal rules, only the later rules are covered.
+/// Exceptions are not compared, because they end at different times.
 fn find_rule_covered_by_another<'a>(
     rule: &Rule,
     index: usize,

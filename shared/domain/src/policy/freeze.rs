@@ -147,7 +147,7 @@ pub enum FreezeAuthority {
 }
 
 impl OperatorName {
-    /// Returns the authority of this operator.
+    /// Returns the authority with which this operator sets and ends freezes.
     pub fn freeze_authority(&self) -> FreezeAuthority {
         if self.is_browser_session_name() {
             FreezeAuthority::Browser

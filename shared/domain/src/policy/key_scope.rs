@@ -67,8 +67,8 @@ impl KeyScope {
     /// The maximum number of networks in a scope.
     pub const MAX_NETWORKS: usize = 10;
 
-    /// Rejects a call from another network or without a required permission. An unknown source address is in no
-    /// network.
+    /// Rejects a call if the source address is outside the scope's networks or the scope lacks the required
+    /// permission. An unknown source address is in no network.
     pub fn check_use(
         &self,
         KeyUse {

@@ -176,7 +176,7 @@ impl LabelFilter {
     /// The message of the validation error for a text that [`LabelFilter::parse`] rejects.
     pub const FORM: &'static str = "must be the key of a label, or `key=value`";
 
-    /// Parses a filter. Returns `None` for any other text.
+    /// Parses a filter, or returns `None`. The value may have characters that new labels may not have.
     pub fn parse(text: &str) -> Option<Self> {
         let (key, value) = match text.split_once('=') {
             Some((key, value)) => (key, Some(LabelValue::from_stored(value)?)),

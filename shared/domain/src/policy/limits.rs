@@ -1,8 +1,8 @@
 //! The checks of optional rules: schedules, budgets, counts, intervals, duplicates, prices and payees.
 //!
-//! A check is made only if the agent has a rule of the same kind for the service. A new kind of rule therefore changes
-//! no earlier decision. No approval is requested if another check blocks the payment, because a user would decide for
-//! nothing.
+//! A check is made only if the agent has a rule of the same kind for the service. A new kind of rule
+//! therefore changes no earlier decision. No approval is requested if a check other than the balance check
+//! blocks the payment, because a user would decide for nothing.
 
 use super::check::{AskingKind, AskingLimit, Block, Check, CheckName, FirstFailure};
 use crate::{
@@ -62,8 +62,8 @@ pub(super) fn approval_limits<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterato
     })
 }
 
-/// Returns the rule's kind and the amount above which the rule requires an approval. Returns `None` if the payment does
-/// not exceed the rule.
+/// Returns the kind of the limit and the amount above which the rule requires an approval. Returns `None` if
+/// the rule requires no approval for the payment.
 fn exceeded_threshold(rule: &Rule, inputs: &EvaluationInputs<'_>) -> Option<(AskingKind, Amount)> {
     let amount = inputs.intent.offer.amount();
     match &rule.kind {
@@ -128,7 +128,7 @@ pub(super) fn next_time_all_schedules_open<'a>(
     schedules: &(impl Iterator<Item = &'a Schedule> + Clone),
     mut at: Timestamp,
 ) -> RetryAt {
-    /// The maximum number of passes. Each pass moves the time to a later opening of one schedule.
+    /// The maximum number of rounds. A round moves the time to the next opening of each schedule in turn.
     const MAX_ROUNDS: u16 = 512;
     for _ in 0..MAX_ROUNDS {
         let next = schedules

@@ -76,8 +76,8 @@ impl PresentedKey {
         })
     }
 
-    /// Returns whether the agent has this key and the key is valid at `now`. For an unknown agent or key, the
-    /// comparison takes as long.
+    /// Returns whether the agent has this key and the key is valid at `now`. The comparison takes as long for
+    /// an unknown agent or key as for a known key.
     pub fn is_valid_for(&self, agent: Option<&Agent>, now: Timestamp) -> bool {
         let key = agent
             .filter(|agent| agent.id == self.agent)
@@ -93,8 +93,8 @@ impl PresentedKey {
         self.is_proven_for(Some(&key.credential)) & (!key.has_ended(now) && self.is_current(now))
     }
 
-    /// Compares the proof with a key's credential. An unusable credential replaces a missing credential, so that the
-    /// comparison takes as long.
+    /// Compares the proof with a key's credential. Without a suitable credential, compares with a constant
+    /// and returns false, so that timing does not reveal whether the key exists.
     fn is_proven_for(&self, credential: Option<&KeyCredential>) -> bool {
         match &self.proof {
             Proof::Secret(digest) => {

@@ -45,7 +45,7 @@ pub struct LimitIncrease {
     pub until: Timestamp,
     /// The id of the user who granted the increase. It applies only while this user owns the agent.
     pub by: String,
-    /// The approval of the agent's request.
+    /// The id of the approval with which the user granted the increase.
     pub approval: ApprovalId,
 }
 
@@ -167,8 +167,8 @@ fn granted_cap(requested: Option<Amount>, restricted: Option<Amount>, cap: Amoun
 }
 
 impl TemporaryCaps {
-    /// Returns the maximum amount that the agent can pay until the increase ends: the daily cap times the number of
-    /// days, rounded up.
+    /// Returns the maximum amount that the agent can pay from `now` to the end of the increase: the daily cap
+    /// for each started day.
     pub fn max_exposure(&self, present: Caps, now: Timestamp) -> Amount {
         let per_day = self
             .caps

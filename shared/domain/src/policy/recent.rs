@@ -23,7 +23,8 @@ use url::Position;
 pub const MAX_RECENT_CALLS: usize = 32;
 /// The maximum number of stored payees, 27 bytes each.
 pub const MAX_RECENT_PAYEES: usize = 16;
-/// The maximum number of operations with stored prices, 50 bytes each. With full lists, the totals stay below 2 KB.
+/// The maximum number of operations with stored prices, about 50 bytes each. With full lists of calls, payees
+/// and prices, the DynamoDB row stays below 2 KB.
 pub const MAX_PRICED_OPERATIONS: usize = 8;
 /// The maximum number of stored prices per operation.
 pub const MAX_RECENT_PRICES: usize = 9;
@@ -123,8 +124,8 @@ pub struct RecentPayments {
     pub payees: Vec<(PayeePrefix, Timestamp)>,
     /// The stored prices, by operation.
     pub prices: Vec<(OperationDigest, PaidPrices)>,
-    /// The [`Agent::recent_payment_rules_fingerprint`] for which payments were stored. If the agent's fingerprint
-    /// differs, they may be incomplete.
+    /// The [`Agent::recent_payment_rules_fingerprint`] of the rules for which payments were stored. If the
+    /// agent's present rules have another fingerprint, payments may be missing.
     pub coverage: Option<Fingerprint>,
 }
 
@@ -139,7 +140,7 @@ pub enum RecentKey {
     Operation(OperationDigest),
 }
 
-/// The call of a payment, which the reservation stores for later comparisons.
+/// The call that a reservation stores, so that duplicate guards can compare later calls with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallMark {
     /// The digest of the call. Two calls with equal digests count as the same call.
@@ -153,17 +154,17 @@ pub struct CallMark {
 pub struct RecentUpdate {
     /// The recorded time of the payment.
     pub at: Timestamp,
-    /// Whether no recent payments were stored at the decision. The write fails if another request has stored some since
-    /// then.
+    /// Whether no recent payments were stored at the decision. The write fails if recent payments are stored
+    /// meanwhile.
     pub is_first: bool,
     /// The call, if a rule is a duplicate guard.
     pub call: Option<CallMark>,
     /// The payee, if a rule requires approval for new payees.
     pub payee: Option<PayeePrefix>,
-    /// The operation with the last prices, this payment's price last. `None` if no rule compares prices.
+    /// The operation with the last prices, this payment's price last; `None` if no rule uses a median.
     pub prices: Option<(OperationDigest, Vec<Amount>)>,
-    /// The elements to remove, each with the time of the last authorization. The write fails if an element was paid
-    /// again meanwhile.
+    /// The calls, payees and operations to remove, each with the time of the last authorization. The write
+    /// fails if a removed call or payee was stored again meanwhile.
     pub forget: Vec<(RecentKey, Timestamp)>,
 }
 
@@ -194,7 +195,7 @@ impl RecentPayments {
         known.or_else(|| oldest().filter(|_| self.calls.len() >= MAX_RECENT_CALLS))
     }
 
-    /// Returns whether the stored payees contain this payee.
+    /// Returns whether this payee is stored. Only the last [`MAX_RECENT_PAYEES`] payees are stored.
     pub fn has_paid(&self, payee: PayeePrefix) -> bool {
         self.payees.iter().any(|(known, _)| *known == payee)
     }
@@ -216,7 +217,7 @@ impl RecentPayments {
         last.get(last.len().checked_sub(1)? / 2).copied()
     }
 
-    /// Returns the update that stores a payment.
+    /// Returns the update that stores a payment and removes the elements for which the lists have no room.
     pub fn update_for_payment(
         &self,
         at: Timestamp,
@@ -291,8 +292,8 @@ impl RecentPayments {
 }
 
 impl RecentPayments {
-    /// Adds the elements of `others`, recent payments to the same service. Lists that become too long keep the newest
-    /// elements.
+    /// Adds the calls, payees and prices of `others`, which must be payments to the same service. A list that
+    /// becomes too long keeps the newest elements.
     pub fn merge(&mut self, others: &Self) {
         merge_newest_entries(&mut self.calls, &others.calls, |at| *at, MAX_RECENT_CALLS);
         merge_newest_entries(&mut self.payees, &others.payees, |at| *at, MAX_RECENT_PAYEES);

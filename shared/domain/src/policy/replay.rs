@@ -1,8 +1,8 @@
 //! Replay: evaluates a recorded decision again from the stored inputs.
 //!
-//! The agent, the policy and the service are read in the recorded versions. Amounts come from the recorded checks. A
-//! check records only the rule with the least remaining amount, so the replay treats the other rules as unused, which
-//! can't change the result.
+//! The agent, the policy and the service are read in the recorded versions. Amounts come from the recorded
+//! checks. A check records only one rule: an exceeded rule, or else the rule with the least remaining amount.
+//! So the replay treats the other rules as unused, which can't change the result.
 //!
 //! An operators' freeze, the delay for a new payee and an approval have no version and are derived from the checks. A
 //! replay therefore does not prove that they existed. `retry_at` is not replayed.
@@ -41,7 +41,7 @@ pub struct RecordedDecision {
     pub call: CallDescription,
     /// The recorded time of the decision. The replay evaluates the limits at this time.
     pub at: Timestamp,
-    /// The version of the policy; `None` if the service was never enabled.
+    /// The version of the policy; `None` if the service was never enabled or no check was made.
     pub policy_version: Option<u64>,
     /// The versions of the decision's inputs, except the policy version; `None` if the checks were not made.
     pub inputs: Option<InputVersions>,
@@ -157,11 +157,8 @@ pub fn replay_decision(decision: &RecordedDecision, inputs: &ReplayInputs<'_>) -
     replayed.differences_from(decision)
 }
 
-/// The limits with which a decision is replayed.
 pub(super) struct Limits<'a> {
-    /// The agent, with the status and the rules.
     pub(super) agent: &'a Agent,
-    /// The policy for the service.
     pub(super) enabled: Option<&'a EnabledService>,
     /// The used part of the daily cap.
     pub(super) day: Amount,
@@ -176,7 +173,7 @@ pub(super) struct Limits<'a> {
 pub(super) struct ReplayedRecentPayments {
     /// The payments that rules compare with the tested payment.
     pub(super) payments: RecentPayments,
-    /// Whether the prices are recorded prices. A decision records the median of only one rule.
+    /// Whether the prices come from the decision's price check, which records the median of only one rule.
     pub(super) has_recorded_prices: bool,
 }
 
@@ -195,7 +192,7 @@ pub(super) struct RecordedInputs<'a> {
 }
 
 impl<'a> RecordedInputs<'a> {
-    /// Returns the inputs of a decision and the replay with the recorded limits.
+    /// Replays a decision under the recorded limits. Returns the recorded inputs and the result.
     pub(super) fn replay_with_recorded_limits(
         decision: &'a RecordedDecision,
         inputs: &ReplayInputs<'a>,
@@ -232,7 +229,7 @@ impl<'a> RecordedInputs<'a> {
             recent: None,
         };
         let result = evaluation_inputs.evaluate_under(&limits);
-        // Only the delay for a new payee explains the failed vendor check.
+        // All other causes are in the inputs, so the delay for a new payee failed the vendor check.
         if decision.has_failed(CheckName::Vendor) && !result.has_failed(CheckName::Vendor) {
             evaluation_inputs.payee_from = Some(Timestamp::MAX);
             let result = evaluation_inputs.evaluate_under(&limits);
@@ -241,7 +238,8 @@ impl<'a> RecordedInputs<'a> {
         (evaluation_inputs, result)
     }
 
-    /// Creates the inputs of a possible call that only limits can prevent.
+    /// Creates the inputs of an example call that only the agent's limits can block: without a maximum price,
+    /// an operators' freeze, a delay for a new payee and an approval.
     pub(super) fn for_possible_call(
         decision: &'a RecordedDecision,
         service: &'a Service,
@@ -269,12 +267,11 @@ impl<'a> RecordedInputs<'a> {
         recorded.any(|known| known.id == rule.id && known.kind == rule.kind)
     }
 
-    /// Records that the payment used an approval, because checks without a required approval do not show it.
+    /// Marks the payment as approved. The checks show an approval only if the approval waived a check.
     pub(super) const fn set_approved(&mut self) {
         self.is_approved = true;
     }
 
-    /// Returns the recent payments that can be derived from the decision's checks.
     pub(super) const fn recorded_recent_payments(&self) -> &RecentPayments {
         &self.recent
     }
@@ -285,8 +282,8 @@ impl<'a> RecordedInputs<'a> {
         Some(CallDigest::from_intent(&self.intent, &operation.slug))
     }
 
-    /// Returns whether a rule can be evaluated from recorded data. The agent must already have had a rule about earlier
-    /// calls, payees or prices.
+    /// Returns whether the rule can be evaluated. Without `recent_payments`, a rule that depends on earlier
+    /// payments must be recorded, because the checks have data only for recorded rules.
     fn can_evaluate_from_records(&self, rule: &Rule, recent_payments: Option<&ReplayedRecentPayments>) -> bool {
         let is_median = matches!(
             rule.kind,
@@ -365,7 +362,8 @@ impl<'a> RecordedInputs<'a> {
             at: decision.at,
             eviction: Eviction::Needed,
         };
-        // The approval did not waive limits whose check failed.
+        // If a check failed although an approval was used, the approval did not waive all limits of the
+        // check.
         let is_approved = |limit: &AskingLimit| self.is_approved && !decision.has_failed(limit.kind.check());
         let asking_limits: Vec<AskingLimit> = limits::approval_limits(&inputs).filter(is_approved).collect();
         let approval = self.is_approved.then(|| GivenApproval {
@@ -498,7 +496,7 @@ fn recorded_freeze(decision: &RecordedDecision, agent: &Agent) -> Option<Freeze>
     }
 }
 
-/// The only rule whose limit and used amount a check records: the rule with the least remaining amount.
+/// The only rule that a check records: an exceeded rule, or else the rule with the least remaining amount.
 #[derive(Clone, Copy)]
 pub(super) struct Tightest {
     pub(super) rule: RuleId,
@@ -556,8 +554,8 @@ fn recorded_usage_by_rule(decision: &RecordedDecision, agent: &Agent, service: &
     agent.counting_rules().map(used).collect()
 }
 
-/// Finds the rule that computed the recorded maximum price from a median. Returns the rule, the number of prices and
-/// the median.
+/// Finds the rule whose maximum price the price check recorded. Returns the rule's id, the number of prices
+/// and a median that results in this maximum; `None` if the rule uses the catalog's price.
 fn recorded_median(decision: &RecordedDecision, rules: &[Rule], service: &Service) -> Option<(RuleId, u8, Amount)> {
     let max = decision.find_check(CheckName::Price)?.limit?;
     let operation = decision.operation.as_ref();
@@ -584,7 +582,6 @@ fn recorded_median(decision: &RecordedDecision, rules: &[Rule], service: &Servic
     median.map(|(prices, median)| (rule, prices, median))
 }
 
-/// Returns the recent payments that can be derived from the decision's checks.
 fn rebuild_recent_payments(
     decision: &RecordedDecision,
     agent: &Agent,

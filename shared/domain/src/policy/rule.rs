@@ -17,12 +17,12 @@ pub struct Rule {
     pub kind: RuleKind,
 }
 
-/// The kind of a rule, with the parameters.
+/// The kind of a rule, with the kind's parameters. An update can't change the kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleKind {
     /// Payments in these categories are blocked.
     CategoryBlock {
-        /// The blocked categories.
+        /// The blocked categories, which are compared with the operation's and the service's category.
         categories: Vec<Category>,
     },
     /// Only payments to these vendors are allowed. An empty list allows no payment.
@@ -60,11 +60,11 @@ pub enum RuleKind {
         /// The minimum time between two authorizations: [`MIN_INTERVAL`] to [`MAX_BUDGET_WINDOW`].
         interval: Duration,
     },
-    /// A call to a service is not paid again within a duration. Equal [`crate::CallDigest`]s mean the same call.
+    /// A call with the same [`crate::CallDigest`] as a recent call is denied or needs an approval.
     DuplicateGuard {
         /// The services to which the rule applies; `None` for all services.
         services: Option<Vec<ServiceSlug>>,
-        /// A call is repeated if the same call was authorized at most this long ago: [`MIN_INTERVAL`] to
+        /// A call is repeated if the same call was authorized less than this long ago: [`MIN_INTERVAL`] to
         /// [`MAX_BUDGET_WINDOW`].
         within: Duration,
         /// What the rule does with a repeated call.
@@ -95,7 +95,7 @@ pub enum RuleKind {
     },
     /// The agent is frozen after an unusually busy hour. The rule does not affect decisions about payments.
     AnomalyBrake(AutomaticFreeze),
-    /// A payment that meets every condition needs no approval under some limits. No other kind of rule allows more.
+    /// A payment that meets every condition needs no approval for the waived limits.
     ApprovalException(ApprovalException),
 }
 
@@ -106,7 +106,7 @@ pub struct RuleWindow {
     pub services: Option<Vec<ServiceSlug>>,
     /// The services' categories at the time of the payment; `None` for all categories.
     pub categories: Option<Vec<Category>>,
-    /// The agent's keys whose payments count, even after a key has ended; `None` for all keys.
+    /// The agent's keys whose payments count, also after a key is revoked or expires; `None` for all keys.
     pub keys: Option<Vec<KeyId>>,
     /// Whether the payments to each payee count alone, each up to the limit. An update can't change this.
     pub per_payee: bool,
@@ -333,7 +333,7 @@ pub enum Vendor {
 }
 
 impl Vendor {
-    /// Returns the service, if the vendor is a service.
+    /// Returns the service's slug; `None` for a wallet.
     pub const fn service_slug(&self) -> Option<&ServiceSlug> {
         match self {
             Self::Service(slug) => Some(slug),
@@ -341,7 +341,7 @@ impl Vendor {
         }
     }
 
-    /// Returns the wallet, if the vendor is a wallet.
+    /// Returns the wallet's address; `None` for a service.
     pub const fn wallet_address(&self) -> Option<Address> {
         match self {
             Self::Service(_) => None,
@@ -483,12 +483,12 @@ impl RuleKind {
         }
     }
 
-    /// Returns whether the rule applies to payments to this service with at least one key.
+    /// Returns whether the rule applies to payments to this service. Keys are not compared.
     pub fn applies_to(&self, service: &Service) -> bool {
         self.includes(&service.slug, service.category)
     }
 
-    /// Returns whether the rule applies to a service with this slug and category, with at least one key.
+    /// Returns whether the rule applies to a service with this slug and category. Keys are not compared.
     pub fn includes(&self, slug: &ServiceSlug, category: Category) -> bool {
         let scope = self.scope();
         scope.services.is_none_or(|slugs| slugs.contains(slug))
@@ -755,7 +755,8 @@ impl Agent {
         Ok(self)
     }
 
-    /// Checks that the rule's new keys are keys of the agent. Keys in `previous` may have been dropped since then.
+    /// Checks that each key in the rule is a key of the agent or in `previous`, the keys before the change.
+    /// The agent's record keeps ended keys only for a time.
     fn check_keys(&self, kind: &RuleKind, previous: &[KeyId]) -> Result<(), RuleRejection> {
         let unknown = self.find_unknown_key(kind, previous);
         unknown.map_or(Ok(()), |index| Err(RuleRejection::UnknownKey { index }))
