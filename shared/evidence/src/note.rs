@@ -70,7 +70,8 @@ pub struct VerifierKey {
 }
 
 impl VerifierKey {
-    /// Creates a verifier key with this name.
+    /// Creates a verifier key. Fails if the name is empty or has a Unicode space, a plus sign or a control
+    /// character.
     pub fn new(name: &str, kind: KeyType, key: [u8; 32]) -> Result<Self, NoteError> {
         is_valid_note_key_name(name).then_some(()).ok_or(NoteError::Name)?;
         Ok(Self {
@@ -141,7 +142,7 @@ impl FromStr for VerifierKey {
         let kind = KeyType::from_byte(*kind).ok_or(NoteError::VerifierKey)?;
         let key = key.try_into().map_err(|_| NoteError::VerifierKey)?;
         let read = Self::new(name, kind, key)?;
-        // Also checks the id, and that the text is in canonical form.
+        // This comparison checks the key id, and that the text is in canonical form.
         (read.to_string() == text).then_some(read).ok_or(NoteError::VerifierKey)
     }
 }
@@ -164,7 +165,7 @@ pub enum SignerError {
 }
 
 impl NoteSigner {
-    /// Creates the signer with this name.
+    /// Creates the signer. The name must be valid for [`VerifierKey::new`].
     pub fn new(name: &str, kind: KeyType, seed: &Seed) -> Result<Self, SignerError> {
         let key = seed.derive_ed25519()?;
         let public = key.public_key().as_ref().try_into().map_err(|_| SeedError)?;

@@ -118,7 +118,8 @@ impl<R: TileReader> Tiles<'_, R> {
             .await
     }
 
-    /// Returns the root over `leaves` leaves from leaf `start`, a multiple of the largest power of two up to `leaves`.
+    /// Returns the root over `leaves` leaves from leaf `start`. `start` must be a multiple of the largest
+    /// power of two that is at most `leaves`.
     async fn leaf_range_root(&mut self, mut start: u64, leaves: u64) -> Result<Hash, ReadError<R::Error>> {
         // Complete subtrees from left to right, each at most half as large as the left neighbor (RFC 6962 §2.1).
         let mut subtrees = Vec::new();

@@ -21,7 +21,7 @@ impl Seed {
 
     /// Derives the P-256 key pair. About one seed in 2^32 is not below the group order and therefore invalid.
     pub(crate) fn derive_p256(&self) -> Result<EcdsaKeyPair, SeedError> {
-        // An ECPrivateKey (RFC 5915 §3) without the public key, which the library computes.
+        // The bytes around the secret in an ECPrivateKey (RFC 5915 §3). The library computes the public key.
         const DER_PREFIX: [u8; 7] = [0x30, 0x31, 0x02, 0x01, 0x01, 0x04, 0x20];
         const CURVE: [u8; 12] = [0xa0, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
         let der = Zeroizing::new([&DER_PREFIX[..], &self.0[..], &CURVE].concat());

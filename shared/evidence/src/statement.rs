@@ -135,7 +135,7 @@ pub struct StatementKey {
 }
 
 impl StatementKey {
-    /// Creates the key from a seed.
+    /// Creates the key from a seed. Fails if the seed is not a valid P-256 key.
     pub fn new(seed: &Seed) -> Result<Self, SeedError> {
         let key = seed.derive_p256()?;
         let public = key.public_key().as_ref().try_into().map_err(|_| SeedError)?;
@@ -143,7 +143,7 @@ impl StatementKey {
         Ok(Self { key, jwk })
     }
 
-    /// Returns the public key.
+    /// Returns the public key that verifies the statements.
     pub const fn jwk(&self) -> &Jwk {
         &self.jwk
     }

@@ -127,12 +127,12 @@ pub enum TileError {
     TooLong,
 }
 
-/// Encodes the hashes of a tile.
+/// Encodes the hashes of a tile: 32 bytes per hash.
 pub fn encode_hashes(hashes: &[Hash]) -> Vec<u8> {
     hashes.iter().flat_map(|hash| *hash.as_bytes()).collect()
 }
 
-/// Decodes the hashes of a tile.
+/// Decodes the hashes of a tile. Fails unless the length is a multiple of 32 bytes.
 pub fn decode_hashes(bytes: &[u8]) -> Result<Vec<Hash>, TileError> {
     let (hashes, rest) = bytes.as_chunks();
     rest.is_empty()

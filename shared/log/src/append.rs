@@ -53,8 +53,8 @@ const MAX_RETRIED: usize = 100;
 pub(crate) const MAX_RETRY_DURATION: Duration = Duration::DAY;
 /// The number of statements that are signed concurrently. By default, KMS signs up to 1,000 digests a second.
 const MAX_CONCURRENT_SIGNATURES: usize = 32;
-/// The number of unreadable changes at which a run without any readable change ends. The database tables are then
-/// probably unavailable.
+/// A run with at least this many pending changes fails if the run can read none of the changes, because the
+/// database tables are then probably unavailable.
 const OUTAGE: usize = 100;
 /// The checkpoint's key (c2sp.org/tlog-tiles).
 pub(crate) const CHECKPOINT: &str = "checkpoint";
@@ -90,7 +90,8 @@ pub struct Written {
 pub struct SignedStatement {
     /// The kind of the statement's subject: a decision, a receipt or a later change.
     pub kind: StatementKind,
-    /// The id of the statement's subject: the transaction of a decision, or the settlement of a receipt.
+    /// The id of the statement's subject: the transaction id of a decision, the settlement id of a receipt or
+    /// of a payment's change, or the transaction id of the decision that required the changed approval.
     pub id: Uuid,
     /// The exact bytes of the statement, as text.
     pub statement: String,
@@ -114,7 +115,8 @@ pub trait Stating: Sync {
     /// Signs a statement about a change. An `Err` ends the run, because a failure of the signer affects all changes.
     fn sign_change(&self, change: &PendingChange) -> impl Future<Output = Result<Outcome>> + Send;
 
-    /// Verifies a statement that was signed before this run. Returns `None` if the signer's key or the change differs.
+    /// Verifies a statement that was signed before this run. Returns `None` if the statement can't be used,
+    /// for example because another key signed the statement. The run then signs a new statement.
     fn verify_stored_statement(
         &self,
         change: &PendingChange,
@@ -126,7 +128,6 @@ pub trait Stating: Sync {
     fn report_quarantined(&self, key: &str, reason: &str);
 }
 
-/// An entry that is committed to the log.
 #[derive(Serialize, Deserialize)]
 struct StoredEntry {
     kind: String,
@@ -454,7 +455,6 @@ impl Log {
         Ok(())
     }
 
-    /// Publishes the committed entries.
     async fn publish_entries(&self) -> Result<()> {
         let (mut state, version) = State::read_state(&self.objects).await?;
         let Some(batch) = state.batch() else { return Ok(()) };
@@ -481,7 +481,8 @@ impl Log {
         self.put_checkpoint(head).await?;
         let key = batch.key.clone();
         state.record_published_batch();
-        // A concurrent run that also published the entries has replaced the state.
+        // If a concurrent run also published the entries and replaced the state, that run deletes the
+        // objects.
         if state.try_replace_state(&self.objects, version.as_ref()).await? {
             self.objects.delete(&key).await?;
             self.delete_partial_tiles(before.size, &appended).await?;

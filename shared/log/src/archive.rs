@@ -172,7 +172,6 @@ impl Archive {
     }
 }
 
-/// Returns the key and the JSON lines of a batch's archive object.
 fn archive_key_and_lines(batch: &IndexedBatch, entries: &[Vec<u8>]) -> Result<(String, Vec<u8>)> {
     let (mut text, mut last) = (Vec::new(), batch.first);
     for (log_index, entry) in (batch.first..).zip(entries) {
@@ -217,8 +216,9 @@ fn archive_line(log_index: u64, committed_at: Timestamp, entry: &str) -> Value {
             Some(StatementKind::Change) => of_change,
             None => String::new(),
         };
-        // An empty pointer would select the whole payload, so the filter below discards the result. Statements about
-        // approvals have the values under `/approval/` instead of `/settlement/`.
+        // The pointer is empty if the kind of statement has no such value. The filter discards the result,
+        // because an empty JSON Pointer selects the whole payload. Statements about approvals have the values
+        // under `/approval/` instead of `/settlement/`.
         let of_approval = || payload.pointer(&pointer.replace("/settlement/", "/approval/"));
         let value = payload
             .pointer(&pointer)

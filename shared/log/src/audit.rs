@@ -31,8 +31,8 @@ struct Position {
     began: i64,
 }
 
-/// Continues the weekly audit by one share of the log, or until `is_past_deadline` returns `true`. Reports each
-/// difference before the progress is stored.
+/// Continues the weekly audit by at least 1/5,000 of the log, unless `is_past_deadline` returns `true`
+/// before. Reports each difference before the progress is stored.
 pub async fn continue_log_audit(
     log: &ObjectStore,
     archive: Option<&Archive>,
@@ -102,7 +102,8 @@ async fn audit_batch(
         .map(|entry| unverified_statement_subject(&String::from_utf8_lossy(entry)));
     let is_indexed = match about.collect::<Option<Vec<_>>>() {
         Some(about) => batch.has_exact_entries(log, &about).await?,
-        // The daily check reports this entry, so the audit only requires the batch's index object.
+        // An entry has no readable subject, which the daily check reports. The audit then requires only that
+        // the batch's index object exists.
         None => batch.has_object(),
     };
     if !is_indexed {

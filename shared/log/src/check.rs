@@ -16,7 +16,7 @@ const CHECKED: &str = "checked";
 /// The time after which another run may take over a claimed range. It exceeds the timeout of the claiming Lambda
 /// function.
 const CLAIM_DURATION: Duration = Duration::from_secs_u32(120);
-/// The number of entries at which a claimed range gets no further batch.
+/// A claimed range with at least this many entries gets no further batch.
 const MIN_ENTRIES: u64 = 1_024;
 const MAX_BATCHES: usize = 20;
 /// How long several runs share the daily check after a run found more entries than fit into one range.
@@ -24,7 +24,6 @@ const BUSY_DURATION: Duration = Duration::from_secs_u32(600);
 /// The maximum number of unfinished claims, which keeps the stored object small.
 const MAX_CLAIMS: usize = 100;
 
-/// The stored progress of the daily check.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Progress {
     /// The number of log entries before the first entry that no run has claimed yet.
@@ -34,7 +33,6 @@ struct Progress {
     /// The time until which several runs share the daily check, in microseconds.
     #[serde(default)]
     busy_until: i64,
-    /// The claims that are not finished.
     #[serde(default)]
     claims: Vec<ClaimedEntries>,
 }

@@ -34,7 +34,7 @@ pub struct FoundStatement {
     pub index: u64,
 }
 
-/// The statements about a payment that follow the decision.
+/// A payment's receipt and change statements, without the decision's statement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PaymentStatements {
     /// The newest receipt of the payment; `None` while the log contains no receipt.
@@ -44,7 +44,7 @@ pub struct PaymentStatements {
 }
 
 impl PaymentStatements {
-    /// Returns the statement about the change that this decision made.
+    /// Returns the statement about the withdrawal or reversal with this `transaction_id`.
     pub fn find_change(&self, decision: TransactionId) -> Option<&FoundStatement> {
         self.changes.iter().find(|change| {
             let payload = unverified_payload(&change.statement).unwrap_or_default();
@@ -257,12 +257,12 @@ impl LogReader {
         }))
     }
 
-    /// Returns the newest checkpoint; `None` before the first statement.
+    /// Returns the newest checkpoint; `None` before the first run of `Log::append_pending_statements`.
     pub async fn read_checkpoint(&self) -> Result<Option<Vec<u8>>> {
         Ok(self.0.get(CHECKPOINT).await?.map(|object| object.bytes))
     }
 
-    /// Returns the size of the newest checkpoint's tree; `None` before the first statement.
+    /// Returns the size of the newest checkpoint's tree; `None` if there is no checkpoint.
     pub(crate) async fn size(&self) -> Result<Option<u64>> {
         let checkpoint = self.read_checkpoint().await?;
         checkpoint.map(|bytes| Ok(parse_tree_head(&bytes)?.size)).transpose()

@@ -13,7 +13,6 @@ const READING: &str = "reading the log's index";
 
 /// The maximum clock difference between the run that commits an entry and the function that made the change.
 const SKEW: Duration = Duration::from_secs_u32(120);
-/// The maximum number of keys per list call.
 const MAX_LISTED_KEYS: u16 = 1_000;
 /// The maximum number of list calls per search: enough for three days at four commits a minute. Changes are retried for
 /// one day.
@@ -84,7 +83,7 @@ impl UnreadableObject {
     }
 }
 
-/// A batch of log entries, from the keys of the index objects.
+/// A batch of log entries. The keys of the index objects determine the range and the commit time.
 pub(crate) struct IndexedBatch {
     /// The commit time of the batch. If the batch has no index object, this is the commit time of
     /// the next batch.
@@ -115,9 +114,10 @@ impl IndexedBatch {
 
 /// Returns up to `max` consecutive batches of the log, starting with the entry `first`.
 ///
-/// `at` is the commit time of the batch before `first`. The caller must read `size`, the number of entries, before this
-/// call, because a batch is indexed before it is published. Only keys are read, so a malformed index object does not
-/// stop the caller.
+/// `at` is the commit time of the batch before `first`. All returned batches end at or before the log index
+/// `size`. The caller must read `size` before this call: a batch is indexed before the batch is published, so
+/// all batches before `size` are then indexed. Only keys are read, so a malformed index object does not stop
+/// the caller.
 pub(crate) async fn read_batches_from(
     objects: &ObjectStore,
     first: u64,
@@ -136,8 +136,8 @@ pub(crate) async fn read_batches_from(
         if let (Some(at), Ok(begins)) = (Timestamp::from_micros(at), u64::try_from(begins))
             && (first..size).contains(&begins)
         {
-            // The index object with the earlier commit time wins. The daily check reports an index object that the log
-            // did not write.
+            // If two index objects start at the same entry, the object with the earlier commit time is used.
+            // The daily check reports the used object if the object differs from the log.
             keys.entry(begins).or_insert((at, key));
         }
     }

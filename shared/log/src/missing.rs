@@ -114,7 +114,6 @@ fn changes_requiring_statements(decision: &LoggedDecision) -> Vec<(StatedChange,
     }
 }
 
-/// Returns whether the log has a statement about this change.
 async fn is_in_log(objects: &ObjectStore, decision: &LoggedDecision, change: &StatedChange) -> Result<bool> {
     let (kind, id, name) = match (change, decision) {
         (StatedChange::Confirmed(id, _), _) => (StatementKind::Receipt, id.uuid(), None),

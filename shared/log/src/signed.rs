@@ -54,8 +54,7 @@ pub async fn write_signed_statements(objects: &ObjectStore, signed: &[(PendingCh
 /// The statements that were signed before the run and that the run has not used yet.
 #[derive(Default)]
 pub(crate) struct SignedBatch {
-    /// The statements by agent and sequence number. The number is the position in `objects` of the object with the
-    /// statement.
+    /// The statements by agent and sequence number, each with an index into `objects`.
     statements: BTreeMap<(AgentId, String), (PendingChange, String, usize)>,
     /// The key of each object, the number of unused statements, and the time of the newest change.
     objects: Vec<(String, usize, Timestamp)>,

@@ -48,7 +48,8 @@ struct Shard {
     /// All changes up to this sequence number are processed.
     sequence: String,
     at: i64,
-    /// The sequence numbers of processed changes after `sequence`. Changes of different agents are interleaved.
+    /// The sequence numbers of processed changes after `sequence`. A run interleaves the changes of different
+    /// agents, so changes are not processed in record order.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     ahead: BTreeSet<String>,
 }
@@ -70,7 +71,7 @@ fn from_tree_head(head: &TreeHead) -> Head {
 }
 
 impl State {
-    /// Reads the log's state, with the version of the object. Returns an empty state before the first statement.
+    /// Reads the log's state, with the version of the object. Returns an empty state if there is no object.
     pub(crate) async fn read_state(objects: &ObjectStore) -> Result<(Self, Option<ObjectVersion>)> {
         let Some(object) = objects.get(KEY).await? else {
             return Ok((Self::default(), None));

@@ -25,14 +25,14 @@ pub struct TrustDocument {
 /// A current or former signing key of checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogKey {
-    /// The key (c2sp.org/signed-note).
+    /// The verifier key of the signer, in text form (c2sp.org/signed-note).
     pub vkey: String,
     /// The log's name in the checkpoints.
     pub origin: String,
 }
 
 impl TrustDocument {
-    /// Parses the stored document.
+    /// Parses the content of the object [`TRUST`].
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         serde_json::from_slice(bytes).map_err(|error| Error::internal("reading the log's keys", error))
     }

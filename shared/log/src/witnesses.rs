@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a failed witness gets no requests, so that a failing witness delays the log at most once per pause.
 const PAUSE: Duration = Duration::from_mins(5);
-/// The maximum size of a response, in bytes.
+/// The maximum size of a witness's response, in bytes.
 const MAX_RESPONSE: usize = 16 * 1024;
 
 /// A deployment's witnesses.
@@ -36,7 +36,6 @@ struct Witness {
     paused_until: Mutex<Option<Instant>>,
 }
 
-/// Why a witness did not cosign a checkpoint.
 enum NotCosigned {
     /// The witness did not respond, or the response is invalid.
     Failed(String),
@@ -65,8 +64,8 @@ impl Witnesses {
         self.all.iter().map(|witness| &witness.key)
     }
 
-    /// Returns the signed checkpoint of this tree with the cosignatures in `current` and new ones. `older_size` is the
-    /// size of the previous tree.
+    /// Returns the checkpoint `signed` with the valid cosignatures in `current`, and requested cosignatures
+    /// of the other witnesses. `older_size` is the size of the previous tree.
     pub(crate) async fn add_cosignatures(
         &self,
         objects: &ObjectStore,

@@ -33,8 +33,8 @@ const UUIDS: [&str; 13] = [
 /// The schema's name is the argument of the attribute. Without an argument, the schema's name is the name of the struct
 /// without `View`. The attributes `serde` and `schema` can replace what the fields' types determine:
 ///
-/// - A field of type `Option` is required and may be null. With the attribute `#[omit_none]`, also of the struct, it is
-///   absent instead.
+/// - A field of type `Option` is required and may be null. With the attribute `#[omit_none]` on the field or
+///   the struct, a field without a value is absent instead.
 /// - An id is a string with the format `uuid`, and a `Timestamp` is a string with the format `date-time`.
 ///
 /// A struct with a field `count` gets the constructor `from_items`, which counts the items of the first `Vec`.
@@ -69,7 +69,7 @@ pub fn views(item: TokenStream) -> TokenStream {
     views.expand(describe_view).into()
 }
 
-/// Declares structs with the function that reads them from the environment, in the form of [`views`].
+/// Declares structs with a function that reads the struct from the environment, in the syntax of [`views`].
 #[proc_macro]
 pub fn settings(item: TokenStream) -> TokenStream {
     let settings = parse_macro_input!(item as views::Views);
@@ -147,7 +147,6 @@ pub fn endpoint(arguments: TokenStream, handler: TokenStream) -> TokenStream {
     }
 }
 
-/// Removes an attribute. Returns whether the attribute was present.
 fn take_attribute(attributes: &mut Vec<Attribute>, name: &str) -> bool {
     let count = attributes.len();
     attributes.retain(|attribute| !attribute.path().is_ident(name));

@@ -1,4 +1,4 @@
-//! The macro [`views`](crate::views).
+//! The parser and the expansion of the macros [`views`](crate::views) and [`settings`](crate::settings).
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -15,9 +15,8 @@ struct View {
     schema: Option<Ident>,
     item: ItemStruct,
     constructor: Constructor,
-    /// The statements before the values of the fields.
+    /// The `let` statements that the constructor runs before it sets the fields.
     statements: Vec<Stmt>,
-    /// The value of each field.
     values: Vec<Expr>,
 }
 
@@ -91,7 +90,7 @@ impl Parse for Constructor {
 }
 
 impl Views {
-    /// Returns the items. `describe` returns the struct, with its name in the API's description.
+    /// Returns the structs with constructors. `describe` expands a struct with the schema name after `as`.
     pub(crate) fn expand(self, describe: fn(Option<Ident>, ItemStruct) -> TokenStream) -> TokenStream {
         self.0.into_iter().map(|view| view.expand(describe)).collect()
     }

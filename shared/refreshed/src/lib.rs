@@ -22,7 +22,7 @@ pub struct RefreshPolicy {
     pub fresh: Duration,
     /// The maximum age of a value that is returned while fetches fail; `None` for no limit.
     pub longest: Option<Duration>,
-    /// The minimum time between two fetches.
+    /// The minimum time between two fetches while the cache has a value that may be returned.
     pub every: Duration,
     /// The minimum time between two fetches while the cache has no value that may be returned.
     pub every_at_first: Duration,

@@ -4,7 +4,7 @@ use crate::{Duration, Timestamp};
 use chrono::DateTime;
 use std::fmt;
 
-/// The result of a call. Nothing else of the endpoint's response is stored.
+/// The result of a webhook call or of sending an email. Nothing else of the response is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallResult {
     /// The endpoint responded with this status. Redirects are not followed.

@@ -45,7 +45,7 @@ impl ProviderRequest {
 /// The maximum number of displayed characters of an invalid address: the length of the longest host name.
 const MAX_SHOWN_CHARS: usize = 253;
 
-/// Additional data from the agent about a call, which no check uses. The target is not part of it.
+/// Additional data from the agent about a call, which no check uses. Does not contain [`Metadata::TARGET`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata(Map<String, Value>);
 
@@ -54,7 +54,7 @@ impl Metadata {
     pub const MAX_FIELDS: usize = 16;
     /// The maximum length of a name, in bytes. Names are readable ASCII.
     pub const MAX_NAME_BYTES: usize = 64;
-    /// The maximum size as compact JSON, in bytes.
+    /// The maximum size of all metadata as compact JSON, in bytes.
     pub const MAX_BYTES: usize = 2_048;
     /// The field of `metadata` with the page to fetch. It is parsed separately, because policies check it.
     pub const TARGET: &str = "target_url";

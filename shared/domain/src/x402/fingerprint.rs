@@ -7,13 +7,13 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 
-/// The SHA-256 of a request, including the payment that would be signed (`docs/decisions.md` §5).
+/// A SHA-256 hash, for example of a request and the payment that would be signed (`docs/decisions.md` §5).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// Computes the fingerprint of a payment request from `request` and the chosen payment requirements. The provider's
-    /// other payment requirements may differ from call to call.
+    /// Computes the fingerprint of a payment request from `request`, the body's fingerprint, and the chosen
+    /// payment requirements. The other payment requirements may differ from call to call.
     pub fn for_payment(request: &Self, network: Network, offer: &Offer) -> Self {
         let (token, pay_to) = (network.token().address, offer.pay_to());
         let terms = [
@@ -68,7 +68,8 @@ impl Fingerprint {
         Self::domain_hash(b"catalog\0", bytes)
     }
 
-    /// Computes the SHA-256 of an audit row without a prefix, so that any tool can recompute it.
+    /// Computes the SHA-256 of exactly these bytes, without the domain prefix of other fingerprints, so that
+    /// any tool can recompute an audit row's hash.
     pub fn for_audit_row(bytes: &[u8]) -> Self {
         Self::domain_hash(b"", bytes)
     }
@@ -103,7 +104,8 @@ impl<'a> RequestBody<'a> {
         fields.filter(|(name, value)| !value.is_null() && !self.leave_out.contains(&name.as_str()))
     }
 
-    /// Returns whether the predicate is true for a fingerprinted value, or for a body that is not an object.
+    /// Returns whether the predicate is true for the value of a serialized field. Tests a body that is not an
+    /// object as a whole.
     fn has_value_where(&self, predicate: impl Fn(&Value) -> bool) -> bool {
         if self.body.is_object() {
             self.fingerprinted_fields().any(|(_, value)| predicate(value))
@@ -167,8 +169,8 @@ fn has_unsafe_integer(value: &Value) -> bool {
     }
 }
 
-/// Returns whether `serde_json`, which is five times as fast, writes the value in RFC 8785 form. Names outside ASCII
-/// and fractions can differ.
+/// Returns whether `serde_json`, which is five times as fast, writes the value in RFC 8785 form. Returns
+/// `false` for `f64` numbers and names outside ASCII, because `serde_json` may write them differently.
 fn is_canonical_in_serde_json(value: &Value) -> bool {
     match value {
         Value::Number(number) => !number.is_f64(),

@@ -60,8 +60,9 @@ impl<'a> CatalogMatch<'a> {
     /// Finds the service and operation of a call (`docs/decisions.md` §3). The service and operation in the request
     /// only narrow the choice.
     ///
-    /// The error is `service_not_found` without an open service at the call's host. A request that contradicts the call
-    /// is invalid.
+    /// Returns `service_not_found` if the service in the request is unknown or not open, or if the request
+    /// has no service and no open service is at the call's host. Returns `invalid_request` if the call is in
+    /// the catalog under another service or operation than the request names.
     pub fn find_in_catalog(call: impl Into<ProviderCall<'a>>, catalog: &'a Catalog) -> Result<Self> {
         let ProviderCall {
             request: ProviderRequest { method, url, .. },

@@ -1,7 +1,8 @@
 //! An authorized payment: the transfer to sign, and the header for the provider.
 //!
-//! The transfer is derived from the decision. The header also contains the chosen payment requirements unchanged, and a
-//! payment id if the provider accepts one. Keys are in `shared/chain`.
+//! The transfer is derived from the decision. In x402 v2, the header also contains the chosen payment
+//! requirements unchanged, and a payment id if the provider accepts one. The crate `shared/chain` signs with
+//! the wallet keys.
 
 use crate::{
     Address, Amount, B256, Network, NoncePrefix, Offer, SettlementId, SettlementTerms, Timestamp, TransactionId,
@@ -33,7 +34,7 @@ pub struct PaymentTerms {
     pub authorized_at: Timestamp,
     /// The time from which the chain rejects the payment.
     pub valid_before: Timestamp,
-    /// The first bytes of the payment's nonce.
+    /// The first eight bytes of the payment's nonce, which identify the nonce key.
     pub nonce_prefix: NoncePrefix,
 }
 
@@ -48,9 +49,9 @@ pub struct BoundPayment {
     pub authorized_at: Timestamp,
     /// The time from which the chain rejects the payment.
     pub valid_before: Timestamp,
-    /// The index of the first request's payment requirements in `accepts`.
+    /// The index in `accepts` of the payment requirements chosen for the idempotency key's first request.
     pub offer_index: u32,
-    /// The first bytes of the payment's nonce.
+    /// The first eight bytes of the payment's nonce, which identify the nonce key.
     pub nonce_prefix: NoncePrefix,
 }
 
@@ -113,7 +114,7 @@ impl TransferAuthorization {
         })
     }
 
-    /// Returns the scheme's `payload`: the transfer and the signature (r, s, v).
+    /// Returns the field `payload` of the scheme `exact`: the transfer and the signature (r, s, v).
     pub(crate) fn signed_payload(self, signature: [u8; 65]) -> Value {
         json!({
             "signature": alloy_primitives::hex::encode_prefixed(signature),
@@ -176,8 +177,9 @@ struct PayloadV2<'a> {
     extensions: Option<&'a RawValue>,
 }
 
-/// Returns the v2 payload (x402 v2 specification, transports/http). Servers compare `accepted` with their own payment
-/// requirements and reject changed extensions, so all are repeated unchanged. Only a payment id is added.
+/// Returns the v2 payload (x402 v2 specification, transports/http). Servers compare `accepted` with their own
+/// payment requirements and reject changed extensions, so the payload repeats both unchanged, except for an
+/// added payment id.
 fn payload_v2(offer: &Offer, requirement: &RawValue, nonce: B256, signed: &Value) -> String {
     let UnreadMembers(fields) = serde_json::from_str(requirement.get()).unwrap_or_default();
     let field = |name: &str| {
@@ -191,7 +193,7 @@ fn payload_v2(offer: &Offer, requirement: &RawValue, nonce: B256, signed: &Value
             let entry = index.and_then(|index| entries.get(index).copied());
             (entry.unwrap_or(RawValue::NULL), field("resource"), field("extensions"))
         }
-        // A single payment requirements object contains no other fields.
+        // The document is a single payment requirements object, without `resource` and `extensions`.
         None => (requirement, None, None),
     };
     let with_id = extensions.and_then(|extensions| add_payment_identifier(extensions, nonce));
@@ -218,7 +220,6 @@ fn remove_json_white_space(json: &str) -> String {
     json.chars().filter(is_kept).collect()
 }
 
-/// Omits the value.
 impl fmt::Debug for PaymentHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PaymentHeader")

@@ -25,7 +25,6 @@ pub(super) fn add_payment_identifier(extensions: &RawValue, nonce: B256) -> Opti
 
 type Members<'a> = BTreeMap<String, &'a RawValue>;
 
-/// Returns the fields of an object; `None` for any other value.
 fn object_fields(value: &RawValue) -> Option<Members<'_>> {
     serde_json::from_str(value.get()).ok()
 }

@@ -20,13 +20,14 @@ use std::borrow::Cow;
 /// The names of the response header in x402 v2 and v1, in any case (RFC 9110 §5.1).
 const HEADERS: [&str; 2] = ["PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE"];
 
-/// The maximum length of a decoded header, in bytes. Usual responses take 1.5 KiB, and servers accept about 16 KiB.
+/// The maximum length of the payment response as text, in bytes, before base64 is decoded. Usual responses
+/// take 1.5 KiB, and servers accept about 16 KiB.
 const MAX_TEXT_BYTES: usize = 16 * 1024;
 
 /// The JSON Pointer of the payment response in a request body.
 const ROOT: &str = "/payment_response_header";
 
-/// The field names of the hash: in the specification, then in earlier drafts and other libraries.
+/// The field names of the transaction hash: in the specification, then in earlier drafts and other libraries.
 const NAMES: [&str; 5] = [
     "transaction",
     "txHash",
@@ -35,7 +36,7 @@ const NAMES: [&str; 5] = [
     "transaction_hash",
 ];
 
-/// Decodes like `atob` in browsers: without padding, and ignoring excess bits.
+/// Decodes like `atob` in browsers: padding is optional, and excess bits are ignored.
 const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
@@ -46,7 +47,7 @@ const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
 /// Why a payment response contains no transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoTransaction {
-    /// The response can't be decoded.
+    /// The response is neither a JSON object nor base64 of a JSON object.
     Undecodable,
     /// The response contains no transaction, or a transaction on a chain that is not an EVM chain.
     Unnamed,
@@ -178,7 +179,7 @@ pub(crate) fn find_tx_hash_in_response(response: &Map<String, Value>) -> FoundHa
     find_first_tx_hash(|name| Some(Cow::Borrowed(response.get(name)?.as_str()?)))
 }
 
-/// Returns the first hash. An empty `transaction` means that none was sent.
+/// Returns the first valid hash in the order of [`NAMES`]. Ignores invalid values, such as an empty text.
 fn find_first_tx_hash<'a>(text_of: impl Fn(&str) -> Option<Cow<'a, str>>) -> FoundHash {
     let hash = NAMES.iter().find_map(|name| {
         let text = text_of(name)?;

@@ -48,7 +48,6 @@ impl X402Version {
         if is_caip2 { Self::V2 } else { Self::V1 }
     }
 
-    /// Returns the name of the price field in payment requirements.
     const fn price_field_name(self) -> &'static str {
         match self {
             Self::V1 => "maxAmountRequired",
@@ -85,16 +84,16 @@ pub struct NoOffer {
     pub problems: Vec<ValidationError>,
 }
 
-/// Why payment requirements can't be paid, ordered by how close they are to being payable.
+/// Why payment requirements can't be paid. The first reason is the closest to being payable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NoOfferReason {
-    /// The fields for scheme, network and token have supported values, but another field is invalid.
+    /// A field other than `scheme`, `network` and `asset` is invalid, or an element is not an object.
     NotPayable,
-    /// The field `asset` names another token contract than the USDC contract of the deployment's network.
+    /// The field `asset` is not the USDC contract of the deployment's network.
     OtherToken,
-    /// All payment requirements are for other networks.
+    /// The scheme is supported, but the field `network` is not the deployment's network.
     OtherNetwork,
-    /// All payment requirements have an unsupported scheme.
+    /// The scheme is not supported.
     OtherScheme,
     /// The object is not an x402 document.
     NotX402,
@@ -174,7 +173,7 @@ impl Offer {
         self.pay_to
     }
 
-    /// Returns the provider's maximum validity of a payment, in seconds. Never zero.
+    /// Returns the provider's maximum validity of a payment, in seconds. Zero only for recorded requirements.
     pub const fn max_timeout_secs(&self) -> u32 {
         self.max_timeout_secs
     }
@@ -290,7 +289,7 @@ impl Offer {
     ) -> Result<Self, NoOffer> {
         let fields_of = || Fields::new(entry, path).map_err(|error| NoOfferReason::NotPayable.with_errors(vec![error]));
 
-        // If the scheme or the network is not supported, the other fields may have another meaning.
+        // Other fields are not checked yet, because their meaning depends on the scheme and the network.
         let mut kind = fields_of()?;
         let same_scheme = require_exact_text(&mut kind, "scheme", SCHEME);
         require_exact_text(&mut kind, "network", version.network_name(network));

@@ -140,12 +140,12 @@ impl AuditEntry {
         &self.table
     }
 
-    /// Only an earlier attempt of this call can have written a row with this id, because the id is random.
     pub(crate) fn to_item(&self) -> Item {
         self.item.clone()
     }
 
-    /// The condition of the puts from [`AuditEntry::to_puts`].
+    /// The condition of each put of an audit row. If the row exists, an earlier attempt of the same call
+    /// wrote the row, because the row's id is random.
     pub(crate) const IS_NEW: &str = "attribute_not_exists(pk)";
 
     pub(crate) fn to_puts(&self) -> impl Iterator<Item = PutBuilder> {
