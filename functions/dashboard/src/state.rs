@@ -47,9 +47,8 @@ pub(crate) struct People {
     pub(crate) new_keys: NewKeys,
     pub(crate) sessions: Sessions,
     pub(crate) limits: SessionLimits,
-    /// The lifetime of an approval.
     pub(crate) approval_ttl: Duration,
-    /// The initial limits of a new agent, if the user selects none.
+    /// The limits of a new agent if the user selects no limits and has no default template.
     pub(crate) starting_limits: StartingLimits,
     pub(crate) sign_in_key: SignInKey,
     /// The secret from which the credentials of grants are derived.

@@ -1,5 +1,5 @@
-//! `POST /internal/services/{serviceId}/operations/{operationId}/accept-change`: a second operator shortens the delay
-//! of a new payee or price.
+//! `POST /internal/services/{serviceId}/operations/{operationId}/accept-change`: a second operator accepts a
+//! new payee or price, which shortens the delay.
 
 use crate::edit::{Change, Condition, require_exact_version};
 use crate::view::InternalService;
@@ -36,7 +36,6 @@ pub(crate) async fn accept_change(
 }
 
 impl Operators {
-    /// Accepts an operation's delayed change as a second operator. Returns the stored service.
     pub(crate) async fn accept_delayed_change(
         &self,
         operator: &Operator,

@@ -6,7 +6,7 @@ use purser_domain::{Act, AuditChanges, AuditOutcome, AuditRecord, AuditRejection
 use purser_store::AuditEntry;
 
 impl Operators {
-    /// Builds the audit row for one attempt to store an update. Every attempt needs a new row.
+    /// Builds the audit row of an update. Each attempt to store the update needs a new row.
     pub(crate) fn audit_entry(&self, operator: &Operator, action: &Act, changes: AuditChanges) -> Result<AuditEntry> {
         let record = self.audit_record(operator, action, AuditOutcome::Done(changes))?;
         Ok(self.audit.new_entry(&record))

@@ -20,7 +20,7 @@ const OBJECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) enum Change {
     /// Writes this service. A new price or payee may take effect only after a delay.
     Write(Box<Service>),
-    /// Ends the delay of this operation's change, as a second operator.
+    /// Puts this operation's delayed pricing into effect, as a second operator.
     Accept(OperationUuid),
 }
 
@@ -104,7 +104,7 @@ impl Operators {
                     });
                 }
                 StoreServiceResult::SlugTaken { by } => return Err(ErrorKind::SlugTaken { service: by }.into()),
-                // With a version in the request, the next attempt returns the version conflict.
+                // A request with a version gets a version conflict in the next attempt.
                 StoreServiceResult::Changed { .. } => backoff.wait_for_retry().await?,
             }
         }
@@ -152,8 +152,9 @@ impl Operators {
         Ok(change.apply(stored, update))
     }
 
-    /// Writes the catalog object if it is older than the table. The update is already committed, so a failure is only
-    /// logged. Until the object is written, readers scan the table.
+    /// Writes the catalog object, a compressed copy of the catalog, if the object is older than the table.
+    /// The update is already committed, so a failure is only logged. Until the object is written, readers
+    /// scan the table.
     pub(crate) async fn refresh_catalog_object(&self) {
         match timeout(OBJECT_TIMEOUT, self.catalog.store_catalog_object()).await {
             Ok(Ok(_)) => {}
@@ -167,7 +168,8 @@ impl Operators {
         self.service_response_with_accepted_change(service, None).await
     }
 
-    /// Builds the response like [`Operators::service_response`] after an operation's delayed change was accepted.
+    /// Builds the response like [`Operators::service_response`]. If this request accepted the change of an
+    /// operation, `paid_from` includes at most the delay of accepted changes.
     pub(crate) async fn service_response_with_accepted_change(
         &self,
         service: &Service,
@@ -199,8 +201,8 @@ fn apply_delayed_change(
         })
 }
 
-/// Logs each changed payee or price. `from` is the start time of a delayed change. `asked_by` is the operator who
-/// requested an accepted change.
+/// Logs each changed payee or price. In the log, `from` is the start time of a delayed change, and `asked_by`
+/// is the operator who requested an accepted change.
 fn log_payment_changes(operator: &OperatorName, before: Option<&Service>, after: &Service, now: Timestamp) {
     const NO_PRICING: Pricing<'_> = Pricing {
         price_model: "",
@@ -269,7 +271,6 @@ pub(crate) enum Condition {
 }
 
 impl Condition {
-    /// Builds the condition of an upsert from `If-Match`.
     pub(crate) fn from_upsert_precondition(if_match: Result<Precondition>) -> Result<Self> {
         match if_match {
             Ok(precondition) => Ok(Self::Upsert(Some(precondition))),

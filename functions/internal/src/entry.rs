@@ -108,7 +108,8 @@ impl Entry {
         errors.finish(Some(entry))
     }
 
-    /// Rejects endpoints that must not be called with a payment on this network. The error lists all of them.
+    /// Rejects plain HTTP endpoints, except on a test network, because calls carry payments. The error lists
+    /// all rejected endpoints.
     pub(crate) fn check_endpoints(&self, network: Network) -> Result<()> {
         let operations = self.operations.0.iter().enumerate();
         let plain = operations.filter(|(_, operation)| !operation.endpoint.0.may_be_paid_on(network));
@@ -203,7 +204,7 @@ impl OperationEntry {
         match self.payment {
             Nullable::Value(payment) => operation.payment = Some(payment.into()),
             Nullable::Null => {}
-            // The stored payment stays, so that an update can't undo a payee from a probe result or a delayed change.
+            // An update without `payment` must not undo a payment from a probe result or a delayed change.
             Nullable::Absent => {
                 operation.payment = before.and_then(|before| before.payment.clone());
                 let next = before.and_then(|before| before.next.clone());

@@ -205,7 +205,6 @@ pub(crate) enum FreezeOutcome {
     NeedsToken,
 }
 
-/// Returns the action and the object for the audit log.
 fn freeze_audit_action(kind: AuditKind, target: &FreezeTarget) -> Act {
     match target {
         FreezeTarget::Agent(agent) => Act::new(kind).on_agent(*agent),

@@ -75,7 +75,6 @@ pub(crate) async fn handle_offer_withdrawal(
 }
 
 impl Operators {
-    /// Reads the agent that an operator wants to offer.
     pub(crate) async fn find_agent_for_ownership_transfer(&self, id: AgentId) -> Result<Agent> {
         Ok(self.ledger.read_agent_by_id(id).await?.ok_or(ErrorKind::NotFound)?)
     }

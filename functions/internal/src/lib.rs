@@ -38,7 +38,6 @@ use purser_store::{AuditLog, CatalogTable, Ledger, UsageTable};
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 
-/// The extractor with which a handler receives the shared state.
 pub(crate) type AppState = axum::extract::State<Arc<Operators>>;
 
 struct Operators {
@@ -59,7 +58,8 @@ struct Operators {
     entropy: Entropy,
 }
 
-/// The authenticated operator. A rejection is 401 `invalid_internal_token`, or 429 for a throttled address.
+/// The authenticated operator. The extractor rejects a request with 401 `invalid_internal_token`, or with 429
+/// if the address is throttled.
 struct Caller(Operator);
 
 impl FromRequestParts<Arc<Operators>> for Caller {

@@ -271,7 +271,7 @@ impl PaidFrom {
         let PayeeAge::Young(from) = self.attested.as_ref()?.payee_age(operation, now) else {
             return None;
         };
-        // The row of verified payees is older than the acceptance, so the start time may still have the longer delay.
+        // The function `events` updates verified payees later, so `from` may still have the longer delay.
         let accepted = self.accepted.filter(|(accepted, _)| *accepted == operation.id);
         let from = accepted.map_or(from, |(_, delay)| from.min(now.after(delay)));
         (now < from).then_some(from)

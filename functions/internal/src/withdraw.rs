@@ -32,7 +32,6 @@ pub(crate) async fn withdraw_change(
 }
 
 impl Operators {
-    /// Withdraws an operation's delayed change. Returns the stored service.
     pub(crate) async fn withdraw_delayed_change(
         &self,
         operator: &Operator,

@@ -26,7 +26,8 @@ const RETRY_AFTER: u64 = 2;
 
 pub(crate) struct Callers {
     pub(crate) throttle: Throttle,
-    /// The keys that sign callers' addresses for the API. `None` throttles all callers together.
+    /// The keys that sign callers' addresses for the API. With `None`, the API throttles all callers
+    /// together, because the API sees only this function's address.
     pub(crate) assertion_keys: Option<AssertionKeys>,
     pub(crate) clock: Clock,
     pub(crate) accepted: AcceptedKeys,
@@ -34,7 +35,7 @@ pub(crate) struct Callers {
     pub(crate) responses: Responses,
 }
 
-/// Parses the key in a request as the API does (`read_key`).
+/// Parses the key or access token in the header `Authorization`, as the API does (`read_key`).
 fn parse_agent_key(headers: &HeaderMap) -> Result<(PresentedKey, AgentKey)> {
     let presented = read_key(headers)?;
     let text = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -91,7 +92,6 @@ impl Callers {
     }
 }
 
-/// Converts the API's error for a rejected key into this endpoint's error.
 fn rejected_key_error(error: ApiError) -> Error {
     let unavailable = ErrorKind::TemporarilyUnavailable {
         retry_after: RETRY_AFTER,

@@ -99,7 +99,7 @@ impl Endpoint {
         let (purser, service) = self.get_or_init_service(&self.request_url(&parts.extensions)?)?;
         let caller = self.callers.verify_caller(purser, &parts).await?;
         let lacks_permission = Arc::clone(&caller.lacks_permission);
-        // With an access token, the challenge lets the host ask the user for a permission.
+        // This challenge lets the MCP host ask the user for a permission that the access token lacks.
         let challenge = has_access_token(&parts.headers)
             .then(|| self.challenge(&parts.extensions, Some("insufficient_scope")))
             .flatten();

@@ -64,7 +64,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let allowed = env.take_allowed_hosts("MCP_ALLOWED_HOSTS");
     let table = env.require_text("THROTTLE_TABLE");
     let throttle_per_minute = env.parse_number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
-    // Each open call occupies an instance of the function, whose number is limited (`ReservedConcurrentExecutions`).
+    // Each open call occupies an instance, and `ReservedConcurrentExecutions` limits the number of instances.
     let calls_per_key = env.parse_number("CALLS_PER_KEY", 4, 1..=1_000);
     let calls_per_provider = env.parse_number("CALLS_PER_PROVIDER", 10, 1..=1_000);
     let client_ip_keys = env.get("CLIENT_IP_KEY_SECRET_ARNS").map(str::to_owned);

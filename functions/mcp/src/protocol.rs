@@ -10,7 +10,6 @@ use purser_mcp::Tools;
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, JsonRpcError, RequestId as MessageId};
 use rmcp::transport::streamable_http_server::{StreamableHttpService, session::never::NeverSessionManager};
 
-/// MCP's streamable HTTP service with the tools.
 pub(crate) type Service = StreamableHttpService<Tools, NeverSessionManager>;
 
 /// The methods that this server supports.

@@ -44,8 +44,8 @@ impl Notifications {
         }
         let mut waiting = self.read_next_notifications(&settings, channel, now).await?;
         if waiting.wanted.is_empty() && is_waker {
-            // The wake-up message is removed before the second read, because later runs rely on a stored wake-up
-            // message.
+            // While a wake-up message is stored, other runs delete their messages and rely on the wake-up.
+            // This message is the wake-up, so this run clears the stored message before the second read.
             pace = pace.without_wake_up();
             if !shared.table.put_pace_if_unchanged(user, channel, &pace, now).await? {
                 return Ok(MessageResult::Stays);
@@ -65,7 +65,7 @@ impl Notifications {
         let waker = shared.queue.schedule_flush(user, channel).await?;
         let turn = pace.reserve_send_slot(&waker, now);
         if !shared.table.put_pace_if_unchanged(user, channel, &turn, now).await? {
-            // A concurrent run has reserved the channel in the meantime.
+            // A concurrent flush has reserved the channel since this flush read the pace.
             let pace = shared.table.read_notification_pace(user, channel).await?;
             return match pace.time_until_next(now) {
                 Some(pause) => self.postpone_flush(record, &pace, pause).await,
@@ -87,7 +87,8 @@ impl Notifications {
         Ok(MessageResult::Done)
     }
 
-    /// Handles a queue message that arrived too early. Deletes it if another message will wake up the channel.
+    /// Handles a queue message that arrived too early. Deletes the message if another message will start the
+    /// channel's next flush, and otherwise hides the message for `pause`.
     async fn postpone_flush(
         &self,
         record: &SqsRecord,
@@ -251,7 +252,7 @@ impl Notifications {
                 reserved_pace.after_failure(now, result, request, jitter)
             }
         };
-        // After a failed write, a later run has stored a newer time.
+        // If the condition fails, a later flush has stored a newer time.
         let _is_stored = shared.table.put_pace_if_unchanged(user, channel, &pace, now).await?;
         Ok(())
     }

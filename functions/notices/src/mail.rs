@@ -77,7 +77,8 @@ fn mail_content(message: &NotificationMessage, origin: &str) -> Result<Message, 
         .build())
 }
 
-/// Interprets an SES error. SES also returns `MessageRejected` for addresses that only an operator can verify.
+/// Interprets an SES error. `MessageRejected` is permanent, except for an address that an operator must
+/// verify in SES.
 fn classify_ses_error(error: &SdkError<SendEmailError>) -> SendResult {
     let result = match error {
         SdkError::TimeoutError(_) => CallResult::Timeout,

@@ -76,7 +76,6 @@ impl Form {
         self.get(name).ok_or(OAuthError::InvalidRequest(error))
     }
 
-    /// Rejects a request whose `resource` is not this deployment.
     pub(crate) fn check_resource(&self, server: &Server) -> Result<(), OAuthError> {
         let resources = self.0.iter().filter(|(name, _)| name == RESOURCE);
         if are_own_resources(&server.issuer, resources.map(|(_, url)| url.as_str())) {

@@ -49,7 +49,6 @@ impl OAuth {
         self.throttle.run_limited_by(server.scope, now, async { Ok(()) }).await
     }
 
-    /// Finds the client that a request names.
     fn find_client(&self, id: Option<&str>, now: Timestamp) -> Result<(ClientId, ClientReference), OAuthError> {
         let id = id.ok_or(OAuthError::InvalidRequest("`client_id` is required"))?;
         let id = ClientId::parse(id).ok_or(OAuthError::InvalidClient)?;

@@ -7,12 +7,12 @@ use purser_domain::{AgentId, KeyId, RefreshToken, Result};
 use std::time::Duration;
 use tracing::warn;
 
-/// The timeout of the call that revokes the agent's key.
+/// The timeout of the call that revokes the grant.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 impl OAuth {
-    /// Ends the grant's refresh tokens, and revokes the agent's key through the API. Without the API, access tokens
-    /// stay valid until they expire.
+    /// Ends the grant's refresh tokens, and revokes the grant (an agent key) through the API. If the call
+    /// fails, access tokens stay valid until they expire.
     pub(crate) async fn end_reused_grant(&self, server: &Server, agent: AgentId, grant: KeyId) -> Result<()> {
         warn!(agent.id = %agent, key.id = %grant, "grant.reused");
         self.ledger.end_grant(agent, grant, self.clock.now()).await?;

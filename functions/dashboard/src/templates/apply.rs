@@ -73,17 +73,14 @@ impl TemplatePlan {
     }
 }
 
-/// The agents that a template may be applied to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ApplyTo {
     Any,
-    /// Only agents that follow the template.
     Followers,
     /// Any agent, for a preview, which writes nothing.
     Preview,
 }
 
-/// The result of applying a template to one agent.
 #[derive(Debug)]
 pub(crate) struct ApplyResult {
     pub(crate) agent: AgentId,
@@ -186,7 +183,6 @@ impl People {
         Ok(bases)
     }
 
-    /// Computes the changes that applying the template to the agent would make.
     pub(crate) async fn plan_template(
         &self,
         owned: &OwnedAgent,

@@ -53,7 +53,6 @@ impl People {
             .ok_or_else(|| Error::invalid(vec![error()]))
     }
 
-    /// Reads the template that new agents of the user follow by default, if any.
     pub(crate) async fn read_default_template(&self, user: &Caller) -> Result<Option<PolicyTemplate>> {
         let list = self.list_templates(user).await?;
         let Some(name) = &list.default else {

@@ -184,7 +184,6 @@ async fn template_page_response(
     Ok((status, page).into_response())
 }
 
-/// Reads a page of followers, and the cursor of the next page.
 async fn read_template_followers(
     people: &People,
     session: &PageSession,
@@ -371,7 +370,7 @@ pub(crate) async fn redirect_to_template(Path(name): Path<String>) -> Reply {
 /// The value of the query parameter `act` that reports that a template was applied.
 const APPLIED: &str = "applied";
 
-/// The progress of applying a template: the counts so far, and the cursor of the next step.
+/// The progress of applying a template: the number of agents per result, and the cursor of the next agents.
 #[derive(Debug, Default)]
 struct Steps {
     from: Option<purser_store::AgentCursor>,

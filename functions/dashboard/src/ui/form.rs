@@ -25,7 +25,7 @@ pub(crate) enum FormName {
     /// The form that adds a label to several agents, or removes a label from several agents.
     BulkLabel,
     Enable,
-    /// The form that sets the same limits for all of an agent's services without limits.
+    /// The form that sets the same limits for each of the agent's services that has no limits yet.
     Unlimited,
     Policy(ServiceId),
     NewRule(RuleForm),
@@ -180,7 +180,7 @@ impl Form {
         }
     }
 
-    /// If the result is `None`, the form has at least one validation error.
+    /// Returns the value, or `None` if the form has validation errors, including the errors in `result`.
     pub(crate) fn take_value_or_add_errors<T>(&mut self, result: Result<T, Error>, fields: &[FieldOf]) -> Option<T> {
         let error = match result {
             Ok(value) => return Some(value).filter(|_| !self.has_errors()),
@@ -277,7 +277,6 @@ impl Form {
         })
     }
 
-    /// Parses the reason for a change of limits, if any.
     pub(crate) fn parse_update_reason(&mut self) -> Result<Option<EditReason>, InvalidField> {
         EditReason::parse_unless_blank(self.field_text("edit_reason")).map_err(|error| {
             self.add_error("edit_reason", format!("Why: {error}."));
@@ -314,7 +313,6 @@ impl Form {
         Some(no_limit)
     }
 
-    /// Parses a whole number from `min` to `max`.
     pub(crate) fn parse_number(&mut self, field: &str, label: &str, min: u32, max: u32) -> Option<u32> {
         let text = self.field_text(field);
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -12,7 +12,7 @@ pub(crate) fn agent_link(id: AgentId, name: &str) -> Markup {
     html! { a.name href=(paths::agent_path(id)) { (escape_hidden_characters(name)) } }
 }
 
-/// The service may have left the catalog, because records of a service remain.
+/// Renders the service's name, or a text for a service that is no longer in the catalog.
 pub(crate) fn service_name(id: ServiceId, catalog: &Catalog) -> Markup {
     let Some(service) = catalog.find_by_id(id) else {
         return html! { span.name.gone title=(id) { "a service that is no longer in the catalog" } };
@@ -71,7 +71,7 @@ pub(crate) fn result_chip(result: DecisionResult) -> Markup {
     }
 }
 
-/// The owner cannot end an operator's freeze.
+/// Renders a message about an operator's freeze, which the owner cannot end.
 pub(crate) fn operator_freeze_message(now: Timestamp, freeze: &OperatorFreeze) -> Markup {
     html! {
         div.message.bad {
@@ -101,7 +101,7 @@ pub(crate) fn external_link(url: &str, text: &str) -> Markup {
     html! { a.outside href=(url) rel="noopener noreferrer external" target="_blank" { (text) span.sr { " (opens a new tab)" } } }
 }
 
-/// Renders the last part of a key's public half.
+/// Renders the end of an agent key's public part, which identifies the key.
 pub(crate) fn key_suffix(id: KeyId) -> Markup {
     html! { code title="The end of the key’s public part" { "…" (id) } }
 }

@@ -21,15 +21,13 @@ pub(crate) struct Layout {
     pub(crate) token: FormToken,
     /// The time from which relative times are computed.
     pub(crate) now: Timestamp,
-    /// The number of the user's pending approvals. With `None`, the script inserts it.
+    /// The number of the user's pending approvals. With `None`, the page's script inserts the number.
     pub(crate) waiting: Option<WaitingCount>,
-    /// The notification about a completed operation.
     pub(crate) notice: Option<PageMessage>,
     /// The error message for a failed request, if no form field has the error.
     pub(crate) problem: Option<String>,
     /// The form that the page shows again, with validation errors or with a preview.
     pub(crate) typed: Option<Form>,
-    /// The preview of the form's changes.
     pub(crate) preview: Option<Markup>,
 }
 
@@ -217,7 +215,7 @@ pub(crate) struct Button<'a> {
     pub(crate) class: &'a str,
     pub(crate) question: Option<&'a str>,
     pub(crate) version: Option<u64>,
-    /// Whether the form has a field for the reason of a change of limits.
+    /// Whether the form asks for the user's reason for a change of limits.
     pub(crate) asks_why: bool,
 }
 

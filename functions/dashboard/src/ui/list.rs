@@ -62,7 +62,7 @@ impl<T> ListPage<T> {
     }
 }
 
-/// The URL counts from 1, and the result counts from 0.
+/// Parses the parameter `page`, which counts from 1. Returns the number counted from 0, and 0 by default.
 pub(crate) fn parse_page_number(query: &mut Query) -> usize {
     let page = query.parse_with("page", |text| text.parse::<usize>().ok(), "");
     page.unwrap_or(1).saturating_sub(1)
@@ -156,7 +156,7 @@ pub(crate) fn filter_select(
     }
 }
 
-/// Names the invalid filters, with which a list must show no rows, because unfiltered rows would mislead.
+/// Returns a text that names invalid filters. The list must then be empty, because all rows would mislead.
 pub(crate) fn filter_error_message(query: Query) -> Option<String> {
     let error = query.finish().err()?;
     let ErrorKind::InvalidRequest(errors) = error.kind() else {

@@ -3,7 +3,6 @@
 use crate::redirect::see_other;
 use axum::response::Response;
 
-/// Redirects to a page that shows the notification.
 pub(crate) fn redirect_with_notice(path: &str, message: PageMessage) -> Response {
     let sign = if path.contains('?') { '&' } else { '?' };
     see_other(&format!("{path}{sign}notice={}", message.code()))

@@ -30,7 +30,7 @@ pub(crate) fn approval_path(agent: AgentId, approval: ApprovalId) -> String {
     format!("/dashboard/approvals/{agent}/{approval}")
 }
 
-/// Returns the common part of the paths of the forms about an approval.
+/// Returns the path prefix of an approval's forms.
 pub(crate) fn approval_form_path(agent: AgentId, approval: ApprovalId) -> String {
     format!("/dashboard/agents/{agent}/approvals/{approval}")
 }
@@ -54,12 +54,10 @@ const fn explorer_url(network: Network) -> &'static str {
     }
 }
 
-/// Returns a transaction's URL in the block explorer.
 pub(crate) fn transaction_url(network: Network, tx_hash: TxHash) -> String {
     format!("{}/tx/{tx_hash}", explorer_url(network))
 }
 
-/// Returns a wallet's URL in the block explorer.
 pub(crate) fn wallet_url(network: Network, address: Address) -> String {
     format!("{}/address/{}", explorer_url(network), address.to_checksum(None))
 }

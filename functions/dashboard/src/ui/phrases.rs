@@ -47,8 +47,8 @@ fn is_denied_by_rule(denial: &HistoryDenial) -> bool {
     AskingKind::from_name(&denial.rule).is_some_and(|kind| kind != AskingKind::Threshold)
 }
 
-/// Returns the text of a reason that contains no amount, or `None` if `rule` is unknown. [`denial_reason`] formats
-/// reasons that contain an amount.
+/// Returns the text for a `policy_blocked` reason that needs no amount, or `None` if `rule` is unknown.
+/// [`denial_reason`] formats reasons with an amount or a count.
 fn block_reason_text(rule: &str, detail: &str) -> Option<&'static str> {
     Some(match (rule, detail) {
         ("agent_frozen", "") => "agent frozen",
@@ -238,7 +238,6 @@ pub(crate) fn rule_sentence(kind: &RuleKind, catalog: &Catalog) -> Markup {
     }
 }
 
-/// Renders the period of a window.
 pub(crate) fn period_phrase(period: WindowPeriod) -> Markup {
     match period {
         WindowPeriod::Rolling(duration) => html! { "any " (format_duration(duration)) },

@@ -18,7 +18,7 @@ use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
 use url::form_urlencoded;
 
-/// The query parameters with results: `notice` for a notification, and `act` for the counts of an operation.
+/// The query parameters with a form's result: `notice` for a notification, `act` for a completed operation.
 const REPORTS: [&str; 2] = ["notice", "act"];
 /// The query parameter with the signature, which is the URL's last parameter.
 const SIGNATURE: &str = "&report=";

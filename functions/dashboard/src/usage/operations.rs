@@ -118,8 +118,8 @@ fn sort_by_amount(mut rows: Vec<(String, UsageTotals)>) -> Vec<(String, UsageTot
     rows
 }
 
-/// Sums the numbers of denied payments by reason. Only the reason `approval_required` is an escalation (`docs/spec.md`
-/// §7).
+/// Sums the numbers of payments that were not allowed, by reason. Payments with the reason
+/// `approval_required` count as escalated, and all others count as blocked (`docs/spec.md` §7).
 fn rejection_totals_by_reason(days: impl Iterator<Item = Reasons>) -> Vec<(String, UsageTotals)> {
     const ASKS: &str = "approval_required";
     let mut sums = Reasons::new();

@@ -33,7 +33,6 @@ pub(crate) fn spending_section(spending: Option<&Spending>, agent_spends: &[Agen
     }
 }
 
-/// Renders the text for a period in which nothing was paid.
 fn no_payments_text(agent_spends: &[AgentSpend]) -> Markup {
     let first = agent_spends.first().map(|spend| spend.agent.agent());
     html! {

@@ -3,7 +3,7 @@
 use crate::state::People;
 use purser_domain::{Result, RuleId, Spend, Timestamp, Window, WindowPeriod, WindowScope};
 
-/// A window that is not stored is unused.
+/// The windows that were read at the time `at`. A window that is absent is unused.
 pub(crate) struct Spends {
     windows: Vec<Window>,
     at: Timestamp,
@@ -15,7 +15,7 @@ impl Spends {
         window.map_or(Spend::NONE, |window| window.spend_at(self.at))
     }
 
-    /// Replaces each window that still needs a backfill by the window of the same rule in `backfilled`.
+    /// Replaces windows whose backfill is incomplete by the estimates in `backfilled`, or adds the estimates.
     pub(crate) fn replace(&mut self, backfilled: Vec<(RuleId, Window)>) {
         self.windows
             .retain(|window| !backfilled.iter().any(|(_, other)| other.scope == window.scope));
@@ -24,12 +24,13 @@ impl Spends {
 }
 
 impl People {
-    /// Requests an eviction for a window with many expired payments. Until then, the window's use is an upper bound.
+    /// Reads the current use of windows. If a window has many expired payments, the use is an upper bound,
+    /// and an eviction of the expired payments is requested.
     pub(crate) async fn read_spend_in_windows(&self, scopes: &[(WindowScope, WindowPeriod)]) -> Result<Spends> {
         let at = self.now();
         let windows = self.ledger.read_used_windows(scopes, at).await?;
         for window in windows.iter().filter(|window| window.may_overstate_spend(at)) {
-            // A failed request for an eviction is only logged, because the page does not need the eviction.
+            // The page does not need the eviction, so a failed request is only logged.
             if let Err(error) = self.ledger.request_eviction(window.scope, at).await {
                 tracing::warn!(cause = %error, "eviction.not_requested");
             }

@@ -15,7 +15,8 @@ use axum::response::IntoResponse as _;
 use purser_api::Reply;
 use purser_domain::{DeliveryId, WebhookSettings};
 
-/// Creates a webhook and shows the secret. Because of the slot in the form, a reload creates no second webhook.
+/// Creates a webhook and shows the secret. The form contains a free slot, and a slot has at most one webhook,
+/// so a reload creates no second webhook.
 pub(crate) async fn submit_new_webhook(people: PeopleState, verified_form: VerifiedForm) -> Reply {
     let user = &verified_form.session.person;
     let mut form = verified_form.parse_form(FormName::NewWebhook);
@@ -63,7 +64,6 @@ pub(crate) async fn enable_webhook(form: WebhookForm) -> Reply {
     set_webhook_enabled(form, true, PageMessage::WebhookEnabled).await
 }
 
-/// Stops deliveries to the webhook.
 pub(crate) async fn disable_webhook(form: WebhookForm) -> Reply {
     set_webhook_enabled(form, false, PageMessage::WebhookDisabled).await
 }

@@ -1,4 +1,5 @@
-//! A form on a webhook's page, and the response: a redirect, or the page with the form and the errors.
+//! Reads a form that was submitted on a webhook's page. Responds with a redirect, or with the page that shows
+//! the form and the errors.
 
 use crate::agents::owned::require_id;
 use crate::sessions::session::VerifiedForm;
@@ -71,7 +72,6 @@ impl WebhookForm {
             .await
     }
 
-    /// Shows the current page with the form that was rejected with `error`.
     pub(crate) async fn show_rejected_form(&self, form: Form, error: Error) -> Reply {
         let (status, layout) = layout_of_rejected_form(self.page_layout(), form, error)?;
         self.render_webhook_page(status, layout).await
@@ -95,7 +95,8 @@ impl WebhookForm {
     }
 }
 
-/// Returns the failure itself if a form can't show this kind of error.
+/// Returns the status and the layout that show the form with `error`. Returns the error as a [`Failure`] if a
+/// form can't show this kind of error.
 pub(crate) fn layout_of_rejected_form(
     layout: Layout,
     mut form: Form,

@@ -21,7 +21,7 @@ pub(crate) struct OwnWebhook {
     pub(crate) webhook: Webhook,
     /// When deliveries stopped, after a 410 (Gone) or after too many failed calls.
     pub(crate) gone_at: Option<Timestamp>,
-    /// The failed calls since the last successful call and the last update.
+    /// The failed calls since the last success or update, whichever is later. `None` if no call failed.
     pub(crate) failed: Option<FailedCalls>,
 }
 
@@ -51,7 +51,7 @@ impl Change {
 }
 
 impl From<Webhook> for OwnWebhook {
-    /// A write resets the count of failed calls.
+    /// A webhook that was just stored has no failed calls, and deliveries are not stopped.
     fn from(webhook: Webhook) -> Self {
         Self {
             webhook,
@@ -87,7 +87,8 @@ impl People {
         require_id(index.map(|index| webhooks.swap_remove(index)))
     }
 
-    /// Requires a recent sign-in. `if_match` is the webhook's slot, so a repeated request creates no second webhook.
+    /// Requires a recent sign-in. `if_match` is the slot of the new webhook. Returns a version conflict if
+    /// the slot has a webhook, so a repeated request creates no second webhook.
     pub(crate) async fn create_webhook(
         &self,
         user: &Caller,
@@ -138,7 +139,7 @@ impl People {
                     info!(person = %user.id, webhook.id = %webhook.id, "webhook.created");
                     return Ok(issued_webhook(webhook, &secret));
                 }
-                // Another request has taken the slot.
+                // A concurrent request has created a webhook in this slot.
                 UpdateResult::Conflict => backoff.wait_for_retry().await?,
             }
         }
@@ -161,7 +162,8 @@ impl People {
         })
     }
 
-    /// A wider webhook requires a recent sign-in. With `resumes`, an unchanged webhook resumes stopped deliveries.
+    /// Requires a recent sign-in if `settings` allow calls that the stored settings do not allow. With
+    /// `resumes`, an unchanged webhook resumes stopped deliveries.
     pub(crate) async fn update_webhook(
         &self,
         user: &Caller,

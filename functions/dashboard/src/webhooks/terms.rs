@@ -33,7 +33,7 @@ pub(crate) async fn parse_selected_agent_ids(people: &People, user: &Caller, for
         .collect();
     let (mut ids, mut wrong) = (BTreeSet::new(), Vec::new());
     for line in lines.iter().map(|line| line.trim()).filter(|line| !line.is_empty()) {
-        // A line that the page rendered has the agent's id before the name.
+        // The page renders a selected agent as id and name, so a line with an id needs no search by name.
         let of_line: Vec<AgentId> = line.split([' ', ',']).filter_map(AgentId::parse).collect();
         if !of_line.is_empty() {
             ids.extend(of_line);
