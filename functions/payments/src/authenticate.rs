@@ -60,8 +60,8 @@ impl Payments {
         let (edition, mut caller) = (edition?, caller?);
         let service = service_in(&edition);
         if service != guess {
-            // The decision inputs were read for the service that an older version of the catalog lists for the call, or
-            // without a service.
+            // The decision inputs were read for the service that an older catalog version has for the call,
+            // or for no service.
             self.reread_decision_inputs(&mut caller, &DecisionKeys { service, ..ask })
                 .await?;
         }

@@ -44,7 +44,7 @@ pub(crate) async fn authorize_payment(
         Ok((request, body, requirement))
     });
 
-    // The key is checked before the body, so a malformed body reads only the agent's record.
+    // The agent key is checked before a malformed body is reported. That check needs only the agent's record.
     let parsed = request.as_ref().ok().map(|(request, ..)| request);
     let ask = parsed.map_or_else(DecisionKeys::default, |request| DecisionKeys {
         key: Some(request.idempotency_key),
@@ -148,7 +148,7 @@ impl Authorizing<'_> {
                     return Ok(self.reserve_and_sign(agent, &grant, backoff).await?);
                 }
                 Decision::Refuse(denial) => match window_needing_more_payments(&denial, service_state) {
-                    // These payments are read only to compute from when the rejected amount fits into the limit.
+                    // These payments are read only to compute when the rejected amount fits into the limit.
                     Some(window) => self.payments.ledger.append_next_window_payments(window).await?,
                     None => break denial,
                 },
@@ -202,7 +202,7 @@ impl Authorizing<'_> {
         Ok(Attempt::Done(response.with_decision_hash(hash).into_response()))
     }
 
-    /// Builds the settlement terms of a grant, which are stored and signed.
+    /// Builds the settlement terms of an allowed payment, which are stored and signed.
     fn settlement_terms(&self, agent: &Agent, grant: &Grant<'_>) -> Result<SettlementTerms> {
         let Self { payments, request, .. } = self;
         let offer = &request.intent.offer;

@@ -1,4 +1,4 @@
-//! One authorize call: the request, and what decisions, replays and rejections share.
+//! An authorize call's request, and the functions that decisions, replays and rejections share.
 
 use crate::Payments;
 use crate::attest::custody_error;

@@ -75,7 +75,7 @@ pub(crate) async fn preflight_payment(
     if let Some(executed) = approval.as_ref().and_then(used_approval_error) {
         return Err(executed.into());
     }
-    // The handler evaluates the approved payment requirements, even if the provider now also offers others.
+    // The handler evaluates the approved payment requirements, even if the provider now sends others too.
     let approved = approval.as_ref().and_then(|approval| {
         with_earlier_requirements(&request.intent, &body, payments.network, &approval.fingerprint)
     });
@@ -105,7 +105,7 @@ pub(crate) async fn preflight_payment(
 }
 
 impl Payments {
-    /// Reserves the replay key for the request. Returns false if another request has this key.
+    /// Stores the replay key with the request. Returns false if another request used the key within a day.
     async fn try_reserve_replay_key(
         &self,
         agent: AgentId,
@@ -182,8 +182,8 @@ impl Preflight<'_> {
                 Decision::Allow(grant) => Ok((grant.checks().to_vec(), grant.authorized_at())),
                 Decision::Refuse(denial) => Err(denial),
             };
-            // The call is already rejected. These payments are read only to compute from when a retry fits within the
-            // limit.
+            // The call is already rejected. These payments are read only to compute when a retry fits into
+            // the limit.
             if let Err(denial) = &decided
                 && let Some(window) = window_needing_more_payments(denial, service_state)
             {
@@ -213,7 +213,7 @@ impl Preflight<'_> {
         }
     }
 
-    /// Returns why `POST /x402/authorize` would reject the approval. Returns `None` for a pending approval.
+    /// Returns why authorize would reject the approval, or `None` if it is pending, approved or used.
     fn unusable_approval_reason(&self, approval: &Approval, now: Timestamp) -> Option<Block> {
         if !approval.covers_intent(self.intent) {
             return Some(Block::ApprovalMismatch);
@@ -225,7 +225,7 @@ impl Preflight<'_> {
         }
     }
 
-    /// Returns the reason for a rejection. An agent with the maximum number of open approvals is blocked.
+    /// Returns the reason for a rejection. An escalation becomes a block if too many approvals are open.
     async fn rejection_reason(&self, denial: &Denial) -> Result<Reason> {
         let (limit, ledger) = (self.payments.most_open_approvals, &self.payments.ledger);
         let (agent, fingerprint) = (self.agent.id, &self.intent.fingerprint);
@@ -258,7 +258,6 @@ impl Preflight<'_> {
         )
     }
 
-    /// Returns the catalog's price at `at`.
     fn catalog_price(&self, at: Timestamp) -> Option<Amount> {
         self.matched.operation.map(|operation| operation.expected_price(at))
     }

@@ -92,8 +92,8 @@ async fn verify_transfer(payments: &Payments, settlement: &Settlement, tx_hash: 
         Ok(Evidence::Pending(pending)) => {
             if pending == Pending::NotMined {
                 payments.ledger.record_failed_proof(settlement, tx_hash).await?;
-                // The chain accepts an authorization only once, so another transaction used it or it is no longer
-                // valid.
+                // The settlement was confirmed by another transaction or has expired, so the chain
+                // can no longer accept this transaction.
                 if settlement.state != SettlementState::Authorized {
                     return Err(permanent_proof_error(settlement, tx_hash, "transaction_unknown"));
                 }

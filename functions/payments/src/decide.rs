@@ -9,7 +9,7 @@ use purser_domain::{
 use purser_store::ServiceState;
 
 impl Payments {
-    /// Returns the earliest time that a decision with these inputs may record.
+    /// Returns the time to record for a decision: now, or a later time that an eviction watermark requires.
     pub(crate) fn earliest_decision_time(&self, service_state: &ServiceState) -> Timestamp {
         earliest_decision_time(self.clock.now(), service_state.all_windows())
     }

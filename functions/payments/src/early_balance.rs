@@ -53,7 +53,6 @@ impl SeenAgents {
 /// A balance request in progress. Dropping this value cancels the request.
 #[derive(Debug)]
 pub(crate) struct BalancePrefetch {
-    /// The wallet whose balance is requested.
     wallet: Address,
     asking: JoinSet<Option<Amount>>,
 }
@@ -65,7 +64,6 @@ impl BalancePrefetch {
         Some(Self::start(payments, &agent))
     }
 
-    /// Starts to request the balance of the agent's wallet.
     pub(crate) fn start(payments: &Arc<Payments>, agent: &Agent) -> Self {
         let (id, wallet) = (agent.id, agent.wallet.address);
         let payments = Arc::clone(payments);
@@ -77,7 +75,7 @@ impl BalancePrefetch {
         }
     }
 
-    /// Awaits the balance. Returns `None` for another wallet, and `Some(None)` if the chain is unavailable.
+    /// Awaits the balance: `None` if requested for another wallet, `Some(None)` if the node is unavailable.
     pub(crate) async fn await_balance(mut self, wallet: Address) -> Option<Option<Amount>> {
         if self.wallet != wallet {
             return None;

@@ -175,7 +175,6 @@ impl Authorizing<'_> {
         Ok(Some(StatedDecision { ids, decision, inputs }.decision_hash()))
     }
 
-    /// Rejects a call whose approval cannot be used, and records the rejection.
     async fn record_unusable_approval_rejection(
         &self,
         agent: &Agent,
@@ -201,8 +200,8 @@ impl Authorizing<'_> {
             .await
     }
 
-    /// Returns the settlement of an earlier call with this key. A payment has the same nonce, and is omitted once it is
-    /// unusable.
+    /// Returns the settlement of an earlier call with this idempotency key. While the payment can be used,
+    /// the response contains the payment, signed with the same nonce.
     async fn replay_payment(
         &self,
         agent: &Agent,

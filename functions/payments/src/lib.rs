@@ -81,7 +81,7 @@ purser_api::routes!(
     receipts::list_receipts,
 );
 
-/// Returns this API's part of the OpenAPI document.
+/// Returns the payment API's part of the OpenAPI document.
 pub fn openapi() -> OpenApi {
     description()
 }
@@ -144,8 +144,8 @@ pub async fn routers_with_chain(
     let catalog = CatalogCache::without_probe_results(CatalogTable::new(db.clone(), settings.catalog_table));
     let (_warm, (custody, nonce_key, chain)) = tokio::try_join!(
         biased;
-        // Opens the connection to DynamoDB before the first request. An error is ignored, because that request tries
-        // again.
+        // Opens the connection to DynamoDB before the first request. An error is ignored, because each
+        // request that needs the catalog loads the catalog itself.
         async { Ok::<_, BootError>(catalog.current(clock.now()).await.ok()) },
         async {
             let (custody, nonce_key, rpc_url) = keys.await?;

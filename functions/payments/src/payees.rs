@@ -1,5 +1,5 @@
-//! Reads from when a call's payee and price may be paid. The Lambda function `events` stores this time in a row for
-//! each service (`shared/domain/src/catalog/attested.rs`).
+//! Reads the time from which a call's payee and price may be paid. The Lambda function `events` stores this
+//! time in a row for each service (`shared/domain/src/catalog/attested.rs`).
 //!
 //! Invariants: a payee is evaluated with a row that was read after the current catalog version was loaded. Every
 //! rejection is based on a newly read row.
@@ -14,7 +14,8 @@ use tokio::time::sleep;
 
 /// The maximum number of cached services. They take about ten megabytes, at 300 bytes per operation.
 const MAX: usize = 2_000;
-/// The delays in milliseconds before a missing row is read again. The stream usually needs two seconds.
+/// The delays in milliseconds before the row of an unverified payee is read again. After a catalog change,
+/// the Lambda function `events` usually needs two seconds to write the row.
 const PAUSES: [u64; 5] = [200, 400, 600, 800, 1_000];
 
 /// A cache of verified payees for the current catalog version.

@@ -1,8 +1,8 @@
 //! `POST /x402/raises`: asks the agent's owner for a temporary limit increase, after a cap blocked a payment.
 //!
-//! A granted request increases the caps and does not approve the payment, so the agent calls authorize again. An agent
-//! has at most one pending request for a service. Further calls return the pending request, or for a day after a
-//! rejection the rejected request.
+//! An approved request increases the caps and does not approve the payment, so the agent calls authorize
+//! again. An agent has at most one pending request for a service. Further calls return the pending request,
+//! or for a day after a rejection the rejected request.
 
 use crate::AppState;
 use crate::view::RaiseBody;
@@ -14,7 +14,7 @@ use purser_domain::{
 };
 use purser_store::{DecisionKeys, LimitIncreaseRequestResult};
 
-/// The seconds to wait before a retry if too many requests of the agent are pending.
+/// The seconds to wait before a retry if the agent has the maximum number of pending approval requests.
 const RETRY_AFTER: u64 = 60;
 
 /// Ask your owner for a temporary limit increase, after a cap blocked a payment.

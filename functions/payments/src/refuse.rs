@@ -153,7 +153,6 @@ impl Authorizing<'_> {
         self.store_and_return_rejection(record).await
     }
 
-    /// Builds the decision record with the results of the checks.
     fn decision_record(
         &self,
         agent: &Agent,
@@ -198,7 +197,6 @@ impl Authorizing<'_> {
         })
     }
 
-    /// Writes the decision row, then returns the rejection.
     async fn store_and_return_rejection(&self, record: DecisionRecord) -> Result<Error> {
         self.payments.ledger.add_decision(&record).await?;
         self.log_rejection(&record);
@@ -244,7 +242,7 @@ impl Authorizing<'_> {
     }
 }
 
-/// Returns the window whose further counted payments show from when the amount fits into the limit.
+/// Returns the first window that rejects the call and needs more counted payments to compute the retry time.
 pub(crate) fn window_needing_more_payments<'a>(
     denial: &Denial,
     service_state: &'a mut ServiceState,

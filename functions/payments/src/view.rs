@@ -68,7 +68,6 @@ pub(crate) struct Warning {
 const LARGE_HEADER_BYTES: usize = 8 * 1024;
 
 impl Warning {
-    /// Lists the warnings about a payment header.
     fn list_for_payment(payment: &PaymentHeader) -> Vec<Self> {
         let bytes = payment.name.len().saturating_add(payment.value.len());
         let large = (bytes > LARGE_HEADER_BYTES).then(|| Self {

@@ -54,7 +54,6 @@ impl Caller {
         })
     }
 
-    /// Calls the provider of an operation without paying.
     pub(crate) async fn probe_operation(&self, operation: &Operation) -> ProbeResult {
         let Some(address) = operation.endpoint.address() else {
             return Err(Obstacle::PathParameters);
@@ -95,7 +94,7 @@ impl Caller {
         request.send().await.map_err(|error| obstacle_for_error(&error))
     }
 
-    /// Returns the client that may call this URL.
+    /// Returns `plain` for an allowed host, and otherwise `strict`. Fails if the host can't be public.
     fn client_for(&self, url: &Url) -> Result<&Client, Obstacle> {
         if self.allowed.contains(url) {
             return Ok(&self.plain);

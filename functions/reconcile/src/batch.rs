@@ -1,8 +1,8 @@
 //! Reconciles a batch of settlements: reads the chain, decides on each settlement, and writes.
 //!
-//! Invariants: every write follows from a decision on evidence at the run's one final block. Each write is conditional,
-//! so concurrent runs, or a run and a concurrent `complete`, change a settlement once. A settlement that the node sends
-//! no data for stays unchanged and does not delay other settlements.
+//! Invariants: every write follows from the chain's state at one final block, the same for the whole run.
+//! Each write is conditional, so concurrent runs, or a run and a concurrent `complete`, change a settlement
+//! once. A settlement that the node sends no data for stays unchanged and does not delay other settlements.
 
 use crate::{Inner, run::Outcome};
 use purser_api::run_with_concurrency_limit;
@@ -28,7 +28,6 @@ pub(crate) enum Cause {
     Reorganized,
 }
 
-/// A settlement, and the outcomes of reconciling it.
 pub(crate) struct ReconciledSettlement {
     pub(crate) settlement: Settlement,
     /// The outcomes in chronological order.
@@ -43,7 +42,6 @@ impl ReconciledSettlement {
     }
 }
 
-/// An outcome with the details for the log.
 struct LoggedOutcome {
     outcome: Outcome,
     reason: Option<&'static str>,
@@ -110,7 +108,7 @@ impl Inner {
         done
     }
 
-    /// Derives the authorization of each settlement. The second list has the settlements whose nonces have another key.
+    /// Derives the authorizations. The second list has settlements whose nonce was derived with another key.
     fn derive_authorizations(
         &self,
         settlements: Vec<Settlement>,

@@ -47,7 +47,7 @@ impl Inner {
         let max = self.most.div_ceil(partitions.len().max(1));
         let (mut holds, mut step) = (Vec::new(), Step::new());
         for partition in partitions {
-            // After the deadline, the due holds of the remaining partitions are only counted.
+            // After the deadline, partitions are read only to count due holds, and not after a failure.
             if step.has_failed() && Instant::now() > deadline {
                 break;
             }

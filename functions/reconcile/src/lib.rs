@@ -170,7 +170,6 @@ impl Reconcile {
     }
 }
 
-/// Returns the time after which the run starts no further work.
 fn work_start_deadline(time_left: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(time_left.saturating_sub(LAST_WRITES)).unwrap_or(now)

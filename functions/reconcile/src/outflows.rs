@@ -25,7 +25,7 @@ use tokio::time::Instant;
 const SEARCHING: &str = "searching for outflows";
 /// The number of blocks whose claims are read concurrently.
 const MAX_CONCURRENT_BLOCKS: usize = 32;
-/// The maximum time between a settlement's authorization and block: validity plus clock difference.
+/// The maximum time from a settlement's authorization to the payment's block: validity plus clock difference.
 const MAX_HOLD_AGE: Duration = Duration::from_secs_u32(3_600 + 3_600);
 /// The maximum time by which a function's clock is ahead of the chain.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs_u32(3_600);
@@ -42,7 +42,7 @@ struct UnexplainedOutflow {
 enum Pays {
     /// The outflow has the settlement's nonce.
     Surely(B256),
-    /// The nonces match only in the stored prefix, because another key derived the nonce. Payee and amount match.
+    /// Payee, amount and the nonce's stored prefix match, but another key derived the nonce.
     ByAnotherKey(B256),
 }
 
@@ -156,7 +156,7 @@ impl Inner {
         Ok(Some(unexplained))
     }
 
-    /// Reads which transfers in these blocks already confirmed a settlement: agent, nonce and transaction.
+    /// Reads the claims on transactions in the outflows' blocks, as agent, nonce and transaction.
     async fn find_claimed_payments(self: &Arc<Self>, outflows: &[Outflow]) -> Result<HashSet<(AgentId, B256, TxHash)>> {
         let blocks: BTreeSet<u64> = outflows.iter().map(|outflow| outflow.block.number).collect();
         let count = blocks.len();
@@ -247,7 +247,8 @@ impl Inner {
                 break;
             }
         }
-        // The payment's amount was already released, so the amount is counted again.
+        // These settlements expired and the amounts were released, but the chain has the payments. The
+        // reconciliation confirms the settlements and counts the amounts again.
         let reconciled = self.reconcile_settlements(released, block, Cause::Due, deadline).await;
         if reconciled.iter().any(ReconciledSettlement::has_failed) {
             return Err(Error::internal(

@@ -39,7 +39,6 @@ impl Part {
         self.index == 0
     }
 
-    /// Returns the share of the wallets that the run processes.
     pub(crate) const fn wallet_shard(self) -> WalletPart {
         WalletPart {
             index: self.index,

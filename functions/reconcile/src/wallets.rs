@@ -86,7 +86,7 @@ impl Inner {
             let LevelChange {
                 agent, before, level, ..
             } = item;
-            // A concurrent run wrote the row and published the change.
+            // If the row has changed, a concurrent run has stored and logged the change.
             if self
                 .ledger
                 .put_wallet_level_if_unchanged(agent, before.as_ref(), &level)

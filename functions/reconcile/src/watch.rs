@@ -30,7 +30,8 @@ const MAX_CONCURRENT_BLOCKS: usize = 32;
 /// The number of concurrent calls to the node.
 const MAX_CONCURRENT_CALLS: usize = 8;
 
-/// The settlements' claims on transactions in block `number`, and the current block at this height.
+/// The claims on transactions in block `number`, and the block that the chain now has at this height. A claim
+/// is a row that reserves a transaction, or one transfer in the transaction, for a settlement.
 struct BlockClaims {
     number: u64,
     claims: Vec<StoredClaim>,
@@ -40,7 +41,7 @@ struct BlockClaims {
 /// What happened to a confirmation whose block is no longer on the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UnsupportedResult {
-    /// The confirmation was reverted or is now in another block. The claim in the replaced block can be removed.
+    /// The confirmation was reverted or moved to another block. The claim in the old block can be removed.
     Ended,
     /// The settlement stays confirmed, and the problem was reported.
     Kept,
@@ -129,7 +130,6 @@ impl Inner {
         Ok(claimed)
     }
 
-    /// Reconciles the confirmations in a block that is no longer on the chain.
     async fn reconcile_if_block_replaced(
         self: &Arc<Self>,
         block_claims: BlockClaims,
@@ -189,7 +189,7 @@ impl Inner {
         }
         for claim in gone.iter().filter(|claim| ended.contains(&claim.settlement)) {
             match self.ledger.try_remove_claim(claim).await {
-                // Another process confirmed the settlement by this claim, so the next run checks the block again.
+                // The claim stays if it confirms the settlement again. The next run then rechecks the block.
                 Ok(is_removed) => are_done &= is_removed,
                 Err(error) => return step.mark_failed(error),
             }

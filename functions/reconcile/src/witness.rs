@@ -8,8 +8,8 @@ use tokio::time::Instant;
 type Known = (Settlement, Authorization);
 
 impl Inner {
-    /// Replaces a state by `None` if it leads to a release or a revert, and an endpoint of the node returns no
-    /// state, or a state that leads to a different decision. With one endpoint, no state changes.
+    /// Returns `states`, with `None` for each state that leads to a release or a revert, unless every
+    /// endpoint of the node returns a state with the same decision. With one endpoint, no state changes.
     pub(crate) async fn cross_check_authorization_states(
         &self,
         known_states: &[Known],

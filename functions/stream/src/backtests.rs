@@ -18,7 +18,6 @@ const ONE_AGENT: Duration = Duration::from_secs(20);
 /// The time reserved for writing a result.
 const RESERVED_TIME: Duration = Duration::from_secs(5);
 
-/// How far a run got with a backtest.
 enum BacktestProgress {
     /// All agents are tested, or the backtest is unreadable and was ended.
     Ended,

@@ -1,4 +1,4 @@
-//! Publishes the events of a batch of stream records, after it stored object versions and reminders.
+//! Stores a stream batch's object versions, payees and reminders, and then publishes the batch's events.
 
 use crate::{Inner, bus::PublishResult};
 use purser_domain::{ApprovalId, Event, EventKind, EventSubject, Result, Timestamp};
@@ -6,7 +6,6 @@ use purser_store::{Change, ChangeEvent, QuarantinedRow, Reminder, ReminderKind};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// An event with the sequence number of the stream record.
 pub(crate) struct PositionedEvent {
     pub(crate) event: Event,
     pub(crate) sequence: String,

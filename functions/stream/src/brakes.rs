@@ -31,7 +31,6 @@ pub(crate) fn hours_to_check(changes: &[HistoryChange]) -> BTreeMap<(AgentId, Ho
     hours
 }
 
-/// Evaluates `anomaly_brake` rules and freezes agents.
 pub(crate) struct AutomaticFreezes {
     pub(crate) ledger: Ledger,
     pub(crate) usage: UsageTable,

@@ -9,7 +9,6 @@ use aws_sdk_eventbridge::{
 use aws_types::SdkConfig;
 use purser_domain::{Event, Timestamp};
 
-/// An `EventBridge` bus.
 #[derive(Clone, Debug)]
 pub(crate) struct Bus {
     client: Client,
@@ -19,7 +18,6 @@ pub(crate) struct Bus {
 /// How many events of a list were published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PublishResult {
-    /// All events were published.
     All,
     /// All events before this index were published, and possibly some later events.
     UpTo(usize),

@@ -195,7 +195,6 @@ impl Records<'_> {
         }
     }
 
-    /// Describes how the decision history differs from the record, or returns `None` if it does not.
     async fn describe_history_difference(&self, decision: &LoggedDecision) -> Result<Option<String>> {
         let (ledger, usage) = (&self.shared.ledger, &self.shared.usage);
         let agent = decision.agent_id();
@@ -228,7 +227,8 @@ impl LoggedStatement {
         Some(differing.next().map_or("payload", |(name, _)| name.as_str()).to_owned())
     }
 
-    /// Returns the receipt that a reversal names, or `Some(None)` if it names none. Returns `None` if the log differs.
+    /// Returns the receipt to which the reversal's statement refers, or `Some(None)` if it refers to none.
+    /// Returns `None` if the log has no matching receipt at the stated index.
     async fn find_reverted_receipt(
         &self,
         log: &LogReader,

@@ -106,7 +106,6 @@ impl HistoryState {
     }
 }
 
-/// The error for an event that names no stream shard.
 #[derive(Debug, thiserror::Error)]
 #[error("the event has no `shardId`: its mapping needs a tumbling window")]
 struct NoShard;

@@ -149,12 +149,10 @@ impl Events {
     }
 }
 
-/// The error for an unknown value of `job`.
 #[derive(Debug, thiserror::Error)]
 #[error("`job` must be `archive` or `check`")]
 struct UnknownJob;
 
-/// The error for an unknown value of `attest_catalog`.
 #[derive(Debug, thiserror::Error)]
 #[error("`attest_catalog` must be `by_rule` or `at_once`")]
 struct UnknownMode;

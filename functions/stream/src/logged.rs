@@ -8,7 +8,6 @@ use purser_evidence::JwkSet;
 use purser_log::{Confirmation, StatedChange};
 use serde_json::Value;
 
-/// The parsed content of a logged statement.
 pub(crate) struct LoggedStatement {
     pub(crate) index: u64,
     pub(crate) agent: AgentId,

@@ -91,7 +91,6 @@ impl Inner {
         self.has_attested.get_or_try_init(attest).await.copied()
     }
 
-    /// Verifies all payees in the catalog, and returns the number of services.
     pub(crate) async fn verify_payees_and_count_services(&self, how: WholeCatalog) -> Result<usize> {
         let services = self.catalog.read_services().await?;
         let stored = self.usage.read_all_verified_services().await?;
@@ -127,7 +126,7 @@ impl Inner {
 
     async fn verify_payees_immediately(&self, service: &Service, stored: Option<&VerifiedService>) -> Result<()> {
         let verified_service = VerifiedService::from_service_without_delay(service, stored, self.clock.now());
-        // A conflict means that the stored row is newer.
+        // If the stored row is newer, the stored row stays unchanged.
         if service.was_ever_open() && verified_service.differs_from(stored) {
             self.usage.try_put_verified_service(&verified_service).await?;
         }

@@ -18,7 +18,7 @@ use uuid::Uuid;
 /// The maximum delay of an eventually consistent read of a reversal's row.
 const REPLICATED: Duration = Duration::from_secs_u32(300);
 
-/// Reads the database rows that signed statements describe.
+/// A reader of the database rows that signed statements describe.
 pub(crate) struct Records<'a> {
     pub(crate) shared: &'a Inner,
     pub(crate) network: Network,
@@ -28,7 +28,6 @@ pub(crate) struct Records<'a> {
 pub(crate) enum Record {
     /// A decision about a purchase, and the hash of the decision's row.
     Decision(Box<RecordedDecision>, DecisionIds, Box<LoggedDecision>, RowHash),
-    /// A payment, and the hash of the payment's row.
     Payment(Box<Settlement>, RowHash),
     /// A reverted confirmation, the payment, and the hash of the reversal's row.
     Reversal(Box<ConfirmationReverted>, Box<Settlement>, RowHash),
@@ -135,7 +134,7 @@ impl Records<'_> {
         Ok(StatedDecision { ids, decision, inputs }.to_json(source))
     }
 
-    /// Builds the payload of the statement about a payment's later change.
+    /// Builds the payload of the statement about a payment's reversal or release, or about a withdrawal.
     pub(crate) async fn payment_change_payload(
         &self,
         settlement: &Settlement,
@@ -147,7 +146,8 @@ impl Records<'_> {
         Ok(change.to_json(&settlement.terms, call, source))
     }
 
-    /// Returns whether the payment's row is consistent with a release at `at`, even after a late confirmation.
+    /// Returns whether the payment's row is consistent with a release at `at`. After the release, the payment
+    /// may have been confirmed, and the confirmation reverted.
     pub(crate) async fn was_hold_released_at(&self, settlement: &Settlement, at: Timestamp) -> Result<bool> {
         match settlement.state {
             SettlementState::Expired | SettlementState::Confirmed { .. } => Ok(true),
@@ -189,7 +189,7 @@ impl Records<'_> {
     }
 }
 
-/// Builds and signs a statement if the stored rows equal the stream's copies.
+/// The key that signs statements, and the readers of the rows and the log from which statements are built.
 pub(crate) struct Signing<'a> {
     pub(crate) records: Records<'a>,
     pub(crate) signer: &'a Signer,
@@ -200,7 +200,7 @@ pub(crate) struct Signing<'a> {
 enum PayloadResult {
     Payload(StatementKind, Uuid, Value),
     Nothing,
-    /// The row differs from the stream's copy of the row.
+    /// The row is missing or differs from the stream's copy. The text names the row or the difference.
     Differs(&'static str),
 }
 
@@ -269,7 +269,7 @@ impl Signing<'_> {
         }
     }
 
-    /// Builds the payload of the statement about an approval's change, or `Nothing` if the log has it.
+    /// Builds the payload of an approval change's statement, or `Nothing` if an expiry is already in the log.
     async fn approval_payload(
         &self,
         approval: &Approval,
@@ -355,7 +355,8 @@ impl Signing<'_> {
 }
 
 impl Signing<'_> {
-    /// Signs the statement of a change that was just stored. Returns `None` for a statement that depends on the log.
+    /// Signs the statement of a change that was just stored. Returns `None` for a reversal, release or
+    /// withdrawal, after an error, and if the row differs. A later run then handles the change.
     pub(crate) async fn sign_statement_before_append(&self, pending: &PendingChange) -> Option<String> {
         if let StatedChange::Reverted(_) | StatedChange::Released(..) | StatedChange::Withdrawn(_) = pending.fact {
             return None;
@@ -465,7 +466,7 @@ pub(crate) fn describe_pending_change(pending_change: &StatedChange) -> String {
     }
 }
 
-/// Raises an alarm for a record that differs from the statement, stream copy or history entry.
+/// Raises an alarm for a mismatch. `row` names the row or log object, and `description` the mismatch.
 pub(crate) fn raise_row_mismatch_alarm(row: &str, description: &str) {
     tracing::error!(change = "statement", row, what = description, "change.seen");
 }

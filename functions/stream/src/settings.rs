@@ -42,7 +42,6 @@ purser_api::settings! {
 }
 
 pub(crate) struct LogSettings {
-    /// The bucket for the statement log's objects.
     pub(crate) bucket: String,
     /// The bucket for the statement log's archive; `None` if the deployment has no archive.
     pub(crate) archive: Option<String>,

@@ -157,7 +157,6 @@ impl Inner {
         self.archive_and_audit_statements(statements, stop_at).await
     }
 
-    /// Helps with the daily check of the log if the check has a backlog.
     pub(crate) async fn join_daily_check_if_backlogged(&self, time_left: Duration) -> Result<()> {
         let Some(statements) = &self.statements else {
             return Ok(());
@@ -195,7 +194,7 @@ impl Inner {
         records.audit_yesterdays_statements(log, deadline).await
     }
 
-    /// Signs the statements of a busy stream batch immediately. After an error, the next scheduled run signs them.
+    /// Immediately signs a batch of at least [`BUSY`] statements. After an error, a scheduled run does.
     pub(crate) async fn sign_batch_before_append(&self, records: &[Value]) {
         let Some(statements) = &self.statements else { return };
         let changes = records.iter().filter_map(|record| Change::parse(record).ok());
@@ -261,8 +260,8 @@ impl Inner {
         let Some(statements) = &self.statements else {
             return Ok(());
         };
-        // The sequence numbers of a page start at the current time in microseconds. The clock is read for each page, so
-        // that the sequence numbers increase from page to page.
+        // The sequence numbers of a call start at the current time in microseconds. Each call reads the
+        // clock, so that the sequence numbers increase from call to call.
         let now = self.clock.now();
         let changes = (now.micros()..)
             .zip(expired)
@@ -290,7 +289,6 @@ impl Inner {
     }
 }
 
-/// Returns the pending change for an approval decision.
 pub(crate) fn pending_change_for_approval(approval: &DecidedApproval) -> PendingChange {
     PendingChange {
         sequence: approval.sequence.to_string(),

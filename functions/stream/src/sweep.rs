@@ -80,7 +80,7 @@ impl Inner {
         for change in changes {
             match change.into_event(&self.source, &owners) {
                 Ok(event) => events.push(event),
-                // The approval's owner is unknown. The unreadable agent record is reported elsewhere.
+                // The owner is unknown: the agent's row is unreadable, and `quarantine_row` logged the row.
                 Err(error) => tracing::error!(cause = %error, "expiry.untold"),
             }
         }

@@ -78,7 +78,6 @@ impl Webhooks {
         Ok(webhooks.into_iter().find(|webhook| webhook.id == id))
     }
 
-    /// Makes the next webhook call of a delivery if the call is due.
     async fn make_due_call(
         &self,
         webhook: &Webhook,

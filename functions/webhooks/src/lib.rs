@@ -121,7 +121,7 @@ impl Webhooks {
     /// Processes a batch of messages within `budget`. The response names the messages that stay in their queue.
     pub async fn process_batch(&self, event: Value, budget: Duration) -> Result<Value> {
         let now = Instant::now();
-        // A call that starts after `last_call` might end too late to write the row.
+        // A call that starts after `last_call` might end too late to write the delivery's row.
         let last_call = now
             .checked_add(budget.saturating_sub(CALL_TIMEOUT.saturating_add(RESERVED_TIME)))
             .unwrap_or(now);

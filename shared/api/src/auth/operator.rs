@@ -38,7 +38,6 @@ pub struct InternalTokens {
     operators: RefreshingCache<Operators>,
 }
 
-/// Every operator's name and token digest.
 #[derive(Clone)]
 struct Operators(Arc<[(OperatorName, SecretDigest)]>);
 

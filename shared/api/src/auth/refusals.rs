@@ -28,7 +28,7 @@ struct RejectionCounts {
 }
 
 impl RejectionLimit {
-    /// Creates the limit with empty counts.
+    /// Creates a limit of `per_minute` rejected requests for each source, with empty counts.
     pub fn new(per_minute: u32) -> Self {
         Self {
             per_minute,

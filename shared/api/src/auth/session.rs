@@ -74,7 +74,8 @@ impl Entitlement {
 }
 
 impl SessionSettings {
-    /// Reads `OIDC_ISSUER`, `OIDC_CLIENT_ID`, and `ENTITLEMENT_CLAIM` and `OPERATOR_CLAIM`, each with a `…_VALUE`.
+    /// Reads `OIDC_ISSUER`, `OIDC_CLIENT_ID`, and two optional pairs: `ENTITLEMENT_CLAIM` with
+    /// `ENTITLEMENT_VALUE`, and `OPERATOR_CLAIM` with `OPERATOR_VALUE`.
     pub fn from_env(env: &mut Env) -> Self {
         let [issuer, client_id] = ["OIDC_ISSUER", "OIDC_CLIENT_ID"].map(|name| env.require_text(name));
         let is_issuer = parse_endpoint(&issuer).is_some_and(|url| url.query().is_none() && url.fragment().is_none());
@@ -286,7 +287,6 @@ fn verify_claims(token: &str, key: &SessionKey) -> Result<Claims, &'static str> 
     }
 }
 
-/// A token's header before the signature check.
 struct UnverifiedHeader {
     algorithm: Algorithm,
     key_id: Option<String>,
@@ -356,7 +356,7 @@ impl Sessions {
         &self.settings.client_id
     }
 
-    /// Returns the issuer's URL.
+    /// Returns the issuer's URL, exactly as in the `iss` claim.
     pub fn issuer(&self) -> &str {
         &self.settings.issuer
     }
@@ -407,7 +407,7 @@ impl Sessions {
         }
     }
 
-    /// Returns the issuer's endpoints.
+    /// Returns the issuer's cached endpoints, at most an hour old unless the issuer can't be reached.
     pub async fn oidc_metadata(&self, now: Timestamp) -> Result<Arc<OidcMetadata>> {
         self.issuer.oidc_metadata(now).await
     }

@@ -52,7 +52,7 @@ const AGES: RefreshPolicy = RefreshPolicy {
 #[derive(Clone)]
 struct AssertionKey(Hmac<Sha256>);
 
-/// The keys of this function. `mcp` has the keys of all receiving functions. A receiving function has one key.
+/// The keys of the running function: one, or for `mcp` the keys of all functions that receive assertions.
 #[derive(Clone)]
 pub struct AssertionKeySet(Arc<[AssertionKey]>);
 

@@ -107,7 +107,7 @@ pub trait Member: Sized {
     /// Returns the JSON schema, and adds named schemas to `schemas`.
     fn describe(schemas: &mut Schemas) -> Value;
 
-    /// Parses a whole body.
+    /// Parses a request body. The error lists all validation errors.
     fn parse(body: &Value) -> Result<Self> {
         let mut errors = ValidationErrors::default();
         let read = Self::read(body, BodyPath::Body, &mut errors);
