@@ -115,7 +115,7 @@ impl Chain {
     }
 }
 
-/// The search for the transactions that used a group of authorizations.
+/// The search for the transactions that used or canceled the authorizations in `wanted`.
 struct Trace<'a> {
     chain: &'a Chain,
     wanted: &'a [Authorization],
@@ -123,7 +123,7 @@ struct Trace<'a> {
     /// The number of blocks per search, halved when the node rejects a search.
     range: u64,
     searches_left: u32,
-    /// The end of the search. The last quarter of the time is reserved for reading the transfers.
+    /// When the search ends. The last quarter of the time to the deadline is for reading the transfers.
     search_until: Instant,
     until: Instant,
     /// The logs of used and canceled authorizations, by payer and nonce.
@@ -209,7 +209,7 @@ impl<'a> Trace<'a> {
         Ok(too_late)
     }
 
-    /// Searches for uses from block `first` up to `last`. Returns the first block that was not searched.
+    /// Searches blocks `first` to `last` for used authorizations. Returns the first unsearched block.
     async fn search_blocks_upwards(&mut self, mut first: u64, last: u64) -> Result<u64, ChainError> {
         while first <= last && !self.unresolved_authorizations().is_empty() && self.searches_left > 0 {
             let end = first.saturating_add(self.range.saturating_sub(1)).min(last);
@@ -220,7 +220,7 @@ impl<'a> Trace<'a> {
         Ok(first)
     }
 
-    /// Searches for uses below block `above`, in descending order, back to the time `earliest`.
+    /// Searches the blocks below `above` for used authorizations, newest first, back to the time `earliest`.
     async fn search_blocks_downwards(&mut self, mut above: u64, earliest: Timestamp) -> Result<(), ChainError> {
         while above > 0 && !self.unresolved_authorizations().is_empty() && self.searches_left > 0 {
             if self.is_block_before(above, earliest).await? {
@@ -234,7 +234,8 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// Searches a range of blocks for uses. If the node rejects the search, halves `self.range` and returns `false`.
+    /// Searches blocks `first` to `last` for used authorizations. If the node may accept a smaller search,
+    /// sets `self.range` to half of these blocks and returns `false`.
     async fn try_search_block_range(&mut self, first: u64, last: u64) -> Result<bool, ChainError> {
         let missing = self.unresolved_authorizations();
         let Some(any) = missing.first() else { return Ok(true) };
@@ -256,8 +257,8 @@ impl<'a> Trace<'a> {
             }
             Err(error) => return Err(error),
         };
-        // The uses are collected per response, because two uses of the same authorization invalidate the whole
-        // response.
+        // Logs are collected per response, because two transactions that use the same authorization make the
+        // whole response invalid.
         let mut uses: HashMap<Name, FoundLog> = HashMap::new();
         for found in logs.0 {
             let [_, payer, nonce] = found.log.topics.as_slice() else {
@@ -352,7 +353,7 @@ impl<'a> Trace<'a> {
         let (mut request, mut refused) = (false, 0_usize);
         let mut by_receipt = Vec::new();
         while let Some(part) = parts.pop_front() {
-            // The node would reject this range, so it is split without a call.
+            // The node would reject this range of blocks, so the range is split without a call.
             if self.exceeds_node_block_range(part) {
                 let (first, second) = part.split_at(part.len() / 2);
                 parts.extend([first, second]);
@@ -378,7 +379,7 @@ impl<'a> Trace<'a> {
                         let (first, second) = part.split_at(part.len() / 2);
                         parts.extend([first, second]);
                     }
-                    // After any other error, the states of the authorizations in `part` stay unknown.
+                    // Without a split or a receipt, the states of the authorizations in `part` stay unknown.
                 }
             }
         }
@@ -440,7 +441,7 @@ impl<'a> Trace<'a> {
         self.chain.read_receipt_logs(&filter, found.tx_hash, found.block).await
     }
 
-    /// Returns whether the uses span more blocks than one `eth_getLogs` call may search. The uses are sorted by block.
+    /// Returns whether the logs, sorted by block, span more blocks than one `eth_getLogs` call may search.
     fn exceeds_node_block_range(&self, used_authorizations: &[(&Authorization, &FoundLog)]) -> bool {
         let numbers = used_authorizations.first().zip(used_authorizations.last());
         let blocks = numbers.map(|((_, first), (_, last))| last.block.number.saturating_sub(first.block.number));
@@ -463,8 +464,9 @@ impl<'a> Trace<'a> {
         self.chain.read_logs_between(&filter, first.number, last.number).await
     }
 
-    /// Returns two blocks at most `range` apart: one before `time`, and one at or after `time`. Past either end of the
-    /// chain, returns the first or the final block.
+    /// Returns two blocks at most `self.range` apart: one before `time`, and one at or after `time`. If the
+    /// final block is before `time`, both are the final block. If no block is before `time`, the first is
+    /// block 0.
     async fn find_blocks_around(&mut self, time: Timestamp) -> Result<(u64, u64), ChainError> {
         let mut past = self.block.number;
         if self.block.at < time {
@@ -508,7 +510,7 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// Stores the state of each used authorization, with the transfers of the transaction.
+/// Stores each authorization's state as used, with the logs of the transaction that used the authorization.
 fn insert_used_authorization_states(
     used_authorizations: &[(&Authorization, &FoundLog)],
     transfers: &FoundLogs,
@@ -535,7 +537,7 @@ fn transfer_filter(first_authorization: &Authorization, used_authorizations: &[(
     }
 }
 
-/// Returns whether all uses are in the same block. The uses are sorted by block.
+/// Returns whether all logs, sorted by block, are in the same block.
 fn are_in_one_block(used_authorizations: &[(&Authorization, &FoundLog)]) -> bool {
     let ends = used_authorizations.first().zip(used_authorizations.last());
     ends.is_some_and(|((_, first), (_, last))| first.block == last.block)

@@ -10,7 +10,6 @@ use purser_domain::{Amount, FinalBlock};
 use tokio::time::Instant;
 
 alloy::sol! {
-    /// The balance function of ERC-20.
     function balanceOf(address account) returns (uint256);
 }
 
@@ -30,8 +29,8 @@ impl Chain {
     }
 }
 
-/// Parses a balance, capped at [`Amount::MAX`]. An empty result is `None` and not zero, because an address without code
-/// returns zero bytes.
+/// Parses a balance, capped at [`Amount::MAX`]. An empty result is `None` and not zero, because a call to an
+/// address without code returns no data.
 pub(crate) fn parse_balance_word(word: &[u8]) -> Option<Amount> {
     let word: [u8; 32] = word.try_into().ok()?;
     let units = u64::try_from(U256::from_be_bytes(word)).ok();

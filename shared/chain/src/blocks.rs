@@ -11,12 +11,10 @@ use serde_json::json;
 
 const METHOD: &str = "eth_getBlockByNumber";
 
-/// Whether a block is final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// The block is on the canonical chain, and final.
     Final,
-    /// The block does not have enough confirmations.
     NotFinal {
         /// The number of confirmations that are missing.
         missing: u64,

@@ -175,8 +175,8 @@ impl Chain {
         match standing? {
             Standing::Final => {}
             Standing::NotFinal { missing } => return Ok(Evidence::Pending(Pending::NotFinal { missing })),
-            // A server whose chain is behind returned the transaction in a block that was replaced. The transaction
-            // therefore counts as not mined.
+            // A server behind the node's endpoint still has the replaced block with the transaction, so the
+            // transaction counts as not mined.
             Standing::Replaced => return Ok(Evidence::Pending(Pending::NotMined)),
         }
         let logs = match logs {

@@ -50,7 +50,7 @@ impl HttpNode {
     pub fn new(http: SharedHttpConnector, url: &str, timeout: Duration) -> Result<Self, ChainError> {
         let mut url = parse_node_url(url)?;
         let authorization = basic_auth_header(&url)?;
-        // Fails only for a URL without a host.
+        // These setters fail only for a URL without a host.
         let bare = url.set_username("").and_then(|()| url.set_password(None));
         bare.map_err(|()| ChainError::Address)?;
         url.set_fragment(None);

@@ -61,7 +61,7 @@ impl KmsKeys {
 
     /// Creates an agent's key with this key policy. Without a policy, the account's IAM policies apply.
     ///
-    /// Bypasses the lockout check of `CreateKey`, because the key policy does not let the caller change it. Nobody is
+    /// Bypasses the lockout check of `CreateKey`, because the caller may not change the key policy. Nobody is
     /// locked out, because the key policy delegates changes to the account's IAM policies.
     ///
     /// Never retried: after a lost response, a key without an agent remains. The tags identify such a key.
@@ -90,7 +90,7 @@ impl KmsKeys {
         id.and_then(KmsKeyId::parse).ok_or(KmsError::Answer("no key's id"))
     }
 
-    /// Reads the public key of a new key. Retries until KMS finds the key.
+    /// Reads a new key's public key. While KMS rejects the key, retries after each of `NEW_KEY_RETRY_DELAYS`.
     pub async fn read_public_key(&self, key: KmsKeyId) -> Result<PublicKey, KmsError> {
         let ask = || self.kms_client().get_public_key().key_id(key.to_string()).send();
         let response = retry_for_new_key(ask).await?;
@@ -107,7 +107,7 @@ impl KmsKeys {
         parse_signature(&response, address, digest)
     }
 
-    /// Signs like [`Self::sign`], but retries until the new key is usable.
+    /// Signs like [`Self::sign`], but retries as [`retry_for_new_key`] does while KMS rejects the new key.
     pub(crate) async fn sign_with_new_key(
         &self,
         key: KmsKeyId,
@@ -150,7 +150,8 @@ const NEW_KEY_RETRY_DELAYS: [Duration; 3] = [
     Duration::from_millis(900),
 ];
 
-/// Calls KMS for a new key. Retries after each delay, and then returns [`KmsError::Unavailable`].
+/// Makes a KMS call with a new key. After a temporary error of the key, retries after each of
+/// [`NEW_KEY_RETRY_DELAYS`], and then returns [`KmsError::Unavailable`].
 async fn retry_for_new_key<T, E, F>(request: impl Fn() -> F) -> Result<T, KmsError>
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
@@ -231,7 +232,7 @@ pub fn wallet_address(key: &PublicKey) -> Option<Address> {
     Some(Address::from_public_key(&key))
 }
 
-/// Parses a signature in strict DER. Returns it with low `s`, and with the parity that recovers to this address.
+/// Parses a signature in strict DER. Returns low `s`, and the parity that recovers to `address`.
 fn to_recoverable_signature(der: &[u8], address: Address, digest: B256) -> Option<[u8; 65]> {
     let signature = DerSignature::from_der(der).ok()?;
     let signature = signature.normalize_s().unwrap_or(signature);

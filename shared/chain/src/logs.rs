@@ -17,7 +17,7 @@ const METHOD: &str = "eth_getLogs";
 pub(crate) struct Filter {
     /// The contract of the token, which emits the logs.
     pub(crate) token: Address,
-    /// The hashes of the event signatures.
+    /// The hashes of the event signatures, which are the first topic of a log.
     pub(crate) events: Vec<B256>,
     /// The payers, which are the first indexed argument of all events that this crate reads.
     pub(crate) payers: Vec<B256>,
@@ -25,7 +25,6 @@ pub(crate) struct Filter {
     pub(crate) nonces_or_payees: Vec<B256>,
 }
 
-/// A log, with the transaction and block.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundLog {
     pub(crate) tx_hash: TxHash,

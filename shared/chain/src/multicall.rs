@@ -33,7 +33,8 @@ const MULTICALL: Address = address!("0xcA11bde05977b3631167028862bE2a173976CA11"
 /// The maximum number of contract calls per RPC call: 256 kB and some 4 million gas. Nodes allow at least 30 million
 /// gas.
 pub(crate) const MAX_CALLS_PER_BATCH: usize = 500;
-/// The maximum number of RPC calls for one list of contract calls. The results of further contract calls stay unknown.
+/// The number of RPC calls for one list of contract calls after which a rejected group of contract calls is
+/// not split anymore. The results of the rejected contract calls then stay unknown.
 pub(crate) const MAX_CALLS: usize = 64;
 
 /// The maximum number of concurrent RPC calls, which hosted nodes allow.
@@ -62,7 +63,7 @@ impl Chain {
         let mut answers = Vec::with_capacity(calls.len());
         let mut made = 0_usize;
         for chunk in calls.chunks(MAX_CALLS_PER_BATCH) {
-            // A stack of the calls that are not made yet. The node rejects large calls, which are then split.
+            // A stack of groups of contract calls. A group that the node rejects is split into halves.
             let mut parts = vec![chunk];
             while let Some(part) = parts.pop() {
                 if Instant::now() > deadline {
@@ -120,7 +121,7 @@ impl Chain {
     ) -> Result<Option<Vec<Option<T>>>, ChainError> {
         let all = aggregate3Call { calls: calls.to_vec() };
         let response = self.call_at(MULTICALL, all.abi_encode().into(), block).await?;
-        // An address without code returns zero bytes.
+        // A call to an address without code returns no data.
         if response.is_empty() {
             return Ok(None);
         }

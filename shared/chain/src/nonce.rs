@@ -20,7 +20,7 @@ impl NonceKey {
     /// The minimum length of the key, in characters. 32 hexadecimal digits have 128 bits.
     pub const MIN_CHARS: usize = 32;
 
-    /// Creates the key from a text.
+    /// Creates the key from a text of at least [`Self::MIN_CHARS`] characters.
     pub fn from_text(text: &str) -> Result<Self, KeyError> {
         if text.chars().count() < Self::MIN_CHARS {
             return Err(KeyError::Nonce);

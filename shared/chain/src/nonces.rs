@@ -35,8 +35,8 @@ fn nonce_state_call(expected: &ExpectedTransfer) -> Call3 {
     contract_call(expected.token, call.abi_encode())
 }
 
-/// Parses a Solidity `bool`. An empty result is `None` and not `false`, because an address without code returns zero
-/// bytes.
+/// Parses a Solidity `bool`. An empty result is `None` and not `false`, because a call to an address without
+/// code returns no data.
 fn parse_bool_word(word: &[u8]) -> Option<bool> {
     let (last, zeros) = word.split_last()?;
     let is_word = word.len() == 32 && zeros.iter().all(|byte| *byte == 0);

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 /// The maximum number of wallets per call. Nodes accept up to a thousand values per topic.
 const MAX_WALLETS_PER_CALL: usize = 500;
-/// The maximum number of calls per search for a wallet with too many logs.
+/// The number of calls per search for a wallet with too many logs after which no block range is split.
 const MAX_PER_WALLET: usize = 16;
 /// The maximum number of receipts per search for a wallet with too many logs. Eight concurrent calls of 200 ms read
 /// them in 13 seconds.
@@ -92,8 +92,8 @@ impl Chain {
             }
             match self.find_logs(Part { wallets, first, last }, ALL).await {
                 Ok(found) => logs.0.extend(found.0),
-                // Halves the block range before the wallets, because logs that were already found stay valid for a
-                // shorter range.
+                // Halves the block range first, and splits the list of wallets only for a single block,
+                // because logs that were already found stay valid for a shorter range.
                 Err(error) if first < last && error.may_succeed_with_smaller_requests() => {
                     last = first.midpoint(last);
                     parts.push(wallets);
@@ -172,11 +172,12 @@ impl Chain {
         }))
     }
 
-    /// Searches again after the node rejected the search. Returns the logs and whether they are complete; `None` if
-    /// time ran out.
+    /// Repeats a search that the node rejected with `chain_error`. Returns the logs and whether the logs are
+    /// complete; `None` if time ran out.
     ///
-    /// If there are too many `Transfer` events, reads the receipts of used authorizations, which no stranger can
-    /// create. Fails if the node also rejects the search for used authorizations, because no block may be skipped.
+    /// If there are too many `Transfer` events, reads the receipts of used authorizations, because only the
+    /// wallet's key can use an authorization. Fails if the node also rejects the search for used
+    /// authorizations, because no block may be skipped.
     async fn retry_rejected_log_search(
         &self,
         part: Part<'_>,

@@ -45,12 +45,10 @@ pub(crate) struct Rpc {
 }
 
 impl Rpc {
-    /// Creates a client with one endpoint. `chain_id` is the expected chain.
     pub(crate) fn new(chain_id: u64, node: Arc<dyn Node>) -> Self {
         Self::from_endpoints(Endpoint::new(FIRST, chain_id, node), None)
     }
 
-    /// Creates a client with two endpoints. `chain_id` is the expected chain.
     pub(crate) fn from_two_nodes(chain_id: u64, first: Arc<dyn Node>, second: Arc<dyn Node>) -> Self {
         let second = Endpoint::new(SECOND, chain_id, second);
         Self::from_endpoints(Endpoint::new(FIRST, chain_id, first), Some(second))
@@ -123,7 +121,7 @@ impl Rpc {
         }
     }
 
-    /// Returns the response of the other endpoint. If both failed, chooses the error to report.
+    /// Returns the last called endpoint's `result`. If both endpoints failed, chooses the error to report.
     fn choose_failover_result<T>(
         &self,
         other: &Endpoint,
@@ -236,7 +234,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Sends one request, after the endpoint's chain id was verified.
+    /// Sends one request while the chain id is verified. Fails if the verification or the request fails.
     async fn call_on_verified_chain<T: DeserializeOwned>(
         &self,
         method: &'static str,
@@ -246,7 +244,7 @@ impl Endpoint {
         right.and(response)
     }
 
-    /// Sends one request. The caller must verify the chain id first.
+    /// Sends one request. The caller must verify the chain id before it uses the response.
     async fn call<T: DeserializeOwned>(&self, method: &'static str, request: &Value) -> Result<T, ChainError> {
         let response = self.send_and_parse(method, request).await;
         if let Err(error) = &response {
@@ -317,7 +315,6 @@ impl<'de> Deserialize<'de> for Quantity {
     }
 }
 
-/// The used fields of a block header.
 #[derive(Debug, Deserialize)]
 pub(crate) struct WireHeader {
     pub(crate) hash: B256,
@@ -326,7 +323,6 @@ pub(crate) struct WireHeader {
     pub(crate) timestamp: Quantity,
 }
 
-/// The used fields of a log.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WireLog {
@@ -342,7 +338,6 @@ pub(crate) struct WireLog {
 }
 
 impl WireLog {
-    /// Converts the log, the transaction and the block to domain values.
     pub(crate) fn into_log(self) -> (TxHash, BlockId, Log) {
         let block = BlockId {
             number: self.block_number.0,

@@ -13,10 +13,8 @@ pub(crate) const ANCESTORS: u64 = 256;
 /// The maximum number of block hashes per call.
 pub(crate) const MAX: usize = 256;
 
-/// An ancestor whose hash is requested.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ancestor {
-    /// The block with this number.
     Number(u64),
     /// The ancestor at this distance below the block in which the call runs. The parent has distance 1.
     Below(u64),

@@ -121,7 +121,8 @@ impl Node {
         (!is_zero).then_some(child)
     }
 
-    /// Derives a key and the chain code from the halves of the HMAC-SHA512 of the parts (BIP-32).
+    /// Computes the HMAC-SHA512 of `parts` with `key`. The left half is the private key, and the right half
+    /// is the chain code (BIP-32).
     fn from_hmac(key: &[u8], parts: &[&[u8]]) -> Option<Self> {
         let mut mac = Hmac::<Sha512>::new_from_slice(key).ok()?;
         for part in parts {
@@ -159,7 +160,6 @@ pub struct WalletSigner {
 }
 
 impl WalletSigner {
-    /// Creates the signer of the wallet with this key.
     pub(crate) fn from_key(key: SigningKey) -> Self {
         let address = Address::from_private_key(&key);
         Self { key, address }

@@ -25,11 +25,11 @@ pub struct Error {
 pub enum ErrorKind {
     /// The body or query is malformed. Contains every validation error.
     InvalidRequest(Vec<ValidationError>),
-    /// A required field is missing: `<field>_required`.
+    /// A required field is missing. The response's slug is `<field>_required`.
     FieldRequired {
         /// The first missing field, in the order in which the body is documented.
         field: &'static str,
-        /// Every validation error of the body. Empty if only this request needs the field.
+        /// Every validation error of the body. Empty if the error is from [`Error::field_required`].
         problems: Vec<ValidationError>,
     },
     /// The key is missing, malformed, unknown, revoked or expired. The response does not tell these cases apart.
@@ -69,7 +69,7 @@ pub enum ErrorKind {
     NotFound,
     /// The idempotency key was already used with a different request.
     IdempotencyKeyReused {
-        /// The settlement of the first request with this key, if that request has a settlement.
+        /// The settlement of the first request with this idempotency key, if that request has a settlement.
         settlement: Option<SettlementId>,
     },
     /// The approval in the request was already used for an earlier payment, so no second payment is made.
@@ -114,7 +114,7 @@ pub enum ErrorKind {
     },
     /// The request to complete a payment lacks the provider's proof.
     ProviderProofRequired,
-    /// The proof contains no transaction.
+    /// The provider's proof contains no transaction hash.
     SettlementTransactionHashRequired(NoTransaction),
     /// A final block shows that the payment was not made as authorized, or too many proofs failed.
     SettlementNotVerified {
@@ -178,7 +178,7 @@ impl Error {
         ErrorKind::InvalidRequest(errors).into()
     }
 
-    /// Creates the error for a missing field that only this request needs.
+    /// Creates the error for a field that is optional in the schema but needed for the called operation.
     pub fn field_required(field: &'static str) -> Self {
         let errors = Vec::new();
         ErrorKind::FieldRequired {

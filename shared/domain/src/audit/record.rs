@@ -118,11 +118,11 @@ named! {
         FreezeEnded = "freeze_ended" => "End a freeze by an operator",
         /// An operator in a browser requested that a second operator ends a freeze.
         FreezeEndRequested = "freeze_end_requested" => "Ask to end a freeze by an operator",
-        /// An agent was offered to another owner.
+        /// An operator offered an agent to another user.
         HandoverOffered = "handover_offered" => "Offer an agent",
-        /// An offer of an agent was withdrawn.
+        /// An operator withdrew the offer of an agent to another user.
         HandoverTakenBack = "handover_taken_back" => "Withdraw an offer",
-        /// An offered agent was accepted by the new owner.
+        /// A user accepted an agent that an operator had offered, and became the owner.
         HandoverAccepted = "handover_accepted" => "Accept an agent",
         /// Money left an agent's wallet in a transfer without a settlement.
         OutflowFound = "outflow_found" => "Unexplained transfer out of a wallet",
@@ -132,7 +132,8 @@ named! {
 /// A section of the audit log. Each Lambda function may write only the sections that it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditScope {
-    /// The actions of this user, and copies of the rows by operators and `reconcile` about the user's agents.
+    /// The actions of this user, and of rules and clients of the user's agents. Also copies of the rows about
+    /// the user's agents whose actor is an operator or `reconcile`.
     Person(UserId),
     /// The actions of operators, for example updates of the catalog and freezes.
     Operators,
@@ -152,7 +153,7 @@ pub enum Actor {
     },
     /// An operator, who is identified by name.
     Operator(OperatorName),
-    /// The Lambda function `reconcile`, which found a transfer by an unknown sender.
+    /// The Lambda function `reconcile`, which found a transfer without a settlement.
     Reconcile,
     /// A rule of the agent froze the agent automatically.
     Rule {

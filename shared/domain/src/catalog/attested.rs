@@ -6,11 +6,12 @@
 //! therefore can't shorten the delay for new payees.
 //!
 //! The rules of [`PayeeVerification::verify_service`]:
-//! - A new service's payees have no delay, unless another service lists the same calls with another payee or a lower
-//!   price, or lost a call recently.
+//! - A new service's payees have no delay, unless another service lists the same calls with another payee or
+//!   a lower price, or recently stopped listing a call.
 //! - A payee that is already verified for the same operation, method and address keeps the start time, even if the
 //!   price is lowered.
-//! - A payee that the catalog puts into effect early was accepted by a second operator and has the shorter delay.
+//! - If the catalog puts a payee into effect early, a second operator accepted the payee, so the shorter
+//!   delay applies.
 //! - A payee that waits for a second operator has no start time.
 //! - Every other payee waits for the whole delay.
 //! - A call that the catalog no longer lists becomes a former call, so that it is not new if it is added again.
@@ -111,8 +112,7 @@ impl VerifiedPayee {
         })
     }
 
-    /// Returns whether `other` has the same payee as `self`, and a maximum price of at most the maximum price of
-    /// `self`.
+    /// Returns whether `other` has the same payee as `self`, and the same or a lower maximum price.
     fn allows_payee_and_price_of(&self, other: &Self) -> bool {
         self.network == other.network && self.pay_to == other.pay_to && other.most <= self.most
     }
@@ -154,8 +154,8 @@ impl VerifiedCall {
 }
 
 impl VerifiedService {
-    /// Creates a verified service without the delay of a verification. Each payee keeps the start time that the catalog
-    /// has for the payee.
+    /// Creates a verified service whose payees are not delayed by the verification. Only the payee of a
+    /// delayed change has a start time, which is the catalog's start time.
     pub fn from_service_without_delay(service: &Service, before: Option<&Self>, at: Timestamp) -> Self {
         let calls = service.operations.iter().map(|operation| {
             let next = operation.next.as_ref();
@@ -227,8 +227,8 @@ impl VerifiedService {
         }
     }
 
-    /// Returns the payees that were added after the version `before` or have a new start time. If the whole service is
-    /// new, payees without a start time are omitted.
+    /// Returns each payee that `before` does not have with the same call, price and start time. Without
+    /// `before`, omits payees without a start time.
     pub fn changes_since<'a>(
         &'a self,
         before: Option<&'a Self>,
@@ -296,7 +296,7 @@ impl PayeeVerification<'_> {
     ) -> VerifiedPayee {
         let known = || before.into_iter().flat_map(|before| before.operation_payees(operation));
         let same = known().find(|known| known.has_same_payee_and_price(&payee));
-        // The payee waited for a second operator, and an operator has since requested it with a start time.
+        // The payee waited for a second operator, and the catalog now has a start time for the payee.
         let is_requested_anew =
             |same: &VerifiedPayee| same.awaits_second_operator() && payee.is_next && !payee.awaits_second_operator();
         let from = if let Some(same) = same.filter(|same| !is_requested_anew(same)) {
@@ -317,8 +317,8 @@ impl PayeeVerification<'_> {
         } else {
             let own = self.end_of_delay(self.delay);
             match payee.from {
-                // The catalog's start time `said` may be earlier than `own` only by the tolerance, so that the catalog
-                // can't shorten the delay.
+                // The catalog's start time `said` may be earlier than the verification's start time `own`
+                // only by the tolerance, so that the catalog can't shorten the delay.
                 Some(said) => own.map(|own| if own <= said.after(TOLERANCE) { said } else { own }),
                 None => own,
             }
@@ -331,8 +331,8 @@ impl PayeeVerification<'_> {
         (delay.micros() > 0).then(|| self.at.after(delay))
     }
 
-    /// Returns whether another service lists or listed the same call with a different payee or a lower price, or had a
-    /// call removed within the delay.
+    /// Returns whether another service lists or listed a matching call for which agents may not pay this
+    /// payee and price now, or stopped listing any call within the last `self.delay`.
     fn is_payee_delayed_by_others(
         &self,
         service: &Service,

@@ -18,8 +18,8 @@ pub struct Endpoint {
     parameters: Parameters,
 }
 
-/// A bit mask of the path segments that are parameters. The first segment is the highest bit, so a later first
-/// parameter gives a lower mask.
+/// A bit mask of the path segments that are parameters. The first segment is the highest bit, so the mask is
+/// a smaller number if the first parameter is in a later segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parameters(u64);
 
@@ -27,7 +27,7 @@ impl Parameters {
     /// The bit mask of an endpoint without parameters.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Returns a sort key: fewest parameters first, then the latest first parameter.
+    /// Returns a sort key: fewer parameters first; if equally many, the later first parameter first.
     pub(crate) const fn specificity_sort_key(self) -> (u32, u64) {
         (self.0.count_ones(), self.0)
     }

@@ -8,8 +8,8 @@
 //! - A pricing takes effect immediately if it allows no payment, or if the same operation (id, method and address)
 //!   already pays the same payee at least as much. An operation that is removed and added again, moved, listed twice or
 //!   given a new id is therefore new.
-//! - A service that opens for the first time has no delay, unless another service lists the same calls or lost a call
-//!   recently.
+//! - A service that opens for the first time has no delay, unless another service lists the same calls with
+//!   another payee or a lower price, or recently stopped listing a call.
 //! - Every other pricing waits. A pricing that is requested again unchanged keeps the start time.
 
 use crate::{
@@ -234,8 +234,9 @@ impl Edit<'_> {
             }
             let same = same.filter(|_| was_open);
             let waiting = same.and_then(|same| same.next.clone());
-            // A stored pricing keeps the start time, unless it waits for a second operator and is now requested without
-            // a second operator. An update that already contains `next` is not a new request.
+            // The stored delayed pricing keeps the start time, unless the pricing waits for a second operator
+            // and this update requires no second operator. An update that already contains `next` is not a
+            // new request.
             let keeps =
                 |next: &NextPricing| operation.next.is_some() || self.awaits_second || next.effective_from().is_some();
             let next = waiting.filter(|next| next.as_pricing() == wanted && keeps(next));
@@ -286,9 +287,9 @@ impl Edit<'_> {
         })
     }
 
-    /// Returns whether another service lists the same call with a different payee or a lower price, or had a call
-    /// removed within `delay`. Only services that agents could ever enable count. Also returns `true` if the catalog is
-    /// unknown.
+    /// Returns whether another service lists the same call with a different payee or a lower price, or
+    /// stopped listing a call within `delay`. Only services that agents could ever enable count. Also returns
+    /// `true` if the catalog is unknown.
     fn is_listed_elsewhere(self, service: &Service, operation: &Operation) -> bool {
         let Some(catalog) = self.catalog else { return true };
         let mut others = catalog

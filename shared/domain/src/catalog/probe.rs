@@ -133,7 +133,7 @@ pub struct Probe {
     pub answer: Option<Answer>,
 }
 
-/// The price in a provider's response, and the time since which it is the same.
+/// The last price that a provider's responses had, and the time of the first probe that read this price.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The price in the provider's response.
@@ -174,7 +174,7 @@ impl ProbeRecord {
         self.is_probe_requested(operation) || !self.latest_probe(operation).is_some_and(seen_lately)
     }
 
-    /// Returns the provider's price, and since when, if it differs from the catalog at this time.
+    /// Returns the last price that a probe read, if the catalog has another payment at this time.
     pub fn changed_payment(&self, operation: &Operation, at: Timestamp) -> Option<&Answer> {
         let response = self.latest_probe(operation)?.answer.as_ref()?;
         let same = match (operation.pricing_at(at).payment, &response.quote) {

@@ -21,7 +21,7 @@ macro_rules! named {
         pub enum $name { $($(#[$vdoc])* $variant,)* }
 
         impl $name {
-            /// Every variant, in the order of the specification.
+            /// Every variant, in the order of the declaration.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// Returns the text that represents this variant in JSON and in storage.
@@ -225,7 +225,7 @@ pub struct Aggregates {
     pub operations: usize,
     /// The number of operations with a payment in the catalog or in the provider's last probe result.
     pub paid: usize,
-    /// The number of operations without a payment whose provider served the last probe for free.
+    /// The number of operations without a payment in the catalog that the last probe received for free.
     pub free: usize,
     /// The lowest price of an operation, or zero if there are no operations.
     pub min_price: Amount,
@@ -438,7 +438,8 @@ impl Catalog {
         found.into_iter().flatten()
     }
 
-    /// Returns the parameter positions of endpoints like the URL, fewest parameters first.
+    /// Returns the parameter positions of endpoints with the URL's scheme, host, port and number of segments,
+    /// fewest parameters first.
     fn parameter_positions_for_url(&self, url: &Url) -> impl Iterator<Item = Parameters> {
         let duration = url_segment_count_digest(url);
         let first = self.templates.partition_point(|(other, ..)| *other < duration);
@@ -447,7 +448,7 @@ impl Catalog {
         alike.map(|(.., parameters)| *parameters)
     }
 
-    /// Returns the operations of open services whose endpoint matches `url` and has the parameters `form`.
+    /// Returns the operations of open services whose endpoint matches `url`, with parameters at `form`.
     fn operations_with_parameters<'a>(
         &'a self,
         form: Parameters,
